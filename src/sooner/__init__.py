@@ -1,0 +1,51 @@
+"""sooner: the same tokens, sooner.
+
+Exact, batched speculative decoding for multimodal models on Hugging Face transformers. Importing
+this package patches nothing and loads no model; the names below are imported on first use.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from .decoding.parity import compare
+    from .decoding.stats import Stats
+    from .errors import SoonerError, UnsupportedError
+    from .generation import Generation, generate
+    from .methods import Autoregressive, Method, PromptLookup, Speculative
+
+_HOME = {
+    "Autoregressive": "methods",
+    "Generation": "generation",
+    "Method": "methods",
+    "PromptLookup": "methods",
+    "SoonerError": "errors",
+    "Speculative": "methods",
+    "Stats": "decoding.stats",
+    "UnsupportedError": "errors",
+    "compare": "decoding.parity",
+    "generate": "generation",
+}
+
+__all__ = [
+    "Autoregressive",
+    "Generation",
+    "Method",
+    "PromptLookup",
+    "SoonerError",
+    "Speculative",
+    "Stats",
+    "UnsupportedError",
+    "compare",
+    "generate",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'sooner' has no attribute '{name}'")
+    return getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)

@@ -1,0 +1,176 @@
+"""A key-value cache with slots: ragged rows, rollback by length, one gather to keep a tree path.
+
+A slot is a place in memory. It is *not* a RoPE position: positions are handed to the model
+separately, so trees, pruned prompts and M-RoPE families can number their tokens as they need.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import Cache, CacheLayerMixin
+
+
+class SlotLayer(CacheLayerMixin):
+    """Keys and values of one layer, `[rows, kv_heads, capacity, head_dim]`, allocated once.
+
+    The first `update` writes the prompt and hands the states straight back, so that prefill runs
+    on the model's fast causal path. Later updates write each row's block behind its own length.
+    """
+
+    is_compileable = False
+    is_croppable = False
+    is_sliding = False
+
+    def __init__(self, owner: SlotCache) -> None:
+        super().__init__()
+        self.owner = owner
+        self.keys: Tensor | None = None
+        self.values: Tensor | None = None
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        shape = (*key_states.shape[:2], self.owner.capacity)
+        self.keys = key_states.new_zeros(*shape, key_states.shape[-1])
+        self.values = value_states.new_zeros(*shape, value_states.shape[-1])
+        self.is_initialized = True
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        assert self.keys is not None and self.values is not None
+        block = key_states.shape[2]
+        if self.owner.is_empty:
+            self.keys[:, :, :block] = key_states
+            self.values[:, :, :block] = value_states
+            return key_states, value_states
+        self._write(self.keys, key_states)
+        self._write(self.values, value_states)
+        seen = self.owner.longest + block
+        return self.keys[:, :, :seen], self.values[:, :, :seen]
+
+    def _write(self, store: Tensor, states: Tensor) -> None:
+        block = states.shape[2]
+        if self.owner.is_uniform:
+            start = self.owner.longest
+            store[:, :, start : start + block] = states
+            return
+        slots = self.owner.lengths_on(states.device)[:, None] + torch.arange(
+            block, device=states.device
+        )  # [rows, block]
+        rows = torch.arange(states.shape[0], device=states.device)[:, None]
+        store[rows, :, slots] = states.transpose(1, 2)
+
+    def move(self, source: Tensor, target: Tensor) -> None:
+        """Copy slots `source` to slots `target`, both `[rows, count]`."""
+        if not self.is_initialized:
+            return
+        assert self.keys is not None and self.values is not None
+        device = self.keys.device
+        rows = torch.arange(source.shape[0], device=device)[:, None]
+        source, target = source.to(device), target.to(device)
+        self.keys[rows, :, target] = self.keys[rows, :, source]
+        self.values[rows, :, target] = self.values[rows, :, source]
+
+    def keep_rows(self, rows: list[int]) -> None:
+        if self.is_initialized:
+            assert self.keys is not None and self.values is not None
+            index = torch.tensor(rows, device=self.keys.device)
+            self.keys, self.values = self.keys[index], self.values[index]
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return self.owner.longest + query_length, 0
+
+    def get_seq_length(self) -> int:
+        return self.owner.longest
+
+    def get_max_length(self) -> int:
+        return self.owner.capacity
+
+    get_max_cache_shape = get_max_length
+
+
+class SlotCache(Cache):
+    """The cache of one model over a batch of ragged rows.
+
+    Args:
+        layers: number of attention layers.
+        capacity: slots of each row; a write beyond it is refused by `reserve`.
+
+    Attributes:
+        lengths: committed slots of each row. What lies behind is free: rollback is a shorter
+            length, and the next block overwrites it.
+    """
+
+    def __init__(self, layers: int, capacity: int) -> None:
+        super().__init__(layers=[SlotLayer(self) for _ in range(layers)])
+        self.capacity = capacity
+        self.lengths: list[int] = []
+        self._lengths: dict[torch.device, Tensor] = {}
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.lengths
+
+    @property
+    def is_uniform(self) -> bool:
+        return min(self.lengths) == max(self.lengths)
+
+    @property
+    def longest(self) -> int:
+        return max(self.lengths, default=0)
+
+    def lengths_on(self, device: torch.device) -> Tensor:
+        """`lengths` as a tensor `[rows]` on `device`, copied at most once a round."""
+        if device not in self._lengths:
+            self._lengths[device] = torch.tensor(self.lengths, device=device)
+        return self._lengths[device]
+
+    def set_lengths(self, lengths: list[int]) -> None:
+        """Commit or roll back: row `r` now holds its first `lengths[r]` slots."""
+        self.lengths = list(lengths)
+        self._lengths = {}
+
+    def reserve(self, block: int) -> None:
+        """Check that a block of `block` tokens fits behind the longest row.
+
+        Raises:
+            RuntimeError: the capacity was planned too small, which is a bug of the caller.
+        """
+        if self.longest + block > self.capacity:
+            raise RuntimeError(
+                f"cache of {self.capacity} slots can't hold {self.longest} + {block} tokens"
+            )
+
+    def keep_path(self, paths: list[list[int]]) -> None:
+        """Commit the block entries `paths[row]` (ascending, entry 0 is the root) of each row.
+
+        Entries that are already in place are not copied, so a chain costs nothing.
+        """
+        if any(path != list(range(len(path))) for path in paths):
+            depth = max(len(path) for path in paths)
+            padded = [path + list(range(len(path), depth)) for path in paths]
+            base = torch.tensor(self.lengths)[:, None]
+            source = base + torch.tensor(padded)  # [rows, depth]
+            target = base + torch.arange(depth)
+            # A padded entry maps to itself only; clamp keeps it inside the allocation.
+            source, target = (slots.clamp_(max=self.capacity - 1) for slots in (source, target))
+            for layer in self.layers:
+                layer.move(source, target)
+        self.set_lengths(
+            [length + len(path) for length, path in zip(self.lengths, paths, strict=True)]
+        )
+
+    def keep_rows(self, rows: list[int]) -> None:
+        """Drop every row but `rows`, in that order."""
+        for layer in self.layers:
+            layer.keep_rows(rows)
+        self.set_lengths([self.lengths[row] for row in rows])
+
+    def nbytes(self) -> int:
+        """Allocated bytes of all layers."""
+        stores = [store for layer in self.layers for store in (layer.keys, layer.values)]
+        return sum(store.nbytes for store in stores if store is not None)

@@ -1,0 +1,123 @@
+"""The two things the loop is handed: a model behind an adapter, and a drafter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from .rows import Rows
+from .tree import Tree
+
+
+@dataclass
+class Prompt:
+    """A batch of prompts as the decoder takes them: embedded, positioned, padding at the end.
+
+    Attributes:
+        embeds: `[rows, width, hidden]`, visual features already in place.
+        positions: RoPE positions, `[rows, width]`, or `[3, rows, width]` for M-RoPE families.
+        lengths: real tokens of each row; what lies behind is padding.
+        next_position: position of the first generated token, `[rows]`. For M-RoPE families it is
+            not the length: `next_position - length` is the `rope_delta`.
+        visual: which tokens came from pixels, `[rows, width]` bool.
+        extras: further decoder arguments of the prefill, such as DeepStack features.
+    """
+
+    embeds: Tensor
+    positions: Tensor
+    lengths: list[int]
+    next_position: Tensor
+    visual: Tensor
+    extras: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> int:
+        return self.embeds.shape[0]
+
+    @property
+    def width(self) -> int:
+        return self.embeds.shape[1]
+
+
+class Adapter(Protocol):
+    """How one model family embeds a prompt and runs its decoder (see `sooner.models`)."""
+
+    model: nn.Module
+
+    @property
+    def layers(self) -> int: ...
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    @property
+    def device(self) -> torch.device: ...
+
+    @property
+    def dtype(self) -> torch.dtype: ...
+
+    @property
+    def max_positions(self) -> int | None: ...
+
+    def embed_prompt(self, inputs: Mapping[str, Any]) -> Prompt: ...
+
+    def embed_tokens(self, tokens: Tensor) -> Tensor: ...
+
+    def generated_positions(self, positions: Tensor) -> Tensor: ...
+
+    def decode(self, embeds: Tensor, positions: Tensor, **kwargs: Any) -> Tensor: ...
+
+    def logits(self, hidden: Tensor) -> Tensor: ...
+
+
+@dataclass
+class Outcome:
+    """What a round decided, told to the drafter after the target's forward.
+
+    Attributes:
+        rows: the batch; `rows.active` are the rows that go on, and every list below is in that
+            order.
+        new: tokens committed this round, each ending in the target's own token.
+        accepted: how many of them were draft tokens.
+        budget: how many more tokens each row may say.
+        seconds: time of the target's forward.
+        hidden: decoder states of the block, `[rows, 1 + nodes, hidden]` (the last prompt token's
+            alone in the first round).
+        scores: the target's processed scores of the block, `[rows, 1 + nodes, vocab]`.
+        path: accepted block entries of each row, the root's 0 first.
+        is_first: the round was the prefill.
+    """
+
+    rows: Rows
+    new: list[list[int]]
+    accepted: list[int]
+    budget: list[int]
+    seconds: float
+    hidden: Tensor
+    scores: Tensor
+    path: list[list[int]]
+    is_first: bool
+
+
+class Drafter:
+    """Makes the next draft. It has two moments, around the target's forward.
+
+    The base class drafts nothing, which is plain autoregressive decoding.
+    """
+
+    def start(self, pending: Tree, rows: Rows) -> None:
+        """Before the target's forward over `pending`; the first call precedes the prefill."""
+
+    def finish(self, outcome: Outcome) -> Tree:
+        """After it: the draft of the next round, one tree for each active row."""
+        return Tree.empty(len(outcome.rows.active), outcome.hidden.device)
+
+    def keep_rows(self, rows: list[int]) -> None:
+        """Rows ended: keep only these active rows, in this order. Called before `finish`."""
+
+    def close(self) -> None:
+        """Decoding ended, by success or by an exception."""

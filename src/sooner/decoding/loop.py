@@ -1,0 +1,172 @@
+"""The one decoding loop.
+
+A round is: take the pending draft, one target forward over the last committed token and the draft,
+a pure acceptance rule, commit, next draft. A method is a drafter and a rule; nothing else differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .acceptance import Verdict
+from .interface import Drafter, Outcome, Prompt
+from .rows import Rows
+from .runner import Forward, ModelRunner
+from .sampling import Processing
+from .stats import Stats
+from .stopping import Stopping
+from .tree import Tree
+
+Rule = Callable[[Tree, Tensor, Processing, torch.Generator | None], Verdict]
+"""Judges a draft: `(tree, processed scores, processing, generator) -> verdict`."""
+
+OnTokens = Callable[[int, list[int], int], None]
+"""Told `(original row, new tokens, how many of them were drafted)` after every commit."""
+
+
+@dataclass
+class Session:
+    """Everything one run of the loop needs.
+
+    Attributes:
+        target: the model that decides, with an empty cache.
+        prompt: its embedded prompts.
+        rows: the batch's bookkeeping.
+        drafter, rule: the method.
+        processing: the processed distribution.
+        stopping: when rows end.
+        stats: where counts and times go.
+        generator: source of every draw; `None` is torch's global one.
+        on_tokens: called after each commit, for streaming.
+    """
+
+    target: ModelRunner
+    prompt: Prompt
+    rows: Rows
+    drafter: Drafter
+    rule: Rule
+    processing: Processing
+    stopping: Stopping
+    stats: Stats
+    generator: torch.Generator | None = None
+    on_tokens: OnTokens | None = None
+
+
+@torch.inference_mode()
+def run(session: Session) -> list[list[int]]:
+    """Decode every row to its end; returns the new tokens of each original row."""
+    try:
+        return _run(session)
+    finally:
+        session.drafter.close()
+
+
+def _run(session: Session) -> list[list[int]]:
+    rows, stats = session.rows, session.stats
+    tree = Tree.empty(rows.batch, session.prompt.embeds.device)
+    began = stats.clock()
+    session.drafter.start(tree, rows)
+    with stats.phase("prefill"):
+        forward = session.target.prefill(session.prompt)
+    session.prompt.embeds = session.prompt.embeds[:, :0]  # long videos: free it before decoding
+    session.prompt.extras = {}
+    seconds = stats.seconds["prefill"]
+    is_first = True
+    while True:
+        stats.nfe += 1
+        outcome = _judge(session, tree, forward, seconds, is_first)
+        if not rows.active:
+            break
+        with stats.phase("draft_prefill" if is_first else "draft"):
+            tree = session.drafter.finish(outcome)
+            roots = _roots(outcome)
+        is_first = False
+        session.drafter.start(tree, rows)
+        start = stats.clock()
+        forward = session.target.forward_tree(roots, tree)
+        seconds = stats.clock() - start
+        stats.seconds["verify"] += seconds
+        stats.verify_seconds[1 + tree.nodes].append(seconds)
+    stats.close_runs()
+    stats.cache_bytes = session.target.cache.nbytes()
+    known = sum(stats.seconds[name] for name in ("prefill", "draft_prefill", "draft", "verify"))
+    stats.seconds["other"] += stats.clock() - began - known
+    return rows.generated
+
+
+def _judge(
+    session: Session, tree: Tree, forward: Forward, seconds: float, is_first: bool
+) -> Outcome:
+    """Apply the rule, commit what it accepted, and drop the rows that ended."""
+    rows = session.rows
+    scores = session.processing.scores(
+        forward.logits, lambda: rows.block_prefixes(tree), rows.active
+    )
+    verdict = session.rule(tree, scores, session.processing, session.generator)
+    paths, new = _on_host(tree, verdict)
+    finished = [
+        _commit_row(session, row, tree.sizes[row], paths[row], new[row], is_first)
+        for row in range(len(new))
+    ]
+    if not is_first:
+        session.target.commit(paths)
+    if any(finished):
+        stay = rows.end(finished)
+        paths, new = [paths[row] for row in stay], [new[row] for row in stay]
+        if stay:
+            index = torch.tensor(stay, device=scores.device)
+            scores, forward = scores[index], Forward(forward.logits, forward.hidden[index])
+            session.target.keep_rows(stay)
+            session.drafter.keep_rows(stay)
+    return Outcome(
+        rows=rows,
+        new=new,
+        accepted=[len(path) - 1 for path in paths],
+        budget=[session.stopping.budget(len(rows.said(row))) for row in range(len(new))],
+        seconds=seconds,
+        hidden=forward.hidden,
+        scores=scores,
+        path=paths,
+        is_first=is_first,
+    )
+
+
+def _on_host(tree: Tree, verdict: Verdict) -> tuple[list[list[int]], list[list[int]]]:
+    """Accepted block entries (root first) and new tokens of each row, in one transfer."""
+    on_path = tree.tokens.gather(1, (verdict.path - 1).clamp(min=0)) if tree.nodes else verdict.path
+    table = torch.cat(
+        [verdict.accepted[:, None], verdict.bonus[:, None], verdict.path, on_path], 1
+    ).tolist()
+    width = verdict.path.shape[1]
+    paths = [[0, *line[2 : 2 + line[0]]] for line in table]
+    new = [[*line[2 + width : 2 + width + line[0]], line[1]] for line in table]
+    return paths, new
+
+
+def _commit_row(
+    session: Session, row: int, drafted: int, path: list[int], new: list[int], is_first: bool
+) -> bool:
+    """Say what the row may still say of `new`; trims `path` and `new`, returns whether it ended."""
+    rows, stats = session.rows, session.stats
+    kept, ended = session.stopping.cut(rows, row, new)
+    del new[len(kept) :]
+    del path[1 + len(kept) :]
+    accepted = len(path) - 1
+    original = rows.active[row]
+    rows.generated[original] += kept
+    stats.tokens += len(kept)
+    if not is_first:
+        stats.record_step(original, drafted, accepted, len(kept))
+    if session.on_tokens is not None and kept:
+        session.on_tokens(original, kept, accepted)
+    return ended
+
+
+def _roots(outcome: Outcome) -> Tensor:
+    """The last committed token of each row, `[rows]`."""
+    last = [new[-1] for new in outcome.new]
+    return torch.tensor(last, device=outcome.hidden.device)

@@ -1,0 +1,132 @@
+"""Is the output the same? And if not: a floating-point tie, or a bug?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+Verdict = Literal["identical", "tie", "bug"]
+
+ROUNDINGS = {torch.float32: 256.0, torch.float64: 256.0, torch.float16: 4.0, torch.bfloat16: 4.0}
+"""Roundings, in units of the dtype's epsilon, that two orders of summation may differ by.
+
+16-bit kernels accumulate in fp32 and round once a layer; fp32 ones accumulate many small errors.
+"""
+
+
+@dataclass(frozen=True)
+class Parity:
+    """Comparison of two token sequences of one prompt.
+
+    Attributes:
+        verdict: `identical`; `tie` when the reference's two best scores at the first difference
+            lie within rounding of each other; else `bug`.
+        divergence: index of the first new token that differs, or `None`.
+        reference, candidate: the two tokens there; `None` where a sequence had already ended.
+        gap: the reference's best score there minus that of the candidate's token, in logits.
+        top2_gap: its best score minus its second best.
+        tolerance: the largest gap that rounding explains.
+    """
+
+    verdict: Verdict
+    divergence: int | None = None
+    reference: int | None = None
+    candidate: int | None = None
+    gap: float | None = None
+    top2_gap: float | None = None
+    tolerance: float | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether an exact method may show a speed figure."""
+        return self.verdict != "bug"
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        if self.divergence is None:
+            return "identical"
+        return (
+            f"{self.verdict}: token {self.divergence} is {self.candidate} instead of "
+            f"{self.reference} (gap {self.gap:.3g}, top-2 gap {self.top2_gap:.3g}, rounding explains "
+            f"{self.tolerance:.3g})"
+        )
+
+
+def compare(
+    reference: Sequence[int], candidate: Sequence[int], scores: Sequence[Tensor] | None = None
+) -> Parity:
+    """Compare the new tokens of two runs.
+
+    Args:
+        reference: tokens of plain decoding.
+        candidate: tokens of the method.
+        scores: the reference's processed scores, one `[vocab]` for each of its tokens; without
+            them a difference can't be excused as a tie.
+    """
+    length = max(len(reference), len(candidate))
+    pairs = ((_at(reference, index), _at(candidate, index), index) for index in range(length))
+    first = next(((ours, theirs, index) for ours, theirs, index in pairs if ours != theirs), None)
+    if first is None:
+        return Parity("identical")
+    ours, theirs, index = first
+    if scores is None or index >= len(scores):
+        return Parity("bug", index, ours, theirs, math.nan, math.nan, 0.0)
+    best, second = scores[index].topk(2).values.tolist()
+    # A candidate that merely went on, or stopped, has no token to weigh: the runner-up stands in.
+    chosen = float(scores[index][theirs]) if theirs is not None else second
+    tolerance = _tolerance(scores[index].dtype, best)
+    verdict: Verdict = "tie" if best - chosen <= tolerance else "bug"
+    return Parity(verdict, index, ours, theirs, best - chosen, best - second, tolerance)
+
+
+def _at(tokens: Sequence[int], index: int) -> int | None:
+    return tokens[index] if index < len(tokens) else None
+
+
+def _tolerance(dtype: torch.dtype, best: float) -> float:
+    """The largest difference of two scores around `best` that rounding explains."""
+    return torch.finfo(dtype).eps * ROUNDINGS.get(dtype, 4.0) * max(1.0, abs(best))
+
+
+def reference_run(
+    model: Any, inputs: Mapping[str, Any], **options: Any
+) -> tuple[list[list[int]], list[list[Tensor]]]:
+    """Plain incremental decoding by HF's own `generate`, with its scores.
+
+    Returns:
+        New tokens of each row up to and including its end, and the processed scores `[vocab]` of
+        each of them in the model's dtype.
+    """
+    output = model.generate(
+        **inputs, **options, do_sample=False, output_scores=True, return_dict_in_generate=True
+    )
+    width = inputs["input_ids"].shape[1]
+    ends = _end_ids(model, options)
+    tokens = [_until_end(row, ends) for row in output.sequences[:, width:].tolist()]
+    scores = [
+        [output.scores[step][row].to(model.dtype) for step in range(len(said))]
+        for row, said in enumerate(tokens)
+    ]
+    return tokens, scores
+
+
+def _end_ids(model: Any, options: Mapping[str, Any]) -> set[int]:
+    config = options.get("generation_config") or model.generation_config
+    ends = options.get("eos_token_id", config.eos_token_id)
+    if ends is None:
+        return set()
+    return set(ends) if isinstance(ends, list) else {ends}
+
+
+def _until_end(tokens: list[int], ends: set[int]) -> list[int]:
+    for index, token in enumerate(tokens):
+        if token in ends:
+            return tokens[: index + 1]
+    return tokens

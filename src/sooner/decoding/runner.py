@@ -1,0 +1,131 @@
+"""One model with its slot cache: prefill a batch, then forward ragged blocks of tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .cache import SlotCache
+from .interface import Adapter, Prompt
+from .tree import Tree
+
+
+@dataclass(frozen=True)
+class Forward:
+    """Result of a forward: `logits [rows, entries, vocab]` and `hidden [rows, entries, hidden]`."""
+
+    logits: Tensor
+    hidden: Tensor
+
+
+class ModelRunner:
+    """Runs a decoder over committed prefixes and not yet committed blocks.
+
+    A block is written behind each row's committed length and stays uncommitted until `commit`
+    says which of its entries are kept; the next block overwrites the rest.
+
+    Args:
+        adapter: the model family's adapter.
+        capacity: slots a row, prompt and the largest block included.
+    """
+
+    def __init__(self, adapter: Adapter, capacity: int) -> None:
+        self.adapter = adapter
+        self.cache = SlotCache(adapter.layers, capacity)
+        self._delta = torch.empty(0, dtype=torch.long)
+
+    @property
+    def lengths(self) -> list[int]:
+        """Committed tokens of each row."""
+        return self.cache.lengths
+
+    def prefill(self, prompt: Prompt) -> Forward:
+        """Run the whole prompt; logits and states of each row's last prompt token, one entry."""
+        self.cache.reserve(prompt.width)
+        hidden = self.adapter.decode(
+            prompt.embeds,
+            prompt.positions,
+            attention_mask=None,  # causal; padding sits behind every real token
+            past_key_values=self.cache,
+            **prompt.extras,
+        )
+        self.cache.set_lengths(prompt.lengths)
+        lengths = self.cache.lengths_on(prompt.next_position.device)
+        self._delta = prompt.next_position - lengths  # [rows]
+        last = self.cache.lengths_on(hidden.device) - 1
+        rows = torch.arange(prompt.rows, device=hidden.device)
+        hidden = hidden[rows, last][:, None]  # [rows, 1, hidden]
+        return Forward(self.adapter.logits(hidden), hidden)
+
+    def forward_tree(self, roots: Tensor, tree: Tree) -> Forward:
+        """Forward `roots [rows]` and the trees behind them; entries are the root, then nodes."""
+        block = torch.cat([roots[:, None], tree.tokens], 1)  # [rows, 1 + nodes]
+        if tree.is_chain:
+            return self.forward_chain(block)
+        return self._forward(block, tree.depths(), tree.ancestors())
+
+    def forward_chain(self, tokens: Tensor) -> Forward:
+        """Forward `tokens [rows, entries]`, each continuing the one before it.
+
+        Shorter rows are padded on the right: a padded entry never reaches a real one.
+        """
+        return self._forward(tokens, torch.arange(tokens.shape[1], device=tokens.device), None)
+
+    def _forward(self, tokens: Tensor, depths: Tensor, ancestors: Tensor | None) -> Forward:
+        self.cache.reserve(tokens.shape[1])
+        lengths = self.cache.lengths_on(tokens.device)
+        positions = (self._delta + lengths)[:, None] + depths  # [rows, entries]
+        hidden = self.adapter.decode(
+            self.adapter.embed_tokens(tokens),
+            self.adapter.generated_positions(positions),
+            attention_mask=self._mask(tokens, ancestors),
+            past_key_values=self.cache,
+        )
+        return Forward(self.adapter.logits(hidden), hidden)
+
+    def _mask(self, tokens: Tensor, ancestors: Tensor | None) -> Tensor | None:
+        """Additive mask `[rows or 1, 1, entries, slots]`; `None` when nothing is hidden."""
+        entries = tokens.shape[1]
+        if self.cache.is_uniform:
+            if entries == 1:
+                return None
+            seen = _within(entries, ancestors, tokens.device)  # [rows or 1, entries, entries]
+            before = seen.new_ones(*seen.shape[:2], self.cache.longest)
+            return self._additive(torch.cat([before, seen], 2))
+        lengths = self.cache.lengths_on(tokens.device)[:, None]  # [rows, 1]
+        slots = torch.arange(self.cache.longest + entries, device=tokens.device)[None]
+        offset = slots - lengths  # [rows, slots]: block entry that a slot holds
+        inside = (offset >= 0) & (offset < entries)
+        seen = _within(entries, ancestors, tokens.device).expand(len(self.lengths), -1, -1)
+        index = offset.clamp(0, entries - 1)[:, None].expand(-1, entries, -1)
+        seen = seen.gather(2, index) & inside[:, None]  # [rows, entries, slots]
+        return self._additive(seen | (offset < 0)[:, None])
+
+    def _additive(self, seen: Tensor) -> Tensor:
+        # Additive rather than boolean: eager attention adds it, and SDPA need not convert it in
+        # every layer.
+        dtype = self.adapter.dtype
+        mask = torch.zeros(seen.shape, dtype=dtype, device=seen.device)
+        return mask.masked_fill_(~seen, torch.finfo(dtype).min)[:, None]
+
+    def commit(self, paths: list[list[int]]) -> None:
+        """Keep the block entries `paths[row]`; entry 0 is the root."""
+        self.cache.keep_path(paths)
+
+    def rewind(self, lengths: list[int]) -> None:
+        """Roll every row back (or on, over slots already written) to `lengths` tokens."""
+        self.cache.set_lengths(lengths)
+
+    def keep_rows(self, rows: list[int]) -> None:
+        """Drop every row but `rows`."""
+        self.cache.keep_rows(rows)
+        self._delta = self._delta[torch.tensor(rows, device=self._delta.device)]
+
+
+def _within(entries: int, ancestors: Tensor | None, device: torch.device) -> Tensor:
+    """Which block entries see which, `[rows or 1, entries, entries]` bool."""
+    if ancestors is not None:
+        return ancestors
+    return torch.ones(1, entries, entries, dtype=torch.bool, device=device).tril_()

@@ -1,0 +1,139 @@
+"""One processed distribution, shared by draft and target.
+
+Hugging Face logits processors are honoured. Those that look only at the scores run once over the
+whole block; the others see, for every block entry, the very prefix that plain decoding would have
+shown them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+from transformers import LogitsProcessor
+from transformers.generation import logits_process as hf
+
+from ..errors import BadLogitsError, UnsupportedError
+
+Prefixes = Callable[[], list[list[list[int]]]]
+"""Token ids that block entry `[row][entry]` continues; called only when a processor reads them."""
+
+PREFIX_FREE = (
+    hf.TemperatureLogitsWarper,
+    hf.TopKLogitsWarper,
+    hf.TopPLogitsWarper,
+    hf.MinPLogitsWarper,
+    hf.TypicalLogitsWarper,
+    hf.EpsilonLogitsWarper,
+    hf.EtaLogitsWarper,
+    hf.LogitNormalization,
+    hf.InfNanRemoveLogitsProcessor,
+    hf.SuppressTokensLogitsProcessor,
+)
+
+REFUSED = {
+    "UnbatchedClassifierFreeGuidanceLogitsProcessor": "guidance_scale runs a second model forward "
+    "with a cache of its own; leave guidance_scale unset",
+    "SynthIDTextWatermarkLogitsProcessor": "SynthID keeps state from call to call, which "
+    "speculation would corrupt; leave watermarking_config unset",
+    "WhisperNoSpeechDetection": "it runs a model of its own; decode without it",
+}
+
+
+class Processing:
+    """Turns logits into the scores or probabilities that tokens are chosen from.
+
+    Args:
+        processors: HF logits processors, in order.
+        do_sample: whether tokens are drawn; otherwise the best score wins.
+        batch: number of original rows; processors that look at the row index get it right.
+
+    Raises:
+        UnsupportedError: a processor keeps state that speculation would corrupt.
+    """
+
+    def __init__(
+        self, processors: Sequence[LogitsProcessor] = (), do_sample: bool = False, batch: int = 1
+    ) -> None:
+        self.processors = list(processors)
+        self.do_sample = do_sample
+        self.batch = batch
+        self.reads_prefix = any(type(one) not in PREFIX_FREE for one in self.processors)
+        for one in self.processors:
+            if reason := REFUSED.get(type(one).__name__):
+                raise UnsupportedError(f"{type(one).__name__} can't be honoured: {reason}")
+
+    def scores(self, logits: Tensor, prefixes: Prefixes, row_ids: list[int]) -> Tensor:
+        """Processed scores, fp32, `[rows, entries, vocab]` like `logits`.
+
+        Args:
+            logits: `[rows, entries, vocab]`.
+            prefixes: gives the token ids that each entry continues.
+            row_ids: original row of each row of `logits`.
+        """
+        scores = logits.float()
+        if not self.processors:
+            return scores
+        if self.reads_prefix:
+            return self._by_prefix(scores, prefixes(), row_ids)
+        flat = scores.reshape(-1, scores.shape[-1])
+        # Processors take input_ids first; the prefix-free ones never read them.
+        unread = torch.empty(flat.shape[0], 0, dtype=torch.long, device=flat.device)
+        for one in self.processors:
+            flat = one(unread, flat)
+        return flat.view_as(scores)
+
+    def _by_prefix(
+        self, scores: Tensor, prefixes: list[list[list[int]]], row_ids: list[int]
+    ) -> Tensor:
+        done = torch.empty_like(scores)
+        for row, entries in enumerate(prefixes):
+            for entry, prefix in enumerate(entries):
+                done[row, entry] = self._one(scores[row, entry], prefix, row_ids[row])
+        return done
+
+    def _one(self, scores: Tensor, prefix: list[int], row: int) -> Tensor:
+        """Process one entry as row `row` of a batch, so that row-aware processors find it."""
+        ids = torch.tensor(prefix, device=scores.device).expand(self.batch, -1)
+        tiled = scores.expand(self.batch, -1).clone()
+        for one in self.processors:
+            tiled = one(ids, tiled)
+        return tiled[row]
+
+    def choose(self, scores: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """The argmax of each entry, or one draw when sampling: `[rows, entries]`.
+
+        Raises:
+            BadLogitsError: the scores hold NaN.
+        """
+        if not self.do_sample:
+            best, index = scores.max(-1)
+            check_finite(best)
+            return index
+        return draw(self.probabilities(scores), generator)
+
+    def probabilities(self, scores: Tensor) -> Tensor:
+        """Softmax of processed scores, `[rows, entries, vocab]`, fp32.
+
+        Raises:
+            BadLogitsError: the scores hold NaN.
+        """
+        p = scores.softmax(-1)
+        check_finite(p[..., 0])
+        return p
+
+
+def draw(p: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    """One draw from each distribution of `p`, `[rows, entries, vocab]` to `[rows, entries]`."""
+    flat = p.reshape(-1, p.shape[-1])
+    return torch.multinomial(flat, 1, generator=generator).view(p.shape[:-1])
+
+
+def check_finite(values: Tensor) -> None:
+    """Raise `BadLogitsError` when the values that decide the next token hold NaN."""
+    if bool(values.isnan().any()):
+        raise BadLogitsError(
+            "the model returned NaN logits; use float32 or bfloat16 instead of float16, or check "
+            "the weights"
+        )

@@ -1,0 +1,162 @@
+"""What a run did and where its time went; every mean is derived from a histogram."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+import torch
+
+logger = logging.getLogger("sooner")
+
+EXACT, RELAXED, APPROXIMATE = "exact", "relaxed", "approximate"
+PHASES = ("vision", "prefill", "draft_prefill", "draft", "verify", "other")
+
+
+@dataclass
+class Stats:
+    """Counters of one run over all its rows.
+
+    Attributes:
+        mode: `exact`, `relaxed` or `approximate`.
+        method: name of the method.
+        device: where the target runs; phases wait for it before the clock is read.
+        tokens: committed new tokens, all rows.
+        decode_tokens: those behind each row's first, which the prefill already decides.
+        nfe: sequential target forwards, the prefill included.
+        num_draft_tokens: draft tokens that were verified.
+        acceptance_histogram: accepted draft tokens of a decoding step -> number of row steps.
+        runs: tokens between two rejections (PEARL's and ParallelVLM's M), one entry a run.
+        seconds: time of each phase of `PHASES`.
+        verify_seconds: for each block size (root and nodes), the seconds of every such forward.
+        draft_seconds: seconds of every single draft forward.
+        notes: decisions worth telling, such as why a window was chosen.
+    """
+
+    mode: str = EXACT
+    method: str = ""
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    tokens: int = 0
+    decode_tokens: int = 0
+    nfe: int = 0
+    num_draft_tokens: int = 0
+    acceptance_histogram: Counter[int] = field(default_factory=Counter)
+    runs: list[int] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
+    verify_seconds: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
+    draft_seconds: list[float] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    cache_bytes: int = 0
+    _open_runs: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Add the time of the enclosed block to phase `name`."""
+        start = self.clock()
+        try:
+            yield
+        finally:
+            self.seconds[name] += self.clock() - start
+
+    def clock(self) -> float:
+        """Seconds now, after the device has finished what it was given."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        return time.perf_counter()
+
+    def note(self, text: str) -> None:
+        """Keep and log a decision worth telling."""
+        self.notes.append(text)
+        logger.info(text)
+
+    def record_step(self, row: int, drafted: int, accepted: int, committed: int) -> None:
+        """Count one decoding step of original row `row`."""
+        self.num_draft_tokens += drafted
+        self.decode_tokens += committed
+        self.acceptance_histogram[accepted] += 1
+        self._open_runs[row] += committed
+        if accepted < drafted:
+            self.runs.append(self._open_runs.pop(row))
+
+    def close_runs(self) -> None:
+        """Count what was said since the last rejection of each row as a run of its own."""
+        self.runs += [length for length in self._open_runs.values() if length]
+        self._open_runs.clear()
+
+    @property
+    def num_spec_steps(self) -> int:
+        """Row steps of decoding, the prefill not counted."""
+        return sum(self.acceptance_histogram.values())
+
+    @property
+    def num_accepted_draft_tokens(self) -> int:
+        return sum(accepted * steps for accepted, steps in self.acceptance_histogram.items())
+
+    @property
+    def acceptance_rate(self) -> float:
+        """Accepted share of the verified draft tokens; 0 without drafts."""
+        drafted = self.num_draft_tokens
+        return self.num_accepted_draft_tokens / drafted if drafted else 0.0
+
+    @property
+    def aal(self) -> float:
+        """Accepted draft tokens a step, without the bonus token (HSD's AAL)."""
+        steps = self.num_spec_steps
+        return self.num_accepted_draft_tokens / steps if steps else 0.0
+
+    @property
+    def mean_acceptance_length(self) -> float:
+        """`1 + accepted / steps`; plain decoding has 1.0."""
+        return 1.0 + self.aal
+
+    @property
+    def accepted_run_length(self) -> float:
+        """Mean tokens between two rejections."""
+        return sum(self.runs) / len(self.runs) if self.runs else 0.0
+
+    @property
+    def decode_seconds(self) -> float:
+        """Time after the first token: drafting, verifying and the rest."""
+        return sum(self.seconds[name] for name in ("draft", "verify", "other"))
+
+    @property
+    def total_seconds(self) -> float:
+        return sum(self.seconds.values())
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Decoding speed: `decode_tokens` over `decode_seconds`."""
+        return self.decode_tokens / self.decode_seconds if self.decode_seconds else 0.0
+
+    def verify_median(self, block: int) -> float | None:
+        """Median seconds of a target forward over `block` tokens a row, if one was made."""
+        times = self.verify_seconds.get(block)
+        return median(times) if times else None
+
+    def as_dict(self) -> dict[str, Any]:
+        """The figures of DESIGN's metric names, ready for JSON."""
+        return {
+            "method": self.method,
+            "mode": self.mode,
+            "tokens": self.tokens,
+            "nfe": self.nfe,
+            "num_spec_steps": self.num_spec_steps,
+            "num_draft_tokens": self.num_draft_tokens,
+            "num_accepted_draft_tokens": self.num_accepted_draft_tokens,
+            "acceptance_rate": self.acceptance_rate,
+            "mean_acceptance_length": self.mean_acceptance_length,
+            "acceptance_histogram": dict(sorted(self.acceptance_histogram.items())),
+            "accepted_run_length": self.accepted_run_length,
+            "aal": self.aal,
+            "decode_seconds": self.decode_seconds,
+            "tokens_per_second": self.tokens_per_second,
+            "seconds": dict(self.seconds),
+            "cache_bytes": self.cache_bytes,
+            "notes": list(self.notes),
+        }

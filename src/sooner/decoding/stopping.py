@@ -1,0 +1,61 @@
+"""When a row ends: HF stopping criteria, applied token by token inside an accepted run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from transformers import StoppingCriteria
+from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengthCriteria
+
+from .rows import Rows
+
+
+class Stopping:
+    """Cuts a run of new tokens at the first one that ends the row.
+
+    End-of-sequence ids and the length limit are checked on the host without a call; every other
+    criterion is asked once a token with the prefix that plain decoding would have shown it.
+
+    Args:
+        criteria: HF stopping criteria.
+        width: padded prompt width, which `max_length` counts.
+    """
+
+    def __init__(self, criteria: Sequence[StoppingCriteria], width: int) -> None:
+        self.eos: set[int] = set()
+        self.others: list[StoppingCriteria] = []
+        limits: list[int] = []
+        for one in criteria:
+            if type(one) is MaxLengthCriteria:
+                limits.append(one.max_length - width)
+            elif type(one) is EosTokenCriteria:
+                self.eos |= set(one.eos_token_id.tolist())
+            else:
+                self.others.append(one)
+        self.limit: int | None = min(limits) if limits else None
+
+    def budget(self, said: int) -> int:
+        """How many more tokens a row may say that has said `said`."""
+        return max(self.limit - said, 0) if self.limit is not None else 1 << 30
+
+    def cut(self, rows: Rows, row: int, new: list[int]) -> tuple[list[int], bool]:
+        """The part of `new` that active row `row` may still say, and whether it ends the row."""
+        new = new[: self.budget(len(rows.said(row)))]
+        for count, token in enumerate(new, start=1):
+            if token in self.eos or self._asked(rows, row, new[:count]):
+                return new[:count], True
+        return new, self.limit is not None and len(rows.said(row)) + len(new) >= self.limit
+
+    def _asked(self, rows: Rows, row: int, new: list[int]) -> bool:
+        if not self.others:
+            return False
+        ids = torch.tensor([rows.prefix(row) + new], device=rows.prompt.device)
+        # As one row of a batch of the original size: a criterion may look at the row index.
+        ids = ids.expand(rows.batch, -1)
+        original = rows.active[row]
+        return any(bool(_answer(one(ids, None), original)) for one in self.others)
+
+
+def _answer(done: torch.Tensor | bool, row: int) -> bool:
+    return bool(done[row]) if isinstance(done, torch.Tensor) and done.ndim else bool(done)

@@ -1,0 +1,118 @@
+"""`sooner.generate`: a session with statistics, streaming and batches, on top of HF's `generate`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import StoppingCriteriaList, StopStringCriteria
+
+from .decoding.loop import OnTokens
+from .decoding.stats import Stats
+from .errors import SoonerError
+from .methods import Autoregressive, Method
+
+
+@dataclass(frozen=True)
+class Generation:
+    """The outcome of `sooner.generate`.
+
+    Attributes:
+        sequences: prompt and new tokens, `[rows, width]`, padded at the end.
+        tokens: the new tokens of each row, without padding.
+        stats: counts and times; `stats.mode` says whether the output is exact.
+    """
+
+    sequences: Tensor
+    tokens: list[list[int]]
+    stats: Stats
+
+
+def generate(
+    model: Any,
+    inputs: Mapping[str, Any],
+    method: Method | None = None,
+    *,
+    seed: int | None = None,
+    streamer: Any = None,
+    on_tokens: OnTokens | None = None,
+    tokenizer: Any = None,
+    stop_strings: str | list[str] | None = None,
+    stopping_criteria: StoppingCriteriaList | None = None,
+    **options: Any,
+) -> Generation:
+    """Generate with a method, and tell what it did.
+
+    Args:
+        model: a loaded HF model.
+        inputs: what its processor returned.
+        method: how to decode; plain by default.
+        seed: seeds every draw of this call and nothing else; `None` uses torch's global state.
+        streamer: an HF streamer (one row only).
+        on_tokens: called with `(row, new tokens, how many were drafted)` after each commit.
+        tokenizer: needed for `stop_strings`.
+        options: anything that `model.generate` takes, such as `max_new_tokens`.
+
+    Raises:
+        SoonerError: the request can't be honoured, or memory ran out.
+    """
+    criteria = StoppingCriteriaList(stopping_criteria or [])
+    if stop_strings is not None:
+        if tokenizer is None:
+            raise SoonerError(f"stop_strings={stop_strings!r} needs tokenizer=")
+        criteria.append(StopStringCriteria(tokenizer=tokenizer, stop_strings=stop_strings))
+    ids = inputs["input_ids"]
+    said: list[list[int]] = [[] for _ in range(_rows(ids, options))]
+
+    def keep(row: int, tokens: list[int], drafted: int) -> None:
+        said[row] += tokens
+        if on_tokens is not None:
+            on_tokens(row, tokens, drafted)
+
+    loop = partial(
+        method or Autoregressive(),
+        generator=_generator(model, seed),
+        on_tokens=keep,
+        streamer=streamer,
+    )
+    if streamer is not None:
+        streamer.put(ids.cpu())
+    options = {**options, "return_dict_in_generate": True, "stopping_criteria": criteria}
+    try:
+        output = model.generate(**inputs, **options, custom_generate=loop)
+    except (torch.OutOfMemoryError, RuntimeError) as error:
+        raise out_of_memory(error, model, ids, options) from error
+    return Generation(output.sequences, said, output.stats)
+
+
+def out_of_memory(error: RuntimeError, model: Any, ids: Tensor, options: Mapping) -> Exception:
+    """The error to show for `error`: an estimate and a way out if memory ran out, else itself."""
+    text = str(error)
+    if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in text:
+        return error
+    config = model.config.get_text_config(decoder=True)
+    heads = getattr(config, "num_key_value_heads", config.num_attention_heads)
+    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    rows, slots = ids.shape[0], ids.shape[1] + (options.get("max_new_tokens") or 0)
+    size = 2 * config.num_hidden_layers * heads * width * model.dtype.itemsize * rows * slots
+    return SoonerError(
+        f"out of memory: the cache of {rows} x {slots} tokens alone takes about "
+        f"{size / 2**30:.2f} GiB; lower the number of frames, max_new_tokens or the batch"
+    )
+
+
+def _rows(ids: Tensor, options: Mapping[str, Any]) -> int:
+    config = options.get("generation_config")
+    copies = options.get("num_return_sequences") or getattr(config, "num_return_sequences", None)
+    return ids.shape[0] * (copies or 1)
+
+
+def _generator(model: Any, seed: int | None) -> torch.Generator | None:
+    if seed is None:
+        return None
+    generator = torch.Generator(device=model.get_input_embeddings().weight.device)
+    return generator.manual_seed(seed)

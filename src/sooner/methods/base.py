@@ -1,0 +1,287 @@
+"""What every method shares: it is a frozen dataclass, callable as `generate`'s decoding loop."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
+from transformers.generation.utils import GenerateDecoderOnlyOutput
+
+from ..decoding.acceptance import Verdict, follow
+from ..decoding.interface import Adapter, Drafter
+from ..decoding.loop import OnTokens, Rule, Session, run
+from ..decoding.rows import Rows
+from ..decoding.runner import ModelRunner
+from ..decoding.sampling import Processing
+from ..decoding.stats import EXACT, Stats
+from ..decoding.stopping import Stopping
+from ..decoding.tree import Tree
+from ..errors import SoonerError, UnsupportedError
+from ..models import adapt
+from .requests import refuse_config, refuse_inputs
+
+
+@dataclass
+class SoonerOutput(GenerateDecoderOnlyOutput):
+    """What a method returns under `return_dict_in_generate=True`.
+
+    Attributes:
+        sequences: prompt and new tokens, `[rows, width]`, padded at the end.
+        stats: counts and times of the run.
+    """
+
+    stats: Stats | None = None
+
+
+@dataclass
+class Context:
+    """What a method may build its drafter from.
+
+    Attributes:
+        target: adapter of the target model.
+        inputs: the target's processed inputs on its device.
+        rows: the batch's bookkeeping.
+        processing: the processed distribution, to be shared by the draft.
+        stopping: when rows end; `stopping.limit` bounds the new tokens of a row.
+        stats: where the drafter's own times go.
+        generator: source of every draw.
+    """
+
+    target: Adapter
+    inputs: Mapping[str, Any]
+    rows: Rows
+    processing: Processing
+    stopping: Stopping
+    stats: Stats
+    generator: torch.Generator | None
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to decode. Subclasses are frozen dataclasses that say how a draft is made.
+
+    `model.generate(**inputs, custom_generate=method)` runs it with the logits processors,
+    stopping criteria, streamer and generation config that `generate` prepared.
+    """
+
+    name: ClassVar[str] = ""
+    mode: ClassVar[str] = EXACT
+
+    def largest_block(self) -> int:
+        """Most tokens that one target forward will be asked to verify, the root included."""
+        return 1
+
+    def drafter(self, context: Context) -> Drafter:
+        """The drafter of one run."""
+        raise NotImplementedError
+
+    def rule(self, context: Context) -> Rule:
+        """How the target judges a draft; by default greedy, or sampled descent when sampling."""
+        return follow_choices
+
+    def __call__(
+        self,
+        model: Any,
+        input_ids: Tensor,
+        logits_processor: LogitsProcessorList | None = None,
+        stopping_criteria: StoppingCriteriaList | None = None,
+        generation_config: GenerationConfig | None = None,
+        streamer: Any = None,
+        synced_gpus: bool = False,
+        *,
+        # Named here so that `generate` hands the pixels over instead of encoding them first: the
+        # draft needs them raw, and vision time belongs into the statistics.
+        pixel_values: Tensor | None = None,
+        pixel_values_videos: Tensor | None = None,
+        image_sizes: Tensor | None = None,
+        image_grid_thw: Tensor | None = None,
+        video_grid_thw: Tensor | None = None,
+        second_per_grid_ts: Tensor | None = None,
+        batch_num_images: Tensor | None = None,
+        generator: torch.Generator | None = None,
+        on_tokens: OnTokens | None = None,
+        **model_kwargs: Any,
+    ) -> Tensor | SoonerOutput:
+        """Decode in place of HF's loop. Called by `generate`; see `sooner.generate` for a session.
+
+        Returns:
+            Sequences `[rows, width]`, or a `SoonerOutput` under `return_dict_in_generate`.
+
+        Raises:
+            UnsupportedError: the config asks for something that can't be honoured.
+            SoonerError: the prompt is longer than the model's positions, or similar.
+        """
+        config = generation_config if generation_config is not None else GenerationConfig()
+        refuse_config(config, synced_gpus)
+        pixels = {
+            "pixel_values": pixel_values,
+            "pixel_values_videos": pixel_values_videos,
+            "image_sizes": image_sizes,
+            "image_grid_thw": image_grid_thw,
+            "video_grid_thw": video_grid_thw,
+            "second_per_grid_ts": second_per_grid_ts,
+            "batch_num_images": batch_num_images,
+        }
+        pixels = {name: value for name, value in pixels.items() if value is not None}
+        inputs = _inputs(model, input_ids, pixels, model_kwargs, config)
+        streamer = streamer if streamer is not None else _streamer_of_caller(model)
+        session = self.session(
+            model,
+            inputs,
+            processors=logits_processor,
+            criteria=stopping_criteria,
+            do_sample=bool(config.do_sample),
+            generator=generator,
+            on_tokens=_tell(streamer, on_tokens, input_ids.shape[0]),
+        )
+        new = run(session)
+        if streamer is not None:
+            streamer.end()
+        sequences = _sequences(input_ids, new, _pad_id(config))
+        if config.return_dict_in_generate:
+            return SoonerOutput(sequences=sequences, stats=session.stats)
+        return sequences
+
+    def session(
+        self,
+        model: Any,
+        inputs: Mapping[str, Any],
+        *,
+        processors: LogitsProcessorList | None = None,
+        criteria: StoppingCriteriaList | None = None,
+        do_sample: bool = False,
+        generator: torch.Generator | None = None,
+        on_tokens: OnTokens | None = None,
+    ) -> Session:
+        """Embed the prompt and set up one run of the loop."""
+        target = adapt(model)
+        inputs = to_device(inputs, target.device)
+        ids = inputs["input_ids"]
+        stats = Stats(mode=self.mode, method=self.name, device=target.device)
+        stopping = Stopping(criteria or [], ids.shape[1])
+        rows = Rows(ids)
+        processing = Processing(processors or [], do_sample, rows.batch)
+        context = Context(target, inputs, rows, processing, stopping, stats, generator)
+        if stopping.limit is None:
+            raise SoonerError("no limit on new tokens; pass max_new_tokens")
+        drafter = self.drafter(context)
+        with torch.inference_mode(), stats.phase("vision"):
+            prompt = target.embed_prompt(inputs)
+        _check_positions(target, max(prompt.lengths))
+        capacity = prompt.width + stopping.limit + self.largest_block()
+        return Session(
+            target=ModelRunner(target, capacity),
+            prompt=prompt,
+            rows=rows,
+            drafter=drafter,
+            rule=self.rule(context),
+            processing=processing,
+            stopping=stopping,
+            stats=stats,
+            generator=generator,
+            on_tokens=on_tokens,
+        )
+
+
+def follow_choices(
+    tree: Tree, scores: Tensor, processing: Processing, generator: torch.Generator | None
+) -> Verdict:
+    """Exact for every draft that does not depend on the target's draws of this round."""
+    return follow(tree, processing.choose(scores, generator))
+
+
+def to_device(inputs: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
+    """The same inputs with every tensor on `device`."""
+    return {
+        name: value.to(device) if isinstance(value, Tensor) else value
+        for name, value in inputs.items()
+    }
+
+
+def _inputs(
+    model: Any,
+    input_ids: Tensor,
+    pixels: dict[str, Tensor],
+    model_kwargs: dict[str, Any],
+    config: GenerationConfig,
+) -> dict[str, Any]:
+    """The prompt as the model's forward takes it, without what belongs to HF's own loop."""
+    others = refuse_inputs(model_kwargs, input_ids)
+    copies = config.num_return_sequences or 1
+    if copies > 1 and pixels:  # `generate` expanded the rest, but never saw the pixels
+        _, pixels = model._expand_inputs_for_generation(
+            expand_size=copies,
+            is_encoder_decoder=False,
+            input_ids=input_ids[::copies],
+            **{
+                name: value[::copies]
+                for name, value in others.items()
+                if name == "mm_token_type_ids"
+            },
+            **pixels,
+        )
+    return {**others, **pixels, "input_ids": input_ids}
+
+
+def _check_positions(target: Adapter, longest: int) -> None:
+    limit = target.max_positions
+    if limit is not None and longest >= limit:
+        raise SoonerError(
+            f"prompt of {longest} tokens, but {type(target.model).__name__} has {limit} positions; "
+            "use fewer or smaller frames, or a shorter prompt"
+        )
+
+
+def _streamer_of_caller(model: Any) -> Any:
+    """The streamer given to the `generate` call that called the method.
+
+    Up to transformers 5.23 `generate` hands a custom loop everything but the streamer (it is
+    dropped together with the other mode arguments), so it is read from the caller's frame.
+    """
+    frame = sys._getframe(1)
+    for _ in range(3):
+        frame = frame.f_back if frame is not None else None  # type: ignore[assignment]
+        if frame is None:
+            return None
+        if frame.f_code.co_name == "generate" and frame.f_locals.get("self") is model:
+            return frame.f_locals.get("streamer")
+    return None
+
+
+def _tell(streamer: Any, on_tokens: OnTokens | None, rows: int) -> OnTokens | None:
+    """One callback for the streamer and the caller's own."""
+    if streamer is None:
+        return on_tokens
+    if rows > 1:
+        raise UnsupportedError(
+            f"a streamer can't follow {rows} rows of different length; use sooner.generate with "
+            "on_tokens"
+        )
+    put: Callable[[Tensor], None] = streamer.put
+
+    def tell(row: int, tokens: list[int], drafted: int) -> None:
+        for token in tokens:
+            put(torch.tensor([token]))
+        if on_tokens is not None:
+            on_tokens(row, tokens, drafted)
+
+    return tell
+
+
+def _pad_id(config: GenerationConfig) -> int:
+    pad = config.pad_token_id
+    if pad is None:
+        eos = config.eos_token_id
+        pad = eos[0] if isinstance(eos, list) else eos
+    return 0 if pad is None else int(pad)
+
+
+def _sequences(input_ids: Tensor, new: list[list[int]], pad: int) -> Tensor:
+    longest = max(len(row) for row in new)
+    padded = [row + [pad] * (longest - len(row)) for row in new]
+    return torch.cat([input_ids, torch.tensor(padded, device=input_ids.device)], 1)

@@ -1,0 +1,163 @@
+"""A draft model that writes a chain: its own prompt, its own cache, its own rollback."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..decoding.interface import Adapter, Drafter, Outcome
+from ..decoding.runner import Forward, ModelRunner
+from ..decoding.sampling import draw
+from ..decoding.tree import Tree
+from .base import Context, to_device
+from .window import Window
+
+
+class ChainDrafter(Drafter):
+    """Drafts token by token with a second model, after the target's forward.
+
+    The draft's cache holds its own prompt and the generated tokens it was fed. After each round
+    it keeps those that were committed and is fed the rest together with the newest token, so rows
+    whose whole window was accepted, or that decoded plainly for a while, simply catch up.
+
+    Args:
+        adapter: the draft model's adapter.
+        inputs: the draft's own processed inputs.
+        context: the run.
+        window: chooses the draft length.
+    """
+
+    def __init__(
+        self, adapter: Adapter, inputs: Mapping[str, Any], context: Context, window: Window
+    ) -> None:
+        self.adapter = adapter
+        self.inputs = to_device(inputs, adapter.device)
+        self.context = context
+        self.window = window
+        self.runner: ModelRunner | None = None
+        self.prompt_lengths: list[int] = []
+        self.fed: list[int] = []  # generated tokens of each active row in the draft's cache
+        self.drafted: list[int] = []
+
+    def finish(self, outcome: Outcome) -> Tree:
+        if outcome.is_first:
+            self._prefill(outcome)
+        else:
+            self.window.observe_round(self.drafted, outcome.accepted, outcome.seconds)
+            # The newest token was never fed; every committed one before it matches what was.
+            said = [len(outcome.rows.said(row)) for row in range(len(self.fed))]
+            self.fed = [min(fed, count - 1) for fed, count in zip(self.fed, said, strict=True)]
+        size = self.window.choose()
+        self.drafted = [max(min(size, budget - 1), 0) for budget in outcome.budget]
+        if not any(self.drafted):
+            return Tree.empty(len(self.drafted), outcome.hidden.device)
+        return self._draft(outcome)
+
+    def keep_rows(self, rows: list[int]) -> None:
+        if self.runner is None:
+            return  # rows that end with the prefill are dropped when the draft is prefilled
+        self.runner.keep_rows(rows)
+        self.prompt_lengths = [self.prompt_lengths[row] for row in rows]
+        self.fed = [self.fed[row] for row in rows]
+        self.drafted = [self.drafted[row] for row in rows]
+
+    def _prefill(self, outcome: Outcome) -> None:
+        stats = self.context.stats
+        start = stats.clock()
+        prompt = self.adapter.embed_prompt(self.inputs)
+        limit = self.context.stopping.limit or 0
+        self.runner = ModelRunner(self.adapter, prompt.width + limit + self.window.largest + 1)
+        self.runner.prefill(prompt)
+        active = outcome.rows.active
+        if len(active) < prompt.rows:
+            self.runner.keep_rows(active)
+        self.prompt_lengths = list(self.runner.lengths)
+        self.fed = [0] * len(active)
+        seconds = stats.clock() - start
+        stats.seconds["draft_prefill"] += seconds
+        stats.seconds["draft"] -= seconds  # the loop's clock for `finish` is running
+
+    def _draft(self, outcome: Outcome) -> Tree:
+        stats = self.context.stats
+        nodes = max(self.drafted)
+        backlog = [outcome.rows.said(row)[fed:] for row, fed in enumerate(self.fed)]
+        start = stats.clock()
+        chain: list[Tensor] = []
+        given: list[Tensor] = []
+        forward = self._feed_backlog(backlog)
+        for node in range(nodes):
+            if node:
+                forward = self._feed(chain[-1])
+            p, token = self._choose(forward, outcome, chain)
+            chain.append(token)
+            given.append(p)
+        each = (stats.clock() - start) / nodes
+        if max(len(row) for row in backlog) <= 2:  # a long catch-up says nothing about one step
+            self.window.observe_draft(each)
+            stats.draft_seconds.append(each)
+        device = outcome.hidden.device
+        probs = self._stack(given).to(device) if self.context.processing.do_sample else None
+        return Tree.chain(torch.cat(chain, 1).to(device), self.drafted, probs)
+
+    def _feed_backlog(self, backlog: list[list[int]]) -> Forward:
+        """Feed each row the committed tokens it has not seen; the forward of the last of each."""
+        assert self.runner is not None
+        self._rewind()
+        width = max(len(row) for row in backlog)
+        padded = [row + [0] * (width - len(row)) for row in backlog]
+        tokens = torch.tensor(padded, device=self.adapter.device)
+        forward = self.runner.forward_chain(tokens)
+        self.fed = [fed + len(row) for fed, row in zip(self.fed, backlog, strict=True)]
+        self._rewind()
+        if width == 1:
+            return forward
+        last = torch.tensor([len(row) - 1 for row in backlog], device=forward.logits.device)
+        rows = torch.arange(len(backlog), device=last.device)
+        return Forward(forward.logits[rows, last][:, None], forward.hidden)
+
+    def _feed(self, tokens: Tensor) -> Forward:
+        """Feed one draft token a row, `[rows, 1]`."""
+        assert self.runner is not None
+        forward = self.runner.forward_chain(tokens)
+        self.fed = [fed + 1 for fed in self.fed]
+        self._rewind()
+        return forward
+
+    def _rewind(self) -> None:
+        assert self.runner is not None
+        self.runner.rewind(
+            [prompt + fed for prompt, fed in zip(self.prompt_lengths, self.fed, strict=True)]
+        )
+
+    def _choose(
+        self, forward: Forward, outcome: Outcome, chain: list[Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        """The next draft token `[rows, 1]`, and what it was drawn from `[rows, 1, vocab]`."""
+        processing = self.context.processing
+        rows = outcome.rows
+
+        def prefixes() -> list[list[list[int]]]:
+            drafted = torch.cat(chain, 1).tolist() if chain else [[]] * len(rows.active)
+            return [[rows.prefix(row) + tail] for row, tail in enumerate(drafted)]
+
+        logits = match_vocabulary(forward.logits, self.context.target.vocab_size)
+        scores = processing.scores(logits, prefixes, rows.active)
+        if not processing.do_sample:
+            return scores, scores.argmax(-1)
+        p = processing.probabilities(scores)
+        return p, draw(p, self.context.generator)
+
+    def _stack(self, given: list[Tensor]) -> Tensor:
+        # Nothing was drawn behind the last node; its slot only keeps the shape.
+        return torch.cat([*given, torch.zeros_like(given[0])], 1)
+
+
+def match_vocabulary(logits: Tensor, vocab: int) -> Tensor:
+    """Cut or pad the last axis to `vocab`, for one tokenizer with differently padded heads."""
+    have = logits.shape[-1]
+    if have >= vocab:
+        return logits[..., :vocab]
+    return torch.nn.functional.pad(logits, (0, vocab - have), value=float("-inf"))

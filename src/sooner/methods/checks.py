@@ -1,0 +1,78 @@
+"""Checks that every method's options and model pairs go through."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import SoonerError
+
+PADDING = 1024
+"""Vocabularies of one tokenizer differ by the padding of their embedding; more is another one."""
+
+
+def positive(config: Any, *names: str, at_least: int = 1) -> None:
+    """Require the named integer fields of `config` to be `at_least` or more.
+
+    Raises:
+        SoonerError: names the option, its value and the bound.
+    """
+    for name in names:
+        value = getattr(config, name)
+        if not isinstance(value, int) or isinstance(value, bool) or value < at_least:
+            raise SoonerError(
+                f"{type(config).__name__}: {name} is {value!r}; it must be a whole number of "
+                f"{at_least} or more"
+            )
+
+
+def same_tokenizer(target: Any, draft: Any) -> None:
+    """Require two tokenizers to give every token the same id.
+
+    Raises:
+        SoonerError: names both tokenizers and the first token that differs.
+    """
+    ours, theirs = target.get_vocab(), draft.get_vocab()
+    if ours == theirs:
+        return
+    token = min(
+        (token for token in ours.keys() | theirs.keys() if ours.get(token) != theirs.get(token)),
+        key=lambda token: (ours.get(token, 1 << 30), token),
+    )
+    raise SoonerError(
+        f"draft and target have different tokenizers: {_name(draft)} gives {token!r} the id "
+        f"{theirs.get(token)}, {_name(target)} gives it {ours.get(token)}; use a draft of the "
+        "target's own family"
+    )
+
+
+def same_vocabulary(target: Any, draft: Any) -> None:
+    """Require two models to look like users of one tokenizer, as far as their configs tell.
+
+    Raises:
+        SoonerError: names both models.
+    """
+    ours, theirs = target.vocab_size, draft.vocab_size
+    names = f"{_name(draft.model)} and {_name(target.model)}"
+    if abs(ours - theirs) > PADDING:
+        raise SoonerError(
+            f"draft and target have different tokenizers: {names} have vocabularies of {theirs} "
+            f"and {ours}; use a draft of the target's own family"
+        )
+    ends = [_ends(adapter) for adapter in (target, draft)]
+    if all(ends) and not ends[0] & ends[1]:
+        raise SoonerError(
+            f"draft and target have different tokenizers: {names} end a text with "
+            f"{sorted(ends[1])} and {sorted(ends[0])}; use a draft of the target's own family"
+        )
+
+
+def _ends(adapter: Any) -> set[int]:
+    config = getattr(adapter.model, "generation_config", None)
+    end = getattr(config, "eos_token_id", None)
+    if end is None:
+        return set()
+    return set(end) if isinstance(end, list) else {end}
+
+
+def _name(thing: Any) -> str:
+    return getattr(thing, "name_or_path", "") or type(thing).__name__

@@ -1,0 +1,102 @@
+"""Vanilla speculative decoding: a draft model writes a chain, the target checks it in one forward."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from ..decoding.acceptance import Verdict, reject_chain
+from ..decoding.interface import Adapter, Drafter
+from ..decoding.loop import Rule
+from ..decoding.sampling import Processing
+from ..decoding.tree import Tree
+from ..errors import SoonerError
+from ..models import adapt
+from ..models.text import TextModel
+from .base import Context, Method, follow_choices
+from .chain_draft import ChainDrafter
+from .checks import positive, same_tokenizer, same_vocabulary
+from .window import AdaptiveWindow, FixedWindow, Window
+
+
+@dataclass(frozen=True)
+class Speculative(Method):
+    """Speculative decoding with a draft model (Leviathan et al. 2023; Chen et al. 2023).
+
+    Args:
+        draft: a loaded HF model of one of the supported families. A text-only model drafts from
+            the words of the prompt alone.
+        window: draft tokens a round, or `"auto"` for the number that measurably pays, which may
+            be none: then decoding is plain until speculation is tried again.
+        max_window: upper limit for `"auto"`.
+        draft_inputs: the prompt as the draft's own processor gives it. Without it the draft gets
+            the target's, which is right only if both process pixels alike.
+        tokenizer, draft_tokenizer: given both, they are compared token by token.
+
+    Raises:
+        SoonerError: a window below 1, or draft and target of different tokenizers.
+    """
+
+    draft: Any
+    window: int | Literal["auto"] = "auto"
+    max_window: int = 16
+    draft_inputs: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
+    tokenizer: Any = field(default=None, repr=False, compare=False)
+    draft_tokenizer: Any = field(default=None, repr=False, compare=False)
+    name: ClassVar[str] = "speculative"
+
+    def __post_init__(self) -> None:
+        positive(self, "max_window")
+        if self.window != "auto":
+            if isinstance(self.window, str):
+                raise SoonerError(
+                    f"Speculative: window is {self.window!r}; it must be 'auto' or a whole number "
+                    "of 1 or more"
+                )
+            positive(self, "window")
+        if self.tokenizer is not None and self.draft_tokenizer is not None:
+            same_tokenizer(self.tokenizer, self.draft_tokenizer)
+
+    def largest_block(self) -> int:
+        return 1 + (self.max_window if self.window == "auto" else int(self.window))
+
+    def drafter(self, context: Context) -> Drafter:
+        adapter = adapt(self.draft)
+        same_vocabulary(context.target, adapter)
+        inputs = self.draft_inputs
+        if inputs is None:
+            inputs = prompt_for(adapter, context)
+        return ChainDrafter(adapter, inputs, context, self._window(context))
+
+    def rule(self, context: Context) -> Rule:
+        return reject if context.processing.do_sample else follow_choices
+
+    def _window(self, context: Context) -> Window:
+        if self.window == "auto":
+            return AdaptiveWindow(self.max_window, note=context.stats.note)
+        return FixedWindow(int(self.window))
+
+
+def reject(
+    tree: Tree, scores: Tensor, processing: Processing, generator: torch.Generator | None
+) -> Verdict:
+    """Rejection sampling where there is a draft; a plain draw where there is none."""
+    if tree.probs is None:
+        return follow_choices(tree, scores, processing, generator)
+    return reject_chain(tree, processing.probabilities(scores), generator)
+
+
+def prompt_for(adapter: Adapter, context: Context) -> dict[str, Any]:
+    """The target's inputs as the draft takes them: all of them, or the words alone."""
+    if not isinstance(adapter, TextModel):
+        return dict(context.inputs)
+    ids = context.inputs["input_ids"]
+    mask = context.inputs.get("attention_mask")
+    mask = torch.ones_like(ids) if mask is None else mask
+    visual = torch.tensor(context.target.visual_ids, dtype=ids.dtype, device=ids.device)
+    # Masked tokens are packed away, so a text-only draft never sees the placeholders.
+    return {"input_ids": ids, "attention_mask": mask.masked_fill(torch.isin(ids, visual), 0)}

@@ -1,0 +1,189 @@
+"""How many tokens to draft: a fixed window, or the one that measurably pays."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+logger = logging.getLogger("sooner")
+
+PAUSE, LONGEST_PAUSE = 16, 256
+"""Plain rounds before speculation is tried again; doubled after each failure."""
+
+
+class Window(Protocol):
+    """Chooses the draft length of each round from what the rounds before it cost and gave."""
+
+    largest: int
+
+    def choose(self) -> int: ...
+
+    def observe_draft(self, seconds_each: float) -> None: ...
+
+    def observe_round(self, drafted: list[int], accepted: list[int], seconds: float) -> None: ...
+
+
+class FixedWindow:
+    """Always the same number of draft tokens."""
+
+    def __init__(self, size: int) -> None:
+        self.largest = size
+
+    def choose(self) -> int:
+        return self.largest
+
+    def observe_draft(self, seconds_each: float) -> None:
+        """A fixed window learns nothing."""
+
+    def observe_round(self, drafted: list[int], accepted: list[int], seconds: float) -> None:
+        """A fixed window learns nothing."""
+
+
+class AdaptiveWindow:
+    """The window with the highest expected tokens a second, plain decoding included.
+
+    With `a` the chance that a draft token is accepted, `T(n)` the time of a target forward over
+    `n` tokens and `t` that of one draft forward, a window of `w` gives
+
+        (1 - a^(w+1)) / (1 - a) tokens  in  w * t + T(w + 1) seconds
+
+    (Leviathan et al. 2023, eq. 1). All three are measured as decoding runs. When no window beats
+    `1 / T(1)`, rounds are plain for a while; then speculation is tried again.
+
+    Args:
+        largest: upper limit of the window.
+        first: window before anything is known.
+        note: told each change of mind in one line.
+    """
+
+    def __init__(
+        self, largest: int = 16, first: int = 5, note: Callable[[str], None] | None = None
+    ) -> None:
+        self.largest = largest
+        self._first = min(first, largest)
+        self._note = note or logger.info
+        self._costs = _ForwardCosts()
+        self._draft_seconds: float | None = None
+        self._accepted, self._refused = 2.0, 1.0  # a weak prior of 2/3
+        self._rounds = 0
+        self._plain_left = 0
+        self._pause = PAUSE
+        self._trial = 0
+        self._chosen = -1
+
+    def choose(self) -> int:
+        """Draft tokens of the next round; 0 is plain decoding."""
+        if self._plain_left > 0:
+            self._plain_left -= 1
+            return 0
+        if self._rounds == 2:  # one plain round tells what speculation has to beat
+            return 0
+        if self._draft_seconds is None or not self._costs.knows_plain:
+            return self._first
+        if self._trial > 0:
+            self._trial -= 1
+            return min(3, self.largest)
+        best, gain = self._best()
+        if gain < 1.0:
+            return self._give_up(gain)
+        self._say(best, gain)
+        return best
+
+    def observe_draft(self, seconds_each: float) -> None:
+        """One draft forward took `seconds_each`."""
+        old = self._draft_seconds
+        self._draft_seconds = seconds_each if old is None else 0.8 * old + 0.2 * seconds_each
+
+    def observe_round(self, drafted: list[int], accepted: list[int], seconds: float) -> None:
+        """A target forward over the largest of `drafted`, plus the root, took `seconds`."""
+        self._rounds += 1
+        self._costs.add(1 + max(drafted, default=0), seconds)
+        if not any(drafted):
+            return
+        self._accepted *= 0.95
+        self._refused *= 0.95
+        for many, good in zip(drafted, accepted, strict=True):
+            self._accepted += good / len(drafted)
+            self._refused += (good < many) / len(drafted)
+
+    @property
+    def acceptance(self) -> float:
+        """Estimated chance that a draft token is accepted, recent rounds first."""
+        return self._accepted / (self._accepted + self._refused)
+
+    def _best(self) -> tuple[int, float]:
+        """The best window above 0 and its speed as a multiple of plain decoding's."""
+        a, draft = self.acceptance, self._draft_seconds or 0.0
+        plain = self._costs.seconds(1)
+
+        def gain(window: int) -> float:
+            tokens = (1 - a ** (window + 1)) / (1 - a)
+            return tokens * plain / (window * draft + self._costs.seconds(window + 1))
+
+        best = max(range(1, self.largest + 1), key=gain)
+        return best, gain(best)
+
+    def _give_up(self, gain: float) -> int:
+        self._note(
+            f"window auto: plain decoding for {self._pause} rounds, since the best window would "
+            f"run at {gain:.2f}x plain (acceptance {self.acceptance:.2f}, draft forward "
+            f"{1e3 * (self._draft_seconds or 0):.1f} ms, plain step "
+            f"{1e3 * self._costs.seconds(1):.1f} ms)"
+        )
+        self._plain_left = self._pause - 1
+        self._pause = min(2 * self._pause, LONGEST_PAUSE)
+        self._trial = 3
+        self._chosen = 0
+        return 0
+
+    def _say(self, best: int, gain: float) -> None:
+        if self._chosen == 0:
+            self._pause = PAUSE
+        if abs(best - self._chosen) > 1:
+            self._note(
+                f"window auto: {best} draft tokens a round, expected {gain:.2f}x plain "
+                f"(acceptance {self.acceptance:.2f}, draft forward "
+                f"{1e3 * (self._draft_seconds or 0):.1f} ms)"
+            )
+            self._chosen = best
+
+
+class _ForwardCosts:
+    """Seconds of a target forward by block size: measured where seen, a line in between."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, float] = {}
+
+    @property
+    def knows_plain(self) -> bool:
+        return 1 in self._seen
+
+    def add(self, block: int, seconds: float) -> None:
+        old = self._seen.get(block)
+        # The faster of two is nearer the truth on a shared machine; the mean drifts with it.
+        self._seen[block] = (
+            seconds if old is None else 0.7 * min(old, seconds) + 0.3 * max(old, seconds)
+        )
+
+    def seconds(self, block: int) -> float:
+        """Estimate for `block` tokens; flat outside what was seen, never below a smaller block."""
+        if block in self._seen:
+            return self._seen[block]
+        below = [size for size in self._seen if size < block]
+        above = [size for size in self._seen if size > block]
+        if below and above:
+            low, high = max(below), min(above)
+            share = (block - low) / (high - low)
+            return (1 - share) * self._seen[low] + share * self._seen[high]
+        if below:
+            return self._beyond(block, sorted(below))
+        return self._seen[min(above)]
+
+    def _beyond(self, block: int, sizes: list[int]) -> float:
+        last = sizes[-1]
+        if len(sizes) == 1:
+            return self._seen[last]
+        first = sizes[0]
+        slope = (self._seen[last] - self._seen[first]) / (last - first)
+        return self._seen[last] + max(slope, 0.0) * (block - last)

@@ -1,0 +1,37 @@
+"""Model families: one thin file each, found by the `model_type` of the model's config."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from ..errors import SoonerError, did_you_mean
+from .base import Adapter
+from .llava_onevision import LlavaOnevision
+from .qwen2_5_vl import Qwen2_5VL
+from .qwen3_vl import Qwen3VL
+from .text import TextModel
+
+FAMILIES: dict[str, type[Adapter]] = {
+    model_type: family
+    for family in (LlavaOnevision, Qwen2_5VL, Qwen3VL, TextModel)
+    for model_type in family.model_types
+}
+
+
+def adapt(model: nn.Module) -> Adapter:
+    """The adapter of a loaded HF model.
+
+    Raises:
+        SoonerError: no family handles the model's `model_type`.
+    """
+    config = getattr(model, "config", None)
+    model_type = getattr(config, "model_type", type(model).__name__)
+    if model_type not in FAMILIES:
+        raise SoonerError(
+            f"model type '{model_type}' is not supported{did_you_mean(model_type, FAMILIES)}; "
+            f"supported: {', '.join(sorted(FAMILIES))} (docs/add-a-model.md says how to add one)"
+        )
+    return FAMILIES[model_type](model)
+
+
+__all__ = ["FAMILIES", "Adapter", "adapt"]

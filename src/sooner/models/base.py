@@ -1,0 +1,211 @@
+"""What every model family shares: embed a prompt as the family itself does, then run its decoder.
+
+No modelling code is copied. The family's own forward embeds, encodes and positions the prompt, and
+is stopped at the door of its decoder; what it brought there is the prompt.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from ..decoding.interface import Prompt
+from ..errors import SoonerError, UnsupportedError
+
+ATTENTION = ("sdpa", "eager")
+
+
+class _AtTheDoor(Exception):
+    """Carries the decoder's arguments out of the family's forward."""
+
+    def __init__(self, arguments: dict[str, Any]) -> None:
+        super().__init__("the prompt reached the decoder")
+        self.arguments = arguments
+
+
+def decoder_arguments(body: nn.Module, decoder: nn.Module, inputs: Mapping[str, Any]) -> dict:
+    """The keyword arguments that `body(**inputs)` would call `decoder` with.
+
+    The hook answers only to this thread and is removed before returning, so another thread may
+    decode with the same model meanwhile.
+    """
+    owner = threading.get_ident()
+
+    def stop(_module: nn.Module, _args: tuple, kwargs: dict[str, Any]) -> None:
+        if threading.get_ident() == owner:
+            raise _AtTheDoor(kwargs)
+
+    handle = decoder.register_forward_pre_hook(stop, with_kwargs=True)
+    try:
+        body(**inputs)
+    except _AtTheDoor as door:
+        return door.arguments
+    finally:
+        handle.remove()
+    raise UnsupportedError(
+        f"{type(body).__name__} never called its decoder with the inputs {sorted(inputs)}"
+    )
+
+
+class Adapter:
+    """How one model family embeds a prompt, numbers its positions and runs its decoder.
+
+    Args:
+        model: an HF model with a language-model head.
+
+    Raises:
+        UnsupportedError: the model's attention or cache can't hold token trees; says which.
+    """
+
+    model_types: ClassVar[tuple[str, ...]] = ()
+    mrope: ClassVar[bool] = False
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model: Any = model
+        self.decoder: Any = model.get_decoder()  # type: ignore[operator]
+        self.head: Any = model.get_output_embeddings()  # type: ignore[operator]
+        self.embedding: Any = model.get_input_embeddings()  # type: ignore[operator]
+        self.config: Any = self.model.config
+        self.text_config: Any = self.config.get_text_config(decoder=True)
+        self._check_attention()
+
+    def _check_attention(self) -> None:
+        name = f"{type(self.model).__name__}"
+        implementation = self.text_config._attn_implementation
+        if implementation not in ATTENTION:
+            raise UnsupportedError(
+                f"{name} runs attention '{implementation}', which takes no token-tree mask; load "
+                f"it with attn_implementation='sdpa'"
+            )
+        kinds = set(getattr(self.text_config, "layer_types", None) or ["full_attention"])
+        if kinds - {"full_attention"}:
+            raise UnsupportedError(
+                f"{name} has {'/'.join(sorted(kinds - {'full_attention'}))} layers, whose state "
+                "can't be rolled back; decode it with its own generate()"
+            )
+
+    @property
+    def layers(self) -> int:
+        return int(self.text_config.num_hidden_layers)
+
+    @property
+    def vocab_size(self) -> int:
+        return int(self.text_config.vocab_size)
+
+    @property
+    def device(self) -> torch.device:
+        """Where token ids go in; a sharded model may answer on another device."""
+        return self.embedding.weight.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.embedding.weight.dtype
+
+    @property
+    def max_positions(self) -> int | None:
+        return getattr(self.text_config, "max_position_embeddings", None)
+
+    @property
+    def visual_ids(self) -> tuple[int, ...]:
+        """Placeholder token ids that stand for pixels."""
+        names = ("image_token_id", "video_token_id")
+        ids = [getattr(self.config, name, None) for name in names]
+        return tuple(token for token in ids if token is not None)
+
+    def embed_prompt(self, inputs: Mapping[str, Any]) -> Prompt:
+        """Embed and position a batch of prompts, packed so that padding sits at the end.
+
+        Args:
+            inputs: what the family's processor returns: `input_ids [rows, width]`, optionally
+                `attention_mask`, and the pixels under the family's own names.
+
+        Raises:
+            SoonerError: placeholders and pixels do not match.
+        """
+        ids = inputs["input_ids"]
+        mask = inputs.get("attention_mask")
+        mask = torch.ones_like(ids) if mask is None else mask.to(ids.device)
+        arguments = self.prompt_arguments({**inputs, "attention_mask": mask})
+        packed = _Packing(mask.bool())
+        positions = self._positions(arguments.get("position_ids"), packed)
+        last = positions.reshape(-1, *positions.shape[-2:]).amax(0)  # [rows, width]
+        inside = packed.inside.to(last.device)
+        return Prompt(
+            embeds=packed(arguments["inputs_embeds"]),
+            positions=positions,
+            lengths=packed.lengths,
+            next_position=last.masked_fill(~inside, -1).amax(1) + 1,
+            visual=packed(_isin(ids, self.visual_ids)) & packed.inside,
+            extras=self.prompt_extras(arguments, packed),
+        )
+
+    def prompt_arguments(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """The decoder's arguments for the whole prompt, from the family's own forward."""
+        try:
+            return decoder_arguments(self.model.model, self.decoder, inputs)
+        except ValueError as error:
+            if "do not match" not in str(error):
+                raise
+            raise SoonerError(
+                f"{type(self.model).__name__}: {error}; give this model its own processed inputs"
+            ) from error
+
+    def prompt_extras(self, arguments: dict[str, Any], packed: _Packing) -> dict[str, Any]:
+        """Further decoder arguments of the prefill; none for most families."""
+        return {}
+
+    def _positions(self, given: Tensor | None, packed: _Packing) -> Tensor:
+        line = torch.arange(packed.width, device=self.device).expand(packed.rows, -1)
+        if not self.mrope:
+            return line
+        if given is None:  # a prompt without pixels: all three axes count tokens
+            return line.expand(3, -1, -1)
+        axes = given[-3:]  # some versions put the text positions in front
+        return torch.stack([packed(axis) for axis in axes])
+
+    def embed_tokens(self, tokens: Tensor) -> Tensor:
+        """`[rows, entries]` to `[rows, entries, hidden]`."""
+        return self.embedding(tokens)
+
+    def generated_positions(self, positions: Tensor) -> Tensor:
+        """Decoder positions of generated tokens at text positions `[rows, entries]`."""
+        return positions.expand(3, -1, -1) if self.mrope else positions
+
+    def decode(self, embeds: Tensor, positions: Tensor, **kwargs: Any) -> Tensor:
+        """Run the decoder stack; `[rows, entries, hidden]` in and out."""
+        outputs = self.decoder(
+            inputs_embeds=embeds, position_ids=positions, use_cache=True, **kwargs
+        )
+        return outputs.last_hidden_state
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """`[rows, entries, hidden]` to `[rows, entries, vocab]` on the device of the token ids."""
+        return self.head(hidden).to(self.device)
+
+
+class _Packing:
+    """Moves the real tokens of padded rows to the front."""
+
+    def __init__(self, mask: Tensor) -> None:
+        self.lengths: list[int] = mask.sum(1).tolist()
+        self.rows, self.width = mask.shape[0], max(self.lengths)
+        order = torch.where(mask, 0, 1).argsort(dim=1, stable=True)
+        self.order = order[:, : self.width]
+        self.is_identity = bool(mask.all())
+        sizes = torch.tensor(self.lengths, device=mask.device)
+        self.inside = torch.arange(self.width, device=mask.device)[None] < sizes[:, None]
+
+    def __call__(self, states: Tensor) -> Tensor:
+        """`[rows, padded, ...]` to `[rows, width, ...]`."""
+        if self.is_identity:
+            return states
+        rows = torch.arange(self.rows, device=states.device)[:, None]
+        return states[rows, self.order.to(states.device)]
+
+
+def _isin(ids: Tensor, wanted: tuple[int, ...]) -> Tensor:
+    return torch.isin(ids, torch.tensor(wanted, dtype=ids.dtype, device=ids.device))

@@ -1,0 +1,22 @@
+"""Qwen3-VL: interleaved M-RoPE, and DeepStack features added in the first decoder layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .base import Adapter, _Packing
+
+
+class Qwen3VL(Adapter):
+    """DeepStack belongs to the prompt alone, so it rides along with the prefill."""
+
+    model_types = ("qwen3_vl",)
+    mrope = True
+
+    def prompt_extras(self, arguments: dict[str, Any], packed: _Packing) -> dict[str, Any]:
+        features = arguments.get("deepstack_visual_embeds")
+        if features is None:
+            return {}
+        # Features are listed row by row in token order, which packing keeps.
+        mask = packed(arguments["visual_pos_masks"]) & packed.inside
+        return {"visual_pos_masks": mask, "deepstack_visual_embeds": features}
