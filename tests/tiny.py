@@ -6,6 +6,7 @@ changes the output at once, which is what a parity test wants.
 
 from __future__ import annotations
 
+import copy
 import functools
 from typing import Any
 
@@ -36,7 +37,24 @@ TEXT = {
     "bos_token_id": None,
     "eos_token_id": EOS,
 }
-FAMILIES = ("llama", "qwen2", "llava_onevision", "qwen2_5_vl", "qwen3_vl")
+TEXT_FAMILIES = ("llama", "qwen2")
+FAMILIES = (*TEXT_FAMILIES, "llava_onevision", "qwen2_5_vl", "qwen3_vl")
+VISUAL_KINDS = {
+    "image": ["image"],
+    "images": ["image", "image"],
+    "video": ["video"],
+    "mixed": ["image", "video"],
+}
+UNEVEN = ([], ["video"], ["image", "image"], ["image"], ["video", "image"])
+KINDS = ("text", *VISUAL_KINDS, "uneven")
+
+NOISE = {
+    "llama": 0.1,
+    "qwen2": 0.1,
+    "llava_onevision": 0.06,
+    "qwen2_5_vl": 0.07,
+    "qwen3_vl": 0.08,
+}
 
 
 @functools.cache
@@ -51,6 +69,47 @@ def model(family: str, seed: int = 0, layers: int = 3, vocab: int = VOCAB) -> An
     built.generation_config.eos_token_id = EOS
     built.generation_config.pad_token_id = PAD
     return built
+
+
+@functools.cache
+def noisy(family: str, noise: float | None = None, seed: int = 0) -> Any:
+    """A copy of `model(family)` with noise on its weights, which agrees with it about half the time.
+
+    `noise` is relative to the spread of each weight; the default gives chains of four a mean
+    acceptance length between two and three.
+    """
+    copy_of = copy.deepcopy(model(family, seed))
+    generator = torch.Generator().manual_seed(7)
+    scale = NOISE[family] if noise is None else noise
+    for weights in copy_of.parameters():
+        if weights.ndim > 1:
+            shake = torch.randn(weights.shape, generator=generator)
+            weights.data += scale * weights.data.std() * shake
+    return copy_of
+
+
+@functools.cache
+def repadded(family: str, vocab: int) -> Any:
+    """A draft like `noisy(family)` whose embedding and head have `vocab` rows instead."""
+    draft = model(family, seed=11, vocab=vocab)
+    weights = noisy(family).state_dict()
+    for name, own in draft.named_parameters():
+        rows = min(own.shape[0], weights[name].shape[0])
+        own.data[:rows] = weights[name][:rows]
+    return draft
+
+
+@functools.cache
+def eager(family: str) -> Any:
+    """The same model with eager attention."""
+    copy_of = copy.deepcopy(model(family))
+    copy_of.set_attn_implementation("eager")
+    return copy_of
+
+
+def kinds(family: str) -> tuple[str, ...]:
+    """The kinds of prompt that a family takes."""
+    return ("text",) if family in TEXT_FAMILIES else KINDS
 
 
 def _llama(text: dict) -> Any:
@@ -129,69 +188,91 @@ BUILDERS = {
 def inputs(family: str, kind: str = "text", rows: int = 1, seed: int = 0) -> dict[str, Any]:
     """Processed inputs of `rows` prompts of different length, padded on the left.
 
-    `kind` is `text`, `image`, `images` (two in each prompt) or `video`.
+    `kind` is `text`, one of `VISUAL_KINDS`, or `uneven`: a batch whose prompts hold different
+    numbers of images and videos, the first none at all.
     """
     generator = torch.Generator().manual_seed(1000 + seed)
-    visual, pixels = _pixels(family, kind, rows, generator)
+    contents = [_contents(kind, row) for row in range(rows)]
+    spans, pixels = _pixels(family, contents, generator)
     prompts = []
     for row in range(rows):
         words = torch.randint(0, 80, (7 + 3 * row,), generator=generator).tolist()
-        prompts.append(words[:3] + visual + words[3:])
+        prompts.append(words[:3] + spans[row] + words[3:])
     width = max(len(prompt) for prompt in prompts)
     ids = [[PAD] * (width - len(prompt)) + prompt for prompt in prompts]
     mask = [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts]
     batch = {"input_ids": torch.tensor(ids), "attention_mask": torch.tensor(mask), **pixels}
     if pixels and family != "llava_onevision":
-        kinds = torch.zeros_like(batch["input_ids"])
-        kinds[batch["input_ids"] == IMAGE] = 1
-        kinds[batch["input_ids"] == VIDEO] = 2
-        batch["mm_token_type_ids"] = kinds
+        types = torch.zeros_like(batch["input_ids"])
+        types[batch["input_ids"] == IMAGE] = 1
+        types[batch["input_ids"] == VIDEO] = 2
+        batch["mm_token_type_ids"] = types
     return batch
 
 
+def _contents(kind: str, row: int) -> list[str]:
+    """What the prompt of a row shows, in order."""
+    return list(UNEVEN[row % len(UNEVEN)]) if kind == "uneven" else VISUAL_KINDS.get(kind, [])
+
+
 def _pixels(
-    family: str, kind: str, rows: int, generator: torch.Generator
-) -> tuple[list[int], dict[str, torch.Tensor]]:
-    """Placeholder ids of one prompt, and the pixels of all."""
-    if kind == "text" or family in ("llama", "qwen2"):
-        return [], {}
-    if family == "llava_onevision":
-        return _llava_pixels(kind, rows, generator)
-    return _qwen_pixels(family, kind, rows, generator)
+    family: str, contents: list[list[str]], generator: torch.Generator
+) -> tuple[list[list[int]], dict[str, torch.Tensor]]:
+    """Placeholder ids of each prompt, and the pixels of all."""
+    if family in TEXT_FAMILIES or not any(contents):
+        return [[] for _ in contents], {}
+    build = _llava_pixels if family == "llava_onevision" else _qwen_pixels
+    return build(family, contents, generator)
 
 
-def _llava_pixels(kind: str, rows: int, generator: torch.Generator) -> tuple[list[int], dict]:
-    if kind == "video":
-        frames = torch.randn(rows, 4, 3, 28, 28, generator=generator)
-        return [VIDEO] * (4 * 4 + 1), {"pixel_values_videos": frames}
-    if kind == "image":  # a base view and two tiles: 16 + 4 rows of (8 + newline), unpadded
-        tiles = torch.randn(rows, 3, 3, 28, 28, generator=generator)
-        pixels = {"pixel_values": tiles, "image_sizes": torch.tensor([[28, 56]] * rows)}
-        return [IMAGE] * (16 + 4 * 9), pixels
-    views = torch.randn(2 * rows, 1, 3, 28, 28, generator=generator)
-    pixels = {
-        "pixel_values": views,
-        "image_sizes": torch.tensor([[28, 28]] * (2 * rows)),
-        "batch_num_images": torch.tensor([2] * rows),
-    }
-    return ([IMAGE] * 17 + [3]) * 2, pixels
+def _llava_pixels(
+    family: str, contents: list[list[str]], generator: torch.Generator
+) -> tuple[list[list[int]], dict[str, torch.Tensor]]:
+    """A lone image is a base view and two tiles; several images in a prompt are one view each."""
+    spans: list[list[int]] = []
+    sizes, counts = [], []
+    for items in contents:
+        images = items.count("image")
+        counts.append(images)
+        sizes += [[28, 56] if images == 1 else [28, 28]] * images
+        # 16 + 4 lines of (8 + newline), or 16 + newline
+        image = [IMAGE] * (16 + 4 * 9 if images == 1 else 17)
+        frames = [VIDEO] * (4 * 4 + 1)
+        parts = [[*(image if item == "image" else frames), 3] for item in items]
+        spans.append([token for part in parts for token in part])
+    videos = sum(items.count("video") for items in contents)
+    pixels: dict[str, torch.Tensor] = {}
+    if sizes:
+        pixels["pixel_values"] = torch.randn(len(sizes), 3, 3, 28, 28, generator=generator)
+        pixels["image_sizes"] = torch.tensor(sizes)
+        pixels["batch_num_images"] = torch.tensor(counts)
+    if videos:
+        pixels["pixel_values_videos"] = torch.randn(videos, 4, 3, 28, 28, generator=generator)
+    return spans, pixels
 
 
 def _qwen_pixels(
-    family: str, kind: str, rows: int, generator: torch.Generator
-) -> tuple[list[int], dict[str, torch.Tensor]]:
+    family: str, contents: list[list[str]], generator: torch.Generator
+) -> tuple[list[list[int]], dict[str, torch.Tensor]]:
     patch = 3 * 2 * 7 * 7
-    if kind == "video":
-        grid = torch.tensor([[2, 4, 4]] * rows)
-        patches = torch.randn(rows * 32, patch, generator=generator)
-        pixels = {"pixel_values_videos": patches, "video_grid_thw": grid}
+    image = [VISION_START, *[IMAGE] * 6, VISION_END]
+    video = [VISION_START, *[VIDEO] * 8, VISION_END]
+    if family == "qwen3_vl":  # a time stamp in front of each pair of frames
+        pair = [VISION_START, *[VIDEO] * 4, VISION_END]
+        video = [5, *pair, 6, *pair]
+    shown = [item for items in contents for item in items]
+    images, videos = shown.count("image"), shown.count("video")
+    pixels: dict[str, torch.Tensor] = {}
+    if images:
+        pixels["pixel_values"] = torch.randn(images * 24, patch, generator=generator)
+        pixels["image_grid_thw"] = torch.tensor([[1, 4, 6]] * images)
+    if videos:
+        pixels["pixel_values_videos"] = torch.randn(videos * 32, patch, generator=generator)
+        pixels["video_grid_thw"] = torch.tensor([[2, 4, 4]] * videos)
         if family == "qwen2_5_vl":
-            pixels["second_per_grid_ts"] = torch.tensor([1.0] * rows)
-            return [VISION_START, *[VIDEO] * 8, VISION_END], pixels
-        return [5, VISION_START, *[VIDEO] * 4, VISION_END,
-                6, VISION_START, *[VIDEO] * 4, VISION_END], pixels  # fmt: skip
-    count = 2 if kind == "images" else 1
-    grid = torch.tensor([[1, 4, 6]] * (count * rows))
-    patches = torch.randn(count * rows * 24, patch, generator=generator)
-    span = [VISION_START, *[IMAGE] * 6, VISION_END]
-    return span * count, {"pixel_values": patches, "image_grid_thw": grid}
+            pixels["second_per_grid_ts"] = torch.tensor([1.0] * videos)
+    spans = [
+        [token for item in items for token in (image if item == "image" else video)]
+        for items in contents
+    ]
+    return spans, pixels

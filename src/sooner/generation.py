@@ -1,4 +1,4 @@
-"""`sooner.generate`: a session with statistics, streaming and batches, on top of HF's `generate`."""
+"""`sooner.generate`: statistics, streaming and batches on top of HF's `generate`."""
 
 from __future__ import annotations
 

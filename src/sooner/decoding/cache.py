@@ -27,8 +27,6 @@ class SlotLayer(CacheLayerMixin):
     def __init__(self, owner: SlotCache) -> None:
         super().__init__()
         self.owner = owner
-        self.keys: Tensor | None = None
-        self.values: Tensor | None = None
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         shape = (*key_states.shape[:2], self.owner.capacity)
@@ -41,16 +39,20 @@ class SlotLayer(CacheLayerMixin):
     ) -> tuple[Tensor, Tensor]:
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-        assert self.keys is not None and self.values is not None
+        keys, values = self.stores()
         block = key_states.shape[2]
         if self.owner.is_empty:
-            self.keys[:, :, :block] = key_states
-            self.values[:, :, :block] = value_states
+            keys[:, :, :block] = key_states
+            values[:, :, :block] = value_states
             return key_states, value_states
-        self._write(self.keys, key_states)
-        self._write(self.values, value_states)
+        self._write(keys, key_states)
+        self._write(values, value_states)
         seen = self.owner.longest + block
-        return self.keys[:, :, :seen], self.values[:, :, :seen]
+        return keys[:, :, :seen], values[:, :, :seen]
+
+    def stores(self) -> tuple[Tensor, ...]:
+        """Keys and values, or nothing before the first write."""
+        return tuple(store for store in (self.keys, self.values) if store is not None)
 
     def _write(self, store: Tensor, states: Tensor) -> None:
         block = states.shape[2]
@@ -66,20 +68,16 @@ class SlotLayer(CacheLayerMixin):
 
     def move(self, source: Tensor, target: Tensor) -> None:
         """Copy slots `source` to slots `target`, both `[rows, count]`."""
-        if not self.is_initialized:
-            return
-        assert self.keys is not None and self.values is not None
-        device = self.keys.device
-        rows = torch.arange(source.shape[0], device=device)[:, None]
-        source, target = source.to(device), target.to(device)
-        self.keys[rows, :, target] = self.keys[rows, :, source]
-        self.values[rows, :, target] = self.values[rows, :, source]
+        for store in self.stores():
+            rows = torch.arange(source.shape[0], device=store.device)[:, None]
+            store[rows, :, target.to(store.device)] = store[rows, :, source.to(store.device)]
 
     def keep_rows(self, rows: list[int]) -> None:
+        """Drop every row but `rows`."""
         if self.is_initialized:
-            assert self.keys is not None and self.values is not None
-            index = torch.tensor(rows, device=self.keys.device)
-            self.keys, self.values = self.keys[index], self.values[index]
+            self.keys, self.values = (
+                store[torch.tensor(rows, device=store.device)] for store in self.stores()
+            )
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         return self.owner.longest + query_length, 0
@@ -106,7 +104,8 @@ class SlotCache(Cache):
     """
 
     def __init__(self, layers: int, capacity: int) -> None:
-        super().__init__(layers=[SlotLayer(self) for _ in range(layers)])
+        self.slot_layers = [SlotLayer(self) for _ in range(layers)]
+        super().__init__(layers=list(self.slot_layers))
         self.capacity = capacity
         self.lengths: list[int] = []
         self._lengths: dict[torch.device, Tensor] = {}
@@ -158,7 +157,7 @@ class SlotCache(Cache):
             target = base + torch.arange(depth)
             # A padded entry maps to itself only; clamp keeps it inside the allocation.
             source, target = (slots.clamp_(max=self.capacity - 1) for slots in (source, target))
-            for layer in self.layers:
+            for layer in self.slot_layers:
                 layer.move(source, target)
         self.set_lengths(
             [length + len(path) for length, path in zip(self.lengths, paths, strict=True)]
@@ -166,11 +165,10 @@ class SlotCache(Cache):
 
     def keep_rows(self, rows: list[int]) -> None:
         """Drop every row but `rows`, in that order."""
-        for layer in self.layers:
+        for layer in self.slot_layers:
             layer.keep_rows(rows)
         self.set_lengths([self.lengths[row] for row in rows])
 
     def nbytes(self) -> int:
         """Allocated bytes of all layers."""
-        stores = [store for layer in self.layers for store in (layer.keys, layer.values)]
-        return sum(store.nbytes for store in stores if store is not None)
+        return sum(store.nbytes for layer in self.slot_layers for store in layer.stores())

@@ -54,8 +54,8 @@ class Parity:
             return "identical"
         return (
             f"{self.verdict}: token {self.divergence} is {self.candidate} instead of "
-            f"{self.reference} (gap {self.gap:.3g}, top-2 gap {self.top2_gap:.3g}, rounding explains "
-            f"{self.tolerance:.3g})"
+            f"{self.reference} (gap {self.gap:.3g}, top-2 gap {self.top2_gap:.3g}, rounding "
+            f"explains {self.tolerance:.3g})"
         )
 
 
@@ -108,8 +108,8 @@ def reference_run(
         **inputs, **options, do_sample=False, output_scores=True, return_dict_in_generate=True
     )
     width = inputs["input_ids"].shape[1]
-    ends = _end_ids(model, options)
-    tokens = [_until_end(row, ends) for row in output.sequences[:, width:].tolist()]
+    ends = end_ids(model, options)
+    tokens = [until_end(row, ends) for row in output.sequences[:, width:].tolist()]
     scores = [
         [output.scores[step][row].to(model.dtype) for step in range(len(said))]
         for row, said in enumerate(tokens)
@@ -117,7 +117,8 @@ def reference_run(
     return tokens, scores
 
 
-def _end_ids(model: Any, options: Mapping[str, Any]) -> set[int]:
+def end_ids(model: Any, options: Mapping[str, Any]) -> set[int]:
+    """Token ids that end a text of `model.generate(**options)`."""
     config = options.get("generation_config") or model.generation_config
     ends = options.get("eos_token_id", config.eos_token_id)
     if ends is None:
@@ -125,7 +126,8 @@ def _end_ids(model: Any, options: Mapping[str, Any]) -> set[int]:
     return set(ends) if isinstance(ends, list) else {ends}
 
 
-def _until_end(tokens: list[int], ends: set[int]) -> list[int]:
+def until_end(tokens: list[int], ends: set[int]) -> list[int]:
+    """`tokens` up to and including the first that ends the text; padding falls away."""
     for index, token in enumerate(tokens):
         if token in ends:
             return tokens[: index + 1]

@@ -35,8 +35,11 @@ class Stats:
         runs: tokens between two rejections (PEARL's and ParallelVLM's M), one entry a run.
         seconds: time of each phase of `PHASES`.
         verify_seconds: for each block size (root and nodes), the seconds of every such forward.
-        draft_seconds: seconds of every single draft forward.
+        draft_seconds: mean seconds of a draft forward in each window that was not catching up.
+        draft_forwards, draft_forward_seconds: all draft forwards and their time.
+        rows: rows of the batch.
         notes: decisions worth telling, such as why a window was chosen.
+        cache_bytes, draft_cache_bytes: allocated key-value slots of target and draft.
     """
 
     mode: str = EXACT
@@ -51,8 +54,12 @@ class Stats:
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
     verify_seconds: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
     draft_seconds: list[float] = field(default_factory=list)
+    draft_forwards: int = 0
+    draft_forward_seconds: float = 0.0
+    rows: int = 1
     notes: list[str] = field(default_factory=list)
     cache_bytes: int = 0
+    draft_cache_bytes: int = 0
     _open_runs: dict[int, int] = field(default_factory=lambda: defaultdict(int))
 
     @contextmanager

@@ -118,7 +118,7 @@ class Method:
         """
         config = generation_config if generation_config is not None else GenerationConfig()
         refuse_config(config, synced_gpus)
-        pixels = {
+        given = {
             "pixel_values": pixel_values,
             "pixel_values_videos": pixel_values_videos,
             "image_sizes": image_sizes,
@@ -127,7 +127,7 @@ class Method:
             "second_per_grid_ts": second_per_grid_ts,
             "batch_num_images": batch_num_images,
         }
-        pixels = {name: value for name, value in pixels.items() if value is not None}
+        pixels = {name: value for name, value in given.items() if value is not None}
         inputs = _inputs(model, input_ids, pixels, model_kwargs, config)
         streamer = streamer if streamer is not None else _streamer_of_caller(model)
         session = self.session(
@@ -142,7 +142,7 @@ class Method:
         new = run(session)
         if streamer is not None:
             streamer.end()
-        sequences = _sequences(input_ids, new, _pad_id(config))
+        sequences: Any = _sequences(input_ids, new, _pad_id(config))
         if config.return_dict_in_generate:
             return SoonerOutput(sequences=sequences, stats=session.stats)
         return sequences
@@ -162,7 +162,7 @@ class Method:
         target = adapt(model)
         inputs = to_device(inputs, target.device)
         ids = inputs["input_ids"]
-        stats = Stats(mode=self.mode, method=self.name, device=target.device)
+        stats = Stats(mode=self.mode, method=self.name, device=target.device, rows=ids.shape[0])
         stopping = Stopping(criteria or [], ids.shape[1])
         rows = Rows(ids)
         processing = Processing(processors or [], do_sample, rows.batch)

@@ -64,6 +64,10 @@ class ChainDrafter(Drafter):
         self.fed = [self.fed[row] for row in rows]
         self.drafted = [self.drafted[row] for row in rows]
 
+    def close(self) -> None:
+        if self.runner is not None:
+            self.context.stats.draft_cache_bytes = self.runner.cache.nbytes()
+
     def _prefill(self, outcome: Outcome) -> None:
         stats = self.context.stats
         start = stats.clock()
@@ -94,7 +98,10 @@ class ChainDrafter(Drafter):
             p, token = self._choose(forward, outcome, chain)
             chain.append(token)
             given.append(p)
-        each = (stats.clock() - start) / nodes
+        seconds = stats.clock() - start
+        stats.draft_forwards += nodes
+        stats.draft_forward_seconds += seconds
+        each = seconds / nodes
         if max(len(row) for row in backlog) <= 2:  # a long catch-up says nothing about one step
             self.window.observe_draft(each)
             stats.draft_seconds.append(each)

@@ -87,11 +87,17 @@ class NgramIndex:
                     self._last[gram] = end
 
     def continuation(self, limit: int) -> list[int]:
-        """Up to `limit` tokens that followed the latest earlier match of the longest n-gram."""
-        if limit < 1:
-            return []
+        """`limit` tokens that follow the latest earlier match of the longest n-gram, or none.
+
+        A match that reaches the end of the text is read on into the draft itself, so a text that
+        repeats with any period is drafted to the full length.
+        """
         for size in self.sizes:
             gram = tuple(self.tokens[len(self.tokens) - size :])
             if (start := self._before.get(gram)) is not None:
-                return self.tokens[start : start + limit]
+                known = self.tokens[start : start + max(limit, 0)]
+                period = len(self.tokens) - start
+                while len(known) < limit:
+                    known.append(known[len(known) - period])
+                return known
         return []

@@ -1,4 +1,4 @@
-"""Vanilla speculative decoding: a draft model writes a chain, the target checks it in one forward."""
+"""Vanilla speculative decoding: a draft model writes a chain, one target forward checks it."""
 
 from __future__ import annotations
 

@@ -7,13 +7,13 @@ from torch import nn
 from ..errors import SoonerError, did_you_mean
 from .base import Adapter
 from .llava_onevision import LlavaOnevision
-from .qwen2_5_vl import Qwen2_5VL
+from .qwen2_5_vl import Qwen25VL
 from .qwen3_vl import Qwen3VL
 from .text import TextModel
 
 FAMILIES: dict[str, type[Adapter]] = {
     model_type: family
-    for family in (LlavaOnevision, Qwen2_5VL, Qwen3VL, TextModel)
+    for family in (LlavaOnevision, Qwen25VL, Qwen3VL, TextModel)
     for model_type in family.model_types
 }
 

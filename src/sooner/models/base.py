@@ -19,7 +19,7 @@ from ..errors import SoonerError, UnsupportedError
 ATTENTION = ("sdpa", "eager")
 
 
-class _AtTheDoor(Exception):
+class _DoorReachedError(Exception):
     """Carries the decoder's arguments out of the family's forward."""
 
     def __init__(self, arguments: dict[str, Any]) -> None:
@@ -37,12 +37,12 @@ def decoder_arguments(body: nn.Module, decoder: nn.Module, inputs: Mapping[str, 
 
     def stop(_module: nn.Module, _args: tuple, kwargs: dict[str, Any]) -> None:
         if threading.get_ident() == owner:
-            raise _AtTheDoor(kwargs)
+            raise _DoorReachedError(kwargs)
 
     handle = decoder.register_forward_pre_hook(stop, with_kwargs=True)
     try:
         body(**inputs)
-    except _AtTheDoor as door:
+    except _DoorReachedError as door:
         return door.arguments
     finally:
         handle.remove()
@@ -64,17 +64,17 @@ class Adapter:
     model_types: ClassVar[tuple[str, ...]] = ()
     mrope: ClassVar[bool] = False
 
-    def __init__(self, model: nn.Module) -> None:
-        self.model: Any = model
-        self.decoder: Any = model.get_decoder()  # type: ignore[operator]
-        self.head: Any = model.get_output_embeddings()  # type: ignore[operator]
-        self.embedding: Any = model.get_input_embeddings()  # type: ignore[operator]
-        self.config: Any = self.model.config
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        self.decoder = model.get_decoder()
+        self.head = model.get_output_embeddings()
+        self.embedding = model.get_input_embeddings()
+        self.config = model.config
         self.text_config: Any = self.config.get_text_config(decoder=True)
         self._check_attention()
 
     def _check_attention(self) -> None:
-        name = f"{type(self.model).__name__}"
+        name = type(self.model).__name__
         implementation = self.text_config._attn_implementation
         if implementation not in ATTENTION:
             raise UnsupportedError(

@@ -3,7 +3,7 @@
 from .base import Adapter
 
 
-class Qwen2_5VL(Adapter):
+class Qwen25VL(Adapter):
     """Three position axes; a generated token has the same value on each."""
 
     model_types = ("qwen2_5_vl",)

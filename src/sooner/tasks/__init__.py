@@ -1,0 +1,6 @@
+"""Jobs: functions from one real input to one record, with no global state.
+
+`files` finds inputs, `video` decodes them, `sampling` picks frames as the model's processor does,
+`prompting` makes model inputs, `loading` gets models, `caption` and `verify` are the jobs,
+`records` keeps what is done on disk. Importing this imports none of them: most need torch.
+"""

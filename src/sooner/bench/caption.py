@@ -1,0 +1,206 @@
+"""`sooner bench caption`: video captioning, every arm on the same clips in one run."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..decoding.parity import compare, reference_run
+from ..generation import generate
+from ..methods import Speculative
+from ..tasks.clip import Clip, prepare
+from ..tasks.loading import Pair, load_pair
+from ..tasks.registry import build_method
+from ..tasks.settings import CaptionSettings
+from . import hf_arms
+from .batch import batch_figures
+from .memory import memory_figures
+from .protocol import Arm, Measured, Sample, measure, row
+from .provenance import provenance
+
+HF = ("hf", "hf-assisted", "hf-prompt-lookup")
+OURS = ("plain", "prompt-lookup", "speculative", "speculative-auto")
+ARMS = (*OURS[:1], *HF, *OURS[1:])
+FIXED_WINDOW = 5
+
+
+@dataclass(frozen=True)
+class BenchSettings:
+    """What is measured.
+
+    Attributes:
+        model, draft: hub ids or folders; `None` is the miniature.
+        arms: names of `ARMS`.
+        files: videos; empty renders `clips` held-out ones from the miniature's world.
+        clips: how many to render.
+        repeats: timed runs of each arm on each clip.
+        max_new_tokens: where a caption is cut.
+        window: draft tokens of the `speculative` arm; `speculative-auto` chooses its own.
+        batch: rows of the batch measurement; 0 leaves it out.
+        memory: measure peak memory of plain and speculative decoding in processes of their own.
+        device, dtype, threads, seed: as everywhere.
+    """
+
+    model: str | None = None
+    draft: str | None = None
+    arms: tuple[str, ...] = ARMS
+    files: tuple[Path, ...] = ()
+    clips: int = 4
+    repeats: int = 3
+    max_new_tokens: int = 256
+    window: int = FIXED_WINDOW
+    batch: int = 8
+    memory: bool = True
+    device: str = "auto"
+    dtype: str = "auto"
+    threads: int | None = None
+    seed: int = 20_261_121
+
+
+def run(settings: BenchSettings, progress: Callable[[str], None] = print) -> dict[str, Any]:
+    """Measure and return the result object: `arms`, `batch`, `memory` and `provenance`."""
+    if settings.threads:
+        torch.set_num_threads(settings.threads)
+    pair = load_pair(settings.model, settings.draft, device=settings.device, dtype=settings.dtype)
+    with tempfile.TemporaryDirectory() as folder:
+        files = list(settings.files) or held_out_clips(Path(folder), settings)
+        bench = CaptionBench(pair, files, settings)
+        measured = bench.measure(progress)
+        result = {
+            "bench": "caption",
+            "model": pair.target.name if settings.model else f"miniature:{pair.miniature}",
+            "clips": len(files),
+            "repeats": settings.repeats,
+            "arms": bench.rows(measured),
+        }
+        if settings.batch and pair.draft is not None:
+            progress(f"batch of {settings.batch}")
+            result["batch"] = batch_figures(bench, settings.batch)
+        if settings.memory and pair.draft is not None:
+            progress("peak memory")
+            result["memory"] = memory_figures(files[0], settings)
+    dtype = str(pair.target.model.dtype).removeprefix("torch.")
+    device = str(pair.target.model.device)
+    result["provenance"] = provenance(device, dtype, settings.seed)
+    return result
+
+
+def held_out_clips(folder: Path, settings: BenchSettings) -> list[Path]:
+    """Render clips that training never saw, as H.264 files."""
+    from ..miniatures.video import film, world
+
+    paths = []
+    for index in range(settings.clips):
+        clip = world.sample_clip(np.random.default_rng([settings.seed, index]), scenes=8)
+        paths.append(folder / f"clip-{index}.mp4")
+        film.write_video(clip, paths[-1])
+    return paths
+
+
+class CaptionBench:
+    """The arms over one pair of models and some clips."""
+
+    def __init__(self, pair: Pair, files: list[Path], settings: BenchSettings) -> None:
+        self.pair = pair
+        self.files = files
+        self.settings = settings
+        self.model = pair.target.model
+        self.assistant: Any = None
+        if pair.draft is not None and "hf-assisted" in settings.arms:
+            size = self.model.config.get_text_config().vocab_size
+            self.assistant = hf_arms.with_vocabulary(pair.draft.model, size)
+
+    def arm(self, name: str) -> Arm:
+        """The arm of that name."""
+        if name in HF:
+            return Arm(name, lambda index: self.run_hf(name, index))
+        return Arm(name, lambda index: self.run_ours(name, index))
+
+    def measure(self, progress: Callable[[str], None]) -> list[Measured]:
+        """Time every arm, then hold its tokens against HF's incremental decoding."""
+        arms = [self.arm(name) for name in self.settings.arms if self._possible(name)]
+        measured = measure(arms, len(self.files), self.settings.repeats, progress)
+        for index in range(len(self.files)):
+            clip = self.clip("plain", index)
+            tokens, scores = reference_run(
+                self.model, clip.inputs, max_new_tokens=clip.max_new_tokens
+            )
+            for one in measured:
+                one.parity += [
+                    compare(tokens[0], sample.tokens[0], scores[0]) for sample in one.samples[index]
+                ]
+        return measured
+
+    def rows(self, measured: list[Measured]) -> list[dict[str, Any]]:
+        """One object of figures for each arm."""
+        plain = next(one for one in measured if one.arm.name == "plain")
+        return [row(one, plain) for one in measured]
+
+    def _possible(self, name: str) -> bool:
+        return self.pair.draft is not None or name not in (
+            "hf-assisted",
+            "speculative",
+            "speculative-auto",
+        )
+
+    def clip(self, name: str, index: int) -> Clip:
+        """Clip `index`, from its file, as the arm's models take it."""
+        return prepare(self.files[index], self.pair, self.caption_settings(name))
+
+    def caption_settings(self, name: str) -> CaptionSettings:
+        settings = CaptionSettings(method="plain", max_new_tokens=self.settings.max_new_tokens)
+        if name == "prompt-lookup":
+            return replace(settings, method=name)
+        if name.startswith("speculative"):
+            settings = replace(settings, method="speculative")
+            return (
+                settings
+                if name.endswith("auto")
+                else replace(settings, window=self.settings.window)
+            )
+        return settings
+
+    def run_ours(self, name: str, index: int) -> Sample:
+        """From the file to the text, by our engine."""
+        start = time.perf_counter()
+        clip = self.clip(name, index)
+        method = build_method(self.caption_settings(name), self.pair, clip.draft_inputs)
+        made = generate(
+            self.model, clip.inputs, method, max_new_tokens=clip.max_new_tokens, do_sample=False
+        )
+        self.pair.target.tokenizer.decode(made.tokens[0])
+        seconds = time.perf_counter() - start
+        stats = made.stats
+        return Sample(made.tokens, stats.decode_seconds, seconds, stats.decode_tokens, stats)
+
+    def run_hf(self, name: str, index: int) -> Sample:
+        """From the file to the text, by HF's `generate`."""
+        start = time.perf_counter()
+        clip = self.clip(name, index)
+        tokens, decode_seconds, decode_tokens = hf_arms.run(
+            self.model, clip.inputs, clip.max_new_tokens, **self._hf_options(name)
+        )
+        self.pair.target.tokenizer.decode(tokens)
+        seconds = time.perf_counter() - start
+        return Sample([tokens], decode_seconds, seconds, decode_tokens)
+
+    def _hf_options(self, name: str) -> dict[str, Any]:
+        if name == "hf-assisted":
+            return {"assistant_model": self.assistant}
+        if name == "hf-prompt-lookup":
+            return {"prompt_lookup_num_tokens": 10}
+        return {}
+
+    def speculative(self, draft_inputs: dict[str, Any] | None) -> Speculative:
+        """The `speculative` arm's method for given draft inputs."""
+        assert self.pair.draft is not None
+        return Speculative(
+            self.pair.draft.model, window=self.settings.window, draft_inputs=draft_inputs
+        )

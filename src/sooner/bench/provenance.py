@@ -1,0 +1,57 @@
+"""Where a figure comes from: enough to run it again."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+PACKAGES = ("sooner", "torch", "torchvision", "transformers", "tokenizers", "av", "numpy")
+
+
+def provenance(device: str, dtype: str, seed: int) -> dict[str, Any]:
+    """Git revision, versions, device, dtype, threads, seed and command line of this process."""
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "git": _git("rev-parse", "HEAD"),
+        "git_dirty": bool(_git("status", "--porcelain", "--untracked-files=no")),
+        "argv": ["sooner", *sys.argv[1:]],
+        "python": platform.python_version(),
+        "versions": {name: _version(name) for name in PACKAGES},
+        "device": _device_name(device),
+        "dtype": dtype,
+        "threads": torch.get_num_threads(),
+        "seed": seed,
+    }
+
+
+def _git(*arguments: str) -> str | None:
+    """A git answer about the source tree, or `None` outside one."""
+    command = ["git", "-C", str(Path(__file__).parent), *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _device_name(device: str) -> str:
+    if device.startswith("cuda"):
+        return torch.cuda.get_device_name(device)
+    cpu = Path("/proc/cpuinfo")
+    lines = cpu.read_text().splitlines() if cpu.exists() else []
+    models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return f"{models[0]} ({len(models)} cores)" if models else platform.processor()

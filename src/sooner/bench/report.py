@@ -1,0 +1,96 @@
+"""Result files, and the tables made from them."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+COLUMNS = (
+    ("method", "method", "{}"),
+    ("mode", "mode", "{}"),
+    ("tokens", "tokens", "{}"),
+    ("tokens_per_second", "tokens/s", "{:.1f}"),
+    ("decode_speedup", "decode", "{:.2f}×"),
+    ("e2e_speedup", "e2e", "{:.2f}×"),
+    ("mean_acceptance_length", "acceptance length", "{:.2f}"),
+    ("theory_speedup", "theory", "{:.2f}×"),
+    ("share_of_theory", "of theory", "{:.0%}"),
+    ("overhead_share", "outside forwards", "{:.1%}"),
+    ("parity", "parity", "{}"),
+)
+"""Key, heading and format of each column of the arms table."""
+
+
+def write_json(result: dict[str, Any], path: Path) -> None:
+    """Write a result whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
+    with os.fdopen(handle, "w") as file:
+        json.dump(result, file, indent=1)
+        file.write("\n")
+    os.chmod(name, 0o644)
+    os.replace(name, path)
+
+
+def cells(arm: dict[str, Any]) -> list[str]:
+    """The formatted figures of one arm; what was not measured, or may not be shown, is a dash."""
+    return ["–" if arm.get(key) is None else form.format(arm[key]) for key, _, form in COLUMNS]
+
+
+def headings() -> list[str]:
+    return [heading for _, heading, _ in COLUMNS]
+
+
+def markdown(result: dict[str, Any], source: str) -> str:
+    """A page of tables from one result object; `source` names the JSON it came from."""
+    origin = result["provenance"]
+    versions = origin["versions"]
+    lines = [
+        f"# {result['bench'].capitalize()}: {result['model']}",
+        "",
+        f"Made from [`{source}`]({source}) by `sooner bench report`; don't edit.",
+        "",
+        f"`{' '.join(origin['argv'])}` · {origin['date']} · revision `{origin['git']}` · "
+        f"{origin['device']}, {origin['threads']} thread(s), {origin['dtype']} · torch "
+        f"{versions['torch']}, transformers {versions['transformers']}",
+        "",
+        *_table(headings(), [cells(arm) for arm in result["arms"]]),
+        "",
+        "*decode* and *e2e* are speed-ups over `plain`; *theory* is the speed-up that the arm's "
+        "own acceptance and step times allow (`sooner.bench.protocol.theory_speedup`).",
+    ]
+    for note in footnotes(result):
+        lines += ["", note]
+    return "\n".join(lines) + "\n"
+
+
+def footnotes(result: dict[str, Any]) -> list[str]:
+    """What was measured beside the arms, a line each."""
+    batch, memory = result.get("batch"), result.get("memory")
+    return [*(_batch(batch) if batch else []), *(_memory(memory) if memory else [])]
+
+
+def _table(heads: list[str], rows: list[list[str]]) -> list[str]:
+    rule = ["---"] * len(heads)
+    return ["| " + " | ".join(line) + " |" for line in (heads, rule, *rows)]
+
+
+def _batch(batch: dict[str, Any]) -> list[str]:
+    return [
+        f"Batch of {batch['rows']} (speculative): {batch['tokens_per_second']:.0f} tokens/s "
+        f"against {batch['tokens_per_second_1']:.0f} for one row, {batch['speedup']:.2f}×; parity "
+        f"of its rows: {', '.join(sorted(set(batch['parity'])))}."
+    ]
+
+
+def _memory(memory: dict[str, Any]) -> list[str]:
+    mib = {key: value / 2**20 for key, value in memory.items() if key.endswith("_bytes")}
+    within = "within" if memory["within_budget"] else "above"
+    return [
+        f"Peak memory: plain {mib['plain_bytes']:.0f} MiB, speculative "
+        f"{mib['speculative_bytes']:.0f} MiB, {within} the budget of {mib['budget_bytes']:.0f} MiB "
+        f"(plain + 5 % + {mib['draft_bytes']:.1f} MiB of draft weights and cache)."
+    ]

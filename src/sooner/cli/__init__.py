@@ -1,0 +1,1 @@
+"""The command line: one subcommand a file. Importing this imports nothing heavy."""

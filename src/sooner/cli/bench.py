@@ -1,0 +1,174 @@
+"""`sooner bench`: measure by the protocol, keep the JSON, make the tables from it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..errors import SoonerError, unknown
+from . import options
+
+if TYPE_CHECKING:
+    from ..bench.caption import BenchSettings
+
+Json = Annotated[
+    Path | None, typer.Option("--json", metavar="FILE", help="Write the whole result here.")
+]
+
+group = typer.Typer(help="Measure methods against each other and against peers.")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the subcommands."""
+    app.add_typer(group, name="bench")
+
+
+@group.command()
+def caption(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[FILE...]", help="Videos; by default held-out rendered clips."),
+    ] = None,
+    model: options.Model = None,
+    draft: options.Draft = None,
+    arms: Annotated[
+        str | None, typer.Option(metavar="A,B,...", help="Only these arms (plain is always in).")
+    ] = None,
+    clips: Annotated[int, typer.Option(metavar="N", help="Held-out clips to render.")] = 4,
+    repeats: Annotated[int, typer.Option(metavar="N", help="Timed runs of each arm.")] = 3,
+    full: Annotated[bool, typer.Option("--full", help="12 clips, 5 repeats.")] = False,
+    max_new_tokens: options.MaxNewTokens = 256,
+    window: Annotated[int, typer.Option(metavar="N", help="Of the `speculative` arm.")] = 5,
+    batch: Annotated[int, typer.Option(metavar="N", help="Rows of the batch; 0: none.")] = 8,
+    memory: Annotated[bool, typer.Option(help="Measure peak memory too.")] = True,
+    device: options.Device = "auto",
+    dtype: options.Dtype = "auto",
+    threads: Annotated[
+        int | None, typer.Option(metavar="N", help="torch threads; by default torch's own.")
+    ] = None,
+    seed: Annotated[int, typer.Option(metavar="S", help="Of the rendered clips.")] = 20_261_121,
+    json: Json = None,
+    debug: options.Debug = False,
+) -> None:
+    """Time plain decoding, HF's peers and our methods on the same clips, in one run.
+
+    Exits with 1 when an exact arm differs from plain decoding by more than a tie.
+    """
+    from ..bench.caption import BenchSettings, run
+    from ..bench.report import write_json
+
+    settings = BenchSettings(
+        model=model,
+        draft=draft,
+        arms=_arms(arms),
+        files=tuple(_videos(files)),
+        clips=12 if full else _at_least_one("clips", clips),
+        repeats=5 if full else _at_least_one("repeats", repeats),
+        max_new_tokens=_at_least_one("max-new-tokens", max_new_tokens),
+        window=_at_least_one("window", window),
+        batch=batch,
+        memory=memory,
+        device=device,
+        dtype=dtype,
+        threads=threads,
+        seed=seed,
+    )
+    if json is not None:
+        _check_writable(json)
+    result = _measure(run, settings, debug)
+    show(result)
+    if json is not None:
+        write_json(result, json)
+        typer.echo(f"wrote {json}", err=True)
+    if any(arm["mode"] == "exact" and arm["parity"] == "bug" for arm in result["arms"]):
+        raise typer.Exit(1)
+
+
+@group.command()
+def report(
+    files: Annotated[list[Path], typer.Argument(metavar="JSON...", help="Results of a bench.")],
+) -> None:
+    """Write the Markdown page of each result beside it."""
+    import json
+
+    from ..bench.report import markdown
+
+    for path in files:
+        try:
+            result = json.loads(path.read_text())
+            page = markdown(result, path.name)
+        except (OSError, ValueError, KeyError) as error:
+            raise SoonerError(
+                f"'{path}' is no result of `sooner bench`: {type(error).__name__} {error}; make "
+                "one with --json"
+            ) from error
+        path.with_suffix(".md").write_text(page)
+        typer.echo(f"wrote {path.with_suffix('.md')}")
+
+
+def show(result: dict[str, Any]) -> None:
+    """Print the arms as a table, then batch and memory."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from ..bench.report import cells, footnotes, headings
+
+    table = Table(title=f"{result['bench']}: {result['model']}, {result['clips']} clips")
+    for heading in headings():
+        table.add_column(heading, justify="left" if heading in ("method", "mode") else "right")
+    for arm in result["arms"]:
+        table.add_row(*cells(arm))
+    console = Console()
+    console.print(table)
+    for line in footnotes(result):
+        console.print(line, highlight=False)
+
+
+def _measure(run: Any, settings: BenchSettings, debug: bool) -> dict[str, Any]:
+    import transformers
+    from rich.console import Console
+
+    if debug:
+        options.log_decisions()
+    else:
+        transformers.logging.set_verbosity_error()
+        transformers.logging.disable_progress_bar()
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        return run(settings, lambda line: None)
+    with console.status("loading models") as status:
+        return run(settings, status.update)
+
+
+def _arms(text: str | None) -> tuple[str, ...]:
+    from ..bench.caption import ARMS
+
+    if text is None:
+        return ARMS
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names:
+        if name not in ARMS:
+            raise unknown("arm", name, ARMS)
+    return tuple(name for name in ARMS if name in names or name == "plain")
+
+
+def _videos(files: list[Path] | None) -> list[Path]:
+    from ..tasks.files import find
+
+    return find(files) if files else []
+
+
+def _at_least_one(name: str, value: int) -> int:
+    if value < 1:
+        raise SoonerError(f"--{name} is {value}; it must be a whole number of 1 or more")
+    return value
+
+
+def _check_writable(path: Path) -> None:
+    """Refuse an output that can't be written before minutes are spent on it."""
+    folder = path.parent if path.parent.exists() else path.parent.parent
+    if path.is_dir() or not os.access(folder, os.W_OK):
+        raise SoonerError(f"can't write '{path}'; choose another --json")

@@ -1,0 +1,226 @@
+"""`sooner caption`: text for videos, streamed, recorded, resumable."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..errors import SoonerError
+from . import options
+from .display import Display, heading
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..tasks.records import Records
+    from ..tasks.settings import CaptionSettings
+
+BAD, INTERRUPTED = 2, 130
+
+
+def register(app: typer.Typer) -> None:
+    """Add the subcommand."""
+    app.command(name="caption")(caption)
+
+
+def caption(
+    files: Annotated[
+        list[Path] | None, typer.Argument(metavar="[FILE...]", help="Videos, or folders of them.")
+    ] = None,
+    sample: Annotated[bool, typer.Option("--sample", help="Caption the bundled clip.")] = False,
+    model: options.Model = None,
+    draft: options.Draft = None,
+    method: options.Method = None,
+    window: options.Window = "auto",
+    frames: options.Frames = None,
+    fps: options.Fps = None,
+    prompt: options.Prompt = None,
+    max_new_tokens: options.MaxNewTokens = 512,
+    temperature: Annotated[
+        float, typer.Option(metavar="T", help="0 is greedy; above it, tokens are sampled.")
+    ] = 0.0,
+    top_p: Annotated[
+        float, typer.Option(metavar="P", help="Share that sampling draws from.")
+    ] = 1.0,
+    seed: Annotated[int, typer.Option(metavar="S", help="Of the draws.")] = 0,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Decode plainly too: speed-up and parity.")
+    ] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="FILE", help="Append one JSON line a video."),
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Redo what the output already has.")
+    ] = False,
+    device: options.Device = "auto",
+    dtype: options.Dtype = "auto",
+    quiet: options.Quiet = False,
+    debug: options.Debug = False,
+) -> None:
+    """Caption videos, faster, word for word the same.
+
+    Accepted draft tokens are tinted. With -o, a rerun skips videos whose content and settings
+    are on record. An error in one video does not stop the others.
+    """
+    from ..tasks.records import Records
+    from ..tasks.settings import CaptionSettings, parse_window
+
+    if debug:
+        options.log_decisions()
+    settings = CaptionSettings(
+        method=method,
+        window=parse_window(window),
+        frames=frames,
+        fps=fps,
+        prompt=prompt,
+        max_new_tokens=max_new_tokens,
+        temperature=temperature,
+        top_p=top_p,
+        seed=seed,
+        compare=compare,
+    )
+    records = Records(output, overwrite) if output is not None else None
+    job = _Job(settings, records, Display(quiet), (model, draft, device, dtype), debug)
+    try:
+        job.run(_inputs(files, sample))
+    except KeyboardInterrupt:
+        job.display.error(job.interrupted())
+        raise typer.Exit(INTERRUPTED) from None
+    if job.failed:
+        raise typer.Exit(BAD)
+
+
+def _inputs(files: list[Path] | None, sample: bool) -> list[Path]:
+    """The files given, the bundled clip, or both.
+
+    Raises:
+        SoonerError: neither.
+    """
+    from .. import miniatures
+
+    given = [*(files or []), *([miniatures.find("video").sample] if sample else [])]
+    if not given:
+        raise SoonerError("no video given; name a file or a folder, or use --sample")
+    return given
+
+
+class _Job:
+    """All files of one call: models are loaded when the first file needs them."""
+
+    def __init__(
+        self,
+        settings: CaptionSettings,
+        records: Records | None,
+        display: Display,
+        models: tuple[str | None, str | None, str, str],
+        debug: bool,
+    ) -> None:
+        self.settings, self.records, self.display = settings, records, display
+        self.models, self.debug = models, debug
+        self.pair: Any = None
+        self.done = self.skipped = self.failed = self.total = 0
+
+    def run(self, given: list[Path]) -> None:
+        """Every video of every path; errors are told and counted.
+
+        Raises:
+            SoonerError: the models can't be loaded; no other file would fare better.
+        """
+        videos = self._found(given)
+        self.total = len(videos)
+        for number, path in enumerate(videos, start=1):
+            heading(self.display, path, number, self.total)
+            if self._attempt(self._is_wanted, path):
+                self._load()
+                self._attempt(self._caption, path)
+        if self.total > 1:
+            self.display.line(self._counts(), "bold")
+
+    def _attempt(self, action: Callable[[Path], bool], path: Path) -> bool:
+        """Do something with one file; an error is told, and is no reason to stop."""
+        try:
+            with self.display.job():
+                return action(path)
+        except SoonerError as error:
+            self._fail(str(error))
+        except Exception as error:
+            if self.debug:
+                raise
+            text = " ".join(str(error).split())
+            self._fail(f"'{path}': {type(error).__name__}: {text} (--debug shows where)")
+        return False
+
+    def _found(self, given: list[Path]) -> list[Path]:
+        from ..tasks import files
+
+        videos: dict[Path, None] = {}
+        for path in given:
+            try:
+                videos.update(dict.fromkeys(files.find([path])))
+            except SoonerError as error:
+                self._fail(str(error))
+        return list(videos)
+
+    def _is_wanted(self, path: Path) -> bool:
+        """Not done before, and a video at all: models load slowly, so both are asked first."""
+        from ..tasks.video import probe
+
+        if self._is_done(path):
+            return False
+        if self.pair is None:
+            probe(path)
+        return True
+
+    def _load(self) -> None:
+        if self.pair is None:
+            with self.display.job():
+                self.display.stage("load")
+                self.pair = options.load_models(*self.models, self.debug)
+
+    def _caption(self, path: Path) -> bool:
+        from ..tasks.caption import Callbacks
+        from ..tasks.caption import caption as make
+
+        display = self.display
+        callbacks = Callbacks(display.decoded, display.stage, display.text, display.generated)
+        record = make(path, self.pair, self.settings, callbacks)
+        display.end_text()
+        if self.records is not None:
+            self.records.add(record)
+        self.done += 1
+        for note in record["notes"]:
+            display.line(f"  {note}", "yellow")
+        display.summary(record)
+        return True
+
+    def _is_done(self, path: Path) -> bool:
+        """Whether the output has this content with these settings already."""
+        if self.records is None:
+            return False
+        from ..tasks import identity
+
+        model, draft, _, dtype = self.models
+        names = identity.model_names(model, draft)
+        hashed = identity.settings_hash(self.settings, *names, dtype=dtype)
+        record = self.records.done(identity.sha256(path), hashed)
+        if record is None:
+            return False
+        self.skipped += 1
+        self.display.line(f"  done before, as '{record.get('file')}'; --overwrite redoes it")
+        return True
+
+    def _fail(self, line: str) -> None:
+        self.failed += 1
+        self.display.error(line)
+
+    def _counts(self) -> str:
+        told = f"{self.done} of {self.total} videos captioned"
+        told += f", {self.skipped} done before" if self.skipped else ""
+        return told + (f", {self.failed} failed" if self.failed else "")
+
+    def interrupted(self) -> str:
+        kept = f"; they are in '{self.records.path}'" if self.records and self.done else ""
+        return f"interrupted: {self._counts()}{kept}"

@@ -1,0 +1,181 @@
+"""What a person sees while a job runs: progress on stderr, text on stdout, a summary at the end."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+DRAFTED = "green"
+"""Style of text whose tokens a draft proposed and the target accepted."""
+
+STAGES = {
+    "load": "loading models",
+    "decode": "decoding video",
+    "process": "preparing frames",
+    "warm-up": "warming up",
+    "prefill": "vision and prefill",
+    "generate": "generating",
+    "compare": "decoding plainly, to compare",
+}
+
+
+class Display:
+    """Live progress on a terminal; plain lines where there is none.
+
+    Args:
+        quiet: show the text alone.
+    """
+
+    def __init__(self, quiet: bool = False) -> None:
+        self.quiet = quiet
+        self.out = Console(file=sys.stdout, highlight=False, soft_wrap=True)
+        self.err = Console(file=sys.stderr, highlight=False, soft_wrap=True)
+        self._progress: Progress | None = None
+        self._stage = ""
+        self._midline = False
+
+    def line(self, text: str, style: str = "") -> None:
+        """A line on stderr that `quiet` leaves out."""
+        if not self.quiet:
+            self.stop()
+            self.err.print(Text(text, style=style))
+
+    def error(self, text: str) -> None:
+        """A line on stderr, always."""
+        self.stop()
+        self.err.print(Text(f"sooner: {text}", style="red"))
+
+    def stage(self, name: str, total: int | None = None) -> None:
+        """A stage begins; `total` of its steps, if they can be counted."""
+        if self.quiet or name == self._stage:
+            return
+        self.stop()
+        self._stage = name
+        if not self.err.is_terminal:
+            self.err.print(Text(f"  {STAGES[name]} ..."))
+            return
+        columns = [SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()]
+        if total is not None:
+            columns[2:2] = [BarColumn(), TextColumn("{task.completed}/{task.total}")]
+        self._progress = Progress(*columns, console=self.err, transient=True)
+        self._progress.start()
+        self._progress.add_task(STAGES[name], total=total)
+
+    def advance(self, done: int, total: int) -> None:
+        """`done` of the present stage's `total` steps are done."""
+        if self._progress is not None:
+            self._progress.update(self._progress.task_ids[0], completed=done, total=total)
+
+    def decoded(self, done: int, total: int) -> None:
+        self.stage("decode", total)
+        self.advance(done, total)
+
+    def generated(self, done: int, total: int) -> None:
+        """Tokens are there; where the text itself can be watched, it is the progress."""
+        if self._stage == "compare" or self.quiet:
+            return
+        if self._stage != "generate":
+            self.stop()
+            self._stage = "generate"
+            if not self.out.is_terminal:
+                self._stage = ""
+                self.stage("generate", total)
+        self.advance(done, total)
+
+    def text(self, piece: str, drafted: bool) -> None:
+        """A piece of generated text, tinted if it was drafted, exactly as it is in a pipe."""
+        if self.out.is_terminal:
+            self.stop()
+            self.out.print(Text(piece, style=DRAFTED if drafted else ""), end="")
+        else:
+            sys.stdout.write(piece)
+        sys.stdout.flush()
+        self._midline = True
+
+    def stop(self) -> None:
+        """Take live progress off the screen, and end a line of text that was begun."""
+        if self._progress is not None:
+            self._progress.stop()
+            self._progress = None
+
+    def end_text(self) -> None:
+        """End the line of a text, if one was begun."""
+        self.stop()
+        self._stage = ""
+        if self._midline:
+            sys.stdout.write("\n")
+            sys.stdout.flush()
+        self._midline = False
+
+    @contextmanager
+    def job(self) -> Iterator[None]:
+        """Leaves the terminal in order, whatever happens inside."""
+        try:
+            yield
+        finally:
+            self.end_text()
+
+    def summary(self, record: dict[str, Any]) -> None:
+        """What a record says about speed and exactness."""
+        for text, style in summary_lines(record, self.out.is_terminal):
+            self.line(text, style)
+
+
+def summary_lines(record: dict[str, Any], is_tinted: bool = False) -> list[tuple[str, str]]:
+    """`(line, style)` of a record's summary."""
+    seconds = record["seconds"]
+    lines = [
+        (
+            f"  {record['tokens']} tokens, {record['tokens_per_second']:.1f} tokens/s, method: "
+            f"{record['method']}, mode: {record['mode']}, acceptance: "
+            f"{record['acceptance']:.2f} tokens a step"
+            + (f" ({DRAFTED}: drafted)" if is_tinted and record["acceptance"] > 1 else ""),
+            "",
+        ),
+        *_comparison(record),
+        (
+            f"  {record['frames']} of {record['video']['frames']} frames; seconds: "
+            + ", ".join(f"{name.replace('_', ' ')} {took:.2f}" for name, took in seconds.items()),
+            "dim",
+        ),
+    ]
+    if record["finish"] == "length":
+        lines.append((f"  cut after {record['tokens']} tokens; see --max-new-tokens", "yellow"))
+    return lines
+
+
+def _comparison(record: dict[str, Any]) -> list[tuple[str, str]]:
+    """Speed-up and parity, if plain decoding ran too."""
+    if "plain" not in record:
+        return []
+    parity = record["parity"]
+    if parity is None:
+        said, style = "not defined under sampling (same distribution, other draws)", ""
+    else:
+        said = parity["verdict"]
+        style = {"identical": "bold green", "tie": "yellow"}.get(said, "bold red")
+        if said != "identical":
+            said += f" (token {parity['divergence']}, top-2 gap {parity['top2_gap']})"
+    if record["decode_speedup"] is None:
+        return [(f"  parity: {said}; no speed-up is claimed", style)]
+    return [
+        (
+            f"  speed-up: {record['decode_speedup']:.2f}x decoding, {record['e2e_speedup']:.2f}x "
+            f"from the file on (plain: {record['plain']['tokens_per_second']:.1f} tokens/s), "
+            f"parity: {said}",
+            style,
+        )
+    ]
+
+
+def heading(display: Display, path: Path, number: int, total: int) -> None:
+    """The name of a file that is begun."""
+    place = f"[{number}/{total}] " if total > 1 else ""
+    display.line(f"{place}{path}", "bold")

@@ -1,0 +1,80 @@
+"""`sooner`: the entry point, where every outcome becomes an exit code and every error one line.
+
+Exit codes: 0 done, 1 a parity bug was found, 2 bad input or usage, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import typer
+
+from ..errors import SoonerError
+from . import bench, caption, doctor, train, verify
+
+DONE, BUG, BAD, INTERRUPTED = 0, 1, 2, 130
+
+app = typer.Typer(
+    name="sooner",
+    help="The same tokens, sooner: exact speculative decoding for multimodal models.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+for command in (caption, verify, bench, doctor, train):
+    command.register(app)
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    version: bool = typer.Option(False, "--version", help="Print the version and leave."),
+) -> None:
+    """The same tokens, sooner: exact speculative decoding for multimodal models."""
+    if version:
+        from .. import __version__
+
+        typer.echo(f"sooner {__version__}")
+        raise typer.Exit
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit with its code; `--debug` shows tracebacks."""
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    sys.exit(_run(arguments))
+
+
+def _run(arguments: Sequence[str]) -> int:
+    command = typer.main.get_command(app)
+    try:
+        code = command.main(args=list(arguments), prog_name="sooner", standalone_mode=False)
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader of our output left, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DONE
+    except Exception as error:
+        if "--debug" in arguments:
+            raise
+        return _explain(error)
+    return code if isinstance(code, int) else DONE
+
+
+def _explain(error: Exception) -> int:
+    """Print one line about an error; returns the exit code."""
+    usage = getattr(error, "format_message", None)  # the argument parser's own errors
+    if type(error).__name__ == "NoArgsIsHelpError":
+        typer.echo(usage() if usage else str(error))
+    elif usage is not None:
+        _complain(f"{' '.join(usage().split())} (see --help)")
+    elif isinstance(error, SoonerError):
+        _complain(str(error))
+    else:
+        text = " ".join(str(error).split())
+        _complain(f"{type(error).__name__}: {text} (unexpected; --debug shows where)")
+    return BAD
+
+
+def _complain(line: str) -> None:
+    typer.echo(f"sooner: {line}", err=True)

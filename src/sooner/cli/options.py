@@ -1,0 +1,58 @@
+"""Options that several subcommands share, so that they are named and explained alike."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Videos, or folders of them.")]
+Model = Annotated[
+    str | None,
+    typer.Option(metavar="ID_OR_PATH", help="Target model; without it, the bundled miniature."),
+]
+Draft = Annotated[
+    str | None, typer.Option(metavar="ID_OR_PATH", help="Draft model of the same family.")
+]
+Method = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="plain, prompt-lookup or speculative; by default the best that the models allow.",
+    ),
+]
+Window = Annotated[str, typer.Option(metavar="auto|N", help="Draft tokens a round.")]
+Frames = Annotated[
+    int | None,
+    typer.Option(metavar="N", help="Frames of each video; by default what the model samples."),
+]
+Fps = Annotated[
+    float | None, typer.Option(metavar="F", help="Frames a second of video, instead of --frames.")
+]
+Prompt = Annotated[str | None, typer.Option(metavar="TEXT", help="What the model is asked.")]
+MaxNewTokens = Annotated[int, typer.Option(metavar="N", help="Where an answer is cut.")]
+Device = Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda, cuda:1, ...")]
+Dtype = Annotated[str, typer.Option(metavar="NAME", help="auto, float32, bfloat16 or float16.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no summary.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks and decisions.")]
+
+
+def load_models(model: str | None, draft: str | None, device: str, dtype: str, debug: bool) -> Any:
+    """Load a pair, without the libraries' own progress bars and warnings unless `debug`."""
+    import transformers
+
+    from ..tasks.loading import load_pair
+
+    if not debug:
+        transformers.logging.set_verbosity_error()
+        transformers.logging.disable_progress_bar()
+    return load_pair(model, draft, device=device, dtype=dtype)
+
+
+def log_decisions() -> None:
+    """Show what the engine logs, such as why a window was chosen."""
+    import logging
+
+    logging.basicConfig(format="%(name)s: %(message)s")
+    logging.getLogger("sooner").setLevel(logging.INFO)

@@ -1,0 +1,78 @@
+"""`sooner train`: make a miniature again from its recipe."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..errors import SoonerError, unknown
+
+PARTS = ("target", "draft")
+
+commands = typer.Typer(help="Train what ships with the package.", no_args_is_help=True)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the subcommand."""
+    app.add_typer(commands, name="train")
+
+
+@commands.callback()
+def _group() -> None:
+    """Train what ships with the package."""
+
+
+@commands.command()
+def miniature(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Such as: video.")],
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="By default miniature-NAME, here.")
+    ] = None,
+    part: Annotated[
+        str | None, typer.Option(metavar="PART", help="Only target, or only draft.")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume/--fresh", help="Go on from the last saved state, or anew.")
+    ] = True,
+    threads: Annotated[int | None, typer.Option(metavar="N", help="Torch threads.")] = None,
+    stop_after: Annotated[
+        int | None, typer.Option(metavar="STEPS", help="Leave after this many steps of a part.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+) -> None:
+    """Train a miniature's target and draft; interrupted runs go on where they were saved."""
+    recipe = find_recipe(name)
+    if part is not None and part not in PARTS:
+        raise unknown("part", part, PARTS)
+    folder = out if out is not None else Path(f"miniature-{name}")
+    for one in PARTS if part is None else (part,):
+        try:
+            (folder / one).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise SoonerError(f"folder '{folder}' can't be written: {error.strerror}") from error
+        made = recipe.train(
+            folder / one,
+            recipe.RECIPES[one],
+            resume=resume,
+            threads=threads,
+            progress=not quiet,
+            stop_after=stop_after,
+        )
+        typer.echo(f"{one}: {made}" if made.exists() else f"{one}: stopped; --resume goes on")
+
+
+def find_recipe(name: str) -> Any:
+    """The recipe module of a miniature.
+
+    Raises:
+        SoonerError: no miniature of this name.
+    """
+    import importlib
+
+    from .. import miniatures
+
+    miniatures.find(name)
+    return importlib.import_module(f"sooner.miniatures.{name}.recipe")

@@ -1,0 +1,148 @@
+"""Caption one video: a real file in, one record out."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import av
+import torch
+import transformers
+
+from .. import __version__
+from ..generation import Generation
+from . import comparison
+from .clip import Clip, prepare
+from .frames import Progress
+from .identity import settings_hash, sha256
+from .loading import Pair
+from .registry import build_method
+from .running import OnCount, run
+from .settings import CaptionSettings
+from .streaming import OnText
+
+
+@dataclass(frozen=True)
+class Callbacks:
+    """Who is told what while a file is worked on; each may be left out.
+
+    Attributes:
+        on_decode: `(frames decoded, frames to decode)`.
+        on_stage: the stage that begins: `process`, `warm-up`, `prefill`, `compare`.
+        on_text: `(piece of the caption, whether it was drafted)`; the pieces add up to the text.
+        on_count: `(new tokens so far, at most)`, after every round.
+    """
+
+    on_decode: Progress | None = None
+    on_stage: Callable[[str], None] | None = None
+    on_text: OnText | None = None
+    on_count: OnCount | None = None
+
+    def stage(self, name: str) -> None:
+        if self.on_stage is not None:
+            self.on_stage(name)
+
+
+def caption(
+    path: Path | str,
+    pair: Pair,
+    settings: CaptionSettings | None = None,
+    callbacks: Callbacks | None = None,
+) -> dict[str, Any]:
+    """Caption one video file.
+
+    Args:
+        path: the file.
+        pair: the models, see `load_pair`.
+        settings: how; the defaults are greedy, with the best method that the pair allows.
+        callbacks: told what happens.
+
+    Returns:
+        One record, ready for JSON: text, counts, speeds, times by phase, hashes, versions.
+
+    Raises:
+        SoonerError: the file or the request can't be served; one line.
+    """
+    settings, callbacks = settings or CaptionSettings(), callbacks or Callbacks()
+    draft = pair.draft.name if pair.draft is not None else None
+    clip = prepare(path, pair, settings, callbacks.on_decode, callbacks.on_stage)
+    method = build_method(settings, pair, clip.draft_inputs)
+    if settings.compare:
+        callbacks.stage("warm-up")
+        comparison.warm_up(pair, clip, settings, method)
+    callbacks.stage("prefill")
+    made, text = run(pair, clip, settings, method, callbacks.on_text, callbacks.on_count)
+    compared: dict[str, Any] = {"decode_speedup": None, "e2e_speedup": None, "parity": None}
+    if settings.compare:
+        callbacks.stage("compare")
+        compared = comparison.compare_plain(pair, clip, settings, made)
+    return {
+        "file": str(path),
+        "text": text,
+        "tokens": made.stats.tokens,
+        "finish": _finish(made, clip),
+        **_speeds(made),
+        **compared,
+        **_frames(clip),
+        "seconds": {**clip.seconds, **made.stats.seconds},
+        "notes": clip.notes,
+        "decisions": made.stats.notes,
+        "input_hash": sha256(path),
+        "settings_hash": settings_hash(settings, pair.target.name, draft, pair.dtype),
+        "model": pair.target.name,
+        "draft": draft,
+        "device": str(made.stats.device),
+        "dtype": str(pair.target.model.dtype).removeprefix("torch."),
+        "prompt": clip.prompt,
+        "versions": versions(),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Of everything that decides what comes out."""
+    return {
+        "sooner": __version__,
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "transformers": transformers.__version__,
+        "av": av.__version__,
+    }
+
+
+def _speeds(made: Generation) -> dict[str, Any]:
+    stats = made.stats
+    return {
+        "tokens_per_second": stats.tokens_per_second,
+        "method": stats.method,
+        "mode": stats.mode,
+        "acceptance": stats.mean_acceptance_length,
+        "acceptance_rate": stats.acceptance_rate,
+        "nfe": stats.nfe,
+    }
+
+
+def _frames(clip: Clip) -> dict[str, Any]:
+    info = clip.frames.info
+    return {
+        "frames": len(clip.frames.indices),
+        "frame_indices": clip.frames.indices,
+        "video": {
+            "frames": info.frames,
+            "fps": info.fps,
+            "seconds": info.seconds,
+            "width": info.width,
+            "height": info.height,
+            "rotation": info.rotation,
+            "is_variable": info.is_variable,
+            "damage": info.damage,
+        },
+        "prompt_tokens": int(clip.inputs["input_ids"].shape[1]),
+    }
+
+
+def _finish(made: Generation, clip: Clip) -> str:
+    """`length` if the caption was cut, else `stop`."""
+    return "length" if made.stats.tokens >= clip.max_new_tokens else "stop"

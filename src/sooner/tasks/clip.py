@@ -1,0 +1,105 @@
+"""One video made ready for a pair of models: frames, and each model's own inputs, with times."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .frames import Frames, Progress, read
+from .loading import Loaded, Pair
+from .prompting import GENERAL_PROMPT, build_inputs, check_length, check_request
+from .registry import method_name, needs_draft
+from .sampling import Sampler
+from .settings import CaptionSettings
+from .video import VideoInfo, probe
+
+
+@dataclass(frozen=True)
+class Clip:
+    """A video as the models take it.
+
+    Attributes:
+        frames: what they see.
+        prompt: what they are asked.
+        inputs: the target's inputs.
+        draft_inputs: the draft's own; `None` without a draft or for one that reads text only.
+        max_new_tokens: as asked for, or what room the prompt leaves in the model's positions.
+        seconds: times of `video` (reading and decoding), `processor` and `draft_processor`.
+        notes: what a user should know about this file.
+    """
+
+    frames: Frames
+    prompt: str
+    inputs: dict[str, Any]
+    draft_inputs: dict[str, Any] | None
+    max_new_tokens: int
+    seconds: dict[str, float] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def prepare(
+    path: Path | str,
+    pair: Pair,
+    settings: CaptionSettings,
+    on_decode: Progress | None = None,
+    on_stage: Callable[[str], None] | None = None,
+) -> Clip:
+    """Decode, sample and process one video.
+
+    Raises:
+        SoonerError: the file is no usable video, or its prompt does not fit the model.
+    """
+    seconds: dict[str, float] = {}
+    prompt = settings.prompt or pair.prompt or GENERAL_PROMPT
+    target = pair.target
+    with _timed(seconds, "video"):
+        info = probe(path)
+        sampler = Sampler(target.processor.video_processor, settings.frames, settings.fps)
+        check_request(target.processor, target.model, info, len(sampler(info)), prompt)
+        frames = read(info, sampler, on_decode)
+    if on_stage is not None:
+        on_stage("process")
+    with _timed(seconds, "processor"):
+        inputs = build_inputs(target.processor, frames, prompt, target.model)
+    room = check_length(target.model, inputs, len(frames.indices))
+    draft_inputs = None
+    if (draft := _seeing_draft(pair, settings)) is not None:
+        with _timed(seconds, "draft_processor"):
+            draft_inputs = build_inputs(draft.processor, frames, prompt, draft.model)
+        check_length(draft.model, draft_inputs, len(frames.indices))
+    return Clip(
+        frames=frames,
+        prompt=prompt,
+        inputs=inputs,
+        draft_inputs=draft_inputs,
+        max_new_tokens=min(settings.max_new_tokens, room),
+        seconds=seconds,
+        notes=_notes(frames.info, settings, len(frames.indices), room),
+    )
+
+
+def _seeing_draft(pair: Pair, settings: CaptionSettings) -> Loaded | None:
+    """The draft, if the method uses one that looks at pixels."""
+    if pair.draft is None or pair.draft.is_text:
+        return None
+    return pair.draft if needs_draft(method_name(settings, pair)) else None
+
+
+def _notes(info: VideoInfo, settings: CaptionSettings, sampled: int, room: int) -> list[str]:
+    notes = [info.damage] if info.damage else []
+    if settings.frames is not None and sampled < settings.frames:
+        notes.append(f"{settings.frames} frames were asked for, {sampled} are there")
+    if room < settings.max_new_tokens:
+        notes.append(f"the model's positions leave room for {room} new tokens")
+    return notes
+
+
+@contextmanager
+def _timed(seconds: dict[str, float], name: str) -> Iterator[None]:
+    start = time.perf_counter()
+    yield
+    seconds[name] = time.perf_counter() - start

@@ -1,0 +1,139 @@
+"""From frames and a question to a model's own inputs, and how many frames would fit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ..errors import SoonerError
+from .frames import Frames
+from .sampling import metadata
+from .video import VideoInfo
+
+GENERAL_PROMPT = "Describe this video in detail."
+
+
+def chat(processor: Any, prompt: str) -> str:
+    """One user message of a video and a question, as the model's chat template writes it.
+
+    Raises:
+        SoonerError: the processor has no chat template.
+    """
+    content = [{"type": "video"}, {"type": "text", "text": prompt}]
+    messages = [{"role": "user", "content": content}]
+    try:
+        return processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    except (ValueError, AttributeError) as error:
+        raise SoonerError(
+            f"{type(processor).__name__} has no chat template for a video message ({error}); use "
+            "the instruction-tuned checkpoint of this model"
+        ) from error
+
+
+def build_inputs(processor: Any, frames: Frames, prompt: str, model: Any) -> dict[str, Any]:
+    """The model's inputs: `input_ids [1, width]`, the mask, and pixels in the model's dtype.
+
+    The frames are already the ones to be seen, so the processor is told not to sample again but
+    is still given the file's rate and their indices, from which some families take timestamps.
+    """
+    batch = processor(
+        text=[chat(processor, prompt)],
+        videos=[torch.from_numpy(frames.pixels)],
+        videos_kwargs={
+            "do_sample_frames": False,
+            "input_data_format": "channels_last",
+            "video_metadata": [metadata(frames.info, frames.indices)],
+        },
+        return_tensors="pt",
+    )
+    device = model.get_input_embeddings().weight.device
+    return {name: _placed(name, value, device, model.dtype) for name, value in batch.items()}
+
+
+def _placed(name: str, value: Any, device: torch.device, dtype: torch.dtype) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    # Only pixels take the model's dtype: times in bfloat16 would be off by frames.
+    return value.to(device, dtype) if name.startswith("pixel_values") else value.to(device)
+
+
+def max_positions(model: Any) -> int | None:
+    """Longest sequence that the model has positions for."""
+    config = model.config.get_text_config(decoder=True)
+    return getattr(config, "max_position_embeddings", None)
+
+
+def check_request(processor: Any, model: Any, info: VideoInfo, frames: int, prompt: str) -> None:
+    """Refuse more frames than the model has positions for, before any of them is decoded.
+
+    Processors that can't count without pixels are checked by `check_length` afterwards.
+
+    Raises:
+        SoonerError: says how many frames fit.
+    """
+    limit = max_positions(model)
+    if limit is None or (needed := video_tokens(processor, info, frames)) is None:
+        return
+    words = len(processor.tokenizer(chat(processor, prompt)).input_ids)
+    if needed + words < limit:
+        return
+    fits = [
+        count
+        for count in _halvings(frames)
+        if (video_tokens(processor, info, count) or 0) + words < limit
+    ]
+    fit = _grow(processor, info, fits[0] if fits else 0, limit - words)
+    raise too_long(model, needed + words, limit, frames, fit)
+
+
+def check_length(model: Any, inputs: dict[str, Any], frames: int) -> int:
+    """The room behind the prompt, in tokens; unlimited models have a million.
+
+    Raises:
+        SoonerError: the prompt leaves none; says how many frames fit.
+    """
+    limit, width = max_positions(model), inputs["input_ids"].shape[1]
+    if limit is None:
+        return 1 << 20
+    if width < limit:
+        return limit - width
+    visual = inputs["input_ids"] == getattr(model.config, "video_token_id", -1)
+    words = width - int(visual.sum())
+    fit = max(limit - words - 1, 0) * frames // max(width - words, 1)
+    raise too_long(model, width, limit, frames, fit)
+
+
+def too_long(model: Any, width: int, limit: int, frames: int, fit: int) -> SoonerError:
+    """The error for a prompt beyond the model's positions."""
+    way = f"--frames {fit} fits" if fit > 0 else "use smaller frames or a shorter prompt"
+    return SoonerError(
+        f"{frames} frames make a prompt of about {width} tokens, but {type(model).__name__} has "
+        f"{limit} positions; {way}"
+    )
+
+
+def video_tokens(processor: Any, info: VideoInfo, frames: int) -> int | None:
+    """Placeholder tokens of a video of `frames` frames, where the processor can tell."""
+    count = getattr(processor, "_get_num_multimodal_tokens", None)
+    if count is None:
+        return None
+    try:
+        told = count(video_sizes=[(frames, info.height, info.width)])
+        return int(told["num_video_tokens"][0])
+    except (KeyError, AttributeError, TypeError, ValueError, NotImplementedError):
+        return None
+
+
+def _halvings(frames: int) -> list[int]:
+    return [frames >> shift for shift in range(1, frames.bit_length())]
+
+
+def _grow(processor: Any, info: VideoInfo, fit: int, room: int) -> int:
+    """The largest number of frames that leaves room for a token, from one that does."""
+    low, high = fit, 2 * fit + 2
+    while low < high - 1:
+        middle = (low + high) // 2
+        fits = (video_tokens(processor, info, middle) or room) < room
+        low, high = (middle, high) if fits else (low, middle)
+    return low

@@ -1,0 +1,107 @@
+"""What a job is asked for: frozen, checked when made, hashable to a short text. Needs no torch."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ..errors import SoonerError, unknown
+
+METHODS = ("plain", "prompt-lookup", "speculative")
+
+
+@dataclass(frozen=True)
+class CaptionSettings:
+    """How a video is captioned.
+
+    Attributes:
+        method: one of `METHODS`; `None` is `speculative` with a draft, else `prompt-lookup`.
+        window: draft tokens a round, or `"auto"`.
+        frames: frames sampled from each video; `None` leaves it to the model's processor.
+        fps: frames sampled a second of video, instead of `frames`.
+        prompt: what the model is asked; `None` is the miniature's own or a general one.
+        max_new_tokens: where a caption is cut.
+        temperature: 0 is greedy; above it, tokens are sampled.
+        top_p: share of the probability that sampling draws from.
+        seed: of the draws.
+        compare: decode plainly too, and report speed-up and parity.
+
+    Raises:
+        SoonerError: a value out of range, or two that contradict each other.
+    """
+
+    method: str | None = None
+    window: int | Literal["auto"] = "auto"
+    frames: int | None = None
+    fps: float | None = None
+    prompt: str | None = None
+    max_new_tokens: int = 512
+    temperature: float = 0.0
+    top_p: float = 1.0
+    seed: int = 0
+    compare: bool = False
+
+    def __post_init__(self) -> None:
+        if self.method is not None and self.method not in METHODS:
+            raise unknown("method", self.method, METHODS)
+        if self.frames is not None and self.fps is not None:
+            raise SoonerError(
+                f"frames={self.frames} and fps={self.fps:g} contradict each other; give one of them"
+            )
+        _at_least(1, frames=self.frames, max_new_tokens=self.max_new_tokens)
+        if self.window != "auto":
+            _at_least(1, window=self.window)
+        if self.fps is not None and not 0 < self.fps < float("inf"):
+            raise SoonerError(f"fps is {self.fps:g}; it must be above 0")
+        if not 0 <= self.temperature < float("inf"):
+            raise SoonerError(f"temperature is {self.temperature:g}; it must be 0 (greedy) or more")
+        if not 0 < self.top_p <= 1:
+            raise SoonerError(f"top_p is {self.top_p:g}; it must be above 0 and at most 1")
+        if self.top_p < 1 and self.is_greedy:
+            raise SoonerError(f"top_p is {self.top_p:g}, but temperature 0 is greedy; raise it")
+
+    @classmethod
+    def from_dict(cls, options: Mapping[str, Any]) -> CaptionSettings:
+        """Build settings from plain data; unknown keys are refused by name."""
+        names = [field.name for field in dataclasses.fields(cls)]
+        for key in options:
+            if key not in names:
+                raise unknown("setting", str(key), names)
+        return cls(**options)
+
+    @property
+    def is_greedy(self) -> bool:
+        return self.temperature == 0
+
+    def generation_options(self) -> dict[str, Any]:
+        """The options of `generate` that choose tokens."""
+        if self.is_greedy:
+            return {"do_sample": False}
+        return {"do_sample": True, "temperature": self.temperature, "top_p": self.top_p}
+
+    def digest(self, *others: Any) -> str:
+        """A short hash of these settings and `others` (models, dtype), stable between runs."""
+        text = json.dumps([dataclasses.asdict(self), *others], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def parse_window(text: str) -> int | Literal["auto"]:
+    """`auto` or a whole number of 1 or more, from the command line."""
+    if text == "auto":
+        return "auto"
+    try:
+        return int(text)
+    except ValueError:
+        raise SoonerError(
+            f"window is '{text}'; it must be 'auto' or a whole number of 1 or more"
+        ) from None
+
+
+def _at_least(least: int, **values: Any) -> None:
+    for name, value in values.items():
+        if value is not None and (not isinstance(value, int) or value < least):
+            raise SoonerError(f"{name} is {value!r}; it must be a whole number of {least} or more")

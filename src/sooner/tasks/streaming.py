@@ -1,0 +1,101 @@
+"""Text as it is generated: pieces that add up to exactly the final text, with their origin."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+OnText = Callable[[str, bool], None]
+"""Told `(piece of text, whether it was drafted)`."""
+
+HELD_BACK = 4
+"""Tokens whose text may still change: tokenizers join marks with words, and bytes into letters."""
+
+INTERVAL = 0.05
+"""Seconds between two decodings, so that streaming costs next to nothing at any speed."""
+
+
+class TextStream:
+    """Turns committed tokens into text.
+
+    The text of a prefix is not always a prefix of the text: detokenizers join punctuation to words
+    and several byte tokens to one letter. So the newest tokens are held back, and only what the
+    text with and without them has in common is told.
+
+    Args:
+        tokenizer: of the model that speaks.
+        on_text: receives the pieces; their sum is `text` after `close`.
+    """
+
+    def __init__(self, tokenizer: Any, on_text: OnText, interval: float = INTERVAL) -> None:
+        self.tokenizer = tokenizer
+        self.on_text = on_text
+        self.interval = interval
+        self.tokens: list[int] = []
+        self.drafted: list[bool] = []
+        self.told = ""
+        self._next = 0.0
+        self._shown = 0  # tokens whose text was told
+
+    def add(self, tokens: list[int], drafted: int) -> None:
+        """Take a round's new tokens, of which the first `drafted` come from the draft."""
+        self.tokens += tokens
+        self.drafted += [index < drafted for index in range(len(tokens))]
+        if time.perf_counter() >= self._next:
+            self._tell(_common(self.decode(self.tokens), self.decode(self.tokens[:-HELD_BACK])))
+            self._next = time.perf_counter() + self.interval
+
+    def close(self) -> str:
+        """Tell what was held back; returns the whole text."""
+        text = self.decode(self.tokens)
+        if not text.startswith(self.told):  # a detokenizer that looks back farther than assumed
+            self.on_text("\n", False)
+            self.told = ""
+        self._tell(text)
+        return text
+
+    def decode(self, tokens: list[int]) -> str:
+        """The text of `tokens` without special tokens and surrounding space."""
+        return str(self.tokenizer.decode(tokens, skip_special_tokens=True)).strip()
+
+    def _tell(self, text: str) -> None:
+        if len(text) <= len(self.told) or not text.startswith(self.told):
+            return
+        for piece, drafted in self._pieces(text):
+            self.on_text(piece, drafted)
+        self.told = text
+
+    def _pieces(self, text: str) -> list[tuple[str, bool]]:
+        """What of `text` is new, cut where the origin changes."""
+        pieces: list[tuple[str, bool]] = []
+        start, anchor = len(self.told), max(self._shown - HELD_BACK, 0)
+        before = len(self.decode(self.tokens[anchor : self._shown]))
+        while start < len(text) and self._shown < len(self.tokens):
+            drafted = self.drafted[self._shown]
+            self._shown += 1
+            # A window is enough to measure a token; decoding from the start would be quadratic.
+            length = len(self.decode(self.tokens[anchor : self._shown]))
+            end = min(start + max(length - before, 0), len(text))
+            pieces.append((text[start:end], drafted))
+            before, start = length, end
+        pieces.append((text[start:], False))
+        return _merged(pieces)
+
+
+def _merged(pieces: list[tuple[str, bool]]) -> list[tuple[str, bool]]:
+    """Neighbours of the same origin joined, empty ones dropped."""
+    joined: list[tuple[str, bool]] = []
+    for piece, drafted in pieces:
+        if joined and joined[-1][1] == drafted:
+            joined[-1] = (joined[-1][0] + piece, drafted)
+        elif piece:
+            joined.append((piece, drafted))
+    return joined
+
+
+def _common(one: str, other: str) -> str:
+    """The longest common beginning."""
+    pairs = enumerate(zip(one, other, strict=False))
+    end = next((index for index, (a, b) in pairs if a != b), min(len(one), len(other)))
+    return one[:end]

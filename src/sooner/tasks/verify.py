@@ -1,0 +1,73 @@
+"""Is a method's output the one that plain HF decoding gives? One video in, a verdict out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ..decoding.parity import compare, reference_run
+from ..errors import SoonerError
+from .caption import versions
+from .clip import prepare
+from .comparison import plain_data
+from .loading import Pair
+from .registry import build_method
+from .running import run
+from .settings import CaptionSettings
+
+
+def verify(
+    path: Path | str,
+    pair: Pair,
+    settings: CaptionSettings,
+    on_stage: Callable[[str], None] | None = None,
+) -> dict[str, Any]:
+    """Decode one video by a method and by HF's own `generate`, and compare token ids.
+
+    Args:
+        path: the video.
+        pair: the models.
+        settings: the method; greedy, since sampling has no token-wise parity.
+        on_stage: told the stage that begins.
+
+    Returns:
+        One record, ready for JSON: both token lists, the first divergence, the gaps there, and
+        the verdict: `identical`, `tie` (rounding explains it) or `bug`.
+
+    Raises:
+        SoonerError: sampling was asked for, or the file can't be used.
+    """
+    if not settings.is_greedy:
+        raise SoonerError(
+            f"temperature is {settings.temperature:g}; parity compares token ids, which needs 0"
+        )
+    clip = prepare(path, pair, settings, on_stage=on_stage)
+    method = build_method(settings, pair, clip.draft_inputs)
+    _tell(on_stage, "prefill")
+    made, text = run(pair, clip, settings, method)
+    _tell(on_stage, "compare")
+    reference, scores = reference_run(
+        pair.target.model, clip.inputs, max_new_tokens=clip.max_new_tokens
+    )
+    parity = compare(reference[0], made.tokens[0], scores[0])
+    return {
+        "file": str(path),
+        "method": made.stats.method,
+        "mode": made.stats.mode,
+        **plain_data(parity),
+        "tokens": made.stats.tokens,
+        "acceptance": made.stats.mean_acceptance_length,
+        "text": text,
+        "reference_ids": reference[0],
+        "candidate_ids": made.tokens[0],
+        "model": pair.target.name,
+        "draft": pair.draft.name if pair.draft is not None else None,
+        "notes": clip.notes,
+        "versions": versions(),
+    }
+
+
+def _tell(on_stage: Callable[[str], None] | None, name: str) -> None:
+    if on_stage is not None:
+        on_stage(name)

@@ -1,0 +1,189 @@
+"""What is in a real video file, found by reading its packets and decoding one frame."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import av
+from av.stream import Disposition
+
+from ..errors import SoonerError
+
+TEXT_AS_FILM = "tty"
+"""The demuxer with which FFmpeg renders any text as a film of a terminal; that is no video."""
+
+
+@dataclass(frozen=True)
+class VideoInfo:
+    """What a file holds.
+
+    Attributes:
+        path: the file.
+        frames: video frames, counted packet by packet, since headers lie or say nothing.
+        fps: mean frames a second.
+        seconds: from the first frame's beginning to the last one's end.
+        width, height: pixels as shown, rotation applied.
+        rotation: degrees counter-clockwise by which stored frames are turned to be shown.
+        is_variable: frames are not evenly spaced in time.
+        damage: what is wrong with the file, in words; `None` if nothing was seen.
+    """
+
+    path: Path
+    frames: int
+    fps: float
+    seconds: float
+    width: int
+    height: int
+    rotation: int = 0
+    is_variable: bool = False
+    damage: str | None = None
+
+
+def probe(path: Path | str) -> VideoInfo:
+    """Look into a file without decoding more than its first frame.
+
+    Raises:
+        SoonerError: not there, not a video, audio only, or no frame that decodes.
+    """
+    path = Path(path)
+    with open_video(path) as (container, stream):
+        times, broken = _packet_times(container, stream)
+        declared, promised = stream.frames, _promised_seconds(stream)
+        rate = float(stream.average_rate or 0)
+    if not times:
+        raise SoonerError(f"'{path}' has a video track without frames; it may be cut off")
+    seconds, is_variable = _timing(times, rate)
+    width, height, rotation = _first_frame(path)
+    short = declared > len(times) or bool(promised and seconds < 0.9 * promised - 0.5)
+    whole = max(declared, round(len(times) * (promised or 0) / seconds))
+    return VideoInfo(
+        path=path,
+        frames=len(times),
+        fps=len(times) / seconds,
+        seconds=seconds,
+        width=width,
+        height=height,
+        rotation=rotation,
+        is_variable=is_variable,
+        damage=_damage(len(times), whole) if short else ("cut off" if broken else None),
+    )
+
+
+@contextmanager
+def open_video(path: Path) -> Iterator[tuple[Any, Any]]:
+    """Open a file and its first real video track: `(container, stream)`.
+
+    Raises:
+        SoonerError: one line about the file.
+    """
+    if not path.is_file():
+        kind = "is not a file" if path.exists() else "does not exist"
+        raise SoonerError(f"'{path}' {kind}; check the path")
+    try:
+        container = av.open(str(path))
+    except (av.error.FFmpegError, OSError, UnicodeError) as error:
+        raise _unreadable(path, error) from error
+    with container:
+        if container.format.name == TEXT_AS_FILM:
+            raise SoonerError(f"'{path}' is text, not a video")
+        # Sound files carry their cover as a video track of one picture.
+        streams = [
+            stream
+            for stream in container.streams.video
+            if not stream.disposition & Disposition.attached_pic
+        ]
+        if not streams:
+            held = "only sound" if container.streams.audio else "no video track"
+            raise SoonerError(f"'{path}' has {held}; a video with pictures is needed")
+        if streams[0].codec_context is None:
+            raise SoonerError(
+                f"'{path}' uses a video codec that this PyAV can't decode; convert it to H.264"
+            )
+        streams[0].thread_type = "AUTO"
+        yield container, streams[0]
+
+
+def _unreadable(path: Path, error: Exception) -> SoonerError:
+    if isinstance(error, PermissionError):
+        return SoonerError(f"'{path}' can't be read: permission denied")
+    if path.stat().st_size == 0:
+        return SoonerError(f"'{path}' is empty; it holds no video")
+    return SoonerError(
+        f"'{path}' is not a video, or its beginning or index is missing "
+        f"({getattr(error, 'strerror', None) or error}); try another copy"
+    )
+
+
+def _packet_times(container: Any, stream: Any) -> tuple[list[float], bool]:
+    """Presentation times in seconds, sorted, and whether reading broke off."""
+    times: list[float] = []
+    try:
+        for packet in container.demux(stream):
+            if packet.size and not packet.is_discard:
+                stamp = packet.pts if packet.pts is not None else packet.dts
+                times.append(float(stamp * stream.time_base) if stamp is not None else len(times))
+    except (av.error.FFmpegError, OSError):
+        return sorted(times), True
+    return sorted(times), False
+
+
+def _promised_seconds(stream: Any) -> float | None:
+    """How long the header says the track is."""
+    if stream.duration:
+        return float(stream.duration * stream.time_base)
+    hours, _, rest = stream.metadata.get("DURATION", "").partition(":")
+    minutes, _, seconds = rest.partition(":")
+    try:
+        return int(hours) * 3600 + int(minutes) * 60 + float(seconds)
+    except ValueError:
+        return None
+
+
+def _timing(times: list[float], rate: float) -> tuple[float, bool]:
+    """Seconds that the frames span, the last one included, and whether their spacing varies."""
+    gaps = [after - before for before, after in pairwise(times)]
+    usual = sorted(gaps)[len(gaps) // 2] if gaps else 0.0
+    last = usual or (1 / rate if rate else 1 / 25)
+    # Containers round times to a millisecond, so a third more or less is still a steady rate.
+    is_variable = bool(gaps) and (max(gaps) > 1.5 * last or min(gaps) < last / 1.5)
+    return times[-1] - times[0] + last, is_variable
+
+
+def _first_frame(path: Path) -> tuple[int, int, int]:
+    """Shown width and height, and rotation."""
+    with open_video(path) as (container, stream):
+        for frame, _ in frames_of(container, stream):
+            turned = frame.rotation % 180 != 0
+            size = (frame.height, frame.width) if turned else (frame.width, frame.height)
+            return *size, frame.rotation
+    raise SoonerError(f"'{path}': no frame decodes; the file is damaged, try another copy")
+
+
+def frames_of(container: Any, stream: Any) -> Iterator[tuple[Any, int]]:
+    """Decoded frames in order, each with the number of packets that failed so far.
+
+    A damaged packet is skipped; a file that breaks off ends the frames.
+    """
+    failed = 0
+    packets = container.demux(stream)
+    while True:
+        try:
+            packet = next(packets)
+        except (StopIteration, av.error.FFmpegError, OSError):
+            return
+        try:
+            frames = packet.decode()
+        except av.error.FFmpegError:
+            failed += 1
+            continue
+        for frame in frames:
+            yield frame, failed
+
+
+def _damage(found: int, whole: int) -> str:
+    return f"the file ends after {found} of about {whole} frames"

@@ -1,0 +1,122 @@
+"""The one exactness matrix: every method that calls itself exact joins `METHODS`.
+
+A method is listed by a factory that takes a family of `tiny` and returns the method for a target of
+that family. `cases()` is a covering subset of the full product: every (family, method), every
+(method, batch), every (family, kind) and every (method, short length) appears.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import tiny
+import torch
+from sooner import Autoregressive, Method, PromptLookup, Speculative
+
+BATCHES = (1, 2, 3, 5)
+SHORT = (1, 2, 3, 6)
+LONG = 23
+
+
+def _noisy(window: Any) -> Callable[[str], Method]:
+    return lambda family: Speculative(tiny.noisy(family), window=window)
+
+
+def _stranger(family: str) -> Method:
+    return Speculative(tiny.model(family, seed=5, layers=1), window=4)
+
+
+def _itself(family: str) -> Method:
+    return Speculative(tiny.model(family), window=5)
+
+
+def _words_only(family: str) -> Method:
+    """A text model of the other kind, which never sees the pixels."""
+    return Speculative(tiny.model("qwen2" if family == "llama" else "llama", seed=3), window=3)
+
+
+def _larger_vocabulary(family: str) -> Method:
+    return Speculative(tiny.repadded(family, tiny.VOCAB + 32), window=4)
+
+
+METHODS: dict[str, Callable[[str], Method]] = {
+    "plain": lambda family: Autoregressive(),
+    "prompt-lookup": lambda family: PromptLookup(),
+    "prompt-lookup-short": lambda family: PromptLookup(window=2, max_ngram=1),
+    "noisy-1": _noisy(1),
+    "noisy-4": _noisy(4),
+    "noisy-7": _noisy(7),
+    "noisy-auto": _noisy("auto"),
+    "stranger": _stranger,
+    "itself": _itself,
+    "words-only": _words_only,
+    "larger-vocabulary": _larger_vocabulary,
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One cell: a method on a batch of a family, generating `LONG` and `short` tokens.
+
+    Attributes:
+        door: `custom_generate` or `session`.
+        ends: whether a token that appears half-way is the end of sequence.
+    """
+
+    family: str
+    method: str
+    kind: str
+    rows: int
+    short: int
+    door: str
+    ends: bool
+
+    def __str__(self) -> str:
+        end = "eos" if self.ends else "no-eos"
+        return "-".join((self.family, self.method, self.kind, f"b{self.rows}", self.door, end))
+
+
+def cases() -> list[Case]:
+    """The covering subset, in a fixed order."""
+    found = []
+    for i, family in enumerate(tiny.FAMILIES):
+        kinds = tiny.kinds(family)
+        for j, method in enumerate(METHODS):
+            turn = i + j
+            found.append(
+                Case(
+                    family,
+                    method,
+                    kind=kinds[(turn + i) % len(kinds)],
+                    rows=BATCHES[turn % len(BATCHES)],
+                    short=SHORT[(turn + turn // 4) % len(SHORT)],
+                    door=("session", "custom_generate")[turn % 2 ^ (i // 2) % 2],
+                    ends=turn % 3 != 0,
+                )
+            )
+    return found
+
+
+@functools.cache
+def reference(
+    family: str, kind: str, rows: int, new: int, end: int | None = None, **options: Any
+) -> torch.Tensor:
+    """Greedy sequences of HF's own incremental `generate`."""
+    return tiny.model(family).generate(
+        **tiny.inputs(family, kind, rows),
+        max_new_tokens=new,
+        eos_token_id=end,
+        do_sample=False,
+        **options,
+    )
+
+
+def middle_token(family: str, kind: str, rows: int) -> int:
+    """A token that HF's greedy output holds half-way and not at once: the end inside a draft."""
+    inputs = tiny.inputs(family, kind, rows)
+    free = reference(family, kind, rows, LONG)[:, inputs["input_ids"].shape[1] :].tolist()
+    late = [token for row in free for token in row[7:15] if all(token not in r[:3] for r in free)]
+    return late[0] if late else free[-1][LONG // 2]
