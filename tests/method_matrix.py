@@ -92,7 +92,7 @@ def cases() -> list[Case]:
                     method,
                     kind=kinds[(turn + i) % len(kinds)],
                     rows=BATCHES[turn % len(BATCHES)],
-                    short=SHORT[(turn + turn // 4) % len(SHORT)],
+                    short=SHORT[(i + 2 * j) % len(SHORT)],
                     door=("session", "custom_generate")[turn % 2 ^ (i // 2) % 2],
                     ends=turn % 3 != 0,
                 )

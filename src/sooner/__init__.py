@@ -16,12 +16,13 @@ if TYPE_CHECKING:
     from .decoding.stats import Stats
     from .errors import SoonerError, UnsupportedError
     from .generation import Generation, generate
-    from .methods import Autoregressive, Method, PromptLookup, Speculative
+    from .methods import Autoregressive, Method, ParallelVLM, PromptLookup, Speculative
 
 _HOME = {
     "Autoregressive": "methods",
     "Generation": "generation",
     "Method": "methods",
+    "ParallelVLM": "methods",
     "PromptLookup": "methods",
     "SoonerError": "errors",
     "Speculative": "methods",
@@ -35,6 +36,7 @@ __all__ = [
     "Autoregressive",
     "Generation",
     "Method",
+    "ParallelVLM",
     "PromptLookup",
     "SoonerError",
     "Speculative",

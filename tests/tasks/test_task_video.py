@@ -170,9 +170,9 @@ def test_cut_off_with_the_index_behind(tmp_path: Path) -> None:
 def test_cut_off_stream(tmp_path: Path) -> None:
     whole = videos.write(tmp_path / "whole.mkv", "mpeg4", 60, noise=True)
     info = probe(videos.truncate(whole, tmp_path / "cut.mkv", 0.5))
-    assert 10 < info.frames < 50
+    assert 4 < info.frames < 50
     assert info.damage is not None
-    assert frames.read(info, lambda known: range(known.frames - 2)).pixels.shape[0] > 8
+    assert frames.read(info, lambda known: range(known.frames - 2)).pixels.shape[0] > 2
 
 
 def test_lost_bytes_in_the_middle(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_too_few_frames_decode(tmp_path: Path) -> None:
     info = probe(videos.overwrite(whole, tmp_path / "b.avi", 0.4, 0.6))
     with pytest.raises(SoonerError, match=r"--frames \d+") as caught:
         frames.read(info, lambda _: range(30))
-    assert "of 30 frames decode" in str(caught.value)
+    assert "too few for the 30" in str(caught.value)
 
 
 def test_folders_are_searched_in_natural_order(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def picture(index: int, width: int, height: int, noise: bool = False) -> np.ndar
     flat = np.full((height, width, 3), level(index), np.int16)
     if noise:
         spread = np.random.default_rng(index).integers(-15, 16, (height, width, 1))
-        flat = flat + spread - int(round(spread.mean()))
+        flat = flat + spread - round(spread.mean())
     return flat.clip(0, 255).astype(np.uint8)
 
 
@@ -74,7 +74,7 @@ def write_sound(path: Path, codec: str = "aac") -> Path:
 
 def write_empty_track(path: Path) -> Path:
     """A video track without a single frame."""
-    with av.open(str(path), "w") as container:
+    with av.open(str(path), "w", options={"movflags": "empty_moov"}) as container:
         stream = container.add_stream("h264", rate=10)
         stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
         container.start_encoding()

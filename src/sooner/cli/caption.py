@@ -10,6 +10,7 @@ import typer
 from ..errors import SoonerError
 from . import options
 from .display import Display, heading
+from .interrupt import unbroken
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -188,9 +189,10 @@ class _Job:
         callbacks = Callbacks(display.decoded, display.stage, display.text, display.generated)
         record = make(path, self.pair, self.settings, callbacks)
         display.end_text()
-        if self.records is not None:
-            self.records.add(record)
-        self.done += 1
+        with unbroken():
+            if self.records is not None:
+                self.records.add(record)
+            self.done += 1
         for note in record["notes"]:
             display.line(f"  {note}", "yellow")
         display.summary(record)

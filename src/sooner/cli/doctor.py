@@ -50,6 +50,7 @@ def devices() -> Rows:
 
     rows = [
         ("cpu", f"{os.cpu_count()} cores, torch uses {torch.get_num_threads()} threads"),
+        ("torch build", str(torch.__version__)),
         ("default", "cuda" if torch.cuda.is_available() else "cpu"),
     ]
     for index in range(torch.cuda.device_count()):

@@ -40,11 +40,13 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks and decisi
 
 def load_models(model: str | None, draft: str | None, device: str, dtype: str, debug: bool) -> Any:
     """Load a pair, without the libraries' own progress bars and warnings unless `debug`."""
+    import huggingface_hub
     import transformers
 
     from ..tasks.loading import load_pair
 
     if not debug:
+        huggingface_hub.logging.set_verbosity_error()
         transformers.logging.set_verbosity_error()
         transformers.logging.disable_progress_bar()
     return load_pair(model, draft, device=device, dtype=dtype)

@@ -70,7 +70,41 @@ def _deepest(tree: Tree, hit: Tensor, choices: Tensor) -> Verdict:
     return Verdict(path, accepted, choices.gather(1, last[:, None])[:, 0])
 
 
-def reject_chain(tree: Tree, p: Tensor, generator: torch.Generator | None = None) -> Verdict:
+@dataclass(frozen=True)
+class Guess:
+    """A token that a draft already drew for the place behind its whole chain.
+
+    Attributes:
+        tokens: `[rows]`.
+        q: what they were drawn from, `[rows, vocab]`.
+        known: rows that have a guess, `[rows]` bool.
+    """
+
+    tokens: Tensor
+    q: Tensor
+    known: Tensor
+
+
+def couple(p: Tensor, guess: Guess, generator: torch.Generator | None = None) -> Tensor:
+    """Draw from `p` so that the draw is the guess as often as possible, `[rows]`.
+
+    `min(1, p(x) / q(x))` accepts the guess, else the draw comes from `norm(max(p - q, 0))`: one
+    step of speculative sampling, so the result has distribution `p`.
+    """
+    here = torch.arange(p.shape[0], device=p.device)
+    draws = torch.rand(p.shape[0], generator=generator, device=p.device)
+    taken = guess.known & (draws * guess.q[here, guess.tokens] < p[here, guess.tokens])
+    q = torch.where(guess.known[:, None], guess.q, 0.0)
+    other = torch.multinomial(residual(p, q), 1, generator=generator)[:, 0]
+    return torch.where(taken, guess.tokens, other)
+
+
+def reject_chain(
+    tree: Tree,
+    p: Tensor,
+    generator: torch.Generator | None = None,
+    guess: Guess | None = None,
+) -> Verdict:
     """Speculative sampling of a drawn chain (Leviathan et al. 2023, algorithm 1).
 
     A node `x` is accepted with probability `min(1, p(x) / q(x))`; at the first rejection the
@@ -79,6 +113,8 @@ def reject_chain(tree: Tree, p: Tensor, generator: torch.Generator | None = None
     Args:
         tree: chains with `probs` set.
         p: `[rows, 1 + nodes, vocab]`, fp32, each row of the last axis sums to one.
+        guess: what the draft already drew for the place behind the chain; the token there is
+            coupled with it.
     """
     if tree.probs is None or not tree.is_chain:
         raise ValueError("reject_chain needs a chain with its draft probabilities")
@@ -94,9 +130,14 @@ def reject_chain(tree: Tree, p: Tensor, generator: torch.Generator | None = None
     p_last = p[here, accepted]  # [rows, vocab]
     whole = accepted == torch.tensor(tree.sizes, device=p.device)
     q_last = torch.where(whole[:, None], 0.0, tree.probs[here, accepted])
-    bonus = torch.multinomial(residual(p_last, q_last), 1, generator=generator)[:, 0]
     path = torch.arange(1, 1 + nodes, device=p.device).expand(rows, -1)
-    return Verdict(path, accepted, bonus)
+    if guess is None:
+        bonus = torch.multinomial(residual(p_last, q_last), 1, generator=generator)[:, 0]
+        return Verdict(path, accepted, bonus)
+    # A row whose chain broke has the broken node for its guess, already refused: q alone is left.
+    behind = Guess(guess.tokens, torch.where(whole[:, None], guess.q, q_last), guess.known & whole)
+    broken = torch.where(whole[:, None], p_last, residual(p_last, q_last))
+    return Verdict(path, accepted, couple(broken, behind, generator))
 
 
 def reject_tree(tree: Tree, p: Tensor, generator: torch.Generator | None = None) -> Verdict:

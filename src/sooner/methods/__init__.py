@@ -2,7 +2,8 @@
 
 from .autoregressive import Autoregressive
 from .base import Method, SoonerOutput
+from .parallel import ParallelVLM
 from .prompt_lookup import PromptLookup
 from .speculative import Speculative
 
-__all__ = ["Autoregressive", "Method", "PromptLookup", "SoonerOutput", "Speculative"]
+__all__ = ["Autoregressive", "Method", "ParallelVLM", "PromptLookup", "SoonerOutput", "Speculative"]

@@ -50,6 +50,7 @@ class Context:
         stopping: when rows end; `stopping.limit` bounds the new tokens of a row.
         stats: where the drafter's own times go.
         generator: source of every draw.
+        drafter: the run's drafter, once it is made; a rule may ask it.
     """
 
     target: Adapter
@@ -59,6 +60,7 @@ class Context:
     stopping: Stopping
     stats: Stats
     generator: torch.Generator | None
+    drafter: Drafter | None = None
 
 
 @dataclass(frozen=True)
@@ -169,7 +171,7 @@ class Method:
         context = Context(target, inputs, rows, processing, stopping, stats, generator)
         if stopping.limit is None:
             raise SoonerError("no limit on new tokens; pass max_new_tokens")
-        drafter = self.drafter(context)
+        drafter = context.drafter = self.drafter(context)
         with torch.inference_mode(), stats.phase("vision"):
             prompt = target.embed_prompt(inputs)
         _check_positions(target, max(prompt.lengths))

@@ -40,16 +40,75 @@ class FixedWindow:
         """A fixed window learns nothing."""
 
 
+class CostModel:
+    """What speculation costs and gives, measured as decoding runs.
+
+    With `a` the chance that a draft token is accepted, `T(n)` the time of a target forward over
+    `n` tokens and `t` that of one draft forward, a window of `w` tokens, of which `h` are there
+    already, gives
+
+        (1 - a^(w+1)) / (1 - a) tokens  in  max(w - h, 0) * t + T(w + 1) seconds
+
+    (Leviathan et al. 2023, eq. 1, with `h = 0`). Recent rounds count more than old ones.
+    """
+
+    def __init__(self) -> None:
+        self.costs = _ForwardCosts()
+        self.draft_seconds: float | None = None
+        self.rounds = 0
+        self._accepted, self._refused = 2.0, 1.0  # a weak prior of 2/3
+
+    def observe_draft(self, seconds_each: float) -> None:
+        """One draft forward took `seconds_each`."""
+        old = self.draft_seconds
+        self.draft_seconds = seconds_each if old is None else 0.8 * old + 0.2 * seconds_each
+
+    def observe_round(self, drafted: list[int], accepted: list[int], seconds: float) -> None:
+        """A target forward over the largest of `drafted`, plus the root, took `seconds`."""
+        self.rounds += 1
+        self.costs.add(1 + max(drafted, default=0), seconds)
+        if not any(drafted):
+            return
+        self._accepted *= 0.95
+        self._refused *= 0.95
+        for many, good in zip(drafted, accepted, strict=True):
+            self._accepted += good / len(drafted)
+            self._refused += (good < many) / len(drafted)
+
+    @property
+    def acceptance(self) -> float:
+        """Estimated chance that a draft token is accepted."""
+        return self._accepted / (self._accepted + self._refused)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a plain step and a draft forward have been timed."""
+        return self.draft_seconds is not None and self.costs.knows_plain
+
+    def gain(self, window: int, have: int = 0) -> float:
+        """Speed of a window as a multiple of plain decoding's."""
+        a = self.acceptance
+        tokens = (1 - a ** (window + 1)) / (1 - a)
+        waiting = max(window - have, 0) * (self.draft_seconds or 0.0)
+        return tokens * self.costs.seconds(1) / (waiting + self.costs.seconds(window + 1))
+
+    def best(self, smallest: int, largest: int, have: int = 0) -> int:
+        """The fastest window from `smallest` to `largest`."""
+        return max(range(smallest, largest + 1), key=lambda window: self.gain(window, have))
+
+    def __str__(self) -> str:
+        return (
+            f"acceptance {self.acceptance:.2f}, draft forward "
+            f"{1e3 * (self.draft_seconds or 0):.1f} ms, plain step "
+            f"{1e3 * self.costs.seconds(1):.1f} ms"
+        )
+
+
 class AdaptiveWindow:
     """The window with the highest expected tokens a second, plain decoding included.
 
-    With `a` the chance that a draft token is accepted, `T(n)` the time of a target forward over
-    `n` tokens and `t` that of one draft forward, a window of `w` gives
-
-        (1 - a^(w+1)) / (1 - a) tokens  in  w * t + T(w + 1) seconds
-
-    (Leviathan et al. 2023, eq. 1). All three are measured as decoding runs. When no window beats
-    `1 / T(1)`, rounds are plain for a while; then speculation is tried again.
+    When no window beats plain decoding, rounds are plain for a while; then speculation is tried
+    again.
 
     Args:
         largest: upper limit of the window.
@@ -61,12 +120,9 @@ class AdaptiveWindow:
         self, largest: int = 16, first: int = 5, note: Callable[[str], None] | None = None
     ) -> None:
         self.largest = largest
+        self.model = CostModel()
         self._first = min(first, largest)
         self._note = note or logger.info
-        self._costs = _ForwardCosts()
-        self._draft_seconds: float | None = None
-        self._accepted, self._refused = 2.0, 1.0  # a weak prior of 2/3
-        self._rounds = 0
         self._plain_left = 0
         self._pause = PAUSE
         self._trial = 0
@@ -77,14 +133,15 @@ class AdaptiveWindow:
         if self._plain_left > 0:
             self._plain_left -= 1
             return 0
-        if self._rounds == 2:  # one plain round tells what speculation has to beat
+        if self.model.rounds == 2:  # one plain round tells what speculation has to beat
             return 0
-        if self._draft_seconds is None or not self._costs.knows_plain:
+        if not self.model.is_ready:
             return self._first
         if self._trial > 0:
             self._trial -= 1
             return min(3, self.largest)
-        best, gain = self._best()
+        best = self.model.best(1, self.largest)
+        gain = self.model.gain(best)
         if gain < 1.0:
             return self._give_up(gain)
         self._say(best, gain)
@@ -92,44 +149,16 @@ class AdaptiveWindow:
 
     def observe_draft(self, seconds_each: float) -> None:
         """One draft forward took `seconds_each`."""
-        old = self._draft_seconds
-        self._draft_seconds = seconds_each if old is None else 0.8 * old + 0.2 * seconds_each
+        self.model.observe_draft(seconds_each)
 
     def observe_round(self, drafted: list[int], accepted: list[int], seconds: float) -> None:
         """A target forward over the largest of `drafted`, plus the root, took `seconds`."""
-        self._rounds += 1
-        self._costs.add(1 + max(drafted, default=0), seconds)
-        if not any(drafted):
-            return
-        self._accepted *= 0.95
-        self._refused *= 0.95
-        for many, good in zip(drafted, accepted, strict=True):
-            self._accepted += good / len(drafted)
-            self._refused += (good < many) / len(drafted)
-
-    @property
-    def acceptance(self) -> float:
-        """Estimated chance that a draft token is accepted, recent rounds first."""
-        return self._accepted / (self._accepted + self._refused)
-
-    def _best(self) -> tuple[int, float]:
-        """The best window above 0 and its speed as a multiple of plain decoding's."""
-        a, draft = self.acceptance, self._draft_seconds or 0.0
-        plain = self._costs.seconds(1)
-
-        def gain(window: int) -> float:
-            tokens = (1 - a ** (window + 1)) / (1 - a)
-            return tokens * plain / (window * draft + self._costs.seconds(window + 1))
-
-        best = max(range(1, self.largest + 1), key=gain)
-        return best, gain(best)
+        self.model.observe_round(drafted, accepted, seconds)
 
     def _give_up(self, gain: float) -> int:
         self._note(
             f"window auto: plain decoding for {self._pause} rounds, since the best window would "
-            f"run at {gain:.2f}x plain (acceptance {self.acceptance:.2f}, draft forward "
-            f"{1e3 * (self._draft_seconds or 0):.1f} ms, plain step "
-            f"{1e3 * self._costs.seconds(1):.1f} ms)"
+            f"run at {gain:.2f}x plain ({self.model})"
         )
         self._plain_left = self._pause - 1
         self._pause = min(2 * self._pause, LONGEST_PAUSE)
@@ -143,8 +172,7 @@ class AdaptiveWindow:
         if abs(best - self._chosen) > 1:
             self._note(
                 f"window auto: {best} draft tokens a round, expected {gain:.2f}x plain "
-                f"(acceptance {self.acceptance:.2f}, draft forward "
-                f"{1e3 * (self._draft_seconds or 0):.1f} ms)"
+                f"({self.model})"
             )
             self._chosen = best
 

@@ -143,6 +143,41 @@ class Adapter:
             extras=self.prompt_extras(arguments, packed),
         )
 
+    def visual_tokens(self, inputs: Mapping[str, Any]) -> Tensor:
+        """Which tokens of the packed prompt stand for pixels, `[rows, width]` bool."""
+        ids = inputs["input_ids"]
+        mask = inputs.get("attention_mask")
+        packed = _Packing((torch.ones_like(ids) if mask is None else mask).bool())
+        return packed(_isin(ids, self.visual_ids)) & packed.inside
+
+    def prune_prompt(self, prompt: Prompt, kept: list[Tensor], repack: bool = False) -> Prompt:
+        """The prompt with only some of its visual tokens.
+
+        Args:
+            prompt: from `embed_prompt`.
+            kept: for each row, ascending indices among its visual tokens.
+            repack: number what is left anew, instead of leaving every token its position. M-RoPE
+                positions are never renumbered: they are places in a picture.
+        """
+        keep = _inside(prompt)
+        for row, wanted in enumerate(kept):
+            places = prompt.visual[row].nonzero()[:, 0]
+            keep[row, places] = False
+            keep[row, places[wanted.to(places.device)]] = True
+        packed = _Packing(keep)
+        embeds, visual = packed(prompt.embeds), packed(prompt.visual) & packed.inside
+        positions = _each_axis(prompt.positions, packed)
+        next_position = prompt.next_position
+        if repack and not self.mrope:
+            positions = self._positions(None, packed)
+            next_position = torch.tensor(packed.lengths, device=next_position.device)
+        extras = self.prune_extras(prompt, keep, packed)
+        return Prompt(embeds, positions, packed.lengths, next_position, visual, extras)
+
+    def prune_extras(self, prompt: Prompt, keep: Tensor, packed: _Packing) -> dict[str, Any]:
+        """The prompt's extras for the tokens that are kept; none for most families."""
+        return {}
+
     def prompt_arguments(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """The decoder's arguments for the whole prompt, from the family's own forward."""
         try:
@@ -164,8 +199,7 @@ class Adapter:
             return line
         if given is None:  # a prompt without pixels: all three axes count tokens
             return line.expand(3, -1, -1)
-        axes = given[-3:]  # some versions put the text positions in front
-        return torch.stack([packed(axis) for axis in axes])
+        return _each_axis(given[-3:], packed)  # some versions put the text positions in front
 
     def embed_tokens(self, tokens: Tensor) -> Tensor:
         """`[rows, entries]` to `[rows, entries, hidden]`."""
@@ -209,3 +243,17 @@ class _Packing:
 
 def _isin(ids: Tensor, wanted: tuple[int, ...]) -> Tensor:
     return torch.isin(ids, torch.tensor(wanted, dtype=ids.dtype, device=ids.device))
+
+
+def _inside(prompt: Prompt) -> Tensor:
+    """Real tokens of a packed prompt, `[rows, width]` bool."""
+    device = prompt.visual.device
+    sizes = torch.tensor(prompt.lengths, device=device)
+    return torch.arange(prompt.width, device=device)[None] < sizes[:, None]
+
+
+def _each_axis(positions: Tensor, packed: _Packing) -> Tensor:
+    """Pack positions `[rows, width]`, or `[axes, rows, width]` axis by axis."""
+    if positions.ndim == 2:
+        return packed(positions)
+    return torch.stack([packed(axis) for axis in positions])

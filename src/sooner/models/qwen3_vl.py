@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from torch import Tensor
+
+from ..decoding.interface import Prompt
 from .base import Adapter, _Packing
 
 
@@ -20,3 +23,14 @@ class Qwen3VL(Adapter):
         # Features are listed row by row in token order, which packing keeps.
         mask = packed(arguments["visual_pos_masks"]) & packed.inside
         return {"visual_pos_masks": mask, "deepstack_visual_embeds": features}
+
+    def prune_extras(self, prompt: Prompt, keep: Tensor, packed: _Packing) -> dict[str, Any]:
+        if not prompt.extras:
+            return {}
+        mask = prompt.extras["visual_pos_masks"]
+        left = keep[mask]  # [visual tokens of all rows]
+        features = [feature[left] for feature in prompt.extras["deepstack_visual_embeds"]]
+        return {
+            "visual_pos_masks": packed(mask) & packed.inside,
+            "deepstack_visual_embeds": features,
+        }

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from transformers import (
     AutoModelForCausalLM,
     AutoModelForImageTextToText,
@@ -135,7 +136,7 @@ def load(name: str, device: torch.device, dtype: Any, device_map: Any = None) ->
             f"out of memory while loading '{name}' on {device}; use --dtype bfloat16, a smaller "
             "model or --device cpu"
         ) from error
-    except (OSError, ValueError, ImportError) as error:
+    except (OSError, ValueError, ImportError, RuntimeError, SafetensorError) as error:
         raise SoonerError(f"model '{name}' can't be loaded: {one_line(error)}") from error
     return Loaded(name, model.eval(), processor, is_text)
 

@@ -31,14 +31,20 @@ class Sampler:
     fps: float | None = None
 
     def __call__(self, info: VideoInfo) -> list[int]:
-        """Ascending indices below `info.frames`; all of them where fewer exist than are wanted.
+        """Indices below `info.frames` in order; all of them where fewer exist than are wanted.
 
         Raises:
             SoonerError: the processor can't sample this video; in its own words.
         """
-        if info.frames == 1:
-            return [0]
         count, fps = self._request()
+        group = getattr(self.processor, "temporal_patch_size", None) or 1
+        if info.frames == 1:
+            return [0] * group  # what such families do with a last frame that has no partner
+        if count is not None and count < group:
+            raise SoonerError(
+                f"frames is {count}, but this model looks at {group} frames at a time; use "
+                f"--frames {group}"
+            )
         if count is not None and count >= info.frames:
             return list(range(info.frames))
         processor = copy.copy(self.processor)

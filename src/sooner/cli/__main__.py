@@ -1,0 +1,5 @@
+"""`python -m sooner.cli` is `sooner`."""
+
+from .main import main
+
+main()

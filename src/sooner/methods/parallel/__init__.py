@@ -1,0 +1,5 @@
+"""ParallelVLM: draft and target run at once, the draft sees only the tokens that matter."""
+
+from .method import ParallelVLM
+
+__all__ = ["ParallelVLM"]

@@ -1,0 +1,237 @@
+"""The target's side of parallel decoding: verify what is there while the worker drafts on."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from ...decoding.acceptance import Guess, Verdict, reject_chain
+from ...decoding.interface import Drafter, Outcome
+from ...decoding.rows import Rows
+from ...decoding.sampling import Processing
+from ...decoding.tree import Tree
+from ..base import Context, follow_choices
+from ..window import CostModel
+from .tap import PrefillTap
+from .worker import Worker
+
+logger = logging.getLogger("sooner")
+
+Rank = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""`(states before the decoder, after layer L, visual mask)` of a row -> kept visual tokens."""
+
+PATIENCE = 8.0
+"""Draft forwards' worth of time that the target waits for a token before it goes on without."""
+
+
+class ParallelDrafter(Drafter):
+    """Keeps a worker drafting through every target forward (ParallelVLM, algorithm 1).
+
+    While the target verifies a window, the worker drafts behind it. If the whole window and the
+    token behind it turn out as drafted, the next window is already there (post-verify). If not,
+    the worker starts again from the target's token. The paper's pre-verify then checks the first
+    new draft token alone; here the target waits for as many as pay (`CostModel`), which is none
+    where a draft forward is dear.
+
+    Args:
+        context: the run.
+        worker: already encoding the draft's prompt.
+        rank: chooses kept visual tokens; `None` keeps all.
+        depth: target layers that run before ranking (L).
+        window: most tokens verified at once.
+    """
+
+    def __init__(
+        self, context: Context, worker: Worker, rank: Rank | None, depth: int, window: int
+    ) -> None:
+        self.context = context
+        self.worker = worker
+        self.rank = rank
+        self.depth = depth
+        self.window = window
+        self.model = CostModel()
+        self.tap: PrefillTap | None = None
+        self.pending: list[int] = []  # sizes of the window under verification
+        self.number = 0  # of the last update
+        self.trusted: dict[int, int] = {}  # original row -> update that must be acknowledged
+        self.kept_tokens: list[list[int]] = []
+        self.started = False
+        self._warned = False
+
+    def start(self, pending: Tree, rows: Rows) -> None:
+        self.pending = pending.sizes
+        if self.started:
+            self.worker.overlap()
+            return
+        self.started = True
+        if self.rank is None:
+            self.worker.order("prefill", None)
+        else:
+            self.tap = PrefillTap(self.context.target.decoder, self.depth, self._choose_kept)
+
+    def _choose_kept(self, first: Tensor, last: Tensor) -> None:
+        """In the middle of the target's prefill: rank, and set the draft's prefill going."""
+        assert self.rank is not None
+        stats = self.context.stats
+        begin = stats.clock()
+        visual = self.context.target.visual_tokens(self.context.inputs)
+        lengths = self._prompt_lengths()
+        kept = []
+        for row, length in enumerate(lengths):
+            mask = visual[row, :length].to(last.device)
+            indices = self.rank(first[row, :length], last[row, :length], mask).cpu()
+            kept.append((indices, int(mask.sum())))
+        self.kept_tokens = [indices.tolist() for indices, _ in kept]
+        self.worker.order("prefill", kept)
+        stats.rank_seconds += stats.clock() - begin
+
+    def _prompt_lengths(self) -> list[int]:
+        ids, mask = self.context.inputs["input_ids"], self.context.inputs.get("attention_mask")
+        return [ids.shape[1]] * ids.shape[0] if mask is None else mask.sum(1).tolist()
+
+    def finish(self, outcome: Outcome) -> Tree:
+        if self.tap is not None:
+            self.tap.remove()
+        self._learn(outcome)
+        device = outcome.hidden.device
+        if not self.worker.is_usable:
+            self._warn()
+            return Tree.empty(len(outcome.new), device)
+        self._tell(outcome)
+        return self._window(outcome, device)
+
+    def _learn(self, outcome: Outcome) -> None:
+        board = self.worker.board
+        if board.forwards:
+            each = board.nanoseconds / board.forwards / 1e9
+            self.model.draft_seconds = each
+            stats = self.context.stats
+            stats.draft_forwards = board.forwards
+            stats.draft_forward_seconds = board.nanoseconds / 1e9
+        if not outcome.is_first:
+            self.model.observe_round(self.pending, outcome.accepted, outcome.seconds)
+
+    def _tell(self, outcome: Outcome) -> None:
+        """Send what was committed; rows whose draft differs are trusted once it is handled."""
+        self.number += 1
+        for row, new in enumerate(outcome.new):
+            original = outcome.rows.active[row]
+            start = len(outcome.rows.said(row)) - len(new)
+            if self.worker.board.read(original, start, len(new)) != new:
+                self.trusted[original] = self.number
+        self.worker.order("update", self.number, outcome.new)
+
+    def _window(self, outcome: Outcome, device: torch.device) -> Tree:
+        """The next window: what is drafted already, and what is worth waiting for."""
+        limits = [max(min(self.window, budget - 1), 0) for budget in outcome.budget]
+        if not any(limits):
+            return Tree.empty(len(limits), device)
+        have = [len(self._drafted(outcome, row, limits[row])) for row in range(len(limits))]
+        size = self._size(have, max(limits))
+        wanted = {
+            outcome.rows.active[row]: len(outcome.rows.said(row)) + min(size, limits[row])
+            for row in range(len(limits))
+        }
+        if any(held < min(size, limit) for held, limit in zip(have, limits, strict=True)):
+            self._await(wanted, size)
+        drafts = [self._drafted(outcome, row, min(size, limits[row])) for row in range(len(limits))]
+        return self._tree(outcome, drafts, device)
+
+    def _size(self, have: list[int], largest: int) -> int:
+        if self.model.rounds == 1:
+            return 0  # one plain step tells what speculation has to beat
+        if not self.model.is_ready:
+            return max(min(4, largest), min(have))
+        return self.model.best(0, largest, have=round(sum(have) / len(have)))
+
+    def _await(self, wanted: dict[int, int], size: int) -> None:
+        each = self.model.draft_seconds or 0.05
+        self.worker.wait(wanted, PATIENCE * each * (size + 1))
+
+    def _drafted(self, outcome: Outcome, row: int, limit: int) -> list[int]:
+        """Draft tokens behind what active row `row` said, if they can be trusted yet."""
+        board, original = self.worker.board, outcome.rows.active[row]
+        if board.acknowledged < self.trusted.get(original, 0):
+            return []
+        return board.read(original, len(outcome.rows.said(row)), limit)
+
+    def _tree(self, outcome: Outcome, drafts: list[list[int]], device: torch.device) -> Tree:
+        sizes = [len(draft) for draft in drafts]
+        nodes = max(sizes)
+        if nodes == 0:
+            return Tree.empty(len(sizes), device)
+        tokens = torch.tensor([draft + [0] * (nodes - len(draft)) for draft in drafts])
+        probs = None
+        if self.context.processing.do_sample:
+            rows = outcome.rows
+            probs = torch.stack(
+                [
+                    self.worker.board.read_probs(rows.active[row], len(rows.said(row)), nodes + 1)
+                    for row in range(len(sizes))
+                ]
+            ).to(device)
+        return Tree.chain(tokens.to(device), sizes, probs)
+
+    def guess(self, tree: Tree, rows: Rows) -> Guess | None:
+        """What the worker drew, meanwhile, for the place behind each row's window."""
+        tokens, q, known = [], [], []
+        board = self.worker.board
+        for row, size in enumerate(tree.sizes):
+            original, place = rows.active[row], len(rows.said(row)) + size
+            trusted = board.acknowledged >= self.trusted.get(original, 0)
+            token = board.read(original, place, 1) if trusted else []
+            known.append(bool(token))
+            tokens.append(token[0] if token else 0)
+            q.append(board.read_probs(original, place, 1)[0])
+        if not any(known):
+            return None
+        device = tree.tokens.device
+        return Guess(
+            torch.tensor(tokens, device=device),
+            torch.stack(q).to(device),
+            torch.tensor(known, device=device),
+        )
+
+    def judge(
+        self,
+        tree: Tree,
+        scores: Tensor,
+        processing: Processing,
+        generator: torch.Generator | None,
+    ) -> Verdict:
+        """Rejection sampling whose bonus token is coupled with the worker's next draft token."""
+        if not processing.do_sample:
+            return follow_choices(tree, scores, processing, generator)
+        p = processing.probabilities(scores)
+        guess = self.guess(tree, self.context.rows) if self.worker.is_usable else None
+        if tree.probs is None:
+            empty = torch.zeros(tree.rows, 1, p.shape[-1], device=p.device)
+            tree = Tree.chain(tree.tokens, tree.sizes, empty)
+        return reject_chain(tree, p, generator, guess)
+
+    def keep_rows(self, rows: list[int]) -> None:
+        self.pending = [self.pending[row] for row in rows]
+        self.worker.order("rows", rows)
+
+    def close(self) -> None:
+        if self.tap is not None:
+            self.tap.remove()
+        self._learn_rest()
+        self.worker.close()
+
+    def _learn_rest(self) -> None:
+        board, stats = self.worker.board, self.context.stats
+        stats.draft_forwards = board.forwards
+        stats.draft_forward_seconds = board.nanoseconds / 1e9
+        if board.forwards:
+            stats.draft_seconds = [board.nanoseconds / board.forwards / 1e9]
+
+    def _warn(self) -> None:
+        if not self._warned:
+            self._warned = True
+            text = f"the draft worker is gone ({self.worker.failure}); decoding goes on without it"
+            self.context.stats.notes.append(text)
+            logger.warning(text)

@@ -1,0 +1,140 @@
+"""The method: options, the worker's job, and what to keep of the draft's pixels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from ...decoding.interface import Drafter
+from ...decoding.loop import Rule
+from ...errors import SoonerError, unknown
+from ...models import adapt
+from ..base import Context, Method, to_device
+from ..checks import positive, same_tokenizer, same_vocabulary
+from ..pruning import CRITERIA, Criterion, rank
+from ..speculative import prompt_for
+from .drafter import ParallelDrafter, Rank
+from .server import Job
+from .worker import PLACEMENTS, launch, place
+
+DEFAULT_DEPTH = 20
+"""Layer L after which the paper ranks; shallow models rank after a third of theirs."""
+
+
+@dataclass(frozen=True)
+class ParallelVLM(Method):
+    """Parallel speculative decoding with a pruned draft (Kong et al. 2025).
+
+    The draft runs in a worker. While the target prefills, its layers 0 and `layer` choose the
+    visual tokens that the draft needs; the draft prefills on those and drafts its first window.
+    While the target verifies a window, the draft writes the next one.
+
+    Args:
+        draft: a loaded HF model of one of the supported families.
+        prune: share of the visual tokens that the draft does without (alpha); 0 keeps all.
+        layer: target layers that run before tokens are ranked (L); `None` is 20, or a third of
+            the layers of a model with fewer than 60.
+        criterion: `uv-prune` (the paper's), `similarity`, `uniform` or `random`.
+        window: most draft tokens verified at once; how many are taken is decided by measurement.
+        placement: `process` (forked, own cores), `thread` (own CUDA stream), `inline` (for tests)
+            or `auto`.
+        repack: number the draft's kept tokens anew instead of leaving them their positions.
+        draft_inputs: the prompt as the draft's own processor gives it; the target's by default.
+        tokenizer, draft_tokenizer: given both, they are compared token by token.
+
+    Raises:
+        SoonerError: a value out of range, an unknown name, or different tokenizers.
+    """
+
+    draft: Any
+    prune: float = 0.9
+    layer: int | None = None
+    criterion: Criterion = "uv-prune"
+    window: int = 16
+    placement: Literal["auto", "process", "thread", "inline"] = "auto"
+    repack: bool = False
+    draft_inputs: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
+    tokenizer: Any = field(default=None, repr=False, compare=False)
+    draft_tokenizer: Any = field(default=None, repr=False, compare=False)
+    name: ClassVar[str] = "parallel"
+
+    def __post_init__(self) -> None:
+        positive(self, "window")
+        if not 0 <= self.prune <= 1:
+            raise SoonerError(f"ParallelVLM: prune is {self.prune!r}; it must lie in 0 to 1")
+        if self.layer is not None:
+            positive(self, "layer")
+        if self.criterion not in CRITERIA:
+            raise unknown("criterion", str(self.criterion), CRITERIA)
+        if self.placement not in ("auto", *PLACEMENTS):
+            raise unknown("placement", str(self.placement), ("auto", *PLACEMENTS))
+        if self.tokenizer is not None and self.draft_tokenizer is not None:
+            same_tokenizer(self.tokenizer, self.draft_tokenizer)
+
+    def largest_block(self) -> int:
+        return 1 + self.window
+
+    def drafter(self, context: Context) -> Drafter:
+        adapter = adapt(self.draft)
+        same_vocabulary(context.target, adapter)
+        depth = self.depth(context.target.layers)
+        inputs = (
+            self.draft_inputs if self.draft_inputs is not None else prompt_for(adapter, context)
+        )
+        job = Job(
+            adapter=adapter,
+            inputs=to_device(inputs, adapter.device),
+            processing=context.processing,
+            prompt_ids=context.rows.prompt.tolist(),
+            vocab=context.target.vocab_size,
+            limit=context.stopping.limit or 0,
+            window=2 * self.window,
+            seed=_seed(context.generator),
+            repack=self.repack,
+        )
+        worker = launch(place(self.placement, adapter.device), job, context.rows.active)
+        return ParallelDrafter(context, worker, self._rank(context), depth, self.window)
+
+    def rule(self, context: Context) -> Rule:
+        assert isinstance(context.drafter, ParallelDrafter)
+        return context.drafter.judge
+
+    def depth(self, layers: int) -> int:
+        """L for a target of `layers` layers.
+
+        Raises:
+            SoonerError: the target has fewer layers than `layer`.
+        """
+        if self.layer is not None and self.layer > layers:
+            raise SoonerError(
+                f"ParallelVLM: layer is {self.layer}, but the target has {layers} layers"
+            )
+        return self.layer or min(DEFAULT_DEPTH, max(1, layers // 3))
+
+    def _rank(self, context: Context) -> Rank | None:
+        if self.prune == 0:
+            return None
+        generator = torch.Generator().manual_seed(_seed(context.generator))
+        return partial(_ranked, self.criterion, self.prune, generator)
+
+
+def _ranked(
+    criterion: Criterion,
+    ratio: float,
+    generator: torch.Generator,
+    first: Tensor,
+    last: Tensor,
+    visual: Tensor,
+) -> Tensor:
+    return rank(criterion, ratio, first, last, visual, generator)
+
+
+def _seed(generator: torch.Generator | None) -> int:
+    """A seed for the worker, drawn from the run's own source."""
+    device = "cpu" if generator is None else generator.device
+    return int(torch.randint(1 << 62, (1,), generator=generator, device=device))

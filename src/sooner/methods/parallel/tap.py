@@ -1,0 +1,53 @@
+"""Listens to the target's prefill: states before the decoder and after layer L, nothing kept."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor, nn
+
+OnStates = Callable[[Tensor, Tensor], None]
+"""Told `(states before the decoder, states after layer L)`, each `[rows, width, hidden]`."""
+
+
+class PrefillTap:
+    """Hooks on the decoder's first layer and on layer `depth`, for one forward.
+
+    Layers are few lines of Python apart, so what `on_states` does on the host overlaps with what a
+    GPU still has queued, and the target's remaining layers hide the worker that it sets going.
+
+    Args:
+        decoder: the target's decoder, with a list `layers`.
+        depth: how many layers have run when the states are taken (L).
+        on_states: called once, in the middle of the prefill.
+    """
+
+    def __init__(self, decoder: Any, depth: int, on_states: OnStates) -> None:
+        self.on_states = on_states
+        self.owner = threading.get_ident()  # others may be decoding with the same model
+        self.first: Tensor | None = None
+        layers: nn.ModuleList = decoder.layers
+        self.handles = [
+            layers[0].register_forward_pre_hook(self._enter, with_kwargs=True),
+            layers[depth - 1].register_forward_hook(self._leave),
+        ]
+
+    def _enter(self, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
+        if self.first is None and threading.get_ident() == self.owner:
+            self.first = args[0] if args else kwargs["hidden_states"]
+
+    def _leave(self, module: nn.Module, args: tuple, output: Any) -> None:
+        if threading.get_ident() != self.owner:
+            return
+        first, self.first = self.first, None
+        if first is not None:
+            self.on_states(first, output[0] if isinstance(output, tuple) else output)
+            self.remove()
+
+    def remove(self) -> None:
+        """Take the hooks off; may be called again."""
+        for handle in self.handles:
+            handle.remove()
+        self.handles = []

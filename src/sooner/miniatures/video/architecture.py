@@ -1,0 +1,147 @@
+"""The two models' shapes, as real Hugging Face configs.
+
+The target is deep and narrow, so that one forward costs nearly the same for 1 token or 16, as
+it does for large models on GPUs; the draft is the same family with one or two layers. Their
+vocabularies are padded to different sizes on purpose, as those of real pairs are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from transformers import (
+    LlavaOnevisionConfig,
+    LlavaOnevisionForConditionalGeneration,
+    Qwen2Config,
+    SiglipVisionConfig,
+)
+
+from . import words
+
+IMAGE_SIDE = 112
+PATCH = 14
+POOLED = 4  # tokens along a side of a video frame, after the 2x2 pooling
+MAX_POSITIONS = 4096
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of one miniature. `vocab` is the padded size and must hold every token."""
+
+    layers: int
+    width: int
+    heads: int
+    kv_heads: int
+    intermediate: int
+    vocab: int
+    vision_layers: int
+    vision_width: int
+    vision_heads: int
+
+
+TARGET = Shape(22, 128, 4, 2, 256, 256, 3, 96, 4)
+DRAFT = Shape(2, 96, 3, 1, 192, 192, 2, 64, 4)
+
+
+def build_config(shape: Shape) -> LlavaOnevisionConfig:
+    """The checkpoint's config; ValueError if `shape.vocab` is smaller than the vocabulary."""
+    ids = {token: index for index, token in enumerate(words.vocabulary())}
+    if shape.vocab < len(ids):
+        raise ValueError(f"vocab is {shape.vocab}, but the tokenizer has {len(ids)} tokens")
+    end, pad = ids[words.END], ids[words.PAD]
+    text = Qwen2Config(
+        vocab_size=shape.vocab,
+        hidden_size=shape.width,
+        intermediate_size=shape.intermediate,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.kv_heads,
+        max_position_embeddings=MAX_POSITIONS,
+        tie_word_embeddings=False,
+        bos_token_id=None,
+        eos_token_id=end,
+        pad_token_id=pad,
+    )
+    vision = SiglipVisionConfig(
+        hidden_size=shape.vision_width,
+        intermediate_size=2 * shape.vision_width,
+        num_hidden_layers=shape.vision_layers,
+        num_attention_heads=shape.vision_heads,
+        image_size=IMAGE_SIDE,
+        patch_size=PATCH,
+        vision_use_head=False,
+    )
+    return LlavaOnevisionConfig(
+        vision_config=vision,
+        text_config=text,
+        image_token_index=ids[words.IMAGE],
+        video_token_index=ids[words.VIDEO],
+        image_grid_pinpoints=[[IMAGE_SIDE, IMAGE_SIDE]],
+        tie_word_embeddings=False,
+    )
+
+
+def build_model(shape: Shape) -> LlavaOnevisionForConditionalGeneration:
+    """A fresh fp32 model; weights come from torch's global generator, as everywhere in HF."""
+    model = LlavaOnevisionForConditionalGeneration(build_config(shape)).float()
+    place_patches(model)
+    ids = {token: index for index, token in enumerate(words.vocabulary())}
+    model.generation_config.eos_token_id = ids[words.END]
+    model.generation_config.pad_token_id = ids[words.PAD]
+    model.generation_config.do_sample = False
+    return model
+
+
+def place_patches(model: LlavaOnevisionForConditionalGeneration) -> None:
+    """Start the tower's learned positions as 2-D sines and cosines, as loud as the patches.
+
+    HF's first positions are a tenth of that, and the tower takes hundreds of steps to hear them.
+    """
+    table = model.model.vision_tower.embeddings.position_embedding.weight  # [patches, width]
+    side = IMAGE_SIDE // PATCH
+    quarter = table.shape[1] // 4
+    rates = torch.pi * 2.0 ** torch.linspace(-1, 2, quarter) / side
+    angles = torch.arange(side)[:, None] * rates  # [side, quarter]
+    waves = torch.cat([angles.sin(), angles.cos()], dim=1)  # [side, half]
+    rows, columns = waves.repeat_interleave(side, 0), waves.repeat(side, 1)
+    with torch.no_grad():
+        table[:, : 4 * quarter] = torch.cat([rows, columns], dim=1)
+
+
+def parameters(model: torch.nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def grow(model: LlavaOnevisionForConditionalGeneration, layers: int) -> None:
+    """Deepen the decoder in place to `layers` layers without changing what it computes.
+
+    New layers are spread evenly, each a copy of the layer below it with its two output
+    projections (`o_proj`, `down_proj`) at zero: it adds nothing to the residual stream until
+    training moves them. Most steps then run at a fraction of the final depth's cost.
+
+    Raises:
+        ValueError: if the model is already deeper than `layers`.
+    """
+    text = model.model.language_model
+    old = list(text.layers)
+    if layers < len(old):
+        raise ValueError(f"cannot grow to {layers} layers: the model has {len(old)}")
+    grown = []
+    for slot in range(layers):
+        source = slot * len(old) // layers
+        first = slot == 0 or (slot - 1) * len(old) // layers != source
+        grown.append(old[source] if first else _silent_copy(old[source], text.config))
+    for slot, layer in enumerate(grown):
+        layer.self_attn.layer_idx = slot  # type: ignore[union-attr]  # its cache slot
+    text.layers = torch.nn.ModuleList(grown)
+    text.config.num_hidden_layers = layers
+    text.config.layer_types = ["full_attention"] * layers
+
+
+def _silent_copy(layer: torch.nn.Module, config: Qwen2Config) -> torch.nn.Module:
+    copy = type(layer)(config, 0).float()
+    copy.load_state_dict(layer.state_dict())
+    torch.nn.init.zeros_(copy.self_attn.o_proj.weight)  # type: ignore[union-attr, arg-type]
+    torch.nn.init.zeros_(copy.mlp.down_proj.weight)  # type: ignore[union-attr, arg-type]
+    return copy

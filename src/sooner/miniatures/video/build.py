@@ -1,0 +1,53 @@
+"""Checkpoint folders: what `from_pretrained` of transformers' Auto classes reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from transformers import (
+    LlavaOnevisionForConditionalGeneration,
+    LlavaOnevisionImageProcessor,
+    LlavaOnevisionProcessor,
+    LlavaOnevisionVideoProcessor,
+)
+
+from . import architecture, words
+
+NUM_FRAMES = 16
+
+
+def build_processor(num_frames: int = NUM_FRAMES) -> LlavaOnevisionProcessor:
+    """The real LLaVA-OneVision processor, at the miniature's sizes.
+
+    Args:
+        num_frames: frames sampled from a video that comes with its metadata. As in all of
+            transformers, a video of fewer frames is refused.
+    """
+    side = {"height": architecture.IMAGE_SIDE, "width": architecture.IMAGE_SIDE}
+    pixels: dict[str, Any] = {"size": side, "image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+    return LlavaOnevisionProcessor(
+        image_processor=LlavaOnevisionImageProcessor(
+            **pixels, image_grid_pinpoints=[[architecture.IMAGE_SIDE, architecture.IMAGE_SIDE]]
+        ),
+        tokenizer=words.build_tokenizer(),
+        video_processor=LlavaOnevisionVideoProcessor(
+            **pixels, do_sample_frames=True, num_frames=num_frames
+        ),
+        num_image_tokens=(architecture.IMAGE_SIDE // architecture.PATCH) ** 2,
+        vision_feature_select_strategy="full",
+        chat_template=words.CHAT_TEMPLATE,
+    )
+
+
+def save(model: LlavaOnevisionForConditionalGeneration, folder: Path) -> None:
+    """Write a checkpoint folder: fp16 weights, configs, tokenizer, processor, chat template.
+
+    `model` keeps its own precision: a half copy is written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    half = LlavaOnevisionForConditionalGeneration(model.config)
+    half.load_state_dict(model.state_dict())
+    half.generation_config = model.generation_config
+    half.half().save_pretrained(folder)
+    build_processor().save_pretrained(folder)

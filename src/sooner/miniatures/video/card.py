@@ -1,0 +1,54 @@
+"""The card of a trained miniature: how good it is, how large, how it came about."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import platform
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from . import architecture, evaluate
+from .recipe import Recipe
+
+SCENES = (1, 2, 4, 6, 8, 10)
+CLIPS = 32
+
+
+def measure(folder: Path, clips: int) -> dict[str, Any]:
+    """Held-out accuracy of a checkpoint by number of scenes, and on H.264 files."""
+    found: dict[str, Any] = {"clips": clips}
+    for scenes in SCENES:
+        found[f"scenes_{scenes}"] = _rounded(evaluate.evaluate(folder, clips, scenes))
+    longest = min(8, SCENES[-1])
+    found[f"scenes_{longest}_h264"] = _rounded(
+        evaluate.evaluate(folder, clips, longest, encoded=True)
+    )
+    return found
+
+
+def _rounded(found: dict[str, float]) -> dict[str, float]:
+    return {name: round(value, 4) for name, value in found.items()}
+
+
+def write(folder: Path, recipe: Recipe, seconds: float) -> Path:
+    """Measure the checkpoint in `folder` and write `card.json` into it."""
+    model, _ = evaluate.load(folder)
+    told = {
+        "parameters": architecture.parameters(model),
+        "accuracy": measure(folder, CLIPS),
+        "training_seconds": round(seconds),
+        "steps": sum(stage.steps for stage in recipe.stages),
+        "recipe": dataclasses.asdict(recipe),
+        "versions": {
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+        },
+    }
+    path = folder / "card.json"
+    path.write_text(json.dumps(told, indent=1) + "\n")
+    return path

@@ -1,0 +1,72 @@
+"""Real encoded video files of the world's clips, written and read with PyAV."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+
+import av
+import numpy as np
+from av.video.stream import VideoStream
+
+from . import world
+
+
+def write_video(
+    clip: world.Clip,
+    path: Path | str,
+    *,
+    codec: str = "h264",
+    pixel_format: str = "yuv420p",
+    side: int = world.SIDE,
+    fps: int = world.FPS,
+    options: dict[str, str] | None = None,
+) -> Path:
+    """Encode a clip; the container follows from the path's suffix (.mp4, .mkv, .webm, ...).
+
+    Args:
+        codec: a PyAV encoder, such as "h264", "mpeg4", "libvpx-vp9".
+        options: the encoder's own, such as `{"crf": "30"}`.
+
+    Returns:
+        `path`.
+
+    Raises:
+        ValueError: an encoder that this build of PyAV does not have.
+    """
+    path = Path(path)
+    if codec not in av.codecs_available:
+        raise ValueError(f"this PyAV has no codec {codec!r}; 'h264' and 'mpeg4' are usual ones")
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream(codec, rate=fps, options=options or {})
+        assert isinstance(stream, VideoStream)  # what a video codec gives
+        stream.width = stream.height = side
+        stream.pix_fmt = pixel_format
+        for index in range(clip.total_frames):
+            picture = world.render(clip, [index], side)[0]
+            frame = av.VideoFrame.from_ndarray(picture, format="rgb24")
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+    return path
+
+
+def write_sample(path: Path | str, seed: int, scenes: int = 8) -> Path:
+    """Film the clip of a seed, and write its seed and right caption beside it (`.json`)."""
+    clip = world.sample_clip(np.random.default_rng(seed), scenes)
+    path = write_video(clip, path)
+    told = {"seed": seed, "scenes": scenes, "caption": world.caption(clip)}
+    path.with_suffix(".json").write_text(json.dumps(told, indent=1) + "\n")
+    return path
+
+
+def read_video(path: Path | str) -> np.ndarray:
+    """Every frame of a file: uint8 `[frames, height, width, 3]`, RGB."""
+    with av.open(str(path)) as container:
+        return np.stack([frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)])
+
+
+def through_file(clip: world.Clip, codec: str = "h264", suffix: str = ".mp4") -> np.ndarray:
+    """A clip as it comes back from an encoded file: `[frames, side, side, 3]`."""
+    with tempfile.TemporaryDirectory() as folder:
+        return read_video(write_video(clip, Path(folder) / f"clip{suffix}", codec=codec))

@@ -1,0 +1,267 @@
+"""`sooner caption` through its entry point: what is printed, what is on disk, the exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from tasks import videos
+
+from sooner.cli.main import main
+
+
+class Outcome(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Outcome]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs the command line in this process, through the function that the script calls."""
+
+    def call(*arguments: object) -> Outcome:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as left:
+            main([str(argument) for argument in arguments])
+        shown = capsys.readouterr()
+        assert "Traceback" not in shown.err
+        return Outcome(int(left.value.code or 0), shown.out, shown.err)
+
+    return call
+
+
+@pytest.fixture
+def models(target_folder: Path, draft_folder: Path) -> list[object]:
+    return ["--model", target_folder, "--draft", draft_folder, "--max-new-tokens", 12,
+            "--frames", 4, "--window", 3]  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Three videos and something else."""
+    made = tmp_path / "videos"
+    made.mkdir()
+    for index, name in enumerate(("one.mp4", "two.mkv", "three10.avi")):
+        codec = ("h264", "mpeg4", "mjpeg")[index]
+        pixel_format = "yuvj420p" if codec == "mjpeg" else "yuv420p"
+        videos.write(made / name, codec, 10 + index, pixel_format=pixel_format)
+    (made / "notes.txt").write_text("nothing to see")
+    return made
+
+
+def records(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def lines_of(outcome: Outcome) -> list[str]:
+    """Error lines: one for each thing that went wrong."""
+    return [line for line in outcome.err.splitlines() if line.startswith("sooner: ")]
+
+
+def test_text_is_streamed_and_summed_up(
+    run: Run, clip: Path, models: list[object], tmp_path: Path
+) -> None:
+    output = tmp_path / "out.jsonl"
+    done = run("caption", clip, *models, "--compare", "-o", output)
+    assert done.code == 0
+    (record,) = records(output)
+    assert done.out == record["text"] + "\n"
+    assert record["file"] == str(clip)
+    for said in ("12 tokens", "tokens/s", "mode: exact", "acceptance:", "speed-up:",
+                 "parity: identical"):  # fmt: skip
+        assert said in done.err
+    assert "loading models" in done.err
+    assert "vision and prefill" in done.err
+
+
+def test_quiet_is_the_text_alone(run: Run, clip: Path, models: list[object]) -> None:
+    done = run("caption", clip, *models, "--quiet")
+    assert done.code == 0
+    assert done.err == ""
+    assert len(done.out.splitlines()) == 1
+
+
+def test_folders_and_reruns(
+    run: Run, folder: Path, models: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "out.jsonl"
+    first = run("caption", folder, *models, "-o", output)
+    assert first.code == 0
+    kept = output.read_bytes()
+    names = [Path(record["file"]).name for record in records(output)]
+    assert names == ["one.mp4", "three10.avi", "two.mkv"]
+    assert first.out.splitlines() == [record["text"] for record in records(output)]
+
+    with monkeypatch.context() as patch:  # nothing left to do: no model is even loaded
+        patch.setattr("sooner.cli.options.load_models", None)
+        again = run("caption", folder, *models, "-o", output)
+    assert again.code == 0
+    assert again.out == ""
+    assert again.err.count("  done before, as") == 3
+    assert output.read_bytes() == kept
+
+    other = run("caption", folder / "one.mp4", *models, "--prompt", "what?", "-o", output)
+    assert other.code == 0
+    assert len(records(output)) == 4
+
+    redone = run("caption", folder / "one.mp4", *models, "-o", output, "--overwrite")
+    assert redone.code == 0
+    names = [Path(record["file"]).name for record in records(output)]
+    assert names == ["three10.avi", "two.mkv", "one.mp4", "one.mp4"]
+
+
+def test_changed_content_is_done_again(run: Run, models: list[object], tmp_path: Path) -> None:
+    path, output = tmp_path / "a.mp4", tmp_path / "out.jsonl"
+    for frames in (8, 9, 9):
+        assert run("caption", videos.write(path, frames=frames), *models, "-o", output).code == 0
+    assert len(records(output)) == 2
+
+
+def test_one_bad_file_does_not_stop_the_others(
+    run: Run, folder: Path, models: list[object], tmp_path: Path
+) -> None:
+    (folder / "a_broken.mp4").write_bytes(b"no video" * 99)
+    (folder / "later").mkdir()
+    videos.write_sound(folder / "later" / "sound.mp4")
+    output = tmp_path / "out.jsonl"
+    done = run("caption", tmp_path / "gone.mp4", folder, *models, "-o", output)
+    assert done.code == 2
+    assert len(records(output)) == 3
+    complaints = lines_of(done)
+    assert len(complaints) == 3
+    for said in ("gone.mp4' does not exist", "a_broken.mp4' is not a video", "has only sound"):
+        assert sum(said in line for line in complaints) == 1
+    assert "3 of 5 videos captioned, 3 failed" in done.err
+
+
+def test_errors_of_the_engine_are_one_line(
+    run: Run, folder: Path, target_folder: Path, tmp_path: Path
+) -> None:
+    import shutil
+
+    from safetensors.torch import load_file, save_file
+
+    shutil.copytree(target_folder, tmp_path / "nan")
+    weights = load_file(tmp_path / "nan" / "model.safetensors")
+    for name in weights:
+        if "lm_head" in name:
+            weights[name] = weights[name] * float("nan")
+    save_file(weights, tmp_path / "nan" / "model.safetensors", metadata={"format": "pt"})
+    done = run("caption", folder / "one.mp4", "--model", tmp_path / "nan", "--frames", 4)
+    assert done.code == 2
+    (line,) = lines_of(done)
+    assert "NaN" in line
+
+
+def test_unexpected_errors_are_one_line_too(
+    run: Run, folder: Path, models: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stumble(*args: object) -> None:
+        raise RuntimeError("two\nlines")
+
+    monkeypatch.setattr("sooner.tasks.caption.caption", stumble)
+    done = run("caption", folder / "one.mp4", *models)
+    assert done.code == 2
+    assert "RuntimeError: two lines (--debug shows where)" in done.err
+    with pytest.raises(RuntimeError):
+        main([str(part) for part in ("caption", folder / "one.mp4", *models, "--debug")])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "no video given"),
+        (["gone.mp4"], "does not exist"),
+        (["CLIP", "--method", "specultive"], "did you mean 'speculative'"),
+        (["CLIP", "--metod", "plain"], "--method"),
+        (["CLIP", "--window", "0"], "window is 0"),
+        (["CLIP", "--window", "some"], "window is 'some'"),
+        (["CLIP", "--frames", "0"], "frames is 0"),
+        (["CLIP", "--frames", "many"], "'--frames'"),
+        (["CLIP", "--frames", "2", "--fps", "1"], "contradict"),
+        (["CLIP", "--temperature", "-1"], "temperature is -1"),
+        (["CLIP", "--model", "./gone"], "'./gone' does not exist"),
+        (["CLIP", "--device", "gpu"], "unknown device 'gpu'"),
+        (["CLIP", "-o", "no/such/folder/out.jsonl"], "can't be written"),
+    ],
+)
+def test_wrong_use_is_one_line(run: Run, clip: Path, arguments: list[str], said: str) -> None:
+    done = run("caption", *(clip if part == "CLIP" else part for part in arguments))
+    assert done.code == 2
+    (line,) = lines_of(done)
+    assert said in line
+    assert done.out == ""
+
+
+def test_too_many_frames(run: Run, target_folder: Path, tmp_path: Path) -> None:
+    path = videos.write(tmp_path / "a.mkv", "mpeg4", 100, (16, 16))
+    done = run("caption", path, "--model", target_folder, "--frames", 100)
+    assert done.code == 2
+    assert "--frames" in lines_of(done)[0]
+    assert "fits" in lines_of(done)[0]
+
+
+def test_output_is_refused_before_any_work(run: Run, clip: Path, tmp_path: Path) -> None:
+    done = run("caption", clip, "-o", tmp_path)
+    assert done.code == 2
+    assert "loading" not in done.err
+
+
+def start(*arguments: object) -> subprocess.Popen[str]:
+    """The command in a process of its own."""
+    command = [sys.executable, "-m", "sooner.cli", *map(str, arguments)]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "2"},
+    )  # fmt: skip
+
+
+def test_interrupted_between_files(folder: Path, models: list[object], tmp_path: Path) -> None:
+    """Ctrl-C: what is finished is on disk, the exit code says so, a rerun does the rest."""
+    output = tmp_path / "out.jsonl"
+    for index in range(40):
+        videos.write(folder / f"more{index}.avi", "mjpeg", 4 + index, pixel_format="yuvj420p")
+    process = start("caption", folder, *models, "-o", output)
+    deadline = time.monotonic() + 60
+    while not (output.exists() and output.read_bytes().count(b"\n") >= 2):
+        assert time.monotonic() < deadline, "nothing was finished"
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    kept = records(output)
+    assert 2 <= len(kept) < 43
+    assert f"interrupted: {len(kept)} of 43 videos captioned" in err
+    assert all(record["text"] for record in kept)
+
+
+def test_help_is_quick() -> None:
+    """No command's help imports torch; that alone would take seconds."""
+    script = (
+        "import sys, sooner.cli.main as m\n"
+        "for words in (['--help'], ['caption', '--help'], ['verify', '--help'], ['--version']):\n"
+        "    try: m.main(words)\n"
+        "    except SystemExit as left: assert not left.code, left.code\n"
+        "heavy = {'torch', 'transformers', 'av', 'numpy'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    for said in ("caption", "verify", "doctor", "train", "bench", "--compare"):
+        assert said in done.stdout

@@ -1,0 +1,152 @@
+"""The other subcommands: verify, doctor, train, and usage errors of the whole."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from sooner import __version__
+from sooner.cli import main as entry
+from sooner.cli.main import app, main
+
+
+def code_of(*arguments: object) -> int:
+    with pytest.raises(SystemExit) as left:
+        main([str(argument) for argument in arguments])
+    return int(left.value.code or 0)
+
+
+@pytest.mark.parametrize("method", ["plain", "prompt-lookup", "speculative"])
+def test_verify(
+    clip: Path,
+    target_folder: Path,
+    poor_folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    method: str,
+) -> None:
+    report = tmp_path / "report.json"
+    code = code_of(
+        "verify", clip, "--method", method, "--model", target_folder, "--draft", poor_folder,
+        "--frames", 4, "--max-new-tokens", 12, "--json", report,
+    )  # fmt: skip
+    assert code == 0
+    assert f"{method} (exact): identical, 12 tokens" in capsys.readouterr().out
+    (record,) = json.loads(report.read_text())
+    assert record["verdict"] == "identical"
+    assert record["candidate_ids"] == record["reference_ids"]
+    assert len(record["candidate_ids"]) == 12
+
+
+def test_verify_exits_with_1_on_a_bug(
+    clip: Path,
+    target_folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A method that changes one token is caught."""
+    from sooner.tasks import verify
+
+    run = verify.run
+
+    def altered(*args: object, **kwargs: object) -> tuple:
+        made, text = run(*args, **kwargs)  # type: ignore[arg-type]
+        made.tokens[0][5] = (made.tokens[0][5] + 1) % 100
+        return made, text
+
+    monkeypatch.setattr(verify, "run", altered)
+    code = code_of("verify", clip, "--model", target_folder, "--frames", 4, "--max-new-tokens", 8)
+    assert code == 1
+    out = capsys.readouterr().out
+    assert "bug: token 5 is" in out
+    assert "top-2 gap" in out
+
+
+def test_verify_of_something_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert code_of("verify", tmp_path / "gone.mp4") == 2
+    assert "does not exist" in capsys.readouterr().err
+
+
+def test_doctor(capsys: pytest.CaptureFixture[str]) -> None:
+    assert code_of("doctor") == 0
+    out = capsys.readouterr().out
+    for said in (__version__, torch.__version__, "threads", "h264", "video", "extras", "dev"):
+        assert said in out
+
+
+def test_doctor_without_what_it_looks_for(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import importlib.metadata
+    import sys
+
+    def none(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", none)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setitem(sys.modules, "av", None)
+    assert code_of("doctor") == 0
+    out = capsys.readouterr().out
+    assert "missing: pip install torch" in out
+    assert "pip install 'sooner[dev]'" in out
+    assert "unknown" in out
+
+
+def test_train_goes_on_where_it_stopped(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A recipe of four steps, stopped after two, then resumed to its checkpoint."""
+    from sooner.miniatures.video import architecture, card, recipe
+
+    shape = architecture.Shape(1, 32, 2, 1, 48, 192, 1, 32, 2)
+    small = recipe.Recipe(shape=shape, stages=(recipe.Stage("vision", 4, 2, 1e-3),), check_every=0)
+    monkeypatch.setattr(recipe, "RECIPES", {"target": small, "draft": small})
+    monkeypatch.setattr(card, "write", lambda folder, *args: folder)
+    command = ("train", "miniature", "video", "--out", tmp_path, "--part", "draft", "--quiet")
+    assert code_of(*command, "--stop-after", 2) == 0
+    assert "--resume goes on" in capsys.readouterr().out
+    assert not (tmp_path / "target").exists()
+    assert code_of(*command) == 0
+    assert "checkpoint" in capsys.readouterr().out
+    assert (tmp_path / "draft" / "checkpoint" / "model.safetensors").is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["captoin", "a.mp4"], "captoin"),
+        (["caption", "a.mp4", "--comparee"], "--compare"),
+        (["verify"], "FILE"),
+        (["train", "miniature", "vido"], "did you mean 'video'"),
+        (["train", "miniature", "video", "--part", "traget"], "did you mean 'target'"),
+    ],
+)
+def test_wrong_use(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], said: str, tmp_path: Path
+) -> None:
+    assert code_of(*arguments) == 2
+    shown = capsys.readouterr()
+    assert said in shown.err
+    assert len(shown.err.strip().splitlines()) == 1
+    assert shown.out == ""
+
+
+def test_typer_app_stands_alone() -> None:
+    """Others may embed the app: the same commands, through typer's own runner."""
+    shown = CliRunner().invoke(app, ["caption", "--help"])
+    assert shown.exit_code == 0
+    assert "--draft" in shown.output
+    assert CliRunner().invoke(app, ["--version"]).output.strip() == f"sooner {__version__}"
+
+
+def test_interrupt_and_broken_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*args: object, **kwargs: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(entry.doctor, "versions", interrupted)
+    assert code_of("doctor") == 130

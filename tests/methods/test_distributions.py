@@ -1,0 +1,291 @@
+"""Sampling through the whole loop keeps the target's joint distribution, whatever the method.
+
+The target is a `FakeAdapter`: its next token depends on everything said before, and it reads that
+from the real slot cache through the real masks and positions. A correct engine fails one of these
+tests with probability `fakes.ERROR` by chance; seeds are fixed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import sooner
+import tiny
+import torch
+from fakes import ERROR, FakeAdapter, Table, adapt_fakes, chi_square, say
+from sooner.decoding.acceptance import reject_tree, residual
+from sooner.decoding.interface import Drafter, Outcome
+from sooner.decoding.sampling import Processing
+from sooner.decoding.tree import Tree
+from sooner.methods import chain_draft, speculative
+from sooner.methods.base import Context
+from sooner.methods.speculative import reject
+from transformers import LogitsProcessorList
+from transformers.generation import logits_process as hf
+
+VOCAB, LENGTH, SAMPLES = 3, 5, 12_000
+TARGET = Table(VOCAB, LENGTH, seed=1)
+NEAR = Table(VOCAB, LENGTH, seed=2, near=TARGET)
+
+
+@pytest.fixture(autouse=True)
+def _fakes(monkeypatch: pytest.MonkeyPatch) -> None:
+    adapt_fakes(monkeypatch)
+
+
+def speculate(window: Any, draft: Table = NEAR) -> sooner.Speculative:
+    return sooner.Speculative(FakeAdapter(draft), window=window)
+
+
+class TopTree(Drafter):
+    """A tree of the draft's best tokens: siblings fixed by rank, hence followed."""
+
+    parents = (-1, -1, 0, 1, 0, 2)
+    ranks = (0, 1, 0, 0, 1, 0)
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+
+    def finish(self, outcome: Outcome) -> Tree:
+        tokens, parents = [], []
+        for row, budget in enumerate(outcome.budget):
+            drafted, above = self._row(outcome.rows.said(row), budget)
+            tokens.append(drafted)
+            parents.append(above)
+        return Tree.from_lists(tokens, parents)
+
+    def _row(self, said: list[int], budget: int) -> tuple[list[int], list[int]]:
+        prefix = 0
+        for token in said:
+            prefix = prefix * VOCAB + token + 1
+        entries, depths, tokens = [prefix], [0], []
+        for parent, rank in zip(self.parents, self.ranks, strict=True):
+            best = self.table.at(torch.tensor(entries[parent + 1])).argsort(descending=True)
+            tokens.append(int(best[rank]))
+            entries.append(entries[parent + 1] * VOCAB + tokens[-1] + 1)
+            depths.append(depths[parent + 1] + 1)
+        fits = all(depth < budget for depth in depths)
+        return (tokens, list(self.parents)) if fits else ([], [])
+
+
+class DrawnTree(TopTree):
+    """The same shape with siblings drawn without replacement, hence rejected."""
+
+    def finish(self, outcome: Outcome) -> Tree:
+        rows, nodes = len(outcome.budget), len(self.parents)
+        entries = torch.zeros(rows, 1 + nodes, dtype=torch.long)
+        for row in range(rows):
+            for token in outcome.rows.said(row):
+                entries[row, 0] = entries[row, 0] * VOCAB + token + 1
+        tokens = torch.zeros(rows, nodes, dtype=torch.long)
+        for above in sorted(set(self.parents)):
+            children = [node for node, parent in enumerate(self.parents) if parent == above]
+            at = entries[:, above + 1]
+            tokens[:, children] = torch.multinomial(self.table.at(at), len(children))
+            for node in children:
+                entries[:, node + 1] = self.table.extend(at, tokens[:, node])
+        shape = torch.tensor(self.parents).expand(rows, -1)
+        sizes = [nodes if budget > 3 else 2 if budget > 1 else 0 for budget in outcome.budget]
+        return Tree(tokens, shape, sizes, self.table.at(entries))
+
+
+def tree_method(drafter: Drafter) -> sooner.Method:
+    class TreeMethod(sooner.Autoregressive):
+        def largest_block(self) -> int:
+            return 1 + len(TopTree.parents)
+
+        def drafter(self, context: Context) -> Drafter:
+            return drafter
+
+    return TreeMethod()
+
+
+def judge_tree(
+    tree: Tree, scores: torch.Tensor, processing: Processing, generator: Any
+) -> speculative.Verdict:
+    if tree.probs is None:
+        return reject(tree, scores, processing, generator)
+    return reject_tree(tree, processing.probabilities(scores), generator)
+
+
+METHODS = {
+    "plain": sooner.Autoregressive(),
+    "prompt-lookup": sooner.PromptLookup(window=3, max_ngram=2),
+    "prompt-lookup-1": sooner.PromptLookup(window=1, max_ngram=1),
+    "window-1": speculate(1),
+    "window-2": speculate(2),
+    "window-4": speculate(4),
+    "window-7": speculate(7),
+    "auto": speculate("auto"),
+    "useless-draft": speculate(3, Table(VOCAB, LENGTH, seed=9)),
+    "perfect-draft": speculate(3, TARGET),
+    "top-tree": tree_method(TopTree(NEAR)),
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_sampled_sequences_follow_the_targets_joint_distribution(name: str) -> None:
+    said = say(METHODS[name], FakeAdapter(TARGET), SAMPLES, LENGTH)
+    assert chi_square(said, TARGET.joint()) > ERROR
+
+
+def test_a_drawn_tree_under_rejection_follows_the_joint_distribution() -> None:
+    method = tree_method(DrawnTree(NEAR))
+    said = say(method, FakeAdapter(TARGET), SAMPLES, LENGTH, rule=judge_tree)
+    assert chi_square(said, TARGET.joint()) > ERROR
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5])
+def test_small_batches_follow_the_joint_distribution_too(rows: int) -> None:
+    """Rows of a small batch often end apart and differ in what they accepted."""
+    table = Table(2, 4, seed=4)
+    method = speculate(2, Table(2, 4, seed=5, near=table))
+    said = [say(method, FakeAdapter(table), rows, 4) for _ in range(1500 // rows)]
+    assert chi_square(torch.cat(said), table.joint()) > ERROR
+
+
+class Processed(Table):
+    """A table after logits processors, as a reference that never saw the engine."""
+
+    def __init__(self, table: Table, processors: LogitsProcessorList) -> None:
+        super().__init__(table.vocab, table.length, seed=0)
+        nothing = torch.zeros(len(table.p), 0, dtype=torch.long)
+        self.p = processors(nothing, table.p.log()).softmax(-1)
+
+
+PROCESSORS = {
+    "cold": [hf.TemperatureLogitsWarper(0.6)],
+    "hot": [hf.TemperatureLogitsWarper(1.7)],
+    "top-k": [hf.TopKLogitsWarper(2)],
+    "top-p": [hf.TopPLogitsWarper(0.8)],
+    "all": [
+        hf.TemperatureLogitsWarper(1.3), hf.TopKLogitsWarper(3), hf.TopPLogitsWarper(0.9),
+        hf.MinPLogitsWarper(0.1),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("method", ["plain", "window-4", "prompt-lookup"])
+@pytest.mark.parametrize("name", PROCESSORS)
+def test_processed_sequences_follow_the_processed_joint_distribution(
+    method: str, name: str
+) -> None:
+    processors = LogitsProcessorList(PROCESSORS[name])
+    said = say(METHODS[method], FakeAdapter(TARGET), 6000, LENGTH, processors=processors)
+    assert chi_square(said, Processed(TARGET, processors).joint()) > ERROR
+
+
+class NeverTwice(hf.LogitsProcessor):
+    """Halves the odds of the token just said: a processor that reads the prefix."""
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        return scores.scatter_add(1, input_ids[:, -1:], torch.full_like(input_ids[:, -1:], -1.0, dtype=scores.dtype))
+
+
+def test_processors_that_read_the_prefix_change_the_joint_distribution_as_they_should() -> None:
+    table = Table(2, 4, seed=4)
+    wanted = Table(2, 4, seed=4)
+    logits = table.p.log()
+    logits[0, 0] -= 1.0  # prompts are zeros
+    for prefix in range(1, len(logits)):
+        logits[prefix, (prefix - 1) % 2] -= 1.0
+    wanted.p = logits.softmax(-1)
+    method = speculate(3, Table(2, 4, seed=5, near=table))
+    processors = LogitsProcessorList([NeverTwice()])
+    said = [say(method, FakeAdapter(table), 40, 4, processors=processors) for _ in range(50)]
+    assert chi_square(torch.cat(said), wanted.joint()) > ERROR
+    assert chi_square(torch.cat(said), table.joint()) < ERROR
+
+
+# Planted biases: were one of these not seen, the tests above would prove nothing.
+
+
+def test_drawing_from_p_after_a_rejection_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sooner.decoding.acceptance.residual", lambda p, q: p)
+    said = say(speculate(2), FakeAdapter(TARGET), SAMPLES, LENGTH)
+    assert chi_square(said, TARGET.joint()) < ERROR
+
+
+def test_a_draft_distribution_without_the_targets_processing_is_seen() -> None:
+    """The draft stores probabilities that it did not draw from."""
+
+    def judge(tree: Tree, scores: Any, processing: Any, generator: Any) -> speculative.Verdict:
+        if tree.probs is not None:
+            warm = tree.probs.sqrt()
+            tree = replace(tree, probs=warm / warm.sum(-1, keepdim=True).clamp(min=1e-9))
+        return reject(tree, scores, processing, generator)
+
+    said = say(speculate(2), FakeAdapter(TARGET), SAMPLES, LENGTH, rule=judge)
+    assert chi_square(said, TARGET.joint()) < ERROR
+
+
+def test_a_draft_that_took_its_best_token_but_claims_to_have_drawn_it_is_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(chain_draft, "draw", lambda p, generator: p.argmax(-1))
+    said = say(speculate(2), FakeAdapter(TARGET), SAMPLES, LENGTH)
+    assert chi_square(said, TARGET.joint()) < ERROR
+
+
+def test_keeping_a_rejected_slot_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fake reads its prefix from the cache, so a wrong path in it can't stay hidden."""
+
+    def forgetful(self: Any, paths: list[list[int]]) -> None:
+        self.set_lengths([n + len(p) for n, p in zip(self.lengths, paths, strict=True)])
+
+    monkeypatch.setattr("sooner.decoding.cache.SlotCache.keep_path", forgetful)
+    said = None
+    try:
+        said = say(tree_method(TopTree(NEAR)), FakeAdapter(TARGET), SAMPLES, LENGTH)
+    except AssertionError:
+        return  # the fake found a position in the wrong place
+    assert chi_square(said, TARGET.joint()) < ERROR
+
+
+def test_the_residual_is_what_the_loop_uses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The monkeypatched biases above really sit on the path that is run."""
+    calls = []
+
+    def spy(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+        calls.append(p.shape)
+        return residual(p, q)
+
+    monkeypatch.setattr("sooner.decoding.acceptance.residual", spy)
+    say(speculate(2), FakeAdapter(TARGET), 3, LENGTH)
+    assert calls
+
+
+@pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
+def test_a_seeded_generator_repeats_the_run_and_leaves_the_global_state(method: Any) -> None:
+    if getattr(method, "window", None) == "auto":
+        pytest.skip("windows chosen by the clock use up draws differently")
+    runs = []
+    for _ in range(2):
+        state = torch.get_rng_state()
+        generator = torch.Generator().manual_seed(8)
+        runs.append(say(method, FakeAdapter(TARGET), 20, LENGTH, generator=generator))
+        assert torch.equal(torch.get_rng_state(), state)
+        torch.rand(7)
+    assert torch.equal(*runs)
+
+
+@pytest.mark.parametrize("options", [{}, {"temperature": 0.7, "top_k": 12, "top_p": 0.9}], ids=str)
+@pytest.mark.parametrize("rows", [1, 3])
+def test_plain_sampling_draws_what_generate_draws(
+    options: dict[str, float], rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seeded alike, plain decoding and HF's loop consume the same random numbers."""
+    monkeypatch.undo()
+    model, inputs = tiny.model("qwen2_5_vl"), tiny.inputs("qwen2_5_vl", "image", rows)
+    options = {**options, "do_sample": True, "max_new_tokens": 12, "eos_token_id": None}
+    torch.manual_seed(21)
+    expected = model.generate(**inputs, **options)
+    torch.manual_seed(21)
+    by_state = model.generate(**inputs, **options, custom_generate=sooner.Autoregressive())
+    by_seed = sooner.generate(model, inputs, seed=21, **options).sequences
+    assert by_state.tolist() == expected.tolist()
+    assert by_seed.tolist() == expected.tolist()
+
+

@@ -1,0 +1,187 @@
+"""One file in, one record out: the text is the model's own, and the record says how it came."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tasks import videos
+from tasks.fixtures import POSITIONS
+
+from sooner.errors import SoonerError
+from sooner.tasks import comparison
+from sooner.tasks.caption import Callbacks, caption
+from sooner.tasks.clip import prepare
+from sooner.tasks.loading import Pair, load_pair
+from sooner.tasks.settings import METHODS, CaptionSettings
+from sooner.tasks.verify import verify
+
+SHORT = CaptionSettings(max_new_tokens=24, frames=4, window=4)
+
+
+@pytest.fixture(scope="module")
+def pair(target_folder: Path, draft_folder: Path) -> Pair:
+    return load_pair(str(target_folder), str(draft_folder))
+
+
+@pytest.fixture(scope="module")
+def poor(target_folder: Path, poor_folder: Path) -> Pair:
+    return load_pair(str(target_folder), str(poor_folder))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_text_is_what_the_model_generates(clip: Path, poor: Pair, method: str) -> None:
+    settings = replace(SHORT, method=method)
+    record = caption(clip, poor, settings)
+    ready = prepare(clip, poor, settings)
+    ids = poor.target.model.generate(**ready.inputs, max_new_tokens=24, do_sample=False)
+    new = ids[0, ready.inputs["input_ids"].shape[1] :]
+    assert len(set(new.tolist())) > 5  # not a text that any decoder would give
+    assert record["text"] == poor.target.tokenizer.decode(new, skip_special_tokens=True).strip()
+    assert (record["method"], record["mode"], record["tokens"]) == (method, "exact", 24)
+
+
+def test_record(clip: Path, pair: Pair) -> None:
+    told: list[str] = []
+    stages: list[str] = []
+    counts: list[tuple[int, int]] = []
+    record = caption(
+        clip,
+        pair,
+        replace(SHORT, compare=True),
+        Callbacks(
+            on_stage=stages.append,
+            on_text=lambda piece, drafted: told.append(piece),
+            on_count=lambda *count: counts.append(count),
+        ),
+    )
+    assert json.loads(json.dumps(record, allow_nan=False)) == record
+    assert "".join(told) == record["text"]
+    assert stages == ["process", "warm-up", "prefill", "compare"]
+    assert counts[-1] == (24, 24)
+    assert record["method"] == "speculative"
+    assert record["acceptance"] > 3  # the draft is the target itself, with its own pixels
+    assert record["parity"]["verdict"] == "identical"
+    assert record["decode_speedup"] > 0
+    assert record["e2e_speedup"] > 0
+    assert record["frames"] == 4
+    assert record["frame_indices"] == [0, 7, 15, 22]
+    assert record["video"]["frames"] == 30
+    assert record["finish"] == "length"
+    assert record["input_hash"] == hashlib.sha256(clip.read_bytes()).hexdigest()
+    assert {"video", "processor", "draft_processor", "vision", "prefill"} <= set(record["seconds"])
+    assert all(took >= 0 for took in record["seconds"].values())
+    assert record["versions"]["torch"] == str(torch.__version__)
+
+
+def test_default_method_follows_the_models(clip: Path, pair: Pair) -> None:
+    quick = replace(SHORT, max_new_tokens=2)
+    assert caption(clip, replace(pair, draft=None), quick)["method"] == "prompt-lookup"
+    with pytest.raises(SoonerError, match="give --draft"):
+        caption(clip, replace(pair, draft=None), replace(quick, method="speculative"))
+
+
+def test_sampling_repeats_with_its_seed(clip: Path, poor: Pair) -> None:
+    warm = replace(SHORT, temperature=1.0, compare=True)
+    first, again = caption(clip, poor, warm), caption(clip, poor, warm)
+    other = caption(clip, poor, replace(warm, seed=1))
+    assert first["text"] == again["text"] != other["text"]
+    assert first["parity"] is None
+
+
+def test_a_difference_is_judged_and_no_speed_is_claimed(
+    clip: Path, poor: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sooner.decoding.acceptance import Verdict
+    from sooner.methods import speculative
+
+    def believe(tree, scores, processing, generator):
+        """Accepts every draft: fast, and wrong."""
+        choices = processing.choose(scores, generator)
+        rows, nodes = tree.tokens.shape
+        path = torch.arange(1, 1 + nodes).expand(rows, -1)
+        return Verdict(path, torch.tensor(tree.sizes), choices[:, nodes])
+
+    monkeypatch.setattr(speculative.Speculative, "rule", lambda self, context: believe)
+    record = caption(clip, poor, replace(SHORT, compare=True))
+    assert record["parity"]["verdict"] == "bug"
+    assert record["decode_speedup"] is None
+    assert record["e2e_speedup"] is None
+    report = verify(clip, poor, SHORT)
+    assert report["verdict"] == "bug"
+    first = report["divergence"]
+    assert report["reference_ids"][first] == report["reference"] != report["candidate"]
+    assert report["gap"] > report["tolerance"]
+    json.dumps(report, allow_nan=False)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_verify_agrees_with_hf(clip: Path, poor: Pair, method: str) -> None:
+    report = verify(clip, poor, replace(SHORT, method=method))
+    assert report["verdict"] == "identical"
+    assert report["candidate_ids"] == report["reference_ids"]
+    with pytest.raises(SoonerError, match="needs 0"):
+        verify(clip, poor, replace(SHORT, temperature=1.0))
+
+
+def test_too_many_frames_says_how_many_fit(tmp_path: Path, pair: Pair) -> None:
+    path = videos.write(tmp_path / "a.mkv", "mpeg4", 100, (16, 16))
+    ask = replace(SHORT, max_new_tokens=2)
+    with pytest.raises(SoonerError, match=rf"has {POSITIONS} positions; --frames \d+ fits") as told:
+        caption(path, pair, replace(ask, frames=100))
+    fits = int(str(told.value).split("--frames ")[1].split()[0])
+    assert 10 < fits < 30
+    assert caption(path, pair, replace(ask, frames=fits))["tokens"] >= 1
+    with pytest.raises(SoonerError):
+        caption(path, pair, replace(ask, frames=fits + 1))
+
+
+def test_positions_after_the_fact_for_processors_that_can_not_count(
+    tmp_path: Path, pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sooner.tasks.prompting.video_tokens", lambda *args: None)
+    test_too_many_frames_says_how_many_fit(tmp_path, pair)
+
+
+def test_new_tokens_are_cut_to_the_room_there_is(tmp_path: Path, pair: Pair) -> None:
+    path = videos.write(tmp_path / "a.mkv", "mpeg4", 30, (16, 16))
+    settings = CaptionSettings(frames=20, max_new_tokens=300, window=4)
+    record = caption(path, pair, settings)
+    assert record["prompt_tokens"] + record["tokens"] == POSITIONS
+    assert any("leave room" in note for note in record["notes"])
+
+
+def test_damage_is_on_record(tmp_path: Path, pair: Pair) -> None:
+    whole = videos.write(tmp_path / "a.mkv", "mpeg4", 60, noise=True)
+    record = caption(videos.truncate(whole, tmp_path / "cut.mkv", 0.5), pair, SHORT)
+    assert record["video"]["damage"] in record["notes"]
+
+
+@pytest.mark.parametrize(("count", "size"), [(1, (64, 48)), (30, (10, 10))])
+def test_odd_videos_work(tmp_path: Path, pair: Pair, count: int, size: tuple[int, int]) -> None:
+    path = videos.write(tmp_path / "odd.mp4", frames=count, size=size)
+    record = caption(path, pair, replace(SHORT, frames=None, max_new_tokens=3))
+    assert record["tokens"] == 3
+    assert record["frames"] == min(count, 16)
+
+
+def test_the_answer_hangs_on_the_pixels(tmp_path: Path, clip: Path, pair: Pair) -> None:
+    dark = tmp_path / "dark.mp4"
+    videos.write(dark, frames=30, noise=True)
+    seen = [prepare(path, pair, SHORT).inputs["pixel_values_videos"] for path in (clip, dark)]
+    assert not np.allclose(*[pixels.numpy() for pixels in seen])
+    assert caption(clip, pair, SHORT)["text"] != caption(dark, pair, SHORT)["text"]
+
+
+def test_comparison_keeps_ties_apart_from_bugs(clip: Path, pair: Pair) -> None:
+    ready = prepare(clip, pair, SHORT)
+    ids = pair.target.model.generate(**ready.inputs, max_new_tokens=24, do_sample=False)
+    own = ids[0, ready.inputs["input_ids"].shape[1] :].tolist()
+    assert comparison.check(pair, ready, own, own).verdict == "identical"
+    wrong = [*own[:5], (own[5] + 1) % 100, *own[6:]]
+    assert comparison.check(pair, ready, own, wrong).verdict == "bug"

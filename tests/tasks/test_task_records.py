@@ -1,0 +1,119 @@
+"""Records survive crashes, reruns and overwriting; settings are checked and hashed."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from sooner.errors import SoonerError
+from sooner.tasks import identity
+from sooner.tasks.records import Records
+from sooner.tasks.settings import CaptionSettings, parse_window
+
+
+def record(name: str, settings: str = "s", text: str = "x") -> dict:
+    return {"file": name, "input_hash": name, "settings_hash": settings, "text": text}
+
+
+def lines(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_done_is_known_after_a_restart(tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    Records(path).add(record("a"))
+    again = Records(path)
+    assert again.done("a", "s") == record("a")
+    assert again.done("a", "other") is None
+    assert again.done("b", "s") is None
+    again.add(record("b", text="grün\nzwei"))
+    assert lines(path) == [record("a"), record("b", text="grün\nzwei")]
+
+
+def test_a_line_cut_off_by_a_crash_costs_only_itself(tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    Records(path).add(record("a"))
+    with open(path, "a") as file:
+        file.write('{"file": "b", "input_ha')
+    records = Records(path)
+    assert records.done("b", "s") is None
+    records.add(record("c"))
+    records.add(record("d"))
+    again = Records(path)
+    assert [bool(again.done(name, "s")) for name in "acd"] == [True, True, True]
+
+
+def test_overwrite_replaces(tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    first = Records(path)
+    for name in "ab":
+        first.add(record(name))
+    second = Records(path, overwrite=True)
+    assert second.done("a", "s") is None
+    second.add(record("a", text="new"))
+    second.add(record("c"))
+    assert lines(path) == [record("b"), record("a", text="new"), record("c")]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["out.jsonl"]
+
+
+def test_output_that_can_not_be_written(tmp_path: Path) -> None:
+    for path in (tmp_path / "no" / "out.jsonl", tmp_path):
+        with pytest.raises(SoonerError, match="can't be written"):
+            Records(path)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"method": "specultive"}, "did you mean 'speculative'"),
+        ({"window": 0}, "window is 0"),
+        ({"window": -3}, "window is -3"),
+        ({"frames": 0}, "frames is 0"),
+        ({"max_new_tokens": 0}, "max_new_tokens is 0"),
+        ({"frames": 3, "fps": 2.0}, "contradict"),
+        ({"fps": 0.0}, "fps is 0"),
+        ({"fps": float("nan")}, "fps is nan"),
+        ({"temperature": -1.0}, "temperature is -1"),
+        ({"temperature": 1.0, "top_p": 0.0}, "top_p is 0"),
+        ({"top_p": 0.5}, "temperature 0 is greedy"),
+        ({"windw": 3}, "did you mean 'window'"),
+    ],
+)
+def test_wrong_settings_are_named(options: dict, said: str) -> None:
+    with pytest.raises(SoonerError) as caught:
+        CaptionSettings.from_dict(options)
+    assert said in str(caught.value)
+
+
+def test_windows() -> None:
+    assert parse_window("auto") == "auto"
+    assert parse_window("7") == 7
+    with pytest.raises(SoonerError, match="'many'"):
+        parse_window("many")
+
+
+def test_every_setting_counts_in_the_hash() -> None:
+    changed = {
+        "method": "plain", "window": 3, "frames": 4, "fps": 2.0, "prompt": "what?",
+        "max_new_tokens": 5, "temperature": 0.5, "top_p": 0.9, "seed": 3, "compare": True,
+    }  # fmt: skip
+    assert set(changed) == {field.name for field in dataclasses.fields(CaptionSettings)}
+    warm = CaptionSettings(temperature=1.0)
+    hashes = {identity.settings_hash(dataclasses.replace(warm, **{name: value}), "m")
+              for name, value in changed.items()}  # fmt: skip
+    hashes |= {identity.settings_hash(warm, *models) for models in (("m",), ("n",), ("m", "d"))}
+    hashes.add(identity.settings_hash(warm, "m", dtype="float16"))
+    assert len(hashes) == len(changed) + 4
+    assert identity.settings_hash(warm, "m") == identity.settings_hash(warm, "m")
+
+
+def test_weights_that_changed_count(tmp_path: Path) -> None:
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(b"one")
+    before = identity.fingerprint(str(tmp_path))
+    weights.write_bytes(b"three")
+    assert identity.fingerprint(str(tmp_path)) != before
+    assert identity.fingerprint("some/hub-id") == "some/hub-id"

@@ -1,0 +1,93 @@
+"""Pieces of streamed text add up to exactly the final text, whatever the rounds were."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
+from sooner.miniatures.video import words
+from sooner.tasks.streaming import TextStream
+
+TEXT = (
+    "it's a small test, isn't it? we've seen: « naïve café », 漢字, 🦊🦊 and more ... they 're "
+    "\n\n- a list!\n  - deeper\n(end)  "
+)
+
+
+def byte_level() -> PreTrainedTokenizerFast:
+    """BPE over bytes with few merges, so that one letter is several tokens."""
+    core = Tokenizer(models.BPE())
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    core.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=280, initial_alphabet=alphabet, show_progress=False)
+    core.train_from_iterator([TEXT], trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=core)
+
+
+TOKENIZERS = {"word-piece": words.build_tokenizer, "bytes": byte_level}
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_pieces_are_the_text(name: str, seed: int) -> None:
+    tokenizer: Any = TOKENIZERS[name]()
+    tokens = tokenizer(TEXT, add_special_tokens=False).input_ids
+    draw = random.Random(seed)
+    told: list[str] = []
+    stream = TextStream(tokenizer, lambda piece, drafted: told.append(piece), interval=0.0)
+    left = list(tokens)
+    while left:
+        size = draw.randint(1, 6)
+        stream.add(left[:size], draw.randint(0, size))
+        left = left[size:]
+        assert "�" not in "".join(told)
+    final = stream.close()
+    assert final == tokenizer.decode(tokens, skip_special_tokens=True).strip()
+    assert "".join(told) == final
+    assert len(told) > 10  # it really streamed
+
+
+def test_origin_is_told() -> None:
+    tokenizer = words.build_tokenizer()
+    tokens = tokenizer("scene a on background", add_special_tokens=False).input_ids
+    assert len(tokens) == 4
+    told: list[tuple[str, bool]] = []
+    stream = TextStream(tokenizer, lambda piece, drafted: told.append((piece, drafted)))
+    stream.add(tokens[:1], 0)
+    stream.add(tokens[1:], 2)
+    stream.close()
+    assert [(piece.strip(), drafted) for piece, drafted in told] == [
+        ("scene", False), ("a on", True), ("background", False),
+    ]  # fmt: skip
+
+
+def test_special_tokens_are_left_out() -> None:
+    tokenizer = words.build_tokenizer()
+    told: list[str] = []
+    stream = TextStream(tokenizer, lambda piece, drafted: told.append(piece))
+    stream.add([*tokenizer("red circle", add_special_tokens=False).input_ids,
+                tokenizer.eos_token_id], 1)  # fmt: skip
+    assert stream.close() == "".join(told)
+    assert words.END not in "".join(told)
+
+
+def test_frequent_rounds_are_decoded_rarely() -> None:
+    tokenizer = words.build_tokenizer()
+    count = 0
+    stream = TextStream(tokenizer, lambda piece, drafted: None, interval=60.0)
+    decode = stream.decode
+
+    def counted(tokens: list[int]) -> str:
+        nonlocal count
+        count += 1
+        return decode(tokens)
+
+    stream.decode = counted  # type: ignore[method-assign]
+    for _ in range(100):
+        stream.add([30], 0)
+    assert count <= 8

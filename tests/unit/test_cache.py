@@ -1,0 +1,143 @@
+"""The slot cache against a model made of lists."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sooner.decoding.cache import SlotCache
+from torch import Tensor
+
+CAPACITY, HEADS, WIDTH = 24, 2, 3
+
+
+class ListCache:
+    """What a slot cache promises, one Python list of entry numbers a row."""
+
+    def __init__(self) -> None:
+        self.rows: list[list[int]] = []
+
+    def visible(self, row: int, block: list[int]) -> list[int]:
+        return self.rows[row] + block
+
+
+def states(block: list[list[int]]) -> Tensor:
+    """Entry numbers as states `[rows, heads, entries, width]`, another value in each head."""
+    numbers = torch.tensor(block, dtype=torch.float32)[:, None, :, None]
+    return numbers + torch.arange(HEADS).view(1, -1, 1, 1) * 1000.0 + torch.zeros(WIDTH)
+
+
+def write(cache: SlotCache, block: list[list[int]]) -> tuple[Tensor, Tensor]:
+    cache.reserve(len(block[0]))
+    result = None
+    for layer in range(len(cache.layers)):
+        keys = states(block) + 0.25 * layer
+        result = cache.update(keys, -keys, layer)
+    assert result is not None
+    return result
+
+
+def check(cache: SlotCache, model: ListCache) -> None:
+    """Every layer holds just what the lists say in front of each row's length."""
+    for number, layer in enumerate(cache.layers):
+        for row, said in enumerate(model.rows):
+            expected = states([said])[0] + 0.25 * number if said else torch.zeros(HEADS, 0, WIDTH)
+            assert torch.equal(layer.keys[row, :, : len(said)], expected)
+            assert torch.equal(layer.values[row, :, : len(said)], -expected)
+    assert cache.lengths == [len(said) for said in model.rows]
+
+
+@st.composite
+def paths(draw: st.DrawFn, block: int) -> list[int]:
+    return [0, *sorted(draw(st.sets(st.integers(1, block - 1)) if block > 1 else st.just(set())))]
+
+
+@given(st.data())
+@settings(max_examples=80, deadline=None)
+def test_the_cache_does_what_lists_do(data: st.DataObject) -> None:
+    """Ragged prompts, blocks, kept paths, rollbacks and dropped rows, in any order."""
+    rows = data.draw(st.integers(1, 4))
+    cache, model, fresh = SlotCache(2, CAPACITY), ListCache(), iter(range(1, 1000))
+    width = data.draw(st.integers(1, 6))
+    prompt = [[next(fresh) for _ in range(width)] for _ in range(rows)]
+    write(cache, prompt)
+    lengths = [data.draw(st.integers(1, width)) for _ in range(rows)]
+    cache.set_lengths(lengths)
+    model.rows = [said[:length] for said, length in zip(prompt, lengths, strict=True)]
+    check(cache, model)
+    for _ in range(data.draw(st.integers(1, 5))):
+        move = data.draw(st.sampled_from(["block", "block", "rewind", "drop"]))
+        count = len(model.rows)
+        if move == "drop" and count > 1:
+            stay = data.draw(st.lists(st.integers(0, count - 1), min_size=1, unique=True))
+            cache.keep_rows(stay)
+            model.rows = [model.rows[row] for row in stay]
+        elif move == "rewind":
+            lengths = [data.draw(st.integers(1, len(said))) for said in model.rows]
+            cache.set_lengths(lengths)
+            model.rows = [said[:n] for said, n in zip(model.rows, lengths, strict=True)]
+        else:
+            size = data.draw(st.integers(1, 4))
+            if cache.longest + size > CAPACITY:
+                continue
+            block = [[next(fresh) for _ in range(size)] for _ in range(count)]
+            write(cache, block)
+            kept = [data.draw(paths(size)) for _ in range(count)]
+            cache.keep_path(kept)
+            for row, path in enumerate(kept):
+                model.rows[row] += [block[row][entry] for entry in path]
+        check(cache, model)
+
+
+def test_a_block_is_visible_behind_each_rows_own_length() -> None:
+    cache = SlotCache(1, CAPACITY)
+    write(cache, [[1, 2, 3], [4, 5, 6]])
+    cache.set_lengths([3, 1])
+    keys, values = write(cache, [[7, 8], [9, 10]])
+    assert keys.shape == (2, HEADS, 5, WIDTH)
+    assert keys[0, 0, :, 0].tolist() == [1, 2, 3, 7, 8]
+    assert keys[1, 0, :3, 0].tolist() == [4, 9, 10]
+    assert torch.equal(values[1, :, :3], -keys[1, :, :3])
+
+
+def test_the_prompt_is_handed_straight_back() -> None:
+    cache = SlotCache(1, CAPACITY)
+    keys, _ = write(cache, [[1, 2, 3]])
+    assert keys.shape[2] == 3, "prefill attends to the prompt, not to empty slots"
+
+
+def test_an_uncommitted_block_is_overwritten_by_the_next() -> None:
+    cache = SlotCache(1, CAPACITY)
+    write(cache, [[1]])
+    cache.set_lengths([1])
+    write(cache, [[2, 3]])
+    keys, _ = write(cache, [[4]])
+    assert keys[0, 0, :, 0].tolist() == [1, 4]
+
+
+def test_a_write_beyond_the_capacity_is_refused_with_its_numbers() -> None:
+    cache = SlotCache(1, 4)
+    write(cache, [[1, 2, 3]])
+    cache.set_lengths([3])
+    cache.reserve(1)
+    with pytest.raises(RuntimeError, match=r"4 slots can't hold 3 \+ 2"):
+        cache.reserve(2)
+
+
+def test_a_path_may_end_in_the_last_slot() -> None:
+    cache = SlotCache(1, 4)
+    write(cache, [[1], [5]])
+    cache.set_lengths([1, 1])
+    write(cache, [[2, 3, 4], [6, 7, 8]])
+    cache.keep_path([[0, 2], [0, 1, 2]])
+    assert cache.lengths == [3, 4]
+    assert cache.layers[0].keys[0, 0, :3, 0].tolist() == [1, 2, 4]
+    assert cache.layers[0].keys[1, 0, :4, 0].tolist() == [5, 6, 7, 8]
+
+
+def test_the_cache_tells_its_size() -> None:
+    cache = SlotCache(2, CAPACITY)
+    assert cache.nbytes() == 0
+    write(cache, [[1, 2]])
+    assert cache.nbytes() == 2 * 2 * HEADS * CAPACITY * WIDTH * 4

@@ -1,0 +1,82 @@
+"""Every mean is derived from the histogram, and the names are those of the design."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from sooner.decoding.stats import Stats
+
+
+def test_a_run_without_steps_has_the_figures_of_plain_decoding() -> None:
+    stats = Stats()
+    assert stats.mean_acceptance_length == 1.0
+    assert (stats.aal, stats.acceptance_rate, stats.accepted_run_length) == (0.0, 0.0, 0.0)
+    assert (stats.num_spec_steps, stats.tokens_per_second) == (0, 0.0)
+
+
+def test_figures_follow_from_the_steps() -> None:
+    stats = Stats()
+    for accepted in (4, 0, 2, 4):
+        stats.record_step(0, drafted=4, accepted=accepted, committed=accepted + 1)
+    assert stats.acceptance_histogram == {4: 2, 0: 1, 2: 1}
+    assert stats.num_spec_steps == 4
+    assert stats.num_draft_tokens == 16
+    assert stats.num_accepted_draft_tokens == 10
+    assert stats.acceptance_rate == 10 / 16
+    assert stats.aal == 2.5
+    assert stats.mean_acceptance_length == 3.5
+    assert stats.decode_tokens == 14
+
+
+def test_accepted_run_length_counts_tokens_between_two_rejections_of_a_row() -> None:
+    stats = Stats()
+    stats.record_step(0, 4, 4, 5)
+    stats.record_step(1, 4, 1, 2)  # row 1 rejects at once: a run of 2
+    stats.record_step(0, 4, 3, 4)  # row 0: 5 + 4
+    stats.record_step(0, 4, 4, 5)  # never rejected: closed at the end
+    stats.close_runs()
+    assert stats.runs == [2, 9, 5]
+    assert stats.accepted_run_length == pytest.approx(16 / 3)
+    stats.close_runs()
+    assert stats.runs == [2, 9, 5], "closing twice adds nothing"
+
+
+def test_speed_is_what_decoding_said_in_decoding_time() -> None:
+    stats = Stats()
+    stats.record_step(0, 1, 1, 2)
+    stats.seconds.update(vision=5.0, prefill=7.0, draft=0.1, verify=0.2, other=0.1)
+    assert stats.decode_seconds == pytest.approx(0.4)
+    assert stats.tokens_per_second == pytest.approx(5.0)
+    assert stats.total_seconds == pytest.approx(12.4)
+
+
+def test_a_phase_is_counted_even_if_it_fails() -> None:
+    stats = Stats()
+    with pytest.raises(KeyError), stats.phase("verify"):
+        raise KeyError
+    assert stats.seconds["verify"] > 0
+
+
+def test_the_median_of_a_block_size_is_known_once_it_was_seen() -> None:
+    stats = Stats()
+    assert stats.verify_median(3) is None
+    stats.verify_seconds[3] += [1.0, 9.0, 2.0]
+    assert stats.verify_median(3) == 2.0
+    assert 5 not in stats.verify_seconds, "asking must not invent a block size"
+    assert stats.verify_median(5) is None
+    assert 5 not in stats.verify_seconds
+
+
+def test_the_dictionary_has_the_designs_names_and_is_json() -> None:
+    stats = Stats(method="x")
+    stats.record_step(0, 2, 1, 2)
+    stats.note("why")
+    figures = json.loads(json.dumps(stats.as_dict()))
+    names = {
+        "num_spec_steps", "num_draft_tokens", "num_accepted_draft_tokens",
+        "mean_acceptance_length", "acceptance_histogram", "accepted_run_length", "aal", "nfe",
+        "mode",
+    }  # fmt: skip
+    assert names <= set(figures)
+    assert (figures["mode"], figures["notes"]) == ("exact", ["why"])

@@ -1,0 +1,108 @@
+"""When rows end, without any model."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from sooner.decoding.rows import Rows
+from sooner.decoding.stopping import Stopping
+from transformers import MaxLengthCriteria, StoppingCriteria
+from transformers.generation.stopping_criteria import EosTokenCriteria
+
+
+class Recorder(StoppingCriteria):
+    """Ends a row at `last`, and keeps what it was shown."""
+
+    def __init__(self, last: int) -> None:
+        self.last = last
+        self.seen: list[list[int]] = []
+
+    def __call__(self, input_ids: torch.Tensor, scores: object, **kwargs: object) -> torch.Tensor:
+        self.seen.append(input_ids[0].tolist())
+        return input_ids[:, -1] == self.last
+
+
+class OnlyRow(StoppingCriteria):
+    """Ends one row of the batch at once, by its index."""
+
+    def __init__(self, row: int) -> None:
+        self.row = row
+
+    def __call__(self, input_ids: torch.Tensor, scores: object, **kwargs: object) -> torch.Tensor:
+        return torch.arange(len(input_ids)) == self.row
+
+
+def rows(batch: int = 1) -> Rows:
+    return Rows(torch.tensor([[1, 2, 3]] * batch))
+
+
+def eos(*ids: int) -> EosTokenCriteria:
+    return EosTokenCriteria(eos_token_id=torch.tensor(ids))
+
+
+@pytest.mark.parametrize(
+    ("new", "kept", "ended"),
+    [
+        ([4, 5], [4, 5], False),
+        ([9], [9], True),
+        ([4, 9, 5], [4, 9], True),
+        ([4, 8, 9], [4, 8], True),
+        ([], [], False),
+    ],
+)
+def test_an_end_token_cuts_what_follows_it(new: list[int], kept: list[int], ended: bool) -> None:
+    assert Stopping([eos(8, 9)], 3).cut(rows(), 0, new) == (kept, ended)
+
+
+@pytest.mark.parametrize(
+    ("said", "new", "kept", "ended"),
+    [
+        (0, [4, 5, 6, 7], [4, 5, 6], True),
+        (1, [4], [4], False),
+        (1, [4, 5], [4, 5], True),
+        (2, [4, 5], [4], True),
+    ],
+)
+def test_the_length_limit_counts_the_padded_prompt(
+    said: int, new: list[int], kept: list[int], ended: bool
+) -> None:
+    batch = rows()
+    batch.generated[0] = [4] * said
+    stopping = Stopping([MaxLengthCriteria(6)], 3)
+    assert stopping.budget(said) == 3 - said
+    assert stopping.cut(batch, 0, new) == (kept, ended)
+
+
+def test_the_smallest_of_several_limits_holds() -> None:
+    assert Stopping([MaxLengthCriteria(9), MaxLengthCriteria(5)], 3).limit == 2
+    assert Stopping([eos(1)], 3).limit is None
+
+
+def test_a_custom_criterion_sees_every_prefix_that_plain_decoding_shows_it() -> None:
+    recorder, batch = Recorder(last=7), rows()
+    batch.generated[0] = [4]
+    assert Stopping([recorder], 3).cut(batch, 0, [5, 6, 7, 8]) == ([5, 6, 7], True)
+    assert recorder.seen == [[1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 5, 6, 7]]
+
+
+def test_a_custom_criterion_is_not_shown_what_lies_behind_an_end() -> None:
+    recorder = Recorder(last=99)
+    assert Stopping([eos(9), recorder], 3).cut(rows(), 0, [5, 9, 6]) == ([5, 9], True)
+    assert recorder.seen == [[1, 2, 3, 5]]
+
+
+def test_a_criterion_that_knows_its_row_finds_it_in_a_batch() -> None:
+    batch = rows(3)
+    batch.end([True, False, False])  # active row 0 is original row 1
+    stopping = Stopping([OnlyRow(1)], 3)
+    assert stopping.cut(batch, 0, [5, 6]) == ([5], True)
+    assert stopping.cut(batch, 1, [5, 6]) == ([5, 6], False)
+
+
+class Flag(StoppingCriteria):
+    def __call__(self, input_ids: torch.Tensor, scores: object, **kwargs: object) -> bool:
+        return True
+
+
+def test_a_criterion_may_answer_with_one_flag_for_all() -> None:
+    assert Stopping([Flag()], 3).cut(rows(2), 1, [5, 6]) == ([5], True)

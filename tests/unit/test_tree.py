@@ -1,0 +1,126 @@
+"""Token trees against brute force."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sooner.decoding.rows import Rows
+from sooner.decoding.tree import Tree
+
+
+@st.composite
+def parent_lists(draw: st.DrawFn, most: int = 9) -> list[int]:
+    size = draw(st.integers(0, most))
+    return [draw(st.integers(-1, node - 1)) for node in range(size)]
+
+
+@st.composite
+def forests(draw: st.DrawFn) -> Tree:
+    parents = draw(st.lists(parent_lists(), min_size=1, max_size=4))
+    return Tree.from_lists([list(range(len(row))) for row in parents], parents)
+
+
+def chain_of(tree: Tree, row: int, entry: int) -> list[int]:
+    """Block entries from `entry` up to the root, by walking."""
+    walk = [entry]
+    while walk[-1] != 0:
+        walk.append(int(tree.parents[row, walk[-1] - 1]) + 1)
+    return walk
+
+
+@given(forests())
+@settings(max_examples=60, deadline=None)
+def test_ancestors_are_the_entries_on_the_way_to_the_root(tree: Tree) -> None:
+    ancestors = tree.ancestors()
+    assert ancestors.shape == (tree.rows, 1 + tree.nodes, 1 + tree.nodes)
+    for row in range(tree.rows):
+        for entry in range(1 + tree.nodes):
+            expected = set(chain_of(tree, row, entry))
+            assert set(ancestors[row, entry].nonzero()[:, 0].tolist()) == expected
+
+
+@given(forests())
+@settings(max_examples=60, deadline=None)
+def test_depths_count_the_steps_to_the_root_of_every_real_node(tree: Tree) -> None:
+    depths = tree.depths()
+    for row, size in enumerate(tree.sizes):
+        for entry in range(1 + size):
+            assert depths[row, entry] == len(chain_of(tree, row, entry)) - 1
+
+
+def test_the_deepest_chain_reaches_its_root() -> None:
+    """Ancestors are found by doubling: depths around powers of two are where that breaks."""
+    for size in (1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 33):
+        line = Tree.from_lists([[0] * size], [list(range(-1, size - 1))])
+        expected = torch.ones(1, 1 + size, 1 + size).tril().bool()
+        assert torch.equal(line.ancestors(), expected), size
+
+
+@given(forests())
+@settings(max_examples=60, deadline=None)
+def test_only_chains_are_called_chains(tree: Tree) -> None:
+    real = [tree.parents[row, :size].tolist() for row, size in enumerate(tree.sizes)]
+    assert tree.is_chain == all(row == list(range(-1, len(row) - 1)) for row in real)
+
+
+@given(forests())
+@settings(max_examples=40, deadline=None)
+def test_valid_nodes_are_those_before_the_size(tree: Tree) -> None:
+    assert tree.valid().sum(1).tolist() == tree.sizes
+    for row, size in enumerate(tree.sizes):
+        assert bool(tree.valid()[row, :size].all())
+
+
+def test_ragged_chains_have_the_depths_of_a_line() -> None:
+    tree = Tree.from_lists([[4, 5, 6], [], [7]], [[-1, 0, 1], [], [-1]])
+    assert tree.is_chain
+    assert tree.depths().tolist() == [[0, 1, 2, 3]] * 3
+    assert tree.sizes == [3, 0, 1]
+
+
+def test_keep_rows_keeps_every_field_of_those_rows_in_that_order() -> None:
+    tree = Tree.from_lists([[1, 2], [3], [4, 5]], [[-1, -1], [-1], [-1, 0]])
+    probs = torch.arange(3.0)[:, None, None].expand(3, 3, 2)
+    kept = Tree(tree.tokens, tree.parents, tree.sizes, probs).keep_rows([2, 0])
+    assert kept.tokens.tolist() == [[4, 5], [1, 2]]
+    assert kept.parents.tolist() == [[-1, 0], [-1, -1]]
+    assert kept.sizes == [2, 2]
+    assert kept.probs is not None
+    assert kept.probs[:, 0, 0].tolist() == [2.0, 0.0]
+
+
+def test_no_draft_is_an_empty_chain() -> None:
+    tree = Tree.empty(3)
+    assert (tree.rows, tree.nodes, tree.sizes, tree.is_chain) == (3, 0, [0, 0, 0], True)
+    assert tree.depths().tolist() == [[0]] * 3
+    assert tree.ancestors().tolist() == [[[True]]] * 3
+
+
+@given(forests())
+@settings(max_examples=40, deadline=None)
+def test_block_prefixes_are_the_committed_text_and_the_path(tree: Tree) -> None:
+    rows = Rows(torch.tensor([[50, 60 + row] for row in range(tree.rows)]))
+    for row in range(tree.rows):
+        rows.generated[row].append(70 + row)
+    for row, entries in enumerate(rows.block_prefixes(tree)):
+        assert entries[0] == [50, 60 + row, 70 + row]
+        for entry in range(1, 1 + tree.sizes[row]):
+            path = chain_of(tree, row, entry)[-2::-1]
+            assert entries[entry] == entries[0] + [node - 1 for node in path]
+
+
+def test_ended_rows_leave_their_numbers_to_the_others() -> None:
+    rows = Rows(torch.zeros(4, 2, dtype=torch.long))
+    assert rows.end([False, True, False, True]) == [0, 2]
+    rows.said(1).append(9)
+    assert rows.generated == [[], [], [9], []]
+    assert rows.end([True, False]) == [1]
+    assert rows.active == [2]
+    assert rows.prefix(0) == [0, 0, 9]
+
+
+@pytest.mark.parametrize("device", ["cpu", torch.device("cpu")])
+def test_an_empty_tree_lives_where_it_is_told(device: object) -> None:
+    assert Tree.empty(1, device).tokens.device.type == "cpu"  # type: ignore[arg-type]

@@ -1,0 +1,178 @@
+"""The adaptive window against a simulated machine: its clock is arithmetic."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+from sooner.methods.window import LONGEST_PAUSE, PAUSE, AdaptiveWindow, FixedWindow
+
+
+class Machine:
+    """Target forwards of `base + slope * tokens` seconds, draft forwards of `draft` seconds.
+
+    Draft tokens are accepted with probability `acceptance` each, rows independently.
+    """
+
+    def __init__(
+        self, acceptance: float, draft: float, slope: float = 0.0, rows: int = 1, seed: int = 0
+    ) -> None:
+        self.acceptance, self.draft, self.slope, self.rows = acceptance, draft, slope, rows
+        self.random = random.Random(seed)
+
+    def target(self, tokens: int) -> float:
+        return 1.0 + self.slope * (tokens - 1)
+
+    def speed(self, window: int) -> float:
+        """Tokens a second of a window over those of plain decoding: Leviathan's closed form."""
+        tokens = sum(self.acceptance**power for power in range(window + 1))
+        return tokens / (window * self.draft + self.target(window + 1))
+
+    def best(self, largest: int) -> int:
+        return max(range(largest + 1), key=self.speed)
+
+    def _accepted(self, window: int) -> int:
+        count = 0
+        while count < window and self.random.random() < self.acceptance:
+            count += 1
+        return count
+
+    def run(self, window: AdaptiveWindow, rounds: int) -> list[int]:
+        """Play some rounds; returns the windows that were chosen."""
+        chosen = []
+        for _ in range(rounds):
+            size = window.choose()
+            if size:
+                window.observe_draft(self.draft)
+            drafted = [size] * self.rows
+            accepted = [self._accepted(size) for _ in range(self.rows)]
+            window.observe_round(drafted, accepted, self.target(1 + size))
+            chosen.append(size)
+        return chosen
+
+
+def value(machine: Machine, chosen: list[int]) -> float:
+    """Mean closed-form speed of the windows, as a share of the best one's."""
+    best = machine.speed(machine.best(16))
+    return sum(machine.speed(size) for size in chosen) / len(chosen) / best
+
+
+@pytest.mark.parametrize("rows", [1, 4])
+@pytest.mark.parametrize(
+    ("acceptance", "draft", "slope"),
+    [(0.9, 0.1, 0.02), (0.8, 0.05, 0.02), (0.7, 0.1, 0.1), (0.5, 0.05, 0.05), (0.95, 0.02, 0.0)],
+)
+def test_it_settles_on_the_window_that_pays_most(
+    acceptance: float, draft: float, slope: float, rows: int
+) -> None:
+    machine = Machine(acceptance, draft, slope, rows)
+    chosen = machine.run(AdaptiveWindow(16), 400)
+    settled = chosen[100:]
+    assert value(machine, settled) > 0.93
+    middle = sorted(settled)[len(settled) // 2]
+    assert machine.speed(middle) > 0.96 * machine.speed(machine.best(16))
+
+
+@pytest.mark.parametrize(
+    ("acceptance", "draft", "slope"),
+    [(0.02, 0.1, 0.05), (0.6, 0.9, 0.05), (0.5, 0.1, 1.0), (0.0, 0.01, 0.01)],
+    ids=["useless", "slow", "compute-bound", "never-right"],
+)
+def test_it_decodes_plainly_when_no_window_pays(
+    acceptance: float, draft: float, slope: float
+) -> None:
+    machine, notes = Machine(acceptance, draft, slope), []
+    assert machine.best(16) == 0
+    chosen = machine.run(AdaptiveWindow(16, note=notes.append), 400)
+    assert Counter(chosen)[0] / len(chosen) > 0.9
+    assert value(machine, chosen[100:]) > 0.95, "probing must not cost more than it may gain"
+    assert any("plain decoding for" in note for note in notes)
+
+
+def test_it_is_plain_for_whole_pauses_and_probes_between_them() -> None:
+    chosen = Machine(0.0, 0.5).run(AdaptiveWindow(8), 3 * LONGEST_PAUSE)
+    pauses, run = [], 0
+    for size in chosen:
+        if size == 0:
+            run += 1
+        elif run:
+            pauses.append(run)
+            run = 0
+    assert pauses[0] == 1, "one plain round tells what speculation has to beat"
+    assert pauses[1:4] == [PAUSE, 2 * PAUSE, 4 * PAUSE]
+    assert max(pauses) <= LONGEST_PAUSE
+    assert Counter(chosen[30:])[8] == 0, "a probe is short"
+
+
+def test_it_recovers_when_the_draft_becomes_good() -> None:
+    window, machine = AdaptiveWindow(16), Machine(0.02, 0.1, 0.02)
+    machine.run(window, 100)
+    machine.acceptance = 0.9
+    chosen = machine.run(window, 400)
+    assert value(machine, chosen[-100:]) > 0.9
+    assert 0 not in chosen[-100:]
+
+
+def test_it_gives_up_when_the_draft_becomes_bad() -> None:
+    window, machine = AdaptiveWindow(16), Machine(0.95, 0.1, 0.02)
+    good = machine.run(window, 100)
+    machine.acceptance = 0.02
+    bad = machine.run(window, 200)
+    assert 0 not in good[10:]
+    assert Counter(bad[60:])[0] > 0.85 * len(bad[60:])
+
+
+def test_the_first_pause_is_short_again_after_a_recovery() -> None:
+    window, machine = AdaptiveWindow(16), Machine(0.02, 0.1, 0.02)
+    machine.run(window, 120)
+    machine.acceptance = 0.95
+    machine.run(window, 400)
+    machine.acceptance = 0.0
+    chosen = machine.run(window, 60)
+    first = chosen.index(0)
+    assert chosen[first : first + PAUSE] == [0] * PAUSE
+    assert chosen[first + PAUSE] != 0
+
+
+def test_notes_say_what_was_decided_and_why() -> None:
+    notes: list[str] = []
+    Machine(0.9, 0.1).run(AdaptiveWindow(16, note=notes.append), 60)
+    Machine(0.0, 0.5).run(AdaptiveWindow(16, note=notes.append), 60)
+    kept = next(note for note in notes if "draft tokens a round" in note)
+    gave_up = next(note for note in notes if "plain decoding for" in note)
+    for text in (kept, gave_up):
+        assert "acceptance 0." in text
+        assert "draft forward" in text
+        assert "x plain" in text
+    assert len(notes) < 20, "it does not chatter"
+
+
+@pytest.mark.parametrize("largest", [1, 2, 3, 7])
+def test_it_never_exceeds_the_largest_window(largest: int) -> None:
+    chosen = Machine(0.99, 0.01).run(AdaptiveWindow(largest), 100)
+    assert max(chosen) == largest
+
+
+def test_a_stall_of_the_machine_does_not_end_speculation_for_good() -> None:
+    window, machine = AdaptiveWindow(16), Machine(0.9, 0.1, 0.02)
+    machine.run(window, 50)
+    size = window.choose()
+    window.observe_draft(50.0)
+    window.observe_round([size], [size], 100.0)
+    chosen = machine.run(window, 300)
+    assert value(machine, chosen[-100:]) > 0.9
+
+
+def test_acceptance_is_estimated_without_the_bias_of_cut_windows() -> None:
+    """A window accepted whole says nothing about a refusal."""
+    window, machine = AdaptiveWindow(4), Machine(0.8, 0.1, rows=16)
+    machine.run(window, 200)
+    assert window.acceptance == pytest.approx(0.8, abs=0.06)
+
+
+def test_a_fixed_window_stays() -> None:
+    window = FixedWindow(3)
+    window.observe_draft(9.0)
+    window.observe_round([3], [0], 9.0)
+    assert (window.choose(), window.largest) == (3, 3)
