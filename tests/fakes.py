@@ -12,12 +12,13 @@ from typing import Any
 
 import torch
 from scipy import stats as scipy_stats
+from torch import Tensor
+from transformers import MaxLengthCriteria, StoppingCriteriaList
+
 from sooner.decoding import loop
 from sooner.decoding.interface import Prompt
 from sooner.decoding.tree import Tree
 from sooner.methods import base, speculative
-from torch import Tensor
-from transformers import MaxLengthCriteria, StoppingCriteriaList
 
 ERROR = 1e-4
 """Chance that a correct engine fails one chi-square test, were its seed not fixed."""
@@ -44,9 +45,9 @@ class Table:
         if near is not None:
             logits = 0.6 * near.p.clamp(min=1e-6).log() + 0.5 * logits
         if zeros:
-            logits[torch.arange(count), torch.randint(vocab, (count,), generator=generator)] = (
-                -torch.inf
-            )
+            logits[
+                torch.arange(count), torch.randint(vocab, (count,), generator=generator)
+            ] = -torch.inf
         self.p = logits.softmax(-1)  # [prefixes, vocab]
 
     def at(self, prefix: Tensor) -> Tensor:

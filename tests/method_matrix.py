@@ -12,8 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import tiny
 import torch
+
+import tiny
 from sooner import Autoregressive, Method, PromptLookup, Speculative
 
 BATCHES = (1, 2, 3, 5)

@@ -73,7 +73,7 @@ def model(family: str, seed: int = 0, layers: int = 3, vocab: int = VOCAB) -> An
 
 @functools.cache
 def noisy(family: str, noise: float | None = None, seed: int = 0) -> Any:
-    """A copy of `model(family)` with noise on its weights, which agrees with it about half the time.
+    """A copy of `model(family)` with noise on its weights, which agrees with it half the time.
 
     `noise` is relative to the spread of each weight; the default gives chains of four a mean
     acceptance length between two and three.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,6 +16,9 @@ from .decoding.loop import OnTokens
 from .decoding.stats import Stats
 from .errors import SoonerError
 from .methods import Autoregressive, Method
+
+Prefill = Callable[[Any], AbstractContextManager]
+"""A sparse prefill, such as `sooner.FastV()`: called with the model, it is a context manager."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,7 @@ def generate(
     inputs: Mapping[str, Any],
     method: Method | None = None,
     *,
+    prefill: Prefill | None = None,
     seed: int | None = None,
     streamer: Any = None,
     on_tokens: OnTokens | None = None,
@@ -51,6 +56,8 @@ def generate(
         model: a loaded HF model.
         inputs: what its processor returned.
         method: how to decode; plain by default.
+        prefill: a sparse prefill on the target for this call; what it changes makes the result
+            *approximate*.
         seed: seeds every draw of this call and nothing else; `None` uses torch's global state.
         streamer: an HF streamer (one row only).
         on_tokens: called with `(row, new tokens, how many were drafted)` after each commit.
@@ -83,7 +90,8 @@ def generate(
         streamer.put(ids.cpu())
     options = {**options, "return_dict_in_generate": True, "stopping_criteria": criteria}
     try:
-        output = model.generate(**inputs, **options, custom_generate=loop)
+        with prefill(model) if prefill is not None else nullcontext():
+            output = model.generate(**inputs, **options, custom_generate=loop)
     except (torch.OutOfMemoryError, RuntimeError) as error:
         raise out_of_memory(error, model, ids, options) from error
     return Generation(output.sequences, said, output.stats)

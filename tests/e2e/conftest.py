@@ -1,3 +1,15 @@
+from collections.abc import Iterator
+
+import pytest
+import torch
 from tasks.fixtures import clip, draft_folder, poor_folder, target_folder
 
 __all__ = ["clip", "draft_folder", "poor_folder", "target_folder"]
+
+
+@pytest.fixture(autouse=True)
+def _threads() -> Iterator[None]:
+    """The command line sets the process's threads; here other tests share the process."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)

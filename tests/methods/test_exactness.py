@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 
-import method_matrix as matrix
 import pytest
+import torch
+
+import method_matrix as matrix
 import sooner
 import tiny
-import torch
 from method_matrix import Case
 
 

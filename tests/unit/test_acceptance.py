@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+
 from fakes import (
     ERROR,
     Table,

@@ -6,8 +6,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sooner.decoding.cache import SlotCache
 from torch import Tensor
+
+from sooner.decoding.cache import SlotCache
 
 CAPACITY, HEADS, WIDTH = 24, 2, 3
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-import sooner
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+import sooner
 from sooner.methods.prompt_lookup import NgramIndex
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 import pytest
-import tiny
 import torch
+
+import tiny
 from sooner.decoding.parity import compare, reference_run
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from sooner.decoding.rows import Rows
-from sooner.decoding.stopping import Stopping
 from transformers import MaxLengthCriteria, StoppingCriteria
 from transformers.generation.stopping_criteria import EosTokenCriteria
+
+from sooner.decoding.rows import Rows
+from sooner.decoding.stopping import Stopping
 
 
 class Recorder(StoppingCriteria):

@@ -18,6 +18,9 @@ Json = Annotated[
     Path | None, typer.Option("--json", metavar="FILE", help="Write the whole result here.")
 ]
 
+WIDE = 140
+"""Columns of a table that goes to a file or a pipe."""
+
 group = typer.Typer(help="Measure methods against each other and against peers.")
 
 
@@ -122,6 +125,8 @@ def show(result: dict[str, Any]) -> None:
     for arm in result["arms"]:
         table.add_row(*cells(arm))
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=WIDE)
     console.print(table)
     for line in footnotes(result):
         console.print(line, highlight=False)

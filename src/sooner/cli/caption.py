@@ -58,6 +58,7 @@ def caption(
     ] = False,
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
+    threads: options.Threads = None,
     quiet: options.Quiet = False,
     debug: options.Debug = False,
 ) -> None:
@@ -84,7 +85,7 @@ def caption(
         compare=compare,
     )
     records = Records(output, overwrite) if output is not None else None
-    job = _Job(settings, records, Display(quiet), (model, draft, device, dtype), debug)
+    job = _Job(settings, records, Display(quiet), (model, draft, device, dtype, threads), debug)
     try:
         job.run(_inputs(files, sample))
     except KeyboardInterrupt:
@@ -116,7 +117,7 @@ class _Job:
         settings: CaptionSettings,
         records: Records | None,
         display: Display,
-        models: tuple[str | None, str | None, str, str],
+        models: tuple[str | None, str | None, str, str, int | None],
         debug: bool,
     ) -> None:
         self.settings, self.records, self.display = settings, records, display
@@ -131,9 +132,9 @@ class _Job:
             SoonerError: the models can't be loaded; no other file would fare better.
         """
         videos = self._found(given)
-        self.total = len(videos)
+        self.total = len(videos) + self.failed
         for number, path in enumerate(videos, start=1):
-            heading(self.display, path, number, self.total)
+            heading(self.display, path, number, len(videos))
             if self._attempt(self._is_wanted, path):
                 self._load()
                 self._attempt(self._caption, path)
@@ -147,6 +148,8 @@ class _Job:
                 return action(path)
         except SoonerError as error:
             self._fail(str(error))
+        except BrokenPipeError:
+            raise  # nobody reads any more
         except Exception as error:
             if self.debug:
                 raise
@@ -204,7 +207,7 @@ class _Job:
             return False
         from ..tasks import identity
 
-        model, draft, _, dtype = self.models
+        model, draft, _, dtype, _ = self.models
         names = identity.model_names(model, draft)
         hashed = identity.settings_hash(self.settings, *names, dtype=dtype)
         record = self.records.done(identity.sha256(path), hashed)

@@ -56,7 +56,7 @@ class Display:
         """A stage begins; `total` of its steps, if they can be counted."""
         if self.quiet or name == self._stage:
             return
-        self.stop()
+        self.end_text()  # live progress would be drawn over a line that was begun
         self._stage = name
         if not self.err.is_terminal:
             self.err.print(Text(f"  {STAGES[name]} ..."))
@@ -142,7 +142,11 @@ def summary_lines(record: dict[str, Any], is_tinted: bool = False) -> list[tuple
         *_comparison(record),
         (
             f"  {record['frames']} of {record['video']['frames']} frames; seconds: "
-            + ", ".join(f"{name.replace('_', ' ')} {took:.2f}" for name, took in seconds.items()),
+            + ", ".join(
+                f"{name.replace('_', ' ')} {took:.2f}"
+                for name, took in seconds.items()
+                if took >= 0.005
+            ),
             "dim",
         ),
     ]

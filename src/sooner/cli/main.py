@@ -1,6 +1,7 @@
 """`sooner`: the entry point, where every outcome becomes an exit code and every error one line.
 
-Exit codes: 0 done, 1 a parity bug was found, 2 bad input or usage, 130 interrupted.
+Exit codes: 0 done, 1 a parity bug was found, 2 bad input or usage, 130 interrupted, 141 the
+reader of the output left.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import typer
 from ..errors import SoonerError
 from . import bench, caption, doctor, train, verify
 
-DONE, BUG, BAD, INTERRUPTED = 0, 1, 2, 130
+DONE, BUG, BAD, INTERRUPTED, UNREAD = 0, 1, 2, 130, 141
 
 app = typer.Typer(
     name="sooner",
@@ -53,7 +54,7 @@ def _run(arguments: Sequence[str]) -> int:
         return INTERRUPTED
     except BrokenPipeError:  # the reader of our output left, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return DONE
+        return UNREAD
     except Exception as error:
         if "--debug" in arguments:
             raise

@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from ..errors import SoonerError
+
 Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Videos, or folders of them.")]
 Model = Annotated[
     str | None,
@@ -34,13 +36,34 @@ Prompt = Annotated[str | None, typer.Option(metavar="TEXT", help="What the model
 MaxNewTokens = Annotated[int, typer.Option(metavar="N", help="Where an answer is cut.")]
 Device = Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda, cuda:1, ...")]
 Dtype = Annotated[str, typer.Option(metavar="NAME", help="auto, float32, bfloat16 or float16.")]
+Threads = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N", help="Torch threads on a CPU; by default torch's own, for miniatures 1."
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no summary.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks and decisions.")]
 
 
-def load_models(model: str | None, draft: str | None, device: str, dtype: str, debug: bool) -> Any:
-    """Load a pair, without the libraries' own progress bars and warnings unless `debug`."""
+def load_models(
+    model: str | None,
+    draft: str | None,
+    device: str,
+    dtype: str,
+    threads: int | None = None,
+    debug: bool = False,
+) -> Any:
+    """Load a pair, without the libraries' own progress bars and warnings unless `debug`.
+
+    A miniature's matrices are so small that threads mostly wait for each other, on a busy machine
+    for milliseconds at a time: it gets one unless `threads` says otherwise.
+
+    Raises:
+        SoonerError: as `load_pair`; or fewer than one thread.
+    """
     import huggingface_hub
+    import torch
     import transformers
 
     from ..tasks.loading import load_pair
@@ -49,7 +72,12 @@ def load_models(model: str | None, draft: str | None, device: str, dtype: str, d
         huggingface_hub.logging.set_verbosity_error()
         transformers.logging.set_verbosity_error()
         transformers.logging.disable_progress_bar()
-    return load_pair(model, draft, device=device, dtype=dtype)
+    if threads is not None and threads < 1:
+        raise SoonerError(f"threads is {threads}; it must be a whole number of 1 or more")
+    pair = load_pair(model, draft, device=device, dtype=dtype)
+    if threads is not None or pair.miniature is not None:
+        torch.set_num_threads(threads or 1)
+    return pair
 
 
 def log_decisions() -> None:

@@ -35,6 +35,7 @@ def verify(
     ] = None,
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
+    threads: options.Threads = None,
     quiet: options.Quiet = False,
     debug: options.Debug = False,
 ) -> None:
@@ -62,7 +63,7 @@ def verify(
     probe(videos[0])
     with display.job():
         display.stage("load")
-        pair = options.load_models(model, draft, device, dtype, debug)
+        pair = options.load_models(model, draft, device, dtype, threads, debug)
     reports = [report for path in videos if (report := _one(path, pair, settings, display))]
     if json_file is not None:
         _write(json_file, reports)

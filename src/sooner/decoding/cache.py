@@ -6,11 +6,14 @@ separately, so trees, pruned prompts and M-RoPE families can number their tokens
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
+
+if TYPE_CHECKING:
+    from .interface import Prompt
 
 
 class SlotLayer(CacheLayerMixin):
@@ -18,6 +21,11 @@ class SlotLayer(CacheLayerMixin):
 
     The first `update` writes the prompt and hands the states straight back, so that prefill runs
     on the model's fast causal path. Later updates write each row's block behind its own length.
+
+    Attributes:
+        dropped: prompt tokens that this layer holds no slots for, because a sparse prefill took
+            them out before it. The owner's lengths count them still; slots here start that much
+            lower.
     """
 
     is_compileable = False
@@ -27,9 +35,10 @@ class SlotLayer(CacheLayerMixin):
     def __init__(self, owner: SlotCache) -> None:
         super().__init__()
         self.owner = owner
+        self.dropped = 0
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        shape = (*key_states.shape[:2], self.owner.capacity)
+        shape = (*key_states.shape[:2], self.owner.capacity - self.dropped)
         self.keys = key_states.new_zeros(*shape, key_states.shape[-1])
         self.values = value_states.new_zeros(*shape, value_states.shape[-1])
         self.is_initialized = True
@@ -47,7 +56,7 @@ class SlotLayer(CacheLayerMixin):
             return key_states, value_states
         self._write(keys, key_states)
         self._write(values, value_states)
-        seen = self.owner.longest + block
+        seen = self.owner.longest + block - self.dropped
         return keys[:, :, :seen], values[:, :, :seen]
 
     def stores(self) -> tuple[Tensor, ...]:
@@ -57,20 +66,21 @@ class SlotLayer(CacheLayerMixin):
     def _write(self, store: Tensor, states: Tensor) -> None:
         block = states.shape[2]
         if self.owner.is_uniform:
-            start = self.owner.longest
+            start = self.owner.longest - self.dropped
             store[:, :, start : start + block] = states
             return
         slots = self.owner.lengths_on(states.device)[:, None] + torch.arange(
             block, device=states.device
         )  # [rows, block]
         rows = torch.arange(states.shape[0], device=states.device)[:, None]
-        store[rows, :, slots] = states.transpose(1, 2)
+        store[rows, :, slots - self.dropped] = states.transpose(1, 2)
 
     def move(self, source: Tensor, target: Tensor) -> None:
-        """Copy slots `source` to slots `target`, both `[rows, count]`."""
+        """Copy the owner's slots `source` to its slots `target`, both `[rows, count]`."""
         for store in self.stores():
             rows = torch.arange(source.shape[0], device=store.device)[:, None]
-            store[rows, :, target.to(store.device)] = store[rows, :, source.to(store.device)]
+            read, write = (slots.to(store.device) - self.dropped for slots in (source, target))
+            store[rows, :, write] = store[rows, :, read]
 
     def keep_rows(self, rows: list[int]) -> None:
         """Drop every row but `rows`."""
@@ -80,7 +90,7 @@ class SlotLayer(CacheLayerMixin):
             )
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        return self.owner.longest + query_length, 0
+        return self.owner.longest + query_length - self.dropped, 0
 
     def get_seq_length(self) -> int:
         return self.owner.longest
@@ -101,6 +111,9 @@ class SlotCache(Cache):
     Attributes:
         lengths: committed slots of each row. What lies behind is free: rollback is a shorter
             length, and the next block overwrites it.
+        prompt: what is being prefilled, for those that listen to the layers; `None` afterwards.
+        approximations: what was done to the prompt that the model itself would not have done, in
+            words; empty as long as keys and values are the model's own.
     """
 
     def __init__(self, layers: int, capacity: int) -> None:
@@ -108,6 +121,8 @@ class SlotCache(Cache):
         super().__init__(layers=list(self.slot_layers))
         self.capacity = capacity
         self.lengths: list[int] = []
+        self.prompt: Prompt | None = None
+        self.approximations: list[str] = []
         self._lengths: dict[torch.device, Tensor] = {}
 
     @property

@@ -25,6 +25,9 @@ class Prompt:
             not the length: `next_position - length` is the `rope_delta`.
         visual: which tokens came from pixels, `[rows, width]` bool.
         extras: further decoder arguments of the prefill, such as DeepStack features.
+        frames: video frame (temporal group) that a token belongs to, `[rows, width]`, -1 for every
+            other token. Numbers rise by one from frame to frame, and by two or more to another
+            video. `None` where nobody counted.
     """
 
     embeds: Tensor
@@ -33,6 +36,7 @@ class Prompt:
     next_position: Tensor
     visual: Tensor
     extras: dict[str, Any] = field(default_factory=dict)
+    frames: Tensor | None = None
 
     @property
     def rows(self) -> int:

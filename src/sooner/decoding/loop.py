@@ -17,7 +17,7 @@ from .interface import Drafter, Outcome, Prompt
 from .rows import Rows
 from .runner import Forward, ModelRunner
 from .sampling import Processing
-from .stats import Stats
+from .stats import APPROXIMATE, Stats
 from .stopping import Stopping
 from .tree import Tree
 
@@ -72,6 +72,9 @@ def _run(session: Session) -> list[list[int]]:
     session.drafter.start(tree, rows)
     with stats.phase("prefill"):
         forward = session.target.prefill(session.prompt)
+    for text in session.target.cache.approximations:
+        stats.mode = APPROXIMATE
+        stats.note(text)
     session.prompt.embeds = session.prompt.embeds[:, :0]  # long videos: free it before decoding
     session.prompt.extras = {}
     seconds = stats.seconds["prefill"]
@@ -81,7 +84,7 @@ def _run(session: Session) -> list[list[int]]:
         outcome = _judge(session, tree, forward, seconds, is_first)
         if not rows.active:
             break
-        with stats.phase("draft_prefill" if is_first else "draft"):
+        with stats.phase("draft"):
             tree = session.drafter.finish(outcome)
             roots = _roots(outcome)
         is_first = False

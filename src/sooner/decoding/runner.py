@@ -44,6 +44,7 @@ class ModelRunner:
     def prefill(self, prompt: Prompt) -> Forward:
         """Run the whole prompt; logits and states of each row's last prompt token, one entry."""
         self.cache.reserve(prompt.width)
+        self.cache.prompt = prompt
         hidden = self.adapter.decode(
             prompt.embeds,
             prompt.positions,
@@ -51,6 +52,7 @@ class ModelRunner:
             past_key_values=self.cache,
             **prompt.extras,
         )
+        self.cache.prompt = None
         self.cache.set_lengths(prompt.lengths)
         lengths = self.cache.lengths_on(prompt.next_position.device)
         self._delta = prompt.next_position - lengths  # [rows]

@@ -13,7 +13,7 @@ from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteria
 from transformers.generation.utils import GenerateDecoderOnlyOutput
 
 from ..decoding.acceptance import Verdict, follow
-from ..decoding.interface import Adapter, Drafter
+from ..decoding.interface import Adapter, Drafter, Prompt
 from ..decoding.loop import OnTokens, Rule, Session, run
 from ..decoding.rows import Rows
 from ..decoding.runner import ModelRunner
@@ -172,9 +172,11 @@ class Method:
         if stopping.limit is None:
             raise SoonerError("no limit on new tokens; pass max_new_tokens")
         drafter = context.drafter = self.drafter(context)
-        with torch.inference_mode(), stats.phase("vision"):
-            prompt = target.embed_prompt(inputs)
-        _check_positions(target, max(prompt.lengths))
+        try:
+            prompt = _embed(target, inputs, stats)
+        except BaseException:
+            drafter.close()  # it may have set a worker going
+            raise
         capacity = prompt.width + stopping.limit + self.largest_block()
         return Session(
             target=ModelRunner(target, capacity),
@@ -228,6 +230,13 @@ def _inputs(
             **pixels,
         )
     return {**others, **pixels, "input_ids": input_ids}
+
+
+def _embed(target: Adapter, inputs: Mapping[str, Any], stats: Stats) -> Prompt:
+    with torch.inference_mode(), stats.phase("vision"):
+        prompt = target.embed_prompt(inputs)
+    _check_positions(target, max(prompt.lengths))
+    return prompt
 
 
 def _check_positions(target: Adapter, longest: int) -> None:

@@ -141,7 +141,12 @@ class Adapter:
             next_position=last.masked_fill(~inside, -1).amax(1) + 1,
             visual=packed(_isin(ids, self.visual_ids)) & packed.inside,
             extras=self.prompt_extras(arguments, packed),
+            frames=packed(self.video_frames(inputs)).masked_fill(~packed.inside, -1),
         )
+
+    def video_frames(self, inputs: Mapping[str, Any]) -> Tensor:
+        """Frame that each token of the padded prompt belongs to, `[rows, padded]`; see `Prompt`."""
+        return torch.full_like(inputs["input_ids"], -1)
 
     def visual_tokens(self, inputs: Mapping[str, Any]) -> Tensor:
         """Which tokens of the packed prompt stand for pixels, `[rows, width]` bool."""
@@ -172,7 +177,10 @@ class Adapter:
             positions = self._positions(None, packed)
             next_position = torch.tensor(packed.lengths, device=next_position.device)
         extras = self.prune_extras(prompt, keep, packed)
-        return Prompt(embeds, positions, packed.lengths, next_position, visual, extras)
+        frames = prompt.frames
+        if frames is not None:
+            frames = packed(frames).masked_fill(~packed.inside, -1)
+        return Prompt(embeds, positions, packed.lengths, next_position, visual, extras, frames)
 
     def prune_extras(self, prompt: Prompt, keep: Tensor, packed: _Packing) -> dict[str, Any]:
         """The prompt's extras for the tokens that are kept; none for most families."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor
 
 from ..decoding.interface import Prompt
 from .base import Adapter, _Packing
+from .frames import grid_frames
 
 
 class Qwen3VL(Adapter):
@@ -15,6 +17,9 @@ class Qwen3VL(Adapter):
 
     model_types = ("qwen3_vl",)
     mrope = True
+
+    def video_frames(self, inputs: Mapping[str, Any]) -> Tensor:
+        return grid_frames(inputs, self.config)
 
     def prompt_extras(self, arguments: dict[str, Any], packed: _Packing) -> dict[str, Any]:
         features = arguments.get("deepstack_visual_embeds")

@@ -95,6 +95,7 @@ def caption(
         "model": pair.target.name,
         "draft": draft,
         "device": str(made.stats.device),
+        "threads": torch.get_num_threads(),
         "dtype": str(pair.target.model.dtype).removeprefix("torch."),
         "prompt": clip.prompt,
         "versions": versions(),

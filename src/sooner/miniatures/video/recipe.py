@@ -109,7 +109,9 @@ TARGET = Recipe(
         Stage("language", 900, 4000, 1.5e-3, scenes=(1, 6), bf16=True),
         Stage("language", 900, 5000, 1e-3, scenes=(1, 10), bf16=True),
         Stage("vision", 300, 64, 8e-4),
-        Stage("language", 1200, 5000, 1e-3, scenes=(1, 10), bf16=True),
+        Stage("language", 600, 5000, 1e-3, scenes=(1, 10), bf16=True),
+        Stage("vision", 600, 64, 1e-3),
+        Stage("language", 900, 5000, 1.2e-3, scenes=(1, 10), bf16=True),
         Stage("language", 150, 5000, 5e-4, scenes=(1, 10), layers=22, bf16=True),
         Stage("joint", 60, 5000, 3e-4, scenes=(4, 10), bf16=True),
     ),
@@ -121,6 +123,7 @@ DRAFT = Recipe(
         Stage("language", 300, 2500, 2e-3, scenes=(1, 1)),
         Stage("language", 600, 4000, 2e-3, scenes=(1, 6), bf16=True),
         Stage("language", 600, 5000, 1e-3, scenes=(1, 10), bf16=True),
+        Stage("language", 300, 5000, 1e-3, scenes=(1, 10), bf16=True),
     ),
     seed=1,
 )

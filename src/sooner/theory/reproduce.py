@@ -1,0 +1,188 @@
+"""The paper's tables 1, 6 and 7 from its own step times and run lengths, each cell with its error.
+
+Assumptions, the same for every cell; none is fitted to a speed-up:
+
+- T_p and T_q are tables 3 and 5: unpruned for vanilla SD, 0.9 pruned for ParallelVLM; a
+  verification costs what a plain step costs, transfer nothing.
+- Draft tokens pass at one rate. Vanilla SD's M is read as tokens a round with the target's own
+  (`renewal.rate_of_round`), ParallelVLM's as draft tokens between two rejections, corrections left
+  out and empty runs included (`renewal.rate_of_run`, as PEARL's code counts).
+- ParallelVLM's rounds are lock-step with the caption's window; a dead window is drafted to its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from . import renewal
+from .agreement import Agreement
+from .costs import Costs
+from .lockstep import parallel, vanilla
+from .pipeline import Run
+from .tables import DATASETS, LATENCY, OUTPUT_TOKENS, PAIRS, PRUNING, VANILLA_WINDOW, PaperPair
+
+TOKENS = 8_000
+BIG = "llava-ov-7b-72b"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One figure of the paper and ours.
+
+    Attributes:
+        row, column: where it stands.
+        paper: as printed.
+        ours: predicted.
+        literal: predicted with algorithm 1 to the letter; `None` for other methods.
+    """
+
+    row: str
+    column: str
+    paper: float
+    ours: float
+    literal: float | None = None
+
+    @property
+    def error(self) -> float:
+        """`ours / paper - 1`."""
+        return self.ours / self.paper - 1
+
+
+def table1() -> list[Cell]:
+    """Speed-ups of vanilla SD (three pairs; the paper has no more) and ParallelVLM (five)."""
+    return [*_vanilla_cells(), *_parallel_cells()]
+
+
+def table7() -> list[Cell]:
+    """Speed-ups under extreme pruning; T_q stays at its 0.9 value, as appendix C says it does."""
+    pair = PAIRS[BIG]
+    return [
+        Cell(
+            "LLaVA-OV (7B & 72B), ParallelVLM",
+            f"{pruned:.2f}",
+            speedup,
+            parallel_run(pair, run_length).speedup,
+            parallel_run(pair, run_length, literal=True).speedup,
+        )
+        for pruned, (run_length, _, speedup) in PRUNING.items()
+    ]
+
+
+def table6() -> list[Cell]:
+    """Seconds of decoding 512 tokens; M is its mean over table 1's data sets."""
+    pair = PAIRS[BIG]
+    assert pair.vanilla is not None
+    sequential = vanilla_run(pair, pair.vanilla.mean_run_length)
+    side_by_side = parallel_run(pair, pair.parallel.mean_run_length)
+    rounds = OUTPUT_TOKENS * sequential.steps / sequential.tokens
+    ours = {
+        "plain": {"target decode": OUTPUT_TOKENS * pair.target_ms / 1e3},
+        "vanilla": {
+            "draft decode": rounds * VANILLA_WINDOW * pair.draft_ms[0.0] / 1e3,
+            "target decode": rounds * pair.target_ms / 1e3,
+        },
+        "parallel": {"target decode": OUTPUT_TOKENS / side_by_side.tokens_per_second},
+    }
+    for method, parts in ours.items():
+        decode = sum(parts.values())
+        prefills = [LATENCY[method][f"{side} prefill"] or 0.0 for side in ("target", "draft")]
+        parts |= {"tokens/s": OUTPUT_TOKENS / decode, "total": sum(prefills) + decode}
+    return [
+        Cell(method, name, LATENCY[method][name] or 0.0, value)
+        for method, parts in ours.items()
+        for name, value in ((name, parts[name]) for name in LATENCY[method] if name in parts)
+    ]
+
+
+@lru_cache(maxsize=128)
+def _agreement(rate: float) -> Agreement:
+    return Agreement.even(rate, TOKENS)
+
+
+def vanilla_run(pair: PaperPair, tokens_a_round: float) -> Run:
+    """Vanilla SD of a pair whose rounds commit `tokens_a_round`."""
+    rate = renewal.rate_of_round(tokens_a_round, VANILLA_WINDOW)
+    costs = Costs(pair.target_ms / 1e3, pair.draft_ms[0.0] / 1e3)
+    return vanilla(costs, _agreement(rate), VANILLA_WINDOW, TOKENS, keep_events=False)
+
+
+def parallel_run(pair: PaperPair, accepted: float, literal: bool = False) -> Run:
+    """ParallelVLM of a pair whose runs accept `accepted` draft tokens."""
+    costs = Costs(pair.target_ms / 1e3, pair.draft_ms[0.9] / 1e3)
+    return parallel(
+        costs,
+        _agreement(renewal.rate_of_run(accepted)),
+        pair.window,
+        TOKENS,
+        bonus=not literal,
+        cancel=False,
+        keep_events=False,
+    )
+
+
+def _vanilla_cells() -> Iterator[Cell]:
+    for pair in PAIRS.values():
+        for index, column in enumerate(DATASETS if pair.vanilla else ()):
+            assert pair.vanilla is not None
+            ours = vanilla_run(pair, pair.vanilla.run_length[index]).speedup
+            yield Cell(f"{pair.name}, vanilla SD", column, pair.vanilla.speedup[index], ours)
+
+
+def _parallel_cells() -> Iterator[Cell]:
+    for pair in PAIRS.values():
+        for index, column in enumerate(DATASETS):
+            run_length, paper = pair.parallel.run_length[index], pair.parallel.speedup[index]
+            ours = parallel_run(pair, run_length).speedup
+            literal = parallel_run(pair, run_length, literal=True).speedup
+            yield Cell(f"{pair.name}, ParallelVLM", column, paper, ours, literal)
+
+
+def worst(cells: list[Cell]) -> float:
+    """Largest absolute error."""
+    return max(abs(cell.error) for cell in cells)
+
+
+def mean(cells: list[Cell]) -> float:
+    """Mean absolute error."""
+    return sum(abs(cell.error) for cell in cells) / len(cells)
+
+
+def markdown() -> str:
+    """All three tables as Markdown, with a line on their errors."""
+    one, six, seven = table1(), table6(), table7()
+    pages = [
+        ("Table 1, decode speed-up: paper → simulated (error)", one),
+        ("Table 6, seconds: paper → simulated (error)", six),
+        ("Table 7, decode speed-up by pruned share: paper → simulated (error)", seven),
+    ]
+    return "\n\n".join(
+        f"**{title}**\n\n{_grid(cells)}\n\n{_summary(cells)}" for title, cells in pages
+    )
+
+
+def _grid(cells: list[Cell]) -> str:
+    columns = list(dict.fromkeys(cell.column for cell in cells))
+    rows = list(dict.fromkeys(cell.row for cell in cells))
+    found = {(cell.row, cell.column): cell for cell in cells}
+    lines = [["", *columns], ["---"] * (len(columns) + 1)]
+    lines += [[row, *(_text(found.get((row, column))) for column in columns)] for row in rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _text(cell: Cell | None) -> str:
+    return "–" if cell is None else f"{cell.paper:.2f} → {cell.ours:.2f} ({cell.error:+.1%})"
+
+
+def _summary(cells: list[Cell]) -> str:
+    text = f"Mean absolute error {mean(cells):.1%}, worst {worst(cells):.1%}."
+    letter = [cell for cell in cells if cell.literal is not None]
+    if not letter:
+        return text
+    errors = [abs((cell.literal or 0.0) / cell.paper - 1) for cell in letter]
+    exact = f"{sum(errors) / len(errors):.1%}, {max(errors):.1%}"
+    return (
+        f"{text} ParallelVLM's cells alone: {mean(letter):.1%}, {worst(letter):.1%}; "
+        f"with algorithm 1 to the letter (no bonus check): {exact}."
+    )

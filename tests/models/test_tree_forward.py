@@ -1,0 +1,205 @@
+"""One forward over a ragged batch of trees equals HF's incremental decoding along every path."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import tiny
+from sooner.decoding.interface import Prompt
+from sooner.decoding.runner import ModelRunner
+from sooner.decoding.tree import Tree
+from sooner.models import adapt
+
+TREES = Tree.from_lists(
+    [[11, 22, 33, 44, 55, 66], [12, 23, 34], [13, 24, 35, 46]],
+    [[-1, -1, 0, 1, 1, 3], [-1, 0, 0], [-1, -1, -1, 2]],
+)
+ROOTS = torch.tensor([7, 8, 9])
+PAIRS = [(family, kind) for family in tiny.FAMILIES for kind in tiny.kinds(family)]
+
+
+def incremental(family: str, kind: str, said: list[list[int]]) -> Tensor:
+    """HF's logits behind each row's prompt and its tokens, said one at a time."""
+    forced = torch.tensor(said)
+
+    def force(row: int, ids: Tensor) -> list[int]:
+        step = len(ids) - width
+        return [int(forced[row, step])] if step < forced.shape[1] else list(range(tiny.VOCAB))
+
+    inputs = tiny.inputs(family, kind, len(said))
+    width = inputs["input_ids"].shape[1]
+    output = tiny.model(family).generate(
+        **inputs,
+        max_new_tokens=forced.shape[1] + 1,
+        eos_token_id=None,
+        do_sample=False,
+        prefix_allowed_tokens_fn=force,
+        output_logits=True,
+        return_dict_in_generate=True,
+    )
+    return torch.stack(output.logits, 1)  # [rows, 1 + tokens, vocab]
+
+
+def prefilled(family: str, kind: str, rows: int = 3, room: int = 24) -> tuple[ModelRunner, Prompt]:
+    adapter = adapt(tiny.model(family))
+    prompt = adapter.embed_prompt(tiny.inputs(family, kind, rows))
+    runner = ModelRunner(adapter, prompt.width + room)
+    return runner, prompt
+
+
+def path_to(tree: Tree, row: int, node: int) -> list[int]:
+    nodes = []
+    while node >= 0:
+        nodes.append(node)
+        node = int(tree.parents[row, node])
+    return nodes[::-1]
+
+
+def close(ours: Tensor, theirs: Tensor) -> None:
+    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("family", "kind"), PAIRS)
+@torch.no_grad()
+def test_every_path_of_ragged_trees_equals_incremental_decoding(family: str, kind: str) -> None:
+    runner, prompt = prefilled(family, kind)
+    first = runner.prefill(prompt)
+    forward = runner.forward_tree(ROOTS, TREES)
+    leaves = max(TREES.sizes)
+    for leaf in range(leaves):  # the path to this leaf in each row, or to the row's last node
+        nodes = [path_to(TREES, row, min(leaf, size - 1)) for row, size in enumerate(TREES.sizes)]
+        length = max(len(path) for path in nodes)
+        said = [
+            [int(ROOTS[row]), *TREES.tokens[row, path].tolist(), *[1] * (length - len(path))]
+            for row, path in enumerate(nodes)
+        ]
+        expected = incremental(family, kind, said)
+        close(first.logits[:, 0], expected[:, 0])
+        for row, path in enumerate(nodes):
+            entries = [0, *[node + 1 for node in path]]
+            close(forward.logits[row, entries], expected[row, 1 : 1 + len(entries)])
+
+
+@pytest.mark.parametrize(
+    ("family", "kind"),
+    [(f, "uneven" if f not in tiny.TEXT_FAMILIES else "text") for f in tiny.FAMILIES],
+)
+@torch.no_grad()
+def test_a_tree_behind_a_kept_path_and_dropped_rows_equals_incremental_decoding(
+    family: str, kind: str
+) -> None:
+    """Commit different paths, drop a row, grow another tree: what a few rounds leave behind."""
+    runner, prompt = prefilled(family, kind)
+    runner.prefill(prompt)
+    runner.forward_tree(ROOTS, TREES)
+    runner.commit([[0, 2, 4, 6], [0], [0, 3, 4]])
+    runner.keep_rows([2, 0])
+    trees = TREES.keep_rows([1, 2])
+    roots = torch.tensor([70, 71])
+    forward = runner.forward_tree(roots, trees)
+    kept = {0: [7, 22, 44, 66], 2: [9, 35, 46]}
+    for place, row in enumerate((2, 0)):
+        for node in range(trees.sizes[place]):
+            path = path_to(trees, place, node)
+            said = kept[row] + [int(roots[place])] + trees.tokens[place, path].tolist()
+            batch = [[1] * len(said)] * 3
+            batch[row] = said
+            expected = incremental(family, kind, batch)[row, -1]
+            close(forward.logits[place, node + 1], expected)
+
+
+@torch.no_grad()
+def test_a_rollback_forgets_what_was_written() -> None:
+    runner, prompt = prefilled("qwen3_vl", "mixed")
+    runner.prefill(prompt)
+    before = list(runner.lengths)
+    first = runner.forward_chain(torch.tensor([[1, 2, 3]] * 3)).logits
+    runner.commit([[0, 1, 2], [0], [0, 1]])
+    runner.forward_chain(torch.tensor([[4], [5], [6]]))
+    runner.rewind(before)
+    again = runner.forward_chain(torch.tensor([[1, 2, 3]] * 3)).logits
+    close(again, first)
+
+
+@pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_vl"])
+@torch.no_grad()
+def test_mrope_positions_go_on_from_the_largest_and_not_from_the_length(family: str) -> None:
+    """Otherwise the tests above would not test M-RoPE at all."""
+    prompt = adapt(tiny.model(family)).embed_prompt(tiny.inputs(family, "images", 2))
+    assert prompt.positions.shape == (3, 2, prompt.width)
+    assert all(
+        position < length
+        for position, length in zip(prompt.next_position.tolist(), prompt.lengths, strict=True)
+    )
+    assert not torch.equal(prompt.positions[1], prompt.positions[2])
+
+
+@torch.no_grad()
+def test_deepstack_features_reach_the_decoder_and_matter() -> None:
+    runner, prompt = prefilled("qwen3_vl", "mixed")
+    assert len(prompt.extras["deepstack_visual_embeds"]) == 2
+    whole = runner.prefill(prompt).logits
+    bare, prompt = prefilled("qwen3_vl", "mixed")
+    prompt.extras = {}
+    assert (bare.prefill(prompt).logits - whole).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("family", tiny.FAMILIES)
+@torch.no_grad()
+def test_packing_moves_real_tokens_to_the_front_and_marks_the_visual_ones(family: str) -> None:
+    inputs = tiny.inputs(family, tiny.kinds(family)[-1], 3)
+    prompt = adapt(tiny.model(family)).embed_prompt(inputs)
+    assert prompt.lengths == inputs["attention_mask"].sum(1).tolist()
+    placeholders = torch.isin(inputs["input_ids"], torch.tensor([tiny.IMAGE, tiny.VIDEO]))
+    visual = placeholders & inputs["attention_mask"].bool()
+    if family in tiny.TEXT_FAMILIES:
+        visual = torch.zeros_like(visual)
+    assert prompt.visual.sum(1).tolist() == visual.sum(1).tolist()
+    for row, length in enumerate(prompt.lengths):
+        assert not prompt.visual[row, length:].any()
+
+
+def mask_of(runner: ModelRunner, entries: int, ancestors: Tensor | None = None) -> Any:
+    mask = runner._mask(torch.zeros(len(runner.lengths), entries), ancestors)
+    return None if mask is None else (mask == 0)[:, 0].int().tolist()
+
+
+def runner_with(lengths: list[int]) -> ModelRunner:
+    runner = ModelRunner(adapt(tiny.model("llama")), 12)
+    runner.cache.set_lengths(lengths)
+    return runner
+
+
+def test_ragged_rows_hide_each_others_slots() -> None:
+    assert mask_of(runner_with([1, 3]), 2) == [
+        [[1, 1, 0, 0, 0], [1, 1, 1, 0, 0]],
+        [[1, 1, 1, 1, 0], [1, 1, 1, 1, 1]],
+    ]
+
+
+def test_a_ragged_single_token_hides_the_slots_behind_it() -> None:
+    assert mask_of(runner_with([1, 3]), 1) == [[[1, 1, 0, 0]], [[1, 1, 1, 1]]]
+
+
+def test_uniform_rows_share_one_mask_and_a_single_token_needs_none() -> None:
+    assert mask_of(runner_with([2, 2]), 1) is None
+    assert mask_of(runner_with([2, 2]), 2) == [[[1, 1, 1, 0], [1, 1, 1, 1]]]
+
+
+@pytest.mark.parametrize("lengths", [[2, 2], [1, 2]])
+def test_siblings_do_not_see_each_other(lengths: list[int]) -> None:
+    tree = Tree.from_lists([[1, 2, 3]] * 2, [[-1, -1, 0]] * 2)
+    rows = mask_of(runner_with(lengths), 4, tree.ancestors())
+    for row, length in zip(rows, lengths, strict=True):
+        blocks = [line[length : length + 4] for line in row]
+        assert blocks == [[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0], [1, 1, 0, 1]]
+        assert all(line[:length] == [1] * length for line in row)
+
+
+def test_a_block_beyond_the_capacity_is_refused() -> None:
+    with pytest.raises(RuntimeError, match="can't hold"):
+        runner_with([3, 11]).forward_chain(torch.zeros(2, 2, dtype=torch.long))
