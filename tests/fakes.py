@@ -14,6 +14,7 @@ import torch
 from scipy import stats as scipy_stats
 from torch import Tensor
 from transformers import MaxLengthCriteria, StoppingCriteriaList
+from transformers.generation.stopping_criteria import EosTokenCriteria
 
 from sooner.decoding import loop
 from sooner.decoding.interface import Prompt
@@ -237,16 +238,24 @@ def say(
     processors: Any = None,
     rule: loop.Rule | None = None,
     generator: torch.Generator | None = None,
+    end: int | None = None,
 ) -> Tensor:
-    """Tokens `[rows, new]` of a sampled run through the real session, loop, runner and cache."""
+    """Tokens `[rows, new]` of a sampled run through the real session, loop, runner and cache.
+
+    What lies behind the token `end` is -1.
+    """
+    criteria = StoppingCriteriaList([MaxLengthCriteria(4 + new)])
+    if end is not None:
+        criteria.append(EosTokenCriteria(eos_token_id=torch.tensor([end])))
     session = method.session(
         target,
         prompts(rows),
         processors=processors,
-        criteria=StoppingCriteriaList([MaxLengthCriteria(4 + new)]),
+        criteria=criteria,
         do_sample=True,
         generator=generator,
     )
     if rule is not None:
         session.rule = rule
-    return torch.tensor(loop.run(session))
+    said = loop.run(session)
+    return torch.tensor([row + [-1] * (new - len(row)) for row in said])

@@ -270,7 +270,8 @@ def _qwen_pixels(
         pixels["pixel_values_videos"] = torch.randn(videos * 32, patch, generator=generator)
         pixels["video_grid_thw"] = torch.tensor([[2, 4, 4]] * videos)
         if family == "qwen2_5_vl":
-            pixels["second_per_grid_ts"] = torch.tensor([1.0] * videos)
+            # So slow that the time axis runs ahead of the text behind the video.
+            pixels["second_per_grid_ts"] = torch.tensor([12.0] * videos)
     spans = [
         [token for item in items for token in (image if item == "image" else video)]
         for items in contents

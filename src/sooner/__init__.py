@@ -17,14 +17,19 @@ if TYPE_CHECKING:
     from .errors import SoonerError, UnsupportedError
     from .generation import Generation, generate
     from .methods import Autoregressive, Method, ParallelVLM, PromptLookup, Speculative
+    from .sparse.pruning import DyCoke, FastV, PyramidDrop, SparseVLM
 
 _HOME = {
     "Autoregressive": "methods",
+    "DyCoke": "sparse.pruning",
+    "FastV": "sparse.pruning",
     "Generation": "generation",
     "Method": "methods",
     "ParallelVLM": "methods",
     "PromptLookup": "methods",
+    "PyramidDrop": "sparse.pruning",
     "SoonerError": "errors",
+    "SparseVLM": "sparse.pruning",
     "Speculative": "methods",
     "Stats": "decoding.stats",
     "UnsupportedError": "errors",
@@ -34,11 +39,15 @@ _HOME = {
 
 __all__ = [
     "Autoregressive",
+    "DyCoke",
+    "FastV",
     "Generation",
     "Method",
     "ParallelVLM",
     "PromptLookup",
+    "PyramidDrop",
     "SoonerError",
+    "SparseVLM",
     "Speculative",
     "Stats",
     "UnsupportedError",

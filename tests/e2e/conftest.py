@@ -2,6 +2,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+
 from tasks.fixtures import clip, draft_folder, poor_folder, target_folder
 
 __all__ = ["clip", "draft_folder", "poor_folder", "target_folder"]

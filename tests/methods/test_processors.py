@@ -39,7 +39,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "encoder_repetition_penalty": {"encoder_repetition_penalty": 1.5},
     "encoder_no_repeat_ngram_size": {"encoder_no_repeat_ngram_size": 1},
     "min_new_tokens": {"min_new_tokens": 11},
-    "min_length": {"min_length": 40},
+    "min_length": {"min_length": 30},
     "bad_words_ids": {"bad_words_ids": [[SAID[0][2]], SAID[1][1:3], SAID[2][0:2]]},
     "sequence_bias": {"sequence_bias": [[[SAID[0][1]], -6.0], [SAID[1][0:2], -8.0], [[17], 1.5]]},
     "suppress_tokens": {"suppress_tokens": [SAID[0][0], SAID[1][2], SAID[2][4]]},
@@ -57,7 +57,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 
-INERT = {"remove_invalid_values", "min_length", "forced_bos_token_id"}
+INERT = {"remove_invalid_values", "forced_bos_token_id"}
 """Options that leave this output as it is."""
 
 

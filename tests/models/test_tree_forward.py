@@ -127,15 +127,23 @@ def test_a_rollback_forgets_what_was_written() -> None:
 
 @pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_vl"])
 @torch.no_grad()
-def test_mrope_positions_go_on_from_the_largest_and_not_from_the_length(family: str) -> None:
+def test_mrope_positions_go_on_from_the_last_token_and_not_from_the_length(family: str) -> None:
     """Otherwise the tests above would not test M-RoPE at all."""
     prompt = adapt(tiny.model(family)).embed_prompt(tiny.inputs(family, "images", 2))
     assert prompt.positions.shape == (3, 2, prompt.width)
-    assert all(
-        position < length
-        for position, length in zip(prompt.next_position.tolist(), prompt.lengths, strict=True)
-    )
+    assert prompt.next_position.shape == (3, 2)
+    for row, length in enumerate(prompt.lengths):
+        last = prompt.positions[:, row, length - 1]
+        assert torch.equal(prompt.next_position[:, row], last + 1)
+        assert (last + 1 < length).all()
     assert not torch.equal(prompt.positions[1], prompt.positions[2])
+
+
+@torch.no_grad()
+def test_a_long_video_is_ahead_of_the_text_behind_it() -> None:
+    """HF's `generate` goes on from the last token, not from the largest position."""
+    prompt = adapt(tiny.model("qwen2_5_vl")).embed_prompt(tiny.inputs("qwen2_5_vl", "video", 1))
+    assert int(prompt.positions.max()) > int(prompt.next_position.max())
 
 
 @torch.no_grad()

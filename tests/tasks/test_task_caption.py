@@ -10,8 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tasks import videos
-from tasks.fixtures import POSITIONS
 
 from sooner.errors import SoonerError
 from sooner.tasks import comparison
@@ -20,6 +18,8 @@ from sooner.tasks.clip import prepare
 from sooner.tasks.loading import Pair, load_pair
 from sooner.tasks.settings import METHODS, CaptionSettings
 from sooner.tasks.verify import verify
+from tasks import videos
+from tasks.fixtures import POSITIONS
 
 SHORT = CaptionSettings(max_new_tokens=24, frames=4, window=4)
 

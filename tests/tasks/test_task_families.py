@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tiny
 import torch
-from tasks import videos
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import (
     PreTrainedTokenizerFast,
@@ -20,12 +18,14 @@ from transformers import (
     Qwen3VLVideoProcessor,
 )
 
+import tiny
 from sooner.tasks.caption import caption
 from sooner.tasks.clip import prepare
 from sooner.tasks.loading import Loaded, Pair
 from sooner.tasks.prompting import video_tokens
 from sooner.tasks.settings import CaptionSettings
 from sooner.tasks.verify import verify
+from tasks import videos
 
 TEMPLATE = (
     "{% for message in messages %}{% for part in message['content'] %}"

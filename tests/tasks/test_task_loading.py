@@ -7,10 +7,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-import tiny
 import torch
 from transformers import PreTrainedModel
 
+import tiny
 from sooner.errors import SoonerError
 from sooner.tasks import loading
 from sooner.tasks.loading import load_pair

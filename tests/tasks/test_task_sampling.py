@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from tasks import videos
 from transformers import (
     LlavaOnevisionVideoProcessor,
     Qwen2VLVideoProcessor,
@@ -18,6 +17,7 @@ from sooner.errors import SoonerError
 from sooner.tasks import frames
 from sooner.tasks.sampling import DEFAULT_FRAMES, Sampler, metadata
 from sooner.tasks.video import VideoInfo, probe
+from tasks import videos
 
 SMALL = {"size": {"shortest_edge": 28 * 28, "longest_edge": 128 * 128 * 16}}
 PROCESSORS: dict[str, Any] = {

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tasks import videos
 
 from sooner.errors import SoonerError
 from sooner.tasks import files, frames
 from sooner.tasks.video import probe
+from tasks import videos
 
 CONTAINERS = {
     "a.mp4": ("h264", "yuv420p"),

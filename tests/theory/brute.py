@@ -109,8 +109,6 @@ def lockstep(
                 dead = fresh[0] != first + good
                 said = list(range(first, first + good + 1))
                 tally.say(said, good + (not dead), dead, limit)
-                fresh_left = fresh  # its first token is settled; the slice comes at the round's end
-                assert fresh_left is fresh
             if judged and len(tally.text) == limit:
                 return tally
             if draft_left == 0 and len(fresh) < window and not (dead and cancel):

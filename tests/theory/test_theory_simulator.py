@@ -1,6 +1,8 @@
-"""The simulators against a brute-force loop by ticks, against closed forms, and against figure 8."""
+"""The simulators against a brute-force loop by ticks, closed forms, and figure 8."""
 
 from __future__ import annotations
+
+import itertools
 
 import brute
 import pytest
@@ -42,9 +44,7 @@ def assert_same(run: Run, tally: brute.Tally, *, drafted: bool = True) -> None:
 def test_vanilla_is_the_brute_force_loop(machine, verdicts, window, tokens) -> None:
     one, more, tq, x = machine
     run = vanilla(costs_of(machine), Agreement(tuple(verdicts)), window, tokens)
-    assert_same(
-        run, brute.vanilla(lambda n: one + more * (n - 1), tq, x, verdicts, window, tokens)
-    )
+    assert_same(run, brute.vanilla(lambda n: one + more * (n - 1), tq, x, verdicts, window, tokens))
 
 
 @MANY
@@ -106,7 +106,7 @@ def test_timelines_fit_the_figures(machine, verdicts, window, tokens) -> None:
         for lane, busy in ((TARGET, run.target_busy), (DRAFT, run.draft_busy)):
             bars = [event for event in run.events if event.lane == lane]
             assert sum(event.end - event.start for event in bars) == pytest.approx(busy)
-            assert all(a.end <= b.start for a, b in zip(bars, bars[1:], strict=False))
+            assert all(a.end <= b.start for a, b in itertools.pairwise(bars))
             assert all(0 <= event.start < event.end <= run.seconds for event in bars)
         assert sum(run.runs) == run.tokens == tokens
         assert 0 < run.target_utilisation <= 1
@@ -136,7 +136,6 @@ def test_simulators_give_the_closed_forms(rate: float, gamma: int, c: float) -> 
         run = parallel(
             costs, agreement, gamma, tokens, bonus=bonus, cancel=False, keep_events=False
         )
-        # A pre-verify also waits for a first draft token, which the closed form leaves out.
         assert run.speedup == exact(renewal.parallel_time(c, gamma, rate, bonus))
 
 
@@ -164,7 +163,9 @@ def test_slower_steps_never_help() -> None:
     ):
         for change in ({"draft": 2.0}, {"target": 9.0}, {"transfer": 1.0}):
             base = {"target": 5.0, "draft": 1.0, "transfer": 0.0}
-            assert method(Costs(**{**base, **change})).seconds > method(Costs(**base)).seconds - 1e-9
+            assert (
+                method(Costs(**{**base, **change})).seconds > method(Costs(**base)).seconds - 1e-9
+            )
 
 
 def test_cancelling_and_the_bonus_check_never_hurt() -> None:

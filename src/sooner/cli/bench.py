@@ -21,7 +21,7 @@ Json = Annotated[
 WIDE = 140
 """Columns of a table that goes to a file or a pipe."""
 
-group = typer.Typer(help="Measure methods against each other and against peers.")
+group = typer.Typer(no_args_is_help=True, help="Measure methods against each other and against peers.")
 
 
 def register(app: typer.Typer) -> None:

@@ -1,12 +1,11 @@
 """`sooner`: the entry point, where every outcome becomes an exit code and every error one line.
 
-Exit codes: 0 done, 1 a parity bug was found, 2 bad input or usage, 130 interrupted, 141 the
-reader of the output left.
+Exit codes: 0 done, 1 a parity bug was found (or the reader of the output left, as `head` does),
+2 bad input or usage, 130 interrupted.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 
@@ -15,7 +14,7 @@ import typer
 from ..errors import SoonerError
 from . import bench, caption, doctor, train, verify
 
-DONE, BUG, BAD, INTERRUPTED, UNREAD = 0, 1, 2, 130, 141
+DONE, BAD, INTERRUPTED = 0, 2, 130
 
 app = typer.Typer(
     name="sooner",
@@ -52,9 +51,6 @@ def _run(arguments: Sequence[str]) -> int:
         code = command.main(args=list(arguments), prog_name="sooner", standalone_mode=False)
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
-    except BrokenPipeError:  # the reader of our output left, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return UNREAD
     except Exception as error:
         if "--debug" in arguments:
             raise

@@ -21,8 +21,8 @@ class Prompt:
         embeds: `[rows, width, hidden]`, visual features already in place.
         positions: RoPE positions, `[rows, width]`, or `[3, rows, width]` for M-RoPE families.
         lengths: real tokens of each row; what lies behind is padding.
-        next_position: position of the first generated token, `[rows]`. For M-RoPE families it is
-            not the length: `next_position - length` is the `rope_delta`.
+        next_position: position of the first generated token, one behind that of the last prompt
+            token: `[rows]`, or `[3, rows]` for M-RoPE families, where it is not the length.
         visual: which tokens came from pixels, `[rows, width]` bool.
         extras: further decoder arguments of the prefill, such as DeepStack features.
         frames: video frame (temporal group) that a token belongs to, `[rows, width]`, -1 for every
@@ -80,8 +80,6 @@ class Adapter(Protocol):
     def embed_prompt(self, inputs: Mapping[str, Any]) -> Prompt: ...
 
     def embed_tokens(self, tokens: Tensor) -> Tensor: ...
-
-    def generated_positions(self, positions: Tensor) -> Tensor: ...
 
     def decode(self, embeds: Tensor, positions: Tensor, **kwargs: Any) -> Tensor: ...
 

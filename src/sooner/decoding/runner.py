@@ -55,7 +55,7 @@ class ModelRunner:
         self.cache.prompt = None
         self.cache.set_lengths(prompt.lengths)
         lengths = self.cache.lengths_on(prompt.next_position.device)
-        self._delta = prompt.next_position - lengths  # [rows]
+        self._delta = prompt.next_position - lengths  # [rows], or [axes, rows]
         last = self.cache.lengths_on(hidden.device) - 1
         rows = torch.arange(prompt.rows, device=hidden.device)
         hidden = hidden[rows, last][:, None]  # [rows, 1, hidden]
@@ -75,34 +75,53 @@ class ModelRunner:
         """
         return self._forward(tokens, torch.arange(tokens.shape[1], device=tokens.device), None)
 
+    def forward_level(self, tokens: Tensor, depth: int, seen: Tensor) -> Forward:
+        """Forward one level of trees whose upper levels are written but not committed.
+
+        Args:
+            tokens: `[rows, entries]`.
+            depth: how far the level is behind the committed tokens; 0 is right behind them.
+            seen: what each entry sees of the uncommitted block, upper levels first and itself
+                last, `[rows or 1, entries, written + entries]` bool.
+        """
+        return self._forward(tokens, torch.full_like(tokens[0], depth), seen)
+
     def _forward(self, tokens: Tensor, depths: Tensor, ancestors: Tensor | None) -> Forward:
-        self.cache.reserve(tokens.shape[1])
+        written = 0 if ancestors is None else ancestors.shape[2] - tokens.shape[1]
+        committed = self.lengths
+        self.cache.reserve(written + tokens.shape[1])
         lengths = self.cache.lengths_on(tokens.device)
-        positions = (self._delta + lengths)[:, None] + depths  # [rows, entries]
+        # [rows, entries], or [axes, rows, entries]
+        positions = (self._delta + lengths)[..., None] + depths
+        mask = self._mask(tokens, ancestors)
+        if written:
+            self.cache.set_lengths([length + written for length in committed])
         hidden = self.adapter.decode(
             self.adapter.embed_tokens(tokens),
-            self.adapter.generated_positions(positions),
-            attention_mask=self._mask(tokens, ancestors),
+            positions,
+            attention_mask=mask,
             past_key_values=self.cache,
         )
+        if written:
+            self.cache.set_lengths(committed)
         return Forward(self.adapter.logits(hidden), hidden)
 
     def _mask(self, tokens: Tensor, ancestors: Tensor | None) -> Tensor | None:
         """Additive mask `[rows or 1, 1, entries, slots]`; `None` when nothing is hidden."""
         entries = tokens.shape[1]
+        if self.cache.is_uniform and entries == 1 and ancestors is None:
+            return None
+        seen = _within(entries, ancestors, tokens.device)  # [rows or 1, entries, block]
+        block = seen.shape[2]
         if self.cache.is_uniform:
-            if entries == 1:
-                return None
-            seen = _within(entries, ancestors, tokens.device)  # [rows or 1, entries, entries]
             before = seen.new_ones(*seen.shape[:2], self.cache.longest)
             return self._additive(torch.cat([before, seen], 2))
         lengths = self.cache.lengths_on(tokens.device)[:, None]  # [rows, 1]
-        slots = torch.arange(self.cache.longest + entries, device=tokens.device)[None]
+        slots = torch.arange(self.cache.longest + block, device=tokens.device)[None]
         offset = slots - lengths  # [rows, slots]: block entry that a slot holds
-        inside = (offset >= 0) & (offset < entries)
-        seen = _within(entries, ancestors, tokens.device).expand(len(self.lengths), -1, -1)
-        index = offset.clamp(0, entries - 1)[:, None].expand(-1, entries, -1)
-        seen = seen.gather(2, index) & inside[:, None]  # [rows, entries, slots]
+        inside = (offset >= 0) & (offset < block)
+        index = offset.clamp(0, block - 1)[:, None].expand(-1, entries, -1)
+        seen = seen.expand(len(self.lengths), -1, -1).gather(2, index) & inside[:, None]  # [rows, entries, slots]
         return self._additive(seen | (offset < 0)[:, None])
 
     def _additive(self, seen: Tensor) -> Tensor:
@@ -111,6 +130,16 @@ class ModelRunner:
         dtype = self.adapter.dtype
         mask = torch.zeros(seen.shape, dtype=dtype, device=seen.device)
         return mask.masked_fill_(~seen, torch.finfo(dtype).min)[:, None]
+
+    @property
+    def next_position(self) -> Tensor:
+        """Position of the token behind the committed ones, `[rows]`, or `[axes, rows]`."""
+        return self._delta + self.cache.lengths_on(self._delta.device)
+
+    def resume(self, lengths: list[int], next_position: Tensor) -> None:
+        """Go on behind `lengths` slots of the cache that were filled without a prefill."""
+        self.cache.set_lengths(lengths)
+        self._delta = next_position - self.cache.lengths_on(next_position.device)
 
     def commit(self, paths: list[list[int]]) -> None:
         """Keep the block entries `paths[row]`; entry 0 is the root."""
@@ -123,11 +152,11 @@ class ModelRunner:
     def keep_rows(self, rows: list[int]) -> None:
         """Drop every row but `rows`."""
         self.cache.keep_rows(rows)
-        self._delta = self._delta[torch.tensor(rows, device=self._delta.device)]
+        self._delta = self._delta[..., torch.tensor(rows, device=self._delta.device)]
 
 
 def _within(entries: int, ancestors: Tensor | None, device: torch.device) -> Tensor:
-    """Which block entries see which, `[rows or 1, entries, entries]` bool."""
+    """What block entries see of their block, `[rows or 1, entries, block]` bool."""
     if ancestors is not None:
         return ancestors
     return torch.ones(1, entries, entries, dtype=torch.bool, device=device).tril_()

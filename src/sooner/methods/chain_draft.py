@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..decoding.interface import Adapter, Drafter, Outcome
+from ..decoding.interface import Adapter, Drafter, Outcome, Prompt
 from ..decoding.runner import Forward, ModelRunner
 from ..decoding.sampling import draw
 from ..decoding.tree import Tree
@@ -71,18 +71,26 @@ class ChainDrafter(Drafter):
     def _prefill(self, outcome: Outcome) -> None:
         stats = self.context.stats
         start = stats.clock()
-        prompt = self.adapter.embed_prompt(self.inputs)
-        limit = self.context.stopping.limit or 0
-        self.runner = ModelRunner(self.adapter, prompt.width + limit + self.window.largest + 1)
-        self.runner.prefill(prompt)
+        self.runner = self.open_runner((self.context.stopping.limit or 0) + self.window.largest + 1)
         active = outcome.rows.active
-        if len(active) < prompt.rows:
+        if len(active) < len(self.runner.lengths):
             self.runner.keep_rows(active)
         self.prompt_lengths = list(self.runner.lengths)
         self.fed = [0] * len(active)
         seconds = stats.clock() - start
         stats.seconds["draft_prefill"] += seconds
         stats.seconds["draft"] -= seconds  # the loop's clock for `finish` is running
+
+    def open_runner(self, room: int) -> ModelRunner:
+        """A runner that holds the draft's prompt, with `room` slots behind it."""
+        prompt = self.prompt()
+        runner = ModelRunner(self.adapter, prompt.width + room)
+        runner.prefill(prompt)
+        return runner
+
+    def prompt(self) -> Prompt:
+        """The draft's embedded prompt."""
+        return self.adapter.embed_prompt(self.inputs)
 
     def _draft(self, outcome: Outcome) -> Tree:
         stats = self.context.stats
@@ -115,7 +123,7 @@ class ChainDrafter(Drafter):
         self._rewind()
         width = max(len(row) for row in backlog)
         padded = [row + [0] * (width - len(row)) for row in backlog]
-        tokens = torch.tensor(padded, device=self.adapter.device)
+        tokens = readable(torch.tensor(padded, device=self.adapter.device), self.adapter)
         forward = self.runner.forward_chain(tokens)
         self.fed = [fed + len(row) for fed, row in zip(self.fed, backlog, strict=True)]
         self._rewind()
@@ -160,6 +168,15 @@ class ChainDrafter(Drafter):
     def _stack(self, given: list[Tensor]) -> Tensor:
         # Nothing was drawn behind the last node; its slot only keeps the shape.
         return torch.cat([*given, torch.zeros_like(given[0])], 1)
+
+
+def readable(tokens: Tensor, adapter: Adapter) -> Tensor:
+    """`tokens` with ids that only the target's larger vocabulary has replaced by the draft's last.
+
+    Such ids are padding that a trained target never says; the draft has to survive them all the
+    same.
+    """
+    return tokens.clamp(max=adapter.vocab_size - 1)
 
 
 def match_vocabulary(logits: Tensor, vocab: int) -> Tensor:

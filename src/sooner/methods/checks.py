@@ -25,6 +25,20 @@ def positive(config: Any, *names: str, at_least: int = 1) -> None:
             )
 
 
+def share(config: Any, *names: str) -> None:
+    """Require the named fields of `config` to lie in 0 to 1.
+
+    Raises:
+        SoonerError: names the option, its value and the bounds.
+    """
+    for name in names:
+        value = getattr(config, name)
+        if not isinstance(value, int | float) or not 0 <= value <= 1:
+            raise SoonerError(
+                f"{type(config).__name__}: {name} is {value!r}; it must lie in 0 to 1"
+            )
+
+
 def same_tokenizer(target: Any, draft: Any) -> None:
     """Require two tokenizers to give every token the same id.
 

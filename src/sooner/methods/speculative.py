@@ -54,7 +54,7 @@ class Speculative(Method):
         if self.window != "auto":
             if isinstance(self.window, str):
                 raise SoonerError(
-                    f"Speculative: window is {self.window!r}; it must be 'auto' or a whole number "
+                    f"{type(self).__name__}: window is {self.window!r}; it must be 'auto' or a whole number "
                     "of 1 or more"
                 )
             positive(self, "window")

@@ -8,8 +8,14 @@ from typing import Protocol
 
 logger = logging.getLogger("sooner")
 
-PAUSE, LONGEST_PAUSE = 16, 256
+PAUSE, LONGEST_PAUSE = 32, 256
 """Plain rounds before speculation is tried again; doubled after each failure."""
+
+TRIAL_ROUNDS, TRIAL_WINDOW = 2, 2
+"""What such a trial costs at most, if the draft is still no good."""
+
+MEMORY_OF_FAILURE = 0.2
+"""Weight that old acceptance keeps when speculation is tried again: the text may have changed."""
 
 
 class Window(Protocol):
@@ -75,6 +81,11 @@ class CostModel:
             self._accepted += good / len(drafted)
             self._refused += (good < many) / len(drafted)
 
+    def forget(self, share: float) -> None:
+        """Let the acceptance seen so far weigh only `share` as much as before."""
+        self._accepted *= share
+        self._refused *= share
+
     @property
     def acceptance(self) -> float:
         """Estimated chance that a draft token is accepted."""
@@ -117,7 +128,7 @@ class AdaptiveWindow:
     """
 
     def __init__(
-        self, largest: int = 16, first: int = 5, note: Callable[[str], None] | None = None
+        self, largest: int = 16, first: int = 4, note: Callable[[str], None] | None = None
     ) -> None:
         self.largest = largest
         self.model = CostModel()
@@ -139,7 +150,7 @@ class AdaptiveWindow:
             return self._first
         if self._trial > 0:
             self._trial -= 1
-            return min(3, self.largest)
+            return min(TRIAL_WINDOW, self.largest)
         best = self.model.best(1, self.largest)
         gain = self.model.gain(best)
         if gain < 1.0:
@@ -162,7 +173,8 @@ class AdaptiveWindow:
         )
         self._plain_left = self._pause - 1
         self._pause = min(2 * self._pause, LONGEST_PAUSE)
-        self._trial = 3
+        self._trial = TRIAL_ROUNDS
+        self.model.forget(MEMORY_OF_FAILURE)
         self._chosen = 0
         return 0
 

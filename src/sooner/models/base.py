@@ -132,13 +132,11 @@ class Adapter:
         arguments = self.prompt_arguments({**inputs, "attention_mask": mask})
         packed = _Packing(mask.bool())
         positions = self._positions(arguments.get("position_ids"), packed)
-        last = positions.reshape(-1, *positions.shape[-2:]).amax(0)  # [rows, width]
-        inside = packed.inside.to(last.device)
         return Prompt(
             embeds=packed(arguments["inputs_embeds"]),
             positions=positions,
             lengths=packed.lengths,
-            next_position=last.masked_fill(~inside, -1).amax(1) + 1,
+            next_position=_behind_last(positions, packed.lengths),
             visual=packed(_isin(ids, self.visual_ids)) & packed.inside,
             extras=self.prompt_extras(arguments, packed),
             frames=packed(self.video_frames(inputs)).masked_fill(~packed.inside, -1),
@@ -213,10 +211,6 @@ class Adapter:
         """`[rows, entries]` to `[rows, entries, hidden]`."""
         return self.embedding(tokens)
 
-    def generated_positions(self, positions: Tensor) -> Tensor:
-        """Decoder positions of generated tokens at text positions `[rows, entries]`."""
-        return positions.expand(3, -1, -1) if self.mrope else positions
-
     def decode(self, embeds: Tensor, positions: Tensor, **kwargs: Any) -> Tensor:
         """Run the decoder stack; `[rows, entries, hidden]` in and out."""
         outputs = self.decoder(
@@ -258,6 +252,16 @@ def _inside(prompt: Prompt) -> Tensor:
     device = prompt.visual.device
     sizes = torch.tensor(prompt.lengths, device=device)
     return torch.arange(prompt.width, device=device)[None] < sizes[:, None]
+
+
+def _behind_last(positions: Tensor, lengths: list[int]) -> Tensor:
+    """One behind each row's last prompt token, axis by axis, as HF's `generate` goes on.
+
+    It is not one behind the *largest*: a long video's time axis may be ahead of the text after it.
+    """
+    last = torch.tensor(lengths, device=positions.device) - 1
+    rows = torch.arange(len(lengths), device=positions.device)
+    return positions[..., rows, last] + 1
 
 
 def _each_axis(positions: Tensor, packed: _Packing) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,7 +64,8 @@ class Row:
 
     Attributes:
         method: of `METHODS`.
-        window: draft tokens of a window; `None` where there is none to choose.
+        window: draft tokens of a window, or that may wait for the target when running free;
+            `None`: plain decoding, or no limit.
         placement: where the draft runs: `none`, `inline`, or `process` (a worker with its own
             device or cores, so that it takes nothing from the target).
         decode_speedup, tokens_per_second: steady state, first token not counted.
@@ -145,12 +147,21 @@ def predict(pair: Pair, largest: int = LARGEST) -> Prediction:
             parallel(costs, agreement, window, SAMPLE, keep_events=False)
             for window in range(1, widest + 1)
         ),
-        free_running(costs, agreement, SAMPLE, keep_events=False),
+        _fastest(
+            free_running(costs, agreement, SAMPLE, window, keep_events=False)
+            for window in (*_beside_the_ratio(costs, largest), None)
+        ),
     ]
     return Prediction(pair, tuple(_row(pair, run) for run in runs))
 
 
-def _fastest(runs: Any) -> Run:
+def _beside_the_ratio(costs: Costs, largest: int) -> list[int]:
+    """Limits worth trying where the draft runs free: one more forward begun is often a dead one."""
+    low = max(1, math.floor(costs.ratio))
+    return [min(low, largest), min(math.ceil(costs.ratio), largest)]
+
+
+def _fastest(runs: Iterable[Run]) -> Run:
     return max(runs, key=lambda run: run.speedup)
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from ...decoding.interface import Adapter, Prompt
 from ...decoding.runner import ModelRunner
 from ...decoding.sampling import Processing, draw
-from ..chain_draft import match_vocabulary
+from ..chain_draft import match_vocabulary, readable
 
 
 @dataclass
@@ -147,7 +147,7 @@ class DraftStream:
         self._rewind(starts)
         width = max(len(tail) for tail in backlog)
         padded = [tail + [0] * (width - len(tail)) for tail in backlog]
-        tokens = torch.tensor(padded, device=self.adapter.device)
+        tokens = readable(torch.tensor(padded, device=self.adapter.device), self.adapter)
         forward = self.runner.forward_chain(tokens)
         for row in self.rows:
             row.fed = len(row.tokens)

@@ -8,6 +8,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from ...errors import UnsupportedError
+
 OnStates = Callable[[Tensor, Tensor], None]
 """Told `(states before the decoder, states after layer L)`, each `[rows, width, hidden]`."""
 
@@ -43,8 +45,16 @@ class PrefillTap:
             return
         first, self.first = self.first, None
         if first is not None:
+            self._check(first, output[0] if isinstance(output, tuple) else output)
             self.on_states(first, output[0] if isinstance(output, tuple) else output)
             self.remove()
+
+    def _check(self, first: Tensor, last: Tensor) -> None:
+        if first.shape[1] != last.shape[1]:
+            raise UnsupportedError(
+                f"ranking needs all {first.shape[1]} prompt tokens, but a prefill context left "
+                f"{last.shape[1]} of them; rank after an earlier layer, or leave the context"
+            )
 
     def remove(self) -> None:
         """Take the hooks off; may be called again."""

@@ -112,8 +112,8 @@ TARGET = Recipe(
         Stage("language", 600, 5000, 1e-3, scenes=(1, 10), bf16=True),
         Stage("vision", 600, 64, 1e-3),
         Stage("language", 900, 5000, 1.2e-3, scenes=(1, 10), bf16=True),
-        Stage("language", 150, 5000, 5e-4, scenes=(1, 10), layers=22, bf16=True),
-        Stage("joint", 60, 5000, 3e-4, scenes=(4, 10), bf16=True),
+        Stage("language", 120, 5000, 6e-4, scenes=(2, 9), layers=22, bf16=True),
+        Stage("joint", 40, 5000, 3e-4, scenes=(4, 8), bf16=True),
     ),
 )
 DRAFT = Recipe(

@@ -1,0 +1,195 @@
+"""What the text of a prompt attends to, heard during the target's prefill.
+
+Fused attention never shows its weights, and a whole matrix of them would not fit for long videos.
+The tap takes the queries and keys that the fused kernel is handed, rotated and normalised by the
+model itself, and computes the few rows that are asked for: O(queries x tokens) a layer.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from ..errors import UnsupportedError
+from .base import Context
+
+OnScores = Callable[[int, Tensor], None]
+"""Told `(layer, attention that each token got from the asking ones)`: `[rows, heads, width]`."""
+
+
+@dataclass(frozen=True)
+class Asking:
+    """The text tokens whose attention is heard.
+
+    Attributes:
+        slots: their places in the packed prompt, `[rows, queries]`, padded.
+        valid: which of them are real, `[rows, queries]` bool.
+        visual: which tokens of the packed prompt are visual, `[rows, width]` bool.
+    """
+
+    slots: Tensor
+    valid: Tensor
+    visual: Tensor
+
+    @property
+    def width(self) -> int:
+        """Tokens of the packed prompt."""
+        return self.visual.shape[1]
+
+
+def asking_tokens(visual: Tensor, lengths: list[int], most: int) -> Asking:
+    """The last text tokens behind the last visual one of each row, `most` at the most.
+
+    Args:
+        visual: which tokens of the packed prompt are visual, `[rows, width]` bool.
+        lengths: real tokens of each row.
+    """
+    lines = []
+    for seen, length in zip(visual.tolist(), lengths, strict=True):
+        first = max((slot + 1 for slot in range(length) if seen[slot]), default=0)
+        # A prompt that ends with pixels asks with its last token.
+        lines.append(list(range(max(min(first, length - 1), length - most), length)))
+    count = max(len(line) for line in lines)
+    slots = torch.tensor([line + [0] * (count - len(line)) for line in lines])
+    valid = torch.tensor([[True] * len(line) + [False] * (count - len(line)) for line in lines])
+    return Asking(slots.to(visual.device), valid.to(visual.device), visual)
+
+
+def listen(
+    context: Context, layers: Sequence[int], queries: int, on_scores: OnScores
+) -> AttentionTap:
+    """Hear, during the target's prefill, what the words behind the pixels attend to.
+
+    Args:
+        context: the run.
+        layers: which of the target's layers to hear.
+        queries: most words that ask.
+        on_scores: see `AttentionTap`.
+    """
+    visual = context.target.visual_tokens(context.inputs)  # [rows, width]
+    mask = context.inputs.get("attention_mask")
+    rows, width = visual.shape
+    lengths = [width] * rows if mask is None else mask.sum(1).tolist()
+    asking = asking_tokens(visual, lengths, queries)
+    return AttentionTap(context.target.decoder, layers, asking, on_scores)
+
+
+class AttentionTap:
+    """Hooks on the attention of some layers, for one prefill.
+
+    Args:
+        decoder: the target's decoder, whose `layers` have a `self_attn`.
+        layers: which of them to hear.
+        asking: the tokens that ask.
+        on_scores: called after each of `layers`.
+
+    Attributes:
+        seconds: time spent computing scores.
+    """
+
+    def __init__(
+        self, decoder: Any, layers: Sequence[int], asking: Asking, on_scores: OnScores
+    ) -> None:
+        self.asking = asking
+        self.on_scores = on_scores
+        self.seconds = 0.0
+        self.owner = threading.get_ident()  # others may be decoding with the same model
+        self.ear: _Ear | None = None
+        self.handles: list[Any] = []
+        for number in layers:
+            attention = decoder.layers[number].self_attn
+            leave = partial(self._leave, number)
+            self.handles += [
+                attention.register_forward_pre_hook(self._enter),
+                attention.register_forward_hook(leave, always_call=True),
+            ]
+
+    def remove(self) -> None:
+        """Take the hooks off; may be called again."""
+        for handle in self.handles:
+            handle.remove()
+        self.handles = []
+
+    def _enter(self, module: nn.Module, args: tuple) -> None:
+        if threading.get_ident() == self.owner:
+            self.ear = _Ear()
+            self.ear.__enter__()
+
+    def _leave(self, number: int, module: nn.Module, args: tuple, output: Any) -> None:
+        if threading.get_ident() != self.owner or self.ear is None:
+            return
+        ear, self.ear = self.ear, None
+        ear.__exit__(None, None, None)
+        if output is None:
+            return  # the layer failed, and its error is on its way
+        start = time.perf_counter()
+        self.on_scores(number, self._scores(module, ear, output))
+        self.seconds += time.perf_counter() - start
+
+    def _scores(self, module: nn.Module, ear: _Ear, output: Any) -> Tensor:
+        shown = output[1] if isinstance(output, tuple) else None
+        if ear.heard is not None:
+            self._check(module, ear.heard[1].shape[2])
+            weights = asked_rows(*ear.heard, self.asking)
+        elif shown is not None:  # eager attention has the whole matrix at hand
+            self._check(module, shown.shape[-1])
+            rows = torch.arange(shown.shape[0], device=shown.device)[:, None]
+            weights = shown[rows, :, self.asking.slots.to(shown.device)].transpose(1, 2).float()
+        else:
+            raise UnsupportedError(
+                f"{type(module).__name__} called no attention that can be heard; load the model "
+                "with attn_implementation='sdpa'"
+            )
+        valid = self.asking.valid.to(weights.device)[:, None, :, None]
+        return weights.masked_fill(~valid, 0.0).sum(2)
+
+    def _check(self, module: nn.Module, keys: int) -> None:
+        if keys != self.asking.width:
+            raise UnsupportedError(
+                f"ranking by attention needs all {self.asking.width} prompt tokens, but "
+                f"{type(module).__name__} sees {keys} of them; leave the prefill context"
+            )
+
+
+class _Ear(TorchFunctionMode):
+    """Hears the queries and keys of scaled dot product attention in this thread."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard: tuple[Tensor, Tensor, float] | None = None
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is torch.nn.functional.scaled_dot_product_attention:
+            scale = kwargs.get("scale")
+            queries, keys = args[:2]
+            self.heard = queries, keys, queries.shape[-1] ** -0.5 if scale is None else scale
+        return func(*args, **kwargs)
+
+
+def asked_rows(queries: Tensor, keys: Tensor, scale: float, asking: Asking) -> Tensor:
+    """Causal attention weights of the asking tokens, `[rows, heads, queries, width]`, fp32.
+
+    Args:
+        queries: of the whole prompt, `[rows, heads, width, head_dim]`.
+        keys: `[rows, heads or kv_heads, width, head_dim]`.
+    """
+    slots = asking.slots.to(queries.device)
+    rows = torch.arange(queries.shape[0], device=queries.device)[:, None]
+    asked = queries[rows, :, slots].transpose(1, 2)  # [rows, heads, queries, head_dim]
+    groups = queries.shape[1] // keys.shape[1]
+    asked = asked.unflatten(1, (-1, groups)).float()  # [rows, kv_heads, groups, queries, head_dim]
+    weights = asked @ keys.float()[:, :, None].transpose(3, 4) * scale
+    later = torch.arange(keys.shape[2], device=slots.device) > slots[..., None]
+    weights = weights.masked_fill(later[:, None, None], -torch.inf)
+    return weights.softmax(-1).flatten(1, 2)

@@ -1,0 +1,62 @@
+"""Speculative decoding of a multimodal model with a draft that only reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+
+from ..decoding.interface import Drafter
+from ..models import adapt
+from .base import Context
+from .chain_draft import ChainDrafter
+from .checks import same_vocabulary
+from .speculative import Speculative
+
+
+@dataclass(frozen=True)
+class OnSD(Speculative):
+    """Speculative decoding with a text-only draft (Gagrani et al. 2024).
+
+    The draft is a language model, or the language model inside a multimodal one, and gets the
+    words of the prompt alone: no pixels, no placeholders, and so no cost that grows with the
+    video. What only the pixels tell it has to guess.
+
+    Args:
+        window: draft tokens a round (the baseline's 5), or `"auto"`.
+        others: as for `Speculative`.
+
+    Raises:
+        SoonerError: a window below 1, or draft and target of different tokenizers.
+    """
+
+    window: int | Literal["auto"] = 5
+    name: ClassVar[str] = "onsd"
+
+    def drafter(self, context: Context) -> Drafter:
+        adapter = adapt(self.draft)
+        same_vocabulary(context.target, adapter)
+        inputs = self.draft_inputs
+        if inputs is None:
+            inputs = words_only(context)
+        return ChainDrafter(adapter, inputs, context, self._window(context))
+
+
+def words_only(context: Context) -> dict[str, Any]:
+    """The target's prompts without their placeholders, padded anew on the left.
+
+    Returns:
+        `input_ids` and `attention_mask`, `[rows, words of the longest prompt]`.
+    """
+    ids = context.inputs["input_ids"]
+    mask = context.inputs.get("attention_mask")
+    mask = torch.ones_like(ids) if mask is None else mask
+    pictures = torch.tensor(context.target.visual_ids, dtype=ids.dtype, device=ids.device)
+    words = mask.bool() & ~torch.isin(ids, pictures)
+    # A prompt of pictures alone leaves its last token: a draft needs something to continue.
+    words[:, -1] |= ~words.any(1)
+    order = torch.where(words, 1, 0).argsort(dim=1, stable=True)  # words last, in their order
+    order = order[:, -int(words.sum(1).max()) :]
+    kept = words.gather(1, order).to(mask.dtype)
+    return {"input_ids": ids.gather(1, order), "attention_mask": kept}

@@ -1,0 +1,96 @@
+"""Speculative decoding with a static draft tree: several continuations checked in one forward."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from ..decoding.acceptance import Verdict, reject_tree
+from ..decoding.interface import Adapter, Drafter
+from ..decoding.loop import Rule
+from ..decoding.sampling import Processing
+from ..decoding.tree import Tree
+from ..errors import unknown
+from ..models import adapt
+from .base import Context, Method, follow_choices
+from .checks import same_tokenizer, same_vocabulary
+from .speculative import prompt_for
+from .tree_draft import TreeDrafter
+from .tree_shape import STATIC_TREE, Branching, TreeShape, check_branching
+
+SIBLINGS = ("drawn", "top")
+
+
+@dataclass(frozen=True)
+class SDTree(Method):
+    """Speculative decoding with a static tree (SpecInfer, Miao et al. 2024; shape of EAGLE).
+
+    Each round drafts `branching` with one draft forward a level. Greedy decoding follows the
+    target's choices down the tree. Sampling is exact either way:
+
+    - `drawn` siblings are drawn without replacement from the draft's processed distribution and
+      judged one after the other by rejection sampling;
+    - `top` siblings are the draft's best tokens, and the target's own draw is followed while it
+      is among them.
+
+    Args:
+        draft: a loaded HF model of one of the supported families.
+        branching: the tree, for each level the child counts of the nodes above; see `Branching`.
+        siblings: how children are chosen when sampling.
+        draft_inputs: the prompt as the draft's own processor gives it; the target's by default.
+        tokenizer, draft_tokenizer: given both, they are compared token by token.
+
+    Raises:
+        SoonerError: a branching that is no tree, an unknown name, or different tokenizers.
+    """
+
+    draft: Any
+    branching: Branching = STATIC_TREE
+    siblings: Literal["drawn", "top"] = "drawn"
+    draft_inputs: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
+    tokenizer: Any = field(default=None, repr=False, compare=False)
+    draft_tokenizer: Any = field(default=None, repr=False, compare=False)
+    name: ClassVar[str] = "sd-tree"
+
+    def __post_init__(self) -> None:
+        check_branching(self, self.branching)
+        if self.siblings not in SIBLINGS:
+            raise unknown("siblings", str(self.siblings), SIBLINGS)
+        if self.tokenizer is not None and self.draft_tokenizer is not None:
+            same_tokenizer(self.tokenizer, self.draft_tokenizer)
+
+    def largest_block(self) -> int:
+        return 1 + TreeShape(self.branching).nodes
+
+    def drafter(self, context: Context) -> Drafter:
+        adapter = adapt(self.draft)
+        same_vocabulary(context.target, adapter)
+        return TreeDrafter(
+            adapter, self._inputs(adapter, context), context, self._shape(adapter, context),
+            self._draws(context),
+        )  # fmt: skip
+
+    def rule(self, context: Context) -> Rule:
+        return reject_siblings if self._draws(context) else follow_choices
+
+    def _inputs(self, adapter: Adapter, context: Context) -> Mapping[str, Any]:
+        return self.draft_inputs if self.draft_inputs is not None else prompt_for(adapter, context)
+
+    def _shape(self, adapter: Adapter, context: Context) -> TreeShape:
+        return TreeShape(self.branching, min(adapter.vocab_size, context.target.vocab_size))
+
+    def _draws(self, context: Context) -> bool:
+        return context.processing.do_sample and self.siblings == "drawn"
+
+
+def reject_siblings(
+    tree: Tree, scores: Tensor, processing: Processing, generator: torch.Generator | None
+) -> Verdict:
+    """Rejection sampling of drawn siblings; a plain draw where there is no draft."""
+    if tree.probs is None:
+        return follow_choices(tree, scores, processing, generator)
+    return reject_tree(tree, processing.probabilities(scores), generator)

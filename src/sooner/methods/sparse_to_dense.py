@@ -1,0 +1,192 @@
+"""Sparse-to-Dense: the target drafts for itself with a cache of the visual tokens that matter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from ..decoding.cache import SlotCache
+from ..decoding.interface import Drafter, Outcome
+from ..decoding.loop import Rule, Session
+from ..decoding.rows import Rows
+from ..decoding.runner import ModelRunner
+from ..decoding.tree import Tree
+from ..errors import UnsupportedError
+from .attention_tap import AttentionTap, listen
+from .base import Context, Method, follow_choices
+from .chain_draft import ChainDrafter
+from .checks import positive, share
+from .pruning import keep_count
+from .speculative import reject
+from .window import FixedWindow
+
+
+@dataclass(frozen=True)
+class SparseToDense(Method):
+    """Self-speculation with a sparse cache (StD, Zhang et al. 2025); needs no draft model.
+
+    After the prefill a second, short cache is gathered from the target's: all text tokens and, in
+    each layer and key-value head, the visual tokens to which the question's tokens paid most
+    attention. The target drafts `window` tokens on the short cache and verifies them on the full
+    one. What it committed is copied over, so drafting never feeds a token twice.
+
+    Args:
+        window: draft tokens a round (the baseline's 9).
+        prune: share of the visual tokens that the short cache does without.
+        queries: most text tokens behind the pixels whose attention counts.
+
+    Raises:
+        SoonerError: a value out of range.
+    """
+
+    window: int = 9
+    prune: float = 0.9
+    queries: int = 64
+    name: ClassVar[str] = "sparse-to-dense"
+
+    def __post_init__(self) -> None:
+        positive(self, "window", "queries")
+        share(self, "prune")
+
+    def largest_block(self) -> int:
+        return 1 + self.window
+
+    def drafter(self, context: Context) -> Drafter:
+        return SparseDrafter(context, self)
+
+    def rule(self, context: Context) -> Rule:
+        return reject if context.processing.do_sample else follow_choices
+
+    def session(self, model: Any, inputs: Any, **options: Any) -> Session:
+        session = super().session(model, inputs, **options)
+        assert isinstance(session.drafter, SparseDrafter)
+        session.drafter.dense = session.target
+        return session
+
+
+class SparseDrafter(ChainDrafter):
+    """Drafts with the target's own weights on a short copy of its cache.
+
+    Attributes:
+        dense: the target's runner; set before decoding starts.
+        scores: attention that each token got in each layer, `[rows, heads, width]`.
+    """
+
+    def __init__(self, context: Context, method: SparseToDense) -> None:
+        super().__init__(context.target, {}, context, FixedWindow(method.window))
+        self.method = method
+        self.dense: ModelRunner | None = None
+        self.scores: list[Tensor] = []
+        self.tap: AttentionTap | None = None
+
+    def start(self, pending: Tree, rows: Rows) -> None:
+        if self.tap is None:
+            every, queries = range(self.adapter.layers), self.method.queries
+            self.tap = listen(self.context, every, queries, self._hear)
+
+    def _hear(self, layer: int, scores: Tensor) -> None:
+        self.scores.append(scores)
+
+    def finish(self, outcome: Outcome) -> Tree:
+        if outcome.is_first:
+            self._unplug()
+        else:
+            self._copy_committed(outcome)
+        return super().finish(outcome)
+
+    def open_runner(self, room: int) -> ModelRunner:
+        assert self.dense is not None and self.tap is not None
+        # Rows that ended with the prefill are gone from the target's cache already.
+        active = self.context.rows.active
+        visual = self.tap.asking.visual
+        visual = visual[torch.tensor(active, device=visual.device)]
+        kept, slots = self._slots(visual, active)
+        runner = ModelRunner(self.adapter, max(kept) + room)
+        for number, layer in enumerate(runner.cache.slot_layers):
+            _gather(self.dense.cache, number, slots[number], layer)
+        runner.resume(kept, self.dense.next_position)
+        self.scores = []
+        return runner
+
+    def _slots(self, visual: Tensor, active: list[int]) -> tuple[list[int], list[Tensor]]:
+        """How many slots each row keeps, and which, `[rows, kv_heads, most]` for each layer.
+
+        Args:
+            visual: `[rows, width]` bool, of the active rows.
+        """
+        assert self.dense is not None
+        lengths = self.dense.lengths
+        pictures = visual.sum(1).tolist()
+        kept = [
+            length - shown + keep_count(shown, self.method.prune)
+            for length, shown in zip(lengths, pictures, strict=True)
+        ]
+        slots = []
+        for layer, scores in zip(self.dense.cache.slot_layers, self.scores, strict=True):
+            heads = layer.stores()[0].shape[1]
+            mine = scores[torch.tensor(active, device=scores.device)]
+            grouped = mine.unflatten(1, (heads, -1)).sum(2)  # [rows, kv_heads, width]
+            slots.append(best_slots(grouped, visual.to(scores.device), lengths, kept))
+        return kept, slots
+
+    def _copy_committed(self, outcome: Outcome) -> None:
+        """Take over the keys and values that the target's last forward computed."""
+        assert self.dense is not None and self.runner is not None
+        counts = [len(path) for path in outcome.path]
+        line = torch.arange(max(counts))
+        starts = zip(self.dense.lengths, counts, strict=True)
+        source = torch.tensor([length - count for length, count in starts])[:, None] + line
+        self.fed = [len(outcome.rows.said(row)) - 1 for row in range(len(counts))]
+        ends = zip(self.prompt_lengths, self.fed, counts, strict=True)
+        target = torch.tensor([prompt + fed - count for prompt, fed, count in ends])[:, None] + line
+        # What a shorter row copies too much lies behind its length, in both caches.
+        pairs = zip(self.dense.cache.slot_layers, self.runner.cache.slot_layers, strict=True)
+        for dense, sparse in pairs:
+            for read, write in zip(dense.stores(), sparse.stores(), strict=True):
+                rows = torch.arange(len(counts), device=read.device)[:, None]
+                write[rows, :, target.to(read.device)] = read[rows, :, source.to(read.device)]
+
+    def close(self) -> None:
+        self._unplug()
+        super().close()
+
+    def _unplug(self) -> None:
+        if self.tap is not None and self.tap.handles:
+            self.tap.remove()
+            self.context.stats.rank_seconds += self.tap.seconds
+
+
+def best_slots(scores: Tensor, visual: Tensor, lengths: list[int], kept: list[int]) -> Tensor:
+    """Slots of all text tokens and the best visual ones, ascending: `[rows, kv_heads, most]`.
+
+    Args:
+        scores: `[rows, kv_heads, width]`.
+        visual: `[rows, width]` bool.
+        lengths: real tokens of each row.
+        kept: tokens that each row keeps; what lies behind them is any slot.
+    """
+    width = scores.shape[2]
+    line = torch.arange(width, device=scores.device)
+    outside = line >= torch.tensor(lengths, device=scores.device)[:, None]  # [rows, width]
+    ranked = scores.masked_fill(~visual[:, None], torch.inf).masked_fill(outside[:, None], -1.0)
+    slots = ranked.topk(max(kept), dim=2).indices
+    spare = line[: max(kept)] >= torch.tensor(kept, device=scores.device)[:, None]
+    # The order of slots means nothing to attention; this one makes a copy of all equal the cache.
+    return slots.masked_fill(spare[:, None], width - 1).sort(2).values
+
+
+def _gather(dense: SlotCache, number: int, slots: Tensor, into: Any) -> None:
+    """Fill a layer of an empty cache with chosen slots of each head of the dense one."""
+    layer = dense.slot_layers[number]
+    if layer.dropped:
+        raise UnsupportedError(
+            f"SparseToDense gathers from a whole cache, but a prefill context left out "
+            f"{layer.dropped} tokens of layer {number}; leave the context"
+        )
+    into.lazy_initialization(*layer.stores())
+    for read, write in zip(layer.stores(), into.stores(), strict=True):
+        index = slots.to(read.device)[..., None].expand(-1, -1, -1, read.shape[3])
+        write[:, :, : slots.shape[2]] = read.gather(2, index)

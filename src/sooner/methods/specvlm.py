@@ -1,0 +1,144 @@
+"""SpecVLM: the draft's prompt pruned by the target's attention, then a static tree."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from ..decoding.interface import Adapter, Drafter, Outcome, Prompt
+from ..decoding.rows import Rows
+from ..decoding.tree import Tree
+from ..errors import SoonerError
+from ..models import adapt
+from .attention_tap import AttentionTap, listen
+from .base import Context
+from .checks import positive, same_vocabulary, share
+from .parallel.server import translate
+from .pruning import keep_count, uniform
+from .sd_tree import SDTree
+from .tree_draft import TreeDrafter
+from .tree_shape import TreeShape
+
+
+@dataclass(frozen=True)
+class SpecVLM(SDTree):
+    """Static-tree speculation with a draft pruned by its verifier (SpecVLM, Ji et al. 2025).
+
+    While the target prefills, the attention that the question pays to each visual token is
+    averaged over layers, heads and the question's tokens. Stage I keeps the smallest set of tokens
+    that holds the share `focus` of it, as far as the budget goes; stage II spends the rest of the
+    budget evenly over the other tokens. The draft prefills on what is kept, after the target.
+
+    Args:
+        prune: share of the visual tokens that the draft does without (alpha); 0 keeps all.
+        focus: share of attention that stage I covers; 1 is plain top-k, 0 nearly uniform.
+        layers: how many of the target's last layers are heard; `None` hears all of them.
+        queries: most text tokens behind the pixels that ask.
+        others: as for `SDTree`.
+
+    Raises:
+        SoonerError: a value out of range, or what `SDTree` raises.
+    """
+
+    prune: float = 0.9
+    focus: float = 0.4
+    layers: int | None = None
+    queries: int = 64
+    name: ClassVar[str] = "specvlm"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        share(self, "prune", "focus")
+        positive(self, "queries")
+        if self.layers is not None:
+            positive(self, "layers")
+
+    def drafter(self, context: Context) -> Drafter:
+        adapter = adapt(self.draft)
+        same_vocabulary(context.target, adapter)
+        depth = context.target.layers
+        if self.layers is not None and self.layers > depth:
+            raise SoonerError(
+                f"SpecVLM: layers is {self.layers}, but the target has {depth} layers"
+            )
+        inputs, shape = self._inputs(adapter, context), self._shape(adapter, context)
+        return _PrunedDrafter(adapter, inputs, context, shape, self)
+
+
+class _PrunedDrafter(TreeDrafter):
+    """A tree drafter that listens to the target's prefill and prunes its own prompt."""
+
+    def __init__(
+        self,
+        adapter: Adapter,
+        inputs: Mapping[str, Any],
+        context: Context,
+        shape: TreeShape,
+        method: SpecVLM,
+    ) -> None:
+        super().__init__(adapter, inputs, context, shape, method._draws(context))
+        self.method = method
+        self.tap: AttentionTap | None = None
+        self.paid: Tensor | None = None  # attention to each token, `[rows, width]`
+
+    def start(self, pending: Tree, rows: Rows) -> None:
+        if self.tap is None and self.method.prune > 0:
+            depth = self.context.target.layers
+            heard = range(depth - (self.method.layers or depth), depth)
+            self.tap = listen(self.context, heard, self.method.queries, self._hear)
+
+    def _hear(self, layer: int, scores: Tensor) -> None:
+        paid = scores.mean(1)
+        self.paid = paid if self.paid is None else self.paid + paid.to(self.paid.device)
+
+    def prompt(self) -> Prompt:
+        prompt = super().prompt()
+        if self.tap is None:
+            return prompt
+        assert self.paid is not None
+        stats = self.context.stats
+        begin = stats.clock()
+        visual = self.tap.asking.visual.to(self.paid.device)
+        kept = []
+        for row, own in enumerate(prompt.visual.sum(1).tolist()):
+            scores = self.paid[row, visual[row]]
+            indices = staged(scores, self.method.prune, self.method.focus)
+            kept.append(translate(indices, len(scores), own))
+        stats.rank_seconds += stats.clock() - begin + self.tap.seconds
+        return self.adapter.prune_prompt(prompt, kept)
+
+    def finish(self, outcome: Outcome) -> Tree:
+        if self.tap is not None:
+            self.tap.remove()
+        return super().finish(outcome)
+
+    def close(self) -> None:
+        if self.tap is not None:
+            self.tap.remove()
+        super().close()
+
+
+def staged(scores: Tensor, ratio: float, focus: float) -> Tensor:
+    """SpecVLM's two stages over one prompt: kept indices, ascending.
+
+    Args:
+        scores: attention to each visual token, `[visual tokens]`.
+        ratio: share that is pruned (alpha).
+        focus: share of the attention that the first stage covers.
+    """
+    tokens = scores.shape[0]
+    count = keep_count(tokens, ratio)
+    if count == tokens:
+        return torch.arange(tokens, device=scores.device)
+    order = scores.argsort(descending=True)
+    mass = scores[order].cumsum(0)
+    first = min(int((mass < focus * mass[-1]).sum()) + (focus > 0), count)
+    chosen = torch.zeros(tokens, dtype=torch.bool, device=scores.device)
+    chosen[order[:first]] = True
+    left = (~chosen).nonzero()[:, 0]
+    chosen[left[uniform(len(left), count - first, scores.device)]] = True
+    return chosen.nonzero()[:, 0]

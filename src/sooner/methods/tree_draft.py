@@ -1,0 +1,220 @@
+"""A draft model that writes a static tree: one forward a level, the accepted path kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..decoding.interface import Adapter, Outcome
+from ..decoding.tree import Tree
+from .base import Context
+from .chain_draft import ChainDrafter, match_vocabulary, readable
+from .tree_shape import Level, TreeShape
+from .window import FixedWindow
+
+
+@dataclass(frozen=True)
+class _Growth:
+    """A tree that is being drafted.
+
+    Attributes:
+        tokens: `[rows, nodes]`.
+        legal: nodes that can be said at all, `[rows, nodes]` bool: a node with no chance under
+            the processed distribution, and all below it, is never shown to the target.
+        given: what the children of each level's sources were drawn from, `[rows, sources, vocab]`.
+    """
+
+    tokens: Tensor
+    legal: Tensor
+    given: tuple[Tensor, ...] = ()
+
+
+class TreeDrafter(ChainDrafter):
+    """Drafts a static tree with a second model, after the target's forward.
+
+    The draft's cache holds its prompt, the committed tokens it was fed, and behind them the sources
+    of the tree under verification. What the target accepted of those is kept by one gather, so
+    that the next round feeds only the newest token and, if the path ended in a leaf, the leaf.
+
+    Args:
+        adapter: the draft model's adapter.
+        inputs: the draft's own processed inputs.
+        context: the run.
+        shape: the tree.
+        draws: draw siblings without replacement and report their distribution; otherwise they
+            are the draft's best tokens.
+    """
+
+    def __init__(
+        self,
+        adapter: Adapter,
+        inputs: Mapping[str, Any],
+        context: Context,
+        shape: TreeShape,
+        draws: bool,
+    ) -> None:
+        super().__init__(adapter, inputs, context, FixedWindow(shape.nodes))
+        self.shape = shape
+        self.draws = draws
+        self.origin: list[list[int]] | None = (
+            None  # node of each pending node, if some were left out
+        )
+        self.grown = 0  # levels of the pending tree
+        self._above = torch.tensor(shape.parents, device=adapter.device)
+        self._seen = [
+            torch.tensor(level.seen, device=adapter.device)[None] for level in shape.levels
+        ]
+
+    def finish(self, outcome: Outcome) -> Tree:
+        if outcome.is_first:
+            self._prefill(outcome)
+        else:
+            self._keep_path(outcome)
+        # For each row, how many levels it may still use; the last token is always the target's.
+        self.drafted = [max(min(self.shape.depth, budget - 1), 0) for budget in outcome.budget]
+        self.grown = max(self.drafted)
+        if not self.grown:
+            return Tree.empty(len(self.drafted), outcome.hidden.device)
+        return self._draft(outcome)
+
+    def keep_rows(self, rows: list[int]) -> None:
+        super().keep_rows(rows)
+        if self.origin is not None:
+            self.origin = [self.origin[row] for row in rows]
+
+    def _keep_path(self, outcome: Outcome) -> None:
+        """Commit what was accepted and is already in the draft's cache."""
+        assert self.runner is not None
+        kept = [self._sources_on(row, path[1:]) for row, path in enumerate(outcome.path)]
+        self.runner.commit(kept)
+        self.fed = [fed + len(slots) for fed, slots in zip(self.fed, kept, strict=True)]
+
+    def _sources_on(self, row: int, path: list[int]) -> list[int]:
+        """Slots, behind the committed ones, of the accepted block entries `path`."""
+        nodes = [entry - 1 for entry in path]
+        if self.origin is not None:
+            nodes = [self.origin[row][node] for node in nodes]
+        # Sources of the last level that was grown are those above it; its own were not forwarded.
+        forwarded = self.shape.sizes[max(self.grown - 1, 0)]
+        return [
+            self.shape.slots[node]
+            for node in nodes
+            if node in self.shape.slots and node < forwarded
+        ]
+
+    def _draft(self, outcome: Outcome) -> Tree:
+        assert self.runner is not None
+        stats = self.context.stats
+        start = stats.clock()
+        backlog = [outcome.rows.said(row)[fed:] for row, fed in enumerate(self.fed)]
+        logits = self._feed_backlog(backlog).logits  # [rows, 1, vocab]
+        none = torch.empty(len(backlog), 0, dtype=torch.long, device=logits.device)
+        growth = _Growth(none, none.bool())
+        for depth, level in enumerate(self.shape.levels[: self.grown]):
+            if depth:
+                tokens = readable(growth.tokens[:, level.sources], self.adapter)
+                logits = self.runner.forward_level(tokens, depth - 1, self._seen[depth]).logits
+            growth = self._extend(growth, level, self._scores(growth, level, logits, outcome))
+        tree = self._tree(growth, outcome.hidden.device)
+        seconds = stats.clock() - start
+        stats.draft_forwards += self.grown
+        stats.draft_forward_seconds += seconds
+        stats.draft_seconds.append(seconds / self.grown)
+        return tree
+
+    def _scores(self, growth: _Growth, level: Level, logits: Tensor, outcome: Outcome) -> Tensor:
+        """Processed scores behind the sources of `level`, `[rows, sources, vocab]`."""
+        rows = outcome.rows
+
+        def prefixes() -> list[list[list[int]]]:
+            sizes = [growth.tokens.shape[1]] * growth.tokens.shape[0]
+            blocks = rows.block_prefixes(Tree(growth.tokens, self._parents(growth), sizes))
+            legal = growth.legal.tolist()
+            # A processor may have no answer behind a token that it forbade: it is not asked.
+            return [
+                [block[source + 1 if source < 0 or fine[source] else 0] for source in level.sources]
+                for block, fine in zip(blocks, legal, strict=True)
+            ]
+
+        logits = match_vocabulary(logits, self.context.target.vocab_size)
+        return self.context.processing.scores(logits, prefixes, rows.active)
+
+    def _parents(self, growth: _Growth) -> Tensor:
+        return self._above[: growth.tokens.shape[1]].expand(growth.tokens.shape[0], -1)
+
+    def _extend(self, growth: _Growth, level: Level, scores: Tensor) -> _Growth:
+        """Add the children of one level."""
+        most = max(level.ranks) + 1
+        if self.draws:
+            p = self.context.processing.probabilities(scores)
+            keys, best = race(p, self.context.generator).topk(most)  # [rows, sources, most]
+            fine, given = keys > 0, (p,)
+        else:
+            keys, best = scores.topk(most)
+            fine, given = keys > -torch.inf, ()
+        tokens = best[:, level.parents, level.ranks]
+        legal = fine[:, level.parents, level.ranks]
+        if level.sources[0] >= 0:
+            legal = legal & growth.legal[:, level.sources][:, level.parents]
+        return _Growth(
+            torch.cat([growth.tokens, tokens], 1),
+            torch.cat([growth.legal, legal], 1),
+            growth.given + given,
+        )
+
+    def _tree(self, growth: _Growth, device: torch.device) -> Tree:
+        """The tree to verify: the nodes within each row's budget that can be said."""
+        sizes = [self.shape.sizes[levels] for levels in self.drafted]
+        parents = self._parents(growth)
+        tree = Tree(growth.tokens, parents, sizes, self._probs(growth), self.shape.is_chain)
+        self.origin = None
+        if self.context.processing.do_sample or self.context.processing.processors:
+            tree = self._without_illegal(tree, growth.legal & tree.valid())
+        return replace(
+            tree,
+            tokens=tree.tokens.to(device),
+            parents=tree.parents.to(device),
+            probs=None if tree.probs is None else tree.probs.to(device),
+        )
+
+    def _probs(self, growth: _Growth) -> Tensor | None:
+        """Draft distributions of every block entry, zeros behind leaves: `[rows, 1 + nodes, vocab]`."""
+        if not growth.given:
+            return None
+        given = torch.cat(growth.given, 1)
+        sources = [source for level in self.shape.levels[: self.grown] for source in level.sources]
+        probs = given.new_zeros(given.shape[0], 1 + growth.tokens.shape[1], given.shape[2])
+        probs[:, [source + 1 for source in sources]] = given
+        return probs
+
+    def _without_illegal(self, tree: Tree, fine: Tensor) -> Tree:
+        """Move the nodes that are `fine`, `[rows, nodes]`, to the front, in their order."""
+        order = torch.where(fine, 0, 1).argsort(dim=1, stable=True)
+        table = torch.cat([order, fine.sum(1, keepdim=True)], 1).tolist()
+        self.origin = [line[:-1] for line in table]
+        sizes = [line[-1] for line in table]
+        order = order[:, : max(sizes)]
+        place = fine.cumsum(1) - 1  # [rows, nodes]: where each node goes
+        above = torch.where(
+            tree.parents < 0, tree.parents, place.gather(1, tree.parents.clamp(min=0))
+        )
+        probs = tree.probs
+        if probs is not None:
+            entries = torch.cat([torch.zeros_like(order[:, :1]), order + 1], 1)
+            probs = probs[torch.arange(len(sizes), device=probs.device)[:, None], entries]
+        return Tree(
+            tree.tokens.gather(1, order), above.gather(1, order), sizes, probs, tree.is_chain
+        )
+
+
+def race(p: Tensor, generator: torch.Generator | None) -> Tensor:
+    """Keys whose k largest are k draws from `p` without replacement, in the order drawn.
+
+    Each token's waiting time is exponential with rate `p` (Efraimidis and Spirakis 2006).
+    """
+    waiting = torch.empty_like(p).exponential_(generator=generator)
+    return p / waiting

@@ -1,0 +1,206 @@
+"""What every pruner shares: a frozen dataclass, called with a model, is a context manager."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Protocol, TypeVar
+
+from torch import Tensor
+
+from ...decoding.cache import SlotCache
+from ...errors import SoonerError
+from ...models import adapt
+from .attention import Seen
+
+SomePruner = TypeVar("SomePruner", bound="Pruner")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The tokens that reach a layer in front of which some may be dropped.
+
+    Attributes:
+        number: which of the pruner's stages this is, from 0.
+        layer: the layer that they are about to enter.
+        depth: layers of the model.
+        hidden: their states, `[tokens, hidden]`.
+        places: their places in the prompt, ascending, `[tokens]`.
+        visual: which of them came from pixels, `[tokens]` bool.
+        frames: video frame of each or -1, `[tokens]`; see `Prompt.frames`.
+        total: visual tokens of the whole prompt.
+        attention: attention in the layer before, of the given tokens on all tokens, averaged over
+            heads: `[queries]` to `[queries, tokens]`.
+        memo: what the pruner's `begin` returned.
+    """
+
+    number: int
+    layer: int
+    depth: int
+    hidden: Tensor
+    places: Tensor
+    visual: Tensor
+    frames: Tensor
+    total: int
+    attention: Callable[[Tensor], Tensor]
+    memo: Any
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What goes on behind a stage.
+
+    Attributes:
+        index: which of the stage's tokens, ascending, `[kept]`.
+        hidden: their states where they are not simply those that came in, `[kept, hidden]`.
+    """
+
+    index: Tensor
+    hidden: Tensor | None = None
+
+
+class Follower(Protocol):
+    """Chooses, token by token, what the layers behind one attend to."""
+
+    def step(self, cache: SlotCache, seen: Seen) -> None:
+        """Told what the watched layer saw, before the later layers run."""
+
+
+@dataclass(frozen=True)
+class Pruner:
+    """Drops visual tokens of a prompt inside the target. The mode is *approximate*.
+
+    `with FastV(ratio=0.9)(model): ...` prunes every prompt that `sooner` prefills with this model
+    meanwhile; on exit, and after exceptions, no trace is left. Dropped tokens leave the batch of
+    the later layers and have no keys or values there; kept tokens keep their RoPE positions. Works
+    with every decoding method, one prompt at a time.
+
+    Subclasses say in front of which layers tokens are dropped, and which ones.
+    """
+
+    name: ClassVar[str] = ""
+    mode: ClassVar[str] = "approximate"
+
+    @contextmanager
+    def __call__(self, model: Any) -> Iterator[None]:
+        """Prune on `model` until the block ends.
+
+        Raises:
+            SoonerError: the model has too few layers for this pruner.
+            UnsupportedError: another pruner is at work on it, or, later, a prompt or a cache that
+                can't be pruned.
+        """
+        from .hooks import Hooks
+
+        hooks = Hooks(self, adapt(model))
+        try:
+            hooks.install()
+            yield
+        finally:
+            hooks.remove()
+
+    def stages(self, layers: int) -> tuple[int, ...]:
+        """Layers, ascending, in front of which tokens may be dropped; 0 is before the decoder."""
+        raise NotImplementedError
+
+    def shares(self, layers: int) -> tuple[float, ...]:
+        """Share of the prompt's visual tokens that goes on behind each stage."""
+        raise NotImplementedError
+
+    def begin(self, hidden: Tensor, visual: Tensor) -> Any:
+        """Look at the embedded prompt, `[tokens, hidden]`; the result is each stage's `memo`."""
+        return None
+
+    def keep(self, stage: Stage) -> Kept:
+        """Choose what goes on."""
+        raise NotImplementedError
+
+    def follow(self, visual: Tensor) -> Follower | None:
+        """What goes on choosing while tokens are generated, for a prompt that was just prefilled.
+
+        Args:
+            visual: which prompt tokens the layers behind the last stage hold and came from pixels,
+                `[left]` bool.
+        """
+        return None
+
+    def follows(self, layers: int) -> int | None:
+        """The layer whose attention `follow` needs, or `None` if it never chooses."""
+        return None
+
+    def retention(self, layers: int) -> float:
+        """Mean share of visual tokens over the layers (the paper's average retention ratio)."""
+        borders = (*self.stages(layers), layers)
+        kept = sum(
+            share * (end - begin)
+            for share, begin, end in zip(self.shares(layers), borders, borders[1:], strict=False)
+        )
+        return (borders[0] + kept) / layers
+
+    def check_depth(self, layers: int) -> None:
+        """Refuse a model without the layers that the pruner works on.
+
+        Raises:
+            SoonerError: names the pruner, its layers and the model's number of them.
+        """
+        stages = self.stages(layers)
+        if any(layer >= layers for layer in stages) or list(stages) != sorted(set(stages)):
+            raise SoonerError(
+                f"{self.name}: drops tokens in front of layers {_listed(stages)}, but the model "
+                f"has {layers} layers; choose different ones below that, ascending"
+            )
+
+    def __str__(self) -> str:
+        values = ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in fields(self))
+        return f"{type(self).__name__}({values})"
+
+
+def at_retention(pruner: SomePruner, share: float, layers: int) -> SomePruner:
+    """The pruner with the `ratio` at which it keeps the mean share `share` over `layers` layers.
+
+    Table 2 of ParallelVLM compares its baselines at an average retention of 10 %.
+
+    Raises:
+        SoonerError: no ratio does, since too many early layers see every token.
+    """
+    low, high = 0.0, 1.0
+    least = replace(pruner, ratio=high).retention(layers)  # type: ignore[call-arg]
+    if not least <= share <= 1:
+        raise SoonerError(
+            f"{pruner.name}: keeps between {least:.0%} and 100% of the visual tokens on average "
+            f"over {layers} layers, so {share:.0%} is out of reach; drop in front of earlier layers"
+        )
+    for _ in range(40):
+        middle = (low + high) / 2
+        more = replace(pruner, ratio=middle).retention(layers) > share  # type: ignore[call-arg]
+        low, high = (middle, high) if more else (low, middle)
+    return replace(pruner, ratio=high)  # type: ignore[call-arg]
+
+
+def check_share(pruner: Any, *names: str) -> None:
+    """Require the named fields to lie in 0 to 1.
+
+    Raises:
+        SoonerError: names the option and its value.
+    """
+    for name in names:
+        value = getattr(pruner, name)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+            raise SoonerError(f"{pruner.name}: {name} is {value!r}; it must lie in 0 to 1")
+
+
+def check_layer(pruner: Any, name: str, value: Any, at_least: int = 1) -> None:
+    """Require a layer number.
+
+    Raises:
+        SoonerError: names the option, its value and the bound.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
+        raise SoonerError(
+            f"{pruner.name}: {name} is {value!r}; a layer is a whole number of {at_least} or more"
+        )
+
+
+def _listed(numbers: tuple[int, ...]) -> str:
+    return ", ".join(map(str, numbers))

@@ -1,0 +1,139 @@
+"""DyCoke (Tao et al. 2025): merge what stays the same over time, choose again at each token."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cosine_similarity
+
+from ...decoding.cache import SlotCache
+from .attention import Seen
+from .base import Kept, Pruner, Stage, check_layer, check_share
+from .keep import keep_best, keep_count
+
+WINDOW = 4
+"""Frames of a window; its first one stays whole."""
+
+
+@dataclass(frozen=True)
+class DyCoke(Pruner):
+    """Temporal merging before the decoder, and a dynamic choice of keys and values in decoding.
+
+    Stage 1: in windows of four frames the first stays whole, the second and fourth are compared
+    with the frame before, the third with the first, token by token at the same place. The `ratio`
+    most similar ones are merged into their twin, which means, as in the released code, that they
+    are dropped and the twin stands for both.
+
+    Stage 2: at each generated token the attention of layer `layer` over the visual tokens, averaged
+    over heads, says which of them the layers behind attend to; `decode_ratio` of them rest in a
+    side store, and come back when the attention pattern turns away from the last token's (cosine
+    below `threshold`). Only the share that is attended to changes, so the choice is one gather.
+
+    Args:
+        ratio: share of a compared frame's tokens that is merged (stage 1).
+        decode_ratio: share of the visual tokens that rests in decoding (stage 2); 0 leaves stage 2
+            out, and then every decoding method works, not only token by token.
+        layer: the layer, counted from 0, whose attention chooses.
+        threshold: similarity of two attention patterns at which the choice stands.
+
+    Raises:
+        SoonerError: a value out of range.
+    """
+
+    ratio: float = 0.7
+    decode_ratio: float = 0.7
+    layer: int = 3
+    threshold: float = 0.9
+    name: ClassVar[str] = "DyCoke"
+
+    def __post_init__(self) -> None:
+        check_share(self, "ratio", "decode_ratio", "threshold")
+        check_layer(self, "layer", self.layer, at_least=0)
+
+    def stages(self, layers: int) -> tuple[int, ...]:
+        return (0,)
+
+    def shares(self, layers: int) -> tuple[float, ...]:
+        return (1 - self.ratio * (WINDOW - 1) / WINDOW,)
+
+    def keep(self, stage: Stage) -> Kept:
+        kept = torch.ones_like(stage.visual)
+        for frame, twin in _pairs(stage.frames):
+            alike = cosine_similarity(stage.hidden[frame].float(), stage.hidden[twin].float())
+            kept[frame] = False
+            count = keep_count(len(frame), self.ratio)
+            kept[frame[alike.topk(count, largest=False).indices]] = True
+        return Kept(kept.nonzero()[:, 0])
+
+    def follows(self, layers: int) -> int | None:
+        return min(self.layer, layers - 1) if self.decode_ratio else None
+
+    def follow(self, visual: Tensor) -> DynamicChoice | None:
+        count = keep_count(int(visual.sum()), self.decode_ratio)
+        if count == int(visual.sum()):
+            return None
+        return DynamicChoice(visual, count, self.threshold)
+
+
+def _pairs(frames: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Places of each compared frame and of its twin, equally many."""
+    numbers = frames.tolist()
+    places = {number: (frames == number).nonzero()[:, 0] for number in sorted(set(numbers) - {-1})}
+    pairs, order = [], 0
+    for number, own in places.items():
+        order = order + 1 if number - 1 in places else 0  # place in its video
+        twin = places.get(number - (2 if order % WINDOW == 2 else 1))
+        if order % WINDOW and twin is not None and len(twin) == len(own):
+            pairs.append((own, twin))
+    return pairs
+
+
+class DynamicChoice:
+    """Which visual tokens the later layers attend to, for one prompt.
+
+    Args:
+        visual: which prompt tokens in the cache came from pixels, `[left]` bool.
+        count: how many of them are attended to.
+        threshold: cosine of two attention patterns above which the choice stands.
+    """
+
+    def __init__(self, visual: Tensor, count: int, threshold: float) -> None:
+        self.visual, self.count, self.threshold = visual, count, threshold
+        self.last: Tensor | None = None
+        self.resting: dict[int, tuple[Tensor, ...]] = {}  # layer -> the whole prompt's stores
+        self.choices: list[Tensor] = []  # what was attended to, for those who ask
+
+    def step(self, cache: SlotCache, seen: Seen) -> None:
+        """Choose by the attention of the newest token, and prepare the layers behind."""
+        last = torch.zeros(1, dtype=torch.long, device=seen.hidden.device)
+        weights = seen.weights(last)[0, : len(self.visual)]
+        pattern = weights[self.visual.to(weights.device)]
+        if self._stands(pattern):
+            return
+        kept = keep_best(self.visual.to(weights.device), weights, self.count)
+        self.choices.append(kept)
+        for number in range(seen.module.layer_idx + 1, len(cache.slot_layers)):
+            self._attend(cache, number, kept)
+
+    def _stands(self, pattern: Tensor) -> bool:
+        last, self.last = self.last, pattern
+        return last is not None and float(cosine_similarity(pattern, last, 0)) >= self.threshold
+
+    def _attend(self, cache: SlotCache, number: int, kept: Tensor) -> None:
+        """Let a layer hold the prompt tokens `kept`, and the generated ones behind them."""
+        layer, whole = cache.slot_layers[number], len(self.visual)
+        if number not in self.resting:
+            stores = layer.stores()
+            said = cache.longest - layer.dropped - whole  # generated tokens, none at first
+            room = cache.capacity - layer.dropped - whole + len(kept)
+            small = [store.new_zeros(*store.shape[:2], room, store.shape[3]) for store in stores]
+            for new, old in zip(small, stores, strict=True):
+                new[:, :, len(kept) : len(kept) + said] = old[:, :, whole : whole + said]
+            self.resting[number] = tuple(store[:, :, :whole].clone() for store in stores)
+            layer.keys, layer.values = small
+            layer.dropped += whole - len(kept)
+        for store, prompt in zip(layer.stores(), self.resting[number], strict=True):
+            store[:, :, : len(kept)] = prompt[:, :, kept.to(prompt.device)]

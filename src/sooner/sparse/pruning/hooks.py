@@ -1,0 +1,166 @@
+"""The plumbing of every pruner: hooks on a decoder that take tokens out between its layers."""
+
+from __future__ import annotations
+
+import weakref
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...decoding.cache import SlotCache
+from ...errors import UnsupportedError
+from ...models import Adapter
+from .attention import Seen
+from .base import Pruner
+from .passage import Passage
+
+
+class Hooks:
+    """A pruner at work on one model.
+
+    State belongs to a cache and not to the model, so runs that share the model do not meet, and it
+    dies with the cache. A prompt is recognised by its cache being empty.
+
+    Args:
+        pruner: what to drop.
+        adapter: the model.
+    """
+
+    def __init__(self, pruner: Pruner, adapter: Adapter) -> None:
+        self.pruner, self.decoder, self.depth = pruner, adapter.decoder, adapter.layers
+        vision = getattr(adapter.config, "vision_config", None)
+        self.features = len(getattr(vision, "deepstack_visual_indexes", None) or ())
+        self.handles: list[Any] = []
+        self.passages: weakref.WeakKeyDictionary[SlotCache, Passage] = weakref.WeakKeyDictionary()
+
+    def install(self) -> None:
+        """Hook the decoder, its layers, and the attention that the pruner reads.
+
+        Raises:
+            SoonerError: the model is too shallow.
+            UnsupportedError: another pruner is at work.
+        """
+        self.pruner.check_depth(self.depth)
+        for hook in self.decoder._forward_pre_hooks.values():
+            if isinstance(owner := getattr(hook, "__self__", None), Hooks):
+                raise UnsupportedError(
+                    f"{self.pruner.name} can't prune what {owner.pruner.name} already prunes; "
+                    "leave the other context first"
+                )
+        keep = self.handles.append
+        keep(self.decoder.register_forward_pre_hook(self._enter, with_kwargs=True))
+        keep(self.decoder.register_forward_hook(self._leave, with_kwargs=True))
+        for number, layer in enumerate(self.decoder.layers):
+            enter, leave = partial(self._enter_layer, number), partial(self._leave_layer, number)
+            keep(layer.register_forward_pre_hook(enter, with_kwargs=True))
+            if number < self.features:
+                keep(layer.register_forward_hook(leave, with_kwargs=True))
+            if number in self._watched():
+                watch = partial(self._attended, number)
+                keep(layer.self_attn.register_forward_hook(watch, with_kwargs=True))
+
+    def _watched(self) -> set[int]:
+        """Layers whose attention is read."""
+        ranked = {number - 1 for number in self.pruner.stages(self.depth) if number}
+        follows = self.pruner.follows(self.depth)
+        return ranked if follows is None else ranked | {follows}
+
+    def remove(self) -> None:
+        """Take every hook off."""
+        for handle in self.handles:
+            handle.remove()
+        self.handles = []
+
+    def _enter(
+        self, module: nn.Module, args: tuple, kwargs: dict[str, Any]
+    ) -> tuple[tuple, dict[str, Any]] | None:
+        cache = kwargs.get("past_key_values")
+        if not isinstance(cache, SlotCache):
+            return None  # a prompt that is only being embedded stops here; others fail in layer 0
+        if cache.is_empty:
+            return args, self._begin(cache, kwargs)
+        passage = self.passages.get(cache)
+        entries = kwargs["inputs_embeds"].shape[1]
+        if passage is not None and passage.follower is not None and entries > 1:
+            raise UnsupportedError(
+                f"{self.pruner.name} chooses anew for each token and can't take {entries} at once; "
+                "decode with sooner.Autoregressive(), or set decode_ratio=0"
+            )
+        return None
+
+    def _begin(self, cache: SlotCache, kwargs: dict[str, Any]) -> dict[str, Any]:
+        prompt, embeds = cache.prompt, kwargs["inputs_embeds"]
+        if prompt is None or embeds.shape[0] > 1:
+            rows = "an unknown number of" if prompt is None else str(embeds.shape[0])
+            raise UnsupportedError(
+                f"{self.pruner.name} prunes one prompt at a time, but the batch has {rows} rows; "
+                "decode them one by one"
+            )
+        passage = Passage(self.pruner, self.depth, cache, prompt, embeds[0])
+        self.passages[cache] = passage
+        # The decoder would add DeepStack features to all visual tokens; some may be gone by then.
+        features = kwargs.get("deepstack_visual_embeds")
+        if features is not None:
+            passage.deepstack = list(features)
+            kwargs = {**kwargs, "deepstack_visual_embeds": None, "visual_pos_masks": None}
+        return kwargs
+
+    def _enter_layer(
+        self, number: int, module: nn.Module, args: tuple, kwargs: dict[str, Any]
+    ) -> tuple[tuple, dict[str, Any]] | None:
+        cache = kwargs.get("past_key_values")
+        if not isinstance(cache, SlotCache):
+            raise UnsupportedError(
+                f"{self.pruner.name} prunes prompts that sooner prefills; pass "
+                "custom_generate=sooner.Autoregressive() or another of its methods, or leave the "
+                "context"
+            )
+        passage = self.passages.get(cache)
+        if passage is None:
+            return None
+        hidden, mask = args[0], kwargs.get("attention_mask")
+        if not passage.is_over:
+            hidden, kwargs = passage.enter(number, hidden, kwargs)
+            return (hidden, *args[1:]), kwargs
+        if mask is None or not cache.slot_layers[number].dropped:
+            return None
+        # Dropped tokens are at the front, where a mask hides nothing from one row.
+        wide = cache.slot_layers[number].get_mask_sizes(hidden.shape[1])[0]
+        return args, {**kwargs, "attention_mask": mask[..., -wide:]}
+
+    def _attended(
+        self, number: int, module: Any, args: tuple, kwargs: dict[str, Any], output: Any
+    ) -> None:
+        cache = kwargs.get("past_key_values")
+        passage = self.passages.get(cache) if isinstance(cache, SlotCache) else None
+        if passage is None or not isinstance(cache, SlotCache):
+            return
+        if passage.is_over and passage.follower is None:
+            return
+        hidden, layer = kwargs["hidden_states"], cache.slot_layers[number]
+        entries, keys = hidden.shape[1], layer.stores()[0]
+        filled = layer.get_mask_sizes(entries)[0] if passage.is_over else entries
+        seen = Seen(module, hidden, kwargs["position_embeddings"], keys[:, :, :filled])
+        if passage.follower is not None:
+            passage.follower.step(cache, seen)
+        else:
+            passage.seen = seen
+
+    def _leave_layer(
+        self, number: int, module: nn.Module, args: tuple, kwargs: dict[str, Any], output: Tensor
+    ) -> Tensor | None:
+        passage = self.passages.get(kwargs["past_key_values"])
+        if passage is None or number >= len(passage.deepstack):
+            return None
+        return passage.add_features(number, output)
+
+    def _leave(self, module: nn.Module, args: tuple, kwargs: dict[str, Any], output: Any) -> Any:
+        cache = kwargs.get("past_key_values")
+        passage = self.passages.get(cache) if isinstance(cache, SlotCache) else None
+        if passage is None or passage.is_over:
+            return None
+        with torch.no_grad():
+            output.last_hidden_state = passage.leave(output.last_hidden_state)
+        return output

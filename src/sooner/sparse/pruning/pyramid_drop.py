@@ -1,0 +1,52 @@
+"""PyramidDrop (Xing et al. 2024): the deeper the layer, the fewer visual tokens it needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from .base import Kept, Pruner, Stage, check_layer, check_share
+from .keep import instruction, keep_best, keep_count
+
+STAGES = 4
+"""The paper cuts the decoder into four stages of equal depth."""
+
+
+@dataclass(frozen=True)
+class PyramidDrop(Pruner):
+    """At the end of each stage, drop a share of the visual tokens that are left.
+
+    They are ranked by the attention of the last instruction token in the stage's last layer,
+    averaged over heads.
+
+    Args:
+        ratio: share that is dropped at each stage (the paper's 1 - lambda).
+        layers: layers in front of which a drop happens; `None` is after every quarter.
+
+    Raises:
+        SoonerError: a value out of range.
+    """
+
+    ratio: float = 0.5
+    layers: tuple[int, ...] | None = None
+    name: ClassVar[str] = "PyramidDrop"
+
+    def __post_init__(self) -> None:
+        check_share(self, "ratio")
+        for layer in self.layers or ():
+            check_layer(self, "layers", layer)
+
+    def stages(self, layers: int) -> tuple[int, ...]:
+        if self.layers is not None:
+            return tuple(self.layers)
+        cuts = {max(1, layers * part // STAGES) for part in range(1, STAGES)}
+        return tuple(sorted(cut for cut in cuts if cut < layers))
+
+    def shares(self, layers: int) -> tuple[float, ...]:
+        return tuple((1 - self.ratio) ** (number + 1) for number in range(len(self.stages(layers))))
+
+    def keep(self, stage: Stage) -> Kept:
+        scores = stage.attention(instruction(stage.visual)[-1:])[0]  # [tokens]
+        # Counted from the whole prompt, so that rounding does not add up over the stages.
+        left = 1 - (1 - self.ratio) ** (stage.number + 1)
+        return Kept(keep_best(stage.visual, scores, keep_count(stage.total, left)))

@@ -1,0 +1,97 @@
+"""SparseVLM (Zhang et al. 2024): words that fit the picture rate its tokens; pruned ones merge."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from .base import Kept, Pruner, Stage, check_layer, check_share
+from .clusters import cluster_means, density_peaks
+from .keep import instruction, keep_best, keep_count
+
+DEPTHS = (2, 6, 15)
+"""Layers in front of which the paper prunes, of the 32 of its models."""
+
+
+@dataclass(frozen=True)
+class SparseVLM(Pruner):
+    """Text-guided, progressive pruning with recycling.
+
+    *Raters* are chosen once, from the embedded prompt: words of the instruction whose affinity with
+    the picture, `mean_v softmax_words(H_v H_q^T)`, is above the mean. At each stage visual tokens
+    are scored by the raters' mean attention. Some of the budget goes to tokens merged from the best
+    of those pruned: clustered by density peaks, each cluster's mean takes its centre's place.
+
+    Differs from the paper: tokens fall geometrically from stage to stage to a fixed share (its
+    released code has fixed tables too, its text a rank of the attention map), clusters are averaged
+    and not summed, and merged tokens count as kept, so that `ratio` means what it says.
+
+    Args:
+        ratio: share of the visual tokens that is gone behind the last stage, merged ones kept.
+        layers: layers in front of which a stage lies; `None` is the paper's three, scaled.
+        recycle: share of each stage's budget that goes to merged tokens; 0 merges none.
+        pool: share of the pruned tokens, the best ones, from which they are merged (the paper's
+            tau).
+
+    Raises:
+        SoonerError: a value out of range.
+    """
+
+    ratio: float = 0.9
+    layers: tuple[int, ...] | None = None
+    recycle: float = 0.1
+    pool: float = 0.3
+    name: ClassVar[str] = "SparseVLM"
+
+    def __post_init__(self) -> None:
+        check_share(self, "ratio", "recycle", "pool")
+        for layer in self.layers or ():
+            check_layer(self, "layers", layer)
+
+    def stages(self, layers: int) -> tuple[int, ...]:
+        if self.layers is not None:
+            return tuple(self.layers)
+        scaled = {max(1, round(depth * layers / 32)) for depth in DEPTHS}
+        return tuple(sorted(layer for layer in scaled if layer < layers))
+
+    def shares(self, layers: int) -> tuple[float, ...]:
+        count = len(self.stages(layers))
+        return tuple((1 - self.ratio) ** ((number + 1) / count) for number in range(count))
+
+    def begin(self, hidden: Tensor, visual: Tensor) -> Tensor:
+        """Places of the raters, `[raters]`."""
+        words = instruction(visual)
+        affinity = hidden[visual].float() @ hidden[words].float().T  # [visual, words]
+        share = affinity.softmax(1).mean(0)
+        raters = words[share > share.mean()]
+        return raters if len(raters) else words  # all alike: nobody stands out
+
+    def keep(self, stage: Stage) -> Kept:
+        raters = torch.searchsorted(stage.places, stage.memo)  # text is never dropped
+        scores = stage.attention(raters).mean(0)  # [tokens]
+        return self.select(stage, scores, self._budget(stage))
+
+    def _budget(self, stage: Stage) -> int:
+        # `shares` needs the number of stages only, which the stage's memo does not know.
+        return keep_count(stage.total, 1 - self.shares(stage.depth)[stage.number])
+
+    def select(self, stage: Stage, scores: Tensor, budget: int) -> Kept:
+        """The best visual tokens, and some merged from the best of the others."""
+        left = int(stage.visual.sum()) - budget
+        merged = min(round(budget * self.recycle), round(left * self.pool), budget - 1)
+        kept = keep_best(stage.visual, scores, budget - merged)
+        if left <= 0 or merged <= 0:
+            return Kept(kept)
+        pruned = torch.ones_like(stage.visual)
+        pruned[kept] = False
+        losers = pruned.nonzero()[:, 0]
+        best = scores[losers].topk(max(merged, round(len(losers) * self.pool))).indices
+        losers = losers[best.sort().values]  # ascending places
+        centres, owner = density_peaks(stage.hidden[losers], merged)
+        hidden = stage.hidden.clone()
+        hidden[losers[centres]] = cluster_means(stage.hidden[losers], owner, merged)
+        index = torch.cat([kept, losers[centres]]).sort().values
+        return Kept(index, hidden[index])

@@ -1,0 +1,204 @@
+"""Each pruner's logits equal those of a full-length forward with an explicit mask in each layer.
+
+What the mask hides is worked out here anew, with plain loops over the attention maps that the eager
+model itself returns, so ranking, dropping, positions, cache and DeepStack are all checked at once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import literal
+import pytest
+import torch
+from literal import LAYERS, read
+from torch import Tensor
+
+import sooner
+import tiny
+from sooner.bench.fidelity import teacher_forced
+from sooner.models import adapt
+from sooner.sparse.pruning import DyCoke, FastV, Pruner, PyramidDrop, SparseVLM
+from sooner.sparse.pruning.clusters import density_peaks
+from sooner.sparse.pruning.keep import keep_count
+
+FAMILIES = ("llava_onevision", "qwen2_5_vl", "qwen3_vl")
+TEXT = [7, 31, 4, 4, 62, 18, 9]
+# Sums of up to sixty fp32 products in another order, six layers deep.
+CLOSE = {"atol": 2e-5, "rtol": 1e-4}
+
+
+def places(family: str, inputs: dict[str, Any]) -> tuple[list[int], int]:
+    """Visual places of a prompt and its width."""
+    visual = adapt(tiny.model(family, layers=LAYERS)).visual_tokens(inputs)[0]
+    return visual.nonzero()[:, 0].tolist(), len(visual)
+
+
+def check(
+    family: str, inputs: dict[str, Any], pruner: Pruner, expected: Tensor, **how: Any
+) -> None:
+    model = tiny.model(family, layers=LAYERS)
+    actual = teacher_forced(model, inputs, TEXT, prefill=pruner, **how)
+    torch.testing.assert_close(actual, expected.float().softmax(-1), **CLOSE)
+    plain = teacher_forced(model, inputs, TEXT)
+    assert not torch.allclose(actual, plain, atol=1e-3), "pruning should be felt"
+
+
+def best(scores: Tensor, among: list[int], count: int) -> set[int]:
+    return set(sorted(among, key=lambda place: -float(scores[place]))[:count])
+
+
+@pytest.mark.parametrize("kind", ["video", "images", "mixed"])
+@pytest.mark.parametrize("layer", [1, 2, 5])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_fastv(family: str, layer: int, kind: str) -> None:
+    inputs = tiny.inputs(family, kind)
+    visual, width = places(family, inputs)
+    scores = read(family, inputs, TEXT).attention[layer - 1][width - 1]
+    kept = best(scores, visual, keep_count(len(visual), 0.7))
+    expected = read(family, inputs, TEXT, {layer: set(visual) - kept}).logits
+    check(family, inputs, FastV(ratio=0.7, layer=layer), expected)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_pyramid_drop(family: str) -> None:
+    inputs = tiny.inputs(family, "mixed")
+    visual, width = places(family, inputs)
+    hidden: dict[int, set[int]] = {}
+    left = list(visual)
+    for number, layer in enumerate((1, 3, 4)):
+        scores = read(family, inputs, TEXT, hidden).attention[layer - 1][width - 1]
+        kept = best(scores, left, round(len(visual) * 0.5 ** (number + 1)))
+        hidden[layer] = set(left) - kept
+        left = [place for place in left if place in kept]
+    expected = read(family, inputs, TEXT, hidden).logits
+    check(family, inputs, PyramidDrop(ratio=0.5, layers=(1, 3, 4)), expected)
+
+
+@pytest.mark.parametrize("recycle", [0.0, 0.5])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_sparse_vlm(family: str, recycle: float) -> None:
+    inputs = tiny.inputs(family, "mixed")
+    visual, width = places(family, inputs)
+    raters = _raters(read(family, inputs, TEXT).inputs[0], visual, width)
+    hidden: dict[int, set[int]] = {}
+    states: dict[int, dict[int, Tensor]] = {}
+    left, pool = list(visual), 0.6
+    for number, layer in enumerate((1, 3)):
+        reading = read(family, inputs, TEXT, hidden, states=states)
+        scores = reading.attention[layer - 1][raters].mean(0)
+        budget = round(len(visual) * 0.3 ** ((number + 1) / 2))
+        over = len(left) - budget
+        merged = min(round(budget * recycle), round(over * pool), budget - 1)
+        kept = best(scores, left, budget - merged)
+        if merged:
+            losers = [place for place in left if place not in kept]
+            count = max(merged, round(len(losers) * pool))
+            losers = sorted(best(scores, losers, count))
+            states[layer] = _merge(reading.inputs[layer], losers, merged)
+            kept |= set(states[layer])
+        hidden[layer] = set(left) - kept
+        left = [place for place in left if place in kept]
+    expected = read(family, inputs, TEXT, hidden, states=states).logits
+    pruner = SparseVLM(ratio=0.7, layers=(1, 3), recycle=recycle, pool=pool)
+    check(family, inputs, pruner, expected)
+    assert bool(states) is bool(recycle)
+
+
+def _raters(embedded: Tensor, visual: list[int], width: int) -> list[int]:
+    words = list(range(max(visual) + 1, width))
+    shares = torch.zeros(len(words))
+    for place in visual:
+        shares += torch.stack([embedded[place] @ embedded[word] for word in words]).softmax(0)
+    return [word for word, share in zip(words, shares, strict=True) if share > shares.mean()]
+
+
+def _merge(entering: Tensor, losers: list[int], count: int) -> dict[int, Tensor]:
+    """State of each cluster's centre: the mean of its members."""
+    centres, owner = density_peaks(entering[losers], count)
+    return {
+        losers[int(centre)]: torch.stack(
+            [entering[place] for place, own in zip(losers, owner, strict=True) if own == number]
+        ).mean(0)
+        for number, centre in enumerate(centres)
+    }
+
+
+@pytest.mark.parametrize("ratio", [0.5, 1.0])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_dycoke_merges_over_time(family: str, ratio: float) -> None:
+    inputs = tiny.inputs(family, "video")
+    gone = _merged(family, inputs, ratio)
+    expected = read(family, inputs, TEXT, {0: gone}).logits
+    check(family, inputs, DyCoke(ratio=ratio, decode_ratio=0), expected)
+
+
+def _merged(family: str, inputs: dict[str, Any], ratio: float) -> set[int]:
+    """Places that stage 1 drops in a video of two (Qwen) or four (LLaVA) frames of four tokens."""
+    visual, _ = places(family, inputs)
+    embedded = read(family, inputs, TEXT).inputs[0]
+    frames = [visual[begin : begin + 4] for begin in range(0, len(visual) // 4 * 4, 4)]
+    gone: set[int] = set()
+    for number, twin in ((1, 0), (3, 2), (2, 0)):
+        if number < len(frames):
+            alike = torch.stack(
+                [
+                    torch.cosine_similarity(embedded[own], embedded[other], 0)
+                    for own, other in zip(frames[number], frames[twin], strict=True)
+                ]
+            )
+            count = 4 - keep_count(4, ratio)
+            gone |= {frames[number][int(place)] for place in alike.topk(count).indices}
+    return gone
+
+
+@pytest.mark.parametrize("threshold", [0.0, 0.9, 1.0])
+@pytest.mark.parametrize("ratio", [0.0, 0.5])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_dycoke_chooses_again_in_decoding(family: str, ratio: float, threshold: float) -> None:
+    inputs, layer = tiny.inputs(family, "video"), 2
+    visual, width = places(family, inputs)
+    gone = _merged(family, inputs, ratio) if ratio else set()
+    left = [place for place in visual if place not in gone]
+    rows: dict[int, dict[int, set[int]]] = {number: {} for number in range(layer + 1, LAYERS)}
+    last, resting, choices = None, set(), 0
+    for query in range(width, width + len(TEXT) - 1):
+        pattern = read(family, inputs, TEXT, {0: gone}, rows).attention[layer][query]
+        own = pattern[left]
+        if last is None or float(torch.cosine_similarity(own, last, 0)) < threshold:
+            resting = set(left) - best(pattern, left, keep_count(len(left), 0.6))
+            choices += 1
+        last = own
+        for number in rows:
+            rows[number][query] = resting
+    expected = read(family, inputs, TEXT, {0: gone}, rows).logits
+    pruner = DyCoke(ratio=ratio, decode_ratio=0.6, layer=layer, threshold=threshold)
+    check(family, inputs, pruner, expected, stepwise=True)
+    assert choices == {0.0: 1, 1.0: len(TEXT) - 1}.get(threshold, choices)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_recomputed_attention_equals_the_models_own(family: str) -> None:
+    """Checked apart, so that a wrong ranking can't hide behind ties."""
+    inputs = tiny.inputs(family, "mixed")
+    _, width = places(family, inputs)
+    own = read(family, inputs, TEXT).attention[1][:width, :width]
+    found: list[Tensor] = []
+
+    class Spy(FastV):
+        def keep(self, stage: Any) -> Any:
+            found.append(stage.attention(torch.arange(len(stage.places))))
+            return super().keep(stage)
+
+    model = tiny.model(family, layers=LAYERS)
+    sooner.generate(model, inputs, prefill=Spy(), max_new_tokens=1)
+    torch.testing.assert_close(found[0], own, atol=1e-6, rtol=1e-5)
+
+
+def test_the_reference_alone_equals_plain_reading() -> None:
+    for family in FAMILIES:
+        inputs = tiny.inputs(family, "mixed")
+        model = tiny.model(family, layers=literal.LAYERS)
+        plain = teacher_forced(model, inputs, TEXT)
+        expected = read(family, inputs, TEXT).logits.float().softmax(-1)
+        torch.testing.assert_close(plain, expected, **CLOSE)
