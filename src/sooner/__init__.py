@@ -16,7 +16,17 @@ if TYPE_CHECKING:
     from .decoding.stats import Stats
     from .errors import SoonerError, UnsupportedError
     from .generation import Generation, generate
-    from .methods import Autoregressive, Method, ParallelVLM, PromptLookup, Speculative
+    from .methods import (
+        Autoregressive,
+        Method,
+        OnSD,
+        ParallelVLM,
+        PromptLookup,
+        SDTree,
+        SparseToDense,
+        Speculative,
+        SpecVLM,
+    )
     from .sparse.pruning import DyCoke, FastV, PyramidDrop, SparseVLM
 
 _HOME = {
@@ -25,10 +35,14 @@ _HOME = {
     "FastV": "sparse.pruning",
     "Generation": "generation",
     "Method": "methods",
+    "OnSD": "methods",
     "ParallelVLM": "methods",
     "PromptLookup": "methods",
+    "SDTree": "methods",
     "PyramidDrop": "sparse.pruning",
     "SoonerError": "errors",
+    "SparseToDense": "methods",
+    "SpecVLM": "methods",
     "SparseVLM": "sparse.pruning",
     "Speculative": "methods",
     "Stats": "decoding.stats",
@@ -43,11 +57,15 @@ __all__ = [
     "FastV",
     "Generation",
     "Method",
+    "OnSD",
     "ParallelVLM",
     "PromptLookup",
     "PyramidDrop",
+    "SDTree",
     "SoonerError",
+    "SparseToDense",
     "SparseVLM",
+    "SpecVLM",
     "Speculative",
     "Stats",
     "UnsupportedError",

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import literal
 import pytest
 import torch
-from literal import LAYERS, read
 from torch import Tensor
 
 import sooner
@@ -21,6 +19,7 @@ from sooner.models import adapt
 from sooner.sparse.pruning import DyCoke, FastV, Pruner, PyramidDrop, SparseVLM
 from sooner.sparse.pruning.clusters import density_peaks
 from sooner.sparse.pruning.keep import keep_count
+from sparse.literal import LAYERS, read
 
 FAMILIES = ("llava_onevision", "qwen2_5_vl", "qwen3_vl")
 TEXT = [7, 31, 4, 4, 62, 18, 9]
@@ -198,7 +197,7 @@ def test_recomputed_attention_equals_the_models_own(family: str) -> None:
 def test_the_reference_alone_equals_plain_reading() -> None:
     for family in FAMILIES:
         inputs = tiny.inputs(family, "mixed")
-        model = tiny.model(family, layers=literal.LAYERS)
+        model = tiny.model(family, layers=LAYERS)
         plain = teacher_forced(model, inputs, TEXT)
         expected = read(family, inputs, TEXT).logits.float().softmax(-1)
         torch.testing.assert_close(plain, expected, **CLOSE)

@@ -17,7 +17,7 @@ from ..generation import generate
 from ..methods import Speculative
 from ..tasks.clip import Clip, prepare
 from ..tasks.loading import Pair, load_pair
-from ..tasks.registry import build_method
+from ..tasks.registry import METHODS, build_method
 from ..tasks.settings import CaptionSettings
 from . import hf_arms
 from .batch import batch_figures
@@ -26,8 +26,11 @@ from .protocol import Arm, Measured, Sample, measure, row
 from .provenance import provenance
 
 HF = ("hf", "hf-assisted", "hf-prompt-lookup")
-OURS = ("plain", "prompt-lookup", "speculative", "speculative-auto")
-ARMS = (*OURS[:1], *HF, *OURS[1:])
+OURS = ("prompt-lookup", "speculative", "speculative-auto", "parallel")
+ARMS = ("plain", *HF, *OURS)
+"""Arms of a default run."""
+BASELINES = ("onsd", "sd-tree", "specvlm", "sparse-to-dense")
+KNOWN = (*ARMS, *BASELINES)
 FIXED_WINDOW = 5
 
 
@@ -37,12 +40,13 @@ class BenchSettings:
 
     Attributes:
         model, draft: hub ids or folders; `None` is the miniature.
-        arms: names of `ARMS`.
+        arms: names among `KNOWN`.
         files: videos; empty renders `clips` held-out ones from the miniature's world.
         clips: how many to render.
         repeats: timed runs of each arm on each clip.
         max_new_tokens: where a caption is cut.
-        window: draft tokens of the `speculative` arm; `speculative-auto` chooses its own.
+        window: draft tokens of the `speculative` arm; the others choose their own.
+        prune: share of the visual tokens that pruned drafts do without.
         batch: rows of the batch measurement; 0 leaves it out.
         memory: measure peak memory of plain and speculative decoding in processes of their own.
         device, dtype, threads, seed: as everywhere.
@@ -56,6 +60,7 @@ class BenchSettings:
     repeats: int = 3
     max_new_tokens: int = 256
     window: int = FIXED_WINDOW
+    prune: float | None = None
     batch: int = 8
     memory: bool = True
     device: str = "auto"
@@ -144,28 +149,22 @@ class CaptionBench:
         return [row(one, plain) for one in measured]
 
     def _possible(self, name: str) -> bool:
-        return self.pair.draft is not None or name not in (
-            "hf-assisted",
-            "speculative",
-            "speculative-auto",
-        )
+        if name in HF:
+            return name != "hf-assisted" or self.assistant is not None
+        return self.pair.draft is not None or not METHODS[_method(name)].drafts
 
     def clip(self, name: str, index: int) -> Clip:
         """Clip `index`, from its file, as the arm's models take it."""
         return prepare(self.files[index], self.pair, self.caption_settings(name))
 
     def caption_settings(self, name: str) -> CaptionSettings:
-        settings = CaptionSettings(method="plain", max_new_tokens=self.settings.max_new_tokens)
-        if name == "prompt-lookup":
-            return replace(settings, method=name)
-        if name.startswith("speculative"):
-            settings = replace(settings, method="speculative")
-            return (
-                settings
-                if name.endswith("auto")
-                else replace(settings, window=self.settings.window)
-            )
-        return settings
+        """Settings of our arm `name`, or of plain decoding for HF's."""
+        settings = CaptionSettings(
+            method="plain" if name in HF else _method(name),
+            max_new_tokens=self.settings.max_new_tokens,
+            prune=self.settings.prune,
+        )
+        return replace(settings, window=self.settings.window) if name == "speculative" else settings
 
     def run_ours(self, name: str, index: int) -> Sample:
         """From the file to the text, by our engine."""
@@ -204,3 +203,8 @@ class CaptionBench:
         return Speculative(
             self.pair.draft.model, window=self.settings.window, draft_inputs=draft_inputs
         )
+
+
+def _method(arm: str) -> str:
+    """The method behind an arm's name."""
+    return arm.removesuffix("-auto")

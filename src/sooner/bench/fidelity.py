@@ -93,7 +93,7 @@ def compare_distributions(p: Tensor, q: Tensor, tokens: Sequence[int]) -> Fideli
     return Fidelity(
         tokens=len(said),
         sampled=float(ratio.mean()),
-        overlap=float(torch.minimum(p, q).sum(1).mean()),
+        overlap=min(1.0, float(torch.minimum(p, q).sum(1).mean())),
         greedy=float((p.argmax(1) == said).float().mean()),
     )
 

@@ -173,8 +173,9 @@ def theory_speedup(stats: Sequence[Stats], plain: Sequence[Stats]) -> float | No
         for block, times in each.verify_seconds.items():
             blocks.setdefault(block, []).extend(times)
     spent = sum(len(times) * median(times) for times in blocks.values())
-    drafts = [seconds for each in stats for seconds in each.draft_seconds]
-    forwards = sum(each.draft_forwards for each in stats)
+    beside = [each for each in stats if not each.draft_is_hidden]
+    drafts = [seconds for each in beside for seconds in each.draft_seconds]
+    forwards = sum(each.draft_forwards for each in beside)
     if drafts:
         spent += forwards * median(drafts)
     tokens = sum(each.decode_tokens for each in stats) / max(stats[0].rows, 1)
@@ -196,7 +197,8 @@ def _phases(stats: Sequence[Stats]) -> dict[str, float]:
 def _overhead(stats: Sequence[Stats]) -> float:
     """Share of decoding spent outside target and draft forwards."""
     forwards = sum(
-        sum(sum(times) for times in each.verify_seconds.values()) + each.draft_forward_seconds
+        sum(sum(times) for times in each.verify_seconds.values())
+        + (0.0 if each.draft_is_hidden else each.draft_forward_seconds)
         for each in stats
     )
     total = sum(each.decode_seconds for each in stats)

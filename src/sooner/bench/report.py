@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +24,14 @@ COLUMNS = (
 
 def write_json(result: dict[str, Any], path: Path) -> None:
     """Write a result whole or not at all."""
+    text = json.dumps(result, indent=1) + "\n"  # before any file is there that could be left over
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
-    with os.fdopen(handle, "w") as file:
-        json.dump(result, file, indent=1)
-        file.write("\n")
-    os.chmod(name, 0o644)
-    os.replace(name, path)
+    part = path.with_name(f".{path.name}.part")
+    try:
+        part.write_text(text)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def cells(arm: dict[str, Any]) -> list[str]:

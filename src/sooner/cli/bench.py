@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,7 +21,9 @@ Json = Annotated[
 WIDE = 140
 """Columns of a table that goes to a file or a pipe."""
 
-group = typer.Typer(no_args_is_help=True, help="Measure methods against each other and against peers.")
+group = typer.Typer(
+    no_args_is_help=True, help="Measure methods against each other and against peers."
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -45,6 +47,7 @@ def caption(
     full: Annotated[bool, typer.Option("--full", help="12 clips, 5 repeats.")] = False,
     max_new_tokens: options.MaxNewTokens = 256,
     window: Annotated[int, typer.Option(metavar="N", help="Of the `speculative` arm.")] = 5,
+    prune: options.Prune = None,
     batch: Annotated[int, typer.Option(metavar="N", help="Rows of the batch; 0: none.")] = 8,
     memory: Annotated[bool, typer.Option(help="Measure peak memory too.")] = True,
     device: options.Device = "auto",
@@ -72,6 +75,7 @@ def caption(
         repeats=5 if full else _at_least_one("repeats", repeats),
         max_new_tokens=_at_least_one("max-new-tokens", max_new_tokens),
         window=_at_least_one("window", window),
+        prune=prune,
         batch=batch,
         memory=memory,
         device=device,
@@ -149,15 +153,15 @@ def _measure(run: Any, settings: BenchSettings, debug: bool) -> dict[str, Any]:
 
 
 def _arms(text: str | None) -> tuple[str, ...]:
-    from ..bench.caption import ARMS
+    from ..bench.caption import ARMS, KNOWN
 
     if text is None:
         return ARMS
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
-        if name not in ARMS:
-            raise unknown("arm", name, ARMS)
-    return tuple(name for name in ARMS if name in names or name == "plain")
+        if name not in KNOWN:
+            raise unknown("arm", name, KNOWN)
+    return tuple(name for name in KNOWN if name in names or name == "plain")
 
 
 def _videos(files: list[Path] | None) -> list[Path]:
@@ -174,6 +178,13 @@ def _at_least_one(name: str, value: int) -> int:
 
 def _check_writable(path: Path) -> None:
     """Refuse an output that can't be written before minutes are spent on it."""
-    folder = path.parent if path.parent.exists() else path.parent.parent
-    if path.is_dir() or not os.access(folder, os.W_OK):
-        raise SoonerError(f"can't write '{path}'; choose another --json")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise SoonerError(
+            f"can't write '{path}': {error.strerror}; choose another --json"
+        ) from error
+    if path.is_dir():
+        raise SoonerError(f"can't write '{path}': it is a folder; name a file in it")

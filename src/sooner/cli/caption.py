@@ -35,6 +35,8 @@ def caption(
     draft: options.Draft = None,
     method: options.Method = None,
     window: options.Window = "auto",
+    prune: options.Prune = None,
+    placement: options.Placement = "auto",
     frames: options.Frames = None,
     fps: options.Fps = None,
     prompt: options.Prompt = None,
@@ -75,6 +77,8 @@ def caption(
     settings = CaptionSettings(
         method=method,
         window=parse_window(window),
+        prune=prune,
+        placement=placement,
         frames=frames,
         fps=fps,
         prompt=prompt,

@@ -21,10 +21,18 @@ Method = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="plain, prompt-lookup or speculative; by default the best that the models allow.",
+        help="plain, prompt-lookup, speculative, parallel, sd-tree, onsd, specvlm or "
+        "sparse-to-dense; by default the best that the models allow.",
     ),
 ]
 Window = Annotated[str, typer.Option(metavar="auto|N", help="Draft tokens a round.")]
+Prune = Annotated[
+    float | None,
+    typer.Option(metavar="SHARE", help="Visual tokens that a pruned draft does without."),
+]
+Placement = Annotated[
+    str, typer.Option(metavar="NAME", help="Draft of `parallel`: auto, process, thread, inline.")
+]
 Frames = Annotated[
     int | None,
     typer.Option(metavar="N", help="Frames of each video; by default what the model samples."),

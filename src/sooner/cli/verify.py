@@ -26,6 +26,8 @@ def verify(
     draft: options.Draft = None,
     method: options.Method = None,
     window: options.Window = "auto",
+    prune: options.Prune = None,
+    placement: options.Placement = "auto",
     frames: options.Frames = None,
     fps: options.Fps = None,
     prompt: options.Prompt = None,
@@ -53,6 +55,8 @@ def verify(
     settings = CaptionSettings(
         method=method,
         window=parse_window(window),
+        prune=prune,
+        placement=placement,
         frames=frames,
         fps=fps,
         prompt=prompt,

@@ -38,6 +38,7 @@ class Stats:
         draft_seconds: mean seconds of a draft forward in each window that was not catching up.
         draft_forwards, draft_forward_seconds: all draft forwards and their time.
         rows: rows of the batch.
+        draft_is_hidden: draft forwards ran beside the target's, so they are not in the run's time.
         rank_seconds: time spent ranking visual tokens within the prefill.
         notes: decisions worth telling, such as why a window was chosen.
         cache_bytes, draft_cache_bytes: allocated key-value slots of target and draft.
@@ -59,6 +60,7 @@ class Stats:
     draft_forward_seconds: float = 0.0
     rows: int = 1
     rank_seconds: float = 0.0
+    draft_is_hidden: bool = False
     notes: list[str] = field(default_factory=list)
     cache_bytes: int = 0
     draft_cache_bytes: int = 0

@@ -2,8 +2,23 @@
 
 from .autoregressive import Autoregressive
 from .base import Method, SoonerOutput
+from .onsd import OnSD
 from .parallel import ParallelVLM
 from .prompt_lookup import PromptLookup
+from .sd_tree import SDTree
+from .sparse_to_dense import SparseToDense
 from .speculative import Speculative
+from .specvlm import SpecVLM
 
-__all__ = ["Autoregressive", "Method", "ParallelVLM", "PromptLookup", "SoonerOutput", "Speculative"]
+__all__ = [
+    "Autoregressive",
+    "Method",
+    "OnSD",
+    "ParallelVLM",
+    "PromptLookup",
+    "SDTree",
+    "SoonerOutput",
+    "SparseToDense",
+    "SpecVLM",
+    "Speculative",
+]

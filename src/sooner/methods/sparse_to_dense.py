@@ -98,7 +98,8 @@ class SparseDrafter(ChainDrafter):
         return super().finish(outcome)
 
     def open_runner(self, room: int) -> ModelRunner:
-        assert self.dense is not None and self.tap is not None
+        assert self.dense is not None
+        assert self.tap is not None
         # Rows that ended with the prefill are gone from the target's cache already.
         active = self.context.rows.active
         visual = self.tap.asking.visual
@@ -134,7 +135,8 @@ class SparseDrafter(ChainDrafter):
 
     def _copy_committed(self, outcome: Outcome) -> None:
         """Take over the keys and values that the target's last forward computed."""
-        assert self.dense is not None and self.runner is not None
+        assert self.dense is not None
+        assert self.runner is not None
         counts = [len(path) for path in outcome.path]
         line = torch.arange(max(counts))
         starts = zip(self.dense.lengths, counts, strict=True)

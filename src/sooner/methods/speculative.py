@@ -54,8 +54,8 @@ class Speculative(Method):
         if self.window != "auto":
             if isinstance(self.window, str):
                 raise SoonerError(
-                    f"{type(self).__name__}: window is {self.window!r}; it must be 'auto' or a whole number "
-                    "of 1 or more"
+                    f"{type(self).__name__}: window is {self.window!r}; it must be 'auto' or a "
+                    "whole number of 1 or more"
                 )
             positive(self, "window")
         if self.tokenizer is not None and self.draft_tokenizer is not None:

@@ -35,7 +35,7 @@ class SpecVLM(SDTree):
 
     Args:
         prune: share of the visual tokens that the draft does without (alpha); 0 keeps all.
-        focus: share of attention that stage I covers; 1 is plain top-k, 0 nearly uniform.
+        focus: share of attention that stage I covers; 1 is plain top-k, 0 uniform.
         layers: how many of the target's last layers are heard; `None` hears all of them.
         queries: most text tokens behind the pixels that ask.
         others: as for `SDTree`.

@@ -148,22 +148,19 @@ class TreeDrafter(ChainDrafter):
 
     def _extend(self, growth: _Growth, level: Level, scores: Tensor) -> _Growth:
         """Add the children of one level."""
-        most = max(level.ranks) + 1
+        keys, given = scores, growth.given
         if self.draws:
             p = self.context.processing.probabilities(scores)
-            keys, best = race(p, self.context.generator).topk(most)  # [rows, sources, most]
-            fine, given = keys > 0, (p,)
-        else:
-            keys, best = scores.topk(most)
-            fine, given = keys > -torch.inf, ()
+            keys, given = race(p, self.context.generator).log(), (*given, p)
+        keys, best = keys.topk(max(level.ranks) + 1)  # [rows, sources, most]
         tokens = best[:, level.parents, level.ranks]
-        legal = fine[:, level.parents, level.ranks]
+        legal = keys[:, level.parents, level.ranks] > -torch.inf
         if level.sources[0] >= 0:
             legal = legal & growth.legal[:, level.sources][:, level.parents]
         return _Growth(
             torch.cat([growth.tokens, tokens], 1),
             torch.cat([growth.legal, legal], 1),
-            growth.given + given,
+            given,
         )
 
     def _tree(self, growth: _Growth, device: torch.device) -> Tree:
@@ -182,7 +179,7 @@ class TreeDrafter(ChainDrafter):
         )
 
     def _probs(self, growth: _Growth) -> Tensor | None:
-        """Draft distributions of every block entry, zeros behind leaves: `[rows, 1 + nodes, vocab]`."""
+        """What the children of every block entry were drawn from, `[rows, 1 + nodes, vocab]`."""
         if not growth.given:
             return None
         given = torch.cat(growth.given, 1)

@@ -11,7 +11,18 @@ from typing import Any, Literal
 
 from ..errors import SoonerError, unknown
 
-METHODS = ("plain", "prompt-lookup", "speculative")
+METHODS = (
+    "plain",
+    "prompt-lookup",
+    "speculative",
+    "parallel",
+    "sd-tree",
+    "onsd",
+    "specvlm",
+    "sparse-to-dense",
+)
+DEFAULT_PRUNE = 0.9
+"""Share of the visual tokens that a pruned draft does without, as in the papers."""
 
 
 @dataclass(frozen=True)
@@ -21,6 +32,9 @@ class CaptionSettings:
     Attributes:
         method: one of `METHODS`; `None` is `speculative` with a draft, else `prompt-lookup`.
         window: draft tokens a round, or `"auto"`.
+        prune: share of the visual tokens that the draft of `parallel`, `specvlm` or
+            `sparse-to-dense` does without; `None` is `DEFAULT_PRUNE`.
+        placement: where the draft of `parallel` runs.
         frames: frames sampled from each video; `None` leaves it to the model's processor.
         fps: frames sampled a second of video, instead of `frames`.
         prompt: what the model is asked; `None` is the miniature's own or a general one.
@@ -36,6 +50,8 @@ class CaptionSettings:
 
     method: str | None = None
     window: int | Literal["auto"] = "auto"
+    prune: float | None = None
+    placement: str = "auto"
     frames: int | None = None
     fps: float | None = None
     prompt: str | None = None
@@ -55,6 +71,8 @@ class CaptionSettings:
         _at_least(1, frames=self.frames, max_new_tokens=self.max_new_tokens)
         if self.window != "auto":
             _at_least(1, window=self.window)
+        if self.prune is not None and not 0 <= self.prune <= 1:
+            raise SoonerError(f"prune is {self.prune:g}; it must lie in 0 to 1")
         if self.fps is not None and not 0 < self.fps < float("inf"):
             raise SoonerError(f"fps is {self.fps:g}; it must be above 0")
         if not 0 <= self.temperature < float("inf"):

@@ -49,6 +49,7 @@ class ParallelDrafter(Drafter):
     ) -> None:
         self.context = context
         self.worker = worker
+        context.stats.draft_is_hidden = True
         self.rank = rank
         self.depth = depth
         self.window = window

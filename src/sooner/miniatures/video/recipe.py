@@ -5,10 +5,11 @@ Why these stages (each was seen to pay on two CPU cores):
 1. *vision*: the tower alone on single frames, by an auxiliary linear head that names background,
    shape, colour and cell in each pooled token. Without it positions stay at chance for hundreds
    of steps. The head is dropped when the checkpoint is written.
-2. *language*, shallow: the decoder alone, on features encoded once per stage by the frozen tower,
-   from clips of one scene up to ten. A step costs a fifth of one with rendering and vision.
+2. *language*, shallow: a decoder of four layers alone, on features encoded once per stage by the
+   frozen tower, so that a step pays for neither rendering nor vision: clips of one scene first
+   (right after 300 steps), then of up to six, then of up to ten.
 3. *language*, deep: `architecture.grow` inserts layers that change nothing, then training goes on
-   at full depth.
+   at full depth, where a step costs five times as much.
 4. *joint*: everything together on freshly rendered frames, to take up the slack.
 """
 

@@ -1,0 +1,69 @@
+"""`sooner bench caption` on the miniature: every kind of arm, as a user starts it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sooner.cli.main import main
+
+
+def run(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as end:
+        main(list(arguments))
+    return int(end.value.code or 0)
+
+
+def test_a_small_run_reports_every_arm(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = tmp_path / "result.json"
+    sizes = ["--clips", "1", "--repeats", "1", "--max-new-tokens", "24", "--batch", "3"]
+    arguments = [*sizes, "--threads", "1", "--json"]
+    assert run("bench", "caption", *arguments, str(target)) == 0
+    result = json.loads(target.read_text())
+    arms = {arm["method"]: arm for arm in result["arms"]}
+    assert {"plain", "hf", "hf-assisted", "hf-prompt-lookup", "speculative", "parallel"} <= set(
+        arms
+    )
+    assert all(arm["parity"] in ("identical", "tie") for arm in arms.values())
+    assert all(arm["tokens"] == 24 and arm["decode_seconds"] > 0 for arm in arms.values())
+    assert arms["plain"]["decode_speedup"] == 1.0
+    assert arms["speculative"]["mean_acceptance_length"] > 1
+    assert arms["speculative"]["theory_speedup"] > 0
+    assert result["batch"]["rows"] == 3
+    assert set(result["batch"]["parity"]) <= {"identical", "tie"}
+    assert result["memory"]["speculative_bytes"] > 0
+    assert {"git", "argv", "versions", "device", "dtype", "threads", "seed"} <= set(
+        result["provenance"]
+    )
+    assert "speculative" in capsys.readouterr().out
+    assert run("bench", "report", str(target)) == 0
+    assert "| speculative |" in target.with_suffix(".md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--arms", "speculativ"], "did you mean 'speculative'"),
+        (["--clips", "0"], "--clips is 0"),
+        (["--repeats", "-1"], "--repeats is -1"),
+        (["--json", "/proc/nowhere/x.json"], "can't write"),
+        (["missing.mp4"], "missing.mp4"),
+    ],
+)
+def test_bad_requests_get_one_line(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("bench", "caption", *arguments) == 2
+    error = capsys.readouterr().err.strip()
+    assert message in error
+    assert len(error.splitlines()) == 1
+
+
+def test_a_report_of_something_else_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "x.json").write_text("{}")
+    assert run("bench", "report", str(tmp_path / "x.json")) == 2
+    assert "is no result of `sooner bench`" in capsys.readouterr().err

@@ -1,0 +1,321 @@
+"""Benchmarks in the layout of their hub repositories, with tiny encoded videos of known length."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+import sys
+import tarfile
+import types
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sooner.errors import SoonerError
+from sooner.tasks.datasets import DETAILED_PROMPT, SCHEMAS, Item, load
+from sooner.tasks.datasets import loading as loading_module
+from sooner.tasks.datasets.videos import VideoStore
+from sooner.tasks.video import probe
+from tasks import videos
+
+
+@pytest.fixture(scope="module")
+def clips(tmp_path_factory: pytest.TempPathFactory) -> dict[int, bytes]:
+    """Videos of 1 to 4 seconds, encoded once."""
+    folder = tmp_path_factory.mktemp("clips")
+    return {
+        seconds: videos.write(
+            folder / f"{seconds}.mp4", frames=4 * seconds, rate=4, size=(32, 32)
+        ).read_bytes()
+        for seconds in (1, 2, 3, 4)
+    }
+
+
+def put(path: Path, content: bytes | Any) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
+    return path
+
+
+def zipped(path: Path, members: dict[str, bytes]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(path, "w") as file:
+        for name, content in members.items():
+            file.writestr(name, content)
+    return path
+
+
+def fake_datasets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stands in for the package where it is not installed: parquet files hold JSON."""
+
+    class Dataset(list):
+        @classmethod
+        def from_parquet(cls, path: str) -> Dataset:
+            return cls(json.loads(Path(path).read_text()))
+
+        def to_list(self) -> list:
+            return list(self)
+
+    monkeypatch.setitem(sys.modules, "datasets", types.SimpleNamespace(Dataset=Dataset))
+
+
+def parquet(path: Path, rows: list[dict[str, Any]], real: bool) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not real:
+        return put(path, rows)
+    arrow = pytest.importorskip("pyarrow")
+    import pyarrow.parquet
+
+    pyarrow.parquet.write_table(arrow.Table.from_pylist(rows), path)
+    return path
+
+
+@pytest.fixture(params=["real", "stand-in"])
+def real(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Once with the package itself, where it is installed, and once with a stand-in."""
+    if request.param == "stand-in":
+        fake_datasets(monkeypatch)
+    else:
+        pytest.importorskip("datasets")
+    return request.param == "real"
+
+
+def take(name: str, root: Path, **options: Any) -> list[Item]:
+    options = {"min_seconds": 1.5, "cache": root.parent / "cache", **options}
+    return list(load(name, root, **options))
+
+
+def names(items: list[Item]) -> set[str]:
+    return {item.id.partition("/")[2] for item in items}
+
+
+def test_video_detail_caption(tmp_path: Path, clips: dict[int, bytes], real: bool) -> None:
+    """Parquet, names without ending, one zip with a folder inside."""
+    root = tmp_path / "vdc"
+    rows = [
+        {"video_name": name, "question": "What?", "answer": "That."}
+        for name in ("v_long", "v_short", "v_upper.1")
+    ]
+    parquet(root / "data" / "test-00000-of-00001.parquet", rows, real)
+    zipped(
+        root / "videos.zip",
+        {
+            "Test_Videos/v_long.mp4": clips[2],
+            "Test_Videos/v_short.mp4": clips[1],
+            "Test_Videos/v_upper.1.MP4": clips[3],
+            "__MACOSX/Test_Videos/._v_long.mp4": b"resource fork",
+        },
+    )
+    items = take("VideoDetailCaption", root)
+    assert names(items) == {"v_long", "v_upper.1"}
+    assert all(item.prompt == DETAILED_PROMPT for item in items)
+    assert {round(item.seconds) for item in items} == {2, 3}
+    assert all(probe(item.video).seconds == pytest.approx(item.seconds) for item in items)
+
+
+def test_video_mme(tmp_path: Path, clips: dict[int, bytes], real: bool) -> None:
+    """Three questions a video are one sample; several zips; `videoID` and not `video_id`."""
+    root = tmp_path / "mme"
+    rows = [
+        {"video_id": "001", "videoID": video, "duration": length, "question": f"{i}?"}
+        for video, length in (("fFjv93ACGo8", "short"), ("N1cdUjctpG8", "medium"))
+        for i in range(3)
+    ]
+    parquet(root / "videomme" / "test-00000-of-00001.parquet", rows, real)
+    zipped(root / "videos_chunked_01.zip", {"data/fFjv93ACGo8.mp4": clips[2]})
+    zipped(root / "videos_chunked_02.zip", {"data/N1cdUjctpG8.mp4": clips[3]})
+    zipped(root / "subtitle.zip", {"subtitle/fFjv93ACGo8.srt": b"1"})
+    assert names(take("VideoMME", root)) == {"fFjv93ACGo8", "N1cdUjctpG8"}
+    assert names(take("video-mme", root, min_seconds=2.5)) == {"N1cdUjctpG8"}
+
+
+def test_mvbench(tmp_path: Path, clips: dict[int, bytes]) -> None:
+    """Equal names in two tasks are two videos; frame folders are not videos."""
+    root = tmp_path / "mvbench"
+    record = {"question": "?", "candidates": ["a", "b"], "answer": "a"}
+    put(root / "json" / "action_count.json", [{**record, "video": "video_1.mp4"}])
+    put(
+        root / "json" / "moving_count.json",
+        [{**record, "video": "video_1.mp4", "start": 0.0, "end": 9.0}],
+    )
+    put(root / "json" / "episodic_reasoning.json", [{**record, "video": "castle_s01/"}])
+    zipped(root / "video" / "perception.zip", {"perception/videos/video_1.mp4": clips[2]})
+    zipped(root / "video" / "clevrer.zip", {"clevrer/video_validation/video_1.mp4": clips[4]})
+    items = {item.id: round(item.seconds) for item in take("MVBench", root)}
+    assert items == {
+        "MVBench/perception/videos/video_1.mp4": 2,
+        "MVBench/clevrer/video_validation/video_1.mp4": 4,
+    }
+
+
+def test_mlvu(tmp_path: Path, clips: dict[int, bytes]) -> None:
+    """Videos in plain folders, lengths in the table; no file is opened that is too short."""
+    root = tmp_path / "mlvu"
+    rows = [
+        {"video": "movie101_66.mp4", "duration": 3.0, "question": "?", "question_type": "plotQA"},
+        {"video": "short.mp4", "duration": 0.5, "question": "?", "question_type": "plotQA"},
+    ]
+    put(root / "MLVU" / "json" / "1_plotQA.json", rows)
+    film = put(root / "MLVU" / "video" / "1_plotQA" / "movie101_66.mp4", clips[3])
+    put(root / "MLVU" / "video" / "1_plotQA" / "movie101_66.json", [{"subtitle": "not a table"}])
+    put(root / "MLVU" / "video" / "1_plotQA" / "short.mp4", b"would be unreadable")
+    for spelling in ("MLVU", "mlvu", "MVLU"):
+        (item,) = take(spelling, root)
+        assert item.video == film
+
+
+def test_long_video_bench(tmp_path: Path, clips: dict[int, bytes]) -> None:
+    """A tar cut into parts in the middle of a video, read without putting it together."""
+    root = tmp_path / "lvb"
+    rows = [
+        {"video_id": name, "video_path": f"{name}.mp4", "duration": length, "id": f"{name}_0"}
+        for name, length in (("86CxyhFV9MI", 2.0), ("@gone-7112", 3.0), ("brief", 1.0))
+    ]
+    put(root / "lvb_val.json", rows)
+    put(root / "lvb_test_wo_gt.json", [{"video_path": "from-the-test-split.mp4"}])
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as file:
+        for name in ("brief", "86CxyhFV9MI"):
+            member = tarfile.TarInfo(f"videos/{name}.mp4")
+            member.size = len(clips[2])
+            file.addfile(member, io.BytesIO(clips[2]))
+    whole = packed.getvalue()
+    for part, begin in (("aa", 0), ("ab", 700), ("ac", len(clips[2]) + 1500)):
+        end = {"aa": 700, "ab": len(clips[2]) + 1500, "ac": len(whole)}[part]
+        put(root / f"videos.tar.part.{part}", whole[begin:end])
+    (item,) = take("LongVideoBench", root)
+    assert item.id == "LongVideoBench/86CxyhFV9MI.mp4"
+    assert item.video.read_bytes() == clips[2]
+
+
+def mlvu_of(root: Path, clips: dict[int, bytes], count: int) -> Path:
+    rows = [{"video": f"{i}.mp4", "duration": 2.0, "question": "?"} for i in range(count)]
+    put(root / "json" / "1_plotQA.json", rows)
+    for row in rows:
+        put(root / "video" / row["video"], clips[2])
+    return root
+
+
+def test_a_seed_decides_which_samples(tmp_path: Path, clips: dict[int, bytes]) -> None:
+    root = mlvu_of(tmp_path / "mlvu", clips, 12)
+    first = [item.id for item in take("MLVU", root, count=5)]
+    assert len(first) == 5
+    assert [item.id for item in take("MLVU", root, count=5)] == first
+    assert [item.id for item in take("MLVU", root, count=5, seed=1)] != first
+    assert [item.id for item in take("MLVU", root, count=3)] == first[:3]
+
+
+def test_the_papers_filter_is_the_default(tmp_path: Path, clips: dict[int, bytes]) -> None:
+    root = tmp_path / "mlvu"
+    lengths = {**{f"{i}.mp4": 60.0 for i in range(60)}, "short.mp4": 59.9}
+    put(root / "json" / "1.json", [{"video": v, "duration": s} for v, s in lengths.items()])
+    long = videos.write(tmp_path / "minute.mp4", frames=61, rate=1, size=(32, 32))
+    for name in lengths:
+        target = root / "video" / name
+        target.parent.mkdir(exist_ok=True)
+        os.link(long, target)
+    items = list(load("MLVU", root))
+    assert len(items) == 50
+    assert "MLVU/short.mp4" not in {item.id for item in items}
+
+
+def test_missing_and_broken_videos_are_named_once(
+    tmp_path: Path, clips: dict[int, bytes], caplog: pytest.LogCaptureFixture
+) -> None:
+    root = mlvu_of(tmp_path / "mlvu", clips, 3)
+    (root / "video" / "0.mp4").unlink()
+    (root / "video" / "1.mp4").write_bytes(b"not a video")
+    with caplog.at_level(logging.WARNING, "sooner"):
+        assert names(take("MLVU", root)) == {"2.mp4"}
+    told = [record.message for record in caplog.records if "samples instead of" in record.message]
+    assert len(told) == 1
+    assert "2 are not under" in told[0]
+
+
+def test_a_filter_that_leaves_nothing_says_so(tmp_path: Path, clips: dict[int, bytes]) -> None:
+    root = mlvu_of(tmp_path / "mlvu", clips, 2)
+    with pytest.raises(SoonerError, match=r"2 videos are shorter than 60 s.*lower min_seconds"):
+        list(load("MLVU", root))
+
+
+def test_an_unknown_name_gets_a_suggestion(tmp_path: Path) -> None:
+    with pytest.raises(SoonerError, match="did you mean 'LongVideoBench'"):
+        load("LongVideosBench", tmp_path)
+    with pytest.raises(SoonerError, match="unknown dataset 'imagenet'; known: LongVideoBench"):
+        load("imagenet", tmp_path)
+
+
+def test_wrong_folders_are_named(tmp_path: Path) -> None:
+    with pytest.raises(SoonerError, match="has no table"):
+        load("MVBench", tmp_path)
+    with pytest.raises(SoonerError, match=r"does not exist.*OpenGVLab/MVBench"):
+        load("MVBench", tmp_path / "nowhere")
+    with pytest.raises(SoonerError, match="does not exist"):
+        load("MVBench", "./nowhere")
+    put(tmp_path / "json" / "action_count.json", [{"clip": "a.mp4"}])
+    with pytest.raises(SoonerError, match="columns clip, but a video is named by video"):
+        load("MVBench", tmp_path)
+    put(tmp_path / "json" / "action_count.json", b"{cut off")
+    with pytest.raises(SoonerError, match="is not JSON"):
+        load("MVBench", tmp_path)
+
+
+def test_parquet_without_the_extra_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path / "videomme" / "test-00000-of-00001.parquet", b"PAR1")
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(SoonerError, match=r"install sooner\[bench\]"):
+        load("VideoMME", tmp_path)
+
+
+def test_a_damaged_archive_is_named(tmp_path: Path, clips: dict[int, bytes]) -> None:
+    root = mlvu_of(tmp_path / "mlvu", clips, 1)
+    put(root / "video_part_1.zip", b"PK not really")
+    with pytest.raises(SoonerError, match=r"video_part_1\.zip' is damaged"):
+        load("MLVU", root)
+
+
+def test_archives_can_not_write_outside_the_cache(tmp_path: Path, clips: dict[int, bytes]) -> None:
+    root = tmp_path / "root"
+    zipped(root / "evil.zip", {"../../../escaped.mp4": clips[1]})
+    store = VideoStore(root, tmp_path / "cache")
+    found = store.locate("escaped.mp4")
+    assert found is not None
+    assert tmp_path / "cache" in found.parents
+
+
+def test_a_hub_id_is_fetched_with_the_schemas_files(
+    tmp_path: Path, clips: dict[int, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, asked = mlvu_of(tmp_path / "snapshot", clips, 1), {}
+
+    def fetch(hub: str, **options: Any) -> str:
+        asked.update(options, hub=hub)
+        return str(root)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", fetch)
+    (item,) = load("MLVU", min_seconds=1, cache=tmp_path, revision="abc")
+    assert item.id == "MLVU/0.mp4"
+    assert (asked["hub"], asked["repo_type"], asked["revision"]) == ("MLVU/MVLU", "dataset", "abc")
+    assert "*json/*.json" in asked["allow_patterns"]
+    list(load("MLVU", "someone/MLVU-mirror", min_seconds=1, cache=tmp_path))
+    assert asked["hub"] == "someone/MLVU-mirror"
+
+
+def test_no_network_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError("no route")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", fail)
+    with pytest.raises(SoonerError, match=r"can't fetch 'OpenGVLab/MVBench'.*local folder"):
+        load("MVBench")
+
+
+def test_all_five_are_there() -> None:
+    assert set(SCHEMAS) == {"VideoDetailCaption", "VideoMME", "MVBench", "MLVU", "LongVideoBench"}
+    assert (loading_module.MIN_SECONDS, loading_module.SAMPLES) == (60.0, 50)
