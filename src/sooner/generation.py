@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from transformers import StoppingCriteriaList, StopStringCriteria
 
 from .decoding.loop import OnTokens
 from .decoding.stats import Stats
-from .errors import SoonerError
+from .errors import SoonerError, UnsupportedError
 from .methods import Autoregressive, Method
 
 Prefill = Callable[[Any], AbstractContextManager]
@@ -67,13 +68,14 @@ def generate(
     Raises:
         SoonerError: the request can't be honoured, or memory ran out.
     """
+    _refuse(inputs, options)
     criteria = StoppingCriteriaList(stopping_criteria or [])
     if stop_strings is not None:
         if tokenizer is None:
             raise SoonerError(f"stop_strings={stop_strings!r} needs tokenizer=")
         criteria.append(StopStringCriteria(tokenizer=tokenizer, stop_strings=stop_strings))
     ids = inputs["input_ids"]
-    said: list[list[int]] = [[] for _ in range(_rows(ids, options))]
+    said: dict[int, list[int]] = defaultdict(list)
 
     def keep(row: int, tokens: list[int], drafted: int) -> None:
         said[row] += tokens
@@ -92,16 +94,33 @@ def generate(
     try:
         with prefill(model) if prefill is not None else nullcontext():
             output = model.generate(**inputs, **options, custom_generate=loop)
-    except (torch.OutOfMemoryError, RuntimeError) as error:
-        raise out_of_memory(error, model, ids, options) from error
-    return Generation(output.sequences, said, output.stats)
+    except RuntimeError as error:
+        if (told := out_of_memory(error, model, ids, options)) is None:
+            raise
+        raise told from error
+    tokens = [said[row] for row in range(output.sequences.shape[0])]
+    return Generation(output.sequences, tokens, output.stats)
 
 
-def out_of_memory(error: RuntimeError, model: Any, ids: Tensor, options: Mapping) -> Exception:
-    """The error to show for `error`: an estimate and a way out if memory ran out, else itself."""
+def _refuse(inputs: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+    """Refuse by name what `generate` would swallow, or fail at far inside."""
+    if inputs.get("input_ids") is None:
+        raise UnsupportedError(f"inputs have no input_ids, only {sorted(inputs)}; pass token ids")
+    if options.get("assistant_model") is not None:
+        raise UnsupportedError(
+            "assistant_model can't be honoured beside a method; use sooner.Speculative(draft)"
+        )
+    if options.get("custom_generate") is not None:
+        raise UnsupportedError("custom_generate can't be honoured beside a method; leave it out")
+
+
+def out_of_memory(
+    error: RuntimeError, model: Any, ids: Tensor, options: Mapping[str, Any]
+) -> SoonerError | None:
+    """If memory ran out, the error to show: an estimate and a way out."""
     text = str(error)
     if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in text:
-        return error
+        return None
     config = model.config.get_text_config(decoder=True)
     heads = getattr(config, "num_key_value_heads", config.num_attention_heads)
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
@@ -111,12 +130,6 @@ def out_of_memory(error: RuntimeError, model: Any, ids: Tensor, options: Mapping
         f"out of memory: the cache of {rows} x {slots} tokens alone takes about "
         f"{size / 2**30:.2f} GiB; lower the number of frames, max_new_tokens or the batch"
     )
-
-
-def _rows(ids: Tensor, options: Mapping[str, Any]) -> int:
-    config = options.get("generation_config")
-    copies = options.get("num_return_sequences") or getattr(config, "num_return_sequences", None)
-    return ids.shape[0] * (copies or 1)
 
 
 def _generator(model: Any, seed: int | None) -> torch.Generator | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import LogitsProcessorList
+from transformers import LogitsProcessorList, MaxLengthCriteria, StoppingCriteriaList
 from transformers.generation import logits_process as hf
 
 import fakes
@@ -16,8 +16,16 @@ import method_matrix as matrix
 import sooner
 import tiny
 from fakes import ERROR, FakeAdapter, Table, chi_square, say
+from sooner.decoding.runner import ModelRunner
+from sooner.decoding.tree import Tree
 from sooner.methods import sd_tree
-from sooner.methods.attention_tap import AttentionTap, asking_tokens
+from sooner.methods.attention_tap import (
+    AttentionTap,
+    asking_tokens,
+    attention,
+    attention_variation,
+    listen_twice,
+)
 from sooner.methods.base import Method
 from sooner.methods.onsd import OnSD
 from sooner.methods.sd_tree import SDTree
@@ -39,15 +47,13 @@ METHODS: dict[str, Callable[[str], Method]] = {
     "onsd": lambda family: OnSD(tiny.noisy(family)),
     "onsd-llama": lambda family: OnSD(tiny.model("llama", seed=3)),
     "specvlm": lambda family: SpecVLM(tiny.noisy(family), prune=0.5),
+    "specvlm-words": lambda family: SpecVLM(tiny.model("llama", seed=3), branching=WIDE),
     "specvlm-most": lambda family: SpecVLM(tiny.noisy(family), prune=0.9, layers=1, focus=1.0),
     "sparse-to-dense": lambda family: SparseToDense(prune=0.5, window=4),
     "sparse-to-dense-most": lambda family: SparseToDense(),
 }
 PLACES = [
-    (family, kind, rows)
-    for family in VISUAL
-    for kind in tiny.kinds(family)
-    for rows in (1, 3)
+    (family, kind, rows) for family in VISUAL for kind in tiny.kinds(family) for rows in (1, 3)
 ]
 
 
@@ -255,8 +261,7 @@ def joint(family: str, inputs: dict, options: dict, length: int) -> dict[tuple[i
             )  # fmt: skip
             p = output.scores[-1][0].softmax(-1)
             longer |= {
-                (*said, token): chance * p[token].item()
-                for token in p.nonzero()[:, 0].tolist()
+                (*said, token): chance * p[token].item() for token in p.nonzero()[:, 0].tolist()
             }
         table = longer
     return table
@@ -306,9 +311,13 @@ def test_accepted_nodes_are_not_fed_to_the_draft_again() -> None:
     """After a whole path, only the leaf, which was never forwarded, and the new token are."""
     family = "qwen2_5_vl"
     method, widths = SDTree(tiny.model(family)), []
-    hook = tiny.model(family).get_decoder().register_forward_pre_hook(
-        lambda _module, _args, kwargs: widths.append(kwargs["inputs_embeds"].shape[1]),
-        with_kwargs=True,
+    hook = (
+        tiny.model(family)
+        .get_decoder()
+        .register_forward_pre_hook(
+            lambda _module, _args, kwargs: widths.append(kwargs["inputs_embeds"].shape[1]),
+            with_kwargs=True,
+        )
     )
     try:
         generate(method, family, "image", 1, 13)
@@ -316,11 +325,32 @@ def test_accepted_nodes_are_not_fed_to_the_draft_again() -> None:
         hook.remove()
     shape = TreeShape(sd_tree.STATIC_TREE)
     levels = [len(level.sources) for level in shape.levels[1:]]
-    target = 1 + shape.nodes
-    # Embedding calls stop at the decoder's door: the target's prompt and the draft's.
-    assert widths[4:] == [1, *levels, target, 2, *levels, target] or widths[3:] == [
-        1, *levels, target, 2, *levels, target
-    ]  # fmt: skip
+    prompt = tiny.inputs(family, "image", 1)["input_ids"].shape[1]
+    # Four times the prompt: embedded and prefilled, by the target and by the draft.
+    rounds = [1, *levels, 1 + shape.nodes], [2, *levels, 1 + shape.nodes]
+    assert widths == [*[prompt] * 4, *rounds[0], *rounds[1]]
+
+
+@pytest.mark.parametrize("family", tiny.FAMILIES)
+@torch.no_grad()
+def test_levels_one_by_one_equal_the_whole_tree_at_once(family: str) -> None:
+    adapter, shape = adapt(tiny.model(family)), TreeShape(WIDE)
+    prompt = adapter.embed_prompt(tiny.inputs(family, tiny.kinds(family)[-1], 3))
+    runner = ModelRunner(adapter, prompt.width + 20)
+    runner.prefill(prompt)
+    generator = torch.Generator().manual_seed(5)
+    tokens = torch.randint(0, 80, (3, shape.nodes), generator=generator)
+    parents = torch.tensor(shape.parents).expand(3, -1)
+    before, roots = list(runner.lengths), torch.tensor([7, 8, 9])
+    whole = runner.forward_tree(roots, Tree(tokens, parents, [shape.nodes] * 3)).logits
+    runner.forward_chain(roots[:, None])
+    runner.commit([[0]] * 3)
+    for depth, level in enumerate(shape.levels[1:]):
+        seen = torch.tensor(level.seen)[None]
+        logits = runner.forward_level(tokens[:, level.sources], depth, seen).logits
+        expected = whole[:, [source + 1 for source in level.sources]]
+        torch.testing.assert_close(logits, expected, atol=1e-5, rtol=1e-5)
+    assert runner.lengths == [length + 1 for length in before]
 
 
 def test_one_draft_forward_a_level() -> None:
@@ -375,6 +405,35 @@ def test_only_the_words_behind_the_pixels_ask() -> None:
     rows = zip(asking.slots.tolist(), asking.valid.tolist(), strict=True)
     asked = [[slot for slot, valid in zip(*row, strict=True) if valid] for row in rows]
     assert asked == [[4, 5, 6], [5], [5, 6, 7, 8]]
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+@torch.no_grad()
+def test_attention_criteria_are_told_in_the_middle_of_the_prefill(depth: int) -> None:
+    """The way in for an ablation of ParallelVLM: the tap that ranks by attention."""
+    family = "qwen3_vl"
+    model, inputs = tiny.model(family), tiny.inputs(family, "uneven", 3)
+    session = SparseToDense().session(
+        model, inputs, criteria=StoppingCriteriaList([MaxLengthCriteria(500)])
+    )
+    context = session.drafter.context
+    told: list[tuple[torch.Tensor, ...]] = []
+    layers: list[int] = []
+    hooks = [
+        layer.register_forward_hook(lambda *_, number=number: layers.append(number))
+        for number, layer in enumerate(context.target.decoder.layers)
+    ]
+    tap = listen_twice(context, depth, 8, lambda *pair: told.append((*pair, len(layers))))
+    session.target.prefill(session.prompt)
+    for hook in (tap, *hooks):
+        hook.remove()
+    [(first, last, when)] = told
+    assert when == depth - 1, "before layer L has ended"
+    visual = tap.asking.visual[1]
+    assert torch.equal(attention(last[1], visual), last[1][visual])
+    growth = attention_variation(first[1], last[1], visual)
+    torch.testing.assert_close(growth, (last[1] - first[1])[visual])
+    assert depth == 1 or growth.abs().max() > 1e-3
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -443,9 +502,13 @@ def test_a_sparse_cache_is_smaller_and_still_agrees_often(family: str) -> None:
 def test_the_sparse_draft_is_fed_one_token_a_step() -> None:
     """The dense cache already has what was committed; nothing is prefilled or fed twice."""
     family, widths = "qwen2_5_vl", []
-    hook = tiny.model(family).get_decoder().register_forward_pre_hook(
-        lambda _module, _args, kwargs: widths.append(kwargs["inputs_embeds"].shape[1]),
-        with_kwargs=True,
+    hook = (
+        tiny.model(family)
+        .get_decoder()
+        .register_forward_pre_hook(
+            lambda _module, _args, kwargs: widths.append(kwargs["inputs_embeds"].shape[1]),
+            with_kwargs=True,
+        )
     )
     try:
         generate(SparseToDense(prune=0.5, window=4), family, "video", 1)

@@ -255,23 +255,16 @@ def test_max_length_counts_the_prompt(door: str, method: sooner.Method) -> None:
     assert sequences.shape[1] == limit
 
 
-misplaced = pytest.mark.xfail(
-    strict=True,
-    reason="pixels are repeated tensor row by tensor row, patches or images, not prompt by prompt: "
-    "under num_return_sequences > 1 the copies see shuffled pixels (methods/base.py, _inputs)",
-)
-
-
 @pytest.mark.parametrize(
     ("family", "kind"),
     [
         ("llama", "text"),
-        pytest.param("qwen2_5_vl", "images", marks=misplaced),
-        pytest.param("qwen2_5_vl", "uneven", marks=misplaced),
-        pytest.param("qwen3_vl", "mixed", marks=misplaced),
-        pytest.param("qwen3_vl", "video", marks=misplaced),
+        ("qwen2_5_vl", "images"),
+        ("qwen2_5_vl", "uneven"),
+        ("qwen3_vl", "mixed"),
+        ("qwen3_vl", "video"),
         ("llava_onevision", "image"),
-        pytest.param("llava_onevision", "images", marks=misplaced),
+        ("llava_onevision", "images"),
         ("llava_onevision", "video"),
         ("llava_onevision", "uneven"),
     ],
@@ -292,10 +285,6 @@ def test_several_sequences_of_a_prompt_see_its_pixels(family: str, kind: str, na
     assert len(drawn.tokens) == 6
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="draft_inputs are not repeated for num_return_sequences (methods/speculative.py)",
-)
 def test_several_sequences_with_the_drafts_own_inputs() -> None:
     inputs = tiny.inputs("qwen2_5_vl", "image", 2)
     method = sooner.Speculative(
@@ -307,11 +296,6 @@ def test_several_sequences_with_the_drafts_own_inputs() -> None:
     assert drawn.sequences.shape[0] == 4
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="rows are counted from the call's options alone: copies that the model's own generation "
-    "config asks for find no list (generation.py, _rows)",
-)
 def test_several_sequences_by_the_models_own_config() -> None:
     model = copy.deepcopy(tiny.model("llama"))
     model.generation_config.update(num_return_sequences=2, do_sample=True)
@@ -470,6 +454,39 @@ def test_statistics_add_up(method: sooner.Method) -> None:
     assert stats.nfe >= 1 + stats.num_spec_steps / 3
     assert sum(len(times) for times in stats.verify_seconds.values()) == stats.nfe - 1
     assert all(seconds >= 0 for seconds in stats.seconds.values())
+
+
+def test_draft_tokens_behind_an_end_are_not_counted_as_accepted() -> None:
+    inputs = tiny.inputs(FAMILY, KIND)
+    free = decode("session", sooner.Autoregressive(), inputs, **GREEDY)
+    said = free[0, inputs["input_ids"].shape[1] :].tolist()
+    place = next(index for index in range(4, 14) if said[index] not in said[:index])
+    itself = sooner.Speculative(tiny.model(FAMILY), window=12)
+    stats = sooner.generate(
+        tiny.model(FAMILY), inputs, itself, max_new_tokens=20, eos_token_id=said[place]
+    ).stats
+    assert stats.acceptance_histogram == {place: 1}
+    assert stats.decode_tokens == place
+
+
+def test_a_text_draft_reads_the_words_of_the_prompt_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    draft, seen = tiny.model("llama", seed=3), []
+    adapter = type(base.adapt(draft))
+    embed = adapter.embed_prompt
+
+    def spy(self: Any, inputs: Any) -> Any:
+        prompt = embed(self, inputs)
+        seen.append(prompt.lengths)
+        return prompt
+
+    monkeypatch.setattr(adapter, "embed_prompt", spy)
+    inputs = tiny.inputs(FAMILY, "mixed", 3)
+    sooner.generate(tiny.model(FAMILY), inputs, sooner.Speculative(draft, window=2), **GREEDY)
+    pixels = torch.isin(inputs["input_ids"], torch.tensor([tiny.IMAGE, tiny.VIDEO]))
+    words = inputs["attention_mask"].bool() & ~pixels
+    assert seen == [words.sum(1).tolist()]
 
 
 def test_the_phases_sum_to_the_time_that_passed() -> None:

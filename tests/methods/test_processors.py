@@ -130,12 +130,6 @@ def grammar(_batch: int, ids: torch.Tensor) -> list[int]:
     return list(range(said[-1] + 1 if said else 0, 96))[:10] if legal else []
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="a draft token that the processors forbid is itself a prefix, and they are asked about "
-    "it too: a grammar that answers 'nothing' there makes HF raise (sampling.py, "
-    "Processing._by_prefix; leave out entries behind a node whose own score is -inf)",
-)
 def test_a_grammar_without_continuation_of_illegal_drafts_still_decodes() -> None:
     model, inputs = tiny.model("llama"), {"input_ids": torch.tensor([FALLING])}
     options = {"max_new_tokens": 6, "eos_token_id": None, "prefix_allowed_tokens_fn": grammar}

@@ -251,11 +251,6 @@ def test_a_smaller_vocabulary_never_meets_a_token_that_it_does_not_have() -> Non
     assert result.sequences.tolist() == expected.tolist()
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="draft_inputs of fewer rows fail far inside, of more rows pass silently: the draft sees "
-    "other prompts than the target (methods/speculative.py, drafter)",
-)
 @pytest.mark.parametrize("rows", [1, 3])
 def test_draft_inputs_of_another_batch_are_refused(rows: int) -> None:
     method = sooner.Speculative(
@@ -265,11 +260,6 @@ def test_draft_inputs_of_another_batch_are_refused(rows: int) -> None:
         sooner.generate(tiny.model("llama"), tiny.inputs("llama", rows=2), method, **GREEDY)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="a prompt of placeholders alone leaves a text draft nothing to read, and its prefill "
-    "fails on an empty tensor (methods/speculative.py, prompt_for; keep one token, or refuse)",
-)
 def test_a_prompt_without_words_does_not_break_a_text_draft() -> None:
     whole = tiny.inputs("qwen2_5_vl", "image")
     inputs = {name: whole[name] for name in ("pixel_values", "image_grid_thw")}
@@ -282,11 +272,6 @@ def test_a_prompt_without_words_does_not_break_a_text_draft() -> None:
     assert result.sequences.tolist() == expected.tolist()
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="assistant_model is swallowed by `generate` before the method sees it; sooner.generate "
-    "can still refuse it by name (generation.py, generate)",
-)
 def test_an_assistant_model_beside_a_method_is_refused() -> None:
     with refused(sooner.SoonerError, "assistant_model", "Speculative"):
         sooner.generate(

@@ -73,10 +73,5 @@ def test_options_without_sense_are_refused_by_name(options: dict) -> None:
         sooner.PromptLookup(**options)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="a text shorter than the n-gram is sliced from a negative start, so a shorter n-gram is "
-    "looked up before longer ones (prompt_lookup.py, NgramIndex.continuation)",
-)
 def test_a_text_shorter_than_the_longest_ngram_still_prefers_the_longest_match() -> None:
     assert NgramIndex(1, 6, [1, 2, 2, 1, 2]).continuation(1) == [2]

@@ -112,7 +112,7 @@ def test_it_recovers_when_the_draft_becomes_good() -> None:
     machine.acceptance = 0.9
     chosen = machine.run(window, 400)
     assert value(machine, chosen[-100:]) > 0.9
-    assert 0 not in chosen[-100:]
+    assert chosen[-100:].count(0) <= 2  # a plain round now and then, to time it
 
 
 def test_it_gives_up_when_the_draft_becomes_bad() -> None:
@@ -120,7 +120,7 @@ def test_it_gives_up_when_the_draft_becomes_bad() -> None:
     good = machine.run(window, 100)
     machine.acceptance = 0.02
     bad = machine.run(window, 200)
-    assert 0 not in good[10:]
+    assert good[10:].count(0) <= 4  # a plain round now and then, to time it
     assert Counter(bad[110:])[0] > 0.8 * len(bad[110:])
 
 
@@ -160,12 +160,6 @@ def settled_value(machine: Machine, window: AdaptiveWindow) -> float:
     return value(machine, machine.run(window, 300)) * machine.speed(machine.best(16))
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="one slow draft forward enters a plain mean with weight 0.2 and is unlearnt only in "
-    "probes, three a pause: speculation stays off for hundreds of rounds (window.py, "
-    "CostModel.observe_draft; _ForwardCosts.add forgets stalls)",
-)
 def test_one_stalled_draft_does_not_end_speculation() -> None:
     window, machine = AdaptiveWindow(16), Machine(0.9, 0.1, 0.02)
     machine.run(window, 50)
@@ -175,11 +169,6 @@ def test_one_stalled_draft_does_not_end_speculation() -> None:
     assert settled_value(machine, window) > 0.8 * machine.speed(machine.best(16))
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="the first draft forward, which on a GPU pays for warm-up, is the estimate that later "
-    "ones are averaged into (window.py, CostModel.observe_draft)",
-)
 def test_a_slow_first_draft_does_not_keep_a_good_draft_out() -> None:
     window, machine = AdaptiveWindow(16), Machine(0.9, 0.1, 0.02)
     size = window.choose()
@@ -188,11 +177,6 @@ def test_a_slow_first_draft_does_not_keep_a_good_draft_out() -> None:
     assert settled_value(machine, window) > 0.8 * machine.speed(machine.best(16))
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="plain decoding is timed once; if that round stalled, every window looks better than "
-    "plain for ever and `never slower` is broken (window.py, AdaptiveWindow.choose)",
-)
 def test_one_stalled_plain_round_does_not_make_a_bad_draft_look_good() -> None:
     window, machine = AdaptiveWindow(16), Machine(0.3, 0.5, 0.05)
     machine.run(window, 2)

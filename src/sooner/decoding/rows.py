@@ -46,10 +46,11 @@ class Rows:
         return self._prompt_lists[original] + self.generated[original]
 
     def block_prefixes(self, tree: Tree) -> list[list[list[int]]]:
-        """The prefix that each block entry (root, then nodes) of each active row continues."""
+        """The prefix that each real block entry (root, then nodes) of each active row continues."""
         tokens, parents = tree.tokens.tolist(), tree.parents.tolist()
         return [
-            _entry_prefixes(self.prefix(row), tokens[row], parents[row]) for row in range(tree.rows)
+            _entry_prefixes(self.prefix(row), tokens[row][:size], parents[row][:size])
+            for row, size in enumerate(tree.sizes)
         ]
 
     def end(self, finished: Sequence[bool]) -> list[int]:

@@ -121,7 +121,9 @@ class ModelRunner:
         offset = slots - lengths  # [rows, slots]: block entry that a slot holds
         inside = (offset >= 0) & (offset < block)
         index = offset.clamp(0, block - 1)[:, None].expand(-1, entries, -1)
-        seen = seen.expand(len(self.lengths), -1, -1).gather(2, index) & inside[:, None]  # [rows, entries, slots]
+        seen = (
+            seen.expand(len(self.lengths), -1, -1).gather(2, index) & inside[:, None]
+        )  # [rows, entries, slots]
         return self._additive(seen | (offset < 0)[:, None])
 
     def _additive(self, seen: Tensor) -> Tensor:

@@ -87,11 +87,25 @@ class Processing:
     def _by_prefix(
         self, scores: Tensor, prefixes: list[list[list[int]]], row_ids: list[int]
     ) -> Tensor:
-        done = torch.empty_like(scores)
+        done = scores.clone()
         for row, entries in enumerate(prefixes):
+            places = {tuple(prefix): entry for entry, prefix in reversed([*enumerate(entries)])}
+            lost: set[int] = set()
             for entry, prefix in enumerate(entries):
+                above = places.get(tuple(prefix[:-1]))
+                if above is not None and self._is_forbidden(
+                    done[row, above], prefix[-1], above in lost
+                ):
+                    lost.add(entry)
+                    continue
                 done[row, entry] = self._one(scores[row, entry], prefix, row_ids[row])
         return done
+
+    @staticmethod
+    def _is_forbidden(above: Tensor, token: int, is_lost: bool) -> bool:
+        """Whether a draft token can't be accepted, so that what follows it is never asked about:
+        plain decoding would not have shown a processor such a prefix."""
+        return is_lost or bool(above[token] == -torch.inf)
 
     def _one(self, scores: Tensor, prefix: list[int], row: int) -> Tensor:
         """Process one entry as row `row` of a batch, so that row-aware processors find it."""

@@ -128,7 +128,9 @@ class Stats:
 
     @property
     def accepted_run_length(self) -> float:
-        """Mean tokens between two rejections."""
+        """Mean tokens between two rejections; 0 where nothing was drafted."""
+        if not self.num_draft_tokens:
+            return 0.0
         return sum(self.runs) / len(self.runs) if self.runs else 0.0
 
     @property

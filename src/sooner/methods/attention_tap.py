@@ -20,6 +20,7 @@ from torch.overrides import TorchFunctionMode
 
 from ..errors import UnsupportedError
 from .base import Context
+from .prompts import prompt_lengths, visual_tokens
 
 OnScores = Callable[[int, Tensor], None]
 """Told `(layer, attention that each token got from the asking ones)`: `[rows, heads, width]`."""
@@ -74,12 +75,44 @@ def listen(
         queries: most words that ask.
         on_scores: see `AttentionTap`.
     """
-    visual = context.target.visual_tokens(context.inputs)  # [rows, width]
-    mask = context.inputs.get("attention_mask")
-    rows, width = visual.shape
-    lengths = [width] * rows if mask is None else mask.sum(1).tolist()
-    asking = asking_tokens(visual, lengths, queries)
+    asking = asking_tokens(visual_tokens(context), prompt_lengths(context), queries)
     return AttentionTap(context.target.decoder, layers, asking, on_scores)
+
+
+def listen_twice(
+    context: Context, depth: int, queries: int, on_states: Callable[[Tensor, Tensor], None]
+) -> AttentionTap:
+    """A `PrefillTap` that hands on attention instead of states: of the first layer and layer L.
+
+    Args:
+        depth: L.
+        on_states: told `(first, last)` in the middle of the prefill, each `[rows, width]`: what
+            each token got, averaged over heads; see `attention` and `attention_variation`.
+    """
+    heard: list[Tensor] = []
+
+    def keep(layer: int, scores: Tensor) -> None:
+        heard.append(scores.mean(1))
+        if layer == depth - 1:
+            on_states(heard[0], heard[-1])
+
+    return listen(context, sorted({0, depth - 1}), queries, keep)
+
+
+def attention(paid: Tensor, visual: Tensor) -> Tensor:
+    """Score of a visual token: the attention it got, `[visual tokens]`.
+
+    Args:
+        paid: one row's attention to each token, `[width]`.
+        visual: which of them are visual, `[width]` bool.
+    """
+    return paid[visual]
+
+
+def attention_variation(first: Tensor, last: Tensor, visual: Tensor) -> Tensor:
+    """Growth of that attention from the first layer to layer L, which cancels what a place alone
+    attracts; both `[width]`."""
+    return attention(last, visual) - attention(first, visual)
 
 
 class AttentionTap:

@@ -23,6 +23,7 @@ from ..decoding.stopping import Stopping
 from ..decoding.tree import Tree
 from ..errors import SoonerError, UnsupportedError
 from ..models import adapt
+from .prompts import embed
 from .requests import refuse_config, refuse_inputs
 
 
@@ -44,13 +45,14 @@ class Context:
 
     Attributes:
         target: adapter of the target model.
-        inputs: the target's processed inputs on its device.
+        inputs: the target's processed inputs on its device, one of each prompt.
         rows: the batch's bookkeeping.
         processing: the processed distribution, to be shared by the draft.
         stopping: when rows end; `stopping.limit` bounds the new tokens of a row.
         stats: where the drafter's own times go.
         generator: source of every draw.
         drafter: the run's drafter, once it is made; a rule may ask it.
+        copies: rows that each prompt becomes (`num_return_sequences`).
     """
 
     target: Adapter
@@ -61,6 +63,12 @@ class Context:
     stats: Stats
     generator: torch.Generator | None
     drafter: Drafter | None = None
+    copies: int = 1
+
+    @property
+    def prompts(self) -> int:
+        """Prompts in `inputs`; each becomes `copies` rows."""
+        return self.rows.batch // self.copies
 
 
 @dataclass(frozen=True)
@@ -130,7 +138,8 @@ class Method:
             "batch_num_images": batch_num_images,
         }
         pixels = {name: value for name, value in given.items() if value is not None}
-        inputs = _inputs(model, input_ids, pixels, model_kwargs, config)
+        copies = config.num_return_sequences or 1
+        inputs = _inputs(input_ids, pixels, model_kwargs, copies)
         streamer = streamer if streamer is not None else _streamer_of_caller(model)
         session = self.session(
             model,
@@ -140,6 +149,7 @@ class Method:
             do_sample=bool(config.do_sample),
             generator=generator,
             on_tokens=_tell(streamer, on_tokens, input_ids.shape[0]),
+            copies=copies,
         )
         new = run(session)
         if streamer is not None:
@@ -159,21 +169,24 @@ class Method:
         do_sample: bool = False,
         generator: torch.Generator | None = None,
         on_tokens: OnTokens | None = None,
+        copies: int = 1,
     ) -> Session:
-        """Embed the prompt and set up one run of the loop."""
+        """Embed the prompts, repeat each `copies` times, and set up one run of the loop."""
         target = adapt(model)
         inputs = to_device(inputs, target.device)
-        ids = inputs["input_ids"]
+        ids = inputs["input_ids"].repeat_interleave(copies, 0)
         stats = Stats(mode=self.mode, method=self.name, device=target.device, rows=ids.shape[0])
         stopping = Stopping(criteria or [], ids.shape[1])
         rows = Rows(ids)
         processing = Processing(processors or [], do_sample, rows.batch)
-        context = Context(target, inputs, rows, processing, stopping, stats, generator)
+        context = Context(
+            target, inputs, rows, processing, stopping, stats, generator, copies=copies
+        )
         if stopping.limit is None:
             raise SoonerError("no limit on new tokens; pass max_new_tokens")
         drafter = context.drafter = self.drafter(context)
         try:
-            prompt = _embed(target, inputs, stats)
+            prompt = _embed(context)
         except BaseException:
             drafter.close()  # it may have set a worker going
             raise
@@ -208,34 +221,26 @@ def to_device(inputs: Mapping[str, Any], device: torch.device) -> dict[str, Any]
 
 
 def _inputs(
-    model: Any,
-    input_ids: Tensor,
-    pixels: dict[str, Tensor],
-    model_kwargs: dict[str, Any],
-    config: GenerationConfig,
+    input_ids: Tensor, pixels: dict[str, Tensor], model_kwargs: dict[str, Any], copies: int
 ) -> dict[str, Any]:
-    """The prompt as the model's forward takes it, without what belongs to HF's own loop."""
-    others = refuse_inputs(model_kwargs, input_ids)
-    copies = config.num_return_sequences or 1
-    if copies > 1 and pixels:  # `generate` expanded the rest, but never saw the pixels
-        _, pixels = model._expand_inputs_for_generation(
-            expand_size=copies,
-            is_encoder_decoder=False,
-            input_ids=input_ids[::copies],
-            **{
-                name: value[::copies]
-                for name, value in others.items()
-                if name == "mm_token_type_ids"
-            },
-            **pixels,
-        )
-    return {**others, **pixels, "input_ids": input_ids}
+    """The prompts as the model's forward takes them, without what belongs to HF's own loop.
+
+    Under `num_return_sequences` `generate` has repeated all it knows of, but it never saw the
+    pixels: one prompt of each group is kept, and repeated once it is embedded.
+    """
+    others = {"input_ids": input_ids, **refuse_inputs(model_kwargs, input_ids)}
+    if copies > 1:
+        others = {
+            name: value[::copies] if isinstance(value, Tensor) else value
+            for name, value in others.items()
+        }
+    return {**others, **pixels}
 
 
-def _embed(target: Adapter, inputs: Mapping[str, Any], stats: Stats) -> Prompt:
-    with torch.inference_mode(), stats.phase("vision"):
-        prompt = target.embed_prompt(inputs)
-    _check_positions(target, max(prompt.lengths))
+def _embed(context: Context) -> Prompt:
+    with torch.inference_mode(), context.stats.phase("vision"):
+        prompt = embed(context.target, context.inputs, context.prompts, context.copies)
+    _check_positions(context.target, max(prompt.lengths))
     return prompt
 
 

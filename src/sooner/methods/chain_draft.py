@@ -13,6 +13,7 @@ from ..decoding.runner import Forward, ModelRunner
 from ..decoding.sampling import draw
 from ..decoding.tree import Tree
 from .base import Context, to_device
+from .prompts import embed
 from .window import Window
 
 
@@ -90,7 +91,8 @@ class ChainDrafter(Drafter):
 
     def prompt(self) -> Prompt:
         """The draft's embedded prompt."""
-        return self.adapter.embed_prompt(self.inputs)
+        context = self.context
+        return embed(self.adapter, self.inputs, context.prompts, context.copies)
 
     def _draft(self, outcome: Outcome) -> Tree:
         stats = self.context.stats

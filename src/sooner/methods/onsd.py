@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
-
-import torch
+from typing import ClassVar, Literal
 
 from ..decoding.interface import Drafter
 from ..models import adapt
 from .base import Context
 from .chain_draft import ChainDrafter
 from .checks import same_vocabulary
+from .prompts import words_only
 from .speculative import Speculative
 
 
@@ -41,22 +40,3 @@ class OnSD(Speculative):
         if inputs is None:
             inputs = words_only(context)
         return ChainDrafter(adapter, inputs, context, self._window(context))
-
-
-def words_only(context: Context) -> dict[str, Any]:
-    """The target's prompts without their placeholders, padded anew on the left.
-
-    Returns:
-        `input_ids` and `attention_mask`, `[rows, words of the longest prompt]`.
-    """
-    ids = context.inputs["input_ids"]
-    mask = context.inputs.get("attention_mask")
-    mask = torch.ones_like(ids) if mask is None else mask
-    pictures = torch.tensor(context.target.visual_ids, dtype=ids.dtype, device=ids.device)
-    words = mask.bool() & ~torch.isin(ids, pictures)
-    # A prompt of pictures alone leaves its last token: a draft needs something to continue.
-    words[:, -1] |= ~words.any(1)
-    order = torch.where(words, 1, 0).argsort(dim=1, stable=True)  # words last, in their order
-    order = order[:, -int(words.sum(1).max()) :]
-    kept = words.gather(1, order).to(mask.dtype)
-    return {"input_ids": ids.gather(1, order), "attention_mask": kept}

@@ -93,6 +93,8 @@ class NgramIndex:
         repeats with any period is drafted to the full length.
         """
         for size in self.sizes:
+            if size > len(self.tokens):
+                continue
             gram = tuple(self.tokens[len(self.tokens) - size :])
             if (start := self._before.get(gram)) is not None:
                 known = self.tokens[start : start + max(limit, 0)]

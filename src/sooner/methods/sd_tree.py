@@ -18,7 +18,7 @@ from ..errors import unknown
 from ..models import adapt
 from .base import Context, Method, follow_choices
 from .checks import same_tokenizer, same_vocabulary
-from .speculative import prompt_for
+from .prompts import prompt_for
 from .tree_draft import TreeDrafter
 from .tree_shape import STATIC_TREE, Branching, TreeShape, check_branching
 

@@ -10,16 +10,16 @@ import torch
 from torch import Tensor
 
 from ..decoding.acceptance import Verdict, reject_chain
-from ..decoding.interface import Adapter, Drafter
+from ..decoding.interface import Drafter
 from ..decoding.loop import Rule
 from ..decoding.sampling import Processing
 from ..decoding.tree import Tree
 from ..errors import SoonerError
 from ..models import adapt
-from ..models.text import TextModel
 from .base import Context, Method, follow_choices
 from .chain_draft import ChainDrafter
 from .checks import positive, same_tokenizer, same_vocabulary
+from .prompts import prompt_for
 from .window import AdaptiveWindow, FixedWindow, Window
 
 
@@ -88,15 +88,3 @@ def reject(
     if tree.probs is None:
         return follow_choices(tree, scores, processing, generator)
     return reject_chain(tree, processing.probabilities(scores), generator)
-
-
-def prompt_for(adapter: Adapter, context: Context) -> dict[str, Any]:
-    """The target's inputs as the draft takes them: all of them, or the words alone."""
-    if not isinstance(adapter, TextModel):
-        return dict(context.inputs)
-    ids = context.inputs["input_ids"]
-    mask = context.inputs.get("attention_mask")
-    mask = torch.ones_like(ids) if mask is None else mask
-    visual = torch.tensor(context.target.visual_ids, dtype=ids.dtype, device=ids.device)
-    # Masked tokens are packed away, so a text-only draft never sees the placeholders.
-    return {"input_ids": ids, "attention_mask": mask.masked_fill(torch.isin(ids, visual), 0)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import Protocol
 
@@ -11,8 +12,14 @@ logger = logging.getLogger("sooner")
 PAUSE, LONGEST_PAUSE = 32, 256
 """Plain rounds before speculation is tried again; doubled after each failure."""
 
+PLAIN_ROUNDS, PLAIN_EVERY = (2, 6), 64
+"""Rounds that are plain although speculation pays, to time a plain step."""
+
 TRIAL_ROUNDS, TRIAL_WINDOW = 2, 2
 """What such a trial costs at most, if the draft is still no good."""
+
+MEMORY = 0.85
+"""Weight that the acceptance seen so far keeps from round to round."""
 
 MEMORY_OF_FAILURE = 0.2
 """Weight that old acceptance keeps when speculation is tried again: the text may have changed."""
@@ -60,14 +67,13 @@ class CostModel:
 
     def __init__(self) -> None:
         self.costs = _ForwardCosts()
-        self.draft_seconds: float | None = None
         self.rounds = 0
+        self._draft_times = _Recent()
         self._accepted, self._refused = 2.0, 1.0  # a weak prior of 2/3
 
     def observe_draft(self, seconds_each: float) -> None:
         """One draft forward took `seconds_each`."""
-        old = self.draft_seconds
-        self.draft_seconds = seconds_each if old is None else 0.8 * old + 0.2 * seconds_each
+        self._draft_times.add(seconds_each)
 
     def observe_round(self, drafted: list[int], accepted: list[int], seconds: float) -> None:
         """A target forward over the largest of `drafted`, plus the root, took `seconds`."""
@@ -75,8 +81,7 @@ class CostModel:
         self.costs.add(1 + max(drafted, default=0), seconds)
         if not any(drafted):
             return
-        self._accepted *= 0.95
-        self._refused *= 0.95
+        self.forget(MEMORY)
         for many, good in zip(drafted, accepted, strict=True):
             self._accepted += good / len(drafted)
             self._refused += (good < many) / len(drafted)
@@ -90,6 +95,11 @@ class CostModel:
     def acceptance(self) -> float:
         """Estimated chance that a draft token is accepted."""
         return self._accepted / (self._accepted + self._refused)
+
+    @property
+    def draft_seconds(self) -> float | None:
+        """Time of a draft forward, or `None` before the first."""
+        return self._draft_times.typical
 
     @property
     def is_ready(self) -> bool:
@@ -144,7 +154,7 @@ class AdaptiveWindow:
         if self._plain_left > 0:
             self._plain_left -= 1
             return 0
-        if self.model.rounds == 2:  # one plain round tells what speculation has to beat
+        if self._is_plain_due():
             return 0
         if not self.model.is_ready:
             return self._first
@@ -157,6 +167,12 @@ class AdaptiveWindow:
             return self._give_up(gain)
         self._say(best, gain)
         return best
+
+    def _is_plain_due(self) -> bool:
+        """Now and then a plain round tells what speculation has to beat: twice early, so that one
+        stalled measurement does not decide, then seldom."""
+        rounds = self.model.rounds
+        return rounds in PLAIN_ROUNDS or rounds % PLAIN_EVERY == PLAIN_EVERY - 1
 
     def observe_draft(self, seconds_each: float) -> None:
         """One draft forward took `seconds_each`."""
@@ -181,7 +197,7 @@ class AdaptiveWindow:
     def _say(self, best: int, gain: float) -> None:
         if self._chosen == 0:
             self._pause = PAUSE
-        if abs(best - self._chosen) > 1:
+        if abs(best - self._chosen) > max(1, self._chosen // 2):
             self._note(
                 f"window auto: {best} draft tokens a round, expected {gain:.2f}x plain "
                 f"({self.model})"
@@ -189,22 +205,36 @@ class AdaptiveWindow:
             self._chosen = best
 
 
+class _Recent:
+    """The typical one of the last few times: their lower median, which one stall can't move."""
+
+    def __init__(self) -> None:
+        self.times: deque[float] = deque(maxlen=5)
+
+    def add(self, seconds: float) -> None:
+        self.times.append(seconds)
+
+    @property
+    def typical(self) -> float | None:
+        if not self.times:
+            return None
+        return sorted(self.times)[(len(self.times) - 1) // 2]
+
+
 class _ForwardCosts:
     """Seconds of a target forward by block size: measured where seen, a line in between."""
 
     def __init__(self) -> None:
-        self._seen: dict[int, float] = {}
+        self._times: dict[int, _Recent] = defaultdict(_Recent)
+        self._seen: dict[int, float] = {}  # the typical time of each block size
 
     @property
     def knows_plain(self) -> bool:
         return 1 in self._seen
 
     def add(self, block: int, seconds: float) -> None:
-        old = self._seen.get(block)
-        # The faster of two is nearer the truth on a shared machine; the mean drifts with it.
-        self._seen[block] = (
-            seconds if old is None else 0.7 * min(old, seconds) + 0.3 * max(old, seconds)
-        )
+        self._times[block].add(seconds)
+        self._seen[block] = self._times[block].typical or seconds
 
     def seconds(self, block: int) -> float:
         """Estimate for `block` tokens; flat outside what was seen, never below a smaller block."""

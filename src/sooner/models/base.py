@@ -180,6 +180,23 @@ class Adapter:
             frames = packed(frames).masked_fill(~packed.inside, -1)
         return Prompt(embeds, positions, packed.lengths, next_position, visual, extras, frames)
 
+    def repeat_prompt(self, prompt: Prompt, copies: int) -> Prompt:
+        """Each row `copies` times, side by side."""
+        frames = prompt.frames
+        return Prompt(
+            embeds=prompt.embeds.repeat_interleave(copies, 0),
+            positions=prompt.positions.repeat_interleave(copies, -2),
+            lengths=[length for length in prompt.lengths for _ in range(copies)],
+            next_position=prompt.next_position.repeat_interleave(copies, -1),
+            visual=prompt.visual.repeat_interleave(copies, 0),
+            extras=self.repeat_extras(prompt, copies),
+            frames=None if frames is None else frames.repeat_interleave(copies, 0),
+        )
+
+    def repeat_extras(self, prompt: Prompt, copies: int) -> dict[str, Any]:
+        """The prompt's extras for repeated rows; none for most families."""
+        return {}
+
     def prune_extras(self, prompt: Prompt, keep: Tensor, packed: _Packing) -> dict[str, Any]:
         """The prompt's extras for the tokens that are kept; none for most families."""
         return {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ..decoding.interface import Prompt
@@ -28,6 +29,20 @@ class Qwen3VL(Adapter):
         # Features are listed row by row in token order, which packing keeps.
         mask = packed(arguments["visual_pos_masks"]) & packed.inside
         return {"visual_pos_masks": mask, "deepstack_visual_embeds": features}
+
+    def repeat_extras(self, prompt: Prompt, copies: int) -> dict[str, Any]:
+        if not prompt.extras:
+            return {}
+        mask = prompt.extras["visual_pos_masks"]
+        counts = mask.sum(1).tolist()
+        features = [
+            torch.cat([row for row in feature.split(counts) for _ in range(copies)])
+            for feature in prompt.extras["deepstack_visual_embeds"]
+        ]
+        return {
+            "visual_pos_masks": mask.repeat_interleave(copies, 0),
+            "deepstack_visual_embeds": features,
+        }
 
     def prune_extras(self, prompt: Prompt, keep: Tensor, packed: _Packing) -> dict[str, Any]:
         if not prompt.extras:

@@ -14,6 +14,7 @@ from ...decoding.rows import Rows
 from ...decoding.sampling import Processing
 from ...decoding.tree import Tree
 from ..base import Context, follow_choices
+from ..prompts import prompt_lengths, visual_tokens
 from ..window import CostModel
 from .tap import PrefillTap
 from .worker import Worker
@@ -78,8 +79,8 @@ class ParallelDrafter(Drafter):
         assert self.rank is not None
         stats = self.context.stats
         begin = stats.clock()
-        visual = self.context.target.visual_tokens(self.context.inputs)
-        lengths = self._prompt_lengths()
+        visual = visual_tokens(self.context)
+        lengths = prompt_lengths(self.context)
         kept = []
         for row, length in enumerate(lengths):
             mask = visual[row, :length].to(last.device)
@@ -88,10 +89,6 @@ class ParallelDrafter(Drafter):
         self.kept_tokens = [indices.tolist() for indices, _ in kept]
         self.worker.order("prefill", kept)
         stats.rank_seconds += stats.clock() - begin
-
-    def _prompt_lengths(self) -> list[int]:
-        ids, mask = self.context.inputs["input_ids"], self.context.inputs.get("attention_mask")
-        return [ids.shape[1]] * ids.shape[0] if mask is None else mask.sum(1).tolist()
 
     def finish(self, outcome: Outcome) -> Tree:
         if self.tap is not None:
@@ -108,7 +105,7 @@ class ParallelDrafter(Drafter):
         board = self.worker.board
         if board.forwards:
             each = board.nanoseconds / board.forwards / 1e9
-            self.model.draft_seconds = each
+            self.model.observe_draft(each)
             stats = self.context.stats
             stats.draft_forwards = board.forwards
             stats.draft_forward_seconds = board.nanoseconds / 1e9

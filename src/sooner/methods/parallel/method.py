@@ -16,8 +16,8 @@ from ...errors import SoonerError, unknown
 from ...models import adapt
 from ..base import Context, Method, to_device
 from ..checks import positive, same_tokenizer, same_vocabulary
+from ..prompts import prompt_for
 from ..pruning import CRITERIA, Criterion, rank
-from ..speculative import prompt_for
 from .drafter import ParallelDrafter, Rank
 from .server import Job
 from .worker import PLACEMENTS, launch, place
@@ -96,6 +96,8 @@ class ParallelVLM(Method):
             window=2 * self.window,
             seed=_seed(context.generator),
             repack=self.repack,
+            prompts=context.prompts,
+            copies=context.copies,
         )
         worker = launch(place(self.placement, adapter.device), job, context.rows.active)
         return ParallelDrafter(context, worker, self._rank(context), depth, self.window)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ...decoding.interface import Adapter, Prompt
 from ...decoding.sampling import Processing
+from ..prompts import embed
 from .board import Board
 from .stream import DraftStream
 
@@ -26,7 +27,7 @@ class Orders(Protocol):
 
 @dataclass
 class Job:
-    """All that a worker needs for one run; see `DraftStream` for the fields."""
+    """All that a worker needs for one run; see `DraftStream` and `prompts.embed`."""
 
     adapter: Adapter
     inputs: Mapping[str, Any]
@@ -37,6 +38,8 @@ class Job:
     window: int
     seed: int
     repack: bool
+    prompts: int = 1
+    copies: int = 1
 
 
 class DraftServer:
@@ -71,7 +74,8 @@ class DraftServer:
 
     def embed(self) -> None:
         """Encode the pixels; needs nothing from the target."""
-        self.prompt = self.job.adapter.embed_prompt(self.job.inputs)
+        job = self.job
+        self.prompt = embed(job.adapter, job.inputs, job.prompts, job.copies)
 
     def take(self, order: tuple) -> None:
         """Carry out one order."""
@@ -139,6 +143,6 @@ def translate(indices: Tensor, total: int, have: int) -> Tensor:
 
     Both see the same pictures in the same order, so a token's place is its share of the way.
     """
-    if total == have or total == 0:
+    if have == 0 or total in (0, have):  # a draft that only reads has none of them
         return indices[indices < have]
     return ((indices * have) // total).unique()

@@ -110,7 +110,7 @@ TARGET = Recipe(
         Stage("language", 900, 4000, 1.5e-3, scenes=(1, 6), bf16=True),
         Stage("language", 900, 5000, 1e-3, scenes=(1, 10), bf16=True),
         Stage("vision", 300, 64, 8e-4),
-        Stage("language", 600, 5000, 1e-3, scenes=(1, 10), bf16=True),
+        Stage("language", 800, 5000, 1e-3, scenes=(1, 10), bf16=True),
         Stage("vision", 600, 64, 1e-3),
         Stage("language", 900, 5000, 1.2e-3, scenes=(1, 10), bf16=True),
         Stage("language", 120, 5000, 6e-4, scenes=(2, 9), layers=22, bf16=True),

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from torch.nn.functional import cross_entropy
 
-from . import architecture, build, card, data, evaluate, world
+from . import architecture, build, card, data, evaluate, losses, world
+from .progress import Line
 from .recipe import Recipe, Stage
 
 CHECK_SEED = 10_007  # held-out clips for progress reports; training seeds are small numbers
@@ -53,7 +53,7 @@ class Trainer:
 
     def run(self, stop_after: int | None = None) -> Path:
         left = stop_after if stop_after is not None else math.inf
-        with _threads(self.threads), _Line(self.progress) as line:
+        with _threads(self.threads), Line(self.progress) as line:
             while self.stage_index < len(self.config.stages):
                 stage = self.config.stages[self.stage_index]
                 self._enter(stage)
@@ -108,7 +108,7 @@ class Trainer:
                 some = scenes[begin : begin + 32]
                 repeated = [scene for scene in some for _ in moments]
                 frames = data.draw_frames(repeated, np.tile(moments, len(some)), noise)
-                tokens = self._see(frames.pixels)  # [scenes * moments, tokens, width]
+                tokens = losses.see(self.model, frames.pixels)  # [scenes * moments, tokens, width]
                 features.append(tokens.unflatten(0, (len(some), len(moments))))
         sentences = [self.writer.sentence(scene) for scene in scenes]
         return data.SceneBank(scenes, torch.cat(features), sentences)
@@ -130,30 +130,7 @@ class Trainer:
 
     def _vision(self, stage: Stage) -> tuple[torch.Tensor, dict[str, Any]]:
         frames = data.sample_frames(self.rng, stage.size, self.noise)
-        return self._name_tokens(self._see(frames.pixels), frames.labels)
-
-    def _see(self, pixels: torch.Tensor) -> torch.Tensor:
-        """Projected, pooled features: [frames, 3, side, side] -> [frames, tokens, width]."""
-        model = self.model.model
-        seen = model.vision_tower(pixels, output_hidden_states=True).hidden_states[-1]
-        return model.apply_pooling(model.multi_modal_projector(seen))
-
-    def _name_tokens(
-        self, tokens: torch.Tensor, labels: torch.Tensor
-    ) -> tuple[torch.Tensor, dict[str, Any]]:
-        """The auxiliary loss, and how often tokens that show a shape are named right."""
-        loss, report = tokens.new_zeros(()), {}
-        shown = labels[..., 1] > 0  # [frames, tokens]
-        logits = self.head(tokens).split(data.LABEL_SIZES, dim=-1)
-        for part, name in enumerate(("background", "shape", "colour", "cell")):
-            # Most tokens show no shape; unweighted, saying so drowns the rest for long.
-            weight = torch.ones(data.LABEL_SIZES[part])
-            weight[0] = 1.0 if name == "background" else 0.2
-            flat = labels[..., part].flatten()
-            loss = loss + cross_entropy(logits[part].flatten(0, 1), flat, weight)
-            right = logits[part].argmax(-1) == labels[..., part]
-            report[name] = round(float(right[shown].float().mean()), 3)
-        return loss, report
+        return losses.name_tokens(self.head, losses.see(self.model, frames.pixels), frames.labels)
 
     def _caption(self, stage: Stage) -> tuple[torch.Tensor, dict[str, Any]]:
         scenes = int(self.rng.integers(stage.scenes[0], stage.scenes[1] + 1))
@@ -168,7 +145,7 @@ class Trainer:
         else:
             features, sentences, extra = self._from_pixels(rows, scenes, frames)
         batch = self.writer.write(self.rng, sentences, frames)
-        loss, right = self._predict(batch, features, stage.bf16)
+        loss, right = losses.predict(self.model, batch, features, len(self.writer.head), stage.bf16)
         return loss + extra, {"scenes": scenes, "right": right}
 
     def _from_bank(
@@ -187,34 +164,14 @@ class Trainer:
         shown = [clip.scenes[index // world.SCENE_FRAMES] for clip in clips for index in indices]
         moments = np.tile((indices % world.SCENE_FRAMES) / world.SCENE_FRAMES, rows)
         drawn = data.draw_frames(shown, moments, self.noise)
-        tokens = self._see(drawn.pixels)
-        loss, _ = self._name_tokens(tokens, drawn.labels)
+        tokens = losses.see(self.model, drawn.pixels)
+        loss, _ = losses.name_tokens(self.head, tokens, drawn.labels)
         sentences = [[self.writer.sentence(scene) for scene in clip.scenes] for clip in clips]
         return tokens.unflatten(0, (rows, frames)).flatten(1, 2), sentences, 0.3 * loss
 
-    def _predict(
-        self, batch: data.Captions, features: torch.Tensor, bf16: bool
-    ) -> tuple[torch.Tensor, float]:
-        """Caption loss and the share of caption tokens predicted right."""
-        model = self.model.model
-        newline = model.image_newline.expand(features.shape[0], 1, -1)
-        video = torch.cat([features, newline], dim=1)  # [rows, frames * tokens + 1, width]
-        embeds = model.language_model.embed_tokens(batch.ids)  # [rows, length, width]
-        first = len(self.writer.head)
-        after = first + video.shape[1]
-        embeds = torch.cat([embeds[:, :first], video, embeds[:, after:]], dim=1)
-        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
-            hidden = model.language_model(inputs_embeds=embeds, use_cache=False).last_hidden_state
-        hidden = hidden.float()
-        told = batch.labels[:, 1:] != data.IGNORE  # [rows, length - 1]
-        logits = self.model.lm_head(hidden[:, :-1][told])  # [told, vocab]
-        truth = batch.labels[:, 1:][told]
-        right = (logits.argmax(-1) == truth).float().mean()
-        return cross_entropy(logits, truth), round(float(right), 4)
-
     # --- reports and state
 
-    def _report(self, stage: Stage, report: dict[str, Any], line: _Line) -> None:
+    def _report(self, stage: Stage, report: dict[str, Any], line: Line) -> None:
         entry = {
             "stage": self.stage_index, "kind": stage.kind, "step": self.step,
             "steps": stage.steps, "seconds": round(self.seconds, 1), **report,
@@ -302,31 +259,3 @@ def _threads(count: int | None) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-class _Line:
-    """The progress line: what is trained, how far, how well."""
-
-    def __init__(self, shown: bool) -> None:
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-        self.bar = Progress(
-            TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[said]}"),
-            TimeElapsedColumn(), disable=not shown,
-        )  # fmt: skip
-        self.task = self.bar.add_task("", total=None, said="")
-
-    def __enter__(self) -> _Line:
-        self.bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.bar.stop()
-
-    def show(self, entry: dict[str, Any]) -> None:
-        hidden = ("stage", "kind", "step", "steps", "seconds", "check")
-        said = " ".join(f"{key} {value:.3g}" for key, value in entry.items() if key not in hidden)
-        name = f"stage {entry['stage'] + 1}: {entry['kind']}"
-        self.bar.update(
-            self.task, description=name, completed=entry["step"], total=entry["steps"], said=said
-        )

@@ -91,7 +91,7 @@ class Pruner:
             UnsupportedError: another pruner is at work on it, or, later, a prompt or a cache that
                 can't be pruned.
         """
-        from .hooks import Hooks
+        from .hooks import Hooks  # which is built upon this file
 
         hooks = Hooks(self, adapt(model))
         try:

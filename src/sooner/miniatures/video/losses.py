@@ -1,0 +1,64 @@
+"""What the recipe minimises: naming what tokens show, and predicting captions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+from transformers import LlavaOnevisionForConditionalGeneration
+
+from . import data
+
+
+def see(model: LlavaOnevisionForConditionalGeneration, pixels: torch.Tensor) -> torch.Tensor:
+    """Projected, pooled features: [frames, 3, side, side] -> [frames, tokens, width]."""
+    inner = model.model
+    seen = inner.vision_tower(pixels, output_hidden_states=True).hidden_states[-1]
+    return inner.apply_pooling(inner.multi_modal_projector(seen))
+
+
+def name_tokens(
+    head: nn.Linear, tokens: torch.Tensor, labels: torch.Tensor
+) -> tuple[torch.Tensor, dict[str, Any]]:
+    """The auxiliary loss, and how often tokens that show a shape are named right."""
+    loss, report = tokens.new_zeros(()), {}
+    shown = labels[..., 1] > 0  # [frames, tokens]
+    logits = head(tokens).split(data.LABEL_SIZES, dim=-1)
+    for part, name in enumerate(("background", "shape", "colour", "cell")):
+        # Most tokens show no shape; unweighted, saying so drowns the rest for long.
+        weight = torch.ones(data.LABEL_SIZES[part])
+        weight[0] = 1.0 if name == "background" else 0.2
+        flat = labels[..., part].flatten()
+        loss = loss + cross_entropy(logits[part].flatten(0, 1), flat, weight)
+        right = logits[part].argmax(-1) == labels[..., part]
+        report[name] = round(float(right[shown].float().mean()), 3)
+    return loss, report
+
+
+def predict(
+    model: LlavaOnevisionForConditionalGeneration,
+    batch: data.Captions,
+    features: torch.Tensor,
+    first: int,
+    bf16: bool,
+) -> tuple[torch.Tensor, float]:
+    """Caption loss and the share of caption tokens predicted right.
+
+    `features` [rows, frames * tokens, width] stand from place `first` of each row on.
+    """
+    inner = model.model
+    newline = inner.image_newline.expand(features.shape[0], 1, -1)
+    video = torch.cat([features, newline], dim=1)  # [rows, frames * tokens + 1, width]
+    embeds = inner.language_model.embed_tokens(batch.ids)  # [rows, length, width]
+    after = first + video.shape[1]
+    embeds = torch.cat([embeds[:, :first], video, embeds[:, after:]], dim=1)
+    with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+        hidden = inner.language_model(inputs_embeds=embeds, use_cache=False).last_hidden_state
+    hidden = hidden.float()
+    told = batch.labels[:, 1:] != data.IGNORE  # [rows, length - 1]
+    logits = model.lm_head(hidden[:, :-1][told])  # [told, vocab]
+    truth = batch.labels[:, 1:][told]
+    right = (logits.argmax(-1) == truth).float().mean()
+    return cross_entropy(logits, truth), round(float(right), 4)
