@@ -19,7 +19,7 @@ from ..decoding.runner import ModelRunner
 from ..decoding.sampling import Processing
 from ..errors import SoonerError
 from ..generation import Prefill
-from ..methods.base import to_device
+from ..methods.calls import to_device
 from ..models import adapt
 
 

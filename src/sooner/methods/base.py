@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -21,10 +20,18 @@ from ..decoding.sampling import Processing
 from ..decoding.stats import EXACT, Stats
 from ..decoding.stopping import Stopping
 from ..decoding.tree import Tree
-from ..errors import SoonerError, UnsupportedError
+from ..errors import SoonerError
 from ..models import adapt
+from .calls import (
+    pad_id,
+    padded_sequences,
+    prompt_inputs,
+    streamer_of_caller,
+    tell_both,
+    to_device,
+)
 from .prompts import embed
-from .requests import refuse_config, refuse_inputs
+from .requests import refuse_config
 
 
 @dataclass
@@ -139,8 +146,8 @@ class Method:
         }
         pixels = {name: value for name, value in given.items() if value is not None}
         copies = config.num_return_sequences or 1
-        inputs = _inputs(input_ids, pixels, model_kwargs, copies)
-        streamer = streamer if streamer is not None else _streamer_of_caller(model)
+        inputs = prompt_inputs(input_ids, pixels, model_kwargs, copies)
+        streamer = streamer if streamer is not None else streamer_of_caller(model)
         session = self.session(
             model,
             inputs,
@@ -148,13 +155,13 @@ class Method:
             criteria=stopping_criteria,
             do_sample=bool(config.do_sample),
             generator=generator,
-            on_tokens=_tell(streamer, on_tokens, input_ids.shape[0]),
+            on_tokens=tell_both(streamer, on_tokens, input_ids.shape[0]),
             copies=copies,
         )
         new = run(session)
         if streamer is not None:
             streamer.end()
-        sequences: Any = _sequences(input_ids, new, _pad_id(config))
+        sequences: Any = padded_sequences(input_ids, new, pad_id(config))
         if config.return_dict_in_generate:
             return SoonerOutput(sequences=sequences, stats=session.stats)
         return sequences
@@ -212,31 +219,6 @@ def follow_choices(
     return follow(tree, processing.choose(scores, generator))
 
 
-def to_device(inputs: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
-    """The same inputs with every tensor on `device`."""
-    return {
-        name: value.to(device) if isinstance(value, Tensor) else value
-        for name, value in inputs.items()
-    }
-
-
-def _inputs(
-    input_ids: Tensor, pixels: dict[str, Tensor], model_kwargs: dict[str, Any], copies: int
-) -> dict[str, Any]:
-    """The prompts as the model's forward takes them, without what belongs to HF's own loop.
-
-    Under `num_return_sequences` `generate` has repeated all it knows of, but it never saw the
-    pixels: one prompt of each group is kept, and repeated once it is embedded.
-    """
-    others = {"input_ids": input_ids, **refuse_inputs(model_kwargs, input_ids)}
-    if copies > 1:
-        others = {
-            name: value[::copies] if isinstance(value, Tensor) else value
-            for name, value in others.items()
-        }
-    return {**others, **pixels}
-
-
 def _embed(context: Context) -> Prompt:
     with torch.inference_mode(), context.stats.phase("vision"):
         prompt = embed(context.target, context.inputs, context.prompts, context.copies)
@@ -251,53 +233,3 @@ def _check_positions(target: Adapter, longest: int) -> None:
             f"prompt of {longest} tokens, but {type(target.model).__name__} has {limit} positions; "
             "use fewer or smaller frames, or a shorter prompt"
         )
-
-
-def _streamer_of_caller(model: Any) -> Any:
-    """The streamer given to the `generate` call that called the method.
-
-    Up to transformers 5.23 `generate` hands a custom loop everything but the streamer (it is
-    dropped together with the other mode arguments), so it is read from the caller's frame.
-    """
-    frame = sys._getframe(1)
-    for _ in range(3):
-        frame = frame.f_back if frame is not None else None  # type: ignore[assignment]
-        if frame is None:
-            return None
-        if frame.f_code.co_name == "generate" and frame.f_locals.get("self") is model:
-            return frame.f_locals.get("streamer")
-    return None
-
-
-def _tell(streamer: Any, on_tokens: OnTokens | None, rows: int) -> OnTokens | None:
-    """One callback for the streamer and the caller's own."""
-    if streamer is None:
-        return on_tokens
-    if rows > 1:
-        raise UnsupportedError(
-            f"a streamer can't follow {rows} rows of different length; use sooner.generate with "
-            "on_tokens"
-        )
-    put: Callable[[Tensor], None] = streamer.put
-
-    def tell(row: int, tokens: list[int], drafted: int) -> None:
-        for token in tokens:
-            put(torch.tensor([token]))
-        if on_tokens is not None:
-            on_tokens(row, tokens, drafted)
-
-    return tell
-
-
-def _pad_id(config: GenerationConfig) -> int:
-    pad = config.pad_token_id
-    if pad is None:
-        eos = config.eos_token_id
-        pad = eos[0] if isinstance(eos, list) else eos
-    return 0 if pad is None else int(pad)
-
-
-def _sequences(input_ids: Tensor, new: list[list[int]], pad: int) -> Tensor:
-    longest = max(len(row) for row in new)
-    padded = [row + [pad] * (longest - len(row)) for row in new]
-    return torch.cat([input_ids, torch.tensor(padded, device=input_ids.device)], 1)

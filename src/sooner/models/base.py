@@ -6,49 +6,18 @@ is stopped at the door of its decoder; what it brought there is the prompt.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..decoding.interface import Prompt
 from ..errors import SoonerError, UnsupportedError
+from .door import decoder_arguments
+from .packing import Packing, behind_last, each_axis, real_tokens
 
 ATTENTION = ("sdpa", "eager")
-
-
-class _DoorReachedError(Exception):
-    """Carries the decoder's arguments out of the family's forward."""
-
-    def __init__(self, arguments: dict[str, Any]) -> None:
-        super().__init__("the prompt reached the decoder")
-        self.arguments = arguments
-
-
-def decoder_arguments(body: nn.Module, decoder: nn.Module, inputs: Mapping[str, Any]) -> dict:
-    """The keyword arguments that `body(**inputs)` would call `decoder` with.
-
-    The hook answers only to this thread and is removed before returning, so another thread may
-    decode with the same model meanwhile.
-    """
-    owner = threading.get_ident()
-
-    def stop(_module: nn.Module, _args: tuple, kwargs: dict[str, Any]) -> None:
-        if threading.get_ident() == owner:
-            raise _DoorReachedError(kwargs)
-
-    handle = decoder.register_forward_pre_hook(stop, with_kwargs=True)
-    try:
-        body(**inputs)
-    except _DoorReachedError as door:
-        return door.arguments
-    finally:
-        handle.remove()
-    raise UnsupportedError(
-        f"{type(body).__name__} never called its decoder with the inputs {sorted(inputs)}"
-    )
 
 
 class Adapter:
@@ -130,13 +99,13 @@ class Adapter:
         mask = inputs.get("attention_mask")
         mask = torch.ones_like(ids) if mask is None else mask.to(ids.device)
         arguments = self.prompt_arguments({**inputs, "attention_mask": mask})
-        packed = _Packing(mask.bool())
+        packed = Packing(mask.bool())
         positions = self._positions(arguments.get("position_ids"), packed)
         return Prompt(
             embeds=packed(arguments["inputs_embeds"]),
             positions=positions,
             lengths=packed.lengths,
-            next_position=_behind_last(positions, packed.lengths),
+            next_position=behind_last(positions, packed.lengths),
             visual=packed(_isin(ids, self.visual_ids)) & packed.inside,
             extras=self.prompt_extras(arguments, packed),
             frames=packed(self.video_frames(inputs)).masked_fill(~packed.inside, -1),
@@ -150,7 +119,7 @@ class Adapter:
         """Which tokens of the packed prompt stand for pixels, `[rows, width]` bool."""
         ids = inputs["input_ids"]
         mask = inputs.get("attention_mask")
-        packed = _Packing((torch.ones_like(ids) if mask is None else mask).bool())
+        packed = Packing((torch.ones_like(ids) if mask is None else mask).bool())
         return packed(_isin(ids, self.visual_ids)) & packed.inside
 
     def prune_prompt(self, prompt: Prompt, kept: list[Tensor], repack: bool = False) -> Prompt:
@@ -162,14 +131,14 @@ class Adapter:
             repack: number what is left anew, instead of leaving every token its position. M-RoPE
                 positions are never renumbered: they are places in a picture.
         """
-        keep = _inside(prompt)
+        keep = real_tokens(prompt)
         for row, wanted in enumerate(kept):
             places = prompt.visual[row].nonzero()[:, 0]
             keep[row, places] = False
             keep[row, places[wanted.to(places.device)]] = True
-        packed = _Packing(keep)
+        packed = Packing(keep)
         embeds, visual = packed(prompt.embeds), packed(prompt.visual) & packed.inside
-        positions = _each_axis(prompt.positions, packed)
+        positions = each_axis(prompt.positions, packed)
         next_position = prompt.next_position
         if repack and not self.mrope:
             positions = self._positions(None, packed)
@@ -197,7 +166,7 @@ class Adapter:
         """The prompt's extras for repeated rows; none for most families."""
         return {}
 
-    def prune_extras(self, prompt: Prompt, keep: Tensor, packed: _Packing) -> dict[str, Any]:
+    def prune_extras(self, prompt: Prompt, keep: Tensor, packed: Packing) -> dict[str, Any]:
         """The prompt's extras for the tokens that are kept; none for most families."""
         return {}
 
@@ -212,17 +181,17 @@ class Adapter:
                 f"{type(self.model).__name__}: {error}; give this model its own processed inputs"
             ) from error
 
-    def prompt_extras(self, arguments: dict[str, Any], packed: _Packing) -> dict[str, Any]:
+    def prompt_extras(self, arguments: dict[str, Any], packed: Packing) -> dict[str, Any]:
         """Further decoder arguments of the prefill; none for most families."""
         return {}
 
-    def _positions(self, given: Tensor | None, packed: _Packing) -> Tensor:
+    def _positions(self, given: Tensor | None, packed: Packing) -> Tensor:
         line = torch.arange(packed.width, device=self.device).expand(packed.rows, -1)
         if not self.mrope:
             return line
         if given is None:  # a prompt without pixels: all three axes count tokens
             return line.expand(3, -1, -1)
-        return _each_axis(given[-3:], packed)  # some versions put the text positions in front
+        return each_axis(given[-3:], packed)  # some versions put the text positions in front
 
     def embed_tokens(self, tokens: Tensor) -> Tensor:
         """`[rows, entries]` to `[rows, entries, hidden]`."""
@@ -240,49 +209,5 @@ class Adapter:
         return self.head(hidden).to(self.device)
 
 
-class _Packing:
-    """Moves the real tokens of padded rows to the front."""
-
-    def __init__(self, mask: Tensor) -> None:
-        self.lengths: list[int] = mask.sum(1).tolist()
-        self.rows, self.width = mask.shape[0], max(self.lengths)
-        order = torch.where(mask, 0, 1).argsort(dim=1, stable=True)
-        self.order = order[:, : self.width]
-        self.is_identity = bool(mask.all())
-        sizes = torch.tensor(self.lengths, device=mask.device)
-        self.inside = torch.arange(self.width, device=mask.device)[None] < sizes[:, None]
-
-    def __call__(self, states: Tensor) -> Tensor:
-        """`[rows, padded, ...]` to `[rows, width, ...]`."""
-        if self.is_identity:
-            return states
-        rows = torch.arange(self.rows, device=states.device)[:, None]
-        return states[rows, self.order.to(states.device)]
-
-
 def _isin(ids: Tensor, wanted: tuple[int, ...]) -> Tensor:
     return torch.isin(ids, torch.tensor(wanted, dtype=ids.dtype, device=ids.device))
-
-
-def _inside(prompt: Prompt) -> Tensor:
-    """Real tokens of a packed prompt, `[rows, width]` bool."""
-    device = prompt.visual.device
-    sizes = torch.tensor(prompt.lengths, device=device)
-    return torch.arange(prompt.width, device=device)[None] < sizes[:, None]
-
-
-def _behind_last(positions: Tensor, lengths: list[int]) -> Tensor:
-    """One behind each row's last prompt token, axis by axis, as HF's `generate` goes on.
-
-    It is not one behind the *largest*: a long video's time axis may be ahead of the text after it.
-    """
-    last = torch.tensor(lengths, device=positions.device) - 1
-    rows = torch.arange(len(lengths), device=positions.device)
-    return positions[..., rows, last] + 1
-
-
-def _each_axis(positions: Tensor, packed: _Packing) -> Tensor:
-    """Pack positions `[rows, width]`, or `[axes, rows, width]` axis by axis."""
-    if positions.ndim == 2:
-        return packed(positions)
-    return torch.stack([packed(axis) for axis in positions])

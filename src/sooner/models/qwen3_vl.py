@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from ..decoding.interface import Prompt
-from .base import Adapter, _Packing
+from .base import Adapter
 from .frames import grid_frames
+from .packing import Packing
 
 
 class Qwen3VL(Adapter):
@@ -22,7 +23,7 @@ class Qwen3VL(Adapter):
     def video_frames(self, inputs: Mapping[str, Any]) -> Tensor:
         return grid_frames(inputs, self.config)
 
-    def prompt_extras(self, arguments: dict[str, Any], packed: _Packing) -> dict[str, Any]:
+    def prompt_extras(self, arguments: dict[str, Any], packed: Packing) -> dict[str, Any]:
         features = arguments.get("deepstack_visual_embeds")
         if features is None:
             return {}
@@ -44,7 +45,7 @@ class Qwen3VL(Adapter):
             "deepstack_visual_embeds": features,
         }
 
-    def prune_extras(self, prompt: Prompt, keep: Tensor, packed: _Packing) -> dict[str, Any]:
+    def prune_extras(self, prompt: Prompt, keep: Tensor, packed: Packing) -> dict[str, Any]:
         if not prompt.extras:
             return {}
         mask = prompt.extras["visual_pos_masks"]

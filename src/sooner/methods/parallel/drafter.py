@@ -14,8 +14,8 @@ from ...decoding.rows import Rows
 from ...decoding.sampling import Processing
 from ...decoding.tree import Tree
 from ..base import Context, follow_choices
+from ..cost import CostModel
 from ..prompts import prompt_lengths, visual_tokens
-from ..window import CostModel
 from .tap import PrefillTap
 from .worker import Worker
 

@@ -14,7 +14,8 @@ from ...decoding.interface import Drafter
 from ...decoding.loop import Rule
 from ...errors import SoonerError, unknown
 from ...models import adapt
-from ..base import Context, Method, to_device
+from ..base import Context, Method
+from ..calls import to_device
 from ..checks import positive, same_tokenizer, same_vocabulary
 from ..prompts import prompt_for
 from ..pruning import CRITERIA, Criterion, rank

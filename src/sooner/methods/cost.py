@@ -1,0 +1,134 @@
+"""What speculation costs and gives, measured as decoding runs."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+
+MEMORY = 0.85
+"""Weight that the acceptance seen so far keeps from round to round."""
+
+
+class CostModel:
+    """What speculation costs and gives, measured as decoding runs.
+
+    With `a` the chance that a draft token is accepted, `T(n)` the time of a target forward over
+    `n` tokens and `t` that of one draft forward, a window of `w` tokens, of which `h` are there
+    already, gives
+
+        (1 - a^(w+1)) / (1 - a) tokens  in  max(w - h, 0) * t + T(w + 1) seconds
+
+    (Leviathan et al. 2023, eq. 1, with `h = 0`). Recent rounds count more than old ones.
+    """
+
+    def __init__(self) -> None:
+        self.costs = _ForwardCosts()
+        self.rounds = 0
+        self._draft_times = _Recent()
+        self._accepted, self._refused = 2.0, 1.0  # a weak prior of 2/3
+
+    def observe_draft(self, seconds_each: float) -> None:
+        """One draft forward took `seconds_each`."""
+        self._draft_times.add(seconds_each)
+
+    def observe_round(self, drafted: list[int], accepted: list[int], seconds: float) -> None:
+        """A target forward over the largest of `drafted`, plus the root, took `seconds`."""
+        self.rounds += 1
+        self.costs.add(1 + max(drafted, default=0), seconds)
+        if not any(drafted):
+            return
+        self.forget(MEMORY)
+        for many, good in zip(drafted, accepted, strict=True):
+            self._accepted += good / len(drafted)
+            self._refused += (good < many) / len(drafted)
+
+    def forget(self, share: float) -> None:
+        """Let the acceptance seen so far weigh only `share` as much as before."""
+        self._accepted *= share
+        self._refused *= share
+
+    @property
+    def acceptance(self) -> float:
+        """Estimated chance that a draft token is accepted."""
+        return self._accepted / (self._accepted + self._refused)
+
+    @property
+    def draft_seconds(self) -> float | None:
+        """Time of a draft forward, or `None` before the first."""
+        return self._draft_times.typical
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a plain step and a draft forward have been timed."""
+        return self.draft_seconds is not None and self.costs.knows_plain
+
+    def gain(self, window: int, have: int = 0) -> float:
+        """Speed of a window as a multiple of plain decoding's."""
+        a = self.acceptance
+        tokens = (1 - a ** (window + 1)) / (1 - a)
+        waiting = max(window - have, 0) * (self.draft_seconds or 0.0)
+        return tokens * self.costs.seconds(1) / (waiting + self.costs.seconds(window + 1))
+
+    def best(self, smallest: int, largest: int, have: int = 0) -> int:
+        """The fastest window from `smallest` to `largest`."""
+        return max(range(smallest, largest + 1), key=lambda window: self.gain(window, have))
+
+    def __str__(self) -> str:
+        return (
+            f"acceptance {self.acceptance:.2f}, draft forward "
+            f"{1e3 * (self.draft_seconds or 0):.1f} ms, plain step "
+            f"{1e3 * self.costs.seconds(1):.1f} ms"
+        )
+
+
+class _Recent:
+    """The typical one of the last few times: their lower median, which one stall can't move."""
+
+    def __init__(self) -> None:
+        self.times: deque[float] = deque(maxlen=5)
+
+    def add(self, seconds: float) -> None:
+        self.times.append(seconds)
+
+    @property
+    def typical(self) -> float | None:
+        if not self.times:
+            return None
+        return sorted(self.times)[(len(self.times) - 1) // 2]
+
+
+class _ForwardCosts:
+    """Seconds of a target forward by block size: measured where seen, a line in between."""
+
+    def __init__(self) -> None:
+        self._times: dict[int, _Recent] = defaultdict(_Recent)
+        self._seen: dict[int, float] = {}  # the typical time of each block size
+
+    @property
+    def knows_plain(self) -> bool:
+        return 1 in self._seen
+
+    def add(self, block: int, seconds: float) -> None:
+        self._times[block].add(seconds)
+        self._seen[block] = self._times[block].typical or seconds
+
+    def seconds(self, block: int) -> float:
+        """Estimate for `block` tokens; flat outside what was seen, never below a smaller block."""
+        if block in self._seen:
+            return self._seen[block]
+        below = [size for size in self._seen if size < block]
+        above = [size for size in self._seen if size > block]
+        if below and above:
+            low, high = max(below), min(above)
+            share = (block - low) / (high - low)
+            return (1 - share) * self._seen[low] + share * self._seen[high]
+        if below:
+            return self._beyond(block, sorted(below))
+        return self._seen[min(above)]
+
+    def _beyond(self, block: int, sizes: list[int]) -> float:
+        last = sizes[-1]
+        if len(sizes) == 1:
+            return self._seen[last]
+        first = sizes[0]
+        slope = (self._seen[last] - self._seen[first]) / (last - first)
+        return self._seen[last] + max(slope, 0.0) * (block - last)
