@@ -16,6 +16,7 @@ from ...decoding.tree import Tree
 from ..base import Context, follow_choices
 from ..cost import CostModel
 from ..prompts import prompt_lengths, visual_tokens
+from .policy import best_windows
 from .tap import PrefillTap
 from .worker import Worker
 
@@ -24,6 +25,8 @@ logger = logging.getLogger("sooner")
 Rank = Callable[[Tensor, Tensor, Tensor], Tensor]
 """`(states before the decoder, after layer L, visual mask)` of a row -> kept visual tokens."""
 
+REPLAN = 8
+"""Rounds between two looks at the costs."""
 PATIENCE = 8.0
 """Draft forwards' worth of time that the target waits for a token before it goes on without."""
 
@@ -61,6 +64,8 @@ class ParallelDrafter(Drafter):
         self.trusted: dict[int, int] = {}  # original row -> update that must be acknowledged
         self.kept_tokens: list[list[int]] = []
         self.started = False
+        self._policy: list[int] = []  # the window for each number of tokens that are there
+        self._planned = -REPLAN
         self._warned = False
 
     def start(self, pending: Tree, rows: Rows) -> None:
@@ -143,11 +148,16 @@ class ParallelDrafter(Drafter):
             return 0  # one plain step tells what speculation has to beat
         if not self.model.is_ready:
             return max(min(4, largest), min(have))
-        return self.model.best(0, largest, have=round(sum(have) / len(have)))
+        if self.model.rounds >= self._planned + REPLAN:
+            self._planned = self.model.rounds
+            self._policy = best_windows(self.model, self.window)
+        mean = min(round(sum(have) / len(have)), self.window)
+        return min(self._policy[mean], largest)
 
     def _await(self, wanted: dict[int, int], size: int) -> None:
         each = self.model.draft_seconds or 0.05
-        self.worker.wait(wanted, PATIENCE * each * (size + 1))
+        update = max(self.trusted.get(row, 0) for row in wanted)
+        self.worker.wait(wanted, update, PATIENCE * each * (size + 1))
 
     def _drafted(self, outcome: Outcome, row: int, limit: int) -> list[int]:
         """Draft tokens behind what active row `row` said, if they can be trusted yet."""

@@ -57,13 +57,14 @@ class Worker:
         with torch.inference_mode():
             self.server.take(order)
 
-    def wait(self, wanted: dict[int, int], seconds: float) -> None:
+    def wait(self, wanted: dict[int, int], update: int, seconds: float) -> None:
         """Until each original row shows the wanted number of tokens, or time is up.
 
-        In line, this is when drafting happens.
+        What is shown counts once update number `update` is acknowledged; before, it may be a draft
+        that the update throws away. In line, this is when drafting happens.
         """
         with torch.inference_mode():
-            while not self._shows(wanted) and not self.server.is_idle:
+            while not self.shows(wanted, update) and not self.server.is_idle:
                 self.server.step()
 
     def overlap(self) -> None:
@@ -75,8 +76,11 @@ class Worker:
             while not self.server.is_idle:
                 self.server.step()
 
-    def _shows(self, wanted: dict[int, int]) -> bool:
-        return all(int(self.board.lengths[row]) >= count for row, count in wanted.items())
+    def shows(self, wanted: dict[int, int], update: int) -> bool:
+        """Whether that is on the board by now."""
+        return self.board.acknowledged >= update and all(
+            int(self.board.lengths[row]) >= count for row, count in wanted.items()
+        )
 
     def close(self) -> None:
         """Stop working; nothing is left behind."""
@@ -115,8 +119,8 @@ class ThreadWorker(Worker):
     def order(self, *order: Any) -> None:
         self.orders.waiting.put(order)
 
-    def wait(self, wanted: dict[int, int], seconds: float) -> None:
-        _watch(self, wanted, seconds)
+    def wait(self, wanted: dict[int, int], update: int, seconds: float) -> None:
+        _watch(self, wanted, update, seconds)
 
     def overlap(self) -> None:
         """The thread runs beside the target by itself."""
@@ -163,8 +167,8 @@ class ProcessWorker(Worker):
         except OSError:
             self.failure = self._last_words()
 
-    def wait(self, wanted: dict[int, int], seconds: float) -> None:
-        _watch(self, wanted, seconds)
+    def wait(self, wanted: dict[int, int], update: int, seconds: float) -> None:
+        _watch(self, wanted, update, seconds)
 
     def overlap(self) -> None:
         """The process runs beside the target by itself."""
@@ -180,10 +184,10 @@ class ProcessWorker(Worker):
         self.process.close()
 
 
-def _watch(worker: Worker, wanted: dict[int, int], seconds: float) -> None:
+def _watch(worker: Worker, wanted: dict[int, int], update: int, seconds: float) -> None:
     """Look at the board until it shows what is wanted, time is up, or the worker is gone."""
     deadline = time.perf_counter() + seconds
-    while not worker._shows(wanted):
+    while not worker.shows(wanted, update):
         if time.perf_counter() > deadline or not worker.is_usable:
             return
         time.sleep(NAP)
