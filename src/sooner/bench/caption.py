@@ -13,24 +13,34 @@ import numpy as np
 import torch
 
 from ..decoding.parity import compare, reference_run
+from ..decoding.stats import APPROXIMATE, EXACT
 from ..generation import generate
 from ..methods import Speculative
+from ..sparse.pruning import DyCoke, FastV, Pruner, PyramidDrop, SparseVLM
 from ..tasks.clip import Clip, prepare
 from ..tasks.loading import Pair, load_pair
 from ..tasks.registry import METHODS, build_method
 from ..tasks.settings import CaptionSettings
 from . import hf_arms
 from .batch import batch_figures
+from .fidelity import acceptance_ratio
 from .memory import memory_figures
 from .protocol import Arm, Measured, Sample, measure, row
 from .provenance import provenance
 
 HF = ("hf", "hf-assisted", "hf-prompt-lookup")
-OURS = ("prompt-lookup", "speculative", "speculative-auto", "parallel")
+OURS = ("prompt-lookup", "speculative", "speculative-auto", "parallel", "parallel-unpruned")
 ARMS = ("plain", *HF, *OURS)
 """Arms of a default run."""
 BASELINES = ("onsd", "sd-tree", "specvlm", "sparse-to-dense")
-KNOWN = (*ARMS, *BASELINES)
+LOSSY: dict[str, type[Pruner]] = {
+    "fastv": FastV,
+    "sparse-vlm": SparseVLM,
+    "pyramid-drop": PyramidDrop,
+    "dycoke": DyCoke,
+}
+"""Plain decoding of a pruned target: approximate, so judged by acceptance instead of parity."""
+KNOWN = (*ARMS, *BASELINES, *LOSSY)
 FIXED_WINDOW = 5
 
 
@@ -126,7 +136,8 @@ class CaptionBench:
         """The arm of that name."""
         if name in HF:
             return Arm(name, lambda index: self.run_hf(name, index))
-        return Arm(name, lambda index: self.run_ours(name, index))
+        mode = APPROXIMATE if name in LOSSY else EXACT
+        return Arm(name, lambda index: self.run_ours(name, index), mode)
 
     def measure(self, progress: Callable[[str], None]) -> list[Measured]:
         """Time every arm, then hold its tokens against HF's incremental decoding."""
@@ -146,11 +157,31 @@ class CaptionBench:
     def rows(self, measured: list[Measured]) -> list[dict[str, Any]]:
         """One object of figures for each arm."""
         plain = next(one for one in measured if one.arm.name == "plain")
-        return [row(one, plain) for one in measured]
+        rows = [row(one, plain) for one in measured]
+        for one, figures in zip(measured, rows, strict=True):
+            if one.arm.name in LOSSY:
+                figures["acceptance_ratio"] = self._acceptance_ratio(one)
+        return rows
+
+    def _acceptance_ratio(self, one: Measured) -> float:
+        """Share of a pruned target's tokens that the full one would say too (table 2's A)."""
+        pruner = LOSSY[one.arm.name]()
+        found = []
+        for index, runs in enumerate(one.samples):
+            clip = self.clip("plain", index)
+            stepwise = getattr(pruner, "decode_ratio", 0) > 0
+            found.append(
+                acceptance_ratio(
+                    self.model, clip.inputs, runs[0].tokens[0], pruner, stepwise=stepwise
+                )
+            )
+        return sum(each.greedy for each in found) / len(found)
 
     def _possible(self, name: str) -> bool:
         if name in HF:
             return name != "hf-assisted" or self.assistant is not None
+        if name in LOSSY:
+            return True
         return self.pair.draft is not None or not METHODS[_method(name)].drafts
 
     def clip(self, name: str, index: int) -> Clip:
@@ -160,9 +191,9 @@ class CaptionBench:
     def caption_settings(self, name: str) -> CaptionSettings:
         """Settings of our arm `name`, or of plain decoding for HF's."""
         settings = CaptionSettings(
-            method="plain" if name in HF else _method(name),
+            method="plain" if name in (*HF, *LOSSY) else _method(name),
             max_new_tokens=self.settings.max_new_tokens,
-            prune=self.settings.prune,
+            prune=0.0 if name.endswith("-unpruned") else self.settings.prune,
         )
         return replace(settings, window=self.settings.window) if name == "speculative" else settings
 
@@ -172,7 +203,12 @@ class CaptionBench:
         clip = self.clip(name, index)
         method = build_method(self.caption_settings(name), self.pair, clip.draft_inputs)
         made = generate(
-            self.model, clip.inputs, method, max_new_tokens=clip.max_new_tokens, do_sample=False
+            self.model,
+            clip.inputs,
+            method,
+            prefill=LOSSY[name]() if name in LOSSY else None,
+            max_new_tokens=clip.max_new_tokens,
+            do_sample=False,
         )
         self.pair.target.tokenizer.decode(made.tokens[0])
         seconds = time.perf_counter() - start
@@ -207,4 +243,4 @@ class CaptionBench:
 
 def _method(arm: str) -> str:
     """The method behind an arm's name."""
-    return arm.removesuffix("-auto")
+    return arm.removesuffix("-auto").removesuffix("-unpruned")

@@ -103,7 +103,7 @@ def row(one: Measured, plain: Measured) -> dict[str, Any]:
         "method": one.arm.name,
         "mode": one.arm.mode,
         "tokens": one.tokens,
-        "parity": _verdict(one.parity),
+        "parity": _verdict(one.parity) if one.arm.mode == EXACT else None,
         "divergences": [parity.as_dict() for parity in one.parity if parity.divergence is not None],
     }
     if not one.is_red:

@@ -18,6 +18,7 @@ COLUMNS = (
     ("share_of_theory", "of theory", "{:.0%}"),
     ("overhead_share", "outside forwards", "{:.1%}"),
     ("parity", "parity", "{}"),
+    ("acceptance_ratio", "𝒜", "{:.1%}"),
 )
 """Key, heading and format of each column of the arms table."""
 
@@ -59,7 +60,9 @@ def markdown(result: dict[str, Any], source: str) -> str:
         *_table(headings(), [cells(arm) for arm in result["arms"]]),
         "",
         "*decode* and *e2e* are speed-ups over `plain`; *theory* is the speed-up that the arm's "
-        "own acceptance and step times allow (`sooner.bench.protocol.theory_speedup`).",
+        "own acceptance and step times allow (`sooner.bench.protocol.theory_speedup`). 𝒜 is the "
+        "share of an approximate arm's tokens that the full target accepts "
+        "(`sooner.bench.fidelity`).",
     ]
     for note in footnotes(result):
         lines += ["", note]
