@@ -15,7 +15,17 @@ from typing import Any
 import torch
 
 import tiny
-from sooner import Autoregressive, Method, PromptLookup, Speculative
+from sooner import (
+    Autoregressive,
+    Method,
+    OnSD,
+    ParallelVLM,
+    PromptLookup,
+    SDTree,
+    SparseToDense,
+    Speculative,
+    SpecVLM,
+)
 
 BATCHES = (1, 2, 3, 5)
 SHORT = (1, 2, 3, 6)
@@ -55,6 +65,13 @@ METHODS: dict[str, Callable[[str], Method]] = {
     "itself": _itself,
     "words-only": _words_only,
     "larger-vocabulary": _larger_vocabulary,
+    "parallel": lambda family: ParallelVLM(
+        tiny.noisy(family), prune=0.5, window=5, placement="inline"
+    ),
+    "sd-tree": lambda family: SDTree(tiny.noisy(family)),
+    "onsd": lambda family: OnSD(tiny.noisy(family), window=3),
+    "specvlm": lambda family: SpecVLM(tiny.noisy(family), prune=0.5),
+    "sparse-to-dense": lambda family: SparseToDense(prune=0.5, window=4),
 }
 
 
