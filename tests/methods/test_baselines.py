@@ -19,15 +19,10 @@ from fakes import ERROR, FakeAdapter, Table, chi_square, say
 from sooner.decoding.runner import ModelRunner
 from sooner.decoding.tree import Tree
 from sooner.methods import sd_tree
-from sooner.methods.attention_tap import (
-    AttentionTap,
-    asking_tokens,
-    attention,
-    attention_variation,
-    listen_twice,
-)
+from sooner.methods.attention_tap import AttentionTap, asking_tokens, listen_twice
 from sooner.methods.base import Method
 from sooner.methods.onsd import OnSD
+from sooner.methods.pruning import attention, attention_variation
 from sooner.methods.sd_tree import SDTree
 from sooner.methods.sparse_to_dense import SparseToDense
 from sooner.methods.specvlm import SpecVLM, staged

@@ -87,7 +87,7 @@ def listen_twice(
     Args:
         depth: L.
         on_states: told `(first, last)` in the middle of the prefill, each `[rows, width]`: what
-            each token got, averaged over heads; see `attention` and `attention_variation`.
+            each token got, averaged over heads; see the attention criteria of `pruning`.
     """
     heard: list[Tensor] = []
 
@@ -97,22 +97,6 @@ def listen_twice(
             on_states(heard[0], heard[-1])
 
     return listen(context, sorted({0, depth - 1}), queries, keep)
-
-
-def attention(paid: Tensor, visual: Tensor) -> Tensor:
-    """Score of a visual token: the attention it got, `[visual tokens]`.
-
-    Args:
-        paid: one row's attention to each token, `[width]`.
-        visual: which of them are visual, `[width]` bool.
-    """
-    return paid[visual]
-
-
-def attention_variation(first: Tensor, last: Tensor, visual: Tensor) -> Tensor:
-    """Growth of that attention from the first layer to layer L, which cancels what a place alone
-    attracts; both `[width]`."""
-    return attention(last, visual) - attention(first, visual)
 
 
 class AttentionTap:

@@ -14,8 +14,21 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-Criterion = Literal["uv-prune", "similarity", "uniform", "random"]
-CRITERIA: tuple[Criterion, ...] = ("uv-prune", "similarity", "uniform", "random")
+from ..sparse.pruning.keep import keep_count
+
+Criterion = Literal[
+    "uv-prune", "similarity", "attention", "attention-variation", "uniform", "random"
+]
+CRITERIA: tuple[Criterion, ...] = (
+    "uv-prune",
+    "similarity",
+    "attention",
+    "attention-variation",
+    "uniform",
+    "random",
+)
+BY_ATTENTION: tuple[Criterion, ...] = ("attention", "attention-variation")
+"""Criteria that rank by what the text attends to instead of by states."""
 
 
 def similarity(states: Tensor, visual: Tensor) -> Tensor:
@@ -35,9 +48,20 @@ def similarity_variation(first: Tensor, last: Tensor, visual: Tensor) -> Tensor:
     return similarity(last, visual) - similarity(first, visual)
 
 
-def keep_count(tokens: int, ratio: float) -> int:
-    """Tokens left of `tokens` when the share `ratio` is pruned; at least one of any."""
-    return min(tokens, max(1, round(tokens * (1 - ratio)))) if tokens else 0
+def attention(paid: Tensor, visual: Tensor) -> Tensor:
+    """Score of a visual token: the attention it got, `[visual tokens]`.
+
+    Args:
+        paid: one row's attention to each token, `[width]`.
+        visual: which of them are visual, `[width]` bool.
+    """
+    return paid[visual]
+
+
+def attention_variation(first: Tensor, last: Tensor, visual: Tensor) -> Tensor:
+    """Growth of that attention from the first layer to layer L, which cancels what a place alone
+    attracts; both `[width]`."""
+    return attention(last, visual) - attention(first, visual)
 
 
 def top(scores: Tensor, count: int) -> Tensor:
@@ -61,9 +85,11 @@ def rank(
     """Indices, among the visual tokens, of those kept by a criterion, ascending.
 
     Args:
-        criterion: `uv-prune`; `similarity` (at layer L, without variation); `uniform`; `random`.
+        criterion: `uv-prune`; `similarity` (at layer L, without variation); `attention` (at layer
+            L) and its variation; `uniform`; `random`.
         ratio: share that is pruned (alpha).
-        first, last: states before the decoder and after layer L, `[width, hidden]`.
+        first, last: states before the decoder and after layer L, `[width, hidden]`; for criteria of
+            `BY_ATTENTION` what each token got at the first layer and at layer L, `[width]`.
         visual: `[width]` bool.
     """
     tokens = int(visual.sum())
@@ -77,4 +103,8 @@ def rank(
         return order[:count].sort().values.to(visual.device)
     if criterion == "similarity":
         return top(similarity(last, visual), count)
+    if criterion == "attention":
+        return top(attention(last, visual), count)
+    if criterion == "attention-variation":
+        return top(attention_variation(first, last, visual), count)
     return top(similarity_variation(first, last, visual), count)

@@ -17,7 +17,7 @@ from ..base import Context, follow_choices
 from ..cost import CostModel
 from ..prompts import prompt_lengths, visual_tokens
 from .policy import best_windows
-from .tap import PrefillTap
+from .tap import OnStates, Tap
 from .worker import Worker
 
 logger = logging.getLogger("sooner")
@@ -27,6 +27,8 @@ Rank = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 REPLAN = 8
 """Rounds between two looks at the costs."""
+Listen = Callable[[OnStates], Tap]
+
 PATIENCE = 8.0
 """Draft forwards' worth of time that the target waits for a token before it goes on without."""
 
@@ -44,21 +46,21 @@ class ParallelDrafter(Drafter):
         context: the run.
         worker: already encoding the draft's prompt.
         rank: chooses kept visual tokens; `None` keeps all.
-        depth: target layers that run before ranking (L).
+        listen: hears the target's prefill, and tells what `rank` judges by.
         window: most tokens verified at once.
     """
 
     def __init__(
-        self, context: Context, worker: Worker, rank: Rank | None, depth: int, window: int
+        self, context: Context, worker: Worker, rank: Rank | None, listen: Listen, window: int
     ) -> None:
         self.context = context
         self.worker = worker
         context.stats.draft_is_hidden = True
         self.rank = rank
-        self.depth = depth
+        self.listen = listen
         self.window = window
         self.model = CostModel()
-        self.tap: PrefillTap | None = None
+        self.tap: Tap | None = None
         self.pending: list[int] = []  # sizes of the window under verification
         self.number = 0  # of the last update
         self.trusted: dict[int, int] = {}  # original row -> update that must be acknowledged
@@ -77,7 +79,7 @@ class ParallelDrafter(Drafter):
         if self.rank is None:
             self.worker.order("prefill", None)
         else:
-            self.tap = PrefillTap(self.context.target.decoder, self.depth, self._choose_kept)
+            self.tap = self.listen(self._choose_kept)
 
     def _choose_kept(self, first: Tensor, last: Tensor) -> None:
         """In the middle of the target's prefill: rank, and set the draft's prefill going."""

@@ -14,14 +14,19 @@ from ...decoding.interface import Drafter
 from ...decoding.loop import Rule
 from ...errors import SoonerError, unknown
 from ...models import adapt
+from ..attention_tap import listen_twice
 from ..base import Context, Method
 from ..calls import to_device
 from ..checks import positive, same_tokenizer, same_vocabulary
 from ..prompts import prompt_for
-from ..pruning import CRITERIA, Criterion, rank
-from .drafter import ParallelDrafter, Rank
+from ..pruning import BY_ATTENTION, CRITERIA, Criterion, rank
+from .drafter import Listen, ParallelDrafter, Rank
 from .server import Job
+from .tap import OnStates, PrefillTap
 from .worker import PLACEMENTS, launch, place
+
+QUERIES = 64
+"""Last words of the prompt whose attention is heard by the attention criteria."""
 
 DEFAULT_DEPTH = 20
 """Layer L after which the paper ranks; shallow models rank after a third of theirs."""
@@ -40,7 +45,8 @@ class ParallelVLM(Method):
         prune: share of the visual tokens that the draft does without (alpha); 0 keeps all.
         layer: target layers that run before tokens are ranked (L); `None` is 20, or a third of
             the layers of a model with fewer than 60.
-        criterion: `uv-prune` (the paper's), `similarity`, `uniform` or `random`.
+        criterion: `uv-prune` (the paper's), or, to compare with, `similarity`, `attention`,
+            `attention-variation`, `uniform` or `random`.
         window: most draft tokens verified at once; how many are taken is decided by measurement.
         placement: `process` (forked, own cores), `thread` (own CUDA stream), `inline` (for tests)
             or `auto`.
@@ -101,7 +107,9 @@ class ParallelVLM(Method):
             copies=context.copies,
         )
         worker = launch(place(self.placement, adapter.device), job, context.rows.active)
-        return ParallelDrafter(context, worker, self._rank(context), depth, self.window)
+        return ParallelDrafter(
+            context, worker, self._rank(context), self._listen(context, depth), self.window
+        )
 
     def rule(self, context: Context) -> Rule:
         assert isinstance(context.drafter, ParallelDrafter)
@@ -119,11 +127,20 @@ class ParallelVLM(Method):
             )
         return self.layer or min(DEFAULT_DEPTH, max(1, layers // 3))
 
+    def _listen(self, context: Context, depth: int) -> Listen:
+        if self.criterion in BY_ATTENTION:
+            return partial(listen_twice, context, depth, QUERIES)
+        return partial(_tap_states, context, depth)
+
     def _rank(self, context: Context) -> Rank | None:
         if self.prune == 0:
             return None
         generator = torch.Generator().manual_seed(_seed(context.generator))
         return partial(_ranked, self.criterion, self.prune, generator)
+
+
+def _tap_states(context: Context, depth: int, on_states: OnStates) -> PrefillTap:
+    return PrefillTap(context.target.decoder, depth, on_states)
 
 
 def _ranked(

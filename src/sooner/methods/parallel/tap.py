@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from torch import Tensor, nn
 
@@ -12,6 +12,12 @@ from ...errors import UnsupportedError
 
 OnStates = Callable[[Tensor, Tensor], None]
 """Told `(states before the decoder, states after layer L)`, each `[rows, width, hidden]`."""
+
+
+class Tap(Protocol):
+    """Hooks on a target's prefill."""
+
+    def remove(self) -> None: ...
 
 
 class PrefillTap:
