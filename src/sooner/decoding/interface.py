@@ -46,6 +46,12 @@ class Prompt:
     def width(self) -> int:
         return self.embeds.shape[1]
 
+    def release(self) -> None:
+        """Let go of embeddings and features, which only the prefill needs: gigabytes for a long
+        video. A slice would keep their memory, so an empty tensor takes their place."""
+        self.embeds = self.embeds.new_empty(self.rows, 0, self.embeds.shape[-1])
+        self.extras = {}
+
 
 class Adapter(Protocol):
     """How one model family embeds a prompt and runs its decoder (see `sooner.models`)."""

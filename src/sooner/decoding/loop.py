@@ -75,8 +75,7 @@ def _run(session: Session) -> list[list[int]]:
     for text in session.target.cache.approximations:
         stats.mode = APPROXIMATE
         stats.note(text)
-    session.prompt.embeds = session.prompt.embeds[:, :0]  # long videos: free it before decoding
-    session.prompt.extras = {}
+    session.prompt.release()
     seconds = stats.seconds["prefill"]
     is_first = True
     while True:

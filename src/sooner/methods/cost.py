@@ -12,12 +12,11 @@ class CostModel:
     """What speculation costs and gives, measured as decoding runs.
 
     With `a` the chance that a draft token is accepted, `T(n)` the time of a target forward over
-    `n` tokens and `t` that of one draft forward, a window of `w` tokens, of which `h` are there
-    already, gives
+    `n` tokens and `t` that of one draft forward, a window of `w` tokens gives
 
-        (1 - a^(w+1)) / (1 - a) tokens  in  max(w - h, 0) * t + T(w + 1) seconds
+        (1 - a^(w+1)) / (1 - a) tokens  in  w * t + T(w + 1) seconds
 
-    (Leviathan et al. 2023, eq. 1, with `h = 0`). Recent rounds count more than old ones.
+    (Leviathan et al. 2023, eq. 1). Recent rounds count more than old ones.
     """
 
     def __init__(self) -> None:
@@ -61,16 +60,16 @@ class CostModel:
         """Whether a plain step and a draft forward have been timed."""
         return self.draft_seconds is not None and self.costs.knows_plain
 
-    def gain(self, window: int, have: int = 0) -> float:
+    def gain(self, window: int) -> float:
         """Speed of a window as a multiple of plain decoding's."""
         a = self.acceptance
         tokens = (1 - a ** (window + 1)) / (1 - a)
-        waiting = max(window - have, 0) * (self.draft_seconds or 0.0)
-        return tokens * self.costs.seconds(1) / (waiting + self.costs.seconds(window + 1))
+        drafting = window * (self.draft_seconds or 0.0)
+        return tokens * self.costs.seconds(1) / (drafting + self.costs.seconds(window + 1))
 
-    def best(self, smallest: int, largest: int, have: int = 0) -> int:
-        """The fastest window from `smallest` to `largest`."""
-        return max(range(smallest, largest + 1), key=lambda window: self.gain(window, have))
+    def best(self, largest: int) -> int:
+        """The fastest window from 1 to `largest`."""
+        return max(range(1, largest + 1), key=self.gain)
 
     def __str__(self) -> str:
         return (

@@ -87,7 +87,7 @@ class AdaptiveWindow:
         if self._trial > 0:
             self._trial -= 1
             return min(TRIAL_WINDOW, self.largest)
-        best = self.model.best(1, self.largest)
+        best = self.model.best(self.largest)
         gain = self.model.gain(best)
         if gain < 1.0:
             return self._give_up(gain)

@@ -111,11 +111,7 @@ class ParallelDrafter(Drafter):
     def _learn(self, outcome: Outcome) -> None:
         board = self.worker.board
         if board.forwards:
-            each = board.nanoseconds / board.forwards / 1e9
-            self.model.observe_draft(each)
-            stats = self.context.stats
-            stats.draft_forwards = board.forwards
-            stats.draft_forward_seconds = board.nanoseconds / 1e9
+            self.model.observe_draft(board.nanoseconds / board.forwards / 1e9)
         if not outcome.is_first:
             self.model.observe_round(self.pending, outcome.accepted, outcome.seconds)
 
@@ -229,10 +225,11 @@ class ParallelDrafter(Drafter):
     def close(self) -> None:
         if self.tap is not None:
             self.tap.remove()
-        self._learn_rest()
+        self._report()
         self.worker.close()
 
-    def _learn_rest(self) -> None:
+    def _report(self) -> None:
+        """Put the worker's tally into the statistics."""
         board, stats = self.worker.board, self.context.stats
         stats.draft_forwards = board.forwards
         stats.draft_forward_seconds = board.nanoseconds / 1e9

@@ -87,7 +87,7 @@ class Worker:
 
 
 class _Queue:
-    """Orders within a process; tells the worker of failure the way a pipe would."""
+    """Orders within a process, with the face of a pipe's receiving end."""
 
     def __init__(self) -> None:
         self.waiting: queue.SimpleQueue = queue.SimpleQueue()
