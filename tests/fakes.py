@@ -154,7 +154,7 @@ class FakeAdapter:
         table: distributions of the generated tokens, whatever the prompt.
     """
 
-    layers, max_positions = 1, None
+    layers, max_positions, grid, speaks_prompt = 1, None, None, True
     dtype, device = torch.float32, torch.device("cpu")
 
     def __init__(self, table: Table) -> None:

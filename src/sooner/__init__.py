@@ -14,10 +14,12 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from .decoding.parity import compare
     from .decoding.stats import Stats
+    from .drawing import Drawing, draw
     from .errors import SoonerError, UnsupportedError
     from .generation import Generation, generate
     from .methods import (
         Autoregressive,
+        CoupledJacobi,
         Method,
         OnSD,
         ParallelVLM,
@@ -27,10 +29,13 @@ if TYPE_CHECKING:
         Speculative,
         SpecVLM,
     )
+    from .models import canvas
     from .sparse.pruning import DyCoke, FastV, PyramidDrop, SparseVLM
 
 _HOME = {
     "Autoregressive": "methods",
+    "CoupledJacobi": "methods",
+    "Drawing": "drawing",
     "DyCoke": "sparse.pruning",
     "FastV": "sparse.pruning",
     "Generation": "generation",
@@ -47,12 +52,16 @@ _HOME = {
     "Speculative": "methods",
     "Stats": "decoding.stats",
     "UnsupportedError": "errors",
+    "canvas": "models",
     "compare": "decoding.parity",
+    "draw": "drawing",
     "generate": "generation",
 }
 
 __all__ = [
     "Autoregressive",
+    "CoupledJacobi",
+    "Drawing",
     "DyCoke",
     "FastV",
     "Generation",
@@ -69,7 +78,9 @@ __all__ = [
     "Speculative",
     "Stats",
     "UnsupportedError",
+    "canvas",
     "compare",
+    "draw",
     "generate",
 ]
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
 
+from .grid import Grid
 from .rows import Rows
 from .tree import Tree
 
@@ -57,6 +58,7 @@ class Adapter(Protocol):
     """How one model family embeds a prompt and runs its decoder (see `sooner.models`)."""
 
     model: nn.Module
+    speaks_prompt: ClassVar[bool]
 
     @property
     def layers(self) -> int: ...
@@ -78,6 +80,11 @@ class Adapter(Protocol):
 
     @property
     def decoder(self) -> Any: ...
+
+    @property
+    def grid(self) -> Grid | None: ...
+
+    def guided_inputs(self, inputs: Mapping[str, Any]) -> dict[str, Any]: ...
 
     def visual_tokens(self, inputs: Mapping[str, Any]) -> Tensor: ...
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from .acceptance import Verdict
+from .grid import GridConstraint
 from .interface import Drafter, Outcome, Prompt
 from .rows import Rows
 from .runner import Forward, ModelRunner
@@ -42,6 +43,7 @@ class Session:
         stats: where counts and times go.
         generator: source of every draw; `None` is torch's global one.
         on_tokens: called after each commit, for streaming.
+        constraint: what each place of a picture allows; `None` for text.
     """
 
     target: ModelRunner
@@ -54,6 +56,7 @@ class Session:
     stats: Stats
     generator: torch.Generator | None = None
     on_tokens: OnTokens | None = None
+    constraint: GridConstraint | None = None
 
 
 @torch.inference_mode()
@@ -104,10 +107,10 @@ def _judge(
     session: Session, tree: Tree, forward: Forward, seconds: float, is_first: bool
 ) -> Outcome:
     """Apply the rule, commit what it accepted, and drop the rows that ended."""
-    rows = session.rows
-    scores = session.processing.scores(
-        forward.logits, lambda: rows.block_prefixes(tree), rows.active
-    )
+    rows, logits = session.rows, forward.logits
+    if session.constraint is not None and session.constraint.binds:
+        logits = session.constraint(logits, rows, tree)
+    scores = session.processing.scores(logits, lambda: rows.block_prefixes(tree), rows.active)
     verdict = session.rule(tree, scores, session.processing, session.generator)
     paths, new = _on_host(tree, verdict)
     finished = [

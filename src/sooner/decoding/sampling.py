@@ -144,6 +144,23 @@ def draw(p: Tensor, generator: torch.Generator | None = None) -> Tensor:
     return torch.multinomial(flat, 1, generator=generator).view(p.shape[:-1])
 
 
+def pick(weights: Tensor, uniforms: Tensor) -> Tensor:
+    """One index of each row of `weights [..., vocab]`, by inversion of its running sum.
+
+    Weights need not sum to one. An index of weight zero is never picked, whatever rounding does.
+    One uniform number a row is all the randomness it takes, where `torch.multinomial` draws one
+    for every token of the vocabulary.
+
+    Args:
+        weights: non-negative, at least one of each row positive.
+        uniforms: in `[0, 1)`, `[...]`.
+    """
+    mass = weights.cumsum(-1)
+    total = mass[..., -1]
+    mark = torch.minimum(uniforms * total, total.nextafter(torch.zeros_like(total)))
+    return torch.searchsorted(mass, mark[..., None], right=True)[..., 0]
+
+
 def check_finite(values: Tensor) -> None:
     """Raise `BadLogitsError` when the values that decide the next token hold NaN."""
     if bool(values.isnan().any()):

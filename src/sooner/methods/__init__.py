@@ -2,6 +2,7 @@
 
 from .autoregressive import Autoregressive
 from .base import Method, SoonerOutput
+from .jacobi import CoupledJacobi
 from .onsd import OnSD
 from .parallel import ParallelVLM
 from .prompt_lookup import PromptLookup
@@ -12,6 +13,7 @@ from .specvlm import SpecVLM
 
 __all__ = [
     "Autoregressive",
+    "CoupledJacobi",
     "Method",
     "OnSD",
     "ParallelVLM",

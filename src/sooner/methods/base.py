@@ -12,6 +12,8 @@ from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteria
 from transformers.generation.utils import GenerateDecoderOnlyOutput
 
 from ..decoding.acceptance import Verdict, follow
+from ..decoding.grid import GridConstraint
+from ..decoding.guidance import GuidedRunner
 from ..decoding.interface import Adapter, Drafter, Prompt
 from ..decoding.loop import OnTokens, Rule, Session, run
 from ..decoding.rows import Rows
@@ -21,6 +23,7 @@ from ..decoding.stats import EXACT, Stats
 from ..decoding.stopping import Stopping
 from ..decoding.tree import Tree
 from ..errors import SoonerError
+from ..models import Adapter as BaseAdapter
 from ..models import adapt
 from .calls import (
     pad_id,
@@ -60,6 +63,8 @@ class Context:
         generator: source of every draw.
         drafter: the run's drafter, once it is made; a rule may ask it.
         copies: rows that each prompt becomes (`num_return_sequences`).
+        guidance: scale of classifier-free guidance; 1 is none.
+        constraint: places of the picture that is drawn; `None` for text.
     """
 
     target: Adapter
@@ -71,6 +76,8 @@ class Context:
     generator: torch.Generator | None
     drafter: Drafter | None = None
     copies: int = 1
+    guidance: float = 1.0
+    constraint: GridConstraint | None = None
 
     @property
     def prompts(self) -> int:
@@ -177,17 +184,32 @@ class Method:
         generator: torch.Generator | None = None,
         on_tokens: OnTokens | None = None,
         copies: int = 1,
+        guidance: float = 1.0,
     ) -> Session:
-        """Embed the prompts, repeat each `copies` times, and set up one run of the loop."""
-        target = adapt(model)
+        """Embed the prompts, repeat each `copies` times, and set up one run of the loop.
+
+        Args:
+            model: an HF model, or the adapter to run it by, such as a canvas.
+            guidance: scale of classifier-free guidance, for adapters with `guided_inputs`.
+        """
+        target = model if isinstance(model, BaseAdapter) else adapt(model)
         inputs = to_device(inputs, target.device)
         ids = inputs["input_ids"].repeat_interleave(copies, 0)
         stats = Stats(mode=self.mode, method=self.name, device=target.device, rows=ids.shape[0])
         stopping = Stopping(criteria or [], ids.shape[1])
-        rows = Rows(ids)
+        rows = Rows(ids if target.speaks_prompt else ids[:, :0])
         processing = Processing(processors or [], do_sample, rows.batch)
         context = Context(
-            target, inputs, rows, processing, stopping, stats, generator, copies=copies
+            target,
+            inputs,
+            rows,
+            processing,
+            stopping,
+            stats,
+            generator,
+            copies=copies,
+            guidance=guidance,
+            constraint=_constraint(target),
         )
         if stopping.limit is None:
             raise SoonerError("no limit on new tokens; pass max_new_tokens")
@@ -198,8 +220,11 @@ class Method:
             drafter.close()  # it may have set a worker going
             raise
         capacity = prompt.width + stopping.limit + self.largest_block()
+        guided = guidance != 1.0
         return Session(
-            target=ModelRunner(target, capacity),
+            target=GuidedRunner(target, capacity, guidance)
+            if guided
+            else ModelRunner(target, capacity),
             prompt=prompt,
             rows=rows,
             drafter=drafter,
@@ -209,6 +234,7 @@ class Method:
             stats=stats,
             generator=generator,
             on_tokens=on_tokens,
+            constraint=context.constraint,
         )
 
 
@@ -221,9 +247,17 @@ def follow_choices(
 
 def _embed(context: Context) -> Prompt:
     with torch.inference_mode(), context.stats.phase("vision"):
-        prompt = embed(context.target, context.inputs, context.prompts, context.copies)
+        inputs, prompts = context.inputs, context.prompts
+        if context.guidance != 1.0:  # every prompt once more, without what it asks for
+            inputs, prompts = context.target.guided_inputs(inputs), 2 * prompts
+        prompt = embed(context.target, inputs, prompts, context.copies)
     _check_positions(context.target, max(prompt.lengths))
     return prompt
+
+
+def _constraint(target: Adapter) -> GridConstraint | None:
+    grid = target.grid
+    return None if grid is None else GridConstraint(grid, target.vocab_size, target.device)
 
 
 def _check_positions(target: Adapter, longest: int) -> None:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import nn
 
 from ..errors import SoonerError, did_you_mean
 from .base import Adapter
+from .canvas import Canvas, Sampling
+from .cosmos_ar import CosmosAR
+from .janus import Janus, JanusCanvas
 from .llava_onevision import LlavaOnevision
 from .qwen2_5_vl import Qwen25VL
 from .qwen3_vl import Qwen3VL
@@ -13,7 +18,7 @@ from .text import TextModel
 
 FAMILIES: dict[str, type[Adapter]] = {
     model_type: family
-    for family in (LlavaOnevision, Qwen25VL, Qwen3VL, TextModel)
+    for family in (CosmosAR, Janus, LlavaOnevision, Qwen25VL, Qwen3VL, TextModel)
     for model_type in family.model_types
 }
 
@@ -34,4 +39,29 @@ def adapt(model: nn.Module) -> Adapter:
     return FAMILIES[model_type](model)
 
 
-__all__ = ["FAMILIES", "Adapter", "adapt"]
+CANVASES: dict[str, type[Canvas]] = {
+    model_type: family for family in (JanusCanvas,) for model_type in family.model_types
+}
+
+
+def canvas(model: nn.Module, **size: int | None) -> Canvas:
+    """The adapter by which a loaded model draws.
+
+    Args:
+        size: `height` and `width` in pixels, for families that draw in several sizes.
+
+    Raises:
+        SoonerError: no family draws with the model's `model_type`, or not in this size.
+    """
+    config = getattr(model, "config", None)
+    model_type = getattr(config, "model_type", type(model).__name__)
+    if model_type not in CANVASES:
+        raise SoonerError(
+            f"model type '{model_type}' draws no pictures{did_you_mean(model_type, CANVASES)}; "
+            f"supported: {', '.join(sorted(CANVASES))}"
+        )
+    family: Any = CANVASES[model_type]
+    return family(model, **size)
+
+
+__all__ = ["CANVASES", "FAMILIES", "Adapter", "Canvas", "Sampling", "adapt", "canvas"]

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from ..decoding.grid import Grid
 from ..decoding.interface import Prompt
 from ..errors import SoonerError, UnsupportedError
 from .door import decoder_arguments
@@ -32,6 +33,8 @@ class Adapter:
 
     model_types: ClassVar[tuple[str, ...]] = ()
     mrope: ClassVar[bool] = False
+    speaks_prompt: ClassVar[bool] = True
+    """Whether new tokens are numbered as the prompt's are."""
 
     def __init__(self, model: Any) -> None:
         self.model = model
@@ -84,6 +87,21 @@ class Adapter:
         names = ("image_token_id", "video_token_id")
         ids = [getattr(self.config, name, None) for name in names]
         return tuple(token for token in ids if token is not None)
+
+    @property
+    def grid(self) -> Grid | None:
+        """Layout of the pictures that this adapter generates; `None` where it generates text."""
+        return None
+
+    def guided_inputs(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """The prompts, and behind them the same prompts without their condition.
+
+        Raises:
+            UnsupportedError: the family was not trained for classifier-free guidance.
+        """
+        raise UnsupportedError(
+            f"{type(self.model).__name__} knows no unconditional prompt; use guidance=1"
+        )
 
     def embed_prompt(self, inputs: Mapping[str, Any]) -> Prompt:
         """Embed and position a batch of prompts, packed so that padding sits at the end.

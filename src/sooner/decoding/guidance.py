@@ -1,0 +1,64 @@
+"""Classifier-free guidance: two contexts decide one token."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from torch import Tensor
+
+from .interface import Adapter, Prompt
+from .runner import Forward, ModelRunner
+from .tree import Tree
+
+
+class GuidedRunner(ModelRunner):
+    """A runner whose batch holds every row twice: with its condition, and without.
+
+    The rows with their condition come first. What leaves the runner has one row of each pair: its
+    logits are `uncond + scale * (cond - uncond)` (Ho & Salimans 2022, in the form that
+    transformers uses), mixed before any logits processing, so that a draft is judged once, by the
+    distribution that is sampled from.
+
+    Args:
+        adapter: the model family's adapter.
+        capacity: slots a row.
+        scale: 1 is the condition alone; more follows the condition more closely.
+    """
+
+    def __init__(self, adapter: Adapter, capacity: int, scale: float) -> None:
+        super().__init__(adapter, capacity)
+        self.scale = scale
+
+    def prefill(self, prompt: Prompt) -> Forward:
+        """Run prompts of `2 * rows` rows; the conditional half comes first."""
+        return self._mix(super().prefill(prompt))
+
+    def forward_tree(self, roots: Tensor, tree: Tree) -> Forward:
+        return self._mix(super().forward_tree(roots.repeat(2), _twice(tree)))
+
+    def forward_chain(self, tokens: Tensor) -> Forward:
+        # `forward_tree` comes through here too, with rows that are doubled already.
+        if tokens.shape[0] == len(self.lengths):
+            return super().forward_chain(tokens)
+        return self._mix(super().forward_chain(tokens.repeat(2, 1)))
+
+    def commit(self, paths: list[list[int]]) -> None:
+        super().commit([*paths, *paths])
+
+    def keep_rows(self, rows: list[int]) -> None:
+        pairs = len(self.lengths) // 2
+        super().keep_rows([*rows, *(pairs + row for row in rows)])
+
+    def _mix(self, forward: Forward) -> Forward:
+        cond, uncond = forward.logits.float().chunk(2)  # [rows, entries, vocab]
+        return Forward(uncond + self.scale * (cond - uncond), forward.hidden.chunk(2)[0])
+
+
+def _twice(tree: Tree) -> Tree:
+    return replace(
+        tree,
+        tokens=tree.tokens.repeat(2, 1),
+        parents=tree.parents.repeat(2, 1),
+        sizes=[*tree.sizes, *tree.sizes],
+        probs=None,
+    )

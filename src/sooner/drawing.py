@@ -1,0 +1,141 @@
+"""`sooner.draw`: pictures and clips out of autoregressive models."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import (
+    LogitsProcessorList,
+    MaxLengthCriteria,
+    StoppingCriteriaList,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+
+from .decoding.loop import OnTokens, run
+from .decoding.stats import Stats
+from .errors import SoonerError
+from .methods import CoupledJacobi, Method
+from .models.canvas import Canvas, Sampling
+
+DEFAULT: Any = object()
+"""Stands for the checkpoint's own setting, where `None` means to leave a warper out."""
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """The outcome of `sooner.draw`.
+
+    Attributes:
+        tokens: the new tokens of each row, `[rows, places]`.
+        stats: counts and times; `stats.mode` says whether the draws are exact.
+        sampling: what they were drawn with.
+        seed: of every draw.
+    """
+
+    tokens: Tensor
+    stats: Stats
+    sampling: Sampling
+    seed: int
+
+
+def draw(
+    canvas: Canvas,
+    inputs: Mapping[str, Any],
+    method: Method | None = None,
+    *,
+    count: int = 1,
+    seed: int | None = None,
+    do_sample: bool = True,
+    temperature: float = DEFAULT,
+    top_k: int | None = DEFAULT,
+    top_p: float | None = DEFAULT,
+    guidance: float = DEFAULT,
+    on_tokens: OnTokens | None = None,
+) -> Drawing:
+    """Draw `count` pictures of each prompt, all of them in one batch of ragged rows.
+
+    Args:
+        canvas: from `sooner.models.canvas(model)`; `canvas.pixels` decodes what is drawn.
+        inputs: the processed prompts.
+        method: how to decode; `CoupledJacobi()` by default.
+        seed: seeds every draw; `None` takes one from torch's global generator.
+        do_sample: draw; otherwise take the likeliest code every time.
+        temperature, top_k, top_p, guidance: as in `generate`; by default the checkpoint's own.
+        on_tokens: called with `(row, new tokens, how many were drafted)` after each commit.
+
+    Raises:
+        SoonerError: an option that can't be honoured, or a prompt that is too long.
+    """
+    sampling = _checked(canvas.sampling, temperature, top_k, top_p, guidance)
+    if not isinstance(count, int) or count < 1:
+        raise SoonerError(f"count is {count!r}; it must be a whole number of 1 or more")
+    seed = int(torch.randint(1 << 31, (1,))) if seed is None else seed
+    drawn: dict[int, list[int]] = defaultdict(list)
+
+    def keep(row: int, tokens: list[int], drafted: int) -> None:
+        drawn[row] += tokens
+        if on_tokens is not None:
+            on_tokens(row, tokens, drafted)
+
+    ids = inputs["input_ids"]
+    _check_room(canvas, ids)
+    session = (method or CoupledJacobi()).session(
+        canvas,
+        inputs,
+        processors=_warpers(sampling) if do_sample else LogitsProcessorList(),
+        criteria=StoppingCriteriaList([MaxLengthCriteria(ids.shape[1] + canvas.grid.left)]),
+        do_sample=do_sample,
+        generator=torch.Generator(device=canvas.device).manual_seed(seed),
+        on_tokens=keep,
+        copies=count,
+        guidance=sampling.guidance,
+    )
+    run(session)
+    rows = [drawn[row] for row in range(len(drawn))]
+    return Drawing(torch.tensor(rows), session.stats, sampling, seed)
+
+
+def _checked(own: Sampling, temperature: Any, top_k: Any, top_p: Any, guidance: Any) -> Sampling:
+    """The checkpoint's sampling with what the caller asked for."""
+    asked = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "guidance": guidance}
+    given = {name: value for name, value in asked.items() if value is not DEFAULT}
+    sampling = replace(own, **given)
+    if not sampling.temperature > 0:
+        raise SoonerError(f"temperature is {sampling.temperature!r}; it must be above 0")
+    if sampling.top_k is not None and (not isinstance(sampling.top_k, int) or sampling.top_k < 1):
+        raise SoonerError(
+            f"top_k is {sampling.top_k!r}; it must be a whole number of 1 or more, or None for all"
+        )
+    if sampling.top_p is not None and not 0 < sampling.top_p <= 1:
+        raise SoonerError(f"top_p is {sampling.top_p!r}; it must lie above 0 and up to 1")
+    if sampling.guidance < 0:
+        raise SoonerError(f"guidance is {sampling.guidance!r}; it must be 0 or more, 1 is none")
+    return sampling
+
+
+def _warpers(sampling: Sampling) -> LogitsProcessorList:
+    """Temperature, then top-k, then top-p, as `generate` orders them."""
+    warpers = LogitsProcessorList()
+    if sampling.temperature != 1.0:
+        warpers.append(TemperatureLogitsWarper(float(sampling.temperature)))
+    if sampling.top_k is not None:
+        warpers.append(TopKLogitsWarper(sampling.top_k))
+    if sampling.top_p is not None and sampling.top_p < 1:
+        warpers.append(TopPLogitsWarper(float(sampling.top_p)))
+    return warpers
+
+
+def _check_room(canvas: Canvas, ids: Tensor) -> None:
+    limit, needed = canvas.max_positions, ids.shape[1] + canvas.grid.left
+    if limit is not None and needed > limit:
+        raise SoonerError(
+            f"prompt of {ids.shape[1]} tokens and a picture of {canvas.grid.left} need "
+            f"{needed} positions, {type(canvas.model).__name__} has {limit}; use a shorter prompt"
+        )

@@ -1,0 +1,94 @@
+"""Ways to draw the next draft so that it looks like the last one.
+
+Notation of the paper: `q` is the distribution that the last draft `x` was drawn from, `p` the
+newest one of the same place. Every coupling returns tokens whose distribution is `p`, and `p` is
+then what the next round must be told they were drawn from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ...decoding.acceptance import residual
+from ...decoding.sampling import pick
+from .noise import gumbel
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Where the randomness of one round comes from.
+
+    Attributes:
+        seed: of the noise that all iterations share.
+        rows: original number of each active row, `[rows]`.
+        places: number of generated tokens before each draw, `[rows, places]`.
+        generator: of everything that is drawn once.
+    """
+
+    seed: int
+    rows: Tensor
+    places: Tensor
+    generator: torch.Generator | None
+
+    def uniforms(self) -> Tensor:
+        """Fresh uniform numbers, `[rows, places]`."""
+        return torch.rand(self.places.shape, generator=self.generator, device=self.places.device)
+
+
+Coupling = Callable[[Tensor, Tensor, Tensor, Draws], Tensor]
+"""`(p, q, x, draws)` to tokens; `p` and `q` are `[rows, places, vocab]`, `x` `[rows, places]`."""
+
+
+def independent(p: Tensor, q: Tensor, x: Tensor, draws: Draws) -> Tensor:
+    """Draw from `p` afresh: speculative Jacobi decoding (Teng et al. 2024).
+
+    The draws agree with probability `sum p q` (proposition 2).
+    """
+    return pick(p, draws.uniforms())
+
+
+def maximal(p: Tensor, q: Tensor, x: Tensor, draws: Draws) -> Tensor:
+    """Keep `x` with `min(1, p(x) / q(x))`, else draw from `norm(max(p - q, 0))` (algorithm 3).
+
+    The draws agree with probability `1 - TV(p, q)`, which no coupling exceeds (theorem 2).
+    """
+    index = x[..., None]
+    stays = draws.uniforms() * q.gather(-1, index)[..., 0] < p.gather(-1, index)[..., 0]
+    return torch.where(stays, x, pick(residual(p, q), draws.uniforms()))
+
+
+def shared_noise(p: Tensor, q: Tensor, x: Tensor, draws: Draws) -> Tensor:
+    """`argmax(log p + g)` with the noise `g` of the place (algorithm 4).
+
+    Any two iterations, however far apart, agree with probability `(1 - TV) / (1 + TV)` at least
+    (theorem 3).
+    """
+    return gumbel_draw(p, draws)
+
+
+def gumbel_draw(p: Tensor, draws: Draws) -> Tensor:
+    """One draw from each distribution with the noise of its place, `[rows, places]`."""
+    return (p.log() + gumbel(draws.seed, draws.rows, draws.places, p.shape[-1])).argmax(-1)
+
+
+def weakened(coupling: Coupling, strength: float) -> Coupling:
+    """Couple each place with probability `strength`, else draw it afresh (algorithm 7)."""
+    if strength >= 1:
+        return coupling
+
+    def draw(p: Tensor, q: Tensor, x: Tensor, draws: Draws) -> Tensor:
+        coupled = draws.uniforms() < strength
+        return torch.where(coupled, coupling(p, q, x, draws), independent(p, q, x, draws))
+
+    return draw
+
+
+COUPLINGS: dict[str, Coupling] = {
+    "independent": independent,
+    "maximal": maximal,
+    "gumbel": shared_noise,
+}

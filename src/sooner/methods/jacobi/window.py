@@ -1,0 +1,137 @@
+"""The first draft of a place that no iteration has looked at yet.
+
+A method of initialisation names a token and what it was drawn from. A copied token was drawn from
+the distribution that has it for certain, so it is accepted with the target's probability of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from ...decoding.grid import Grid, GridConstraint
+from .couplings import Draws, gumbel_draw
+
+
+@dataclass(frozen=True)
+class Window:
+    """A window in which the last places of each row have no draft yet.
+
+    Attributes:
+        tokens: `[rows, places]`; what stands at unfilled places is meaningless.
+        probs: what they were drawn from, `[rows, places, vocab]`.
+        newest: the last distribution that the target gave, `[rows, vocab]`.
+        filled: places of each row that have a draft.
+        grid_places: place of each token in its picture, `[rows, places]`; -1 outside of one.
+        said: the end of each row's picture so far, `[rows, seen]`, padded with -1 on the left.
+        draws: randomness; `draws.places` are those of the window.
+        constraint: what each place allows, if the family says.
+    """
+
+    tokens: Tensor
+    probs: Tensor
+    newest: Tensor
+    filled: list[int]
+    grid_places: Tensor
+    said: Tensor
+    draws: Draws
+    constraint: GridConstraint | None = None
+
+    def unfilled(self) -> Tensor:
+        """`[rows, places]` bool."""
+        line = torch.arange(self.tokens.shape[1], device=self.tokens.device)
+        return line >= torch.tensor(self.filled, device=line.device)[:, None]
+
+
+Filling = Callable[[Window], tuple[Tensor, Tensor]]
+"""Fills the unfilled places: `(tokens, probs)` of the whole window."""
+
+
+def at_random(window: Window) -> tuple[Tensor, Tensor]:
+    """Uniformly from the ids that a place allows, with the noise that later draws will share."""
+    allowed = _allowed(window).to(window.probs.dtype)
+    uniform = allowed / allowed.sum(-1, keepdim=True)
+    return _fill(window, gumbel_draw(uniform, window.draws), uniform)
+
+
+def like_last(window: Window) -> tuple[Tensor, Tensor]:
+    """From the newest distribution at hand, which looked at a neighbour, with shared noise."""
+    allowed = _allowed(window)
+    weights = torch.where(allowed, window.newest[:, None], 0.0)  # [rows, places, vocab]
+    mass = weights.sum(-1, keepdim=True)
+    flat = allowed / allowed.sum(-1, keepdim=True)
+    probs = torch.where(mass > 0, weights / mass.clamp(min=torch.finfo(mass.dtype).tiny), flat)
+    return _fill(window, gumbel_draw(probs, window.draws), probs)
+
+
+def copied(window: Window, offsets: Callable[[Grid | None], tuple[int, ...]]) -> tuple:
+    """A copy of an earlier token, the first of several offsets that leads to one it may be.
+
+    Where no offset does (the first row of a picture has nothing above it), at random.
+    """
+    tokens, probs = at_random(window)
+    line = torch.cat([window.said, tokens], 1)  # [rows, seen + places]
+    seen = window.said.shape[1]
+    allowed, unfilled = _allowed(window), window.unfilled()
+    certain = torch.zeros_like(unfilled)
+    grid = None if window.constraint is None else window.constraint.grid
+    # Left to right, because a copy may be a copy of a copy.
+    for place in range(min(window.filled, default=0), tokens.shape[1]):
+        for offset in offsets(grid):
+            source = seen + place - offset
+            if source < 0:
+                continue
+            token = line[:, source]
+            fits = allowed[:, place].gather(1, token.clamp(min=0)[:, None])[:, 0] & (token >= 0)
+            fits &= unfilled[:, place] & ~certain[:, place]
+            line[:, seen + place] = torch.where(fits, token, line[:, seen + place])
+            certain[:, place] |= fits
+    copies = line[:, seen:]
+    one = torch.zeros_like(probs).scatter_(2, copies[..., None], 1.0)
+    return copies, torch.where(certain[..., None], one, probs)
+
+
+def _left(grid: Grid | None) -> tuple[int, ...]:
+    return (1,) if grid is None or grid.row_end is None else (1, 2)
+
+
+def _above(grid: Grid | None) -> tuple[int, ...]:
+    return _left(grid) if grid is None else (grid.row, *_left(grid))
+
+
+def _previous_frame(grid: Grid | None) -> tuple[int, ...]:
+    return _left(grid) if grid is None else (grid.frame, *_above(grid))
+
+
+FILLINGS: dict[str, Filling] = {
+    "random": at_random,
+    "last": like_last,
+    "left": partial(copied, offsets=_left),
+    "above": partial(copied, offsets=_above),
+    "previous-frame": partial(copied, offsets=_previous_frame),
+}
+
+REACH: dict[str, Callable[[Grid | None], tuple[int, ...]]] = {
+    "left": _left,
+    "above": _above,
+    "previous-frame": _previous_frame,
+}
+"""How far back each way of copying looks."""
+
+
+def _allowed(window: Window) -> Tensor:
+    if window.constraint is None:
+        return torch.ones_like(window.probs, dtype=torch.bool)
+    return window.constraint.masks(window.grid_places)
+
+
+def _fill(window: Window, tokens: Tensor, probs: Tensor) -> tuple[Tensor, Tensor]:
+    empty = window.unfilled()
+    return (
+        torch.where(empty, tokens, window.tokens),
+        torch.where(empty[..., None], probs, window.probs),
+    )

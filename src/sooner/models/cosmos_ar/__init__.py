@@ -1,0 +1,18 @@
+"""Cosmos-1.0 autoregressive video models, which `transformers` does not hold."""
+
+from __future__ import annotations
+
+from .adapter import CosmosAR
+from .checkpoint import load_published
+from .config import CosmosARConfig
+from .model import CosmosARForCausalLM, CosmosARModel
+from .tokenizer import PublishedTokenizer
+
+__all__ = [
+    "CosmosAR",
+    "CosmosARConfig",
+    "CosmosARForCausalLM",
+    "CosmosARModel",
+    "PublishedTokenizer",
+    "load_published",
+]

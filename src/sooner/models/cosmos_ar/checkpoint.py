@@ -1,0 +1,227 @@
+"""The files that NVIDIA publishes: `model.pt` and `config.json` of Cosmos-1.0-Autoregressive.
+
+Sizes come from the tensors. What tensors can't say (positions, norms) comes from `config.json`
+where it is told there, and from the published inference code where it isn't.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from ...errors import SoonerError, UnsupportedError, unknown
+from .config import CosmosARConfig
+from .model import CosmosARForCausalLM
+
+FILES = ("model.safetensors", "model.pt")
+TOP = {
+    "tok_embeddings": "model.embed_tokens",
+    "norm": "model.norm",
+    "output": "lm_head",
+}
+LAYER = {
+    "attention.wq": "self_attn.q_proj",
+    "attention.wk": "self_attn.k_proj",
+    "attention.wv": "self_attn.v_proj",
+    "attention.wo": "self_attn.o_proj",
+    "attention.q_norm": "self_attn.q_norm",
+    "attention.k_norm": "self_attn.k_norm",
+    "attention_norm": "input_layernorm",
+    "ffn_norm": "post_attention_layernorm",
+    "feed_forward.w1": "mlp.gate_proj",
+    "feed_forward.w2": "mlp.down_proj",
+    "feed_forward.w3": "mlp.up_proj",
+}
+MEASURED = (
+    "tok_embeddings",
+    "layers.0.attention.wq",
+    "layers.0.attention.wk",
+    "layers.0.feed_forward.w1",
+)
+TOLD = {
+    "n_heads": "num_attention_heads",
+    "head_dim": "head_dim",
+    "norm_eps": "rms_norm_eps",
+    "rope_theta": "rope_theta",
+    "video_latent_shape": "latent_shape",
+    "apply_abs_pos_emb": "apply_abs_pos_emb",
+}
+YARN = ("yarn_scale", "yarn_beta_fast", "yarn_beta_slow", "original_latent_shape")
+# Layers and width of the one published base model that is stretched, as its inference code has it.
+STRETCHED = {(40, 5120): {"yarn_scale": 2.0, "yarn_beta_fast": 4.0, "yarn_beta_slow": 1.0,
+                          "original_latent_shape": (3, 40, 64)}}  # fmt: skip
+SHOWN = 4
+
+
+def load_published(
+    path: str | Path, dtype: torch.dtype | None = None, **overrides: Any
+) -> CosmosARForCausalLM:
+    """Load a checkpoint as it was published, in eval mode, on the CPU.
+
+    Args:
+        path: a folder with `model.pt` or `model.safetensors`, or one of these files.
+            `config.json` beside it is read if it is there.
+        dtype: dtype of the weights; as they are in the file when left out (bf16 as published).
+        overrides: fields of `CosmosARConfig` that are known better.
+
+    Raises:
+        SoonerError: no such file; tensors missing, left over or of another size; an unknown
+            override.
+        UnsupportedError: the checkpoint needs something that is not built in; says what.
+    """
+    file = _weights_file(Path(path))
+    state = _read(file)
+    told = _told(file.parent / "config.json")
+    _refuse_what_is_not_built(file, state, told)
+    chosen = _sizes(file, state, told) | _checked(overrides)
+    if told.get("apply_yarn") and "yarn_scale" not in chosen:
+        raise SoonerError(f"{file.parent}/config.json has no yarn_scale; pass yarn_scale=")
+    config = CosmosARConfig(**chosen)
+    with torch.device("meta"):
+        model = CosmosARForCausalLM(config)
+    names = published_names(config)
+    _check(file, state, names, dict(model.named_parameters()))
+    model.load_state_dict(
+        {names[key]: tensor.to(dtype or tensor.dtype) for key, tensor in state.items()},
+        assign=True,
+    )
+    model.config.dtype = model.dtype
+    return model.eval()
+
+
+def published_names(config: CosmosARConfig) -> dict[str, str]:
+    """Names of all tensors: as published, without the prefix `model.`, to ours."""
+    kinds = {
+        published: ours
+        for published, ours in LAYER.items()
+        if config.use_qk_norm or not published.endswith(("q_norm", "k_norm"))
+    }
+    names = {f"{published}.weight": f"{ours}.weight" for published, ours in TOP.items()}
+    for layer in range(config.num_hidden_layers):
+        for published, ours in kinds.items():
+            names[f"layers.{layer}.{published}.weight"] = f"model.layers.{layer}.{ours}.weight"
+    return names
+
+
+def _weights_file(path: Path) -> Path:
+    candidates = [path / name for name in FILES] if path.is_dir() else [path]
+    for file in candidates:
+        if file.is_file():
+            return file
+    raise SoonerError(
+        f"no Cosmos checkpoint at {path}; give a folder with {' or '.join(FILES)}, or one of them"
+    )
+
+
+def _read(file: Path) -> dict[str, Tensor]:
+    """Tensors by published name, without prefix and without TransformerEngine's extra state."""
+    if file.suffix == ".safetensors":
+        state = load_file(file)
+    else:
+        state = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
+    nested = state.get("model")
+    state = nested if isinstance(nested, dict) else state
+    return {
+        key.removeprefix("model."): value
+        for key, value in state.items()
+        if "_extra_state" not in key
+    }
+
+
+def _told(file: Path) -> dict[str, Any]:
+    """What `config.json` says, without its nulls."""
+    if not file.is_file():
+        return {}
+    told = json.loads(file.read_text())
+    return {key: value for key, value in told.items() if value is not None}
+
+
+def _refuse_what_is_not_built(file: Path, state: dict[str, Tensor], told: dict[str, Any]) -> None:
+    if told.get("model_type") == CosmosARConfig.model_type:
+        raise SoonerError(
+            f"{file} was saved by transformers; load {file.parent} with "
+            "CosmosARForCausalLM.from_pretrained"
+        )
+    if told.get("insert_cross_attn") or any("cross_attention" in key for key in state):
+        raise UnsupportedError(
+            f"{file} has cross-attention to a text (Cosmos Video2World), which is not built in; "
+            "load a base model such as Cosmos-1.0-Autoregressive-4B"
+        )
+    built = {"rope_dim": "3D", "norm_type": "rmsnorm", "pytorch_rope_version": "v2"}
+    for key, value in built.items():
+        if told.get(key, value) != value:
+            raise UnsupportedError(
+                f"{file} has {key} '{told[key]}', which is not built in; only '{value}' is"
+            )
+
+
+def _sizes(file: Path, state: dict[str, Tensor], told: dict[str, Any]) -> dict[str, Any]:
+    """Fields of the config, from the tensors first."""
+    fields_told = {ours: told[key] for key, ours in TOLD.items() if key in told}
+    needed = [f"{name}.weight" for name in MEASURED]
+    _complain(file, "lacks", [key for key in needed if key not in state])
+    embedding, queries, keys, up = (state[key].shape for key in needed)
+    norm = state.get("layers.0.attention.q_norm.weight")
+    head_dim = _head_dim(file, norm, queries[0], fields_told)
+    sizes = {
+        "vocab_size": embedding[0],
+        "hidden_size": embedding[1],
+        "intermediate_size": up[0],
+        "num_hidden_layers": 1 + max(int(k.split(".")[1]) for k in state if k.startswith("layers")),
+        "num_attention_heads": queries[0] // head_dim,
+        "num_key_value_heads": keys[0] // head_dim,
+        "head_dim": head_dim,
+        "use_qk_norm": norm is not None,
+    }
+    known = STRETCHED.get((sizes["num_hidden_layers"], sizes["hidden_size"]), {})
+    stretched = {key: told[key] for key in YARN if told.get("apply_yarn") and key in told}
+    return fields_told | known | stretched | sizes
+
+
+def _head_dim(file: Path, norm: Tensor | None, width: int, told: dict[str, Any]) -> int:
+    if norm is not None:
+        return norm.shape[0]
+    if "head_dim" in told:
+        return int(told["head_dim"])
+    if "num_attention_heads" in told:
+        return width // int(told["num_attention_heads"])
+    raise SoonerError(
+        f"{file} says nothing of its head_dim; put a config.json with 'n_heads' beside it"
+    )
+
+
+def _checked(overrides: dict[str, Any]) -> dict[str, Any]:
+    known = {field.name for field in fields(CosmosARConfig)}
+    for key in overrides:
+        if key not in known:
+            raise unknown("CosmosARConfig field", key, known)
+    return overrides
+
+
+def _check(
+    file: Path, state: dict[str, Tensor], names: dict[str, str], ours: dict[str, Tensor]
+) -> None:
+    _complain(file, "lacks", [key for key in names if key not in state])
+    _complain(file, "has unknown", [key for key in state if key not in names])
+    for key, name in names.items():
+        if state[key].shape != ours[name].shape:
+            raise SoonerError(
+                f"{file} has {key} of {list(state[key].shape)}, but its sizes ask for "
+                f"{list(ours[name].shape)}; check the overrides and config.json"
+            )
+
+
+def _complain(file: Path, fault: str, keys: list[str]) -> None:
+    if not keys:
+        return
+    more = f" and {len(keys) - SHOWN} more" if len(keys) > SHOWN else ""
+    raise SoonerError(
+        f"{file} {fault} {', '.join(keys[:SHOWN])}{more}; give a whole Cosmos autoregressive "
+        "checkpoint"
+    )

@@ -1,0 +1,160 @@
+"""Cosmos-1.0's autoregressive video model: a Llama-like decoder whose positions lie in a box.
+
+What differs from Llama: RoPE over frame, row and column, RMS-normalised queries and keys, and,
+where the config asks for it, absolute sinusoids added to the input of every layer.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import GenerationMixin, PreTrainedModel
+from transformers.cache_utils import Cache, DynamicCache
+from transformers.masking_utils import create_causal_mask
+from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
+
+from ...errors import SoonerError, UnsupportedError
+from .config import CosmosARConfig
+from .layers import CosmosLayer, CosmosRMSNorm
+from .rope import absolute, rotation
+
+
+class CosmosARPreTrainedModel(PreTrainedModel):
+    """Loading, saving and initialisation."""
+
+    config: CosmosARConfig
+    config_class = CosmosARConfig
+    base_model_prefix = "model"
+    _no_split_modules = ["CosmosLayer"]  # noqa: RUF012  # transformers reads it off the class
+    _skip_keys_device_placement = ["past_key_values"]  # noqa: RUF012
+    _supports_sdpa = True
+
+    def __init__(self, config: CosmosARConfig) -> None:
+        super().__init__(config)
+        if config._attn_implementation != "sdpa":
+            raise UnsupportedError(
+                f"CosmosAR has no attention '{config._attn_implementation}'; "
+                "load it with attn_implementation='sdpa'"
+            )
+
+
+class CosmosARModel(CosmosARPreTrainedModel):
+    """The decoder: embedding, layers, final norm."""
+
+    def __init__(self, config: CosmosARConfig) -> None:
+        super().__init__(config)
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.layers = nn.ModuleList(
+            CosmosLayer(config, number) for number in range(config.num_hidden_layers)
+        )
+        self.norm = CosmosRMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.post_init()
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        past_key_values: Cache | None = None,
+        use_cache: bool | None = None,
+        **kwargs: Any,
+    ) -> BaseModelOutputWithPast:
+        """Run the decoder.
+
+        Args:
+            input_ids: codes, `[rows, entries]`.
+            inputs_embeds: `[rows, entries, hidden]` instead. Positions are added in here.
+            attention_mask: `None` for causal; `[rows, slots]` with 0 on padding; or ready,
+                `[rows or 1, 1, entries, slots]`, bool or additive.
+            position_ids: raster indices into the clip, `[rows or 1, entries]`; what follows the
+                cache when left out.
+            past_key_values: a cache to continue and fill.
+            use_cache: make a cache where none is given; by default outside of training.
+
+        Returns:
+            `last_hidden_state [rows, entries, hidden]` and the cache.
+
+        Raises:
+            SoonerError: both or neither of `input_ids` and `inputs_embeds` given.
+        """
+        if (input_ids is None) == (inputs_embeds is None):
+            raise SoonerError("CosmosAR takes either input_ids or inputs_embeds; give one of them")
+        states = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+        if use_cache is None:
+            use_cache = self.config.use_cache and not self.training
+        if use_cache and past_key_values is None:
+            past_key_values = DynamicCache(config=self.config)
+        if position_ids is None:
+            position_ids = _following(states, past_key_values)
+        # Positions stay out of this: it would take a jump among them for the start of another text.
+        mask = create_causal_mask(self.config, states, attention_mask, past_key_values)
+        cosines, sines = (part.to(states.dtype) for part in rotation(self.config, position_ids))
+        place = None
+        if self.config.apply_abs_pos_emb:
+            place = absolute(self.config, position_ids).to(states.dtype)
+        for layer in self.layers:
+            states = layer(
+                states if place is None else states + place,
+                position_embeddings=(cosines, sines),
+                attention_mask=mask,
+                past_key_values=past_key_values,
+            )
+        return BaseModelOutputWithPast(
+            last_hidden_state=self.norm(states), past_key_values=past_key_values
+        )
+
+
+class CosmosARForCausalLM(CosmosARPreTrainedModel, GenerationMixin):
+    """The decoder with its head over the codes."""
+
+    def __init__(self, config: CosmosARConfig) -> None:
+        super().__init__(config)
+        self.model = CosmosARModel(config)
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.post_init()
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        past_key_values: Cache | None = None,
+        use_cache: bool | None = None,
+        labels: Tensor | None = None,
+        logits_to_keep: int = 0,
+        **kwargs: Any,
+    ) -> CausalLMOutputWithPast:
+        """Run the model; arguments as in `CosmosARModel.forward`, and two more.
+
+        Args:
+            labels: codes `[rows, entries]`, not shifted; -100 is left out of the loss.
+            logits_to_keep: logits of this many last entries alone; 0 for all.
+
+        Returns:
+            `logits [rows, entries, vocab]`, the cache, and the mean `loss` if labels are given.
+        """
+        outputs = self.model(
+            input_ids=input_ids,
+            inputs_embeds=inputs_embeds,
+            attention_mask=attention_mask,
+            position_ids=position_ids,
+            past_key_values=past_key_values,
+            use_cache=use_cache,
+        )
+        logits = self.lm_head(outputs.last_hidden_state[:, -logits_to_keep:])
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(logits, labels, self.config.vocab_size, **kwargs)
+        return CausalLMOutputWithPast(
+            loss=loss, logits=logits, past_key_values=outputs.past_key_values
+        )
+
+
+def _following(states: Tensor, cache: Cache | None) -> Tensor:
+    """Positions behind the cache, `[1, entries]`."""
+    seen = 0 if cache is None else cache.get_seq_length()
+    return torch.arange(states.shape[1], device=states.device)[None] + seen

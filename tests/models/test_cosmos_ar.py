@@ -1,0 +1,241 @@
+"""Cosmos' positions against literal loops, and the model against itself, however it is decoded."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+from transformers import AutoConfig, DynamicCache
+
+from sooner.decoding.runner import ModelRunner
+from sooner.decoding.tree import Tree
+from sooner.errors import SoonerError, UnsupportedError
+from sooner.models.cosmos_ar import CosmosAR, CosmosARConfig, CosmosARForCausalLM
+from sooner.models.cosmos_ar.rope import absolute, coordinates, rotate, rotation
+
+SHAPE = (3, 4, 5)
+TINY: dict[str, Any] = {
+    "vocab_size": 50,
+    "hidden_size": 48,
+    "intermediate_size": 64,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "latent_shape": SHAPE,
+}
+YARN = {"yarn_scale": 2.0, "original_latent_shape": (2, 3, 9)}
+KINDS = [{}, {"apply_abs_pos_emb": True}, {"use_qk_norm": False, **YARN}]
+CODES = torch.randint(0, 50, (3, 60), generator=torch.Generator().manual_seed(1))
+
+
+def tiny(**changes: Any) -> CosmosARForCausalLM:
+    """A random model whose attention really selects."""
+    torch.manual_seed(0)
+    model = CosmosARForCausalLM(CosmosARConfig(**{**TINY, **changes})).eval()
+    for name, weights in model.named_parameters():
+        scale = 0.25 if "embed" in name else 0.15
+        weights.data.normal_(1.0 if weights.ndim == 1 else 0.0, scale)
+    return model
+
+
+def close(ours: Tensor, theirs: Tensor) -> None:
+    torch.testing.assert_close(ours, theirs, atol=2e-5, rtol=2e-5)
+
+
+def literal_angle(config: CosmosARConfig, position: int, plane: int) -> float:
+    """The angle of one rotation plane at one raster index, in doubles."""
+    frames, height, _ = config.original_latent_shape
+    _, rows, columns = config.latent_shape
+    spatial = 2 * (config.head_dim // 6)
+    temporal = config.head_dim - 2 * spatial
+    t = position // (rows * columns)
+    h = position % (rows * columns) // columns
+    w = position % columns
+    if plane < temporal // 2:
+        at, size, index, original = t, temporal, plane, frames
+    elif plane < temporal // 2 + spatial // 2:
+        at, size, index, original = h, spatial, plane - temporal // 2, height
+    else:
+        at, size, index, original = w, spatial, plane - temporal // 2 - spatial // 2, height
+    turn = config.rope_theta ** -(2 * index / size)
+    if config.yarn_scale is not None:
+        fast = 2 * math.pi * config.yarn_beta_fast / original
+        slow = 2 * math.pi * config.yarn_beta_slow / original
+        kept = min(max((turn - slow) / (fast - slow), 0.0), 1.0)
+        turn = turn * ((1 - kept) / config.yarn_scale + kept)
+    return at * turn
+
+
+@pytest.mark.parametrize("yarn", [{}, YARN], ids=["plain", "yarn"])
+@pytest.mark.parametrize("head_dim", [6, 8, 16, 32, 128])
+def test_rotation_equals_literal_loops(head_dim: int, yarn: dict) -> None:
+    config = CosmosARConfig(**{**TINY, **yarn, "head_dim": head_dim})
+    positions = torch.tensor([[0, 1, 4, 5, 19], [20, 59, 7, 38, 26]])
+    states = torch.randn(2, 3, 5, head_dim)
+    turned = rotate(states, *rotation(config, positions))
+    half = head_dim // 2
+    for row in range(2):
+        for entry in range(5):
+            for plane in range(half):
+                angle = literal_angle(config, int(positions[row, entry]), plane)
+                cos, sin = math.cos(angle), math.sin(angle)
+                x, y = states[row, :, entry, plane], states[row, :, entry, plane + half]
+                close(turned[row, :, entry, plane], x * cos - y * sin)
+                close(turned[row, :, entry, plane + half], y * cos + x * sin)
+
+
+def test_absolute_positions_equal_literal_loops() -> None:
+    config = CosmosARConfig(**TINY)
+    positions = torch.tensor([[0, 3, 21, 59]])
+    ours = absolute(config, positions)[0]  # [entries, hidden]
+    for entry, position in enumerate([0, 3, 21, 59]):
+        t, h, w = position // 20, position % 20 // 5, position % 5
+        expected: list[float] = []
+        for at, size in ((t, 16), (h, 16), (w, 16)):
+            turns = [at / 10_000 ** (2 * index / size) for index in range(size // 2)]
+            expected += [math.sin(turn) for turn in turns] + [math.cos(turn) for turn in turns]
+        close(ours[entry], torch.tensor(expected))
+
+
+def test_coordinates_are_the_raster_and_go_on_behind_the_clip() -> None:
+    t, h, w = coordinates(torch.arange(80), SHAPE)
+    raster = [(a, b, c) for a in range(4) for b in range(4) for c in range(5)]
+    assert list(zip(t.tolist(), h.tolist(), w.tolist(), strict=True)) == raster
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=["base", "absolute", "yarn"])
+@pytest.mark.parametrize("steps", [[30, *[1] * 30], [17, 9, 1, 33]], ids=["single", "blocks"])
+@torch.no_grad()
+def test_incremental_decoding_equals_a_full_forward(kind: dict, steps: list[int]) -> None:
+    model, cache = tiny(**kind), DynamicCache()
+    parts = [model(part, past_key_values=cache).logits for part in CODES.split(steps, 1)]
+    close(torch.cat(parts, 1), model(CODES, use_cache=False).logits)
+
+
+@torch.no_grad()
+def test_positions_decide_and_not_the_order_of_slots() -> None:
+    model = tiny()
+    shifted = model(CODES[:, :8], position_ids=torch.arange(23, 31)[None]).logits
+    assert not torch.allclose(shifted, model(CODES[:, :8]).logits, atol=1e-3)
+    # The same places by embeddings, each row on its own.
+    embeds = model.get_input_embeddings()(CODES[:, :8])
+    rows = torch.arange(23, 31).expand(3, -1)
+    close(model(inputs_embeds=embeds, position_ids=rows).logits, shifted)
+
+
+@torch.no_grad()
+def test_generate_is_the_argmax_of_full_forwards_with_padding_too() -> None:
+    model = tiny(apply_abs_pos_emb=True)
+    mask = torch.ones(3, 12, dtype=torch.long)
+    mask[1, :5] = 0
+    said = model.generate(CODES[:, :12], attention_mask=mask, max_new_tokens=10, do_sample=False)
+    for row, start in ((0, 0), (1, 5), (2, 0)):
+        logits = model(said[row : row + 1, start:-1]).logits
+        assert torch.equal(logits[0, 11 - start :].argmax(-1), said[row, 12:])
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=["base", "absolute", "yarn"])
+@torch.no_grad()
+def test_our_runner_equals_incremental_decoding_on_ragged_rows(kind: dict) -> None:
+    model = tiny(**kind)
+    lengths = [20, 27, 24]
+    runner = prefilled(model, lengths)
+    chain = runner.forward_chain(torch.stack([CODES[r, n : n + 6] for r, n in enumerate(lengths)]))
+    for row, length in enumerate(lengths):
+        full = model(CODES[row : row + 1, : length + 6]).logits[0]
+        close(chain.logits[row], full[length:])
+    runner.commit([[0, 1, 2], [0], [0, 1, 2, 3, 4]])
+    roots = torch.stack([CODES[0, 23], CODES[1, 28], CODES[2, 29]])
+    step = runner.forward_chain(roots[:, None]).logits[:, 0]
+    for row, end in enumerate((24, 29, 30)):
+        close(step[row], model(CODES[row : row + 1, :end]).logits[0, -1])
+
+
+@torch.no_grad()
+def test_every_path_of_a_token_tree_equals_its_own_sequence() -> None:
+    model = tiny()
+    tree = Tree.from_lists([[11, 12, 13, 14, 15]], [[-1, -1, 0, 0, 3]])
+    runner = prefilled(model, [22])
+    forward = runner.forward_tree(CODES[0, 22:23], tree)
+    for path in ([], [0], [1], [0, 2], [0, 3], [0, 3, 4]):
+        nodes = torch.tensor([11 + node for node in path], dtype=torch.long)
+        whole = torch.cat([CODES[0, :23], nodes])[None]
+        entry = path[-1] + 1 if path else 0
+        close(forward.logits[0, entry], model(whole).logits[0, -1])
+
+
+def prefilled(model: CosmosARForCausalLM, lengths: list[int]) -> ModelRunner:
+    """A runner over prompts of these lengths, padded on the left."""
+    adapter = CosmosAR(model)
+    assert (adapter.latent_shape, adapter.max_positions, adapter.layers) == (SHAPE, 60, 3)
+    width = max(lengths)
+    ids, mask = torch.zeros(2, len(lengths), width, dtype=torch.long)
+    for row, length in enumerate(lengths):
+        ids[row, width - length :] = CODES[row, :length]
+        mask[row, width - length :] = 1
+    prompt = adapter.embed_prompt({"input_ids": ids, "attention_mask": mask})
+    runner = ModelRunner(adapter, width + 16)
+    first = runner.prefill(prompt).logits[:, 0]
+    for row, length in enumerate(lengths):
+        close(first[row], model(CODES[row : row + 1, :length]).logits[0, -1])
+    return runner
+
+
+@torch.no_grad()
+def test_a_saved_model_loads_as_it_was(tmp_path: Path) -> None:
+    model = tiny(apply_abs_pos_emb=True, **YARN)
+    model.save_pretrained(tmp_path)
+    again = CosmosARForCausalLM.from_pretrained(tmp_path)
+    assert again.config.latent_shape == SHAPE
+    assert again.config.to_dict() == model.config.to_dict() | {
+        "_name_or_path": str(tmp_path),
+        "architectures": ["CosmosARForCausalLM"],
+    }
+    assert torch.equal(again(CODES).logits, model(CODES).logits)
+    half = CosmosARForCausalLM.from_pretrained(tmp_path, dtype=torch.bfloat16)
+    assert half(CODES).logits.dtype == torch.bfloat16
+    torch.testing.assert_close(half(CODES).logits.float(), model(CODES).logits, atol=0.5, rtol=0.1)
+
+
+@torch.no_grad()
+def test_loss_and_kept_logits_are_those_of_the_logits() -> None:
+    model = tiny()
+    outputs = model(CODES, labels=CODES)
+    loss = functional.cross_entropy(outputs.logits[:, :-1].flatten(0, 1), CODES[:, 1:].flatten())
+    close(outputs.loss, loss)
+    close(model(CODES, logits_to_keep=2).logits, outputs.logits[:, -2:])
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+def test_every_weight_learns(autocast: bool) -> None:
+    model = tiny(apply_abs_pos_emb=True).train()
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        outputs = model(CODES, labels=CODES)
+    assert outputs.past_key_values is None
+    outputs.loss.backward()
+    assert all(weights.grad.abs().sum() > 0 for weights in model.parameters())
+
+
+def test_what_does_not_fit_is_refused_in_one_line() -> None:
+    model = tiny()
+    with pytest.raises(SoonerError, match="either input_ids or inputs_embeds"):
+        model()
+    with pytest.raises(SoonerError, match="head_dim 7"):
+        CosmosARConfig(**{**TINY, "head_dim": 7})
+    with pytest.raises(SoonerError, match=r"latent_shape \[3, 4\]"):
+        CosmosARConfig(**{**TINY, "latent_shape": [3, 4]})
+    with pytest.raises(SoonerError, match="num_key_value_heads 3"):
+        CosmosARConfig(**{**TINY, "num_key_value_heads": 3})
+    with pytest.raises(UnsupportedError, match="attention 'eager'"):
+        CosmosARForCausalLM(CosmosARConfig(**TINY, attn_implementation="eager"))
+
+
+def test_importing_registers_nothing() -> None:
+    with pytest.raises(ValueError, match="cosmos_ar"):
+        AutoConfig.for_model("cosmos_ar")
