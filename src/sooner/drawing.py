@@ -33,7 +33,8 @@ class Drawing:
     """The outcome of `sooner.draw`.
 
     Attributes:
-        tokens: the new tokens of each row, `[rows, places]`.
+        tokens: whole spans, what the prompt gave of them included, `[rows, canvas.grid.length]`;
+            `canvas.pixels` decodes them.
         stats: counts and times; `stats.mode` says whether the draws are exact.
         sampling: what they were drawn with.
         seed: of every draw.
@@ -98,8 +99,9 @@ def draw(
         guidance=sampling.guidance,
     )
     run(session)
-    rows = [drawn[row] for row in range(len(drawn))]
-    return Drawing(torch.tensor(rows), session.stats, sampling, seed)
+    new = torch.tensor([drawn[row] for row in range(len(drawn))])  # [rows, grid.left]
+    given = ids[:, ids.shape[1] - canvas.grid.given :].cpu().repeat_interleave(count, 0)
+    return Drawing(torch.cat([given, new], 1), session.stats, sampling, seed)
 
 
 def _checked(own: Sampling, temperature: Any, top_k: Any, top_p: Any, guidance: Any) -> Sampling:
