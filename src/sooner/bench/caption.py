@@ -25,6 +25,7 @@ from . import hf_arms
 from .batch import batch_figures
 from .fidelity import acceptance_ratio
 from .memory import memory_figures
+from .prediction import predicted_speedup
 from .protocol import Arm, Measured, Sample, measure, row
 from .provenance import provenance
 
@@ -41,6 +42,8 @@ LOSSY: dict[str, type[Pruner]] = {
 }
 """Plain decoding of a pruned target: approximate, so judged by acceptance instead of parity."""
 KNOWN = (*ARMS, *BASELINES, *LOSSY)
+SIMULATED = ("speculative", "parallel", "parallel-unpruned")
+"""Arms that the simulator of `sooner.theory` models."""
 FIXED_WINDOW = 5
 
 
@@ -161,7 +164,17 @@ class CaptionBench:
         for one, figures in zip(measured, rows, strict=True):
             if one.arm.name in LOSSY:
                 figures["acceptance_ratio"] = self._acceptance_ratio(one)
+            if one.arm.name in SIMULATED and not one.is_red:
+                self._compare_with_simulator(one, plain, figures)
         return rows
+
+    def _compare_with_simulator(self, one: Measured, plain: Measured, figures: dict) -> None:
+        """Put the simulator's speed-up, and the share of it that was measured, into `figures`."""
+        window = self.settings.window if one.arm.name == "speculative" else None
+        predicted = predicted_speedup(one.stats, plain.stats, window)
+        if predicted is not None:
+            figures["simulated_speedup"] = predicted
+            figures["share_of_simulation"] = figures["decode_speedup"] / predicted
 
     def _acceptance_ratio(self, one: Measured) -> float:
         """Share of a pruned target's tokens that the full one would say too (table 2's A)."""
