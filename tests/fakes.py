@@ -17,6 +17,7 @@ from transformers import MaxLengthCriteria, StoppingCriteriaList
 from transformers.generation.stopping_criteria import EosTokenCriteria
 
 from sooner.decoding import loop
+from sooner.decoding.grid import Grid
 from sooner.decoding.interface import Prompt
 from sooner.decoding.tree import Tree
 from sooner.methods import base, speculative
@@ -188,10 +189,14 @@ class FakeAdapter:
         states = torch.cat([embeds, where], -1)[:, None]  # [rows, 1 head, entries, 2]
         seen, _ = kwargs["past_key_values"].update(states, states, 0)
         prefix = self._prefixes(seen[:, 0], where[..., 0], kwargs["attention_mask"])
-        return self.table.at(prefix)
+        return self._distributions(prefix, seen[:, 0, 0, 0])
 
     def logits(self, hidden: Tensor) -> Tensor:
         return hidden.log()
+
+    def _distributions(self, prefix: Tensor, first: Tensor) -> Tensor:
+        """Of numbered prefixes `[rows, entries]` behind prompts that begin with `first [rows]`."""
+        return self.table.at(prefix)
 
     def _prefixes(self, seen: Tensor, own: Tensor, mask: Tensor | None) -> Tensor:
         """Numbered prefix of each entry, `[rows, entries]`, from the slots that it may see."""
@@ -214,6 +219,67 @@ class FakeAdapter:
             speaks = (line[slot] <= own) & (token < self.vocab_size)
             numbers = torch.where(speaks, self.table.extend(numbers, token), numbers)
         return numbers
+
+
+class FakeCanvas(FakeAdapter):
+    """A fake that draws on a grid; the table speaks of what is generated, forbidden ids included.
+
+    Args:
+        table: distributions of the generated tokens.
+        grid: layout; the ids of its codes and control tokens are symbols of the table.
+        codebook: what each code stands for, `[codes, features]`.
+    """
+
+    def __init__(self, table: Table, grid: Grid, codebook: Tensor | None = None) -> None:
+        super().__init__(table)
+        self.grid = grid
+        if codebook is not None:
+            self.codebook = codebook
+
+    def joint(self) -> dict[tuple[int, ...], float]:
+        """The probability of everything that may be generated: `table` without forbidden ids."""
+        grid = self.grid
+        wanted = [grid.row_end, *grid.tail]
+        kinds = grid.kinds()[grid.given :].tolist()
+        choices = [range(*grid.codes) if not kind else [wanted[kind - 1]] for kind in kinds]
+        return {line: self._chance(line, choices) for line in itertools.product(*choices)}
+
+    def _chance(self, line: tuple[int, ...], choices: list[Any]) -> float:
+        chance, prefix = 1.0, 0
+        for token, allowed in zip(line, choices, strict=True):
+            weights = self.table.p[prefix]
+            chance *= (weights[token] / weights[list(allowed)].sum()).item()
+            prefix = prefix * self.table.vocab + token + 1
+        return chance
+
+
+class FakeGuided(FakeAdapter):
+    """A fake with another table for prompts without their condition."""
+
+    def __init__(self, table: Table, uncond: Table) -> None:
+        super().__init__(table)
+        self.uncond = uncond
+
+    def guided_inputs(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        ids, mask = inputs["input_ids"], inputs["attention_mask"]
+        return {"input_ids": torch.cat([ids, ids + 1]), "attention_mask": mask.repeat(2, 1)}
+
+    def embed_prompt(self, inputs: Mapping[str, Any]) -> Prompt:
+        """Prompt tokens are `vocab`, and `vocab + 1` where the condition is left out."""
+        prompt = super().embed_prompt(inputs)
+        prompt.embeds = prompt.embeds + inputs["input_ids"][:, -1:, None]
+        return prompt
+
+    def _distributions(self, prefix: Tensor, first: Tensor) -> Tensor:
+        is_free = (first > self.vocab_size)[:, None, None]
+        return torch.where(is_free, self.uncond.at(prefix), self.table.at(prefix))
+
+    def mixed(self, scale: float) -> Table:
+        """The distributions that guidance of `scale` draws from, by its definition."""
+        table = Table(self.table.vocab, self.table.length, seed=0)
+        cond, uncond = self.table.p.log(), self.uncond.p.log()
+        table.p = (uncond + scale * (cond - uncond)).softmax(-1)
+        return table
 
 
 def adapt_fakes(monkeypatch: Any) -> None:
@@ -239,6 +305,7 @@ def say(
     rule: loop.Rule | None = None,
     generator: torch.Generator | None = None,
     end: int | None = None,
+    guidance: float = 1.0,
 ) -> Tensor:
     """Tokens `[rows, new]` of a sampled run through the real session, loop, runner and cache.
 
@@ -254,6 +321,7 @@ def say(
         criteria=criteria,
         do_sample=True,
         generator=generator,
+        guidance=guidance,
     )
     if rule is not None:
         session.rule = rule

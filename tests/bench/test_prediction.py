@@ -19,7 +19,7 @@ def _stats(blocks: dict[int, float], runs: list[int], draft: float | None = None
 
 def test_a_vanilla_round_that_always_accepts_gains_what_arithmetic_says() -> None:
     plain = _stats({1: 0.010}, [])
-    arm = _stats({5: 0.012}, [10**9], draft=0.001)
+    arm = _stats({5: 0.012}, [20_000], draft=0.001)
     # Five tokens a round for four drafts and one forward over five.
     assert predicted_speedup([arm], [plain], window=4) == pytest.approx(
         5 * 0.010 / (4 * 0.001 + 0.012), rel=0.01

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from .imagine import page
+
 COLUMNS = (
     ("method", "method", "{}"),
     ("mode", "mode", "{}"),
@@ -46,6 +48,8 @@ def headings() -> list[str]:
 
 def markdown(result: dict[str, Any], source: str) -> str:
     """A page of tables from one result object; `source` names the JSON it came from."""
+    if result["bench"] == "imagine":
+        return page.markdown(result, source)
     origin = result["provenance"]
     versions = origin["versions"]
     lines = [
@@ -67,6 +71,16 @@ def markdown(result: dict[str, Any], source: str) -> str:
     for note in footnotes(result):
         lines += ["", note]
     return "\n".join(lines) + "\n"
+
+
+def write_figures(result: dict[str, Any], path: Path) -> list[Path]:
+    """Draw the figures of the result at `path`, in `figures/` beside it; few benches have any."""
+    if result["bench"] != "imagine":
+        return []
+    from .imagine.plots import write_figures as draw
+
+    folder = page.figures_folder(path)
+    return [folder / name for name in draw(result, folder)]
 
 
 def footnotes(result: dict[str, Any]) -> list[str]:

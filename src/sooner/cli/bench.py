@@ -12,7 +12,7 @@ from ..errors import SoonerError, unknown
 from . import options
 
 if TYPE_CHECKING:
-    from ..bench.caption import BenchSettings
+    pass
 
 Json = Annotated[
     Path | None, typer.Option("--json", metavar="FILE", help="Write the whole result here.")
@@ -28,6 +28,9 @@ group = typer.Typer(
 
 def register(app: typer.Typer) -> None:
     """Add the subcommands."""
+    from .bench_imagine import imagine
+
+    group.command()(imagine)
     app.add_typer(group, name="bench")
 
 
@@ -71,10 +74,10 @@ def caption(
         draft=draft,
         arms=_arms(arms),
         files=tuple(_videos(files)),
-        clips=12 if full else _at_least_one("clips", clips),
-        repeats=5 if full else _at_least_one("repeats", repeats),
-        max_new_tokens=_at_least_one("max-new-tokens", max_new_tokens),
-        window=_at_least_one("window", window),
+        clips=12 if full else at_least_one("clips", clips),
+        repeats=5 if full else at_least_one("repeats", repeats),
+        max_new_tokens=at_least_one("max-new-tokens", max_new_tokens),
+        window=at_least_one("window", window),
         prune=prune,
         batch=batch,
         memory=memory,
@@ -84,8 +87,8 @@ def caption(
         seed=seed,
     )
     if json is not None:
-        _check_writable(json)
-    result = _measure(run, settings, debug)
+        check_writable(json)
+    result = measured(run, settings, debug)
     show(result)
     if json is not None:
         write_json(result, json)
@@ -98,10 +101,10 @@ def caption(
 def report(
     files: Annotated[list[Path], typer.Argument(metavar="JSON...", help="Results of a bench.")],
 ) -> None:
-    """Write the Markdown page of each result beside it."""
+    """Write the Markdown page of each result beside it, and the figures if it has any."""
     import json
 
-    from ..bench.report import markdown
+    from ..bench.report import markdown, write_figures
 
     for path in files:
         try:
@@ -113,7 +116,8 @@ def report(
                 "one with --json"
             ) from error
         path.with_suffix(".md").write_text(page)
-        typer.echo(f"wrote {path.with_suffix('.md')}")
+        for made in (path.with_suffix(".md"), *write_figures(result, path)):
+            typer.echo(f"wrote {made}")
 
 
 def show(result: dict[str, Any]) -> None:
@@ -136,7 +140,8 @@ def show(result: dict[str, Any]) -> None:
         console.print(line, highlight=False)
 
 
-def _measure(run: Any, settings: BenchSettings, debug: bool) -> dict[str, Any]:
+def measured(run: Any, settings: Any, debug: bool) -> dict[str, Any]:
+    """Run a bench, telling its progress on a terminal."""
     import transformers
     from rich.console import Console
 
@@ -170,13 +175,14 @@ def _videos(files: list[Path] | None) -> list[Path]:
     return find(files) if files else []
 
 
-def _at_least_one(name: str, value: int) -> int:
+def at_least_one(name: str, value: int) -> int:
+    """The value, if it is one that an option `--name` may have."""
     if value < 1:
         raise SoonerError(f"--{name} is {value}; it must be a whole number of 1 or more")
     return value
 
 
-def _check_writable(path: Path) -> None:
+def check_writable(path: Path) -> None:
     """Refuse an output that can't be written before minutes are spent on it."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

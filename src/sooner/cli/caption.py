@@ -107,7 +107,8 @@ def _inputs(files: list[Path] | None, sample: bool) -> list[Path]:
     """
     from .. import miniatures
 
-    given = [*(files or []), *([miniatures.find("video").sample] if sample else [])]
+    bundled = miniatures.find("video").sample
+    given = [*(files or []), *([bundled] if sample and bundled is not None else [])]
     if not given:
         raise SoonerError("no video given; name a file or a folder, or use --sample")
     return given

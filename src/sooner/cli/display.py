@@ -22,6 +22,8 @@ STAGES = {
     "warm-up": "warming up",
     "prefill": "vision and prefill",
     "generate": "generating",
+    "draw": "drawing",
+    "pixels": "codes to pixels",
     "compare": "decoding plainly, to compare",
 }
 

@@ -68,9 +68,7 @@ def bundled() -> Rows:
     rows = []
     for name in miniatures.names():
         small = miniatures.find(name)
-        parts = (("target", small.target / "config.json"), ("draft", small.draft / "config.json"),
-                 ("sample", small.sample))  # fmt: skip
-        missing = [part for part, path in parts if not path.is_file()]
+        missing = [part for part, path in small.parts.items() if not path.is_file()]
         rows.append((name, f"without {', '.join(missing)}" if missing else "complete"))
     return rows
 

@@ -70,22 +70,55 @@ def load_models(
     Raises:
         SoonerError: as `load_pair`; or fewer than one thread.
     """
-    import huggingface_hub
     import torch
-    import transformers
 
     from ..tasks.loading import load_pair
 
     if not debug:
-        huggingface_hub.logging.set_verbosity_error()
-        transformers.logging.set_verbosity_error()
-        transformers.logging.disable_progress_bar()
+        hush()
     if threads is not None and threads < 1:
         raise SoonerError(f"threads is {threads}; it must be a whole number of 1 or more")
     pair = load_pair(model, draft, device=device, dtype=dtype)
     if threads is not None or pair.miniature is not None:
         torch.set_num_threads(threads or 1)
     return pair
+
+
+def load_easel(debug: bool = False, **asked: Any) -> Any:
+    """Load a model that draws, without the libraries' own progress bars and warnings.
+
+    Raises:
+        SoonerError: as `sooner.tasks.imagine.load_easel`.
+    """
+    from ..tasks.imagine.loading import load_easel
+
+    if not debug:
+        hush()
+    return load_easel(**asked)
+
+
+def hush() -> None:
+    """Keep the libraries' own progress bars and warnings off the screen."""
+    import huggingface_hub
+    import transformers
+
+    huggingface_hub.logging.set_verbosity_error()
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+
+
+def only_one(none: str, **given: Any) -> str:
+    """The name of the one thing that is not `None`.
+
+    Raises:
+        SoonerError: `none` where nothing is given; or more than one is.
+    """
+    names = [name for name, value in given.items() if value is not None]
+    if not names:
+        raise SoonerError(none)
+    if len(names) > 1:
+        raise SoonerError(f"{' and '.join(names)} exclude each other; give one of them")
+    return names[0]
 
 
 def log_decisions() -> None:

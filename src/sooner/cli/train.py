@@ -9,8 +9,6 @@ import typer
 
 from ..errors import SoonerError, unknown
 
-PARTS = ("target", "draft")
-
 commands = typer.Typer(help="Train what ships with the package.", no_args_is_help=True)
 
 
@@ -26,12 +24,12 @@ def _group() -> None:
 
 @commands.command()
 def miniature(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Such as: video.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Such as: image, motion, video.")],
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="By default miniature-NAME, here.")
     ] = None,
     part: Annotated[
-        str | None, typer.Option(metavar="PART", help="Only target, or only draft.")
+        str | None, typer.Option(metavar="PART", help="Only this part, such as: target.")
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume/--fresh", help="Go on from the last saved state, or anew.")
@@ -43,12 +41,13 @@ def miniature(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
 ) -> None:
-    """Train a miniature's target and draft; interrupted runs go on where they were saved."""
+    """Train the parts of a miniature in order; interrupted runs go on where they were saved."""
     recipe = find_recipe(name)
-    if part is not None and part not in PARTS:
-        raise unknown("part", part, PARTS)
+    parts = tuple(recipe.RECIPES)
+    if part is not None and part not in parts:
+        raise unknown("part", part, parts)
     folder = out if out is not None else Path(f"miniature-{name}")
-    for one in PARTS if part is None else (part,):
+    for one in parts if part is None else (part,):
         try:
             (folder / one).mkdir(parents=True, exist_ok=True)
         except OSError as error:

@@ -22,32 +22,69 @@ class Miniature:
     Attributes:
         name: what `find` knows it by.
         target: checkpoint folder of the model to accelerate.
-        draft: checkpoint folder of the small model of the same family.
-        sample: a bundled input file.
-        prompt: the prompt that it was trained on.
+        sample: a bundled input file; `None` where the input is a prompt.
+        prompt: a prompt of the kind that it was trained on; empty where it takes none.
+        draft: checkpoint folder of the small model of the same family, if it has one.
+        tokenizer: folder of what turns frames into codes, if that is a model of its own.
+        judge: folder of the small network that names what is in its pictures, if it has one.
     """
 
     name: str
     target: Path
-    draft: Path
-    sample: Path
+    sample: Path | None
     prompt: str
+    draft: Path | None = None
+    tokenizer: Path | None = None
+    judge: Path | None = None
+
+    @property
+    def parts(self) -> dict[str, Path]:
+        """The files that tell whether each part is here."""
+        folders = {
+            "target": self.target,
+            "draft": self.draft,
+            "tokenizer": self.tokenizer,
+            "judge": self.judge,
+        }
+        found = {
+            part: folder / "config.json" for part, folder in folders.items() if folder is not None
+        }
+        return found if self.sample is None else {**found, "sample": self.sample}
 
 
 _HOME = Path(__file__).parent
-_SAMPLES = {"video": ("sample.mp4", "describe the scenes in order .")}
+
+
+def _ships(
+    name: str, sample: str | None, prompt: str = "", **folders: str
+) -> tuple[str, Miniature]:
+    home = _HOME / name
+    weights = {part: home / "weights" / folder for part, folder in folders.items()}
+    return name, Miniature(
+        name=name,
+        target=home / "weights" / "target",
+        sample=None if sample is None else home / sample,
+        prompt=prompt,
+        **weights,
+    )
+
+
+_ALL = dict(
+    (
+        _ships("image", None, "a red circle left of a blue square on green", judge="classifier"),
+        _ships("motion", "sample.mp4", tokenizer="tokenizer", judge="probe"),
+        _ships("video", "sample.mp4", "describe the scenes in order .", draft="draft"),
+    )
+)
 
 
 def names() -> list[str]:
     """The miniatures that ship, in alphabetical order."""
-    return sorted(_SAMPLES)
+    return sorted(_ALL)
 
 
 def find(name: str) -> Miniature:
     """The bundled miniature `name`; a `SoonerError` (a ValueError) names the known ones."""
-    if name not in _SAMPLES:
-        raise unknown("miniature", name, _SAMPLES)
-    sample, prompt = _SAMPLES[name]
-    home = _HOME / name
-    weights = home / "weights"
-    return Miniature(name, weights / "target", weights / "draft", home / sample, prompt)
+    if name not in _ALL:
+        raise unknown("miniature", name, _ALL)
+    return _ALL[name]

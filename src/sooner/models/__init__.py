@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 from torch import nn
@@ -9,17 +10,23 @@ from torch import nn
 from ..errors import SoonerError, did_you_mean
 from .base import Adapter
 from .canvas import Canvas, Sampling
-from .cosmos_ar import CosmosAR
+from .chameleon import Chameleon, ChameleonCanvas
+from .cosmos_ar import CosmosAR, CosmosCanvas
+from .emu3 import Emu3, Emu3Canvas
 from .janus import Janus, JanusCanvas
 from .llava_onevision import LlavaOnevision
 from .qwen2_5_vl import Qwen25VL
 from .qwen3_vl import Qwen3VL
 from .text import TextModel
 
+_READERS = (Chameleon, CosmosAR, Emu3, Janus, LlavaOnevision, Qwen25VL, Qwen3VL, TextModel)
+_PAINTERS = (ChameleonCanvas, CosmosCanvas, Emu3Canvas, JanusCanvas)
+
 FAMILIES: dict[str, type[Adapter]] = {
-    model_type: family
-    for family in (CosmosAR, Janus, LlavaOnevision, Qwen25VL, Qwen3VL, TextModel)
-    for model_type in family.model_types
+    model_type: family for family in _READERS for model_type in family.model_types
+}
+CANVASES: dict[str, type[Canvas]] = {
+    model_type: family for family in _PAINTERS for model_type in family.model_types
 }
 
 
@@ -29,8 +36,7 @@ def adapt(model: nn.Module) -> Adapter:
     Raises:
         SoonerError: no family handles the model's `model_type`.
     """
-    config = getattr(model, "config", None)
-    model_type = getattr(config, "model_type", type(model).__name__)
+    model_type = _model_type(model)
     if model_type not in FAMILIES:
         raise SoonerError(
             f"model type '{model_type}' is not supported{did_you_mean(model_type, FAMILIES)}; "
@@ -39,29 +45,38 @@ def adapt(model: nn.Module) -> Adapter:
     return FAMILIES[model_type](model)
 
 
-CANVASES: dict[str, type[Canvas]] = {
-    model_type: family for family in (JanusCanvas,) for model_type in family.model_types
-}
-
-
-def canvas(model: nn.Module, **size: int | None) -> Canvas:
+def canvas(model: nn.Module, **options: Any) -> Canvas:
     """The adapter by which a loaded model draws.
 
     Args:
-        size: `height` and `width` in pixels, for families that draw in several sizes.
+        options: what the family's canvas takes, such as `height` and `width` in pixels, `layout`
+            and `decoder` (Chameleon), `given` and `tokenizer` (Cosmos). `None` is its default.
 
     Raises:
-        SoonerError: no family draws with the model's `model_type`, or not in this size.
+        SoonerError: no family draws with the model's `model_type`, or not in this size; an option
+            that the family does not know.
     """
-    config = getattr(model, "config", None)
-    model_type = getattr(config, "model_type", type(model).__name__)
+    model_type = _model_type(model)
     if model_type not in CANVASES:
         raise SoonerError(
             f"model type '{model_type}' draws no pictures{did_you_mean(model_type, CANVASES)}; "
             f"supported: {', '.join(sorted(CANVASES))}"
         )
     family: Any = CANVASES[model_type]
-    return family(model, **size)
+    given = {name: value for name, value in options.items() if value is not None}
+    known = list(inspect.signature(family).parameters)[1:]  # without the model
+    for name in given:
+        if name not in known:
+            raise SoonerError(
+                f"{family.__name__} has no option '{name}'{did_you_mean(name, known)}; it takes "
+                f"{', '.join(known)}"
+            )
+    return family(model, **given)
+
+
+def _model_type(model: nn.Module) -> str:
+    config = getattr(model, "config", None)
+    return getattr(config, "model_type", type(model).__name__)
 
 
 __all__ = ["CANVASES", "FAMILIES", "Adapter", "Canvas", "Sampling", "adapt", "canvas"]

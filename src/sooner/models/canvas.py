@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ..decoding.grid import Grid
+from ..decoding.interface import Prompt
+from ..errors import SoonerError
 from .base import Adapter
 
 
@@ -29,9 +33,15 @@ class Sampling:
 class Canvas(Adapter):
     """An adapter that draws: its vocabulary holds codes, its tokens stand on a grid.
 
-    Subclasses give `grid`, `pixels`, and `guided_inputs` where the family was trained for
-    classifier-free guidance.
+    Subclasses give `grid`, `pixels`, `codebook`, and `guided_inputs` where the family was trained
+    for classifier-free guidance.
     """
+
+    published: Sampling = Sampling()
+    """What the family's own code draws with, where the generation config says nothing."""
+
+    opening: tuple[int, ...] = ()
+    """Ids behind which the picture starts. A prompt that does not end with them is completed."""
 
     def __init__(self, model: Any, grid: Grid) -> None:
         super().__init__(model)
@@ -43,18 +53,44 @@ class Canvas(Adapter):
 
     @property
     def sampling(self) -> Sampling:
-        """The checkpoint's own way of drawing, from its generation config."""
-        config = self.model.generation_config
+        """The checkpoint's own way of drawing: its generation config, else the family's code."""
+        config, own = self.model.generation_config, self.published
+        told = {name: getattr(config, name, None) for name in ("temperature", "top_k", "top_p")}
+        scale = getattr(config, "guidance_scale", None)
+        top_k = own.top_k if told["top_k"] is None else told["top_k"]
+        top_p = own.top_p if told["top_p"] is None else told["top_p"]
         return Sampling(
-            temperature=config.temperature or 1.0,
-            top_k=config.top_k or None,
-            top_p=config.top_p if config.top_p not in (None, 1.0) else None,
-            guidance=float(getattr(config, "guidance_scale", None) or 1.0),
+            temperature=told["temperature"] or own.temperature,
+            top_k=top_k or None,
+            top_p=None if top_p == 1.0 else top_p,
+            guidance=float(scale or own.guidance),
         )
+
+    def embed_prompt(self, inputs: Mapping[str, Any]) -> Prompt:
+        return super().embed_prompt(self.opened(inputs))
+
+    def opened(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """The prompts with the picture opened: what is missing of `opening` is put behind each."""
+        inputs = dict(inputs)
+        if not self.opening:
+            return inputs
+        return inputs | left_padded([self._open(row) for row in rows_of(inputs)], self._pad, inputs)
+
+    def _open(self, prompt: list[int]) -> list[int]:
+        """`prompt` with the rest of `opening`, of which it may hold the beginning."""
+        opening = list(self.opening)
+        have = next(n for n in range(len(opening), -1, -1) if n == 0 or prompt[-n:] == opening[:n])
+        return prompt + opening[have:]
+
+    @property
+    def _pad(self) -> int:
+        """What stands at padded places; it is masked, so any id will do."""
+        pad = self.model.generation_config.pad_token_id
+        return 0 if pad is None else int(pad)
 
     @property
     def codebook(self) -> Tensor:
-        """What each code stands for, `[codes, features]`."""
+        """What each code stands for, `[codes, features]`, in the order of the ids."""
         raise NotImplementedError
 
     def pixels(self, tokens: Tensor) -> Tensor:
@@ -64,3 +100,44 @@ class Canvas(Adapter):
             `[rows, frames, height, width, 3]`, 0 to 1, fp32.
         """
         raise NotImplementedError
+
+
+def rows_of(inputs: Mapping[str, Any]) -> list[list[int]]:
+    """The real tokens of each prompt."""
+    ids, mask = inputs["input_ids"], inputs.get("attention_mask")
+    if mask is None:
+        return ids.tolist()
+    return [row[keep].tolist() for row, keep in zip(ids, mask.bool(), strict=True)]
+
+
+def left_padded(prompts: list[list[int]], pad: int, like: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Prompts as one batch on the device of `like`: `input_ids` and `attention_mask`."""
+    width = max(len(prompt) for prompt in prompts)
+    gaps = [width - len(prompt) for prompt in prompts]
+    ids = [[pad] * gap + prompt for gap, prompt in zip(gaps, prompts, strict=True)]
+    mask = [[0] * gap + [1] * (width - gap) for gap in gaps]
+    device = like["input_ids"].device
+    return {
+        "input_ids": torch.tensor(ids, device=device),
+        "attention_mask": torch.tensor(mask, device=device),
+    }
+
+
+def side_of(pixels: int | None, name: str, unit: int, default: int, owner: str) -> int:
+    """How many times `unit` pixels one side of a picture is.
+
+    Raises:
+        SoonerError: it is no multiple.
+    """
+    size = default if pixels is None else pixels
+    if size < unit or size % unit:
+        raise SoonerError(
+            f"{name}={size}: {owner} makes pictures whose sides are multiples of {unit} pixels; "
+            f"give {max(round(size / unit), 1) * unit}"
+        )
+    return size // unit
+
+
+def as_frames(pixels: Tensor) -> Tensor:
+    """`[..., 3, height, width]` in -1..1 to `[..., height, width, 3]` in 0..1, fp32."""
+    return pixels.movedim(-3, -1).float().add(1).div(2).clamp(0, 1)

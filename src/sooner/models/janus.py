@@ -11,7 +11,7 @@ from torch import Tensor
 from ..decoding.grid import Grid
 from ..errors import SoonerError
 from .base import Adapter
-from .canvas import Canvas
+from .canvas import Canvas, Sampling
 
 
 class Janus(Adapter):
@@ -31,6 +31,7 @@ class JanusCanvas(Canvas):
 
     model_types = ("janus",)
     speaks_prompt = False
+    published = Sampling(guidance=5.0)
 
     def __init__(self, model: Any, height: int | None = None, width: int | None = None) -> None:
         config = model.config.vq_config

@@ -17,7 +17,9 @@ def model_names(
     if model is not None:
         return model, draft
     small = miniatures.find(miniature)
-    return str(small.target), draft if draft is not None else str(small.draft)
+    if draft is None and small.draft is not None:
+        draft = str(small.draft)
+    return str(small.target), draft
 
 
 def settings_hash(

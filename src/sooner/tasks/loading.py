@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -99,7 +101,7 @@ def load_pair(
                 f"the '{miniature}' miniature is not in this installation; run `sooner train "
                 f"miniature {miniature}`, or give --model"
             )
-    kind = _dtype(dtype, where, is_small=small is not None)
+    kind = pick_dtype(dtype, where, is_small=small is not None)
     names = model_names(model, draft, miniature)
     types = [model_type(name) for name in names if name is not None]
     if is_text_only(types[0]):
@@ -126,11 +128,21 @@ def load(name: str, device: torch.device, dtype: Any, device_map: Any = None) ->
     auto: Any = AutoModelForCausalLM if is_text else AutoModelForImageTextToText
     maker: Any = AutoTokenizer if is_text else AutoProcessor
     options = {} if device_map is None else {"device_map": device_map}
-    try:
+    with explained(name, device):
         processor = maker.from_pretrained(name)
         model = auto.from_pretrained(name, dtype=dtype, attn_implementation="sdpa", **options)
         if device_map is None:
             model = model.to(device)
+    return Loaded(name, model.eval(), processor, is_text)
+
+
+@contextmanager
+def explained(name: str, device: torch.device) -> Iterator[None]:
+    """Turn what goes wrong while a model is read into one line about it."""
+    try:
+        yield
+    except SoonerError:
+        raise
     except torch.OutOfMemoryError as error:
         raise SoonerError(
             f"out of memory while loading '{name}' on {device}; use --dtype bfloat16, a smaller "
@@ -138,7 +150,6 @@ def load(name: str, device: torch.device, dtype: Any, device_map: Any = None) ->
         ) from error
     except (OSError, ValueError, ImportError, RuntimeError, SafetensorError) as error:
         raise SoonerError(f"model '{name}' can't be loaded: {one_line(error)}") from error
-    return Loaded(name, model.eval(), processor, is_text)
 
 
 def model_type(name: str) -> str:
@@ -146,6 +157,21 @@ def model_type(name: str) -> str:
 
     Raises:
         SoonerError: no such model, or a type that is not supported.
+    """
+    kind = told_type(name)
+    if kind not in FAMILIES:
+        raise SoonerError(
+            f"model '{name}' is of type '{kind}', which is not supported"
+            f"{did_you_mean(kind, FAMILIES)}; supported: {', '.join(sorted(FAMILIES))}"
+        )
+    return kind
+
+
+def told_type(name: str) -> str:
+    """The `model_type` in a model's config, whatever it is.
+
+    Raises:
+        SoonerError: no such model, or none that transformers could load.
     """
     if _looks_local(name) and not Path(name).is_dir():
         raise SoonerError(f"model folder '{name}' does not exist; check the path")
@@ -158,11 +184,6 @@ def model_type(name: str) -> str:
         raise SoonerError(
             f"model '{name}' has no readable config.json with a model_type; "
             "give a transformers checkpoint"
-        )
-    if kind not in FAMILIES:
-        raise SoonerError(
-            f"model '{name}' is of type '{kind}', which is not supported"
-            f"{did_you_mean(kind, FAMILIES)}; supported: {', '.join(sorted(FAMILIES))}"
         )
     return str(kind)
 
@@ -204,7 +225,12 @@ def pick_device(name: str) -> torch.device:
     return device
 
 
-def _dtype(name: str, device: torch.device, is_small: bool) -> Any:
+def pick_dtype(name: str, device: torch.device, is_small: bool) -> Any:
+    """What transformers takes as `dtype`: a torch dtype, or `"auto"` for the checkpoint's own.
+
+    Raises:
+        SoonerError: not one of `DTYPES`.
+    """
     if name == "auto":
         return torch.float32 if is_small or device.type == "cpu" else "auto"
     if name not in DTYPES:

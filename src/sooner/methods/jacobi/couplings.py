@@ -8,14 +8,13 @@ then what the next round must be told they were drawn from.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from ...decoding.acceptance import residual
 from ...decoding.sampling import pick
-from .noise import gumbel
+from .noise import waiting
 
 
 @dataclass(frozen=True)
@@ -38,6 +37,14 @@ class Draws:
         """Fresh uniform numbers, `[rows, places]`."""
         return torch.rand(self.places.shape, generator=self.generator, device=self.places.device)
 
+    def waiting(self, vocab: int) -> Tensor:
+        """The shared noise `w = exp(-g)` of each place, `[rows, places, vocab]`."""
+        return waiting(self.seed, self.rows, self.places, vocab)
+
+    def of(self, places: slice) -> Draws:
+        """Those of some places of the window."""
+        return replace(self, places=self.places[:, places])
+
 
 Coupling = Callable[[Tensor, Tensor, Tensor, Draws], Tensor]
 """`(p, q, x, draws)` to tokens; `p` and `q` are `[rows, places, vocab]`, `x` `[rows, places]`."""
@@ -58,7 +65,13 @@ def maximal(p: Tensor, q: Tensor, x: Tensor, draws: Draws) -> Tensor:
     """
     index = x[..., None]
     stays = draws.uniforms() * q.gather(-1, index)[..., 0] < p.gather(-1, index)[..., 0]
-    return torch.where(stays, x, pick(residual(p, q), draws.uniforms()))
+    return torch.where(stays, x, pick(_above(p, q), draws.uniforms()))
+
+
+def _above(p: Tensor, q: Tensor) -> Tensor:
+    """Weights `max(p - q, 0)`, or `p` where floating point leaves nothing of them."""
+    rest = (p - q).clamp_(min=0.0)
+    return rest.addcmul_(p, (rest.sum(-1, keepdim=True) <= 0).to(p.dtype))
 
 
 def shared_noise(p: Tensor, q: Tensor, x: Tensor, draws: Draws) -> Tensor:
@@ -72,13 +85,17 @@ def shared_noise(p: Tensor, q: Tensor, x: Tensor, draws: Draws) -> Tensor:
 
 def gumbel_draw(p: Tensor, draws: Draws) -> Tensor:
     """One draw from each distribution with the noise of its place, `[rows, places]`."""
-    return (p.log() + gumbel(draws.seed, draws.rows, draws.places, p.shape[-1])).argmax(-1)
+    # log p + g = log(p / w): the same winner without two logarithms of the whole vocabulary.
+    waits = draws.waiting(p.shape[-1])
+    return torch.div(p, waits, out=waits).argmax(-1)
 
 
 def weakened(coupling: Coupling, strength: float) -> Coupling:
     """Couple each place with probability `strength`, else draw it afresh (algorithm 7)."""
     if strength >= 1:
         return coupling
+    if strength <= 0:
+        return independent
 
     def draw(p: Tensor, q: Tensor, x: Tensor, draws: Draws) -> Tensor:
         coupled = draws.uniforms() < strength

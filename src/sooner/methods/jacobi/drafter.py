@@ -29,14 +29,15 @@ class Shift:
     draft for all but the place behind its end.
 
     Attributes:
-        source: place of the last window that each place of the next one was, `[rows, places]`.
-        drafted: it has a draft and a distribution, `[rows, places]` bool.
-        judged: places of each row that have a distribution.
+        source: place of the last window that each place of the next one was, and one more place,
+            `[rows, places + 1]`.
+        drafted: leading places of each row that have a draft and a distribution.
+        judged: leading places of each row that have a distribution.
         sizes: places of each row's next window.
     """
 
     source: Tensor
-    drafted: Tensor
+    drafted: list[int]
     judged: list[int]
     sizes: list[int]
 
@@ -94,56 +95,67 @@ class JacobiDrafter(Drafter):
         return self.constraint.roots(outcome.rows)
 
     def _shift(self, outcome: Outcome, places: list[int]) -> Shift:
-        sizes, starts, behind = [], [], []
-        for row, place in enumerate(places):
-            size = min(self.window, max(outcome.budget[row] - 1, 0))
-            if self.constraint is not None:  # the last place is left to the target's own token
-                end = self.constraint.grid.length
-                size = min(size, end - 1 - place) if place >= 0 else 0
-            sizes.append(size)
-            starts.append(outcome.accepted[row] + 1)
-            behind.append(self.pending.sizes[row])
+        sizes = [self._size(outcome.budget[row], place) for row, place in enumerate(places)]
+        starts = [accepted + 1 for accepted in outcome.accepted]
+        lasts = self.pending.sizes
         device = outcome.scores.device
-        line = torch.arange(max(sizes, default=0), device=device)
-        source = torch.tensor(starts, device=device)[:, None] + line  # [rows, places]
-        drafted = source < torch.tensor(behind, device=device)[:, None]
-        judged = [
-            min(max(last + 1 - start, 0), size)
-            for last, start, size in zip(behind, starts, sizes, strict=True)
-        ]
-        return Shift(source.clamp(max=self.pending.nodes), drafted, judged, sizes)
+        line = torch.arange(max(sizes, default=0) + 1, device=device)
+        source = torch.tensor(starts, device=device)[:, None] + line
+        rows = list(zip(lasts, starts, sizes, strict=True))
+        return Shift(
+            source.clamp(max=self.pending.nodes),
+            [min(max(last - start, 0), size) for last, start, size in rows],
+            [min(max(last - start + 1, 0), size) for last, start, size in rows],
+            sizes,
+        )
+
+    def _size(self, budget: int, place: int) -> int:
+        """Places to draft; the last token of a row or picture is left to the target's own."""
+        size = min(self.window, max(budget - 1, 0))
+        if self.constraint is None:
+            return size
+        return min(size, self.constraint.grid.length - 1 - place) if place >= 0 else 0
 
     def _greedy(self, outcome: Outcome, shift: Shift) -> Tree:
         """The fixed-point iteration itself: every draft is the newest argmax (Song et al. 2021)."""
         best = outcome.scores.argmax(-1)  # [rows, 1 + nodes]
         # Behind the last judged place, which padding may not reach, the last argmax is repeated.
         last = torch.tensor(self.pending.sizes, device=best.device)[:, None]
-        return Tree.chain(best.gather(1, torch.minimum(shift.source, last)), shift.sizes)
+        return Tree.chain(best.gather(1, torch.minimum(shift.source[:, :-1], last)), shift.sizes)
 
     def _sampled(self, outcome: Outcome, shift: Shift, places: list[int]) -> Tree:
         p = self.context.processing.probabilities(outcome.scores)  # [rows, 1 + nodes, vocab]
         draws = self._draws(outcome, shift)
-        newest = _take(p, shift.source)  # [rows, places, vocab]
-        tokens = gumbel_draw(newest, draws)
-        if self.pending.nodes:
-            assert self.pending.probs is not None
-            q = _take(self.pending.probs, shift.source)
-            x = self.pending.tokens.gather(1, shift.source.clamp(max=self.pending.nodes - 1))
-            again = self.coupling(newest, q, x, draws)
-            tokens = torch.where(shift.drafted, again, tokens)
-            if self.trace is not None:
-                self.trace.resampled(outcome, shift.drafted, newest, q, x, tokens, draws.places)
-        window = self._window(outcome, shift, places, draws, tokens, newest, p)
-        tokens, probs = self.filling(window)
         # One more entry, as every drawn chain has: the place behind the window is not drafted.
-        probs = torch.cat([probs, torch.zeros_like(probs[:, :1])], 1)
+        probs = _take(p, shift.source)  # [rows, places + 1, vocab]
+        probs[:, -1] = 0.0
+        tokens = torch.zeros_like(draws.places)
+        if drafted := max(shift.drafted):
+            tokens[:, :drafted] = self._again(outcome, shift, probs[:, :drafted], draws)
+        # Where the drafts of the shortest row end, something is to be drawn for the first time.
+        tail = slice(min(shift.drafted), tokens.shape[1])
+        window = self._window(outcome, shift, places, draws, tokens, probs, p, tail)
+        tokens[:, tail], probs[:, tail] = self.filling(window)
         return Tree.chain(tokens, shift.sizes, probs)
+
+    def _again(self, outcome: Outcome, shift: Shift, p: Tensor, draws: Draws) -> Tensor:
+        """Drafts that replace those of the last window, `[rows, drafted]`."""
+        assert self.pending.probs is not None
+        drafted = p.shape[1]
+        source, draws = shift.source[:, :drafted], draws.of(slice(drafted))
+        q = _take(self.pending.probs, source)
+        x = self.pending.tokens.gather(1, source.clamp(max=self.pending.nodes - 1))
+        y = self.coupling(p, q, x, draws)
+        if self.trace is not None:
+            real = _leading(shift.drafted, drafted, p.device)
+            self.trace.resampled(outcome, real, p, q, x, y, draws.places)
+        return y
 
     def _draws(self, outcome: Outcome, shift: Shift) -> Draws:
         device = outcome.scores.device
         rows = torch.tensor(outcome.rows.active, device=device)
         said = [len(outcome.rows.said(row)) for row in range(len(outcome.new))]
-        line = torch.arange(shift.source.shape[1], device=device)
+        line = torch.arange(shift.source.shape[1] - 1, device=device)
         places = torch.tensor(said, device=device)[:, None] + line
         return Draws(self.seed, rows, places, self.context.generator)
 
@@ -156,18 +168,25 @@ class JacobiDrafter(Drafter):
         tokens: Tensor,
         probs: Tensor,
         p: Tensor,
+        tail: slice,
     ) -> Window:
+        """The places `tail`, in which those behind the last draft of each row are still to fill."""
         device = tokens.device
         roots = torch.tensor(places, device=device)[:, None]
-        line = torch.arange(tokens.shape[1], device=device)
+        line = torch.arange(tail.start, tail.stop, device=device)
         here = torch.arange(len(places), device=device)
+        draws, new, probs = draws.of(tail), tokens[:, tail], probs[:, tail]
+        # The place behind the last draft was judged too, so it need not be guessed.
+        kept = _leading([count - tail.start for count in shift.drafted], len(line), device)
         return Window(
-            tokens=tokens,
+            tokens=torch.where(kept, new, gumbel_draw(probs, draws)),
             probs=probs,
             newest=p[here, torch.tensor(self.pending.sizes, device=device)],
-            filled=shift.judged,
+            filled=[count - tail.start for count in shift.judged],
             grid_places=torch.where(roots >= 0, roots + line, -1),
-            said=self._said(outcome, places, device),
+            said=torch.cat(
+                [self._said(outcome, places, device), tokens[:, : tail.start]], 1
+            ),
             draws=draws,
             constraint=self.constraint,
         )
@@ -180,6 +199,11 @@ class JacobiDrafter(Drafter):
             said = outcome.rows.prefix(row)[-count:] if count else []
             lines.append([-1] * (self.reach - count) + said)
         return torch.tensor(lines, dtype=torch.long, device=device).view(len(lines), self.reach)
+
+
+def _leading(counts: list[int], width: int, device: torch.device) -> Tensor:
+    """The first `counts[row]` places of each row, `[rows, width]` bool."""
+    return torch.arange(width, device=device) < torch.tensor(counts, device=device)[:, None]
 
 
 def _take(distributions: Tensor, source: Tensor) -> Tensor:

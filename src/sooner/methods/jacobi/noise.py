@@ -16,18 +16,24 @@ _GOLDEN = 0x9E3779B9 - (1 << 32)
 
 def mix(state: Tensor) -> Tensor:
     """Scramble int32 numbers one to one: the two-multiplication finaliser of Wellons' search."""
-    state = (state ^ _shift(state, 16)) * _ODD[0]
-    state = (state ^ _shift(state, 15)) * _ODD[1]
-    return state ^ _shift(state, 16)
+    return _mix_(state.clone(), torch.empty_like(state))
 
 
-def _shift(state: Tensor, bits: int) -> Tensor:
+def _mix_(state: Tensor, spare: Tensor) -> Tensor:
+    """`mix` in place. A vocabulary is long, so a fresh tensor a step would cost most of the time."""
+    _fold_(state, 16, spare).mul_(_ODD[0])
+    _fold_(state, 15, spare).mul_(_ODD[1])
+    return _fold_(state, 16, spare)
+
+
+def _fold_(state: Tensor, bits: int, spare: Tensor) -> Tensor:
     # torch shifts signed numbers arithmetically; the mask makes it a logical shift.
-    return (state >> bits) & ((1 << (32 - bits)) - 1)
+    torch.bitwise_right_shift(state, bits, out=spare).bitwise_and_((1 << (32 - bits)) - 1)
+    return state.bitwise_xor_(spare)
 
 
-def gumbel(seed: int, rows: Tensor, places: Tensor, vocab: int) -> Tensor:
-    """Standard Gumbel noise for each token of each place.
+def waiting(seed: int, rows: Tensor, places: Tensor, vocab: int) -> Tensor:
+    """Standard exponential waiting times, `w = exp(-g)` for Gumbel noise `g`, of each token.
 
     Args:
         seed: 31 bits.
@@ -36,15 +42,21 @@ def gumbel(seed: int, rows: Tensor, places: Tensor, vocab: int) -> Tensor:
         vocab: tokens.
 
     Returns:
-        `[rows, places, vocab]`, fp32, on the device of `places`. The resolution is 2^-31 where it
-        matters: in the tail from which rare tokens win.
+        `[rows, places, vocab]`, fp32, positive, on the device of `places`. The resolution is 2^-31
+        where it matters: among the shortest times, by which rare tokens win.
     """
     device = places.device
     start = torch.tensor(seed & _LOW31, dtype=torch.int32, device=device)
     key = mix(mix(rows.to(torch.int32) ^ mix(start))[:, None] + places.to(torch.int32) * _GOLDEN)
     token = mix(torch.arange(vocab, dtype=torch.int32, device=device) + 1)  # [vocab]
-    bits = mix(key[..., None] ^ token) & _LOW31  # [rows, places, vocab]
-    uniform = bits.to(torch.float32).add_(0.5).mul_(2.0**-31)
-    # -log(-log(1 - u)): near u = 0, where floats are dense, the noise is largest.
-    waiting = uniform.clamp_(max=1 - 2.0**-24).neg_().log1p_().neg_()
-    return waiting.log_().neg_()
+    state = key[..., None] ^ token  # [rows, places, vocab]
+    spare = torch.empty_like(state)
+    bits = _mix_(state, spare).bitwise_and_(_LOW31)
+    uniform = spare.view(torch.float32).copy_(bits).add_(0.5).mul_(2.0**-31)
+    # -log(1 - u): near u = 0, where floats are dense, the time is shortest.
+    return uniform.clamp_(max=1 - 2.0**-24).neg_().log1p_().neg_()
+
+
+def gumbel(seed: int, rows: Tensor, places: Tensor, vocab: int) -> Tensor:
+    """Standard Gumbel noise for each token of each place; arguments and shape as of `waiting`."""
+    return waiting(seed, rows, places, vocab).log_().neg_()

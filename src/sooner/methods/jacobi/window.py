@@ -19,7 +19,7 @@ from .couplings import Draws, gumbel_draw
 
 @dataclass(frozen=True)
 class Window:
-    """A window in which the last places of each row have no draft yet.
+    """The end of a window, in which the last places of each row have no draft yet.
 
     Attributes:
         tokens: `[rows, places]`; what stands at unfilled places is meaningless.
@@ -27,8 +27,9 @@ class Window:
         newest: the last distribution that the target gave, `[rows, vocab]`.
         filled: places of each row that have a draft.
         grid_places: place of each token in its picture, `[rows, places]`; -1 outside of one.
-        said: the end of each row's picture so far, `[rows, seen]`, padded with -1 on the left.
-        draws: randomness; `draws.places` are those of the window.
+        said: the end of each row's picture before these places, earlier places of the window
+            included, `[rows, seen]`, padded with -1 on the left.
+        draws: randomness; `draws.places` are those of `tokens`.
         constraint: what each place allows, if the family says.
     """
 
@@ -48,7 +49,7 @@ class Window:
 
 
 Filling = Callable[[Window], tuple[Tensor, Tensor]]
-"""Fills the unfilled places: `(tokens, probs)` of the whole window."""
+"""Fills the unfilled places: `(tokens, probs)` of all places."""
 
 
 def at_random(window: Window) -> tuple[Tensor, Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .adapter import CosmosAR
+from .canvas import CosmosCanvas
 from .checkpoint import load_published
 from .config import CosmosARConfig
 from .model import CosmosARForCausalLM, CosmosARModel
@@ -13,6 +14,7 @@ __all__ = [
     "CosmosARConfig",
     "CosmosARForCausalLM",
     "CosmosARModel",
+    "CosmosCanvas",
     "PublishedTokenizer",
     "load_published",
 ]

@@ -74,7 +74,7 @@ def load(
             at once, videos as they are yielded.
     """
     schema = find_schema(name)
-    root = _root(schema, source, revision)
+    root = find_root(schema, source, revision)
     wanted: dict[str, float | None] = {}
     for table, record in read_tables(schema, root):
         wanted.setdefault(schema.video(record, table), schema.known_seconds(record))
@@ -127,7 +127,12 @@ def _seconds(path: Path) -> float | None:
         return None
 
 
-def _root(schema: Schema, source: str | Path | None, revision: str | None) -> Path:
+def find_root(schema: Schema, source: str | Path | None, revision: str | None = None) -> Path:
+    """The folder of a dataset: the one given, or fetched from the hub.
+
+    Raises:
+        SoonerError: neither a folder nor a hub id, or the hub does not give it.
+    """
     if source is not None and Path(source).is_dir():
         return Path(source)
     hub = str(source) if source is not None else schema.hub

@@ -17,12 +17,17 @@ def read_tables(schema: Schema, root: Path) -> Iterator[tuple[Path, Record]]:
     Raises:
         SoonerError: no table, a damaged one, or parquet without `sooner[bench]`.
     """
-    for path in _find(schema, root):
-        for record in _parquet(path) if path.suffix == ".parquet" else _json(path):
+    for path in find_tables(schema, root):
+        for record in read_parquet(path) if path.suffix == ".parquet" else _json(path):
             yield path, record
 
 
-def _find(schema: Schema, root: Path) -> list[Path]:
+def find_tables(schema: Schema, root: Path) -> list[Path]:
+    """The tables under `root`: all files of the first pattern that matches any.
+
+    Raises:
+        SoonerError: none.
+    """
     for pattern in schema.tables:
         if found := sorted(root.glob(f"**/{pattern}")):
             return found
@@ -42,7 +47,12 @@ def _json(path: Path) -> list[Record]:
     return records
 
 
-def _parquet(path: Path) -> list[Record]:
+def read_parquet(path: Path) -> list[Record]:
+    """Every record of a parquet table.
+
+    Raises:
+        SoonerError: `sooner[bench]` is not installed.
+    """
     reader = _datasets(path)
     return reader.Dataset.from_parquet(str(path)).to_list()
 
