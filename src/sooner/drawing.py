@@ -135,7 +135,8 @@ def _warpers(sampling: Sampling) -> LogitsProcessorList:
 
 
 def _check_room(canvas: Canvas, ids: Tensor) -> None:
-    limit, needed = canvas.max_positions, ids.shape[1] + canvas.grid.left
+    # What `canvas.opened` may still put behind the prompt counts too.
+    limit, needed = canvas.max_positions, ids.shape[1] + len(canvas.opening) + canvas.grid.left
     if limit is not None and needed > limit:
         raise SoonerError(
             f"prompt of {ids.shape[1]} tokens and a picture of {canvas.grid.left} need "

@@ -68,7 +68,7 @@ def generate(
     Raises:
         SoonerError: the request can't be honoured, or memory ran out.
     """
-    _refuse(inputs, options)
+    _refuse(model, inputs, options)
     criteria = StoppingCriteriaList(stopping_criteria or [])
     if stop_strings is not None:
         if tokenizer is None:
@@ -102,13 +102,21 @@ def generate(
     return Generation(output.sequences, tokens, output.stats)
 
 
-def _refuse(inputs: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+def _refuse(model: Any, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> None:
     """Refuse by name what `generate` would swallow, or fail at far inside."""
+    if options.get("logits_processor") and model.config.model_type == "janus":
+        raise UnsupportedError(
+            f"{type(model).__name__}.generate drops logits_processor for text; leave it out"
+        )
     if inputs.get("input_ids") is None:
         raise UnsupportedError(f"inputs have no input_ids, only {sorted(inputs)}; pass token ids")
     if options.get("assistant_model") is not None:
         raise UnsupportedError(
             "assistant_model can't be honoured beside a method; use sooner.Speculative(draft)"
+        )
+    if options.get("generation_mode", "text") != "text":
+        raise UnsupportedError(
+            f"generation_mode='{options['generation_mode']}' can't be honoured here; use sooner.draw"
         )
     if options.get("custom_generate") is not None:
         raise UnsupportedError("custom_generate can't be honoured beside a method; leave it out")

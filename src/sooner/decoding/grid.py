@@ -128,8 +128,9 @@ class GridConstraint:
 
     def roots(self, rows: Rows) -> list[int]:
         """Place of the next token of each active row."""
+        looks_back = self.grid.begin is not None  # else a prefix would be built for nothing
         return [
-            self.grid.place(rows.prefix(row), len(rows.said(row)))
+            self.grid.place(rows.prefix(row) if looks_back else (), len(rows.said(row)))
             for row in range(len(rows.active))
         ]
 

@@ -1,0 +1,138 @@
+"""Published files of Chameleon's relatives that `from_pretrained` alone does not read."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from transformers import ChameleonConfig, ChameleonForConditionalGeneration
+from transformers.models.janus.configuration_janus import JanusVQVAEConfig
+from transformers.models.janus.modeling_janus import JanusVQVAEDecoder
+
+from ..errors import SoonerError
+
+
+def load_lumina(
+    path: str | Path, dtype: torch.dtype | None = None
+) -> ChameleonForConditionalGeneration:
+    """Load a Lumina-mGPT checkpoint, in eval mode, on the CPU.
+
+    Its norms of queries and keys were saved once for each shard that Chameleon was trained on,
+    `[shards, head_dim]`. Transformers has them once for each head, so they are repeated.
+
+    Args:
+        path: a folder with `config.json` and safetensors files.
+        dtype: of the weights; as they are in the files when left out.
+
+    Raises:
+        SoonerError: no safetensors there.
+    """
+    files = sorted(Path(path).glob("*.safetensors"))
+    if not files:
+        raise SoonerError(f"no safetensors in {path}; give the folder of a Lumina-mGPT checkpoint")
+    config = ChameleonConfig.from_pretrained(path)
+    state = {name: tensor for file in files for name, tensor in load_file(file).items()}
+    queries = config.num_attention_heads
+    heads = {"q_norm": queries, "k_norm": config.num_key_value_heads or queries}
+    for name, tensor in state.items():
+        norm = name.split(".")[-2] if name.count(".") else ""
+        if norm in heads and tensor.shape[0] != heads[norm]:
+            state[name] = tensor.repeat_interleave(heads[norm] // tensor.shape[0], 0)
+    dtype = state["lm_head.weight"].dtype if dtype is None else dtype
+    return ChameleonForConditionalGeneration.from_pretrained(
+        None, config=config, state_dict=state, dtype=dtype
+    ).eval()
+
+
+class VQGANDecoder:
+    """The decoder of Meta's `vqgan.ckpt`, which makes pixels of Chameleon's and Lumina's codes.
+
+    It is the decoder that transformers has for Janus, but that attention is in its middle alone.
+
+    Args:
+        path: the checkpoint, or its `state_dict` as safetensors.
+        device, dtype: where and how it runs.
+
+    Raises:
+        SoonerError: no such file, or not a VQGAN.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        file = Path(path)
+        state = {name: tensor.to(device, dtype) for name, tensor in _read(file).items()}
+        needed = ("quantize.embedding.weight", "post_quant_conv.weight", "decoder.conv_in.weight")
+        for name in needed:
+            if name not in state:
+                raise SoonerError(f"{file} has no {name}; give the vqgan.ckpt of Chameleon")
+        self.codebook: Tensor = state["quantize.embedding.weight"]  # [codes, features]
+        features, latent = self.codebook.shape[1], state["post_quant_conv.weight"].shape[0]
+        self.entry = nn.Conv2d(features, latent, 1)
+        self.decoder = _decoder(state)
+        ours: tuple[tuple[str, nn.Module], ...] = (
+            ("post_quant_conv.", self.entry),
+            ("decoder.", self.decoder),
+        )
+        for prefix, module in ours:
+            part = {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
+            module.to(device, dtype).load_state_dict(_upside_down(part, len(self.decoder.up)))
+            module.eval()
+
+    @torch.no_grad()
+    def decode(self, codes: Tensor) -> Tensor:
+        """Pictures `[rows, 3, 16 height, 16 width]` in -1..1, of codes `[rows, height, width]`."""
+        latents = self.codebook[codes.to(self.codebook.device)].movedim(-1, 1)
+        return self.decoder(self.entry(latents)).clamp(-1, 1)
+
+
+def _read(file: Path) -> dict[str, Tensor]:
+    if not file.is_file():
+        raise SoonerError(f"no VQGAN at {file}; give the vqgan.ckpt of Chameleon")
+    if file.suffix == ".safetensors":
+        return load_file(file)
+    try:
+        whole: Any = torch.load(file, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise SoonerError(
+            f"{file} holds more than tensors, which loading could run; save its state_dict as "
+            "safetensors and give that"
+        ) from error
+    return whole.get("state_dict", whole)
+
+
+def _decoder(state: dict[str, Tensor]) -> JanusVQVAEDecoder:
+    """An empty decoder whose sizes are those of the tensors."""
+    blocks = [name.split(".") for name in state if name.startswith("decoder.up.")]
+    levels = 1 + max(int(parts[2]) for parts in blocks)
+    depth = 1 + max(int(parts[4]) for parts in blocks if parts[3] == "block")
+    widths = [state[f"decoder.up.{i}.block.0.conv1.weight"].shape[0] for i in range(levels)]
+    config = JanusVQVAEConfig(
+        base_channels=1,
+        channel_multiplier=widths,
+        num_res_blocks=depth - 1,
+        latent_channels=state["decoder.conv_in.weight"].shape[1],
+        out_channels=state["decoder.conv_out.weight"].shape[0],
+    )
+    decoder = JanusVQVAEDecoder(config)
+    for level in decoder.up:
+        level.attn = nn.ModuleList()
+    return decoder
+
+
+def _upside_down(state: dict[str, Tensor], levels: int) -> dict[str, Tensor]:
+    """Meta counts the levels from the finest, transformers from the coarsest."""
+    turned = {}
+    for name, tensor in state.items():
+        parts = name.split(".")
+        if parts[0] == "up":
+            parts[1] = str(levels - 1 - int(parts[1]))
+        turned[".".join(parts)] = tensor
+    return turned

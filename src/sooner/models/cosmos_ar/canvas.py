@@ -1,0 +1,96 @@
+"""Cosmos as a painter of clips: the prompt is the codes of the first frames."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from ...decoding.grid import Grid
+from ...decoding.interface import Prompt
+from ...errors import SoonerError
+from ..canvas import Canvas, Sampling, as_frames
+from .adapter import CosmosAR
+
+
+class CosmosCanvas(CosmosAR, Canvas):
+    """Continues a clip to its end; `input_ids` are the codes of its first frames, in raster order.
+
+    Args:
+        model: a `CosmosARForCausalLM`.
+        given: latent frames that the prompt holds; 2, as published, are 9 frames of pixels.
+        tokenizer: makes pixels of codes: its method `decode(codes [rows, t, h, w])` returns
+            `[rows, 3, frames, height, width]` in -1..1, as `PublishedTokenizer` does.
+
+    Raises:
+        SoonerError: no frame given, or none left to draw.
+    """
+
+    published = Sampling(top_p=0.8)
+
+    def __init__(self, model: Any, given: int = 2, tokenizer: Any = None) -> None:
+        frames, height, width = model.config.latent_shape
+        if not 0 < given < frames:
+            raise SoonerError(
+                f"given={given}: a clip of {frames} latent frames is continued from 1 to "
+                f"{frames - 1} of them; give one of these"
+            )
+        grid = Grid(
+            height,
+            width,
+            codes=(0, model.config.vocab_size),
+            frames=frames,
+            given=given * height * width,
+        )
+        Canvas.__init__(self, model, grid)
+        self.tokenizer = tokenizer
+
+    def embed_prompt(self, inputs: Mapping[str, Any]) -> Prompt:
+        """See `Adapter.embed_prompt`.
+
+        Raises:
+            SoonerError: a prompt that is not the given frames.
+        """
+        ids, mask = inputs["input_ids"], inputs.get("attention_mask")
+        real = ids.shape[1] if mask is None else int(mask.sum(1).min())
+        if (real, ids.shape[1]) != (self.grid.given, self.grid.given):
+            raise SoonerError(
+                f"a prompt of {real} codes, but {self.grid.given // self._frame} latent frames of "
+                f"{self.grid.height} x {self.grid.width} are {self.grid.given}; give these, or "
+                "say given="
+            )
+        return super().embed_prompt(inputs)
+
+    @property
+    def _frame(self) -> int:
+        return self.grid.height * self.grid.width
+
+    @property
+    def codebook(self) -> Tensor:
+        """Of the tokenizer, which alone knows what its codes stand for.
+
+        Raises:
+            SoonerError: no tokenizer, or one without a codebook.
+        """
+        book = getattr(self.tokenizer, "codebook", None)
+        if book is None:
+            raise SoonerError(
+                f"{type(self.model).__name__} holds no codebook; pass a tokenizer= that has one"
+            )
+        weight = getattr(book, "weight", book)  # an embedding, or its table
+        return weight.detach().float()
+
+    def pixels(self, tokens: Tensor) -> Tensor:
+        """Decode whole clips; see `Canvas.pixels`.
+
+        Raises:
+            SoonerError: no tokenizer was given.
+        """
+        if self.tokenizer is None:
+            raise SoonerError(
+                f"{type(self.model).__name__} can't turn codes into pixels; pass tokenizer=, such "
+                "as sooner.models.cosmos_ar.PublishedTokenizer(encoder, decoder)"
+            )
+        clips = self.tokenizer.decode(self.grid.pick_codes(tokens))  # [rows, 3, frames, h, w]
+        return as_frames(clips.movedim(1, 2))

@@ -1,0 +1,265 @@
+"""Canvases beside their drawing: sizes, names, prompts, codes, pixels, refusals."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import canvas_reference as reference
+import sooner
+import tiny_canvas as tiny
+from sooner.errors import SoonerError, UnsupportedError
+from sooner.models import CANVASES, FAMILIES, Sampling
+from sooner.models.canvas import left_padded, rows_of
+from sooner.models.vocabulary import id_range, token_id
+
+
+class Echo:
+    """A decoder whose pixels tell the code: code / 100, every side doubled."""
+
+    def decode(self, codes: Tensor) -> Tensor:
+        pixels = (codes / 100).repeat_interleave(2, -1).repeat_interleave(2, -2)
+        return torch.stack([pixels] * 3, 1)
+
+
+def spans(family: str, rows: int = 2) -> tuple[Tensor, Tensor]:
+    """Random spans of a family's canvas, and their ids' codes counted from the lowest."""
+    grid = tiny.canvas(family).grid
+    tokens = torch.randint(*grid.codes, (rows, grid.length))
+    given = torch.randint(0, grid.codes[1], (rows, grid.given))
+    for place, ids in enumerate(reference.allowed(family)):
+        if len(ids) == 1:
+            tokens[:, grid.given + place] = ids[0]
+    tokens[:, : grid.given] = given
+    return tokens, grid.pick_codes(tokens)
+
+
+@pytest.mark.parametrize("family", tiny.FAMILIES)
+def test_grids_are_those_of_the_published_layouts(family: str) -> None:
+    shapes = {
+        "janus": (1, 4, 4),
+        "chameleon": (1, 4, 4),
+        "lumina": (1, 4, 6),
+        "lumina2": (1, 4, 8),
+        "emu3": (1, 3, 5),
+        "cosmos_ar": (3, 3, 4),
+    }
+    grid = tiny.canvas(family).grid
+    assert (grid.frames, grid.height, grid.width) == shapes[family]
+    assert grid.left == len(list(reference.allowed(family)))
+
+
+def test_published_ids_stand_at_their_places() -> None:
+    """The real vocabularies, as far as published code states their numbers."""
+    config = copy.copy(tiny.chameleon())
+    names = {f"IMGIMG{tiny._letters(code)}Z": 4 + code for code in range(8192)}
+    names |= {f"<reserved{n:05d}>": 4 + n for n in range(8706, 8900)}
+    names |= {"<s>": 0, "<eoss>": 8196, "<racm3:break>": 8197, "<image>": 8711}
+    model = copy.deepcopy(config)
+    model.config.vocabulary_map = names
+    canvas = sooner.canvas(model, layout="lumina", height=768, width=512)
+    assert canvas.opening == (8197, 8804 + 24, 8804 + 16)
+    assert canvas.grid.codes == (4, 8196)
+    assert (canvas.grid.row_end, canvas.grid.tail) == (8803, (8196,))
+    assert (canvas.grid.height, canvas.grid.width, canvas.grid.length) == (48, 32, 48 * 33 + 1)
+    assert sooner.canvas(model, layout="lumina").grid.length == 48 * 49 + 1
+
+
+def test_sizes_are_told_apart_from_those_that_no_token_tells() -> None:
+    model = tiny.chameleon()
+    assert sooner.canvas(model, height=16, width=16).grid.length == 17
+    with pytest.raises(SoonerError, match=r"height=32: .* 16 x 16 pixels only"):
+        sooner.canvas(model, height=32)
+    with pytest.raises(SoonerError, match=r"width=70: .* multiples of 32 pixels; give 64"):
+        sooner.canvas(model, layout="lumina", height=64, width=70)
+    with pytest.raises(SoonerError, match="has no '<reserved08824>'"):
+        sooner.canvas(model, layout="lumina")  # the tiny vocabulary ends at 8 blocks
+    with pytest.raises(SoonerError, match=r"width=7: .* multiples of 2 pixels; give 8"):
+        sooner.canvas(tiny.emu3(), height=6, width=7)
+    with pytest.raises(SoonerError, match=r"height=8: .* 16 x 16"):
+        sooner.canvas(tiny.janus(), height=8)
+    assert sooner.canvas(tiny.emu3()).grid.length == 90 * 91 + 3
+
+
+def test_unknown_options_and_layouts_are_refused_by_name() -> None:
+    with pytest.raises(SoonerError, match=r"JanusCanvas has no option 'heigth' \(did you mean"):
+        sooner.canvas(tiny.janus(), heigth=16)
+    with pytest.raises(SoonerError, match="CosmosCanvas has no option 'height'"):
+        sooner.canvas(tiny.cosmos_ar(), height=16)
+    assert sooner.canvas(tiny.cosmos_ar(), height=None, given=1).grid.given == 12
+    with pytest.raises(SoonerError, match=r"unknown layout 'lumnia' \(did you mean 'lumina'"):
+        sooner.canvas(tiny.chameleon(), layout="lumnia")
+    with pytest.raises(SoonerError, match=r"no tokens named '<MOVQGAN\.\.\.'"):
+        sooner.canvas(tiny.chameleon(), layout="lumina2", height=32, width=32)
+    with pytest.raises(SoonerError, match=r"given=3: .* from 1 to 2 of them"):
+        sooner.canvas(tiny.cosmos_ar(), given=3)
+    assert set(CANVASES) == {"chameleon", "cosmos_ar", "emu3", "janus"} <= set(FAMILIES)
+
+
+def test_codes_must_lie_side_by_side() -> None:
+    assert id_range([5, 4, 6], "IMG", "Tiny") == (4, 7)
+    with pytest.raises(SoonerError, match=r"3 tokens 'IMG\.\.\.' of Tiny are scattered"):
+        id_range([4, 5, 7], "IMG", "Tiny")
+    with pytest.raises(SoonerError, match=r"has no '<eoss>' \(did you mean '<eos>'"):
+        token_id({"<eos>": 1}, "<eoss>", "Tiny")
+
+
+@pytest.mark.parametrize("family", ["chameleon", "lumina", "lumina2"])
+def test_a_picture_is_opened_once(family: str) -> None:
+    canvas, inputs = tiny.canvas(family), tiny.inputs(family, 3)
+    once = canvas.opened(inputs)
+    again = canvas.opened(once)
+    assert torch.equal(once["input_ids"], again["input_ids"])
+    opened = [reference.contexts(family, row)[0] for row in rows_of(inputs)]
+    assert rows_of(once) == opened
+    begun = left_padded([[*row, tiny.C_BOI] for row in rows_of(inputs)], 1, inputs)
+    assert rows_of(canvas.opened(begun)) == opened
+
+
+@pytest.mark.parametrize("family", tiny.GUIDED)
+def test_prompts_without_a_condition_are_the_published_ones(family: str) -> None:
+    inputs = tiny.inputs(family, 3)
+    both = tiny.canvas(family).guided_inputs(inputs)
+    contexts = [reference.contexts(family, row) for row in rows_of(inputs)]
+    assert rows_of(both) == [cond for cond, _ in contexts] + [blank for _, blank in contexts]
+
+
+def test_clips_know_no_guidance() -> None:
+    with pytest.raises(UnsupportedError, match="use guidance=1"):
+        sooner.draw(tiny.canvas("cosmos_ar"), tiny.inputs("cosmos_ar", 1), guidance=2.0)
+
+
+def test_emu3_takes_negative_prompts_as_generate_does() -> None:
+    canvas, inputs = tiny.canvas("emu3"), tiny.inputs("emu3", 2)
+    words = [[tiny.E_BOS, 4, 5, 6], [tiny.E_BOS, 7]]
+    for lists in (words, words[:1]):
+        negative = tiny.padded(lists, tiny.E_PAD)
+        asked = inputs | {
+            "negative_prompt_ids": negative["input_ids"],
+            "negative_prompt_attention_mask": negative["attention_mask"],
+        }
+        drawing = sooner.draw(canvas, asked, do_sample=False, guidance=3.0)
+        for row, prompt in enumerate(rows_of(inputs)):
+            blank = lists[row % len(lists)] + prompt[-5:]
+            expected = reference.draw_row("emu3", tiny.emu3(), prompt, 3.0, blank)
+            assert drawing.tokens[row].tolist() == expected
+        assert sooner.draw(canvas, asked, do_sample=False, guidance=1.0).tokens.tolist() == (
+            reference.drawn("emu3", 2, 1.0)
+        )
+    with pytest.raises(SoonerError, match="2 negative prompts for 3 prompts"):
+        canvas.guided_inputs(
+            tiny.inputs("emu3", 3) | {"negative_prompt_ids": torch.zeros(2, 3, dtype=torch.long)}
+        )
+
+
+def test_emu3_wants_prompts_of_its_processor() -> None:
+    canvas, inputs = tiny.canvas("emu3"), tiny.inputs("emu3", 1)
+    sooner.draw(canvas, inputs | {"image_sizes": [[3, 5]]}, seed=0)
+    with pytest.raises(SoonerError, match="is for 4 x 5 codes, the canvas has 3 x 5"):
+        sooner.draw(canvas, inputs | {"image_sizes": [[4, 5]]}, seed=0)
+    with pytest.raises(SoonerError, match=r"ends with id 3 and not with '<\|image token\|>'"):
+        sooner.draw(canvas, {"input_ids": torch.tensor([[1, 2, 3]])}, seed=0)
+
+
+def test_clips_want_the_given_frames() -> None:
+    for ids in (torch.zeros(1, 6), torch.zeros(1, 11)):
+        with pytest.raises(SoonerError, match=r"1 latent frames of 3 x 4 are 12"):
+            sooner.draw(tiny.canvas("cosmos_ar"), {"input_ids": ids.long()}, seed=0)
+
+
+@pytest.mark.parametrize("family", ["chameleon", "lumina", "lumina2"])
+def test_chameleon_hands_its_decoder_the_numbers_of_the_vq_model(family: str) -> None:
+    options = tiny.OPTIONS.get(family, {})
+    canvas = sooner.canvas(tiny.model(family), **options, decoder=Echo())
+    tokens, codes = spans(family)
+    if family != "lumina2":
+        codes = torch.tensor(tiny.SCRAMBLED)[codes]
+    pixels = canvas.pixels(tokens)
+    assert pixels.shape == (2, 1, 2 * canvas.grid.height, 2 * canvas.grid.width, 3)
+    torch.testing.assert_close(pixels[:, :, ::2, ::2, 1] * 2 - 1, codes / 100)
+    with pytest.raises(SoonerError, match="pass decoder="):
+        tiny.canvas(family).pixels(tokens)
+    if family == "lumina2":
+        with pytest.raises(SoonerError, match="holds no codebook of the codes '<MOVQGAN"):
+            canvas.codebook  # noqa: B018
+
+
+def test_chameleon_reads_back_what_its_own_encoder_writes() -> None:
+    """The codes of a picture, put through the ids and back, are the encoder's own."""
+    model = tiny.chameleon()
+    picture = torch.randn(2, 3, 16, 16)
+    numbers = model.model.vqmodel.encode(picture, return_dict=True).image_tokens.view(2, 1, 4, 4)
+    ids = torch.cat([model.get_image_tokens(picture), torch.full((2, 1), tiny.C_EOI)], 1)
+    canvas = sooner.canvas(model, decoder=Echo())
+    expected = numbers / 100
+    torch.testing.assert_close(canvas.pixels(ids)[:, :, ::2, ::2, 0] * 2 - 1, expected)
+    book = model.model.vqmodel.quantize.embedding.weight
+    assert torch.equal(canvas.codebook[ids[:, :-1] - 4], book[numbers.flatten(1)])
+
+
+def test_emu3_decodes_as_its_vq_model_does() -> None:
+    canvas, model = tiny.canvas("emu3"), tiny.emu3()
+    tokens, codes = spans("emu3")
+    numbers = torch.tensor(tiny.SCRAMBLED)[codes]  # [rows, 1, 3, 5]
+    with torch.no_grad():
+        frames = model.model.vqmodel.decode(numbers[:, 0])  # [rows, 3, 6, 10]
+        pixels = canvas.pixels(tokens)
+    assert pixels.shape == (2, 1, 6, 10, 3)
+    torch.testing.assert_close(pixels[:, 0], (frames.permute(0, 2, 3, 1) + 1).div(2).clamp(0, 1))
+    assert torch.equal(canvas.codebook[codes], model.model.vqmodel.quantize.embedding(numbers))
+
+
+def test_janus_decodes_its_spans() -> None:
+    tokens, _ = spans("janus")
+    with torch.no_grad():
+        pixels = tiny.canvas().pixels(tokens)
+    assert pixels.shape == (2, 1, 16, 16, 3)
+    assert 0 <= pixels.min() < pixels.max() <= 1
+    assert tiny.canvas().codebook.shape == (24, 8)
+
+
+def test_clips_are_decoded_by_their_tokenizer() -> None:
+    class Clips:
+        codebook = torch.nn.Embedding(24, 6)
+
+        def decode(self, codes: Tensor) -> Tensor:
+            return torch.stack([codes / 100] * 3, 1)
+
+    tokens, codes = spans("cosmos_ar")
+    canvas = sooner.canvas(tiny.cosmos_ar(), given=1, tokenizer=Clips())
+    pixels = canvas.pixels(tokens)
+    assert pixels.shape == (2, 3, 3, 4, 3)
+    torch.testing.assert_close(pixels[..., 2] * 2 - 1, codes / 100)
+    assert canvas.codebook.shape == (24, 6)
+    bare = tiny.canvas("cosmos_ar")
+    for asked in (lambda: bare.pixels(tokens), lambda: bare.codebook):
+        with pytest.raises(SoonerError, match=r"pass .*tokenizer="):
+            asked()
+
+
+@pytest.mark.parametrize(
+    ("family", "sampling"),
+    [
+        ("janus", Sampling(guidance=5.0)),
+        ("chameleon", Sampling(temperature=0.7, top_p=0.9, guidance=3.0)),
+        ("lumina", Sampling(top_k=2000, guidance=3.0)),
+        ("lumina2", Sampling(top_k=4096, guidance=4.0)),
+        ("emu3", Sampling(top_k=2048, guidance=3.0)),
+        ("cosmos_ar", Sampling(top_p=0.8)),
+    ],
+)
+def test_a_silent_checkpoint_draws_as_its_published_code_does(
+    family: str, sampling: Sampling
+) -> None:
+    assert tiny.canvas(family).sampling == sampling
+
+
+def test_a_checkpoint_s_own_words_come_first() -> None:
+    model: Any = copy.deepcopy(tiny.emu3())
+    config = model.generation_config
+    config.top_k, config.top_p, config.temperature, config.guidance_scale = 0, 1.0, 0.5, 1.0
+    assert sooner.canvas(model).sampling == Sampling(temperature=0.5)

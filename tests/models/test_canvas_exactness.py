@@ -1,0 +1,145 @@
+"""Greedy pictures of every method equal those of the families' own incremental decoding."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+import canvas_reference as reference
+import sooner
+import tiny_canvas as tiny
+from sooner import Autoregressive, CoupledJacobi
+
+METHODS = {
+    "plain": Autoregressive(),
+    **{
+        f"{coupling}-{window}": CoupledJacobi(window=window, coupling=coupling)
+        for coupling in ("gumbel", "maximal", "independent")
+        for window in (1, 5, 64)
+    },
+}
+BATCHES, COUNTS = (1, 3), (1, 2)
+
+
+@dataclass(frozen=True)
+class Case:
+    family: str
+    method: str
+    guidance: float
+    rows: int
+    count: int
+
+    def __str__(self) -> str:
+        return f"{self.family}-{self.method}-g{self.guidance:g}-b{self.rows}-c{self.count}"
+
+
+def cases() -> list[Case]:
+    """A covering subset: the eight settings take turns over the methods of each family."""
+    found = []
+    for i, family in enumerate(tiny.FAMILIES):
+        scales = (1.0, 3.0) if family in tiny.GUIDED else (1.0,)
+        settings = list(itertools.product(scales, BATCHES, COUNTS))
+        for j, method in enumerate(METHODS):
+            found.append(Case(family, method, *settings[(3 * i + j) % len(settings)]))
+    return found
+
+
+@pytest.mark.parametrize("case", cases(), ids=str)
+def test_greedy_pictures_equal_incremental_decoding(case: Case) -> None:
+    drawing = sooner.draw(
+        tiny.canvas(case.family),
+        tiny.inputs(case.family, case.rows),
+        METHODS[case.method],
+        count=case.count,
+        do_sample=False,
+        guidance=case.guidance,
+    )
+    expected = reference.drawn(case.family, case.rows, case.guidance, case.count)
+    assert drawing.tokens.tolist() == expected
+
+
+@pytest.mark.parametrize("scale", [1.5, 5.0])
+def test_janus_draws_what_its_own_generate_draws(scale: float) -> None:
+    model, inputs = tiny.janus(), tiny.inputs("janus", 3)
+    expected = model.generate(
+        **inputs, generation_mode="image", guidance_scale=scale, do_sample=False
+    )
+    for method in METHODS.values():
+        drawing = sooner.draw(tiny.canvas(), inputs, method, do_sample=False, guidance=scale)
+        assert drawing.tokens.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("scale", [1.0, 3.0])
+def test_emu3_draws_what_generate_draws_under_its_constraint(scale: float) -> None:
+    """One row: HF's guidance takes the places of a padded negative prompt for real ones."""
+    model, inputs = tiny.emu3(), tiny.inputs("emu3", 1)
+    width = inputs["input_ids"].shape[1]
+    rule = list(reference.emu3_allowed(3, 5))
+    expected = model.generate(
+        **inputs,
+        prefix_allowed_tokens_fn=lambda row, ids: rule[ids.shape[0] - width],
+        negative_prompt_ids=torch.tensor([[tiny.E_BOS, *inputs["input_ids"][0, -5:].tolist()]]),
+        guidance_scale=scale,
+        max_new_tokens=len(rule),
+        do_sample=False,
+    )
+    canvas = tiny.canvas("emu3")
+    drawing = sooner.draw(canvas, inputs, do_sample=False, guidance=scale)
+    assert drawing.tokens.tolist() == expected[:, width:].tolist()
+
+
+@pytest.mark.parametrize("family", tiny.FAMILIES)
+def test_the_pictures_are_no_wallpaper(family: str) -> None:
+    """Otherwise the matrix would compare constants."""
+    rows = reference.drawn(family, 3, 1.0)
+    assert all(len(set(row[-len(row) // 2 :])) > 2 for row in rows)
+    assert len({tuple(row) for row in rows}) == 3
+    if family in tiny.GUIDED:
+        assert reference.drawn(family, 3, 3.0) != rows
+
+
+@pytest.mark.parametrize("family", ["chameleon", "lumina", "emu3"])
+def test_eager_attention_draws_the_same(family: str) -> None:
+    build = tiny.emu3 if family == "emu3" else tiny.chameleon
+    canvas = sooner.canvas(build(attention="eager"), **tiny.OPTIONS.get(family, {}))
+    drawing = sooner.draw(
+        canvas, tiny.inputs(family, 3), CoupledJacobi(window=5), do_sample=False, guidance=3.0
+    )
+    assert drawing.tokens.tolist() == reference.drawn(family, 3, 3.0)
+
+
+@pytest.mark.parametrize("family", tiny.FAMILIES)
+def test_bf16_draws_whole_spans(family: str) -> None:
+    model = copy.deepcopy(tiny.model(family)).to(torch.bfloat16)
+    canvas = sooner.canvas(model, **tiny.OPTIONS.get(family, {}))
+    options = {"guidance": 3.0} if family in tiny.GUIDED else {}
+    drawing = sooner.draw(canvas, tiny.inputs(family, 2), seed=0, count=2, **options)
+    assert drawing.tokens.shape == (4, canvas.grid.length)
+    codes = canvas.grid.pick_codes(drawing.tokens)
+    assert codes.min() >= 0
+    assert codes.max() < tiny.CODES
+
+
+@pytest.mark.parametrize("coupling", ["gumbel", "maximal", "independent"])
+@pytest.mark.parametrize("family", tiny.FAMILIES)
+def test_sampled_pictures_stand_on_their_grid(family: str, coupling: str) -> None:
+    canvas = tiny.canvas(family)
+    method = CoupledJacobi(window=9, coupling=coupling)
+    tokens = sooner.draw(canvas, tiny.inputs(family, 3), method, seed=1, guidance=1.0).tokens
+    for row in tokens[:, canvas.grid.given :].tolist():
+        for token, ids in zip(row, reference.allowed(family), strict=True):
+            assert token in ids
+
+
+def test_every_setting_is_covered() -> None:
+    found = cases()
+    assert {(case.family, case.method) for case in found} == set(
+        itertools.product(tiny.FAMILIES, METHODS)
+    )
+    for family in tiny.GUIDED:
+        settings = {(c.guidance, c.rows, c.count) for c in found if c.family == family}
+        assert settings == set(itertools.product((1.0, 3.0), BATCHES, COUNTS))

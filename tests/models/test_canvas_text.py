@@ -1,0 +1,177 @@
+"""The families that draw, writing: words after pictures, and pictures inside of a text."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import DynamicCache, LogitsProcessor, LogitsProcessorList
+
+import sooner
+import tiny_canvas as tiny
+from sooner import Autoregressive, CoupledJacobi, PromptLookup
+from sooner.errors import SoonerError
+
+METHODS = (Autoregressive(), PromptLookup(), CoupledJacobi(window=5))
+NEW = 20
+
+
+def seen(family: str, rows: int) -> dict[str, Any]:
+    """Uneven prompts with a picture each, and its pixels."""
+    generator = torch.Generator().manual_seed(3)
+    side, begin, image, end, low, high, pad = {
+        "chameleon": (16, [tiny.C_BOI], [tiny.C_IMAGE] * 16, [tiny.C_EOI], 40, 64, 1),
+        "emu3": (
+            6, [tiny.E_BOI, 3, 20, 3, tiny.E_PICTURE], [tiny.E_IMAGE] * 12,
+            [tiny.E_EOF, tiny.E_EOI], 0, 20, tiny.E_PAD,
+        ),
+        "janus": (16, [tiny.BOI], [tiny.IMAGE] * 16, [59], 0, 59, tiny.PAD),
+    }[family]  # fmt: skip
+    lists = []
+    for row in range(rows):
+        words = torch.randint(low, high, (5 + 2 * row,), generator=generator).tolist()
+        lists.append(words[:2] + begin + image + end + words[2:])
+    pixels = torch.randn(rows, 3, side, side, generator=generator)
+    sizes = {"image_sizes": torch.tensor([[side, side]] * rows)} if family == "emu3" else {}
+    return {**tiny.padded(lists, pad), "pixel_values": pixels, **sizes}
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name or "plain")
+@pytest.mark.parametrize("family", ["chameleon", "emu3", "janus"])
+def test_words_after_a_picture_equal_those_of_generate(family: str, method: sooner.Method) -> None:
+    model, inputs = tiny.model(family), seen(family, 3)
+    options = {"max_new_tokens": NEW, "do_sample": False, "eos_token_id": None}
+    # A begun picture is where HF and sooner part ways; here nobody begins one.
+    options["suppress_tokens"] = [{"chameleon": tiny.C_BOI, "emu3": 0, "janus": 0}[family]]
+    expected = model.generate(**inputs, **options)
+    found = sooner.generate(model, inputs, method, **options)
+    assert found.sequences.tolist() == expected.tolist()
+    assert len(set(expected[:, -NEW:].flatten().tolist())) > 8
+    wordless = {name: inputs[name] for name in ("input_ids", "attention_mask")}
+    blind = sooner.generate(model, wordless, method, **options)
+    assert blind.sequences.tolist() != expected.tolist(), "the pixels should matter"
+
+
+def test_janus_writes_whatever_its_guidance_for_pictures_is() -> None:
+    model, inputs = copy.deepcopy(tiny.janus()), seen("janus", 2)
+    model.generation_config.guidance_scale = 5.0
+    expected = tiny.janus().generate(**inputs, max_new_tokens=8, do_sample=False)
+    found = sooner.generate(model, inputs, max_new_tokens=8, do_sample=False)
+    assert found.sequences.tolist() == expected.tolist()
+
+
+def test_pixels_that_fit_no_placeholder_are_refused() -> None:
+    inputs = seen("chameleon", 1)
+    inputs["input_ids"][0, 4] = 50
+    with pytest.raises(SoonerError, match="15 image placeholders do not match 16 codes"):
+        sooner.generate(tiny.chameleon(), inputs, max_new_tokens=3)
+
+
+class Begins(LogitsProcessor):
+    """Begins a picture once a row has said some words, each row in its own time."""
+
+    def __init__(self, width: int, words: list[int]) -> None:
+        self.width, self.words = width, words
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        scores = scores.clone()
+        due = input_ids.shape[1] - self.width
+        for row, words in enumerate(self.words):
+            scores[row, tiny.C_BOI] = 1e4 if due == words else -1e4
+        return scores
+
+
+WORDS = [3, 6, 1]
+
+
+@torch.no_grad()
+def interleaved(rows: int, new: int) -> list[list[int]]:
+    """What a loop by hand says: words, at `WORDS` words a picture, words again."""
+    model, inputs = tiny.chameleon(), tiny.inputs("chameleon", rows)
+    found = []
+    for row in range(rows):
+        ids = inputs["input_ids"][row][inputs["attention_mask"][row].bool()].tolist()
+        cache, said = DynamicCache(), []
+        for count in range(new):
+            tokens = torch.tensor([said[-1:] or ids])
+            states = model.model(input_ids=tokens, past_key_values=cache, use_cache=True)
+            logits = model.lm_head(states.last_hidden_state[0, -1])
+            inside = count - WORDS[row] - 1  # place in the picture
+            allowed = [token for token in range(tiny.VOCAB) if not 4 <= token < 28]
+            allowed.remove(tiny.C_BOI)
+            if inside == -1:
+                allowed = [tiny.C_BOI]
+            elif 0 <= inside < 16:
+                allowed = list(range(4, 28))
+            elif inside == 16:
+                allowed = [tiny.C_EOI]
+            said.append(allowed[int(logits[allowed].argmax())])
+        found.append(said)
+    return found
+
+
+@functools.cache
+def written(method: sooner.Method, rows: int = 3, new: int = 34) -> sooner.Generation:
+    inputs = tiny.inputs("chameleon", rows)
+    begins = LogitsProcessorList([Begins(inputs["input_ids"].shape[1], WORDS[:rows])])
+    return sooner.generate(
+        tiny.chameleon(),
+        inputs,
+        method,
+        max_new_tokens=new,
+        do_sample=False,
+        eos_token_id=None,
+        logits_processor=begins,
+    )
+
+
+@pytest.mark.parametrize("window", [1, 5, 64])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_a_picture_inside_of_a_text_equals_plain_decoding(rows: int, window: int) -> None:
+    expected = interleaved(rows, 34)
+    assert written(Autoregressive(), rows).tokens == expected
+    assert written(CoupledJacobi(window=window), rows).tokens == expected
+
+
+def test_only_the_picture_is_decoded_by_jacobi() -> None:
+    """Row 0: 3 words and the mark, 17 places (the last is the target's own), 13 words."""
+    generator = written(CoupledJacobi(window=5), 1)
+    plain, stats = written(Autoregressive(), 1).stats, generator.stats
+    assert plain.num_draft_tokens == 0
+    assert stats.num_draft_tokens > 0
+    assert stats.num_accepted_draft_tokens > 0
+    drafted: list[int] = []
+    model, inputs = tiny.chameleon(), tiny.inputs("chameleon", 1)
+    begins = LogitsProcessorList([Begins(inputs["input_ids"].shape[1], WORDS[:1])])
+    said: list[int] = []
+
+    def watch(row: int, tokens: list[int], count: int) -> None:
+        drafted.extend(range(len(said), len(said) + count))
+        said.extend(tokens)
+
+    sooner.generate(
+        model,
+        inputs,
+        CoupledJacobi(window=5),
+        max_new_tokens=34,
+        do_sample=False,
+        eos_token_id=None,
+        logits_processor=begins,
+        on_tokens=watch,
+    )
+    assert drafted, "something should be accepted"
+    assert set(drafted) <= set(range(4, 4 + 16)), "drafts stand on codes alone"
+    codes = {place for place, token in enumerate(said) if 4 <= token < 28}
+    assert codes == set(range(4, 20))
+
+
+def test_a_text_family_without_codes_stays_a_text_family() -> None:
+    """Lumina-mGPT 2 names its codes otherwise: no grid, and the words are HF's own."""
+    model, inputs = tiny.chameleon(second=True), tiny.inputs("lumina2", 2)
+    options = {"max_new_tokens": 12, "do_sample": False, "eos_token_id": None}
+    expected = model.generate(**inputs, **options)
+    assert sooner.generate(model, inputs, **options).sequences.tolist() == expected.tolist()
