@@ -19,6 +19,7 @@ from transformers.generation.stopping_criteria import EosTokenCriteria
 from sooner.decoding import loop
 from sooner.decoding.grid import Grid
 from sooner.decoding.interface import Prompt
+from sooner.decoding.stats import Stats
 from sooner.decoding.tree import Tree
 from sooner.methods import base, speculative
 
@@ -74,6 +75,37 @@ class Table:
             chance *= self.p[prefix, token].item()
             prefix = prefix * self.vocab + token + 1
         return chance
+
+
+class Markov(Table):
+    """A next-token distribution for each pair of last tokens, whatever the length.
+
+    Args:
+        vocab: number of symbols.
+        seed: seeds the table.
+        spread: standard deviation of the logits; large ones depend more on the context.
+        smooth: how much symbols near the last ones are preferred, as in pictures.
+    """
+
+    def __init__(self, vocab: int, seed: int, spread: float = 1.0, smooth: float = 0.0) -> None:
+        self.vocab, self.states = vocab, vocab + 1  # a token, or none yet
+        generator = torch.Generator().manual_seed(seed)
+        logits = spread * torch.randn(self.states**2, vocab, generator=generator)
+        pairs = torch.arange(self.states**2)[:, None]
+        for last in (pairs % self.states, pairs // self.states):
+            away = (torch.arange(vocab) + 1 - last).abs()
+            logits -= smooth * torch.where(last > 0, away, 0)
+        self.p = logits.softmax(-1)  # [pairs, vocab]
+
+    def extend(self, prefix: Tensor, token: Tensor) -> Tensor:
+        return prefix % self.states * self.states + token + 1
+
+    def behind(self, prefix: list[int]) -> int:
+        """The pair that a prefix ends in."""
+        pair = 0
+        for token in prefix[-2:]:
+            pair = pair % self.states * self.states + token + 1
+        return pair
 
 
 def chi_square(sequences: Tensor, joint: dict[tuple[int, ...], float]) -> float:
@@ -278,7 +310,10 @@ class FakeGuided(FakeAdapter):
         """The distributions that guidance of `scale` draws from, by its definition."""
         table = Table(self.table.vocab, self.table.length, seed=0)
         cond, uncond = self.table.p.log(), self.uncond.p.log()
-        table.p = (uncond + scale * (cond - uncond)).softmax(-1)
+        mixed = uncond + scale * (cond - uncond)
+        table.p = mixed.masked_fill((self.table.p == 0) & (self.uncond.p == 0), -torch.inf).softmax(
+            -1
+        )
         return table
 
 
@@ -311,6 +346,32 @@ def say(
 
     What lies behind the token `end` is -1.
     """
+    return say_with_stats(
+        method,
+        target,
+        rows,
+        new,
+        processors=processors,
+        rule=rule,
+        generator=generator,
+        end=end,
+        guidance=guidance,
+    )[0]
+
+
+def say_with_stats(
+    method: base.Method,
+    target: FakeAdapter,
+    rows: int,
+    new: int,
+    *,
+    processors: Any = None,
+    rule: loop.Rule | None = None,
+    generator: torch.Generator | None = None,
+    end: int | None = None,
+    guidance: float = 1.0,
+) -> tuple[Tensor, Stats]:
+    """What `say` says, and the run's statistics."""
     criteria = StoppingCriteriaList([MaxLengthCriteria(4 + new)])
     if end is not None:
         criteria.append(EosTokenCriteria(eos_token_id=torch.tensor([end])))
@@ -326,4 +387,4 @@ def say(
     if rule is not None:
         session.rule = rule
     said = loop.run(session)
-    return torch.tensor([row + [-1] * (new - len(row)) for row in said])
+    return torch.tensor([row + [-1] * (new - len(row)) for row in said]), session.stats

@@ -17,6 +17,7 @@ import torch
 import tiny
 from sooner import (
     Autoregressive,
+    CoupledJacobi,
     Method,
     OnSD,
     ParallelVLM,
@@ -71,6 +72,9 @@ METHODS: dict[str, Callable[[str], Method]] = {
     "sd-tree": lambda family: SDTree(tiny.noisy(family)),
     "onsd": lambda family: OnSD(tiny.noisy(family), window=3),
     "specvlm": lambda family: SpecVLM(tiny.noisy(family), prune=0.5),
+    "jacobi-1": lambda family: CoupledJacobi(1, "maximal"),
+    "jacobi-4": lambda family: CoupledJacobi(4, "independent", init="random"),
+    "jacobi-16": lambda family: CoupledJacobi(16, "gumbel", strength=0.5, init="left"),
     "sparse-to-dense": lambda family: SparseToDense(prune=0.5, window=4),
 }
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .errors import SoonerError, UnsupportedError
     from .generation import Generation, generate
     from .methods import (
+        GSD,
         Autoregressive,
         CoupledJacobi,
         Method,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from .sparse.pruning import DyCoke, FastV, PyramidDrop, SparseVLM
 
 _HOME = {
+    "GSD": "methods",
     "Autoregressive": "methods",
     "CoupledJacobi": "methods",
     "Drawing": "drawing",
@@ -59,6 +61,7 @@ _HOME = {
 }
 
 __all__ = [
+    "GSD",
     "Autoregressive",
     "CoupledJacobi",
     "Drawing",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import torch
 from torch import Tensor
 
 from .interface import Adapter, Prompt
@@ -51,7 +52,10 @@ class GuidedRunner(ModelRunner):
 
     def _mix(self, forward: Forward) -> Forward:
         cond, uncond = forward.logits.float().chunk(2)  # [rows, entries, vocab]
-        return Forward(uncond + self.scale * (cond - uncond), forward.hidden.chunk(2)[0])
+        mixed = uncond + self.scale * (cond - uncond)
+        # What both forbid stays forbidden; the difference of two infinities is not a number.
+        mixed = torch.where(cond == uncond, cond, mixed)
+        return Forward(mixed, forward.hidden.chunk(2)[0])
 
 
 def _twice(tree: Tree) -> Tree:

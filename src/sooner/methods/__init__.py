@@ -2,7 +2,7 @@
 
 from .autoregressive import Autoregressive
 from .base import Method, SoonerOutput
-from .jacobi import CoupledJacobi
+from .jacobi import GSD, CoupledJacobi
 from .onsd import OnSD
 from .parallel import ParallelVLM
 from .prompt_lookup import PromptLookup
@@ -12,6 +12,7 @@ from .speculative import Speculative
 from .specvlm import SpecVLM
 
 __all__ = [
+    "GSD",
     "Autoregressive",
     "CoupledJacobi",
     "Method",

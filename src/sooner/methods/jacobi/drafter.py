@@ -184,9 +184,7 @@ class JacobiDrafter(Drafter):
             newest=p[here, torch.tensor(self.pending.sizes, device=device)],
             filled=[count - tail.start for count in shift.judged],
             grid_places=torch.where(roots >= 0, roots + line, -1),
-            said=torch.cat(
-                [self._said(outcome, places, device), tokens[:, : tail.start]], 1
-            ),
+            said=torch.cat([self._said(outcome, places, device), tokens[:, : tail.start]], 1),
             draws=draws,
             constraint=self.constraint,
         )

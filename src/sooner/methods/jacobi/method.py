@@ -52,10 +52,10 @@ class CoupledJacobi(Method):
     def __post_init__(self) -> None:
         positive(self, "window")
         share(self, "strength")
-        if self.coupling not in COUPLINGS:
-            raise unknown("coupling", self.coupling, COUPLINGS)
-        if self.init not in FILLINGS:
-            raise unknown("init", self.init, FILLINGS)
+        for option, known in (("coupling", COUPLINGS), ("init", FILLINGS)):
+            value = getattr(self, option)
+            if not isinstance(value, str) or value not in known:
+                raise unknown(option, str(value), known)
 
     def largest_block(self) -> int:
         return 1 + self.window

@@ -20,7 +20,7 @@ def mix(state: Tensor) -> Tensor:
 
 
 def _mix_(state: Tensor, spare: Tensor) -> Tensor:
-    """`mix` in place. A vocabulary is long, so a fresh tensor a step would cost most of the time."""
+    """`mix` in place: with a long vocabulary, fresh tensors would cost more than the numbers."""
     _fold_(state, 16, spare).mul_(_ODD[0])
     _fold_(state, 15, spare).mul_(_ODD[1])
     return _fold_(state, 16, spare)

@@ -1,0 +1,111 @@
+"""Grouped speculative decoding: exact with groups of one, biased and faster with larger ones."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import sooner
+import tiny
+import tiny_canvas
+from fakes import ERROR, FakeAdapter, FakeCanvas, Table, adapt_fakes, chi_square, say_with_stats
+from sooner import GSD, SoonerError
+from sooner.decoding.grid import Grid
+from sooner.decoding.tree import Tree
+from sooner.methods.jacobi.gsd import reject_groups
+
+LENGTH, SAMPLES = 4, 8000
+CODES = Table(5, LENGTH, seed=1)
+GRID = Grid(1, LENGTH, codes=(1, 5))
+BOOK = torch.tensor([[0.0], [0.1], [5.0], [5.2]])
+
+
+def canvas() -> FakeCanvas:
+    return FakeCanvas(CODES, GRID, BOOK)
+
+
+@pytest.fixture
+def _fakes(monkeypatch: pytest.MonkeyPatch) -> None:
+    adapt_fakes(monkeypatch)
+
+
+@pytest.mark.usefixtures("_fakes")
+@pytest.mark.parametrize("window", [1, 3])
+def test_groups_of_one_are_exact(window: int) -> None:
+    said, _ = say_with_stats(GSD(window, group=1), canvas(), SAMPLES, LENGTH)
+    assert chi_square(said, canvas().joint()) > ERROR
+
+
+@pytest.mark.usefixtures("_fakes")
+def test_larger_groups_accept_more_and_say_that_they_are_not_exact() -> None:
+    accepted = []
+    for group in (1, 2, 4):
+        said, stats = say_with_stats(GSD(3, group), canvas(), SAMPLES, LENGTH)
+        accepted.append(stats.num_accepted_draft_tokens)
+        assert (chi_square(said, canvas().joint()) < ERROR) == (group > 1)
+        assert stats.mode == "relaxed"
+        assert stats.method == "gsd"
+    assert accepted[0] * 1.05 < accepted[1] < accepted[2]
+
+
+@pytest.mark.usefixtures("_fakes")
+def test_a_group_of_all_codes_accepts_every_draft_that_is_a_code() -> None:
+    _, stats = say_with_stats(GSD(2, group=4), canvas(), 500, LENGTH)
+    assert stats.num_accepted_draft_tokens == stats.num_draft_tokens
+
+
+def test_groups_are_the_nearest_codes_and_weigh_together() -> None:
+    """A draft that the target gives nothing is taken for its neighbour's sake."""
+    neighbours = torch.tensor([[0, 0], [1, 2], [2, 1], [3, 4], [4, 3]])
+    q = torch.tensor([[[0.0, 0.5, 0.0, 0.5, 0.0], [0.0] * 5]]).expand(2, -1, -1)
+    p = torch.tensor([[[0.0, 0.0, 0.5, 0.0, 0.5], [0.0, 0.0, 0.0, 0.0, 1.0]]]).expand(2, -1, -1)
+    tree = Tree.chain(torch.tensor([[1], [3]]), [1, 1], q)
+    verdict = reject_groups(tree, p, neighbours)
+    assert verdict.accepted.tolist() == [1, 1]
+    assert verdict.bonus.tolist() == [4, 4]
+    alone = reject_groups(tree, p, torch.arange(5)[:, None])
+    assert alone.accepted.tolist() == [0, 0]
+    assert set(alone.bonus.tolist()) <= {2, 4}
+
+
+def test_twins_in_the_codebook_still_belong_to_their_own_group(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    adapt_fakes(monkeypatch)
+    target = FakeCanvas(CODES, GRID, torch.zeros(4, 2))
+    said, _ = say_with_stats(GSD(3, group=1), target, SAMPLES, LENGTH)
+    assert chi_square(said, target.joint()) > ERROR
+
+
+def test_a_real_canvas_is_drawn_with_groups() -> None:
+    canvas = tiny_canvas.canvas()
+    drawing = sooner.draw(canvas, tiny_canvas.prompts(2), GSD(8, group=5), seed=3)
+    assert drawing.stats.mode == "relaxed"
+    assert drawing.tokens.shape == (2, canvas.grid.length)
+
+
+@pytest.mark.parametrize("options", [{"group": 0}, {"group": 2.5}, {"window": 0}, {"init": "lst"}])
+def test_bad_options_are_refused_in_one_line(options: dict) -> None:
+    with pytest.raises(SoonerError) as error:
+        GSD(**options)
+    assert str(next(iter(options.values()))) in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.usefixtures("_fakes")
+def test_a_group_larger_than_the_codebook_is_refused() -> None:
+    with pytest.raises(SoonerError, match="group is 5, the codebook has 4 codes"):
+        say_with_stats(GSD(2, group=5), canvas(), 1, LENGTH)
+
+
+@pytest.mark.usefixtures("_fakes")
+def test_a_model_without_a_codebook_is_refused() -> None:
+    for target in (FakeAdapter(CODES), FakeCanvas(CODES, GRID)):
+        with pytest.raises(SoonerError, match="has no codebook; use CoupledJacobi"):
+            say_with_stats(GSD(2), target, 1, LENGTH)
+
+
+def test_a_text_model_has_no_codebook_either() -> None:
+    inputs = tiny.inputs("qwen2", "text", 1)
+    with pytest.raises(SoonerError, match="has no codebook"):
+        sooner.generate(tiny.model("qwen2"), inputs, GSD(), max_new_tokens=3, do_sample=True)

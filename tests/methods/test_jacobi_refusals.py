@@ -1,0 +1,114 @@
+"""Bad values are refused in one line that names them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+import sooner
+import tiny
+import tiny_canvas
+from fakes import FakeAdapter, Table, adapt_fakes, say
+from sooner import CoupledJacobi, SoonerError
+from sooner.errors import BadLogitsError
+
+
+def refused(error: pytest.ExceptionInfo[Any], *words: str) -> None:
+    text = str(error.value)
+    assert "\n" not in text
+    for word in words:
+        assert word in text
+
+
+@pytest.mark.parametrize("window", [0, -1, 2.5, "x", None, True])
+def test_windows_that_are_no_number_of_places(window: Any) -> None:
+    with pytest.raises(SoonerError) as error:
+        CoupledJacobi(window=window)
+    refused(error, "CoupledJacobi", f"window is {window!r}", "1 or more")
+
+
+@pytest.mark.parametrize("strength", [-0.1, 1.1, math.nan, math.inf, "x", None])
+def test_strengths_that_are_no_probability(strength: Any) -> None:
+    with pytest.raises(SoonerError) as error:
+        CoupledJacobi(strength=strength)
+    refused(error, "CoupledJacobi", f"strength is {strength!r}", "0 to 1")
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "meant"),
+    [
+        ("coupling", "gumble", "gumbel"),
+        ("coupling", "maximum", "maximal"),
+        ("init", "lst", "last"),
+        ("init", "previous_frame", "previous-frame"),
+    ],
+)
+def test_unknown_names_get_the_nearest_known_one(option: str, value: str, meant: str) -> None:
+    with pytest.raises(SoonerError) as error:
+        CoupledJacobi(**{option: value})
+    refused(error, f"unknown {option} '{value}'", f"did you mean '{meant}'?")
+
+
+@pytest.mark.parametrize("option", ["coupling", "init"])
+@pytest.mark.parametrize("value", [None, 3, ["gumbel"]], ids=str)
+def test_names_that_are_no_names(option: str, value: Any) -> None:
+    with pytest.raises(SoonerError) as error:
+        CoupledJacobi(**{option: value})
+    refused(error, option, str(value))
+
+
+@pytest.mark.parametrize("init", ["above", "previous-frame"])
+def test_copying_across_rows_needs_a_grid(init: str) -> None:
+    inputs = tiny.inputs("qwen2", "text", 1)
+    with pytest.raises(SoonerError) as error:
+        sooner.generate(
+            tiny.model("qwen2"), inputs, CoupledJacobi(init=init), max_new_tokens=3, do_sample=True
+        )
+    refused(error, f"init='{init}'", "grid", "'left'")
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({"top_k": 0}, "top_k is 0"),
+        ({"top_k": 2.5}, "top_k is 2.5"),
+        ({"top_p": 0.0}, "top_p is 0.0"),
+        ({"top_p": 1.5}, "top_p is 1.5"),
+        ({"guidance": -1}, "guidance is -1"),
+        ({"temperature": 0}, "temperature is 0"),
+        ({"temperature": -1.0}, "temperature is -1.0"),
+        ({"temperature": math.nan}, "temperature is nan"),
+        ({"count": 0}, "count is 0"),
+        ({"count": 1.5}, "count is 1.5"),
+    ],
+    ids=str,
+)
+def test_drawing_refuses_what_it_can_not_draw_with(options: dict[str, Any], word: str) -> None:
+    with pytest.raises(SoonerError) as error:
+        sooner.draw(tiny_canvas.canvas(), tiny_canvas.prompts(1), **options)
+    refused(error, word)
+
+
+def test_a_prompt_that_leaves_no_room_for_the_picture_is_refused() -> None:
+    inputs = tiny_canvas.prompts(1)
+    ids = inputs["input_ids"].repeat(1, 20)
+    long = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    with pytest.raises(SoonerError) as error:
+        sooner.draw(tiny_canvas.canvas(), long)
+    refused(error, str(ids.shape[1]), "128", "shorter prompt")
+
+
+@pytest.mark.parametrize("coupling", ["independent", "maximal", "gumbel"])
+@pytest.mark.parametrize("at", [0, 1, 3])
+def test_nan_logits_are_named(coupling: str, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At once, or only behind tokens that a window holds."""
+    adapt_fakes(monkeypatch)
+    table = Table(2, 5, seed=1)
+    first = sum(2**depth for depth in range(at))
+    table.p[first : first + 2**at] = math.nan
+    with pytest.raises(BadLogitsError) as error:
+        say(CoupledJacobi(3, coupling), FakeAdapter(table), 4, 5)
+    refused(error, "NaN", "float32")

@@ -1,0 +1,139 @@
+"""The counter-based noise: Gumbel distributed, without order, the same wherever it is asked for."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from scipy import stats as scipy_stats
+from torch import Tensor
+
+from fakes import ERROR
+from sooner.methods.jacobi import noise
+from sooner.methods.jacobi.noise import gumbel, mix, waiting
+
+
+def block(seed: int = 7, rows: int = 8, places: int = 32, vocab: int = 512) -> Tensor:
+    where = torch.arange(places).expand(rows, -1)
+    return gumbel(seed, torch.arange(rows), where, vocab)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 123_456_789, (1 << 31) - 1])
+def test_noise_is_gumbel_distributed(seed: int) -> None:
+    values = block(seed).flatten().double().numpy()
+    assert scipy_stats.kstest(values, "gumbel_r").pvalue > ERROR
+
+
+@pytest.mark.parametrize(
+    ("rows", "places", "vocab"), [(1, 1, 65_536), (1, 65_536, 1), (65_536, 1, 1)], ids=str
+)
+def test_noise_is_gumbel_distributed_along_each_axis(rows: int, places: int, vocab: int) -> None:
+    values = block(3, rows, places, vocab).flatten().double().numpy()
+    assert scipy_stats.kstest(values, "gumbel_r").pvalue > ERROR
+
+
+def test_the_tail_is_as_long_as_it_should_be() -> None:
+    """Rare tokens win by it: the chance of more than 12 is `1 - exp(-exp(-12))`."""
+    values = block(5, rows=8, places=64, vocab=16_384)
+    beyond = int((values > 12).sum())
+    assert scipy_stats.binomtest(beyond, values.numel(), 6.144e-6).pvalue > ERROR
+    assert values.max() < 23
+    assert values.isfinite().all()
+
+
+def correlation(a: Tensor, b: Tensor) -> float:
+    """P-value of no correlation."""
+    return float(scipy_stats.pearsonr(a.flatten().numpy(), b.flatten().numpy()).pvalue)
+
+
+@pytest.mark.parametrize("lag", [1, 2, 3, 7, 16])
+def test_neighbours_along_no_axis_are_correlated(lag: int) -> None:
+    values = block(rows=24, places=32, vocab=256)
+    for axis in range(3):
+        size = values.shape[axis] - lag
+        shifted = values.narrow(axis, lag, size)
+        assert correlation(values.narrow(axis, 0, size), shifted) > ERROR
+    diagonal = values[:-lag, lag:], values[lag:, :-lag]  # row against place
+    assert correlation(*diagonal) > ERROR
+
+
+@pytest.mark.parametrize("other", [0, 6, 8, 7 + 256, 7 ^ (1 << 30)])
+def test_seeds_are_not_correlated(other: int) -> None:
+    assert correlation(block(7), block(other)) > ERROR
+
+
+def test_no_place_of_any_row_or_seed_is_a_copy_of_another() -> None:
+    places = torch.arange(2000).expand(20, -1)
+    seen = [gumbel(seed, torch.arange(20), places, 4).flatten(0, 1) for seed in range(5)]
+    lines = torch.cat(seen)
+    assert len(lines.unique(dim=0)) == len(lines)
+
+
+def test_a_win_at_one_place_says_nothing_about_the_next() -> None:
+    """Joint counts of the winners of neighbouring places, rows and seeds."""
+    for pairs in (
+        (block(1, 64, 129, 4)[:, :-1], block(1, 64, 129, 4)[:, 1:]),
+        (block(1, 65, 128, 4)[:-1], block(1, 65, 128, 4)[1:]),
+        (block(1, 64, 128, 4), block(2, 64, 128, 4)),
+    ):
+        a, b = (one.argmax(-1).flatten() for one in pairs)
+        counts = torch.bincount(4 * a + b, minlength=16)
+        assert scipy_stats.chisquare(counts.numpy()).pvalue > ERROR
+
+
+def test_noise_is_the_same_however_the_window_is_cut() -> None:
+    whole = block(9, rows=5, places=20)
+    part = gumbel(9, torch.tensor([3, 1]), torch.tensor([[4, 5, 6], [11, 12, 13]]), 512)
+    assert torch.equal(part[0], whole[3, 4:7])
+    assert torch.equal(part[1], whole[1, 11:14])
+    assert torch.equal(block(9, 5, 20, vocab=100), whole[..., :100])
+
+
+def test_waiting_times_are_the_noise_in_other_clothes() -> None:
+    places = torch.arange(9)[None]
+    times = waiting(4, torch.zeros(1), places, 50)
+    assert (times > 0).all()
+    assert torch.equal(-times.log(), gumbel(4, torch.zeros(1), places, 50))
+
+
+def test_far_places_and_large_vocabularies_do_not_overflow() -> None:
+    places = torch.tensor([[0, (1 << 20) - 1, 1 << 20, (1 << 31) - 1]])
+    values = gumbel((1 << 31) - 1, torch.tensor([(1 << 31) - 1]), places, 65_536)
+    assert values.shape == (1, 4, 65_536)
+    assert values.dtype == torch.float32
+    assert values.isfinite().all()
+    for place in values[0]:
+        assert scipy_stats.kstest(place.double().numpy(), "gumbel_r").pvalue > ERROR
+
+
+def test_scrambling_is_one_to_one_on_32_bits() -> None:
+    numbers = torch.cat([torch.arange(-50_000, 50_000), torch.tensor([-(1 << 31), (1 << 31) - 1])])
+    mixed = mix(numbers.to(torch.int32))
+    assert mixed.dtype == torch.int32
+    assert len(mixed.unique()) == len(numbers)
+
+
+def test_scrambling_is_the_published_finaliser() -> None:
+    """Worked out with unbounded integers."""
+    numbers = [0, 1, 2, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0xDEADBEEF]
+    signed = torch.tensor([n - (1 << 32) if n >> 31 else n for n in numbers], dtype=torch.int32)
+    mixed = [n % (1 << 32) for n in mix(signed).tolist()]
+    for number, ours in zip(numbers, mixed, strict=True):
+        number ^= number >> 16
+        number = number * 0x7FEB352D % (1 << 32)
+        number ^= number >> 15
+        number = number * 0x846CA68B % (1 << 32)
+        assert ours == number ^ number >> 16
+
+
+def test_everything_is_done_in_32_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """64-bit integers are slow on GPUs and absent from some accelerators."""
+    seen = set()
+    real = noise._mix_
+
+    def spy(state: Tensor, spare: Tensor) -> Tensor:
+        seen.add(state.dtype)
+        return real(state, spare)
+
+    monkeypatch.setattr(noise, "_mix_", spy)
+    assert block().dtype == torch.float32
+    assert seen == {torch.int32}

@@ -1,0 +1,77 @@
+"""First drafts: copies come from the neighbour that is named, and say that they are certain."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from sooner.decoding.grid import Grid, GridConstraint
+from sooner.methods.jacobi.couplings import Draws
+from sooner.methods.jacobi.window import FILLINGS, Window
+
+GRID = Grid(2, 3, codes=(0, 4), frames=2, row_end=4, tail=(5,))
+VOCAB, FIRST = 6, [1, 2, 3, 4]
+
+
+def window(said: list[int], tokens: list[int], filled: int, size: int) -> Window:
+    """The places behind `said`, of which the first `filled` hold `tokens`."""
+    place = len(said)
+    places = torch.arange(place, place + size)[None]
+    probs = torch.zeros(1, size, VOCAB)
+    probs[0, :filled] = 1 / VOCAB
+    return Window(
+        tokens=torch.tensor([tokens + [0] * (size - len(tokens))]),
+        probs=probs,
+        newest=torch.tensor([[0.0, 0.0, 0.7, 0.0, 0.3, 0.0]]),
+        filled=[filled],
+        grid_places=places,
+        said=torch.tensor([said], dtype=torch.long),
+        draws=Draws(3, torch.tensor([0]), places, None),
+        constraint=GridConstraint(GRID, VOCAB, torch.device("cpu")),
+    )
+
+
+@pytest.mark.parametrize(
+    ("init", "said", "expected"),
+    [
+        ("above", FIRST, [1, 2, 3, 4]),
+        ("above", [*FIRST, 2], [2, 3, 4]),
+        ("left", FIRST, [3, 3, 3, 4]),  # over the row's end; the end itself can't be copied
+        ("previous-frame", [*FIRST, 0, 0, 2, 4], [1, 2, 3, 4, 0, 0, 2, 4]),
+    ],
+)
+def test_copies_come_from_the_named_neighbour(
+    init: str, said: list[int], expected: list[int]
+) -> None:
+    tokens, probs = FILLINGS[init](window(said, [], 0, len(expected)))
+    assert tokens[0].tolist() == expected
+    assert torch.allclose(probs.sum(-1), torch.ones(1, len(expected)))
+    drawn = probs[0].gather(1, tokens[0, :, None])
+    assert (drawn == 1).all(), "a copy was drawn from what has it for certain"
+
+
+def test_copies_of_drafts_leave_the_drafts_alone() -> None:
+    view = window(FIRST, [2, 0], 2, 4)
+    tokens, probs = FILLINGS["left"](view)
+    assert tokens[0].tolist() == [2, 0, 0, 4]
+    assert torch.equal(probs[0, :2], view.probs[0, :2])
+
+
+@pytest.mark.parametrize("init", FILLINGS)
+def test_every_first_draft_is_allowed_and_possible(init: str) -> None:
+    """Also where nothing stands above yet, where the picture ends, and where `newest` has nothing
+    that the place allows."""
+    for said in ([], [1], FIRST, [*FIRST, *FIRST, *FIRST]):
+        view = window(said, [], 0, GRID.length - len(said))
+        tokens, probs = FILLINGS[init](view)
+        allowed = view.constraint.masks(view.grid_places)
+        assert allowed[0].gather(1, tokens[0, :, None]).all()
+        assert (probs[0].gather(1, tokens[0, :, None]) > 0).all()
+        assert not probs[~allowed].any()
+        assert torch.allclose(probs.sum(-1), torch.ones(1, len(tokens[0])))
+
+
+def test_the_last_distribution_is_cut_to_what_a_place_allows() -> None:
+    _, probs = FILLINGS["last"](window([], [], 0, 4))
+    assert probs[0, 0].tolist() == [0, 0, 1, 0, 0, 0]
+    assert probs[0, 3].tolist() == [0, 0, 0, 0, 1, 0]
