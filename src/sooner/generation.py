@@ -116,7 +116,7 @@ def _refuse(model: Any, inputs: Mapping[str, Any], options: Mapping[str, Any]) -
         )
     if options.get("generation_mode", "text") != "text":
         raise UnsupportedError(
-            f"generation_mode='{options['generation_mode']}' can't be honoured here; use sooner.draw"
+            f"generation_mode='{options['generation_mode']}' can't be honoured; use sooner.draw"
         )
     if options.get("custom_generate") is not None:
         raise UnsupportedError("custom_generate can't be honoured beside a method; leave it out")

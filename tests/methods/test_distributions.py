@@ -23,7 +23,7 @@ from sooner.decoding.interface import Drafter, Outcome
 from sooner.decoding.sampling import Processing
 from sooner.decoding.tree import Tree
 from sooner.methods import chain_draft, speculative
-from sooner.methods.base import Context
+from sooner.methods.context import Context
 from sooner.methods.speculative import reject
 
 VOCAB, LENGTH, SAMPLES = 3, 5, 12_000

@@ -63,7 +63,7 @@ def test_sampled_sequences_follow_the_targets_joint_distribution(
 ) -> None:
     table = Table(VOCAB, LENGTH, seed=3, zeros=True) if processing == "zeros" else TARGET
     processors = LogitsProcessorList(PROCESSORS[processing])
-    method = CoupledJacobi(window, coupling, strength, init)
+    method = CoupledJacobi(window, coupling, strength, init, "ratio")
     said = say(method, FakeAdapter(table), SAMPLES, LENGTH, processors=processors)
     assert chi_square(said, Processed(table, processors).joint()) > ERROR
 
@@ -83,7 +83,7 @@ def test_the_covering_subset_covers() -> None:
 def test_rows_that_end_on_their_own_follow_the_joint_distribution(coupling: str) -> None:
     """Ends inside a window, and a batch that shrinks while others go on."""
     table = Table(VOCAB, 5, seed=1)
-    said = say(CoupledJacobi(3, coupling), FakeAdapter(table), 6000, 5, end=2)
+    said = say(CoupledJacobi(3, coupling, verify="ratio"), FakeAdapter(table), 6000, 5, end=2)
     assert chi_square(said, cut(table.joint(), 2)) > ERROR
 
 
@@ -91,7 +91,7 @@ def test_rows_that_end_on_their_own_follow_the_joint_distribution(coupling: str)
 def test_rows_of_small_batches_follow_the_joint_distribution(coupling: str, rows: int) -> None:
     """Each run has another seed for its noise; rows accept and end apart."""
     table = Table(2, 4, seed=4)
-    method = CoupledJacobi(2, coupling)
+    method = CoupledJacobi(2, coupling, verify="ratio")
     said = [say(method, FakeAdapter(table), rows, 4) for _ in range(500 // rows)]
     assert chi_square(torch.cat(said), table.joint()) > ERROR
 
@@ -103,7 +103,12 @@ def test_guided_sequences_follow_the_mixed_joint_distribution(coupling: str, sca
     target = FakeGuided(TARGET, Table(VOCAB, LENGTH, seed=7))
     processors = LogitsProcessorList([hf.TopKLogitsWarper(2)] if scale == 2.5 else [])
     said = say(
-        CoupledJacobi(3, coupling), target, 6000, LENGTH, processors=processors, guidance=scale
+        CoupledJacobi(3, coupling, verify="ratio"),
+        target,
+        6000,
+        LENGTH,
+        processors=processors,
+        guidance=scale,
     )
     assert chi_square(said, Processed(target.mixed(scale), processors).joint()) > ERROR
     assert chi_square(said, TARGET.joint()) < ERROR
@@ -114,13 +119,13 @@ def test_what_both_contexts_forbid_stays_forbidden_under_guidance() -> None:
     rest = torch.where(cond.p > 0, uncond.p, 0.0)
     uncond.p = rest / rest.sum(-1, keepdim=True)
     target = FakeGuided(cond, uncond)
-    said = say(CoupledJacobi(3), target, 6000, LENGTH, guidance=2.0)
+    said = say(CoupledJacobi(3, verify="ratio"), target, 6000, LENGTH, guidance=2.0)
     assert chi_square(said, target.mixed(2.0).joint()) > ERROR
 
 
 def test_guided_rows_that_end_on_their_own_follow_the_mixed_joint_distribution() -> None:
     target = FakeGuided(TARGET, Table(VOCAB, LENGTH, seed=7))
-    said = say(CoupledJacobi(3), target, 6000, LENGTH, end=2, guidance=1.7)
+    said = say(CoupledJacobi(3, verify="ratio"), target, 6000, LENGTH, end=2, guidance=1.7)
     assert chi_square(said, cut(target.mixed(1.7).joint(), 2)) > ERROR
 
 
@@ -150,7 +155,7 @@ def test_pictures_follow_the_joint_distribution_of_what_their_places_allow(
 ) -> None:
     grid = GRIDS[name]
     target = FakeCanvas(Table(5, grid.left, seed=6), grid)
-    said = say(CoupledJacobi(window, coupling, init=init), target, 6000, grid.left)
+    said = say(CoupledJacobi(window, coupling, init=init, verify="ratio"), target, 6000, grid.left)
     assert chi_square(said, target.joint()) > ERROR
 
 
@@ -160,7 +165,7 @@ def test_a_text_around_a_picture_follows_the_joint_distribution() -> None:
     grid = Grid(1, 2, (0, 3), tail=(3,), begin=begin)
     table = Table(6, 5, seed=6)
     target = FakeCanvas(table, grid)
-    said = say(CoupledJacobi(3), target, 8000, 5)
+    said = say(CoupledJacobi(3, verify="ratio"), target, 8000, 5)
     assert chi_square(said, spelled(table, grid, text)) > ERROR
 
 

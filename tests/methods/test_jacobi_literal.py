@@ -45,7 +45,7 @@ def test_no_more_evaluations_than_the_printed_algorithm(
     coupling: str, window: int, image: str, init: str
 ) -> None:
     """The printed algorithms begin at random; on a smooth picture our default may do better."""
-    method = CoupledJacobi(window, coupling, init=init)
+    method = CoupledJacobi(window, coupling, init=init, verify="ratio")
     _, stats = say_with_stats(method, FakeAdapter(IMAGES[image]), ROWS, LENGTH)
     ours, theirs = stats.num_spec_steps / ROWS, printed(image, coupling, window)
     # Both means scatter by about as much; three deviations of their difference are allowed.
@@ -71,7 +71,7 @@ def test_the_printed_algorithm_is_exact_too(coupling: str) -> None:
 def test_coupling_needs_fewer_evaluations_than_independent_draws() -> None:
     steps = {}
     for coupling in ("independent", *PRINTED):
-        method = CoupledJacobi(16, coupling)
+        method = CoupledJacobi(16, coupling, verify="ratio")
         _, stats = say_with_stats(method, FakeAdapter(IMAGES["rough"]), ROWS, LENGTH)
         steps[coupling] = stats.num_spec_steps
     assert max(steps["maximal"], steps["gumbel"]) < 0.9 * steps["independent"]

@@ -52,8 +52,8 @@ def test_unknown_names_get_the_nearest_known_one(option: str, value: str, meant:
     refused(error, f"unknown {option} '{value}'", f"did you mean '{meant}'?")
 
 
-@pytest.mark.parametrize("option", ["coupling", "init"])
-@pytest.mark.parametrize("value", [None, 3, ["gumbel"]], ids=str)
+@pytest.mark.parametrize("option", ["coupling", "init", "verify"])
+@pytest.mark.parametrize("value", ["", 3, ["gumbel"]], ids=str)
 def test_names_that_are_no_names(option: str, value: Any) -> None:
     with pytest.raises(SoonerError) as error:
         CoupledJacobi(**{option: value})

@@ -92,7 +92,7 @@ class Processing:
             places = {tuple(prefix): entry for entry, prefix in reversed([*enumerate(entries)])}
             lost: set[int] = set()
             for entry, prefix in enumerate(entries):
-                above = places.get(tuple(prefix[:-1]))
+                above = places.get(tuple(prefix[:-1])) if prefix else None
                 if above is not None and self._is_forbidden(
                     done[row, above], prefix[-1], above in lost
                 ):
@@ -109,7 +109,7 @@ class Processing:
 
     def _one(self, scores: Tensor, prefix: list[int], row: int) -> Tensor:
         """Process one entry as row `row` of a batch, so that row-aware processors find it."""
-        ids = torch.tensor(prefix, device=scores.device).expand(self.batch, -1)
+        ids = torch.tensor(prefix, dtype=torch.long, device=scores.device).expand(self.batch, -1)
         tiled = scores.expand(self.batch, -1).clone()
         for one in self.processors:
             tiled = one(ids, tiled)

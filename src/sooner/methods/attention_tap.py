@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from ..errors import UnsupportedError
-from .base import Context
+from .context import Context
 from .prompts import prompt_lengths, visual_tokens
 
 OnScores = Callable[[int, Tensor], None]

@@ -6,14 +6,28 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..decoding.interface import Drafter
-from .base import Context, Method
+from ..decoding.loop import Rule
+from .base import Method
+from .context import Context
+from .rules import follow_choices, follow_shared_noise
 
 
 @dataclass(frozen=True)
 class Autoregressive(Method):
-    """One token a target forward, through the same loop, cache and sampling as every method."""
+    """One token a target forward, through the same loop, cache and sampling as every method.
 
+    Args:
+        shared_noise: draw with the noise of each place, as `CoupledJacobi(verify="noise")` does:
+            the same seed then gives the same tokens under both.
+    """
+
+    shared_noise: bool = False
     name: ClassVar[str] = "plain"
 
     def drafter(self, context: Context) -> Drafter:
         return Drafter()
+
+    def rule(self, context: Context) -> Rule:
+        if self.shared_noise and context.processing.do_sample:
+            return follow_shared_noise(context)
+        return follow_choices

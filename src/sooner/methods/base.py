@@ -11,7 +11,6 @@ from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
 from transformers.generation.utils import GenerateDecoderOnlyOutput
 
-from ..decoding.acceptance import Verdict, follow
 from ..decoding.grid import GridConstraint
 from ..decoding.guidance import GuidedRunner
 from ..decoding.interface import Adapter, Drafter, Prompt
@@ -21,7 +20,6 @@ from ..decoding.runner import ModelRunner
 from ..decoding.sampling import Processing
 from ..decoding.stats import EXACT, Stats
 from ..decoding.stopping import Stopping
-from ..decoding.tree import Tree
 from ..errors import SoonerError
 from ..models import Adapter as BaseAdapter
 from ..models import adapt
@@ -33,8 +31,10 @@ from .calls import (
     tell_both,
     to_device,
 )
+from .context import Context
 from .prompts import embed
 from .requests import refuse_config
+from .rules import follow_choices
 
 
 @dataclass
@@ -47,42 +47,6 @@ class SoonerOutput(GenerateDecoderOnlyOutput):
     """
 
     stats: Stats | None = None
-
-
-@dataclass
-class Context:
-    """What a method may build its drafter from.
-
-    Attributes:
-        target: adapter of the target model.
-        inputs: the target's processed inputs on its device, one of each prompt.
-        rows: the batch's bookkeeping.
-        processing: the processed distribution, to be shared by the draft.
-        stopping: when rows end; `stopping.limit` bounds the new tokens of a row.
-        stats: where the drafter's own times go.
-        generator: source of every draw.
-        drafter: the run's drafter, once it is made; a rule may ask it.
-        copies: rows that each prompt becomes (`num_return_sequences`).
-        guidance: scale of classifier-free guidance; 1 is none.
-        constraint: places of the picture that is drawn; `None` for text.
-    """
-
-    target: Adapter
-    inputs: Mapping[str, Any]
-    rows: Rows
-    processing: Processing
-    stopping: Stopping
-    stats: Stats
-    generator: torch.Generator | None
-    drafter: Drafter | None = None
-    copies: int = 1
-    guidance: float = 1.0
-    constraint: GridConstraint | None = None
-
-    @property
-    def prompts(self) -> int:
-        """Prompts in `inputs`; each becomes `copies` rows."""
-        return self.rows.batch // self.copies
 
 
 @dataclass(frozen=True)
@@ -236,13 +200,6 @@ class Method:
             on_tokens=on_tokens,
             constraint=context.constraint,
         )
-
-
-def follow_choices(
-    tree: Tree, scores: Tensor, processing: Processing, generator: torch.Generator | None
-) -> Verdict:
-    """Exact for every draft that does not depend on the target's draws of this round."""
-    return follow(tree, processing.choose(scores, generator))
 
 
 def _embed(context: Context) -> Prompt:

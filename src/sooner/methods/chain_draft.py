@@ -12,8 +12,8 @@ from ..decoding.interface import Adapter, Drafter, Outcome, Prompt
 from ..decoding.runner import Forward, ModelRunner
 from ..decoding.sampling import draw
 from ..decoding.tree import Tree
-from .base import Context
 from .calls import to_device
+from .context import Context
 from .prompts import embed
 from .window import Window
 

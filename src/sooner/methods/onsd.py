@@ -7,9 +7,9 @@ from typing import ClassVar, Literal
 
 from ..decoding.interface import Drafter
 from ..models import adapt
-from .base import Context
 from .chain_draft import ChainDrafter
 from .checks import same_vocabulary
+from .context import Context
 from .prompts import words_only
 from .speculative import Speculative
 

@@ -8,8 +8,9 @@ from typing import ClassVar
 from ..decoding.interface import Drafter, Outcome
 from ..decoding.rows import Rows
 from ..decoding.tree import Tree
-from .base import Context, Method
+from .base import Method
 from .checks import positive
+from .context import Context
 
 
 @dataclass(frozen=True)

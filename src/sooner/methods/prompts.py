@@ -13,7 +13,7 @@ from ..errors import SoonerError
 from ..models.text import TextModel
 
 if TYPE_CHECKING:
-    from .base import Context
+    from .context import Context
 
 
 def embed(adapter: Adapter, inputs: Mapping[str, Any], rows: int, copies: int = 1) -> Prompt:

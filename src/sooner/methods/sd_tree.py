@@ -16,9 +16,11 @@ from ..decoding.sampling import Processing
 from ..decoding.tree import Tree
 from ..errors import unknown
 from ..models import adapt
-from .base import Context, Method, follow_choices
+from .base import Method
 from .checks import same_tokenizer, same_vocabulary
+from .context import Context
 from .prompts import prompt_for
+from .rules import follow_choices
 from .tree_draft import TreeDrafter
 from .tree_shape import STATIC_TREE, Branching, TreeShape, check_branching
 

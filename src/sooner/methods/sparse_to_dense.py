@@ -16,10 +16,12 @@ from ..decoding.runner import ModelRunner
 from ..decoding.tree import Tree
 from ..errors import UnsupportedError
 from .attention_tap import AttentionTap, listen
-from .base import Context, Method, follow_choices
+from .base import Method
 from .chain_draft import ChainDrafter
 from .checks import positive, share
+from .context import Context
 from .pruning import keep_count
+from .rules import follow_choices
 from .speculative import reject
 from .window import FixedWindow
 

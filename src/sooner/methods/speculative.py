@@ -16,10 +16,12 @@ from ..decoding.sampling import Processing
 from ..decoding.tree import Tree
 from ..errors import SoonerError
 from ..models import adapt
-from .base import Context, Method, follow_choices
+from .base import Method
 from .chain_draft import ChainDrafter
 from .checks import positive, same_tokenizer, same_vocabulary
+from .context import Context
 from .prompts import prompt_for
+from .rules import follow_choices
 from .window import AdaptiveWindow, FixedWindow, Window
 
 

@@ -15,8 +15,8 @@ from ..decoding.tree import Tree
 from ..errors import SoonerError
 from ..models import adapt
 from .attention_tap import AttentionTap, listen
-from .base import Context
 from .checks import positive, same_vocabulary, share
+from .context import Context
 from .parallel.server import translate
 from .pruning import keep_count, uniform
 from .sd_tree import SDTree

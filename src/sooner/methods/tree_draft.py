@@ -11,8 +11,8 @@ from torch import Tensor
 
 from ..decoding.interface import Adapter, Outcome
 from ..decoding.tree import Tree
-from .base import Context
 from .chain_draft import ChainDrafter, match_vocabulary, readable
+from .context import Context
 from .tree_shape import Level, TreeShape
 from .window import FixedWindow
 

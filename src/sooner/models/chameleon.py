@@ -169,6 +169,7 @@ class ChameleonCanvas(_Reader, Canvas):
         blank = [list(self._blank) for _ in prompts]
         return inputs | left_padded([*prompts, *blank], self._pad, inputs)
 
+    @torch.no_grad()
     def pixels(self, tokens: Tensor) -> Tensor:
         """Decode whole spans; see `Canvas.pixels`.
 

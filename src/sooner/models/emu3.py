@@ -127,6 +127,7 @@ class Emu3Canvas(Canvas):
             )
         return prompt[-back:]
 
+    @torch.no_grad()
     def pixels(self, tokens: Tensor) -> Tensor:
         decoded = self.model.decode_image_tokens(
             image_tokens=tokens.to(self.device), height=self.grid.height, width=self.grid.width

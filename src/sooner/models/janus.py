@@ -70,6 +70,7 @@ class JanusCanvas(Canvas):
         blank = ids.masked_fill((ids != config.bos_token_id) & (ids != begin), config.pad_token_id)
         return {"input_ids": torch.cat([ids, blank]), "attention_mask": mask.repeat(2, 1)}
 
+    @torch.no_grad()
     def pixels(self, tokens: Tensor) -> Tensor:
         decoded = self.model.decode_image_tokens(tokens.to(self.device))  # [rows, h, w, 3], -1..1
         return decoded.float().add(1).div(2).clamp(0, 1)[:, None]

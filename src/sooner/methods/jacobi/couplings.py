@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from ...decoding.noise import first_to_come, waiting
 from ...decoding.sampling import pick
-from .noise import waiting
 
 
 @dataclass(frozen=True)
@@ -85,9 +85,7 @@ def shared_noise(p: Tensor, q: Tensor, x: Tensor, draws: Draws) -> Tensor:
 
 def gumbel_draw(p: Tensor, draws: Draws) -> Tensor:
     """One draw from each distribution with the noise of its place, `[rows, places]`."""
-    # log p + g = log(p / w): the same winner without two logarithms of the whole vocabulary.
-    waits = draws.waiting(p.shape[-1])
-    return torch.div(p, waits, out=waits).argmax(-1)
+    return first_to_come(p, draws.waiting(p.shape[-1]))
 
 
 def weakened(coupling: Coupling, strength: float) -> Coupling:

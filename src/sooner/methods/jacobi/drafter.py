@@ -17,7 +17,7 @@ from .trace import Trace
 from .window import REACH, Filling, Window
 
 if TYPE_CHECKING:
-    from ..base import Context
+    from ..context import Context
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class JacobiDrafter(Drafter):
         self.constraint, self.trace = constraint, trace
         grid = None if constraint is None else constraint.grid
         self.reach = max(REACH[init](grid)) if init in REACH else 0
-        self.seed = _seed(context)
+        self.seed = context.noise_seed
         self.pending = Tree.empty(context.rows.batch, context.target.device)
 
     def start(self, pending: Tree, rows: Rows) -> None:
@@ -208,10 +208,3 @@ def _take(distributions: Tensor, source: Tensor) -> Tensor:
     """Distributions at the places `source [rows, places]`."""
     here = torch.arange(len(source), device=source.device)[:, None]
     return distributions[here, source]
-
-
-def _seed(context: Context) -> int:
-    """31 bits for the shared noise, from the run's own generator."""
-    generator = context.generator
-    device = generator.device if generator is not None else torch.device("cpu")
-    return int(torch.randint(1 << 31, (1,), generator=generator, device=device))

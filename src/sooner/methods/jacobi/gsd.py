@@ -15,8 +15,10 @@ from ...decoding.sampling import Processing
 from ...decoding.stats import RELAXED
 from ...decoding.tree import Tree
 from ...errors import SoonerError
-from ..base import Context, Method, follow_choices
+from ..base import Method
 from ..checks import positive
+from ..context import Context
+from ..rules import follow_choices
 from .method import CoupledJacobi
 
 
@@ -48,7 +50,7 @@ class GSD(Method):
 
     window: int = 32
     group: int = 3
-    init: str = "last"
+    init: str | None = None
     name: ClassVar[str] = "gsd"
     mode: ClassVar[str] = RELAXED
 

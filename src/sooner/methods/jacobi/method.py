@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 from ...decoding.interface import Drafter
 from ...decoding.loop import Rule
 from ...errors import SoonerError, unknown
-from ..base import Context, Method, follow_choices
+from ..base import Method
 from ..checks import positive, share
+from ..context import Context
+from ..rules import follow_choices, follow_shared_noise
 from ..speculative import reject
 from .couplings import COUPLINGS, weakened
 from .drafter import JacobiDrafter
 from .trace import Trace
 from .window import FILLINGS
+
+VERIFY = ("ratio", "noise")
 
 
 @dataclass(frozen=True)
@@ -22,7 +27,7 @@ class CoupledJacobi(Method):
     """Speculative Jacobi decoding with coupled draws (So et al. 2025, algorithms 2, 5 to 7).
 
     No draft model: each round the target looks at a whole window of drafts, the leading ones are
-    verified by rejection sampling, and those behind are drawn anew from the distributions that the
+    verified, and those behind are drawn anew from the distributions that the
     same forward gave, coupled with what stood there. Exact for every option, because the draft
     distribution of each place is the one it was last drawn from, also behind a rejection.
 
@@ -35,7 +40,14 @@ class CoupledJacobi(Method):
             the greatest possible probability, `"independent"` is SJD (Teng et al. 2024).
         strength: probability that a place is coupled at all, the paper's alpha; 0 is SJD.
         init: first draft of a place. `"last"` draws from the newest distribution at hand,
-            `"random"` uniformly, `"left"`, `"above"` and `"previous-frame"` copy a neighbour.
+            `"random"` uniformly, `"left"`, `"above"` and `"previous-frame"` copy a neighbour. By
+            default what measured best: `"above"` in pictures, `"previous-frame"` in clips, else
+            `"last"`.
+        verify: how a draft is judged. `"ratio"` is rejection sampling, as in the paper. `"noise"`
+            draws each token with the noise of its place, and keeps the draft that it equals: the
+            same seed gives the same picture at every window, and under
+            `Autoregressive(shared_noise=True)`. By default `"noise"` where the coupling shares its
+            noise in full, else `"ratio"`.
         trace: collects what the iterations did.
 
     Raises:
@@ -45,17 +57,24 @@ class CoupledJacobi(Method):
     window: int = 64
     coupling: str = "gumbel"
     strength: float = 1.0
-    init: str = "last"
+    init: str | None = None
+    verify: str | None = None
     trace: Trace | None = field(default=None, repr=False, compare=False)
     name: ClassVar[str] = "jacobi"
 
     def __post_init__(self) -> None:
         positive(self, "window")
         share(self, "strength")
-        for option, known in (("coupling", COUPLINGS), ("init", FILLINGS)):
+        known: dict[str, Collection[str]] = {
+            "coupling": COUPLINGS,
+            "init": FILLINGS,
+            "verify": VERIFY,
+        }
+        for option, names in known.items():
             value = getattr(self, option)
-            if not isinstance(value, str) or value not in known:
-                raise unknown(option, str(value), known)
+            left_open = value is None and option != "coupling"
+            if not left_open and (not isinstance(value, str) or value not in names):
+                raise unknown(option, str(value), names)
 
     def largest_block(self) -> int:
         return 1 + self.window
@@ -66,15 +85,31 @@ class CoupledJacobi(Method):
                 f"init='{self.init}' needs a model that draws on a grid; use 'last', 'left' or "
                 "'random'"
             )
+        init = self.init or _best_init(context)
         return JacobiDrafter(
             context,
             self.window,
             weakened(COUPLINGS[self.coupling], self.strength),
-            FILLINGS[self.init],
-            self.init,
+            FILLINGS[init],
+            init,
             context.constraint,
             self.trace,
         )
 
     def rule(self, context: Context) -> Rule:
-        return reject if context.processing.do_sample else follow_choices
+        if not context.processing.do_sample:
+            return follow_choices
+        return follow_shared_noise(context) if self.judges_by_noise else reject
+
+    @property
+    def judges_by_noise(self) -> bool:
+        """Whether what is drawn is a function of the seed alone, whatever the window."""
+        if self.verify is None:
+            return self.coupling == "gumbel" and self.strength >= 1
+        return self.verify == "noise"
+
+
+def _best_init(context: Context) -> str:
+    if context.constraint is None:
+        return "last"
+    return "above" if context.constraint.grid.frames == 1 else "previous-frame"

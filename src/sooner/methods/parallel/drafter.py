@@ -13,9 +13,10 @@ from ...decoding.interface import Drafter, Outcome
 from ...decoding.rows import Rows
 from ...decoding.sampling import Processing
 from ...decoding.tree import Tree
-from ..base import Context, follow_choices
+from ..context import Context
 from ..cost import CostModel
 from ..prompts import prompt_lengths, visual_tokens
+from ..rules import follow_choices
 from .policy import best_windows
 from .tap import OnStates, Tap
 from .worker import Worker

@@ -15,9 +15,10 @@ from ...decoding.loop import Rule
 from ...errors import SoonerError, unknown
 from ...models import adapt
 from ..attention_tap import listen_twice
-from ..base import Context, Method
+from ..base import Method
 from ..calls import to_device
 from ..checks import positive, same_tokenizer, same_vocabulary
+from ..context import Context
 from ..prompts import prompt_for
 from ..pruning import BY_ATTENTION, CRITERIA, Criterion, rank
 from .drafter import Listen, ParallelDrafter, Rank

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ...decoding.grid import Grid
@@ -81,6 +82,7 @@ class CosmosCanvas(CosmosAR, Canvas):
         weight = getattr(book, "weight", book)  # an embedding, or its table
         return weight.detach().float()
 
+    @torch.no_grad()
     def pixels(self, tokens: Tensor) -> Tensor:
         """Decode whole clips; see `Canvas.pixels`.
 

@@ -8,8 +8,8 @@ from scipy import stats as scipy_stats
 from torch import Tensor
 
 from fakes import ERROR
-from sooner.methods.jacobi import noise
-from sooner.methods.jacobi.noise import gumbel, mix, waiting
+from sooner.decoding import noise
+from sooner.decoding.noise import gumbel, mix, waiting
 
 
 def block(seed: int = 7, rows: int = 8, places: int = 32, vocab: int = 512) -> Tensor:

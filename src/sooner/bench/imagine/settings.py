@@ -1,0 +1,61 @@
+"""What `sooner bench imagine` measures, and how much of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+ARMS = ("plain", "hf", "sjd", "maximal", "gumbel", "gumbel-noise", "gsd")
+"""All arms. `hf` is the model's own `generate`; `gumbel` is verified by rejection sampling, as in
+the paper, `gumbel-noise` by the shared noise itself."""
+KINDS = ("image", "video")
+PARTS = ("speed", "quality", "breakdown", "study", "story")
+WINDOWS = (16, 32, 64, 128)
+
+
+@dataclass(frozen=True)
+class ImagineSettings:
+    """What is measured.
+
+    Attributes:
+        image, video: checkpoint folders or hub ids; `None` is the miniature.
+        kinds: among `KINDS`.
+        arms: among `ARMS`; `plain` is always one of them.
+        parts: among `PARTS`.
+        windows: places drafted ahead, L.
+        group: group size of the `gsd` arm; `None` takes the method's own.
+        samples: timed drawings of each arm and window, each of its own prompt and seed.
+        quality_samples: drawings of each arm that are judged.
+        batch: rows drawn together where time is not what is measured, and in the batch figure.
+        strengths: coupling strengths of figures 5 and 6.
+        rows: drawings behind each point of the figures.
+        gate: tokens of the greedy parity gate.
+        figures: folder for the pictures that need the model; `None` makes none.
+        fid_weights: Inception weights for real FID and IS.
+        device, dtype, threads, seed: as everywhere.
+    """
+
+    image: str | None = None
+    video: str | None = None
+    kinds: tuple[str, ...] = KINDS
+    arms: tuple[str, ...] = ARMS
+    parts: tuple[str, ...] = PARTS
+    windows: tuple[int, ...] = WINDOWS
+    group: int | None = None
+    samples: int = 1
+    quality_samples: int = 8
+    batch: int = 8
+    strengths: tuple[float, ...] = (0.0, 0.5, 1.0)
+    rows: int = 2
+    gate: int = 64
+    figures: Path | None = None
+    fid_weights: Path | None = None
+    device: str = "auto"
+    dtype: str = "auto"
+    threads: int | None = 1
+    seed: int = 20_261_121
+
+    @property
+    def middle(self) -> int:
+        """Where quality, couplings and first drafts are compared: the paper's 32, or near it."""
+        return min(self.windows, key=lambda window: (abs(window - 32), window))

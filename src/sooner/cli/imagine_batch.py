@@ -1,0 +1,177 @@
+"""Many prompts or clips from the command line into one folder, recorded, resumable."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import SoonerError
+from .imagine_jobs import DONE, INTERRUPTED, SUFFIX, Request, Studio
+
+if TYPE_CHECKING:
+    from ..tasks.datasets.prompts import Prompt
+    from ..tasks.imagine.easel import Easel, Kind
+    from ..tasks.imagine.job import Made
+    from ..tasks.imagine.painting import Callbacks
+    from ..tasks.imagine.settings import ImagineSettings
+
+BAD = 2
+RECORDS = "records.jsonl"
+
+
+@dataclass(frozen=True)
+class Task:
+    """One prompt or clip of many.
+
+    Attributes:
+        id: its name in records and headings.
+        content: hash of what is asked.
+        settings: how.
+        draw: draws it.
+    """
+
+    id: str
+    content: str
+    settings: ImagineSettings
+    draw: Callable[[Easel, Callbacks], Made]
+
+    def name(self, number: int, hashed: str) -> str:
+        """A file name that no other content or settings get."""
+        plain = re.sub(r"[^\w.-]+", "-", self.id.split("/")[-1]).strip("-.")[:40]
+        return f"{number:05d}-{plain}-{self.content[:6]}{hashed[:6]}"
+
+
+def draw_prompts(request: Request, name: str, source: str | None, limit: int | None) -> int:
+    """`sooner imagine --prompts NAME -o FOLDER`; returns the exit code."""
+    from ..tasks.datasets.prompts import load_prompts
+    from ..tasks.imagine.job import imagine
+
+    settings = request.settings
+
+    def task(one: Prompt) -> Task:
+        hashed = hashlib.sha256(one.text.encode()).hexdigest()
+        return Task(
+            one.id, hashed, settings, lambda easel, told: imagine(one.text, easel, settings, told)
+        )
+
+    tasks = [task(one) for one in load_prompts(name, source, limit)]
+    return Batch(request, "image", tasks).run()
+
+
+def draw_clips(request: Request, folder: Path, limit: int | None) -> int:
+    """`sooner imagine --continue FOLDER -o FOLDER`; returns the exit code."""
+    from ..tasks.datasets.clips import load_clips
+
+    clips = load_clips(folder, limit, apart=request.output)
+    tasks = [_clip_task(request.settings, one) for one in clips]
+    return Batch(request, "video", tasks).run()
+
+
+def _clip_task(settings: ImagineSettings, clip: Any) -> Task:
+    from ..tasks.identity import sha256
+    from ..tasks.imagine.job import continue_clip
+    from ..tasks.video import probe
+
+    if clip.seconds:
+        settings = replace(settings, start=round(clip.seconds * probe(clip.video).fps))
+    return Task(
+        clip.id,
+        sha256(clip.video),
+        settings,
+        lambda easel, told: continue_clip(clip.video, easel, settings, told),
+    )
+
+
+class Batch:
+    """All tasks of one call: the model is loaded when the first one needs it.
+
+    Raises:
+        SoonerError: no folder to write to.
+    """
+
+    def __init__(self, request: Request, kind: Kind, tasks: list[Task]) -> None:
+        from ..tasks.imagine.loading import find_model
+        from ..tasks.imagine.writing import make_folder
+        from ..tasks.records import Records
+
+        if request.output is None:
+            raise SoonerError("many pictures need a folder; give one with -o")
+        make_folder(request.output)
+        self.folder, self.kind, self.tasks = request.output, kind, tasks
+        self.records = Records(self.folder / RECORDS, request.overwrite)
+        self.studio, self.display = Studio(request, kind), request.display
+        self.debug, self.dtype = request.debug, request.models["dtype"]
+        self.model = find_model(request.models["model"], kind)
+        self.done = self.skipped = self.failed = 0
+        self.worst = DONE
+
+    def run(self) -> int:
+        """Every task; an error in one does not stop the others. Returns the exit code."""
+        try:
+            for number, task in enumerate(self.tasks, start=1):
+                self.display.line(f"[{number}/{len(self.tasks)}] {task.id}", "bold")
+                if self._attempt(task, number) == INTERRUPTED:
+                    return self._interrupted()
+        except KeyboardInterrupt:
+            return self._interrupted()
+        self.display.line(self._counts(), "bold")
+        return BAD if self.failed else self.worst
+
+    def _attempt(self, task: Task, number: int) -> int:
+        from ..tasks.imagine.job import settings_hash
+
+        hashed = settings_hash(task.settings, self.model, self.dtype)
+        if self._is_done(task, hashed):
+            return DONE
+        _ = self.studio.easel  # without a model no task would fare better
+        try:
+            return self._draw(task, number, hashed)
+        except SoonerError as error:
+            self._fail(str(error))
+        except BrokenPipeError:
+            raise  # nobody reads any more
+        except Exception as error:
+            if self.debug:
+                raise
+            text = " ".join(str(error).split())
+            self._fail(f"{task.id}: {type(error).__name__}: {text} (--debug shows where)")
+        return BAD
+
+    def _is_done(self, task: Task, hashed: str) -> bool:
+        """Whether the folder has this content with these settings already."""
+        record = self.records.done(task.content, hashed)
+        names = record.get("output", []) if record is not None else []
+        if not names or not all((self.folder / name).is_file() for name in names):
+            return False
+        self.skipped += 1
+        self.display.line(f"  done before: {', '.join(names)}; --overwrite redoes it")
+        return True
+
+    def _draw(self, task: Task, number: int, hashed: str) -> int:
+        path = self.folder / (task.name(number, hashed) + SUFFIX[self.kind])
+        code, made = self.studio.make(task.draw, path)
+        if code == INTERRUPTED or made is None:
+            return INTERRUPTED
+        self.worst = max(self.worst, code)
+        names = [one.name for one in self.studio.written]
+        told = {"id": task.id, "input_hash": task.content, "settings_hash": hashed}
+        self.records.add({**made.record, **told, "output": names})
+        self.done += 1
+        return code
+
+    def _fail(self, line: str) -> None:
+        self.failed += 1
+        self.display.error(line)
+
+    def _counts(self) -> str:
+        told = f"{self.done} of {len(self.tasks)} drawn"
+        told += f", {self.skipped} done before" if self.skipped else ""
+        return told + (f", {self.failed} failed" if self.failed else "")
+
+    def _interrupted(self) -> int:
+        self.display.error(f"interrupted: {self._counts()}; they are in '{self.folder}'")
+        return INTERRUPTED

@@ -1,0 +1,218 @@
+"""One prompt or one clip from the command line to the file, whatever happens on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from ..errors import SoonerError
+from . import options
+from .display import Display
+from .imagine_summary import summary_lines
+from .interrupt import unbroken
+from .live import Watch
+
+if TYPE_CHECKING:
+    from ..tasks.imagine.easel import Easel, Kind
+    from ..tasks.imagine.job import Made
+    from ..tasks.imagine.painting import Callbacks
+    from ..tasks.imagine.settings import ImagineSettings
+
+DONE, BUG, INTERRUPTED = 0, 1, 130
+SUFFIX = {"image": ".png", "video": ".mp4"}
+
+
+@dataclass(frozen=True)
+class Request:
+    """One call of the command, but for what is to be drawn; see its options."""
+
+    settings: ImagineSettings
+    models: dict[str, Any]
+    display: Display = field(default_factory=Display)
+    output: Path | None = None
+    overwrite: bool = False
+    singles: bool = False
+    only_new: bool = False
+    mark: bool = False
+    keep_partial: bool = False
+    preview_dir: Path | None = None
+    preview_every: int = 8
+    debug: bool = False
+
+    def __post_init__(self) -> None:
+        if self.preview_every < 1:
+            raise SoonerError(
+                f"preview-every is {self.preview_every}; it must be a whole number of 1 or more"
+            )
+
+
+class Studio:
+    """What draws for one call: the model, once it is loaded, and who watches.
+
+    Attributes:
+        written: the files of what was made last.
+
+    Raises:
+        SoonerError: a preview folder that can't be written.
+    """
+
+    def __init__(self, request: Request, kind: Kind) -> None:
+        from ..tasks.imagine.writing import make_folder
+
+        self.request, self.kind, self.display = request, kind, request.display
+        self.watch = Watch(
+            self.display.err, self.display.quiet, request.preview_dir, request.preview_every
+        )
+        if request.preview_dir is not None:
+            make_folder(request.preview_dir)
+        self.written: list[Path] = []
+        self._easel: Easel | None = None
+
+    @property
+    def easel(self) -> Easel:
+        """The model, loaded on first use."""
+        if self._easel is None:
+            self.display.stage("load")
+            self._easel = options.load_easel(
+                self.request.debug, kind=self.kind, **self.request.models
+            )
+        return self._easel
+
+    @property
+    def callbacks(self) -> Callbacks:
+        from ..tasks.imagine.painting import Callbacks
+
+        return Callbacks(self.display.decoded, self._stage, self.watch.begin, self.watch.progress)
+
+    def _stage(self, name: str) -> None:
+        if self.watch.shows(name):
+            self.display.end_text()  # its picture is the progress
+        else:
+            self.display.stage(name)
+        self.watch.stage(name)
+
+    def make(self, draw: Callable[[Easel, Callbacks], Made], path: Path) -> tuple[int, Made | None]:
+        """Draw and save; returns the exit code and what was saved.
+
+        Ctrl-C leaves what is finished, and with `keep_partial` the rest too.
+        """
+        from ..tasks.imagine.job import Stopped
+
+        try:
+            with self.display.job():
+                made = draw(self.easel, self.callbacks)
+        except Stopped as stop:
+            self.watch.end()
+            with unbroken():
+                return INTERRUPTED, self._interrupted(stop.made, path)
+        finally:
+            self.watch.end()
+        with unbroken():
+            self.save(made, path)
+        parity = made.record.get("parity")
+        return (BUG if parity and parity["verdict"] == "bug" else DONE), made
+
+    def _interrupted(self, made: Made, path: Path) -> Made | None:
+        whole, of = sum(made.finished), len(made.finished)
+        thing = "pictures" if self.kind == "image" else "clips"
+        told = f"interrupted: {whole} of {of} {thing} finished"
+        keep = [self.request.keep_partial or done for done in made.finished]
+        if any(keep):
+            made = _only(made, keep)
+            self.save(made, path)
+            told += f"; '{path}' holds {len(made.finished)}"
+        elif whole < of:
+            told += "; --keep-partial saves what there is"
+        self.display.error(told)
+        return made if any(keep) else None
+
+    def save(self, made: Made, path: Path) -> None:
+        """Write what was made, print where, and sum it up."""
+        self.written = self._write(made, path)
+        for one in self.written:
+            typer.echo(str(one))
+        for note in made.record.get("notes", []):
+            self.display.line(f"  {note}", "yellow")
+        for text, style in summary_lines(made.record):
+            self.display.line(text, style)
+
+    def _write(self, made: Made, path: Path) -> list[Path]:
+        from ..tasks.imagine import writing
+
+        request = self.request
+        if made.fps is None:
+            pictures = made.pixels[:, 0]
+            writing.write_png(path, writing.grid(pictures), made.record)
+            names = numbered(path, len(pictures)) if request.singles else []
+            for index, (name, picture) in enumerate(zip(names, pictures, strict=False), start=1):
+                writing.write_png(name, picture, {**made.record, "picture": index})
+            return [path, *names]
+        names = [path] if len(made.pixels) == 1 else numbered(path, len(made.pixels))
+        for index, (name, clip) in enumerate(zip(names, made.pixels, strict=True), start=1):
+            frames = writing.mark_drawn(clip, made.given_frames) if request.mark else clip
+            frames = frames[made.given_frames :] if request.only_new else frames
+            writing.write_mp4(name, frames, made.fps, {**made.record, "picture": index})
+        return names
+
+
+def _only(made: Made, keep: list[bool]) -> Made:
+    """The same with some of its pictures."""
+    from dataclasses import replace
+
+    return replace(
+        made, pixels=made.pixels[keep],
+        finished=[done for done, kept in zip(made.finished, keep, strict=True) if kept],
+    )  # fmt: skip
+
+
+def numbered(path: Path, count: int) -> list[Path]:
+    """`out-1.png`, `out-2.png`, ..."""
+    return [path.with_name(f"{path.stem}-{index}{path.suffix}") for index in range(1, count + 1)]
+
+
+def draw_prompt(request: Request, prompt: str) -> int:
+    """`sooner imagine PROMPT`; returns the exit code."""
+    if not prompt.strip():
+        raise SoonerError("the prompt is empty; say what is to be drawn")
+    if request.settings.given is not None or request.settings.start:
+        raise SoonerError("--given and --start are about clips; use them with --continue")
+    from ..tasks.imagine.job import imagine
+
+    path = _target(request, "image")
+    studio = Studio(request, "image")
+    code, _ = studio.make(lambda easel, told: imagine(prompt, easel, request.settings, told), path)
+    return code
+
+
+def draw_clip(request: Request, clip: Path) -> int:
+    """`sooner imagine --continue CLIP`; returns the exit code."""
+    path = _target(request, "video")
+    from ..tasks.imagine.job import continue_clip
+    from ..tasks.video import probe
+
+    probe(clip)  # models load slowly, so the file is looked into first
+    studio = Studio(request, "video")
+    code, _ = studio.make(
+        lambda easel, told: continue_clip(clip, easel, request.settings, told), path
+    )
+    return code
+
+
+def _target(request: Request, kind: Kind) -> Path:
+    """Where the result goes, checked before any work.
+
+    Raises:
+        SoonerError: it could not be written, or is there already.
+    """
+    from ..tasks.imagine.writing import check_target
+
+    path = request.output or Path(f"imagine-{request.settings.seed}{SUFFIX[kind]}")
+    count = request.settings.count
+    many = request.singles if kind == "image" else count > 1
+    for one in [path, *(numbered(path, count) if many else [])]:
+        check_target(one, SUFFIX[kind], request.overwrite)
+    return path

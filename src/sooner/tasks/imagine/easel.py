@@ -1,0 +1,106 @@
+"""What pictures are made on: a model that draws, and what makes its prompts and frames."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from ...errors import SoonerError
+from ...models import Canvas
+from ...models import canvas as make_canvas
+from .lens import Lens
+from .prompting import build_prompt
+
+Kind = Literal["image", "video"]
+
+
+@dataclass(frozen=True)
+class Easel:
+    """A model that draws, with what makes its inputs; see `load_easel`.
+
+    Attributes:
+        name: hub id or folder, as asked for; `miniature NAME` for a bundled one.
+        kind: `"image"` draws pictures from prompts, `"video"` continues clips.
+        model: in eval mode, on its device.
+        processor: what makes prompts; `None` for video.
+        lens: how frames become codes; `None` for pictures.
+        dtype: as it was asked for.
+        device: where the model is.
+        miniature: it ships with the package.
+        folder: where its files are, or its hub id: what a fingerprint is taken of.
+        options: what else its canvas takes, such as Chameleon's `layout` and `decoder`.
+    """
+
+    name: str
+    kind: Kind
+    model: Any
+    processor: Any = None
+    lens: Lens | None = None
+    dtype: str = "auto"
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    miniature: bool = False
+    folder: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def model_type(self) -> str:
+        return str(self.model.config.model_type)
+
+    def canvas(self, size: tuple[int, int] | None = None, given: int | None = None) -> Canvas:
+        """The adapter by which the model draws.
+
+        Args:
+            size: height and width of a picture in pixels, for families that draw in several.
+            given: frames that a clip is continued from.
+
+        Raises:
+            SoonerError: a size that the model can't make; frames that don't fit.
+        """
+        if self.lens is None:
+            height, width = size or (None, None)
+            return make_canvas(self.model, height=height, width=width, **self.options)
+        if size is not None:
+            raise SoonerError(
+                f"size {size[0]}x{size[1]}: '{self.name}' makes clips of {self.lens.height}x"
+                f"{self.lens.width} only; leave the size out"
+            )
+        latents = self.lens.given if given is None else self.lens.latents_of(given)
+        options: dict[str, Any] = {"given": latents, "tokenizer": self.lens.tokenizer}
+        return make_canvas(self.model, **options)
+
+    def prompt_inputs(
+        self, prompts: list[str], size: tuple[int, int] | None = None
+    ) -> dict[str, Any]:
+        """Prompts as the model takes them, padded to one length.
+
+        Raises:
+            SoonerError: an empty prompt, or a model that takes none.
+        """
+        if self.lens is not None:
+            raise SoonerError(f"'{self.name}' continues clips and takes no prompt; use --continue")
+        if any(not prompt.strip() for prompt in prompts):
+            raise SoonerError("the prompt is empty; say what is to be drawn")
+        layout = self.options.get("layout")
+        return build_prompt(self.model_type, self.processor, prompts, size, layout)
+
+    @torch.no_grad()
+    def clip_inputs(self, frames: Tensor) -> dict[str, Any]:
+        """The beginnings of clips as the model takes them.
+
+        Args:
+            frames: uint8 `[rows, frames, height, width, 3]` at the lens' size.
+
+        Raises:
+            SoonerError: a model that draws pictures, or frames that don't fit it.
+        """
+        if self.lens is None:
+            raise SoonerError(f"'{self.name}' draws pictures and can't continue a clip")
+        latents = self.lens.latents_of(frames.shape[1])
+        pixels = frames.to(self.device).permute(0, 4, 1, 2, 3).float() / 127.5 - 1
+        codes = self.lens.tokenizer.encode(pixels)  # [rows, latents, h, w]
+        assert codes.shape[1] == latents, (codes.shape, latents)
+        return {"input_ids": codes.flatten(1)}

@@ -1,0 +1,232 @@
+"""Pictures from a prompt, and clips continued: one input in, one record with pixels out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...drawing import Drawing
+from ...methods import Autoregressive, Method
+from ...models import Canvas
+from ..caption import versions
+from ..identity import fingerprint, sha256
+from . import comparison
+from .clip import read_start
+from .easel import Easel
+from .painting import Callbacks, Interrupted, Work, fresh_seed, paint, warm_up
+from .preview import partial, to_uint8
+from .prompting import unknown_words
+from .registry import build_method
+from .settings import ImagineSettings
+from .sketch import Sketch
+
+
+@dataclass(frozen=True)
+class Made:
+    """What came out.
+
+    Attributes:
+        record: ready for JSON: what was asked, counts, speeds, times by phase, versions.
+        pixels: uint8 `[count, frames, height, width, 3]`.
+        finished: which of the `count` are whole; the others are grey where nothing was drawn.
+        fps: frames a second of a clip.
+        given_frames: of a clip, the frames that the file gave, as the tokenizer sees them.
+    """
+
+    record: dict[str, Any]
+    pixels: np.ndarray
+    finished: list[bool]
+    fps: float | None = None
+    given_frames: int = 0
+
+
+class Stopped(KeyboardInterrupt):
+    """Ctrl-C came while drawing; `made` is what there is."""
+
+    def __init__(self, made: Made) -> None:
+        super().__init__()
+        self.made = made
+
+
+def imagine(
+    prompt: str,
+    easel: Easel,
+    settings: ImagineSettings | None = None,
+    callbacks: Callbacks | None = None,
+) -> Made:
+    """Draw `settings.count` pictures of a prompt, in one batch.
+
+    What picture `i` looks like follows from the seed, the count, `i` and the other settings.
+
+    Raises:
+        Stopped: Ctrl-C came while drawing.
+        SoonerError: the request can't be served; one line.
+    """
+    settings, callbacks = settings or ImagineSettings(), callbacks or Callbacks()
+    canvas = easel.canvas(settings.size)
+    inputs = easel.prompt_inputs([prompt], settings.size)
+    told = {
+        "prompt": prompt,
+        "prompt_tokens": int(inputs["input_ids"].shape[1]),
+        "notes": _strange(easel, prompt),
+    }
+    return _make(easel, canvas, inputs, settings, callbacks, told)
+
+
+def continue_clip(
+    path: Path | str,
+    easel: Easel,
+    settings: ImagineSettings | None = None,
+    callbacks: Callbacks | None = None,
+) -> Made:
+    """Continue a clip from its first frames (or from `settings.start` on).
+
+    The given frames are scaled and cropped to the model's size and come back as its tokenizer
+    sees them, so that nothing jumps where drawing begins.
+
+    Raises:
+        Stopped: Ctrl-C came while drawing.
+        SoonerError: the file or the request can't be served; one line.
+    """
+    settings, callbacks = settings or ImagineSettings(), callbacks or Callbacks()
+    canvas = easel.canvas(settings.size, settings.given)
+    began = time.perf_counter()
+    frames, told = read_start(path, easel, settings, callbacks.on_decode)
+    callbacks.stage("process")
+    inputs = easel.clip_inputs(torch.from_numpy(frames)[None])
+    told |= {"file": str(path), "input_hash": sha256(path), "notes": told.get("notes", [])}
+    told["video_seconds"] = time.perf_counter() - began
+    return _make(easel, canvas, inputs, settings, callbacks, told)
+
+
+def _make(
+    easel: Easel,
+    canvas: Canvas,
+    inputs: Mapping[str, Any],
+    settings: ImagineSettings,
+    callbacks: Callbacks,
+    told: dict[str, Any],
+) -> Made:
+    seed = fresh_seed() if settings.seed is None else settings.seed
+    work, method = Work(canvas, inputs, settings, seed), build_method(settings, canvas)
+    if callbacks.on_canvas is not None:
+        callbacks.on_canvas(canvas)
+    if settings.compare:
+        callbacks.stage("warm-up")
+        warm_up(work, method, Autoregressive())
+    callbacks.stage("draw")
+    base = _base(easel, work, method, told)
+    try:
+        drawing, sketch = paint(work, method, callbacks.on_progress)
+    except Interrupted as stop:
+        raise Stopped(_unfinished(work, easel, base, stop.sketch)) from stop
+    try:
+        callbacks.stage("pixels")
+        pixels, took = _pixels(work, drawing)
+        record = {**base, **_measured(drawing, canvas, took, told)}
+        if settings.compare:
+            callbacks.stage("compare")
+            record |= comparison.compare_plain(work, drawing, callbacks.on_progress)
+    except KeyboardInterrupt as stop:  # the pictures are there, whatever was still to do
+        raise Stopped(_unfinished(work, easel, base, sketch)) from stop
+    return _made(easel, work, record, pixels, [True] * settings.count)
+
+
+def _pixels(work: Work, drawing: Drawing) -> tuple[np.ndarray, float]:
+    """What was drawn, uint8, and the seconds that decoding took."""
+    start = time.perf_counter()
+    with torch.inference_mode():
+        pixels = to_uint8(work.canvas.pixels(drawing.tokens))
+    return pixels, time.perf_counter() - start
+
+
+def _unfinished(work: Work, easel: Easel, base: dict[str, Any], sketch: Sketch) -> Made:
+    """What a Ctrl-C left."""
+    pixels = partial(work.canvas, sketch)
+    record = {
+        **base,
+        "tokens": sketch.tokens,
+        "nfe": sketch.steps,
+        "finish": "whole but not compared" if all(sketch.finished) else "interrupted",
+    }
+    return _made(easel, work, record, pixels, sketch.finished)
+
+
+def _made(
+    easel: Easel, work: Work, record: dict[str, Any], pixels: np.ndarray, finished: list[bool]
+) -> Made:
+    if easel.lens is None:
+        return Made(record, pixels, finished)
+    given = easel.lens.frames_of(work.canvas.grid.given // work.canvas.grid.frame)
+    return Made(record, pixels, finished, easel.lens.fps, given)
+
+
+def _base(easel: Easel, work: Work, method: Method, told: dict[str, Any]) -> dict[str, Any]:
+    """What is known before anything is drawn."""
+    settings = work.settings
+    return {
+        **{name: value for name, value in told.items() if name != "video_seconds"},
+        "model": easel.name,
+        "method": settings.method,
+        "mode": method.mode,
+        "window": getattr(method, "window", None),
+        "coupling": getattr(method, "coupling", None),
+        "seed": work.seed,
+        "count": settings.count,
+        "finish": "whole",
+        "settings_hash": settings_hash(settings, easel.folder, easel.dtype),
+        "device": str(easel.device),
+        "dtype": str(work.canvas.dtype).removeprefix("torch."),
+        "threads": torch.get_num_threads(),
+        "versions": versions(),
+    }
+
+
+def _measured(
+    drawing: Drawing, canvas: Canvas, pixels: float, told: Mapping[str, Any]
+) -> dict[str, Any]:
+    stats, sampling = drawing.stats, drawing.sampling
+    seconds = {**stats.seconds, "pixels": pixels}
+    if "video_seconds" in told:
+        seconds["video"] = told["video_seconds"]
+    return {
+        "mode": stats.mode,
+        "tokens": stats.tokens,
+        "nfe": stats.nfe,
+        # Plain decoding makes one forward a code, whatever the codes are.
+        "step_compression": canvas.grid.left / stats.nfe,
+        "tokens_per_second": stats.tokens_per_second,
+        "acceptance": stats.mean_acceptance_length,
+        "acceptance_rate": stats.acceptance_rate,
+        "sampling": {
+            "temperature": sampling.temperature,
+            "top_k": sampling.top_k,
+            "top_p": sampling.top_p,
+            "guidance": sampling.guidance,
+        },
+        "decisions": stats.notes,
+        "seconds": seconds,
+    }
+
+
+def settings_hash(settings: ImagineSettings, model: str, dtype: str = "auto") -> str:
+    """Hash of all that decides a record besides the prompt; `dtype` as it was asked for."""
+    return settings.digest(fingerprint(model), dtype, versions()["sooner"])
+
+
+def _strange(easel: Easel, prompt: str) -> list[str]:
+    """A word about words that the model has never seen."""
+    words = unknown_words(easel.processor, prompt)
+    if not words:
+        return []
+    known = sorted(
+        word for word in easel.processor.tokenizer.get_vocab() if word.isalpha() and len(word) > 1
+    )
+    told = ", ".join(known) if len(known) <= 40 else f"{len(known)} others"
+    return [f"the model knows no {' or '.join(map(repr, words))}; it knows {told}"]

@@ -1,0 +1,143 @@
+"""How frames become codes: a video tokenizer with the sizes that it and its model agree on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ...errors import SoonerError
+from ...models.cosmos_ar import PublishedTokenizer
+from ...models.cosmos_ar.tokenizer import SPATIAL, TEMPORAL
+
+GIVEN_FRAMES = 9
+"""Frames that Cosmos continues by default; the miniature does as it does."""
+
+PUBLISHED_FPS = 25.0
+JIT = ("encoder.jit", "decoder.jit")
+
+
+@dataclass(frozen=True)
+class Lens:
+    """How pixels of a clip become codes.
+
+    Attributes:
+        tokenizer: `encode` takes `[rows, 3, frames, height, width]` in -1..1 and gives codes
+            `[rows, t, h, w]`; `decode` is the way back.
+        height, width: pixels of a frame.
+        group: frames that a latent frame after the first stands for.
+        latents: latent frames of a whole clip.
+        given: latent frames that a clip is continued from, by default.
+        fps: frames a second of the clips that the model knows.
+    """
+
+    tokenizer: Any
+    height: int
+    width: int
+    group: int
+    latents: int
+    given: int
+    fps: float
+
+    @property
+    def frames(self) -> int:
+        """Frames of a whole clip."""
+        return self.frames_of(self.latents)
+
+    @property
+    def given_frames(self) -> int:
+        """Frames that a clip is continued from, by default."""
+        return self.frames_of(self.given)
+
+    def frames_of(self, latents: int) -> int:
+        return 1 + (latents - 1) * self.group
+
+    def latents_of(self, frames: int) -> int:
+        """Latent frames of `frames` given frames.
+
+        Raises:
+            SoonerError: frames that fill no whole latent frame, or leave nothing to draw.
+        """
+        latents, rest = divmod(frames - 1, self.group)
+        if frames < 1 or rest or latents + 1 >= self.latents:
+            known = [str(self.frames_of(count)) for count in range(1, self.latents)]
+            raise SoonerError(
+                f"{frames} given frames don't fill the model's latent frames; give one of "
+                f"{', '.join(known)}"
+            )
+        return latents + 1
+
+
+def find_tokenizer(folder: Path, asked: str | None = None) -> Path:
+    """The folder of a video model's tokenizer: the one asked for, or in or beside the model's.
+
+    Raises:
+        SoonerError: none there.
+    """
+    places = [folder, folder / "tokenizer", folder.parent / "tokenizer"]
+    for place in places if asked is None else [Path(asked)]:
+        if _is_published(place) or (place != folder and (place / "config.json").is_file()):
+            return place
+    looked = str(asked or folder)
+    raise SoonerError(
+        f"'{looked}' holds no video tokenizer; give a folder with {' and '.join(JIT)} with "
+        "--tokenizer"
+    )
+
+
+def load_lens(model: Any, place: Path, device: torch.device, trust: bool) -> Lens:
+    """The tokenizer in folder `place`, for a Cosmos model.
+
+    Raises:
+        SoonerError: TorchScript without `trust`, or sizes that are not the model's.
+    """
+    if _is_published(place):
+        return _published(model, place, device, trust)
+    from ...miniatures.motion import world
+    from ...miniatures.motion.tokenizer import MotionTokenizer
+
+    tokenizer: Any = MotionTokenizer.from_pretrained(place, dtype=torch.float32)
+    tokenizer = tokenizer.to(device).eval()
+    config, latents = tokenizer.config, model.config.latent_shape[0]
+    lens = Lens(
+        tokenizer, config.height, config.width, config.group, latents,
+        given=1 + (GIVEN_FRAMES - 1) // config.group, fps=world.FPS,
+    )  # fmt: skip
+    box = config.latent_shape(lens.frames)
+    if box != tuple(model.config.latent_shape) or config.codes != model.config.vocab_size:
+        raise SoonerError(
+            f"tokenizer '{place}' makes {box} of {config.codes} codes, the model draws "
+            f"{tuple(model.config.latent_shape)} of {model.config.vocab_size}; give its own"
+        )
+    return lens
+
+
+def check_trust(place: Path, trust: bool) -> None:
+    """Require consent to the code in TorchScript files.
+
+    Raises:
+        SoonerError: there is none.
+    """
+    if not trust:
+        raise SoonerError(
+            f"'{place}' holds TorchScript, which runs the code inside it; add --trust-code if you "
+            "trust these files"
+        )
+
+
+def _published(model: Any, place: Path, device: torch.device, trust: bool) -> Lens:
+    check_trust(place, trust)
+    dtype = torch.float32 if device.type == "cpu" else torch.bfloat16
+    encoder, decoder = (place / name for name in JIT)
+    tokenizer = PublishedTokenizer(encoder, decoder, device=device, dtype=dtype)
+    latents, height, width = model.config.latent_shape
+    return Lens(
+        tokenizer, height * SPATIAL, width * SPATIAL, TEMPORAL, latents,
+        given=1 + (GIVEN_FRAMES - 1) // TEMPORAL, fps=PUBLISHED_FPS,
+    )  # fmt: skip
+
+
+def _is_published(place: Path) -> bool:
+    return all((place / name).is_file() for name in JIT)

@@ -1,0 +1,125 @@
+"""One draw of one batch, watched: the codes, or what there is of them when a Ctrl-C comes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ...drawing import Drawing, draw
+from ...methods import Method
+from ...models import Canvas
+from .settings import ImagineSettings
+from .sketch import OnProgress, Sketch
+
+WARM_UP = 3
+"""Rounds of the runs before the clock counts."""
+
+
+@dataclass(frozen=True)
+class Callbacks:
+    """Who is told what while something is drawn; each may be left out.
+
+    Attributes:
+        on_decode: `(frames decoded, frames to decode)` of a clip.
+        on_stage: the stage that begins: `process`, `warm-up`, `draw`, `pixels`, `compare`.
+        on_canvas: the canvas, before anything is drawn on it.
+        on_progress: what is drawn so far, after every round.
+    """
+
+    on_decode: Callable[[int, int], None] | None = None
+    on_stage: Callable[[str], None] | None = None
+    on_canvas: Callable[[Canvas], None] | None = None
+    on_progress: OnProgress | None = None
+
+    def stage(self, name: str) -> None:
+        if self.on_stage is not None:
+            self.on_stage(name)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is to be drawn.
+
+    Attributes:
+        canvas: on which.
+        inputs: the processed prompt, or the codes of a clip's beginning.
+        settings: how.
+        seed: of every draw.
+    """
+
+    canvas: Canvas
+    inputs: Mapping[str, Any]
+    settings: ImagineSettings
+    seed: int
+
+    @property
+    def given(self) -> list[int]:
+        """Codes that the prompt holds already."""
+        ids: list[int] = self.inputs["input_ids"][0].tolist()
+        return ids[len(ids) - self.canvas.grid.given :]
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C came while drawing; `sketch` is what there is."""
+
+    def __init__(self, sketch: Sketch) -> None:
+        super().__init__()
+        self.sketch = sketch
+
+
+def paint(
+    work: Work, method: Method, on_progress: OnProgress | None = None
+) -> tuple[Drawing, Sketch]:
+    """Draw the batch.
+
+    Raises:
+        Interrupted: Ctrl-C came; it holds what is drawn.
+        SoonerError: as `sooner.draw`.
+    """
+    sketch = Sketch(work.canvas.grid, work.given, work.settings.count, on_progress)
+    try:
+        drawing = _draw(work, method, sketch.add)
+        sketch.close()
+    except KeyboardInterrupt as stop:
+        raise Interrupted(sketch) from stop
+    # Who watches is no part of the run.
+    drawing.stats.seconds["other"] -= min(sketch.watched, drawing.stats.seconds["other"])
+    return drawing, sketch
+
+
+class _EnoughError(Exception):
+    """Ends a warm-up."""
+
+
+def warm_up(work: Work, *methods: Method) -> None:
+    """A few rounds of each method: first forwards pay for allocations and kernel choices."""
+    for method in methods:
+        sketch = Sketch(work.canvas.grid, work.given, work.settings.count, _leave)
+        with suppress(_EnoughError):
+            _draw(work, method, sketch.add)
+
+
+def _leave(sketch: Sketch) -> None:
+    if sketch.steps > WARM_UP:
+        raise _EnoughError
+
+
+def _draw(work: Work, method: Method, on_tokens: Callable[[int, list[int], int], None]) -> Drawing:
+    return draw(
+        work.canvas,
+        work.inputs,
+        method,
+        count=work.settings.count,
+        seed=work.seed,
+        on_tokens=on_tokens,
+        **work.settings.sampling_options(),
+    )
+
+
+def fresh_seed() -> int:
+    """A seed that no generator of this process decides."""
+    return int(torch.Generator().seed() % (1 << 31))

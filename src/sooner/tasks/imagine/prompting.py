@@ -1,0 +1,91 @@
+"""Prompts of the families that draw, each as its model was trained to read them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...errors import SoonerError
+from ..loading import one_line
+
+Size = tuple[int, int] | None
+
+LUMINA, LUMINA_SIZE = ("lumina", "lumina2"), (768, 768)
+
+
+def build_prompt(
+    model_type: str,
+    processor: Any,
+    prompts: list[str],
+    size: Size = None,
+    layout: str | None = None,
+) -> dict[str, Any]:
+    """Processed prompts: `input_ids [rows, width]`, padded, and their `attention_mask`.
+
+    Args:
+        size: height and width in pixels, for families whose prompt tells them.
+        layout: how a Chameleon spells pictures, see `ChameleonCanvas`.
+
+    Raises:
+        SoonerError: the processor can't; says why.
+    """
+    try:
+        if layout in LUMINA:
+            prompts = [_lumina(prompt, size) for prompt in prompts]
+        made = BUILDERS[model_type](processor, prompts, size)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise SoonerError(f"the model's processor refuses the prompt: {one_line(error)}") from error
+    return dict(made)
+
+
+def unknown_words(processor: Any, prompt: str) -> list[str]:
+    """Words of a prompt that the tokenizer has no token for."""
+    tokenizer = processor.tokenizer
+    if tokenizer.unk_token_id is None:
+        return []
+    words = prompt.replace(",", " ").replace(".", " ").split()
+    return [
+        word
+        for word in dict.fromkeys(words)
+        if tokenizer.unk_token_id in tokenizer(word, add_special_tokens=False)["input_ids"]
+    ]
+
+
+def _janus(processor: Any, prompts: list[str], size: Size) -> Any:
+    """A chat turn of the user, behind which the picture begins."""
+    if processor.chat_template is not None:
+        prompts = [_chat(processor, prompt) for prompt in prompts]
+    return processor(text=prompts, generation_mode="image", padding=True, return_tensors="pt")
+
+
+def _chat(processor: Any, prompt: str) -> str:
+    turn = {"role": "user", "content": [{"type": "text", "text": prompt}]}
+    return str(processor.apply_chat_template([turn], add_generation_prompt=True))
+
+
+def _lumina(prompt: str, size: Size) -> str:
+    """The request that Lumina-mGPT was tuned on; width comes first in it."""
+    height, width = size or LUMINA_SIZE
+    return f"Generate an image of {width}x{height} according to the following prompt:\n{prompt}"
+
+
+def _chameleon(processor: Any, prompts: list[str], size: Size) -> Any:
+    """A turn of a conversation; the canvas opens the picture behind it."""
+    return processor(text=prompts, padding=True, return_tensors="pt")
+
+
+def _emu3(processor: Any, prompts: list[str], size: Size) -> Any:
+    """The size stands in the prompt, in codes."""
+    told: dict[str, Any] = {}
+    if size is not None:
+        told = {"ratio": f"{size[1]}:{size[0]}", "image_area": size[0] * size[1]}
+    return processor(
+        text=prompts, return_for_image_generation=True, padding=True, return_tensors="pt", **told
+    )
+
+
+BUILDERS: dict[str, Callable[[Any, list[str], Size], Any]] = {
+    "chameleon": _chameleon,
+    "emu3": _emu3,
+    "janus": _janus,
+}

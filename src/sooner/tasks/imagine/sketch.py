@@ -1,0 +1,99 @@
+"""What is drawn so far, round by round; it outlives the run that a Ctrl-C ends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from ...decoding.grid import CODE, ROW_END, Grid
+
+OnProgress = Callable[["Sketch"], None]
+"""Told what is drawn after every round."""
+
+
+class Sketch:
+    """Collects codes as they are committed, as the `on_tokens` of a run.
+
+    Args:
+        grid: of what is drawn.
+        given: codes that the prompt holds already, `[grid.given]`.
+        count: pictures.
+        on_progress: told after every round; its time is kept apart in `watched`.
+
+    Attributes:
+        said: new ids of each picture.
+        steps: rounds so far, each of them one target forward.
+        watched: seconds that `on_progress` took.
+    """
+
+    def __init__(
+        self, grid: Grid, given: list[int], count: int, on_progress: OnProgress | None = None
+    ) -> None:
+        self.grid, self.given = grid, given
+        self.said: list[list[int]] = [[] for _ in range(count)]
+        self.steps = 0
+        self.watched = 0.0
+        self._on_progress = on_progress
+        self._last = count  # within a round, rows come in ascending order
+
+    def add(self, row: int, tokens: list[int], drafted: int) -> None:
+        """Take new ids of picture `row`."""
+        if row <= self._last:
+            self._tell()
+            self.steps += 1
+        self._last = row
+        self.said[row] += tokens
+
+    def close(self) -> None:
+        """Tell the last round too."""
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._on_progress is not None and self.steps:
+            start = time.perf_counter()
+            self._on_progress(self)
+            self.watched += time.perf_counter() - start
+
+    @property
+    def tokens(self) -> int:
+        """New codes of all pictures."""
+        return sum(map(len, self.said))
+
+    @property
+    def total(self) -> int:
+        """New codes of all finished pictures."""
+        return self.grid.left * len(self.said)
+
+    @property
+    def finished(self) -> list[bool]:
+        """Which pictures are whole."""
+        return [len(said) == self.grid.left for said in self.said]
+
+    def spans(self) -> tuple[Tensor, Tensor]:
+        """Whole spans that can be decoded at any moment, and which of their codes are drawn.
+
+        Places that are not drawn yet repeat what is: codes of the picture itself keep a decoder's
+        norms as they are, so that what is there looks as it will.
+
+        Returns:
+            ids `[rows, grid.length]` and bool `[rows, frames, height, width]`.
+        """
+        kinds, grid = self.grid.kinds(), self.grid
+        places = grid.code_places()
+        spans = torch.empty(len(self.said), grid.length, dtype=torch.long)
+        drawn = torch.zeros(len(self.said), len(places), dtype=torch.bool)
+        if grid.row_end is not None:
+            spans[:, kinds == ROW_END] = grid.row_end
+        for index, token in enumerate(grid.tail):
+            spans[:, kinds == 2 + index] = token
+        for row, said in enumerate(self.said):
+            known = torch.tensor((self.given + said)[: grid.length], dtype=torch.long)
+            codes = known[kinds[: len(known)] == CODE]
+            drawn[row, : len(codes)] = True
+            if not len(codes):
+                codes = torch.tensor([grid.codes[0]])
+            spans[row, places] = codes[torch.arange(len(places)) % len(codes)]
+        return spans, drawn.view(-1, grid.frames, grid.height, grid.width)

@@ -1,0 +1,154 @@
+"""Pictures and clips on disk: whole or not there, and telling how they came about."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+from av.video.stream import VideoStream
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
+
+from ... import __version__
+from ...errors import SoonerError
+
+TOLD = ("prompt", "file", "seed", "picture", "count", "model", "method", "window", "coupling",
+        "nfe", "mode", "sampling", "finish")  # fmt: skip
+"""What of a record a file tells."""
+
+GAP, ORANGE = 2, (255, 140, 0)
+SMALLEST = 160
+"""Clips whose height is below this are enlarged by whole numbers: chroma subsampling would blur
+their colours, and people would need a magnifying glass."""
+
+QUALITY = "14"
+
+
+def check_target(path: Path, suffix: str, overwrite: bool) -> None:
+    """Refuse, before any work, a file that could not be written afterwards.
+
+    Raises:
+        SoonerError: another ending, a folder that is not there or can't be written, or a file
+            that is there already.
+    """
+    if path.suffix.lower() != suffix:
+        raise SoonerError(f"output '{path}' must end in {suffix}; it holds its seed and settings")
+    if path.exists() and (path.is_dir() or not overwrite):
+        raise SoonerError(f"output '{path}' is there already; use --overwrite or another -o")
+    check_folder(path.parent)
+
+
+def check_folder(folder: Path) -> None:
+    """Require a folder in which files can be made.
+
+    Raises:
+        SoonerError: it isn't there, or can't be written.
+    """
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise SoonerError(
+            f"output folder '{folder}' can't be written: {error.strerror}; choose another with -o"
+        ) from error
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder for many files, and check it.
+
+    Raises:
+        SoonerError: as `check_folder`.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SoonerError(
+            f"output folder '{folder}' can't be made: {error.strerror}; choose another with -o"
+        ) from error
+    check_folder(folder)
+
+
+def metadata(record: Mapping[str, Any]) -> dict[str, Any]:
+    """What a file tells of its record; with the same settings always the same."""
+    told = {name: record[name] for name in TOLD if record.get(name) is not None}
+    if "file" in told:
+        told["file"] = Path(told["file"]).name  # where it lay is nobody's business
+    return {**told, "sooner": __version__}
+
+
+def write_png(path: Path, pixels: np.ndarray, record: Mapping[str, Any]) -> None:
+    """Write `[height, width, 3]` uint8 with the record's metadata as text chunks."""
+    info = PngInfo()
+    for name, value in metadata(record).items():
+        text = value if isinstance(value, str) else json.dumps(value)
+        info.add_itxt(name, text) if not text.isascii() else info.add_text(name, text)
+    _whole(path, lambda part: Image.fromarray(pixels).save(part, format="PNG", pnginfo=info))
+
+
+def grid(pictures: np.ndarray) -> np.ndarray:
+    """`[n, height, width, 3]` as one picture, nearly square, with thin white gaps.
+
+    One picture is returned as it is.
+    """
+    if len(pictures) == 1:
+        return pictures[0]
+    columns = int(np.ceil(np.sqrt(len(pictures))))
+    rows = -(-len(pictures) // columns)
+    height, width = pictures.shape[1:3]
+    sheet = np.full(
+        (rows * (height + GAP) - GAP, columns * (width + GAP) - GAP, 3), 255, dtype=np.uint8
+    )
+    for index, picture in enumerate(pictures):
+        top, left = index // columns * (height + GAP), index % columns * (width + GAP)
+        sheet[top : top + height, left : left + width] = picture
+    return sheet
+
+
+def write_mp4(path: Path, frames: np.ndarray, fps: float, record: Mapping[str, Any]) -> None:
+    """Write `[frames, height, width, 3]` uint8 as H.264, metadata as JSON in its comment."""
+    height, width = frames.shape[1:3]
+    times = max(1, -(-SMALLEST // height)) if height < SMALLEST else 1
+    large = frames.repeat(times, axis=1).repeat(times, axis=2)
+    large = large[:, : height * times // 2 * 2, : width * times // 2 * 2]  # 4:2:0 wants even sides
+    _whole(path, lambda part: _encode(part, large, fps, json.dumps(metadata(record))))
+
+
+def mark_drawn(frames: np.ndarray, given: int) -> np.ndarray:
+    """The same frames with a thin orange edge around those that were drawn."""
+    marked = frames.copy()
+    new = marked[given:]
+    edge = max(1, frames.shape[1] // 60)
+    for band in (new[:, :edge], new[:, -edge:], new[:, :, :edge], new[:, :, -edge:]):
+        band[:] = ORANGE
+    return marked
+
+
+def _encode(part: Path, frames: np.ndarray, fps: float, comment: str) -> None:
+    with av.open(str(part), "w", format="mp4") as container:
+        container.metadata["comment"] = comment
+        stream = container.add_stream("h264", rate=round(fps), options={"crf": QUALITY})
+        assert isinstance(stream, VideoStream)  # what a video codec gives
+        stream.height, stream.width = frames.shape[1:3]
+        stream.pix_fmt = "yuv420p"
+        for picture in frames:
+            frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(picture), format="rgb24")
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+
+
+def _whole(path: Path, write: Callable[[Path], None]) -> None:
+    """Write beside `path` and swap, so that there is never half a file under its name."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        write(part)
+        os.replace(part, path)
+    except OSError as error:
+        raise SoonerError(f"output '{path}' can't be written: {error.strerror}") from error
+    finally:
+        part.unlink(missing_ok=True)

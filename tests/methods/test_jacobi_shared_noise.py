@@ -1,0 +1,88 @@
+"""Judging by shared noise: one seed says one thing, whatever drafts, and it is a fair draw."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from test_distributions import Processed
+from transformers import LogitsProcessorList, TopKLogitsWarper
+
+import sooner
+import tiny_canvas
+from fakes import ERROR, FakeAdapter, FakeGuided, Table, adapt_fakes, chi_square, say
+from sooner import Autoregressive, CoupledJacobi, PromptLookup
+from sooner.methods.jacobi.couplings import COUPLINGS
+
+TABLE = Table(3, 4, seed=4)
+PLAIN = Autoregressive(shared_noise=True)
+
+
+@pytest.fixture
+def _fakes(monkeypatch: pytest.MonkeyPatch) -> None:
+    adapt_fakes(monkeypatch)
+
+
+@pytest.mark.usefixtures("_fakes")
+@pytest.mark.parametrize("method", [PLAIN, *(CoupledJacobi(window) for window in (1, 2, 5))])
+def test_what_one_noise_draws_has_the_models_distribution(method: sooner.Method) -> None:
+    said = say(method, FakeAdapter(TABLE), 12_000, 4, generator=_seeded(3))
+    assert chi_square(said, TABLE.joint()) > ERROR
+
+
+@pytest.mark.usefixtures("_fakes")
+def test_so_it_has_after_guidance_and_top_k() -> None:
+    target = FakeGuided(Table(3, 4, seed=7), Table(3, 4, seed=8))
+    processors = LogitsProcessorList([TopKLogitsWarper(2)])
+    options = {"processors": processors, "guidance": 2.0, "generator": _seeded(5)}
+    said = say(CoupledJacobi(3), target, 8000, 4, **options)
+    assert chi_square(said, Processed(target.mixed(2.0), processors).joint()) > ERROR
+
+
+@pytest.mark.usefixtures("_fakes")
+@pytest.mark.parametrize("coupling", COUPLINGS)
+@pytest.mark.parametrize("init", ["last", "random", "left"])
+@pytest.mark.parametrize("strength", [0.4, 1.0])
+def test_every_window_and_coupling_says_what_plain_decoding_says(
+    coupling: str, init: str, strength: float
+) -> None:
+    """Rows end at different times here, so the batch shrinks while drafts are pending."""
+    table = Table(4, 7, seed=2)
+    expected = say(PLAIN, FakeAdapter(table), 40, 7, end=1, generator=_seeded(9))
+    for window in (1, 3, 9):
+        method = CoupledJacobi(window, coupling, strength, init, verify="noise")
+        said = say(method, FakeAdapter(table), 40, 7, end=1, generator=_seeded(9))
+        assert torch.equal(said, expected)
+
+
+@pytest.mark.parametrize("family", ["janus", "chameleon", "emu3"])
+@pytest.mark.parametrize("guidance", [1.0, 3.0])
+def test_a_real_model_draws_the_same_picture_faster(family: str, guidance: float) -> None:
+    canvas, inputs = tiny_canvas.canvas(family), tiny_canvas.inputs(family, 2)
+    options = {"seed": 3, "guidance": guidance, "count": 2, "top_p": None, "temperature": 2.0}
+    plain = sooner.draw(canvas, inputs, PLAIN, **options)
+    for window in (1, 4, 64):
+        drawn = sooner.draw(canvas, inputs, CoupledJacobi(window, init="above"), **options)
+        assert torch.equal(drawn.tokens, plain.tokens)
+        assert drawn.stats.nfe <= plain.stats.nfe
+
+
+def test_the_judge_follows_from_the_coupling_unless_it_is_named() -> None:
+    assert CoupledJacobi().judges_by_noise
+    assert not CoupledJacobi(strength=0.9).judges_by_noise
+    assert not CoupledJacobi(coupling="maximal").judges_by_noise
+    assert not CoupledJacobi(verify="ratio").judges_by_noise
+    with pytest.raises(sooner.SoonerError, match="did you mean 'noise'"):
+        CoupledJacobi(verify="nose")
+
+
+@pytest.mark.usefixtures("_fakes")
+def test_another_seed_says_another_thing_and_noise_is_not_the_generators() -> None:
+    first = say(CoupledJacobi(3), FakeAdapter(TABLE), 50, 4, generator=_seeded(1))
+    other = say(CoupledJacobi(3), FakeAdapter(TABLE), 50, 4, generator=_seeded(2))
+    looked_up = say(PromptLookup(), FakeAdapter(TABLE), 50, 4, generator=_seeded(1))
+    assert not torch.equal(first, other)
+    assert not torch.equal(first, looked_up)
+
+
+def _seeded(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)

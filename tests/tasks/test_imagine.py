@@ -1,0 +1,324 @@
+"""Pictures and clips as jobs: what is drawn, what the record says, what is refused."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import tiny_canvas
+from sooner.errors import SoonerError
+from sooner.tasks.imagine import Callbacks, Easel, ImagineSettings, continue_clip, imagine
+from sooner.tasks.imagine.job import Stopped
+from sooner.tasks.imagine.loading import load_easel
+from sooner.tasks.imagine.preview import GREY, Budget, partial
+from sooner.tasks.imagine.prompting import build_prompt
+from sooner.tasks.imagine.settings import parse_size, parse_top_k
+from sooner.tasks.imagine.sketch import Sketch
+from tasks import videos
+
+PROMPT = "a red circle on blue"
+
+
+@pytest.fixture(scope="module")
+def painter(painter_folder: Path) -> Easel:
+    return load_easel(str(painter_folder), threads=1)
+
+
+@pytest.fixture(scope="module")
+def camera(camera_folder: Path) -> Easel:
+    return load_easel(str(camera_folder), "video", threads=1)
+
+
+def test_a_record_says_what_was_done(painter: Easel) -> None:
+    stages: list[str] = []
+    seen: list[tuple[int, int]] = []
+    told = Callbacks(on_stage=stages.append, on_progress=lambda s: seen.append((s.steps, s.tokens)))
+    made = imagine(PROMPT, painter, ImagineSettings(count=3, seed=7, compare=True), told)
+    record = made.record
+    assert made.pixels.shape == (3, 1, 16, 16, 3)
+    assert made.pixels.dtype == np.uint8
+    assert record["tokens"] == 3 * 16
+    assert record["nfe"] < 16 == record["plain"]["nfe"]
+    assert record["step_compression"] == 16 / record["nfe"]
+    assert record["mode"] == "exact"
+    assert record["seed"] == 7
+    assert record["sampling"]["guidance"] == 2.0
+    assert record["draw_speedup"] is not None
+    assert record["parity"] is None
+    assert stages == ["warm-up", "draw", "pixels", "compare"]
+    assert (record["nfe"], 48) in seen
+    assert seen[-1] == (16, 48)
+
+
+@pytest.mark.parametrize("method", ["jacobi", "sjd", "gsd", "plain"])
+def test_the_same_seed_draws_the_same_pixels(painter: Easel, method: str) -> None:
+    settings = ImagineSettings(method=method, count=2, seed=3)
+    one, again = (imagine(PROMPT, painter, settings) for _ in range(2))
+    other = imagine(PROMPT, painter, ImagineSettings(method=method, count=2, seed=4))
+    assert np.array_equal(one.pixels, again.pixels)
+    assert one.record["nfe"] == again.record["nfe"]
+    assert not np.array_equal(one.pixels, other.pixels)
+    assert not np.array_equal(one.pixels[0], one.pixels[1])
+
+
+def test_a_fresh_seed_is_told_and_draws_it_again(painter: Easel) -> None:
+    made = imagine(PROMPT, painter)
+    assert made.record["seed"] != imagine(PROMPT, painter).record["seed"]
+    again = imagine(PROMPT, painter, ImagineSettings(seed=made.record["seed"]))
+    assert np.array_equal(made.pixels, again.pixels)
+
+
+def test_greedy_is_the_same_picture_as_plain(painter: Easel) -> None:
+    made = imagine(PROMPT, painter, ImagineSettings(greedy=True, compare=True))
+    assert made.record["parity"]["verdict"] == "identical"
+    plain = imagine(PROMPT, painter, ImagineSettings(greedy=True, method="plain"))
+    assert np.array_equal(made.pixels, plain.pixels)
+
+
+def test_a_red_gate_claims_no_speed(painter: Easel, monkeypatch: pytest.MonkeyPatch) -> None:
+    from sooner.tasks.imagine import job
+
+    real = job.paint
+
+    def wrong(*args: object) -> object:
+        drawing, sketch = real(*args)  # type: ignore[arg-type]
+        drawing.tokens[0, 3] = (drawing.tokens[0, 3] + 1) % 24
+        return drawing, sketch
+
+    monkeypatch.setattr(job, "paint", wrong)
+    made = imagine(PROMPT, painter, ImagineSettings(greedy=True, compare=True))
+    assert made.record["parity"]["verdict"] == "bug"
+    assert made.record["parity"]["divergence"] == 3
+    assert made.record["draw_speedup"] is None
+
+
+def test_words_that_the_model_does_not_know(painter: Easel) -> None:
+    (note,) = imagine("a red fox", painter, ImagineSettings(seed=0)).record["notes"]
+    assert "knows no 'fox'" in note
+    assert "circle" in note
+
+
+def test_a_clip_is_continued(camera: Easel, tmp_path: Path) -> None:
+    path = videos.write(tmp_path / "a.mkv", "mpeg4", 12, (32, 16))
+    made = continue_clip(path, camera, ImagineSettings(seed=1, count=2))
+    assert made.pixels.shape == (2, 17, 8, 8, 3)
+    assert made.given_frames == 9
+    assert made.record["tokens"] == 2 * 8
+    assert np.array_equal(made.pixels[0, :9], made.pixels[1, :9])
+    assert not np.array_equal(made.pixels[0, 9:], made.pixels[1, 9:])
+    again = continue_clip(path, camera, ImagineSettings(seed=1, count=2))
+    assert np.array_equal(made.pixels, again.pixels)
+    less = continue_clip(path, camera, ImagineSettings(seed=1, given=5, start=-6))
+    assert less.given_frames == 5
+    assert less.record["frames"] == {"first": 6, "count": 5}
+    assert less.record["tokens"] == 12
+
+
+def stop_when(condition: object) -> Callbacks:
+    def watch(sketch: Sketch) -> None:
+        if condition(sketch):  # type: ignore[operator]
+            raise KeyboardInterrupt
+
+    return Callbacks(on_progress=watch)
+
+
+def test_interrupted_pictures_are_there_as_far_as_they_go(painter: Easel) -> None:
+    settings = ImagineSettings(count=6, seed=0, window=2)
+    whole = imagine(PROMPT, painter, settings).pixels
+    with pytest.raises(Stopped) as stopped:
+        imagine(PROMPT, painter, settings, stop_when(lambda sketch: any(sketch.finished)))
+    made = stopped.value.made
+    assert 0 < sum(made.finished) < 6
+    assert made.record["finish"] == "interrupted"
+    for row, finished in enumerate(made.finished):
+        assert np.array_equal(made.pixels[row], whole[row]) == finished
+        assert (made.pixels[row, 0, -1, -1] == GREY).all() != finished
+
+
+def test_interrupted_comparisons_lose_no_picture(painter: Easel) -> None:
+    settings = ImagineSettings(seed=0, compare=True)
+    stages: list[str] = []
+    watch = stop_when(lambda sketch: stages[-1] == "compare" and sketch.steps > 2)
+    told = Callbacks(on_stage=stages.append, on_progress=watch.on_progress)
+    with pytest.raises(Stopped) as stopped:
+        imagine(PROMPT, painter, settings, told)
+    assert stopped.value.made.finished == [True]
+    whole = imagine(PROMPT, painter, ImagineSettings(seed=0))
+    assert np.array_equal(stopped.value.made.pixels, whole.pixels)
+
+
+def test_unfinished_places_are_grey(painter: Easel) -> None:
+    canvas = painter.canvas()
+    sketch = Sketch(canvas.grid, [], 2)
+    assert (partial(canvas, sketch) == GREY).all()
+    sketch.add(0, [1, 2, 3, 4, 5], 0)
+    pixels = partial(canvas, sketch)
+    assert (pixels[1] == GREY).all()
+    assert (pixels[0, 0, 4:8, 4:] == GREY).all()
+    assert not (pixels[0, 0, :4] == GREY).all()
+
+
+def test_watching_costs_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("sooner.tasks.imagine.preview.time.perf_counter", lambda: clock[0])
+    budget, spent = Budget(0.04, wait=1.0), 0.0
+    while clock[0] < 100:
+        clock[0] += 0.05
+        if budget.due:
+            assert clock[0] >= 1.0
+            with budget.spend():
+                clock[0] += 0.5
+            spent += 0.5
+    assert 0.03 < spent / clock[0] <= 0.041
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"method": "jacoby"}, "did you mean 'jacobi'"),
+        ({"coupling": "gumble"}, "did you mean 'gumbel'"),
+        ({"init": "lats"}, "did you mean 'last'"),
+        ({"window": 0}, "window is 0"),
+        ({"strength": 1.5}, "strength is 1.5; it must be 0 or more and at most 1"),
+        ({"strength": float("nan")}, "strength is nan"),
+        ({"guidance": -1.0}, "guidance is -1; it must be 0 or more"),
+        ({"top_k": 0}, "top_k is 0; it must be a whole number of 1 or more, or 'all'"),
+        ({"top_p": 0.0}, "top_p is 0; it must be above 0"),
+        ({"temperature": 0.0}, "temperature is 0; it must be above 0; --greedy"),
+        ({"count": 0}, "count is 0"),
+        ({"seed": -1}, "seed is -1"),
+        ({"greedy": True, "count": 2}, "draws the same picture"),
+        ({"greedy": True, "top_k": 4}, "top_k=4 has no effect with greedy"),
+        ({"method": "plain", "window": 4}, "window=4 has no effect with method 'plain'"),
+        ({"method": "sjd", "coupling": "gumbel"}, "coupling=gumbel has no effect"),
+    ],
+)
+def test_settings_are_checked(options: dict, said: str) -> None:
+    with pytest.raises(SoonerError) as error:
+        ImagineSettings(**options)
+    assert said in str(error.value)
+
+
+def test_settings_from_data() -> None:
+    settings = ImagineSettings.from_dict({"size": [32, 16], "seed": 1})
+    assert settings.size == (32, 16)
+    assert settings.digest() == ImagineSettings(size=(32, 16), seed=1).digest()
+    assert settings.digest() != ImagineSettings(seed=1).digest()
+    with pytest.raises(SoonerError, match="did you mean 'window'"):
+        ImagineSettings.from_dict({"widow": 3})
+    assert parse_size("384") == (384, 384)
+    assert parse_size("32x64") == (32, 64)
+    assert parse_top_k("all") == "all"
+    for bad in ("0", "3x", "big"):
+        with pytest.raises(SoonerError, match="HEIGHTxWIDTH"):
+            parse_size(bad)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"window": 17}, "only 16 codes are left to draw, so use at most 16"),
+        ({"size": (32, 32)}, "16 x 16 pixels only"),
+    ],
+)
+def test_what_the_model_can_not_do(painter: Easel, options: dict, said: str) -> None:
+    with pytest.raises(SoonerError) as error:
+        imagine(PROMPT, painter, ImagineSettings(**options))
+    assert said in str(error.value)
+
+
+def test_prompts_are_checked(painter: Easel, camera: Easel) -> None:
+    with pytest.raises(SoonerError, match="the prompt is empty"):
+        imagine("  ", painter)
+    with pytest.raises(SoonerError, match="use a shorter prompt"):
+        imagine("a red circle " * 50, painter)
+    with pytest.raises(SoonerError, match="takes no prompt"):
+        imagine(PROMPT, camera)
+
+
+def test_clips_are_checked(camera: Easel, tmp_path: Path) -> None:
+    path = videos.write(tmp_path / "a.mkv", "mpeg4", 7, (16, 16))
+    with pytest.raises(SoonerError, match="has 7 frames; 9 from frame 0 on"):
+        continue_clip(path, camera)
+    with pytest.raises(SoonerError, match="give one of 1, 5, 9, 13"):
+        continue_clip(path, camera, ImagineSettings(given=6))
+    with pytest.raises(SoonerError, match="guidance=1"):
+        continue_clip(path, camera, ImagineSettings(given=5, guidance=3.0))
+
+
+def test_nan_is_one_line(painter_folder: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "nan"
+    shutil.copytree(painter_folder, folder)
+    weights = load_file(folder / "model.safetensors")
+    (name,) = [name for name in weights if name.endswith("generation_head.vision_head.weight")]
+    weights[name] = torch.full_like(weights[name], float("nan"))
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(SoonerError, match="NaN"):
+        imagine(PROMPT, load_easel(str(folder), threads=1))
+
+
+def test_lossy_methods_say_so(painter: Easel) -> None:
+    assert imagine(PROMPT, painter, ImagineSettings(method="gsd")).record["mode"] == "relaxed"
+
+
+def test_a_chameleon_needs_a_decoder(tmp_path: Path) -> None:
+    tiny_canvas.chameleon().config.save_pretrained(tmp_path)
+    with pytest.raises(SoonerError, match=r"give its vqgan\.ckpt with --tokenizer"):
+        load_easel(str(tmp_path))
+    with pytest.raises(SoonerError, match="did you mean 'lumina'"):
+        load_easel(str(tmp_path), layout="lumnia")
+    (tmp_path / "vqgan.ckpt").write_bytes(b"no tensors")
+    with pytest.raises(SoonerError, match="vqgan"):
+        load_easel(str(tmp_path))
+
+
+class Scribe:
+    """Stands in for the processors of families whose tokenizers are too large for a test."""
+
+    chat_template = None
+
+    def __call__(self, **asked: object) -> dict[str, object]:
+        return asked
+
+
+@pytest.mark.parametrize(
+    ("family", "size", "layout", "told"),
+    [
+        ("janus", None, None, {"text": ["a fox"], "generation_mode": "image"}),
+        ("chameleon", None, None, {"text": ["a fox"]}),
+        ("emu3", None, None, {"text": ["a fox"], "return_for_image_generation": True}),
+        ("emu3", (32, 64), None, {"ratio": "64:32", "image_area": 2048}),
+        ("chameleon", (512, 768), "lumina", {"text": [
+            "Generate an image of 768x512 according to the following prompt:\na fox"]}),
+    ],
+)  # fmt: skip
+def test_prompts_are_written_as_each_family_reads_them(
+    family: str, size: tuple[int, int] | None, layout: str | None, told: dict
+) -> None:
+    made = build_prompt(family, Scribe(), ["a fox"], size, layout)
+    assert made["padding"] is True
+    assert {name: made[name] for name in told} == told
+
+
+def test_models_of_the_wrong_kind(
+    painter_folder: Path, camera_folder: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(SoonerError, match=r"draws no pictures from prompts.*--continue.*janus"):
+        load_easel(str(camera_folder))
+    with pytest.raises(SoonerError, match="continues no clips; supported: cosmos_ar"):
+        load_easel(str(painter_folder), "video")
+    with pytest.raises(SoonerError, match="does not exist"):
+        load_easel("./nowhere")
+    with pytest.raises(SoonerError, match="unknown device"):
+        load_easel(str(painter_folder), device="gpu")
+    with pytest.raises(SoonerError, match="holds no video tokenizer"):
+        load_easel(str(camera_folder), "video", tokenizer=str(tmp_path))
+    for name in ("encoder.jit", "decoder.jit"):
+        (tmp_path / name).write_bytes(b"code")
+    with pytest.raises(SoonerError, match="--trust-code"):
+        load_easel(str(camera_folder), "video", tokenizer=str(tmp_path))

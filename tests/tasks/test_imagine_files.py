@@ -1,0 +1,213 @@
+"""What goes to disk and what is read from it: pictures, clips, prompt sets, clip sets."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+from PIL import Image
+
+from sooner.errors import SoonerError
+from sooner.tasks.datasets import load_clips, load_prompts
+from sooner.tasks.imagine import writing
+from sooner.tasks.imagine.clip import fit
+from tasks import videos
+
+RECORD = {
+    "prompt": "ein Fuchs, größer", "seed": 3, "count": 1, "model": "m", "method": "jacobi",
+    "window": 8, "coupling": "gumbel", "nfe": 5, "mode": "exact", "finish": "whole",
+    "sampling": {"top_k": None, "guidance": 3.0}, "file": "some/where/clip.mp4",
+}  # fmt: skip
+
+
+def noise(*shape: int) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+
+
+def test_pictures_tell_how_they_came_about(tmp_path: Path) -> None:
+    pixels, path = noise(8, 6, 3), tmp_path / "a.png"
+    writing.write_png(path, pixels, RECORD)
+    with Image.open(path) as picture:
+        assert np.array_equal(np.asarray(picture), pixels)
+        told = picture.text  # type: ignore[attr-defined]
+    assert told["prompt"] == RECORD["prompt"]
+    assert (told["seed"], told["nfe"], told["mode"]) == ("3", "5", "exact")
+    assert told["file"] == "clip.mp4"
+    assert json.loads(told["sampling"]) == RECORD["sampling"]
+    assert told["sooner"]
+    first = path.read_bytes()
+    writing.write_png(path, pixels, RECORD)
+    assert path.read_bytes() == first
+
+
+def test_clips_tell_too(tmp_path: Path) -> None:
+    frames = np.repeat(noise(5, 2, 2, 3), 4, axis=1).repeat(4, axis=2)  # [5, 8, 8, 3]
+    path = tmp_path / "a.mp4"
+    writing.write_mp4(path, frames, 12.0, RECORD)
+    with av.open(str(path)) as container:
+        told = json.loads(container.metadata["comment"])
+        shown = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
+    assert told["seed"] == 3
+    assert told["sampling"]["guidance"] == 3.0
+    assert len(shown) == 5
+    assert shown[0].shape == (160, 160, 3)  # small ones are enlarged
+    means = np.stack(shown).reshape(5, 8, 20, 8, 20, 3).mean((2, 4))
+    assert np.abs(means - frames).mean() < 12
+
+
+def test_grids() -> None:
+    pictures = noise(3, 4, 5, 3)
+    sheet = writing.grid(pictures)
+    assert sheet.shape == (2 * 4 + 2, 2 * 5 + 2, 3)
+    assert np.array_equal(sheet[:4, :5], pictures[0])
+    assert np.array_equal(sheet[6:, :5], pictures[2])
+    assert (sheet[6:, 7:] == 255).all()
+    assert writing.grid(pictures[:1]) is not None
+    assert np.array_equal(writing.grid(pictures[:1]), pictures[0])
+
+
+def test_drawn_frames_can_be_marked() -> None:
+    frames = noise(4, 8, 8, 3)
+    marked = writing.mark_drawn(frames, 2)
+    assert np.array_equal(marked[:2], frames[:2])
+    assert (marked[2:, 0] == writing.ORANGE).all()
+    assert np.array_equal(marked[2:, 1:-1, 1:-1], frames[2:, 1:-1, 1:-1])
+
+
+def test_nothing_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.png"
+    path.write_bytes(b"before")
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Image.Image, "save", full)
+    with pytest.raises(SoonerError, match=r"a.png' can't be written: No space left"):
+        writing.write_png(path, noise(2, 2, 3), {})
+    assert [one.name for one in tmp_path.iterdir()] == ["a.png"]
+    assert path.read_bytes() == b"before"
+
+
+def test_targets_are_checked(tmp_path: Path) -> None:
+    there = tmp_path / "a.png"
+    there.touch()
+    with pytest.raises(SoonerError, match="is there already; use --overwrite"):
+        writing.check_target(there, ".png", overwrite=False)
+    writing.check_target(there, ".png", overwrite=True)
+    with pytest.raises(SoonerError, match=r"must end in \.mp4"):
+        writing.check_target(there, ".mp4", overwrite=True)
+    with pytest.raises(SoonerError, match="gone' can't be written"):
+        writing.check_target(tmp_path / "gone" / "a.png", ".png", overwrite=False)
+
+
+def test_frames_are_cropped_and_scaled() -> None:
+    frames = np.zeros((2, 16, 40, 3), np.uint8)
+    frames[:, :, 12:28] = 200
+    scaled = fit(frames, 8, 8)
+    assert scaled.shape == (2, 8, 8, 3)
+    assert (scaled == 200).all()
+    boxes = noise(1, 8, 8, 3)
+    assert np.array_equal(fit(boxes.repeat(3, 1).repeat(3, 2), 8, 8), boxes)
+    assert fit(boxes, 16, 16).shape == (1, 16, 16, 3)
+
+
+def test_prompts_of_a_text_file(tmp_path: Path) -> None:
+    path = tmp_path / "wishes.txt"
+    path.write_text("a fox\n\n  two owls \n", encoding="utf-8")
+    assert [(one.id, one.text) for one in load_prompts(path)] == [
+        ("wishes.txt/1", "a fox"), ("wishes.txt/3", "two owls"),
+    ]  # fmt: skip
+    assert len(load_prompts(path, limit=1)) == 1
+    path.write_text("\n")
+    with pytest.raises(SoonerError, match="holds no prompts"):
+        load_prompts(path)
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(SoonerError, match="can't be read as text"):
+        load_prompts(path)
+    with pytest.raises(SoonerError, match="limit is 0"):
+        load_prompts(path, limit=0)
+    with pytest.raises(SoonerError, match="does not exist"):
+        load_prompts("nowhere.txt")
+    with pytest.raises(SoonerError, match="did you mean 'parti-prompts'"):
+        load_prompts("part-prompts")
+
+
+def test_coco_captions(tmp_path: Path) -> None:
+    folder = tmp_path / "annotations"
+    folder.mkdir()
+    told = [
+        {"id": 9, "image_id": 139, "caption": "A room with chairs."},
+        {"id": 4, "image_id": 139, "caption": "A woman stands in a room. "},
+        {"id": 5, "image_id": 25, "caption": "A giraffe eats leaves."},
+    ]
+    table = folder / "captions_val2017.json"
+    table.write_text(json.dumps({"info": {}, "images": [], "annotations": told}))
+    prompts = load_prompts("coco-captions", tmp_path)
+    assert [(one.id, one.text) for one in prompts] == [
+        ("coco-captions/25", "A giraffe eats leaves."),
+        ("coco-captions/139", "A woman stands in a room."),
+    ]
+    table.write_text("[]")
+    with pytest.raises(SoonerError, match="is not MS-COCO's captions"):
+        load_prompts("coco-captions", tmp_path)
+
+
+def test_coco_captions_as_on_the_hub(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    records = [{"image_id": 139, "captions": ["A woman.", "A room."], "license": 2}]
+    (tmp_path / "data").mkdir()
+    table = tmp_path / "data" / "validation-00000-of-00001.parquet"
+    datasets.Dataset.from_list(records).to_parquet(str(table))
+    (prompt,) = load_prompts("coco-captions", tmp_path)
+    assert (prompt.id, prompt.text) == ("coco-captions/139", "A woman.")
+
+
+def test_parti_prompts(tmp_path: Path) -> None:
+    table = tmp_path / "PartiPrompts.tsv"
+    table.write_text(
+        "Prompt\tCategory\tChallenge\tNote\nbond\tAbstract\tBasic\tBio\na red fox\tAnimals\t\t\n"
+    )
+    assert [one.text for one in load_prompts("parti-prompts", tmp_path)] == ["bond", "a red fox"]
+    table.write_text("Wish\tCategory\nbond\tAbstract\n")
+    with pytest.raises(SoonerError, match="a prompt stands in Prompt; is it another dataset"):
+        load_prompts("parti-prompts", tmp_path)
+    with pytest.raises(SoonerError, match=r"folder '\./gone' does not exist"):
+        load_prompts("parti-prompts", "./gone")
+
+
+CAMERA = "0.5 0.9 0.5 0.5 0.0 0.0 1 0 0 0 0 1 0 0 0 0 1 0"
+
+
+def test_real_estate(tmp_path: Path) -> None:
+    test = tmp_path / "test"
+    test.mkdir()
+    for name, address, stamp in (
+        ("000a", "https://www.youtube.com/watch?v=Ab-cD_12345", 2_500_000),
+        ("000b", "https://youtu.be/zzzzzzzzzzz", 0),
+        ("000c", "https://www.youtube.com/watch?v=gone", 0),
+    ):
+        (test / f"{name}.txt").write_text(f"{address}\n{stamp} {CAMERA}\n{stamp + 1} {CAMERA}\n")
+    (tmp_path / "README.txt").write_text("not a clip")
+    with pytest.raises(SoonerError, match="3 camera files of RealEstate-10k but the video of none"):
+        load_clips(tmp_path)
+    (tmp_path / "clips").mkdir()
+    videos.write(tmp_path / "clips" / "Ab-cD_12345.mp4", frames=4)
+    videos.write(tmp_path / "clips" / "000b.mp4", frames=4)
+    clips = load_clips(tmp_path)
+    assert [(one.id, one.video.name, one.seconds) for one in clips] == [
+        ("000a", "Ab-cD_12345.mp4", 2.5), ("000b", "000b.mp4", 0.0),
+    ]  # fmt: skip
+    assert len(load_clips(tmp_path, limit=1)) == 1
+
+
+def test_folders_of_clips(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    for name in ("b2.mp4", "b10.mp4", "out/made.mp4"):
+        videos.write(tmp_path / name, frames=4)
+    clips = load_clips(tmp_path, apart=tmp_path / "out")
+    assert [one.id for one in clips] == ["b2", "b10"]
+    with pytest.raises(SoonerError, match="does not exist"):
+        load_clips(tmp_path / "gone.mp4")
