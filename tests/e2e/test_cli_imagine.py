@@ -81,7 +81,7 @@ def test_a_picture_with_its_story(run: Run, painter: list[object], tmp_path: Pat
     assert done.code == 0
     assert done.out == f"{path}\n"
     for said in ("drawing", "16 codes", "NFE", "step compression", "mode: exact", "seed: 7",
-                 "speed-up:", "same distribution"):  # fmt: skip
+                 "speed-up:", "parity: identical"):  # fmt: skip
         assert said in done.err
     story = told(path)
     assert story["prompt"] == PROMPT
@@ -107,6 +107,15 @@ def test_a_grid_and_its_pictures(run: Run, painter: list[object], tmp_path: Path
     assert sheet.shape == (34, 34, 3)
     assert np.array_equal(sheet[:16, 18:], pixels(names[2]))
     assert told(names[2])["picture"] == "2"
+
+
+def test_other_draws_of_one_distribution_are_called_so(
+    run: Run, painter: list[object], tmp_path: Path
+) -> None:
+    path = tmp_path / "out.png"
+    done = run(PROMPT, *painter, "--coupling", "maximal", "--seed", 7, "--compare", "-o", path)
+    assert done.code == 0
+    assert "same distribution" in done.err
 
 
 def test_greedy_parity_is_told(run: Run, painter: list[object], tmp_path: Path) -> None:
@@ -291,7 +300,8 @@ def test_interrupted_batches_keep_what_is_finished(
     assert f"interrupted: {finished[-1]} of 6 pictures finished" in done.err
     assert [one.name for one in tmp_path.iterdir()] == ["a.png"]
     assert told(path)["finish"] == "interrupted"
-    assert (pixels(path) == GREY).all(-1).any() == keep
+    # A drawn pixel may be grey by chance; a place where nothing was drawn is a patch of it.
+    assert bool((pixels(path) == GREY).all(-1).sum() >= 16) == keep
 
 
 def start(*arguments: object) -> subprocess.Popen[str]:

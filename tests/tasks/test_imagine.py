@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -49,10 +50,24 @@ def test_a_record_says_what_was_done(painter: Easel) -> None:
     assert record["seed"] == 7
     assert record["sampling"]["guidance"] == 2.0
     assert record["draw_speedup"] is not None
-    assert record["parity"] is None
+    assert record["parity"]["verdict"] == "identical"  # the noise of a place is the seed's
     assert stages == ["warm-up", "draw", "pixels", "compare"]
     assert (record["nfe"], 48) in seen
     assert seen[-1] == (16, 48)
+
+
+def test_draws_without_shared_noise_are_only_alike(painter: Easel) -> None:
+    settings = ImagineSettings(coupling="maximal", seed=7, compare=True)
+    assert imagine(PROMPT, painter, settings).record["parity"] is None
+
+
+@pytest.mark.parametrize("window", [1, 3, 16])
+def test_the_window_does_not_change_the_picture(painter: Easel, window: int) -> None:
+    one, other = (
+        imagine(PROMPT, painter, ImagineSettings(seed=5, count=2, window=size))
+        for size in (window, 7)
+    )
+    assert np.array_equal(one.pixels, other.pixels)
 
 
 @pytest.mark.parametrize("method", ["jacobi", "sjd", "gsd", "plain"])
@@ -80,7 +95,10 @@ def test_greedy_is_the_same_picture_as_plain(painter: Easel) -> None:
     assert np.array_equal(made.pixels, plain.pixels)
 
 
-def test_a_red_gate_claims_no_speed(painter: Easel, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("asked", [{"greedy": True}, {"seed": 3, "count": 2}], ids=str)
+def test_a_red_gate_claims_no_speed(
+    painter: Easel, monkeypatch: pytest.MonkeyPatch, asked: dict[str, Any]
+) -> None:
     from sooner.tasks.imagine import job
 
     real = job.paint
@@ -91,7 +109,7 @@ def test_a_red_gate_claims_no_speed(painter: Easel, monkeypatch: pytest.MonkeyPa
         return drawing, sketch
 
     monkeypatch.setattr(job, "paint", wrong)
-    made = imagine(PROMPT, painter, ImagineSettings(greedy=True, compare=True))
+    made = imagine(PROMPT, painter, ImagineSettings(**asked, compare=True))
     assert made.record["parity"]["verdict"] == "bug"
     assert made.record["parity"]["divergence"] == 3
     assert made.record["draw_speedup"] is None

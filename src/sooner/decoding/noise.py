@@ -14,6 +14,12 @@ _ODD = (0x7FEB352D, 0x846CA68B - (1 << 32))  # as signed 32-bit numbers
 _GOLDEN = 0x9E3779B9 - (1 << 32)
 
 
+def draw_seed(generator: torch.Generator | None) -> int:
+    """31 bits for the noise of one run, from the run's generator."""
+    device = generator.device if generator is not None else torch.device("cpu")
+    return int(torch.randint(1 << 31, (1,), generator=generator, device=device))
+
+
 def mix(state: Tensor) -> Tensor:
     """Scramble int32 numbers one to one: the two-multiplication finaliser of Wellons' search."""
     return _mix_(state.clone(), torch.empty_like(state))

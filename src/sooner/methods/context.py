@@ -11,6 +11,7 @@ import torch
 
 from ..decoding.grid import GridConstraint
 from ..decoding.interface import Adapter, Drafter
+from ..decoding.noise import draw_seed
 from ..decoding.rows import Rows
 from ..decoding.sampling import Processing
 from ..decoding.stats import Stats
@@ -49,9 +50,8 @@ class Context:
 
     @cached_property
     def noise_seed(self) -> int:
-        """31 bits for noise that is shared (`decoding.noise`), the first draw of the run."""
-        device = self.generator.device if self.generator is not None else torch.device("cpu")
-        return int(torch.randint(1 << 31, (1,), generator=self.generator, device=device))
+        """Of the noise that is shared (`decoding.noise`), the first draw of the run."""
+        return draw_seed(self.generator)
 
     @property
     def prompts(self) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from ...drawing import Drawing
-from ...methods import Autoregressive, Method
+from ...methods import Method
 from ...models import Canvas
 from ..caption import versions
 from ..identity import fingerprint, sha256
@@ -119,7 +119,7 @@ def _make(
         callbacks.on_canvas(canvas)
     if settings.compare:
         callbacks.stage("warm-up")
-        warm_up(work, method, Autoregressive())
+        warm_up(work, method, comparison.plain_for(work, method))
     callbacks.stage("draw")
     base = _base(easel, work, method, told)
     try:
@@ -132,7 +132,7 @@ def _make(
         record = {**base, **_measured(drawing, canvas, took, told)}
         if settings.compare:
             callbacks.stage("compare")
-            record |= comparison.compare_plain(work, drawing, callbacks.on_progress)
+            record |= comparison.compare_plain(work, drawing, method, callbacks.on_progress)
     except KeyboardInterrupt as stop:  # the pictures are there, whatever was still to do
         raise Stopped(_unfinished(work, easel, base, sketch)) from stop
     return _made(easel, work, record, pixels, [True] * settings.count)
