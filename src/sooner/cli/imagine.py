@@ -56,7 +56,7 @@ def imagine(
         str, typer.Option(metavar="NAME", help="jacobi, sjd, gsd (lossy) or plain.")
     ] = "jacobi",
     window: Annotated[
-        int | None, typer.Option(metavar="N", help="Codes drafted ahead; by default 64.")
+        int | None, typer.Option(metavar="N", help="Codes drafted ahead; by default what suits picture and device.")
     ] = None,
     coupling: Annotated[
         str | None, typer.Option(metavar="NAME", help="gumbel, maximal or independent.")

@@ -28,7 +28,7 @@ class ImagineSettings:
         method: `jacobi` couples the draws of its iterations, `sjd` draws them independently
             (Teng et al. 2024), `gsd` accepts groups of near codes (lossy), `plain` is one code a
             step.
-        window: places drafted ahead; `None` is 64, or what a small picture has.
+        window: places drafted ahead; `None` leaves it to the picture, the batch and the device.
         coupling, strength, init: of `jacobi`, see `sooner.CoupledJacobi`; `None` is its own.
         temperature, top_p, guidance: `None` is the checkpoint's own.
         top_k: likewise; `"all"` leaves every code in.
