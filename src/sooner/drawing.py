@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -109,17 +110,27 @@ def _checked(own: Sampling, temperature: Any, top_k: Any, top_p: Any, guidance: 
     asked = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "guidance": guidance}
     given = {name: value for name, value in asked.items() if value is not DEFAULT}
     sampling = replace(own, **given)
-    if not sampling.temperature > 0:
-        raise SoonerError(f"temperature is {sampling.temperature!r}; it must be above 0")
-    if sampling.top_k is not None and (not isinstance(sampling.top_k, int) or sampling.top_k < 1):
+    _number("temperature", sampling.temperature, above=0)
+    _number("guidance", sampling.guidance, hint="; 1 is none")
+    if sampling.top_p is not None:
+        _number("top_p", sampling.top_p, above=0, most=1, hint=", or None for all")
+    if sampling.top_k is not None and (type(sampling.top_k) is not int or sampling.top_k < 1):
         raise SoonerError(
             f"top_k is {sampling.top_k!r}; it must be a whole number of 1 or more, or None for all"
         )
-    if sampling.top_p is not None and not 0 < sampling.top_p <= 1:
-        raise SoonerError(f"top_p is {sampling.top_p!r}; it must lie above 0 and up to 1")
-    if sampling.guidance < 0:
-        raise SoonerError(f"guidance is {sampling.guidance!r}; it must be 0 or more, 1 is none")
     return sampling
+
+
+def _number(
+    name: str, value: Any, above: float | None = None, most: float = math.inf, hint: str = ""
+) -> None:
+    """Require a finite number above `above`, or of 0 or more, and at most `most`."""
+    is_number = isinstance(value, int | float) and math.isfinite(value)
+    if is_number and (value >= 0 if above is None else value > above) and value <= most:
+        return
+    bound = "0 or more" if above is None else f"above {above:g}"
+    bound += f" and at most {most:g}" if most < math.inf else ""
+    raise SoonerError(f"{name} is {value!r}; it must be {bound}{hint}")
 
 
 def _warpers(sampling: Sampling) -> LogitsProcessorList:
