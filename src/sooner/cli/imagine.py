@@ -56,7 +56,8 @@ def imagine(
         str, typer.Option(metavar="NAME", help="jacobi, sjd, gsd (lossy) or plain.")
     ] = "jacobi",
     window: Annotated[
-        int | None, typer.Option(metavar="N", help="Codes drafted ahead; by default what suits picture and device.")
+        int | None,
+        typer.Option(metavar="N", help="Codes drafted ahead; by default what suits the device."),
     ] = None,
     coupling: Annotated[
         str | None, typer.Option(metavar="NAME", help="gumbel, maximal or independent.")
