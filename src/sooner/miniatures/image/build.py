@@ -1,0 +1,65 @@
+"""Checkpoint folders: what `from_pretrained` of transformers reads and this package writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from transformers import JanusForConditionalGeneration, JanusImageProcessor, JanusProcessor
+from transformers.models.janus.modeling_janus import JanusVQVAE
+
+from sooner.errors import SoonerError
+
+from . import architecture, words, world
+
+
+def build_processor() -> JanusProcessor:
+    """The real Janus processor at the miniature's sizes."""
+    side = {"height": world.SIDE, "width": world.SIDE}
+    return JanusProcessor(
+        image_processor=JanusImageProcessor(
+            size=side, min_size=1, image_mean=[0.5] * 3, image_std=[0.5] * 3
+        ),
+        tokenizer=words.build_tokenizer(),
+        num_image_tokens=architecture.TOKENS,
+    )
+
+
+def save(model: JanusForConditionalGeneration, folder: Path) -> None:
+    """Write a checkpoint folder: fp16 weights, configs, tokenizer, processor.
+
+    `model` keeps its own precision: a half copy is written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    half = JanusForConditionalGeneration(model.config)
+    half.load_state_dict(model.state_dict())
+    half.generation_config = model.generation_config
+    half.half().save_pretrained(folder)
+    build_processor().save_pretrained(folder)
+
+
+def load(folder: Path | str) -> tuple[Any, Any]:
+    """Model in fp32, in evaluation mode, and processor of a checkpoint folder."""
+    import torch
+
+    model = JanusForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
+    return model.eval(), JanusProcessor.from_pretrained(folder)
+
+
+def load_codes(folder: Path | str) -> JanusVQVAE:
+    """An autoencoder alone, in fp32 and evaluation mode."""
+    import torch
+
+    return JanusVQVAE.from_pretrained(folder, dtype=torch.float32).eval()
+
+
+def need(out: Path, part: str) -> Path:
+    """The finished checkpoint of a part that the one trained into `out` is built on.
+
+    Raises:
+        SoonerError: it is not there.
+    """
+    folder = out.parent / part / "checkpoint"
+    if not (folder / "card.json").exists():
+        raise SoonerError(f"no trained {part} in '{folder}'; train the part '{part}' first")
+    return folder

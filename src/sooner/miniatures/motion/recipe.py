@@ -1,0 +1,185 @@
+"""The training recipes of the motion miniature, as data, and the one call that runs one.
+
+Three parts, each from those before it:
+
+1. *tokenizer*: first without quantisation, so that the codebook can begin at k-means of latents
+   that mean something; then quantised, with running averages for codes. It sees shapes anywhere
+   and twice the grain, so that codes hold still in the world's own clips.
+2. *probe*: a small CNN that names what is where, on the tokenizer's reconstructions.
+3. *target*: the AR model on a bank of clips encoded once. A shallow model on stretches of three
+   latent frames learns what rests and what moves at a fraction of the cost; then
+   `architecture.wake` wakes layers that change nothing, and training goes on with more depth, on
+   whole clips. Most codes of a clip are of the resting wall, and which way a shape goes shows in
+   a few alone (the rest follow from them), so later stages weigh those more.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from sooner.errors import SoonerError, unknown
+
+PARTS = ("tokenizer", "probe", "target")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stretch of training with its own optimizer, warm-up and cosine.
+
+    Attributes:
+        kind: "plain" (tokenizer, not quantised), "quantised" (tokenizer), "predict" (target) or
+            "name" (probe).
+        steps: optimizer steps.
+        rows: clips a step.
+        lr: peak learning rate.
+        latents: latent frames of each clip; 0 is all of them.
+        layers: decoder depth from here on; 0 leaves it.
+        focus: weight of the codes of blocks that a shape passes through, the others having 1.
+            Most blocks show a resting wall, and of that little is left to learn.
+        front: weight of the codes of blocks that a shape has just entered or left, if it is more:
+            the way that a shape goes shows there first, and later codes follow from them.
+        lattice: pixels between the places where shapes start; the world's own is 4, and 1 shows
+            a part more than it needs.
+        over: steps of the learning rate's cosine; 0 is `steps`. More than that leaves it early.
+        bf16: run under bfloat16 autocast.
+    """
+
+    kind: Literal["plain", "quantised", "predict", "name"]
+    steps: int
+    rows: int
+    lr: float
+    latents: int = 0
+    layers: int = 0
+    focus: float = 1.0
+    front: float = 1.0
+    lattice: int = 1
+    over: int = 0
+    bf16: bool = True
+
+    def __post_init__(self) -> None:
+        if self.steps < 1 or self.rows < 1:
+            raise SoonerError(f"a stage needs steps and rows of at least 1: {self}")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All that determines a training run, but for the machine's rounding.
+
+    Attributes:
+        part: "tokenizer", "probe" or "target".
+        stages: in order; a target's first names the depth to begin with.
+        shape: options of the part's config (`MotionTokenizerConfig`, `architecture.Shape`,
+            `ProbeConfig`); what it leaves out has its default.
+        seed: of the data and the first weights.
+        bank: clips encoded once for a target.
+        corrupt: share of a target's input codes replaced at random while it learns, so that it
+            trusts the latent frames before more than a neighbour that may be wrong.
+        grain: how many times as loud as the world's the sensor is while a tokenizer learns. What
+            it learns to overlook there makes codes hold still here.
+        save_every: steps between resumable checkpoints.
+        check_every: steps between held-out checks; 0 is never.
+    """
+
+    part: Literal["tokenizer", "probe", "target"]
+    stages: tuple[Stage, ...]
+    shape: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 0
+    bank: int = 6000
+    corrupt: float = 0.05
+    grain: float = 1.0
+    save_every: int = 50
+    check_every: int = 100
+
+    def __post_init__(self) -> None:
+        if self.part not in PARTS:
+            raise unknown("part", self.part, PARTS)
+
+    @classmethod
+    def from_dict(cls, options: Mapping[str, Any]) -> Recipe:
+        """Build a recipe from plain data (JSON, TOML). SoonerError names an unknown key."""
+        values = dict(_known(cls, options))
+        stages = [
+            stage if isinstance(stage, Stage) else Stage(**_known(Stage, stage))
+            for stage in values.get("stages", ())
+        ]
+        return cls(**{**values, "stages": tuple(stages)})
+
+
+def _known(kind: type, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    names = [item.name for item in dataclasses.fields(kind)]
+    for key in options:
+        if key not in names:
+            raise unknown(f"{kind.__name__} option", str(key), names)
+    return options
+
+
+TOKENIZER = Recipe(
+    "tokenizer",
+    stages=(
+        Stage("plain", 300, 8, 2e-3, latents=3),
+        Stage("quantised", 3200, 8, 1.5e-3, latents=3),
+    ),
+    grain=2.0,
+)
+TARGET = Recipe(
+    "target",
+    stages=(
+        Stage("predict", 1500, 10, 2e-3, latents=3, layers=4),
+        Stage("predict", 500, 8, 2e-3, latents=3, layers=8, focus=4.0, over=850),
+        Stage("predict", 500, 8, 2e-3, latents=3, layers=8, focus=4.0, lattice=4, over=700),
+        Stage("predict", 100, 3, 1.6e-3, layers=8, focus=4.0, lattice=4, over=340),
+        Stage("predict", 600, 3, 1.8e-3, layers=8, focus=4.0, lattice=4, over=850),
+        Stage("predict", 240, 3, 1.2e-3, layers=16, focus=4.0, lattice=4),
+        Stage("predict", 400, 3, 1.4e-3, layers=16, focus=4.0, front=12.0, lattice=4),
+        Stage("predict", 320, 3, 1.2e-3, layers=16, focus=4.0, front=6.0, lattice=4),
+    ),
+    bank=3000,
+)
+PROBE = Recipe("probe", stages=(Stage("name", 1600, 8, 3e-3, latents=2, bf16=False),))
+RECIPES = {"tokenizer": TOKENIZER, "probe": PROBE, "target": TARGET}
+
+
+def train(
+    out: Path | str,
+    config: Recipe,
+    *,
+    resume: bool = True,
+    threads: int | None = None,
+    progress: bool = True,
+    stop_after: int | None = None,
+    on_step: Callable[[dict[str, Any]], None] | None = None,
+) -> Path:
+    """Train one part and write its checkpoint folder.
+
+    `sooner train miniature motion` calls this once with each of `RECIPES`, in their order.
+
+    Args:
+        out: folder that receives `checkpoint/` (what `from_pretrained` reads, with its
+            `card.json`), `state.pt` (all that resuming needs) and `log.jsonl` (a line per
+            report). Parts that need the tokenizer look for `../tokenizer/checkpoint`.
+        config: the recipe.
+        resume: go on from `state.pt` if there is one. The resumed run makes the same steps as
+            an uninterrupted one. False starts anew.
+        threads: torch threads for this run; None leaves them as they are.
+        progress: show a progress line.
+        stop_after: leave after this many steps in this call, with `state.pt` written.
+        on_step: called after each step with `{"stage", "kind", "step", "steps", "loss", ...}`.
+
+    Returns:
+        The checkpoint folder. It exists only once every stage is done, unless `stop_after`
+        ended the call early.
+
+    Raises:
+        SoonerError: `state.pt` is of another recipe, or the tokenizer is missing; the error
+            says how to go on.
+    """
+    from .trainer import Trainer
+
+    trainer = Trainer(Path(out), config, threads=threads, progress=progress, on_step=on_step)
+    if resume:
+        trainer.resume()
+    return trainer.run(stop_after)

@@ -1,0 +1,210 @@
+"""The recipe: each part resumes to the same weights, growth keeps the function."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from sooner.errors import SoonerError
+from sooner.miniatures.image import (
+    architecture,
+    build,
+    card,
+    classifier,
+    codes,
+    hints,
+    recipe,
+    target,
+    words,
+    world,
+)
+
+TINY_CODES = architecture.CodesShape(entries=32, dim=4, multiplier=(1, 1, 1), latent=32)
+TINY = architecture.Shape(layers=3, width=32, heads=2, kv_heads=1, intermediate=32)
+PARTS: dict[str, recipe.AnyRecipe] = {
+    "codes": recipe.CodesRecipe(TINY_CODES, steps=5, batch=2, free=2, bf16=False),
+    "classifier": recipe.ClassifierRecipe(bank=6, steps=4, batch=4),
+    "target": recipe.TargetRecipe(
+        TINY, bank=6, shallow=2, steps=(3, 2), lr=(1e-2, 1e-2), batch=4, captions=4, bf16=False
+    ),
+}
+
+
+def shorten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(hints, "PICTURES", 4)
+    for name in ("PICTURES", "JUDGED", "SAMPLES"):
+        patch.setattr(card, name, 2)
+
+
+@pytest.fixture(autouse=True)
+def quick_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cards measured on next to nothing: the shipped weights have the real ones."""
+    shorten(monkeypatch)
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return torch.load(folder / "state.pt", weights_only=True)["modules"]["model"]
+
+
+def same(one: dict, two: dict) -> bool:
+    return one.keys() == two.keys() and all(torch.equal(one[key], two[key]) for key in one)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All three parts, each trained in one go."""
+    folder = tmp_path_factory.mktemp("whole")
+    with pytest.MonkeyPatch.context() as patch:
+        shorten(patch)
+        for name, config in PARTS.items():
+            recipe.train(folder / name, config, progress=False)
+    return folder
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_resumed_run_equals_uninterrupted_run(name: str, trained: Path, tmp_path: Path) -> None:
+    for before in ("codes", "classifier"):
+        if before != name:
+            (tmp_path / before).symlink_to(trained / before)
+    for steps in (1, 3):  # leaves before and after the codebook is placed, the decoder grown
+        recipe.train(tmp_path / name, PARTS[name], progress=False, stop_after=steps)
+    seen: list[dict] = []
+    recipe.train(tmp_path / name, PARTS[name], progress=False, on_step=seen.append)
+    assert len(seen) == (0 if name == "classifier" else 1)
+    assert same(weights(tmp_path / name), weights(trained / name))
+    assert (tmp_path / name / "checkpoint" / "card.json").exists()
+
+
+def test_checkpoint_is_whole(trained: Path) -> None:
+    model, processor = build.load(trained / "target" / "checkpoint")
+    assert model.config.text_config.num_hidden_layers == 3
+    assert len(processor.tokenizer) == len(words.vocabulary())
+    assert same(
+        model.model.vqmodel.state_dict(),
+        build.load_codes(trained / "codes" / "checkpoint").state_dict(),
+    )
+    told = json.loads((trained / "target" / "checkpoint" / "card.json").read_text())
+    assert told["parameters"] == architecture.parameters(model)
+    assert told["recipe"]["seed"] == PARTS["target"].seed
+    assert set(told["accuracy_guided"]) == {"forms", "colours", "relation", "ground", "all"}
+
+
+def test_parts_before_are_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(SoonerError, match="train the part 'codes' first"):
+        recipe.train(tmp_path / "target", PARTS["target"], progress=False)
+
+
+def test_another_recipe_is_refused(tmp_path: Path) -> None:
+    recipe.train(tmp_path / "codes", PARTS["codes"], progress=False, stop_after=1)
+    other = dataclasses.replace(PARTS["codes"], seed=5)
+    with pytest.raises(ValueError, match="another recipe"):
+        recipe.train(tmp_path / "codes", other, progress=False)
+
+
+def test_nonsense_is_refused() -> None:
+    with pytest.raises(ValueError, match="batch is 9"):
+        recipe.ClassifierRecipe(bank=8, batch=9)
+    with pytest.raises(ValueError, match="shallow is 4"):
+        recipe.TargetRecipe(TINY, shallow=4)
+
+
+def test_training_leaves_torch_as_it_was(tmp_path: Path) -> None:
+    threads, state = torch.get_num_threads(), torch.get_rng_state()
+    recipe.train(tmp_path / "codes", PARTS["codes"], progress=False, threads=1, stop_after=1)
+    assert torch.get_num_threads() == threads
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def tiny_model(layers: int = 2) -> torch.nn.Module:
+    torch.manual_seed(0)
+    shape = dataclasses.replace(TINY, layers=layers)
+    return architecture.build_model(shape, architecture.build_codes(TINY_CODES)).eval()
+
+
+@pytest.mark.parametrize("layers", [2, 5])
+def test_growth_keeps_the_function(layers: int) -> None:
+    model = tiny_model()
+    prompt = target.Captions().rows(world.prompts(2, 0), [False, True])
+    made = torch.randint(32, (2, architecture.TOKENS))
+    mask = target.Captions().mask(prompt)
+    before = target.predict(model, prompt, mask, made)
+    architecture.grow(model, layers)
+    torch.testing.assert_close(target.predict(model, prompt, mask, made), before, rtol=0, atol=0)
+    with pytest.raises(ValueError, match="cannot grow to 1"):
+        architecture.grow(model, 1)
+
+
+def test_training_rows_are_what_the_processor_makes() -> None:
+    """Prompt ids and mask of a training batch equal those of a user's captions."""
+    pictures = world.prompts(5, 3)
+    captions = target.Captions()
+    rows = captions.rows(pictures, [False] * 5)
+    made = build.build_processor()(
+        text=[one.caption for one in pictures],
+        generation_mode="image", padding=True, return_tensors="pt",
+    )  # fmt: skip
+    assert torch.equal(rows, made["input_ids"])
+    assert torch.equal(captions.mask(rows), made["attention_mask"])
+    blank = captions.rows(pictures, [True] * 5)
+    kept = (rows == captions.ids[words.BOS]) | (rows == captions.ids[words.BOI])
+    assert torch.equal(blank, torch.where(kept, rows, captions.ids[words.PAD]))
+    assert torch.equal(captions.mask(blank), captions.mask(rows))
+
+
+def test_family_loss_is_cross_entropy_of_sums() -> None:
+    logs = torch.randn(5, 6).log_softmax(-1)
+    family = torch.tensor([0, 2, 1, 0, 2, 2])
+    picked = torch.tensor([0, 1, 2, 3, 4])
+    shares = torch.stack([logs.exp()[:, family == one].sum(1) for one in range(3)], dim=1)
+    expected = -shares[torch.arange(5), family[picked]].log().mean()
+    torch.testing.assert_close(hints.family_loss(logs, picked, family), expected)
+
+
+def test_hints_skip_blank_captions() -> None:
+    torch.manual_seed(0)
+    head, pictures = hints.Head(8), world.prompts(3, 1)
+    states = torch.randn(3, 5, 8)
+    told = head(states, hints.label(pictures, [False, True, False]))
+    kept = head(states[[0, 2]], hints.label([pictures[0], pictures[2]], [False, False]))
+    torch.testing.assert_close(told, kept)
+    assert head(states, hints.label(pictures, [True] * 3)) == 0
+
+
+def test_words_round_trip() -> None:
+    tokens = words.build_tokenizer()
+    caption = "a red circle left of a blue square on green"
+    ids = tokens(caption).input_ids
+    assert tokens.unk_token_id not in ids
+    assert tokens.decode(ids, skip_special_tokens=True) == caption
+    assert tokens("a pink circle").input_ids.count(tokens.unk_token_id) == 1
+
+
+def test_codes_survive_a_round_trip(trained: Path) -> None:
+    model = build.load_codes(trained / "codes" / "checkpoint")
+    pixels = codes.to_pixels([world.drawn(index, 0)[1] for index in range(2)])
+    made = codes.encode(model, pixels)
+    assert made.shape == (2, architecture.TOKENS)
+    seen = codes.decode(model, made)
+    assert seen.shape == (2, 3, world.SIDE, world.SIDE)
+    assert 0 <= float(seen.min()) <= float(seen.max()) <= 1
+
+
+def test_scores_of_the_judge() -> None:
+    told = world.Attributes(("circle", "cross"), ("red", "blue"), "right of", "green")
+    right = world.Attributes(("cross", "circle"), ("blue", "red"), "left of", "green")
+    assert classifier.score(right, told) == dict.fromkeys(classifier.score(right, told), 1.0)
+    swapped = dataclasses.replace(right, forms=right.forms[::-1], colours=right.colours[::-1])
+    assert classifier.score(swapped, told)["relation"] == 0
+    half = dataclasses.replace(right, forms=("cross", "square"))
+    assert classifier.score(half, told)["forms"] == 0.5
+    assert classifier.score(half, told)["relation"] == 1
+    alone = world.Attributes(("cross",), ("blue",), None, "green")
+    assert classifier.score(alone, told)["relation"] == classifier.score(alone, told)["all"] == 0
+    assert classifier.labels(alone)[-2:] == [classifier.ABSENT] * 2
+    assert architecture.parameters(classifier.Classifier()) < 100_000
+    assert np.shape(classifier.labels(told)) == (len(classifier.HEADS),)
