@@ -4,8 +4,8 @@ Of a picture's 256 codes only the few where a shape begins hang on its caption's
 of the rest of the loss is texture: without help 1,200 steps taught the ground's colour alone.
 Two hints bring shapes forward, and neither bends what the decoder should predict:
 
-- A linear head names the picture's attributes, told from the left or top, in the states three
-  quarters up the decoder, at every position and on many captions without a picture.
+- A linear head names the picture's attributes, told from the left or top, in the states
+  above the decoder's middle, at every position and on many captions without a picture.
 - The loss counts the colour family of a code again: the log-sum-exp of the logits of each
   family, scored as a prediction of its own. Both losses are least at the true distribution.
 """
@@ -43,11 +43,6 @@ class Head(nn.Module):
             if (told >= 0).any():
                 losses.append(functional.cross_entropy(logits.flatten(0, 1), told.flatten()))
         return torch.stack(losses).mean() if losses else states.sum() * 0
-
-
-def middle(states: Sequence[torch.Tensor]) -> torch.Tensor:
-    """The states three quarters up: the layers above can use what is told there."""
-    return states[3 * (len(states) - 1) // 4]
 
 
 def label(pictures: Sequence[world.Picture], blank: Sequence[bool]) -> torch.Tensor:

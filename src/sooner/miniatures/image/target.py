@@ -50,7 +50,7 @@ def predict(
 
     Arguments are those of `states`.
     """
-    hidden = states(model, prompt, mask, codes)[-1]
+    _, hidden = states(model, prompt, mask, codes)
     return model.model.generation_head(hidden[:, prompt.shape[1] - 1 :])
 
 
@@ -59,8 +59,8 @@ def states(
     prompt: torch.Tensor,
     mask: torch.Tensor,
     codes: torch.Tensor,
-) -> tuple[torch.Tensor, ...]:
-    """States of all layers along captions and their pictures.
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """States along captions and their pictures.
 
     Args:
         model: the decoder.
@@ -70,19 +70,26 @@ def states(
             `[rows, 0]`.
 
     Returns:
-        Embeddings, then each layer's output, `[rows, length + tokens - 1, width]`; the last
-        one normalised.
+        Output of the layer that the hint reads, and the last one, normalised; both
+        `[rows, length + tokens - 1, width]`.
     """
     said = model.get_input_embeddings()(prompt)  # [rows, length, width]
     drawn = model.prepare_embeddings_for_image_generation(codes[:, :-1])
     attended = torch.cat([mask, torch.ones_like(codes[:, :-1])], dim=1)
-    return model.model.language_model(
-        inputs_embeds=torch.cat([said, drawn.to(said.dtype)], dim=1),
-        attention_mask=attended,
-        position_ids=(attended.cumsum(1) - 1).clamp_min(0),
-        use_cache=False,
-        output_hidden_states=True,
-    ).hidden_states
+    text, read = model.model.language_model, []
+    # A hook of our own: HF's `output_hidden_states` leaves out layers that `grow` put in.
+    layer = text.layers[len(text.layers) // 2]
+    handle = layer.register_forward_hook(lambda _module, _inputs, output: read.append(output))
+    try:
+        last = text(
+            inputs_embeds=torch.cat([said, drawn.to(said.dtype)], dim=1),
+            attention_mask=attended,
+            position_ids=(attended.cumsum(1) - 1).clamp_min(0),
+            use_cache=False,
+        ).last_hidden_state
+    finally:
+        handle.remove()
+    return read[0], last
 
 
 class Target:
@@ -129,17 +136,17 @@ class Target:
         codes = self.bank.codes[picked]  # [batch, tokens]
         more, more_labels, _ = self._draw(rng, config.captions)
         with torch.autocast("cpu", torch.bfloat16, enabled=config.bf16):
-            layers = states(self.model, prompt, self.captions.mask(prompt), codes)
+            middle, last = states(self.model, prompt, self.captions.mask(prompt), codes)
             boi = prompt.shape[1] - 1
-            logits = self.model.model.generation_head(layers[-1][:, boi:])
-            read = states(
+            logits = self.model.model.generation_head(last[:, boi:])
+            read, _ = states(
                 self.model, more, self.captions.mask(more), codes[:0].new_empty(config.captions, 0)
             )
         logs = logits.float().log_softmax(-1).flatten(0, 1)  # [batch * tokens, entries]
         code = functional.nll_loss(logs, codes.flatten())
         family = hints.family_loss(logs, codes.flatten(), self.family)
-        named = self.head(hints.middle(layers)[:, boi:], labels)
-        told = self.head(hints.middle(read)[:, -1:], more_labels)
+        named = self.head(middle[:, boi:], labels)
+        told = self.head(read[:, -1:], more_labels)
         loss = code + config.family * family + config.hint * (named + told)
         report = {"loss": code, "family": family, "named": named, "told": told}
         return loss, {name: float(value.detach()) for name, value in report.items()}

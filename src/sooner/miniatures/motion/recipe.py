@@ -135,7 +135,6 @@ TARGET = Recipe(
         Stage("predict", 600, 3, 1.8e-3, layers=8, focus=4.0, lattice=4, over=850),
         Stage("predict", 240, 3, 1.2e-3, layers=16, focus=4.0, lattice=4),
         Stage("predict", 400, 3, 1.4e-3, layers=16, focus=4.0, front=12.0, lattice=4),
-        Stage("predict", 320, 3, 1.2e-3, layers=16, focus=4.0, front=6.0, lattice=4),
     ),
     bank=3000,
 )
