@@ -21,6 +21,7 @@ from transformers import (
 )
 from transformers.models.janus.modeling_janus import JanusVQVAE
 
+from ..training import deepen
 from . import words, world
 
 PATCH = 4  # pixels along a side of what one code stands for: two halvings
@@ -146,33 +147,5 @@ def parameters(model: torch.nn.Module) -> int:
 
 
 def grow(model: JanusForConditionalGeneration, layers: int) -> None:
-    """Deepen the decoder in place to `layers` layers without changing what it computes.
-
-    New layers are spread evenly, each a copy of the layer below it with its two output
-    projections (`o_proj`, `down_proj`) at zero: it adds nothing to the residual stream until
-    training moves them. Most steps then run at a fraction of the final depth's cost.
-
-    Raises:
-        ValueError: if the model is already deeper than `layers`.
-    """
-    text = model.model.language_model
-    old = list(text.layers)
-    if layers < len(old):
-        raise ValueError(f"cannot grow to {layers} layers: the model has {len(old)}")
-    grown = []
-    for slot in range(layers):
-        source = slot * len(old) // layers
-        first = slot == 0 or (slot - 1) * len(old) // layers != source
-        grown.append(old[source] if first else _silent_copy(old[source], text.config))
-    for slot, layer in enumerate(grown):
-        layer.self_attn.layer_idx = slot  # type: ignore[union-attr]  # its cache slot
-    text.layers = torch.nn.ModuleList(grown)
-    text.config.num_hidden_layers = layers
-
-
-def _silent_copy(layer: torch.nn.Module, config: LlamaConfig) -> torch.nn.Module:
-    copy = type(layer)(config, 0).float()
-    copy.load_state_dict(layer.state_dict())
-    torch.nn.init.zeros_(copy.self_attn.o_proj.weight)  # type: ignore[union-attr, arg-type]
-    torch.nn.init.zeros_(copy.mlp.down_proj.weight)  # type: ignore[union-attr, arg-type]
-    return copy
+    """Deepen the decoder in place, see `training.deepen`."""
+    deepen(model.model.language_model, layers)

@@ -34,7 +34,8 @@ def save(model: JanusForConditionalGeneration, folder: Path) -> None:
     half = JanusForConditionalGeneration(model.config)
     half.load_state_dict(model.state_dict())
     half.generation_config = model.generation_config
-    half.config.vq_config._name_or_path = ""  # where the codes came from is nobody's business
+    config: Any = half.config
+    config.vq_config._name_or_path = ""  # where the codes came from is nobody's business
     half.half().save_pretrained(folder)
     build_processor().save_pretrained(folder)
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 
-from ..video.progress import Line
+from ..progress import Line
+from ..training import threads as torch_threads
 
 
 class Part(Protocol):
@@ -92,7 +92,7 @@ def run(
     out.mkdir(parents=True, exist_ok=True)
     done, seconds = _load(part, out) if resume else (0, 0.0)
     last = part.steps if stop_after is None else min(part.steps, done + stop_after)
-    with _threads(threads), Line(progress) as line:
+    with torch_threads(threads), Line(progress) as line:
         for index in range(done, last):
             begun = time.perf_counter()
             report = part.step(index)
@@ -144,13 +144,3 @@ def _load(part: Part, out: Path) -> tuple[int, float]:
         module.load_state_dict(state["modules"][name])
     part.optimizer.load_state_dict(state["optimizer"])
     return state["step"], state["seconds"]
-
-
-@contextlib.contextmanager
-def _threads(count: int | None) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count or before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

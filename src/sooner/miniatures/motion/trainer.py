@@ -5,12 +5,11 @@ What differs between the three parts is behind `Lesson`: the model, its loss and
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,7 +19,8 @@ from torch import nn
 
 from sooner.errors import SoonerError
 
-from ..video.progress import Line
+from ..progress import Line
+from ..training import schedule, threads
 from .recipe import Recipe, Stage
 
 
@@ -89,7 +89,7 @@ class Trainer:
 
     def run(self, stop_after: int | None = None) -> Path:
         left = stop_after if stop_after is not None else math.inf
-        with _threads(self.threads), Line(self.progress) as line:
+        with threads(self.threads), Line(self.progress) as line:
             while self.stage_index < len(self.config.stages):
                 stage = self.config.stages[self.stage_index]
                 self._enter(stage)
@@ -120,7 +120,7 @@ class Trainer:
     def _step(self, stage: Stage) -> dict[str, Any]:
         assert self.optimizer is not None
         for group in self.optimizer.param_groups:
-            group["lr"] = stage.lr * _schedule(self.step, stage.over or stage.steps)
+            group["lr"] = stage.lr * schedule(self.step, stage.over or stage.steps)
         with torch.autocast("cpu", torch.bfloat16, enabled=stage.bf16):
             loss, report = self.lesson.loss(stage, self.rng)
         self.optimizer.zero_grad(set_to_none=True)
@@ -197,21 +197,3 @@ class Trainer:
                 f"{self.out / 'state.pt'} is of another recipe; "
                 "train with that recipe, into another folder, or with resume=False"
             )
-
-
-def _schedule(step: int, steps: int) -> float:
-    """Linear warm-up over 50 steps (a tenth, if fewer), then a cosine to 5 %."""
-    warm = min(50, max(steps // 10, 1))
-    if step < warm:
-        return (step + 1) / warm
-    return 0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * (step - warm) / max(steps - warm, 1)))
-
-
-@contextlib.contextmanager
-def _threads(count: int | None) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count or before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,9 @@ import numpy as np
 import torch
 from torch import nn
 
+from ..progress import Line
+from ..training import schedule, threads
 from . import architecture, build, card, data, evaluate, losses, world
-from .progress import Line
 from .recipe import Recipe, Stage
 
 CHECK_SEED = 10_007  # held-out clips for progress reports; training seeds are small numbers
@@ -53,7 +53,7 @@ class Trainer:
 
     def run(self, stop_after: int | None = None) -> Path:
         left = stop_after if stop_after is not None else math.inf
-        with _threads(self.threads), Line(self.progress) as line:
+        with threads(self.threads), Line(self.progress) as line:
             while self.stage_index < len(self.config.stages):
                 stage = self.config.stages[self.stage_index]
                 self._enter(stage)
@@ -118,7 +118,7 @@ class Trainer:
     def _step(self, stage: Stage) -> dict[str, Any]:
         assert self.optimizer is not None
         for group in self.optimizer.param_groups:
-            group["lr"] = stage.lr * _schedule(self.step, stage.steps)
+            group["lr"] = stage.lr * schedule(self.step, stage.steps)
         loss, report = self._vision(stage) if stage.kind == "vision" else self._caption(stage)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
@@ -241,21 +241,3 @@ class Trainer:
                 f"{self.out / 'state.pt'} is of another recipe; "
                 "train with that recipe, into another folder, or with resume=False"
             )
-
-
-def _schedule(step: int, steps: int) -> float:
-    """Linear warm-up over 50 steps (a tenth, if fewer), then a cosine to 5 %."""
-    warm = min(50, max(steps // 10, 1))
-    if step < warm:
-        return (step + 1) / warm
-    return 0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * (step - warm) / max(steps - warm, 1)))
-
-
-@contextlib.contextmanager
-def _threads(count: int | None) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count or before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

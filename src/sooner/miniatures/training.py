@@ -1,0 +1,66 @@
+"""What the recipes of all miniatures share: threads, the learning rate's course, deepening."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+
+@contextlib.contextmanager
+def threads(count: int | None) -> Iterator[None]:
+    """Run with `count` torch threads; `None` leaves them as they are."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def schedule(step: int, steps: int) -> float:
+    """Linear warm-up over 50 steps (a tenth, if fewer), then a cosine to 5 %."""
+    warm = min(50, max(steps // 10, 1))
+    if step < warm:
+        return (step + 1) / warm
+    return 0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * (step - warm) / max(steps - warm, 1)))
+
+
+def deepen(text: Any, layers: int) -> None:
+    """Deepen a decoder in place to `layers` layers without changing what it computes.
+
+    New layers are spread evenly, each a copy of the layer below it with its two output
+    projections (`o_proj`, `down_proj`) at zero: it adds nothing to the residual stream until
+    training moves them. Most steps then run at a fraction of the final depth's cost.
+
+    Args:
+        text: an HF decoder of Llama's kind.
+
+    Raises:
+        ValueError: if the model is already deeper than `layers`.
+    """
+    old = list(text.layers)
+    if layers < len(old):
+        raise ValueError(f"cannot grow to {layers} layers: the model has {len(old)}")
+    grown = []
+    for slot in range(layers):
+        source = slot * len(old) // layers
+        first = slot == 0 or (slot - 1) * len(old) // layers != source
+        grown.append(old[source] if first else _silent_copy(old[source], text.config))
+    for slot, layer in enumerate(grown):
+        layer.self_attn.layer_idx = slot  # its cache slot
+    text.layers = torch.nn.ModuleList(grown)
+    text.config.num_hidden_layers = layers
+    if getattr(text.config, "layer_types", None) is not None:
+        text.config.layer_types = ["full_attention"] * layers
+
+
+def _silent_copy(layer: Any, config: Any) -> Any:
+    copy = type(layer)(config, 0).float()
+    copy.load_state_dict(layer.state_dict())
+    torch.nn.init.zeros_(copy.self_attn.o_proj.weight)
+    torch.nn.init.zeros_(copy.mlp.down_proj.weight)
+    return copy
