@@ -41,8 +41,8 @@ class CoupledJacobi(Method):
         strength: probability that a place is coupled at all, the paper's alpha; 0 is SJD.
         init: first draft of a place. `"last"` draws from the newest distribution at hand,
             `"random"` uniformly, `"left"`, `"above"` and `"previous-frame"` copy a neighbour. By
-            default what measured best: `"above"` in pictures, `"previous-frame"` in clips, else
-            `"last"`.
+            default a neighbour that resembles the place: `"above"` in pictures,
+            `"previous-frame"` in clips, else `"last"`; it matters little (docs/log.md).
         verify: how a draft is judged. `"ratio"` is rejection sampling, as in the paper. `"noise"`
             draws each token with the noise of its place, and keeps the draft that it equals: the
             same seed gives the same picture at every window, and under
