@@ -92,6 +92,7 @@ class Hooks:
 
     def _begin(self, cache: SlotCache, kwargs: dict[str, Any]) -> dict[str, Any]:
         prompt, embeds = cache.prompt, kwargs["inputs_embeds"]
+        cache.require_whole(self.pruner.name)
         if prompt is None or embeds.shape[0] > 1:
             rows = "an unknown number of" if prompt is None else str(embeds.shape[0])
             raise UnsupportedError(

@@ -1,0 +1,71 @@
+"""Attention in parts: outputs with their log-sum-exps, merged without loss."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class States:
+    """One row's rotated states.
+
+    Attributes:
+        queries: `[heads, tokens, head_dim]`.
+        keys, values: `[kv_heads, tokens, head_dim]`; query head `h` reads `h // group`.
+        scale: factor of the scores.
+    """
+
+    queries: Tensor
+    keys: Tensor
+    values: Tensor
+    scale: float
+
+    @property
+    def group(self) -> int:
+        """Query heads that share a key head."""
+        return self.queries.shape[0] // self.keys.shape[0]
+
+
+@dataclass(frozen=True, eq=False)
+class Partial:
+    """Attention over the keys seen so far.
+
+    Attributes:
+        output: `[heads, tokens, head_dim]`, fp32, normalised over those keys.
+        mass: their log-sum-exp, `[heads, tokens]`, fp32; minus infinity where there were none.
+    """
+
+    output: Tensor
+    mass: Tensor
+
+    @classmethod
+    def empty(cls, states: States) -> Partial:
+        """Nothing seen yet."""
+        shape = states.queries.shape
+        output = torch.zeros(shape, dtype=torch.float32, device=states.queries.device)
+        return cls(output, output.new_full(shape[:2], -torch.inf))
+
+    def add(self, heads: Tensor, slots: Tensor, output: Tensor, mass: Tensor) -> None:
+        """Merge attention over *other* keys into some queries of some heads, in place.
+
+        `softmax` over a union of disjoint sets is their outputs weighted by their masses.
+
+        Args:
+            heads: head numbers, `[picked]`.
+            slots: query slots, `[queries]`.
+            output: `[picked, queries, head_dim]`.
+            mass: `[picked, queries]`; where it is minus infinity, `output` does not count.
+        """
+        heads, slots = heads[:, None], slots[None]
+        before = self.mass[heads, slots]
+        after = torch.logaddexp(before, mass.float())
+        old, new = (
+            torch.where(part == -torch.inf, 0.0, (part - after).exp())[..., None]
+            for part in (before, mass.float())
+        )
+        fresh = torch.where(new > 0, output.float(), 0.0)  # an empty set may have NaN outputs
+        self.output[heads, slots] = self.output[heads, slots] * old + fresh * new
+        self.mass[heads, slots] = after

@@ -1,0 +1,56 @@
+"""Sparse attention by its definition: all scores, and a mask. Slow, on any device, and right."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..index import GridIndex, Index, LineIndex
+from ..plane import Plane
+from .partial import Partial, States
+
+ROWS = 1024  # queries at a time, so that memory grows with the keys only
+
+
+class Reference:
+    """The backend that the others are held against."""
+
+    name = "reference"
+
+    def dense(self, states: States, plane: Plane, heads: Tensor, into: Partial) -> None:
+        """All causal pairs."""
+        self._attend(states, plane, None, heads, into)
+
+    def lines(
+        self, states: States, plane: Plane, index: LineIndex, heads: Tensor, into: Partial
+    ) -> None:
+        """Vertical lines and diagonals."""
+        self._attend(states, plane, index, heads, into)
+
+    def grid(
+        self, states: States, plane: Plane, index: GridIndex, heads: Tensor, into: Partial
+    ) -> None:
+        """Evenly spaced lines."""
+        self._attend(states, plane, index, heads, into)
+
+    def _attend(
+        self, states: States, plane: Plane, index: Index | None, heads: Tensor, into: Partial
+    ) -> None:
+        for place, head in enumerate(heads.tolist()):
+            keys = states.keys[head // states.group, plane.keys].float()
+            values = states.values[head // states.group, plane.keys].float()
+            for start in range(0, len(plane.queries), ROWS):
+                part = slice(start, start + ROWS)
+                slots = plane.queries[part]
+                scores = states.queries[head, slots].float() @ keys.T * states.scale
+                scores = scores.masked_fill(~_seen(index, place, plane, part), -torch.inf)
+                mass = scores.logsumexp(1)  # [queries]
+                weights = (scores - mass[:, None]).exp().nan_to_num(0.0)
+                into.add(heads[place : place + 1], slots, (weights @ values)[None], mass[None])
+
+
+def _seen(index: Index | None, place: int, plane: Plane, part: slice) -> Tensor:
+    if index is not None:
+        return index.seen(place, plane, part)
+    rank = torch.arange(len(plane.keys), device=plane.keys.device)
+    return rank <= plane.frontier[part, None]

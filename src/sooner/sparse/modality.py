@@ -1,0 +1,101 @@
+"""Which tokens of a prompt are text, picture or video: what boundaries between modalities need."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from ..decoding.interface import Prompt
+from ..errors import SoonerError
+
+PADDING, TEXT, IMAGE, VIDEO = -1, 0, 1, 2
+MODALITIES = {"text": TEXT, "image": IMAGE, "video": VIDEO}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The tokens of one row of a prompt, as sparse attention sees them.
+
+    Attributes:
+        modality: of each token, `[tokens]`; one of `MODALITIES`, or `PADDING` anywhere.
+        frames: the video frame that each token belongs to, `[tokens]`, -1 for all others.
+
+    Raises:
+        SoonerError: the spans do not cover the prompt.
+    """
+
+    modality: Tensor
+    frames: Tensor
+
+    def __post_init__(self) -> None:
+        if self.modality.shape != self.frames.shape or self.modality.dim() != 1:
+            raise SoonerError(
+                f"modality spans of shape {list(self.modality.shape)} do not cover frames of shape "
+                f"{list(self.frames.shape)}; both are [tokens]"
+            )
+
+    @classmethod
+    def of(cls, prompt: Prompt, row: int) -> Layout:
+        """The layout of one row of an embedded prompt.
+
+        Visual tokens without a frame number are pictures; see `Prompt.frames`.
+        """
+        visual = prompt.visual[row]  # [width]
+        frames = prompt.frames
+        number = torch.full_like(visual, -1, dtype=torch.long) if frames is None else frames[row]
+        modality = torch.full_like(number, TEXT)
+        modality[visual] = IMAGE
+        modality[visual & (number >= 0)] = VIDEO
+        modality[prompt.lengths[row] :] = PADDING
+        return cls(modality, number)
+
+    @classmethod
+    def text(cls, tokens: int, device: torch.device | str = "cpu") -> Layout:
+        """`tokens` words and nothing else."""
+        words = torch.full((tokens,), TEXT, device=device)
+        return cls(words, torch.full_like(words, -1))
+
+    @classmethod
+    def spans(cls, *spans: tuple[str, int], frame: int = 0) -> Layout:
+        """A layout from `(modality, tokens)` spans in order; `padding` is a modality here.
+
+        Args:
+            frame: tokens of a video frame; 0 numbers no frames.
+
+        Raises:
+            SoonerError: an unknown modality.
+        """
+        modality, frames, seen = [], [], 0
+        for name, count in spans:
+            if name not in (*MODALITIES, "padding"):
+                raise SoonerError(
+                    f"unknown modality {name!r} in a span; it is one of "
+                    f"{', '.join(MODALITIES)} or padding"
+                )
+            modality += [MODALITIES.get(name, PADDING)] * count
+            timed = name == "video" and frame > 0
+            frames += [(seen + i) // frame if timed else -1 for i in range(count)]
+            seen += count if name == "video" else 0
+        return cls(torch.tensor(modality, dtype=torch.long), torch.tensor(frames, dtype=torch.long))
+
+    def to(self, device: torch.device | str) -> Layout:
+        """The same on another device."""
+        return Layout(self.modality.to(device), self.frames.to(device))
+
+    def __len__(self) -> int:
+        return len(self.modality)
+
+    @cached_property
+    def present(self) -> tuple[str, ...]:
+        """Names of the modalities that occur, in the order of `MODALITIES`."""
+        found = set(self.modality.unique().tolist())
+        return tuple(name for name, number in MODALITIES.items() if number in found)
+
+    def where(self, name: str | None = None) -> Tensor:
+        """Ascending slots of one modality, or of every token that is no padding."""
+        if name is None:
+            return (self.modality != PADDING).nonzero()[:, 0]
+        return (self.modality == MODALITIES[name]).nonzero()[:, 0]

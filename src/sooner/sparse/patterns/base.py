@@ -1,0 +1,165 @@
+"""What every pattern of one plane is: a frozen dataclass that turns an estimate into lines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from ...errors import SoonerError, unknown
+from ..index import GridIndex, Index, LineIndex
+from ..modality import Layout
+from ..plane import Plane, whole
+from ..probe import LAST, Probe, probe
+
+Kind = Literal["dense", "lines", "grid"]
+
+
+@dataclass(frozen=True, eq=False)
+class Lines:
+    """One head's entry of a `LineIndex`: ranks, distances `frontier - rank`, last queries."""
+
+    vertical: Tensor
+    slash: Tensor
+    bottom: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Spacing:
+    """One head's entry of a `GridIndex`; see there. Numbers, or tensors of no dimension."""
+
+    stride: int | Tensor
+    phase: int | Tensor
+    hline: bool = False
+    vline: bool = False
+    slash: bool = False
+    segment: bool = False
+    sink: int = 0
+    local: int = 1
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """Which keys a head sees inside a plane; the mode is *approximate*, save for `Dense`.
+
+    Attributes:
+        name: as it stands in pattern files and on the command line.
+        kind: which kernel runs it.
+        dynamic: whether it needs a look at the last queries of every input.
+    """
+
+    name: ClassVar[str] = ""
+    kind: ClassVar[Kind] = "dense"
+    dynamic: ClassVar[bool] = False
+
+    def lines(self, plane: Plane, seen: Probe | None, place: int) -> Lines:
+        """The lines of one head, for patterns of kind `lines`.
+
+        Args:
+            seen: what the probe found; `None` for patterns that are not dynamic.
+            place: the head's place in the probe.
+        """
+        raise NotImplementedError
+
+    def spacing(self, plane: Plane, seen: Probe | None, place: int) -> Spacing:
+        """The spacing of one head, for patterns of kind `grid`."""
+        raise NotImplementedError
+
+    def mask(
+        self,
+        layout: Layout,
+        queries: Tensor | None = None,
+        keys: Tensor | None = None,
+        scale: float | None = None,
+    ) -> Tensor:
+        """Which keys each token sees, `[tokens, tokens]` bool; padding sees and is seen by nothing.
+
+        Args:
+            queries, keys: one head's states, `[tokens, head_dim]`; dynamic patterns need them.
+
+        Raises:
+            SoonerError: a dynamic pattern without states.
+        """
+        plane = whole(layout)
+        if self.kind == "dense":
+            inside = torch.ones(len(plane.queries), len(plane.keys), dtype=torch.bool).tril()
+        else:
+            estimate = estimated([self], plane, queries, keys, scale)
+            inside = build([self], plane, estimate).seen(0, plane)
+        full = torch.zeros(len(layout), len(layout), dtype=torch.bool, device=inside.device)
+        full[plane.queries[:, None], plane.keys] = inside
+        return full
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for a pattern file."""
+        return {"pattern": self.name, **{f.name: getattr(self, f.name) for f in fields(self)}}
+
+    @classmethod
+    def from_dict(cls, options: dict[str, Any]) -> Pattern:
+        """Back from `to_dict`'s options, without the name.
+
+        Raises:
+            SoonerError: names an unknown option.
+        """
+        names = [field.name for field in fields(cls)]
+        for key in options:
+            if key not in names:
+                raise unknown(f"option of pattern {cls.name}", str(key), names)
+        return cls(**options)
+
+    def __str__(self) -> str:
+        values = ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in fields(self))
+        return f"{self.name}({values})"
+
+
+def estimated(
+    patterns: list[Pattern],
+    plane: Plane,
+    queries: Tensor | None,
+    keys: Tensor | None,
+    scale: float | None = None,
+) -> Probe | None:
+    """The probe that single-head states give, if a pattern needs one."""
+    if not any(pattern.dynamic for pattern in patterns):
+        return None
+    if queries is None or keys is None:
+        names = ", ".join(pattern.name for pattern in patterns if pattern.dynamic)
+        raise SoonerError(f"{names} is drawn from an input; give the queries and keys of a head")
+    factor = queries.shape[-1] ** -0.5 if scale is None else scale
+    last = max(getattr(pattern, "last_q", LAST) for pattern in patterns)
+    return probe(queries[None], keys[None], plane, factor, last=last)
+
+
+def build(patterns: list[Pattern], plane: Plane, seen: Probe | None) -> Index:
+    """One index for heads whose patterns are of one kind, `lines` or `grid`.
+
+    Args:
+        patterns: of each head, in the probe's order.
+    """
+    if patterns[0].kind == "lines":
+        drawn = [p.lines(plane, seen, place) for place, p in enumerate(patterns)]
+        vertical, slash = [d.vertical for d in drawn], [d.slash for d in drawn]
+        return LineIndex.build(plane, vertical, slash, [d.bottom for d in drawn])
+    device = plane.keys.device
+    spaced = [p.spacing(plane, seen, place) for place, p in enumerate(patterns)]
+    columns = (
+        torch.stack([torch.as_tensor(getattr(s, field.name), device=device) for s in spaced])
+        for field in fields(GridIndex)
+    )
+    return GridIndex(*columns)
+
+
+def check_count(pattern: Pattern, *names: str, least: int = 0) -> None:
+    """Require the named fields to be whole numbers.
+
+    Raises:
+        SoonerError: names the pattern, the option and its value.
+    """
+    for name in names:
+        value = getattr(pattern, name)
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise SoonerError(
+                f"{pattern.name}: {name} is {value!r}; it is a whole number of {least} or more"
+            )

@@ -1,0 +1,125 @@
+"""Patterns for prompts of several modalities: one inner pattern for each, or for each pair."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from ...errors import SoonerError, unknown
+from ..modality import MODALITIES, Layout
+from ..plane import Plane, by_pair, by_query
+from .base import Pattern, build, estimated
+from .static import Dense
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """Inner patterns behind a boundary; what is not named is dense.
+
+    Args:
+        inner: pattern by modality, or by `"query:key"` pair of modalities.
+    """
+
+    name: ClassVar[str] = ""
+    inner: Mapping[str, Pattern] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        known = self.regions(tuple(MODALITIES))
+        for name, pattern in self.inner.items():
+            if name not in known:
+                raise unknown(f"region of pattern {self.name}", str(name), known)
+            if not isinstance(pattern, Pattern):
+                raise SoonerError(
+                    f"{self.name}: {name} is {pattern!r}; a boundary holds plain patterns"
+                )
+        object.__setattr__(self, "inner", MappingProxyType(dict(self.inner)))
+
+    def __hash__(self) -> int:
+        return hash((self.name, frozenset(self.inner.items())))
+
+    def regions(self, present: tuple[str, ...]) -> tuple[str, ...]:
+        """Names of the regions of a prompt with these modalities."""
+        raise NotImplementedError
+
+    def plane(self, layout: Layout, region: str) -> Plane:
+        """The plane of one region."""
+        raise NotImplementedError
+
+    def parts(self, layout: Layout) -> list[tuple[str, Pattern]]:
+        """The regions of this prompt, which cover it without overlap, and their patterns."""
+        return [(name, self.inner.get(name, Dense())) for name in self.regions(layout.present)]
+
+    def mask(
+        self,
+        layout: Layout,
+        queries: Tensor | None = None,
+        keys: Tensor | None = None,
+        scale: float | None = None,
+    ) -> Tensor:
+        """As `Pattern.mask`."""
+        full = torch.zeros(len(layout), len(layout), dtype=torch.bool, device=layout.frames.device)
+        for region, pattern in self.parts(layout):
+            plane = self.plane(layout, region)
+            rank = torch.arange(len(plane.keys), device=plane.keys.device)
+            inside = rank <= plane.frontier[:, None]
+            if pattern.kind != "dense":
+                estimate = estimated([pattern], plane, queries, keys, scale)
+                inside = build([pattern], plane, estimate).seen(0, plane)
+            full[plane.queries[:, None], plane.keys] = inside
+        return full
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for a pattern file."""
+        inner = {name: pattern.to_dict() for name, pattern in self.inner.items()}
+        return {"pattern": self.name, "inner": inner}
+
+    def __str__(self) -> str:
+        inner = "; ".join(f"{name} {pattern}" for name, pattern in self.inner.items())
+        return f"{self.name}({inner})"
+
+
+@dataclass(frozen=True)
+class QBoundary(Boundary):
+    """Each modality's queries have a pattern of their own (algorithm 2).
+
+    Queries are grouped by modality, keys stay where they are: distances are those of the prompt,
+    and the lines of a modality go on behind an interruption by another.
+
+    Args:
+        inner: pattern by modality, such as `{"video": Grid(), "text": VerticalSlash()}`.
+    """
+
+    name: ClassVar[str] = "q-boundary"
+    __hash__ = Boundary.__hash__
+
+    def regions(self, present: tuple[str, ...]) -> tuple[str, ...]:
+        return present
+
+    def plane(self, layout: Layout, region: str) -> Plane:
+        return by_query(layout, region)
+
+
+@dataclass(frozen=True)
+class TwoDBoundary(Boundary):
+    """Each pair of modalities has a pattern of its own (algorithm 3).
+
+    Queries and keys are grouped by modality: distances count tokens of the key's modality.
+
+    Args:
+        inner: pattern by `"query:key"`, such as `{"video:video": Grid(), "text:video": Dense()}`.
+    """
+
+    name: ClassVar[str] = "2d-boundary"
+    __hash__ = Boundary.__hash__
+
+    def regions(self, present: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(f"{query}:{key}" for query in present for key in present)
+
+    def plane(self, layout: Layout, region: str) -> Plane:
+        query, key = region.split(":")
+        return by_pair(layout, query, key)

@@ -1,0 +1,130 @@
+"""Patterns that look the same for every input: the baselines of MMInference's figure 7."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+
+from ...errors import SoonerError
+from ..plane import Plane
+from ..probe import Probe
+from .base import Kind, Lines, Pattern, Spacing, check_count
+
+FRAME: Literal["frame"] = "frame"
+"""A stride of one video frame, whatever its length is in the input."""
+NO_FRAMES = 64  # what stands for a frame where an input has none
+
+
+@dataclass(frozen=True)
+class Dense(Pattern):
+    """Everything: the attention that the model was trained with."""
+
+    name: ClassVar[str] = "dense"
+
+
+@dataclass(frozen=True)
+class AShape(Pattern):
+    """The first tokens and the nearest ones (StreamingLLM, Xiao et al. 2024).
+
+    Args:
+        sink: first tokens.
+        local: nearest tokens, rounded up to whole blocks.
+    """
+
+    name: ClassVar[str] = "a-shape"
+    kind: ClassVar[Kind] = "lines"
+    sink: int = 128
+    local: int = 4096
+
+    def __post_init__(self) -> None:
+        check_count(self, "sink")
+        check_count(self, "local", least=1)
+
+    def lines(self, plane: Plane, seen: Probe | None, place: int) -> Lines:
+        keys, device = len(plane.keys), plane.keys.device
+        sink = torch.arange(min(self.sink, keys), device=device)
+        return Lines(sink, torch.arange(min(self.local, keys), device=device))
+
+
+@dataclass(frozen=True)
+class TriShape(AShape):
+    """An A-shape whose last queries see everything (Li et al. 2025).
+
+    Args:
+        bottom: last queries, those that the answer is read from.
+    """
+
+    name: ClassVar[str] = "tri-shape"
+    bottom: int = 128
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count(self, "bottom")
+
+    def lines(self, plane: Plane, seen: Probe | None, place: int) -> Lines:
+        shape = super().lines(plane, seen, place)
+        return Lines(shape.vertical, shape.slash, self.bottom)
+
+
+@dataclass(frozen=True)
+class StridedFixed(Pattern):
+    """The own segment, and the first token of every segment (Child et al. 2019, fixed).
+
+    Args:
+        stride: tokens of a segment; `"frame"` for those of a video frame.
+    """
+
+    name: ClassVar[str] = "strided-fixed"
+    kind: ClassVar[Kind] = "grid"
+    stride: int | Literal["frame"] = FRAME
+
+    def __post_init__(self) -> None:
+        check_stride(self)
+
+    def spacing(self, plane: Plane, seen: Probe | None, place: int) -> Spacing:
+        stride = frame_stride(self.stride, plane)
+        return Spacing(stride, plane.offset % stride, vline=True, segment=True)
+
+
+@dataclass(frozen=True)
+class Strided(Pattern):
+    """The nearest tokens, and those at multiples of a stride (Child et al. 2019, strided).
+
+    Args:
+        stride: tokens from line to line; `"frame"` for those of a video frame.
+        local: nearest tokens; 0 for as many as the stride.
+    """
+
+    name: ClassVar[str] = "strided"
+    kind: ClassVar[Kind] = "grid"
+    stride: int | Literal["frame"] = FRAME
+    local: int = 0
+
+    def __post_init__(self) -> None:
+        check_stride(self)
+        check_count(self, "local")
+
+    def spacing(self, plane: Plane, seen: Probe | None, place: int) -> Spacing:
+        stride = frame_stride(self.stride, plane)
+        return Spacing(stride, 0, slash=True, local=self.local or stride)
+
+
+def frame_stride(stride: int | Literal["frame"], plane: Plane) -> int:
+    """The stride in ranks of this plane."""
+    return (plane.period or NO_FRAMES) if stride == FRAME else stride
+
+
+def check_stride(pattern: Any, *words: str) -> None:
+    """Require `stride` to be a number or one of the words that stand for one.
+
+    Raises:
+        SoonerError: names the pattern and the value.
+    """
+    value, known = pattern.stride, (FRAME, *words)
+    if value not in known and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        raise SoonerError(
+            f"{pattern.name}: stride is {value!r}; it is a whole number of 1 or more, or "
+            f"{' or '.join(map(repr, known))}"
+        )

@@ -1,0 +1,54 @@
+"""Keys that everybody sees and distances that everybody sees (MInference, Jiang et al. 2024)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from ...errors import SoonerError
+from ..plane import Plane
+from ..probe import LAST, Probe
+from .base import Kind, Lines, Pattern, check_count
+
+FIRST, NEAR = 4, 64
+"""First keys and nearest distances that are seen in any case: sinks, and the last words."""
+
+
+@dataclass(frozen=True)
+class VerticalSlash(Pattern):
+    """The vertical and slash lines that hold most of the last queries' attention (appendix C.3).
+
+    Args:
+        vertical: keys that every later query sees.
+        slash: distances; their lines are computed in whole blocks, see `LineIndex`.
+        last_q: queries of the estimate.
+    """
+
+    name: ClassVar[str] = "vertical-slash"
+    kind: ClassVar[Kind] = "lines"
+    dynamic: ClassVar[bool] = True
+    vertical: int = 1000
+    slash: int = 1024
+    last_q: int = LAST
+
+    def __post_init__(self) -> None:
+        check_count(self, "vertical", "slash")
+        check_count(self, "last_q", least=1)
+
+    def lines(self, plane: Plane, seen: Probe | None, place: int) -> Lines:
+        if seen is None:
+            raise SoonerError(f"{self.name} needs an estimate of the input's attention")
+        return Lines(
+            strongest(seen.vertical[place], self.vertical, FIRST),
+            strongest(seen.slash[place], self.slash, NEAR),
+        )
+
+
+def strongest(mass: Tensor, count: int, always: int) -> Tensor:
+    """Where the `count` largest masses are, the first `always` among them, `[lines]`."""
+    mass = mass.clone()
+    mass[:always] = torch.inf
+    return mass.topk(min(max(count, always), len(mass))).indices

@@ -1,0 +1,93 @@
+"""Planes: rectangles of the attention map, permuted so that a pattern is regular inside them.
+
+A plane is a set of queries against a set of keys, each kept in the order of the prompt. A pattern
+is a function of two numbers only: a query's *frontier* (how many of the plane's keys it may see,
+minus one) and a key's *rank* (its place among the plane's keys). In the plane of the whole prompt
+both are positions, and `frontier - rank` is the distance that slash lines keep. When tokens are
+grouped by modality, distances count tokens of the key's modality back from the query. So one
+definition of every pattern serves all boundaries, and causality is the same comparison everywhere:
+`rank <= frontier`, which is causality of the original positions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from .modality import Layout
+
+
+@dataclass(frozen=True, eq=False)
+class Plane:
+    """Queries against keys (MMInference, figures 8 and 9: the permutations, never materialised).
+
+    Attributes:
+        queries: slots in the prompt, ascending, `[queries]`.
+        keys: slots in the prompt, ascending, `[keys]`.
+        frontier: rank of the last key that each query may see, never falling, -1 for none,
+            `[queries]`.
+        period: ranks from the first token of a video frame to that of the next, 0 if there are no
+            frames among the keys, or they differ.
+        offset: rank of the first frame's first token, modulo `period`.
+    """
+
+    queries: Tensor
+    keys: Tensor
+    frontier: Tensor
+    period: int = 0
+    offset: int = 0
+
+    @cached_property
+    def is_square(self) -> bool:
+        """Queries are keys, and the frontier is a query's own place."""
+        return torch.equal(self.queries, self.keys)
+
+    @cached_property
+    def is_whole(self) -> bool:
+        """Nothing is permuted or left out: slots are ranks."""
+        last = int(self.keys[-1]) if len(self.keys) else -1
+        return self.is_square and last == len(self.keys) - 1
+
+    @cached_property
+    def pairs(self) -> int:
+        """Query-key pairs under causality: what dense attention computes here."""
+        return int((self.frontier + 1).sum())
+
+
+def whole(layout: Layout) -> Plane:
+    """All tokens against all tokens: heads without a boundary, or with one along keys only."""
+    slots = layout.where()
+    return _plane(layout, slots, slots)
+
+
+def by_query(layout: Layout, modality: str) -> Plane:
+    """The queries of one modality against all tokens (algorithm 2, Q-boundary)."""
+    return _plane(layout, layout.where(modality), layout.where())
+
+
+def by_pair(layout: Layout, query: str, key: str) -> Plane:
+    """The queries of one modality against the keys of one (algorithm 3, 2D-boundary)."""
+    return _plane(layout, layout.where(query), layout.where(key))
+
+
+def _plane(layout: Layout, queries: Tensor, keys: Tensor) -> Plane:
+    frontier = torch.searchsorted(keys, queries, right=True) - 1
+    return Plane(queries, keys, frontier, *_frames(layout.frames[keys]))
+
+
+def _frames(frames: Tensor) -> tuple[int, int]:
+    """Period and offset of the frames among a plane's keys, given as frame numbers in order."""
+    before = torch.cat([frames.new_full((1,), -1), frames[:-1]])
+    starts = ((frames != before) & (frames >= 0)).nonzero()[:, 0]  # [frames]
+    # A frame that is broken by text, such as a timestamp inside it, starts once.
+    _, first = torch.unique(frames[starts], return_inverse=True)
+    if len(starts) < 2 or len(starts) != int(first.max()) + 1:
+        return 0, 0
+    steps = starts.diff()
+    period = int(steps.median())
+    if not bool((steps == period).float().mean() >= 0.9):
+        return 0, 0
+    return period, int(starts[0]) % period

@@ -1,0 +1,92 @@
+"""The pieces of sparse attention against one softmax under one mask."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from sooner.sparse.attention import Reference, States, sparse_attention
+from sooner.sparse.modality import Layout
+from sooner.sparse.patterns import (
+    AShape,
+    Dense,
+    Grid,
+    HeadPattern,
+    QBoundary,
+    Strided,
+    StridedFixed,
+    TriShape,
+    TwoDBoundary,
+    VerticalSlash,
+    pattern_from_dict,
+)
+
+LAYOUTS = {
+    "text": Layout.text(150),
+    "video": Layout.spans(("text", 9), ("video", 160), ("text", 21), frame=16),
+    "mixed": Layout.spans(
+        ("video", 64), ("text", 30), ("image", 25), ("video", 48), ("text", 17), frame=16
+    ),
+    "padded": Layout.spans(("padding", 7), ("text", 5), ("video", 96), ("padding", 11), frame=12),
+    "one": Layout.text(1),
+}
+PATTERNS: list[HeadPattern] = [
+    Dense(),
+    AShape(4, 70),
+    TriShape(3, 20, bottom=10),
+    VerticalSlash(10, 20),
+    Grid("frame", hline=False),
+    Grid("auto", max_stride=40, slash=False),
+    Grid(7, 3, sink=2, local=5),
+    Strided(),
+    StridedFixed(10),
+    QBoundary({"video": Grid("frame"), "text": VerticalSlash(5, 9)}),
+    TwoDBoundary(
+        {
+            "video:video": Grid("frame", vline=False),
+            "text:video": AShape(3, 8),
+            "image:text": Grid(),
+        }
+    ),
+]
+
+
+def states(tokens: int, heads: int, kv_heads: int = 2, seed: int = 0) -> States:
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(count: int) -> Tensor:
+        return torch.randn(count, tokens, 8, generator=generator)
+
+    return States(draw(heads), draw(kv_heads), draw(kv_heads), 0.6)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+def test_parts_add_up_to_one_softmax_under_the_pattern_s_mask(layout: Layout) -> None:
+    row = states(len(layout), 2 * ((len(PATTERNS) + 1) // 2))
+    patterns = [*PATTERNS, Dense()][: len(row.queries)]
+    made = sparse_attention(row, layout, patterns, Reference())
+    for head, pattern in enumerate(patterns):
+        queries, keys = row.queries[head], row.keys[head // row.group]
+        mask = pattern.mask(layout, queries, keys, row.scale)
+        scores = (queries @ keys.T * row.scale).masked_fill(~mask, -torch.inf)
+        expected = scores.softmax(1).nan_to_num(0) @ row.values[head // row.group]
+        torch.testing.assert_close(made.output[head], expected, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(made.mass[head], scores.logsumexp(1), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+@pytest.mark.parametrize("pattern", PATTERNS, ids=str)
+def test_masks_are_causal_and_every_token_sees_itself(pattern: HeadPattern, layout: Layout) -> None:
+    row = states(len(layout), 1, 1)
+    mask = pattern.mask(layout, row.queries[0], row.keys[0])
+    real = layout.modality >= 0
+    assert not mask.triu(1).any()
+    assert bool((mask.diagonal() == real).all())
+    assert not mask[~real].any() and not mask[:, ~real].any()
+
+
+@pytest.mark.parametrize("pattern", PATTERNS, ids=str)
+def test_patterns_survive_their_plain_data(pattern: HeadPattern) -> None:
+    again = pattern_from_dict(pattern.to_dict())
+    assert again == pattern and hash(again) == hash(pattern)
