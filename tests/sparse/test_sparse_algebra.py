@@ -1,0 +1,209 @@
+"""Masks of every pattern against their definitions, spelt out token by token."""
+
+from __future__ import annotations
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from sooner.sparse.attention import Partial, Reference, States, sparse_attention
+from sooner.sparse.attention.run import jobs, run
+from sooner.sparse.index import GridIndex, LineIndex
+from sooner.sparse.modality import Layout
+from sooner.sparse.patterns import (
+    AShape,
+    Dense,
+    Grid,
+    HeadPattern,
+    QBoundary,
+    Strided,
+    StridedFixed,
+    TriShape,
+    TwoDBoundary,
+    VerticalSlash,
+)
+from sooner.sparse.plane import by_pair, by_query, whole
+
+NAMES = ("text", "image", "video", "padding")
+BLOCK = 64
+
+spans = st.lists(st.tuples(st.sampled_from(NAMES), st.integers(1, 40)), min_size=1, max_size=7)
+layouts = st.builds(
+    lambda parts, frame: Layout.spans(*parts, frame=frame), spans, st.integers(0, 9)
+)
+numbers = st.integers(1, 30)
+plain = st.one_of(
+    st.builds(Dense),
+    st.builds(AShape, st.integers(0, 9), numbers),
+    st.builds(TriShape, st.integers(0, 9), numbers, numbers),
+    st.builds(Strided, numbers, st.integers(0, 9)),
+    st.builds(StridedFixed, numbers),
+    st.builds(VerticalSlash, numbers, numbers),
+    st.builds(
+        Grid, numbers, numbers, st.just(True), st.booleans(), st.booleans(),
+        sink=st.integers(0, 4), local=numbers,
+    ),
+)  # fmt: skip
+bounded = st.one_of(
+    st.builds(QBoundary, st.dictionaries(st.sampled_from(NAMES[:3]), plain)),
+    st.builds(
+        TwoDBoundary,
+        st.dictionaries(
+            st.builds("{}:{}".format, st.sampled_from(NAMES[:3]), st.sampled_from(NAMES[:3])), plain
+        ),
+    ),
+)
+
+
+def row(layout: Layout, heads: int = 1) -> States:
+    generator = torch.Generator().manual_seed(len(layout))
+    drawn = torch.randn(3, heads, len(layout), 4, generator=generator)
+    return States(drawn[0], drawn[1], drawn[2], 0.7)
+
+
+def real(layout: Layout) -> list[int]:
+    return [slot for slot, kind in enumerate(layout.modality.tolist()) if kind >= 0]
+
+
+@given(layouts, st.sampled_from(NAMES[:3]), st.sampled_from(NAMES[:3]))
+def test_a_frontier_counts_the_keys_up_to_the_query(layout: Layout, query: str, key: str) -> None:
+    for plane in (whole(layout), by_query(layout, query), by_pair(layout, query, key)):
+        keys = plane.keys.tolist()
+        expected = [sum(slot <= own for slot in keys) - 1 for own in plane.queries.tolist()]
+        assert plane.frontier.tolist() == expected
+
+
+@given(layouts)
+def test_regions_of_a_boundary_cover_each_causal_pair_once(layout: Layout) -> None:
+    for boundary in (QBoundary(), TwoDBoundary()):
+        count = torch.zeros(len(layout), len(layout), dtype=torch.int)
+        for region, _ in boundary.parts(layout):
+            plane = boundary.plane(layout, region)
+            rank = torch.arange(len(plane.keys))
+            seen = rank <= plane.frontier[:, None]
+            count[plane.queries[:, None], plane.keys] += seen.int()
+        expected = torch.zeros_like(count)
+        slots = torch.tensor(real(layout), dtype=torch.long)
+        expected[slots[:, None], slots] = torch.ones(len(slots), len(slots), dtype=torch.int).tril()
+        assert torch.equal(count, expected)
+
+
+def permuted(pattern: TwoDBoundary, layout: Layout, states: States) -> Tensor:
+    """A 2D-boundary mask the literal way: permute by modality, mask each block, permute back."""
+    kinds = layout.modality.tolist()
+    order = sorted(real(layout), key=lambda slot: (kinds[slot], slot))  # [real]
+    names = {0: "text", 1: "image", 2: "video"}
+    grouped = torch.zeros(len(order), len(order), dtype=torch.bool)
+    for region, inner in pattern.parts(layout):
+        query, key = region.split(":")
+        rows = [i for i, slot in enumerate(order) if names[kinds[slot]] == query]
+        columns = [i for i, slot in enumerate(order) if names[kinds[slot]] == key]
+        plane = by_pair(layout, query, key)
+        alone = {query: inner} if query == key else None
+        if alone is not None:  # inside one modality the block is the pattern on its tokens alone
+            slots = torch.tensor([order[i] for i in rows])
+            part = Layout(layout.modality[slots], layout.frames[slots])
+            block = inner.mask(part, states.queries[0, slots], states.keys[0, slots], 0.7)
+        else:
+            block = TwoDBoundary({region: inner}).mask(
+                layout, states.queries[0], states.keys[0], 0.7
+            )[plane.queries][:, plane.keys]
+        grouped[torch.tensor(rows)[:, None], torch.tensor(columns)] = block
+    full = torch.zeros(len(layout), len(layout), dtype=torch.bool)
+    slots = torch.tensor(order, dtype=torch.long)
+    full[slots[:, None], slots] = grouped
+    return full
+
+
+@given(layouts, bounded.filter(lambda one: isinstance(one, TwoDBoundary)))
+def test_permute_mask_unpermute_is_the_mask(layout: Layout, pattern: TwoDBoundary) -> None:
+    states = row(layout)
+    made = pattern.mask(layout, states.queries[0], states.keys[0], 0.7)
+    assert torch.equal(made, permuted(pattern, layout, states))
+
+
+@given(layouts, plain)
+def test_a_query_boundary_masks_as_the_pattern_of_the_whole(
+    layout: Layout, inner: HeadPattern
+) -> None:
+    """Keys stay where they are: a static pattern's rows are those that it has on everything."""
+    if getattr(inner, "dynamic", False) or isinstance(inner, TriShape):
+        return  # another estimate, and other last queries
+    rows = layout.where("video")
+    made = QBoundary({"video": inner}).mask(layout)[rows]
+    assert torch.equal(made, inner.mask(layout)[rows])
+
+
+@given(st.integers(1, 200), numbers, numbers, numbers)
+def test_lines_are_what_they_are_called(keys: int, vertical: int, slash: int, bottom: int) -> None:
+    plane = whole(Layout.text(keys))
+    columns = torch.arange(0, keys, vertical)
+    apart = torch.tensor(list(range(slash, keys, slash)), dtype=torch.long)
+    index = LineIndex.build(plane, [columns], [apart], [bottom])
+    made = index.seen(0, plane)
+    touched = {0}
+    for one in apart.tolist():  # the diagonals of blocks that a line runs through, pair by pair
+        touched |= {query // BLOCK - (query - one) // BLOCK for query in range(one, one + BLOCK)}
+    for query in range(keys):
+        for key in range(query + 1):
+            block = query // BLOCK - key // BLOCK in touched
+            seen = block or key % vertical == 0 or query >= keys - bottom
+            assert bool(made[query, key]) == seen, (query, key)
+
+
+@settings(max_examples=40)
+@given(
+    st.integers(1, 70), st.integers(1, 20), st.integers(0, 19), st.tuples(*[st.booleans()] * 4),
+    st.integers(0, 6), st.integers(1, 6),
+)  # fmt: skip
+def test_grid_lines_are_what_they_are_called(
+    keys: int, stride: int, phase: int, flags: tuple[bool, ...], sink: int, local: int
+) -> None:
+    phase %= stride
+    values = (stride, phase, *flags, sink, local)
+    index = GridIndex(*(torch.tensor([value]) for value in values))
+    made = index.seen(0, whole(Layout.text(keys)))
+    hline, vline, slash, segment = flags
+    for query in range(keys):
+        for key in range(keys):
+            seen = (
+                (hline and query % stride == phase)
+                or (vline and key % stride == phase)
+                or (slash and query % stride == key % stride)
+                or (segment and (query - phase) // stride == (key - phase) // stride)
+                or key < sink
+                or query - key < local
+            )
+            assert bool(made[0 + query, key]) == (seen and key <= query), (query, key)
+
+
+@given(layouts.filter(lambda one: len(real(one)) > 2), st.one_of(plain, bounded), st.data())
+def test_what_comes_later_moves_nothing(
+    layout: Layout, pattern: HeadPattern, data: st.DataObject
+) -> None:
+    """With the lines that an input gave, a later token's states can't reach an earlier query."""
+    states = row(layout)
+    moved = data.draw(st.sampled_from(real(layout)[1:]))
+    todo = list(jobs(states, layout, [pattern]))
+    other = States(states.queries.clone(), states.keys.clone(), states.values.clone(), states.scale)
+    for changed in (other.queries, other.keys, other.values):
+        changed[:, moved] += 3.0
+    before, after = Partial.empty(states), Partial.empty(states)
+    for job in todo:
+        run(job, states, Reference(), before)
+        run(job, other, Reference(), after)
+    assert torch.equal(before.output[:, :moved], after.output[:, :moved])
+    assert not torch.equal(before.output[:, moved], after.output[:, moved])
+
+
+@given(layouts, bounded)
+def test_padding_is_neither_read_nor_written(layout: Layout, pattern: HeadPattern) -> None:
+    states = row(layout)
+    padding = layout.modality < 0
+    poisoned = [part.clone() for part in (states.queries, states.keys, states.values)]
+    for part in poisoned:
+        part[:, padding] = torch.nan
+    made = sparse_attention(States(*poisoned, states.scale), layout, [pattern], Reference())
+    assert not made.output.isnan().any()
+    assert not made.output[:, padding].any()
