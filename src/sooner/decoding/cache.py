@@ -6,11 +6,15 @@ separately, so trees, pruned prompts and M-RoPE families can number their tokens
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
+
+from ..errors import UnsupportedError
 
 if TYPE_CHECKING:
     from .interface import Prompt
@@ -19,8 +23,9 @@ if TYPE_CHECKING:
 class SlotLayer(CacheLayerMixin):
     """Keys and values of one layer, `[rows, kv_heads, capacity, head_dim]`, allocated once.
 
-    The first `update` writes the prompt and hands the states straight back, so that prefill runs
-    on the model's fast causal path. Later updates write each row's block behind its own length.
+    The first `update` writes the prompt (or its first chunk) and hands the states straight back, so
+    that prefill runs on the model's fast causal path. Later updates write each row's block behind
+    its own length.
 
     Attributes:
         dropped: prompt tokens that this layer holds no slots for, because a sparse prefill took
@@ -111,7 +116,9 @@ class SlotCache(Cache):
     Attributes:
         lengths: committed slots of each row. What lies behind is free: rollback is a shorter
             length, and the next block overwrites it.
-        prompt: what is being prefilled, for those that listen to the layers; `None` afterwards.
+        prompt: what is being prefilled, for those that listen to the layers; `None` before and
+            after. While it is, `lengths` count what the earlier chunks wrote, padding included.
+        chunk: tokens of a row of `prompt` that one forward takes.
         approximations: what was done to the prompt that the model itself would not have done, in
             words; empty as long as keys and values are the model's own.
     """
@@ -122,12 +129,48 @@ class SlotCache(Cache):
         self.capacity = capacity
         self.lengths: list[int] = []
         self.prompt: Prompt | None = None
+        self.chunk = 0
         self.approximations: list[str] = []
         self._lengths: dict[torch.device, Tensor] = {}
 
     @property
     def is_empty(self) -> bool:
         return not self.lengths
+
+    @property
+    def is_prefilling(self) -> bool:
+        """Whether a prompt is on its way through the layers, in whichever of its chunks."""
+        return self.prompt is not None
+
+    @contextmanager
+    def prefilling(self, prompt: Prompt, chunk: int) -> Iterator[None]:
+        """While `prompt` goes through the layers, `chunk` tokens at a time.
+
+        A prefill that fails leaves the cache empty: half a prompt is of no use.
+        """
+        self.prompt, self.chunk = prompt, chunk
+        try:
+            yield
+        except BaseException:
+            self.set_lengths([])
+            raise
+        finally:
+            self.prompt, self.chunk = None, 0
+
+    def require_whole(self, who: str) -> None:
+        """For what listens to the layers and has to see a prompt as a whole.
+
+        Args:
+            who: what listens, as the subject of a sentence.
+
+        Raises:
+            UnsupportedError: the prompt that is being prefilled comes in several chunks.
+        """
+        if self.prompt is not None and self.chunk < self.prompt.width:
+            raise UnsupportedError(
+                f"{who} needs all {self.prompt.width} prompt tokens in one forward, but "
+                f"prefill_chunk_size={self.chunk} splits them; leave it unset"
+            )
 
     @property
     def is_uniform(self) -> bool:

@@ -30,9 +30,9 @@ class GuidedRunner(ModelRunner):
         super().__init__(adapter, capacity)
         self.scale = scale
 
-    def prefill(self, prompt: Prompt) -> Forward:
+    def prefill(self, prompt: Prompt, chunk: int | None = None) -> Forward:
         """Run prompts of `2 * rows` rows; the conditional half comes first."""
-        return self._mix(super().prefill(prompt))
+        return self._mix(super().prefill(prompt, chunk))
 
     def forward_tree(self, roots: Tensor, tree: Tree) -> Forward:
         return self._mix(super().forward_tree(roots.repeat(2), _twice(tree)))

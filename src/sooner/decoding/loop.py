@@ -44,6 +44,7 @@ class Session:
         generator: source of every draw; `None` is torch's global one.
         on_tokens: called after each commit, for streaming.
         constraint: what each place of a picture allows; `None` for text.
+        prefill_chunk: prompt tokens of a row that are prefilled at once; `None` is all of them.
     """
 
     target: ModelRunner
@@ -57,6 +58,7 @@ class Session:
     generator: torch.Generator | None = None
     on_tokens: OnTokens | None = None
     constraint: GridConstraint | None = None
+    prefill_chunk: int | None = None
 
 
 @torch.inference_mode()
@@ -74,7 +76,7 @@ def _run(session: Session) -> list[list[int]]:
     began = stats.clock()
     session.drafter.start(tree, rows)
     with stats.phase("prefill"):
-        forward = session.target.prefill(session.prompt)
+        forward = session.target.prefill(session.prompt, session.prefill_chunk)
     for text in session.target.cache.approximations:
         stats.mode = APPROXIMATE
         stats.note(text)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from .cache import SlotCache
 from .interface import Adapter, Prompt
@@ -41,25 +42,52 @@ class ModelRunner:
         """Committed tokens of each row."""
         return self.cache.lengths
 
-    def prefill(self, prompt: Prompt) -> Forward:
-        """Run the whole prompt; logits and states of each row's last prompt token, one entry."""
+    def prefill(self, prompt: Prompt, chunk: int | None = None) -> Forward:
+        """Run the prompt; logits and states of each row's last prompt token, one entry.
+
+        Args:
+            prompt: its padding sits at the end.
+            chunk: tokens of a row that go through the decoder at once, or `None` for all of them.
+                States inside the decoder are then those of one chunk, and its mask is
+                `[chunk, tokens up to its end]`; what is computed stays the same.
+        """
         self.cache.reserve(prompt.width)
-        self.cache.prompt = prompt
-        hidden = self.adapter.decode(
-            prompt.embeds,
-            prompt.positions,
-            attention_mask=None,  # causal; padding sits behind every real token
-            past_key_values=self.cache,
-            **prompt.extras,
-        )
-        self.cache.prompt = None
-        self.cache.set_lengths(prompt.lengths)
-        lengths = self.cache.lengths_on(prompt.next_position.device)
-        self._delta = prompt.next_position - lengths  # [rows], or [axes, rows]
-        last = self.cache.lengths_on(hidden.device) - 1
-        rows = torch.arange(prompt.rows, device=hidden.device)
-        hidden = hidden[rows, last][:, None]  # [rows, 1, hidden]
+        size = prompt.width if chunk is None else chunk
+        with self.cache.prefilling(prompt, size):
+            hidden = self._last_states(prompt, size)
+        self.resume(prompt.lengths, prompt.next_position)
         return Forward(self.adapter.logits(hidden), hidden)
+
+    def _last_states(self, prompt: Prompt, size: int) -> Tensor:
+        """States of each row's last token, `[rows, 1, hidden]`, no others kept."""
+        last = torch.empty(0)
+        for start in range(0, prompt.width, size):
+            end = min(start + size, prompt.width)
+            hidden = self._run_chunk(prompt, start, end)
+            if not start:
+                last = hidden.new_empty(prompt.rows, 1, hidden.shape[-1])
+            rows = [row for row, length in enumerate(prompt.lengths) if start < length <= end]
+            if rows:
+                last[rows, 0] = hidden[rows, [prompt.lengths[row] - 1 - start for row in rows]]
+        return last
+
+    def _run_chunk(self, prompt: Prompt, start: int, end: int) -> Tensor:
+        """States of the prompt's tokens `start` to `end`, `[rows, end - start, hidden]`."""
+        embeds, extras, mask = prompt.embeds[:, start:end], prompt.extras, None
+        if extras and end - start < prompt.width:
+            extras = self.adapter.cut_extras(prompt, start, end)
+        if start:
+            # Padding is written too. It sits behind every real token of its row, so that none sees
+            # it, and rows of any length share slots and one mask.
+            self.cache.set_lengths([start] * prompt.rows)
+            mask = self._mask(embeds, None)
+        return self.adapter.decode(
+            embeds,
+            prompt.positions[..., start:end],
+            attention_mask=mask,  # at the prompt's start none: the model's own causal path
+            past_key_values=self.cache,
+            **extras,
+        )
 
     def forward_tree(self, roots: Tensor, tree: Tree) -> Forward:
         """Forward `roots [rows]` and the trees behind them; entries are the root, then nodes."""
@@ -107,15 +135,19 @@ class ModelRunner:
         return Forward(self.adapter.logits(hidden), hidden)
 
     def _mask(self, tokens: Tensor, ancestors: Tensor | None) -> Tensor | None:
-        """Additive mask `[rows or 1, 1, entries, slots]`; `None` when nothing is hidden."""
+        """Additive mask `[rows or 1, 1, entries, slots]`; `None` when nothing is hidden.
+
+        Args:
+            tokens: ids or embeddings of the block, `[rows, entries, ...]`.
+            ancestors: what entries see of their block; `None` for chains.
+        """
         entries = tokens.shape[1]
         if self.cache.is_uniform and entries == 1 and ancestors is None:
             return None
         seen = _within(entries, ancestors, tokens.device)  # [rows or 1, entries, block]
         block = seen.shape[2]
-        if self.cache.is_uniform:
-            before = seen.new_ones(*seen.shape[:2], self.cache.longest)
-            return self._additive(torch.cat([before, seen], 2))
+        if self.cache.is_uniform:  # everything before the block is seen
+            return pad(self._additive(seen), (self.cache.longest, 0))
         lengths = self.cache.lengths_on(tokens.device)[:, None]  # [rows, 1]
         slots = torch.arange(self.cache.longest + block, device=tokens.device)[None]
         offset = slots - lengths  # [rows, slots]: block entry that a slot holds

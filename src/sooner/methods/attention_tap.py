@@ -18,9 +18,14 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from ..decoding.cache import SlotCache
 from ..errors import UnsupportedError
+from ..sparse.prefill import prompt_attention
 from .context import Context
 from .prompts import prompt_lengths, visual_tokens
+
+HEARD = (torch.nn.functional.scaled_dot_product_attention, prompt_attention)
+"""Attention that takes queries and keys first, `scale` by name: dense, and of a sparse prefill."""
 
 OnScores = Callable[[int, Tensor], None]
 """Told `(layer, attention that each token got from the asking ones)`: `[rows, heads, width]`."""
@@ -125,7 +130,7 @@ class AttentionTap:
             attention = decoder.layers[number].self_attn
             leave = partial(self._leave, number)
             self.handles += [
-                attention.register_forward_pre_hook(self._enter),
+                attention.register_forward_pre_hook(self._enter, with_kwargs=True),
                 attention.register_forward_hook(leave, always_call=True),
             ]
 
@@ -135,8 +140,11 @@ class AttentionTap:
             handle.remove()
         self.handles = []
 
-    def _enter(self, module: nn.Module, args: tuple) -> None:
+    def _enter(self, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
         if threading.get_ident() == self.owner:
+            cache = kwargs.get("past_key_values")
+            if isinstance(cache, SlotCache):
+                cache.require_whole("ranking visual tokens by attention")
             self.ear = _Ear()
             self.ear.__enter__()
 
@@ -177,7 +185,7 @@ class AttentionTap:
 
 
 class _Ear(TorchFunctionMode):
-    """Hears the queries and keys of scaled dot product attention in this thread."""
+    """Hears the queries and keys of attention in this thread."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -187,7 +195,7 @@ class _Ear(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func is torch.nn.functional.scaled_dot_product_attention:
+        if func in HEARD:
             scale = kwargs.get("scale")
             queries, keys = args[:2]
             self.heard = queries, keys, queries.shape[-1] ** -0.5 if scale is None else scale

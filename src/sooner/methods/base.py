@@ -33,7 +33,7 @@ from .calls import (
 )
 from .context import Context
 from .prompts import embed
-from .requests import refuse_config
+from .requests import check_chunk, refuse_config
 from .rules import follow_choices
 
 
@@ -128,6 +128,7 @@ class Method:
             generator=generator,
             on_tokens=tell_both(streamer, on_tokens, input_ids.shape[0]),
             copies=copies,
+            prefill_chunk=config.prefill_chunk_size,
         )
         new = run(session)
         if streamer is not None:
@@ -149,13 +150,17 @@ class Method:
         on_tokens: OnTokens | None = None,
         copies: int = 1,
         guidance: float = 1.0,
+        prefill_chunk: int | None = None,
     ) -> Session:
         """Embed the prompts, repeat each `copies` times, and set up one run of the loop.
 
         Args:
             model: an HF model, or the adapter to run it by, such as a canvas.
             guidance: scale of classifier-free guidance, for adapters with `guided_inputs`.
+            prefill_chunk: prompt tokens of a row that target and draft prefill at once, so that
+                long prompts need less memory; `None` is all of them.
         """
+        check_chunk(prefill_chunk)
         target = model if isinstance(model, BaseAdapter) else adapt(model)
         inputs = to_device(inputs, target.device)
         ids = inputs["input_ids"].repeat_interleave(copies, 0)
@@ -174,6 +179,7 @@ class Method:
             copies=copies,
             guidance=guidance,
             constraint=_constraint(target),
+            prefill_chunk=prefill_chunk,
         )
         if stopping.limit is None:
             raise SoonerError("no limit on new tokens; pass max_new_tokens")
@@ -199,6 +205,7 @@ class Method:
             generator=generator,
             on_tokens=on_tokens,
             constraint=context.constraint,
+            prefill_chunk=prefill_chunk,
         )
 
 

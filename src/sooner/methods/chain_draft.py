@@ -87,7 +87,7 @@ class ChainDrafter(Drafter):
         """A runner that holds the draft's prompt, with `room` slots behind it."""
         prompt = self.prompt()
         runner = ModelRunner(self.adapter, prompt.width + room)
-        runner.prefill(prompt)
+        runner.prefill(prompt, self.context.prefill_chunk)
         return runner
 
     def prompt(self) -> Prompt:

@@ -34,6 +34,7 @@ class Context:
         copies: rows that each prompt becomes (`num_return_sequences`).
         guidance: scale of classifier-free guidance; 1 is none.
         constraint: places of the picture that is drawn; `None` for text.
+        prefill_chunk: prompt tokens of a row that a model prefills at once; `None` is all of them.
     """
 
     target: Adapter
@@ -47,6 +48,7 @@ class Context:
     copies: int = 1
     guidance: float = 1.0
     constraint: GridConstraint | None = None
+    prefill_chunk: int | None = None
 
     @cached_property
     def noise_seed(self) -> int:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from transformers import GenerationConfig
 
-from ..errors import UnsupportedError
+from ..errors import SoonerError, UnsupportedError
 
 REFUSED = {
     "penalty_alpha": "contrastive search ranks by hidden states",
@@ -19,7 +19,6 @@ REFUSED = {
     "output_hidden_states": "states of drafts that were rejected would be mixed in",
     "output_scores": "scores are not kept",
     "output_logits": "logits are not kept",
-    "prefill_chunk_size": "the prompt is prefilled in one piece",
     "assistant_early_exit": "use sooner.Speculative with a draft model",
     "prompt_lookup_num_tokens": "use sooner.PromptLookup",
     "use_mtp": "multi-token-prediction heads are not used",
@@ -56,6 +55,20 @@ def refuse_config(config: GenerationConfig, synced_gpus: bool = False) -> None:
         )
     if synced_gpus:
         raise UnsupportedError("synced_gpus=True can't be honoured: rows end on their own")
+
+
+def check_chunk(size: Any) -> None:
+    """Require `size`, the config's `prefill_chunk_size`, to be a number of tokens or `None`.
+
+    Raises:
+        SoonerError: names the value.
+    """
+    is_count = isinstance(size, int) and not isinstance(size, bool) and size > 0
+    if size is not None and not is_count:
+        raise SoonerError(
+            f"prefill_chunk_size is {size!r}; it must be a whole number of 1 or more, or None to "
+            "prefill the prompt at once"
+        )
 
 
 def refuse_inputs(model_kwargs: dict[str, Any], input_ids: Tensor) -> dict[str, Any]:

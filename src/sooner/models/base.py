@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from ..decoding.grid import Grid
 from ..decoding.interface import Prompt
@@ -48,6 +49,9 @@ class Adapter:
     def _check_attention(self) -> None:
         name = type(self.model).__name__
         implementation = self.text_config._attn_implementation
+        # A context may have put its own function there, which keeps to this one in decoding.
+        own = ALL_ATTENTION_FUNCTIONS.get(implementation)
+        implementation = getattr(own, "original", implementation)
         if implementation not in ATTENTION:
             raise UnsupportedError(
                 f"{name} runs attention '{implementation}', which takes no token-tree mask; load "
@@ -187,6 +191,22 @@ class Adapter:
     def prune_extras(self, prompt: Prompt, keep: Tensor, packed: Packing) -> dict[str, Any]:
         """The prompt's extras for the tokens that are kept; none for most families."""
         return {}
+
+    def cut_extras(self, prompt: Prompt, start: int, end: int) -> dict[str, Any]:
+        """The prompt's extras for its tokens `start` to `end` alone, padding included.
+
+        Raises:
+            UnsupportedError: the family can't prune its extras, which is the same thing.
+        """
+        keep = torch.zeros_like(prompt.visual)
+        keep[:, start:end] = True
+        extras = self.prune_extras(prompt, keep, Packing(keep))
+        if extras.keys() != prompt.extras.keys():
+            raise UnsupportedError(
+                f"{type(self.model).__name__} can't split {', '.join(sorted(prompt.extras))} into "
+                "chunks; leave prefill_chunk_size unset"
+            )
+        return extras
 
     def prompt_arguments(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """The decoder's arguments for the whole prompt, from the family's own forward."""

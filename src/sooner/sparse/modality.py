@@ -85,6 +85,10 @@ class Layout:
         """The same on another device."""
         return Layout(self.modality.to(device), self.frames.to(device))
 
+    def take(self, slots: Tensor) -> Layout:
+        """That of some tokens, `slots` ascending: what is left of a pruned prompt."""
+        return Layout(self.modality[slots], self.frames[slots])
+
     def __len__(self) -> int:
         return len(self.modality)
 

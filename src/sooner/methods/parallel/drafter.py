@@ -92,7 +92,8 @@ class ParallelDrafter(Drafter):
         kept = []
         for row, length in enumerate(lengths):
             mask = visual[row, :length].to(last.device)
-            indices = self.rank(first[row, :length], last[row, :length], mask).cpu()
+            begun = first[row, :length].to(last.device)  # a sharded target may have layer L there
+            indices = self.rank(begun, last[row, :length], mask).cpu()
             kept.append((indices, int(mask.sum())))
         self.kept_tokens = [indices.tolist() for indices, _ in kept]
         self.worker.order("prefill", kept)

@@ -106,6 +106,7 @@ class ParallelVLM(Method):
             repack=self.repack,
             prompts=context.prompts,
             copies=context.copies,
+            chunk=context.prefill_chunk,
         )
         worker = launch(place(self.placement, adapter.device), job, context.rows.active)
         return ParallelDrafter(

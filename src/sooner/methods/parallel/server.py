@@ -40,6 +40,7 @@ class Job:
     repack: bool
     prompts: int = 1
     copies: int = 1
+    chunk: int | None = None
 
 
 class DraftServer:
@@ -109,6 +110,7 @@ class DraftServer:
             job.limit,
             job.window,
             generator,
+            job.chunk,
         )
         self.prompt = None
 

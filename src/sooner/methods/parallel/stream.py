@@ -64,6 +64,7 @@ class DraftStream:
         limit: most new tokens of a row.
         window: most tokens that a row may be ahead.
         generator: source of the draws.
+        chunk: prompt tokens of a row that are prefilled at once; `None` is all of them.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class DraftStream:
         limit: int,
         window: int,
         generator: torch.Generator | None = None,
+        chunk: int | None = None,
     ) -> None:
         self.adapter = adapter
         self.processing = processing
@@ -86,7 +88,7 @@ class DraftStream:
         self.generator = generator
         self.runner = ModelRunner(adapter, prompt.width + limit + 2 * window + 2)
         # The draft's own idea of the first token comes from its prompt, before the target speaks.
-        self.opening = self.runner.prefill(prompt).logits
+        self.opening = self.runner.prefill(prompt, chunk).logits
         self.prompt_lengths = list(self.runner.lengths)
         self.rows = [DraftRow([]) for _ in range(prompt.rows)]
         self.originals = list(range(prompt.rows))

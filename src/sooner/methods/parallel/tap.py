@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 
+from ...decoding.cache import SlotCache
 from ...errors import UnsupportedError
 
 OnStates = Callable[[Tensor, Tensor], None]
@@ -44,6 +45,9 @@ class PrefillTap:
 
     def _enter(self, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
         if self.first is None and threading.get_ident() == self.owner:
+            cache = kwargs.get("past_key_values")
+            if isinstance(cache, SlotCache):
+                cache.require_whole("ranking visual tokens")
             self.first = args[0] if args else kwargs["hidden_states"]
 
     def _leave(self, module: nn.Module, args: tuple, output: Any) -> None:

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from ..attention.partial import Partial, States
 
 
+Places = slice | Tensor
+"""Some of a plane's queries: a slice, or their places in it, `[queries]`."""
+
+
 class Index(Protocol):
     """Which keys the queries of a plane see, per head: what patterns give and kernels take.
 
@@ -26,7 +30,7 @@ class Index(Protocol):
         """Heads that it describes."""
         ...
 
-    def seen(self, head: int, plane: Plane, queries: slice = slice(None)) -> Tensor:
+    def seen(self, head: int, plane: Plane, queries: Places = slice(None)) -> Tensor:
         """Which keys some of the plane's queries see, `[queries, keys]` bool."""
         ...
 
@@ -41,7 +45,7 @@ class Index(Protocol):
         ...
 
 
-def causal(plane: Plane, queries: slice) -> tuple[Tensor, Tensor, Tensor]:
+def causal(plane: Plane, queries: Places) -> tuple[Tensor, Tensor, Tensor]:
     """Frontiers `[queries, 1]`, ranks `[1, keys]`, and which pairs are causal."""
     frontier = plane.frontier[queries, None]
     rank = torch.arange(len(plane.keys), device=frontier.device)[None]
@@ -51,12 +55,23 @@ def causal(plane: Plane, queries: slice) -> tuple[Tensor, Tensor, Tensor]:
 def share(index: Index, plane: Plane, queries: int = 256) -> Tensor:
     """Share of the plane's causal pairs that each head computes, `[heads]`, fp64.
 
-    Counted on `queries` evenly spaced queries: exact for planes with no more than that, and a
+    Counted on `queries` of them, see `spread`: exact for planes with no more than that, and a
     close estimate for longer ones, at a cost that grows with the keys only.
     """
-    total = len(plane.queries)
-    step = max(total // max(queries, 1), 1)
-    every = slice(step - 1, None, step)
-    allowed = (plane.frontier[every] + 1).sum().double()
-    kept = [index.seen(head, plane, every).sum().double() for head in range(index.heads)]
+    asked = spread(len(plane.queries), queries, plane.queries.device)
+    allowed = (plane.frontier[asked] + 1).sum().double()
+    kept = [index.seen(head, plane, asked).sum().double() for head in range(index.heads)]
     return torch.stack(kept) / allowed.clamp(min=1)
+
+
+def spread(total: int, count: int, device: torch.device | str = "cpu") -> Tensor:
+    """`count` of `total` places, ascending: one in each of equal stretches, `[count]`.
+
+    Where in its stretch goes by multiples of the golden ratio. Evenly spaced places would fall on
+    the same class of every stride that divides their distance, and see grids all or not at all.
+    """
+    if count >= total:
+        return torch.arange(total, device=device)
+    number = torch.arange(count, device=device, dtype=torch.float64)
+    inside = (number * 0.6180339887498949) % 1
+    return ((number + inside) * total / count).long().clamp(max=total - 1)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from ..plane import Plane
-from .base import causal
+from .base import Places, causal
 
 if TYPE_CHECKING:
     from ..attention.backend import Backend
@@ -45,16 +45,16 @@ class GridIndex:
     def heads(self) -> int:
         return len(self.stride)
 
-    def seen(self, head: int, plane: Plane, queries: slice = slice(None)) -> Tensor:
+    def seen(self, head: int, plane: Plane, queries: Places = slice(None)) -> Tensor:
         frontier, rank, allowed = causal(plane, queries)
         stride, phase = int(self.stride[head]), int(self.phase[head])
-        seen = (rank < self.sink[head]) | (frontier - rank < self.local[head])
+        seen = (rank < self.sink[head]) | (rank > frontier - self.local[head])
         if self.hline[head]:
             seen |= frontier % stride == phase
         if self.vline[head]:
             seen |= rank % stride == phase
         if self.slash[head]:
-            seen |= (frontier - rank) % stride == 0
+            seen |= frontier % stride == rank % stride
         if self.segment[head]:
             seen |= (frontier - phase) // stride == (rank - phase) // stride
         return seen & allowed

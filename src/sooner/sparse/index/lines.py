@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..plane import Plane
-from .base import causal
+from .base import Places, causal
 
 if TYPE_CHECKING:
     from ..attention.backend import Backend
@@ -42,11 +42,13 @@ class LineIndex:
     def heads(self) -> int:
         return self.vertical.shape[0]
 
-    def seen(self, head: int, plane: Plane, queries: slice = slice(None)) -> Tensor:
+    def seen(self, head: int, plane: Plane, queries: Places = slice(None)) -> Tensor:
         frontier, rank, allowed = causal(plane, queries)
-        apart = frontier // self.block - rank // self.block  # [queries, keys]
-        seen = self.diagonals[head][apart.clamp(0, self.diagonals.shape[1] - 1)]
-        seen |= self.columns(head, len(plane.keys))
+        keys = len(plane.keys)
+        blocks = torch.arange(0, keys, self.block, device=rank.device) // self.block
+        apart = (frontier // self.block - blocks).clamp(0, self.diagonals.shape[1] - 1)
+        seen = self.diagonals[head][apart].repeat_interleave(self.block, 1)[:, :keys]
+        seen |= self.columns(head, keys)
         place = torch.arange(len(plane.queries), device=rank.device)[queries, None]
         seen |= place >= len(plane.queries) - self.bottom[head]
         return seen & allowed

@@ -80,7 +80,7 @@ class Pattern:
             queries, keys: one head's states, `[tokens, head_dim]`; dynamic patterns need them.
 
         Raises:
-            SoonerError: a dynamic pattern without states.
+            SoonerError: a pattern that has to look for its lines, without states.
         """
         plane = whole(layout)
         if self.kind == "dense":
@@ -91,6 +91,18 @@ class Pattern:
         full = torch.zeros(len(layout), len(layout), dtype=torch.bool, device=inside.device)
         full[plane.queries[:, None], plane.keys] = inside
         return full
+
+    def draw(
+        self,
+        layout: Layout,
+        axes: Any = None,
+        queries: Tensor | None = None,
+        keys: Tensor | None = None,
+    ) -> Any:
+        """Draw the mask; see `drawing.draw`."""
+        from . import drawing  # which needs matplotlib, and every pattern
+
+        return drawing.draw(self, layout, axes, queries, keys)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for a pattern file."""
@@ -125,8 +137,7 @@ def estimated(
     if not any(pattern.dynamic for pattern in patterns):
         return None
     if queries is None or keys is None:
-        names = ", ".join(pattern.name for pattern in patterns if pattern.dynamic)
-        raise SoonerError(f"{names} is drawn from an input; give the queries and keys of a head")
+        return None  # fine for a grid whose stride and phase are given; the others say so
     factor = queries.shape[-1] ** -0.5 if scale is None else scale
     last = max(getattr(pattern, "last_q", LAST) for pattern in patterns)
     return probe(queries[None], keys[None], plane, factor, last=last)

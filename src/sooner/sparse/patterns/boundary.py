@@ -73,6 +73,18 @@ class Boundary:
             full[plane.queries[:, None], plane.keys] = inside
         return full
 
+    def draw(
+        self,
+        layout: Layout,
+        axes: Any = None,
+        queries: Tensor | None = None,
+        keys: Tensor | None = None,
+    ) -> Any:
+        """Draw the mask; see `drawing.draw`."""
+        from . import drawing  # which needs matplotlib, and every pattern
+
+        return drawing.draw(self, layout, axes, queries, keys)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data for a pattern file."""
         inner = {name: pattern.to_dict() for name, pattern in self.inner.items()}

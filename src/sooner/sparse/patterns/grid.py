@@ -63,10 +63,13 @@ class Grid(Pattern):
         if stride == FRAME:
             stride = plane.period or NO_FRAMES
         if seen is None and (stride == AUTO or self.phase == AUTO):
-            raise SoonerError("grid: an 'auto' stride or phase needs an estimate of the attention")
+            raise SoonerError(
+                "grid: an 'auto' stride or phase is taken from an input; give the queries and keys "
+                "of a head, or numbers"
+            )
         if stride == AUTO:
             assert seen is not None
-            stride = self._find_stride(plane, seen, place)
+            stride = self.find_stride(plane, seen, place)
         phase: int | Tensor = 0
         if self.phase != AUTO:
             phase = self.phase % stride
@@ -75,7 +78,7 @@ class Grid(Pattern):
         lines = {"hline": self.hline, "vline": self.vline, "slash": self.slash}
         return Spacing(stride, phase, **lines, sink=self.sink, local=self.local)
 
-    def _find_stride(self, plane: Plane, seen: Probe, place: int) -> int:
+    def find_stride(self, plane: Plane, seen: Probe, place: int) -> int:
         """The stride whose lines hold most attention beyond what their number explains."""
         columns, distances = _profiles(seen, place)
         limit = min(self.max_stride, len(columns) // 2)
@@ -86,11 +89,17 @@ class Grid(Pattern):
         gains = torch.stack([self._gain(columns, distances, stride) for stride in tried])
         return tried[int(gains.argmax())]
 
+    @property
+    def looks_along(self) -> tuple[bool, bool]:
+        """Which profiles the stride is found in: masses by distance, and by key."""
+        return self.slash, self.vline or not self.slash
+
     def _gain(self, columns: Tensor, distances: Tensor, stride: int) -> Tensor:
         gain = columns.new_zeros(())
-        if self.slash:
+        by_distance, by_key = self.looks_along
+        if by_distance:
             gain = gain + excess(fold(distances, stride)[0], distances, stride)
-        if self.vline or not self.slash:
+        if by_key:
             gain = gain + excess(fold(columns, stride).max(), columns, stride)
         return gain
 

@@ -40,7 +40,9 @@ class VerticalSlash(Pattern):
 
     def lines(self, plane: Plane, seen: Probe | None, place: int) -> Lines:
         if seen is None:
-            raise SoonerError(f"{self.name} needs an estimate of the input's attention")
+            raise SoonerError(
+                f"{self.name} takes its lines from an input; give the queries and keys of a head"
+            )
         return Lines(
             strongest(seen.vertical[place], self.vertical, FIRST),
             strongest(seen.slash[place], self.slash, NEAR),

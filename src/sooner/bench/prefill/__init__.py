@@ -1,0 +1,1 @@
+"""`sooner bench prefill`: sparse prefill against dense attention and against the baselines."""

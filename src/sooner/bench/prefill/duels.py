@@ -1,0 +1,110 @@
+"""What a search is worth: planted heads that it identifies, and errors at equal FLOPs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ...models import Adapter
+from ...sparse.attention import States
+from ...sparse.modality import Layout
+from ...sparse.patterns import HeadPattern
+from ...sparse.search import SearchSettings
+from ...sparse.search.capture import capture
+from ...sparse.search.compare import against_vertical_slash
+from ...sparse.search.heads import decide, shortlist
+from ...sparse.search.planted import KINDS, mixed_layout
+from ...sparse.search.planted import planted as plant
+from ...sparse.search.score import survey, trial
+from ...sparse.search.space import Space
+from ...tasks.loading import Pair
+from .layer import Progress
+from .regions import interleaved
+from .settings import PrefillSettings
+
+TOKENS = 1400
+NOISES = (1.0, 2.0, 3.0)
+AT_ONCE = 4
+"""Heads that are searched together."""
+QUERIES = 64
+"""Of each modality, on which candidates are scored."""
+DUEL_HEADS, DUEL_NOISE = 4, 1.0
+LAYERS = 4
+"""Layers of the model whose real attention is searched, evenly spaced."""
+
+
+def planted(settings: PrefillSettings, progress: Progress) -> dict[str, Any]:
+    """Share of planted heads whose kind the search finds again, by kind and noise."""
+    rates: dict[str, dict[str, float]] = {}
+    for kind in KINDS:
+        rates[kind] = {}
+        for noise in NOISES:
+            right = 0
+            for first in range(0, settings.planted, AT_ONCE):
+                progress(f"planted {kind}, noise {noise:g}: {first} of {settings.planted}")
+                count = min(AT_ONCE, settings.planted - first)
+                seed = settings.seed + first
+                layout = mixed_layout(TOKENS, seed=seed)
+                states = plant(kind, layout, count, noise, seed)
+                found = search_states(states, layout)
+                right += sum(pattern.name == kind for pattern in found)
+            rates[kind][str(noise)] = right / settings.planted
+    told = {"noise": list(NOISES), "heads": settings.planted, "tokens": TOKENS}
+    return {"planted": {**told, "rates": rates}}
+
+
+def search_states(states: States, layout: Layout, budget: float | None = None) -> list[HeadPattern]:
+    """The search's pattern for each head of one layer; dense ones keep their best candidate.
+
+    Args:
+        budget: most that a head may cost, as a share of dense attention; the paper's by default.
+    """
+    settings = SearchSettings(queries=QUERIES, max_error=1e9)
+    space = Space(len(layout.where()))
+    prices = torch.ones(len(space.patterns), dtype=torch.double)
+    target = space.target(layout) if budget is None else budget
+    found = survey(states, layout, space.patterns, QUERIES)
+    types = shortlist(found, space.patterns, prices, target, settings)
+    trials = [trial(states, layout, one, QUERIES) for one in types]
+    return decide(types, trials, settings)[0]
+
+
+def duels(
+    settings: PrefillSettings, pair: Pair, adapter: Adapter, progress: Progress
+) -> dict[str, Any]:
+    """Searched patterns against a vertical-slash of the same FLOPs, on mixed-modality states."""
+    rows = []
+    for kind in KINDS:
+        progress(f"equal FLOPs: planted {kind}")
+        layout = mixed_layout(TOKENS, seed=settings.seed)
+        states = plant(kind, layout, DUEL_HEADS, DUEL_NOISE, settings.seed, stride=24)
+        rows.append(_duel(f"planted {kind}", states, layout))
+    with torch.inference_mode():
+        prompt = adapter.embed_prompt(interleaved(pair.target, settings.seed))
+    layout = Layout.of(prompt, 0)
+    picked = set(torch.linspace(0, adapter.layers - 1, LAYERS).long().tolist())
+
+    def fight(number: int, states: States) -> None:
+        if number in picked:
+            progress(f"equal FLOPs: layer {number}")
+            rows.append(
+                _duel(f"{pair.target.model.config.model_type}, layer {number}", states, layout)
+            )
+
+    capture(adapter, prompt, fight)
+    return {"duels": rows}
+
+
+def _duel(name: str, states: States, layout: Layout) -> dict[str, Any]:
+    patterns: Sequence[HeadPattern] = search_states(states, layout, budget=0.5)
+    told = against_vertical_slash(states, layout, patterns, QUERIES)
+    return {
+        "states": name,
+        "ours": told.ours,
+        "our_share": told.our_share,
+        "theirs": told.theirs,
+        "their_share": told.their_share,
+        "rival": str(told.rival),
+    }

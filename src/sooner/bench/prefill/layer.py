@@ -1,0 +1,167 @@
+"""One attention layer by prompt length: latency, work, recall (MMInference, figure 16)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from ...sparse.attention import Backend, Partial, States, sparse_attention
+from ...sparse.attention.choose import backend_for
+from ...sparse.attention.run import Job, jobs
+from ...sparse.index.base import share
+from ...sparse.modality import Layout
+from ...sparse.patterns import HeadPattern
+from .arms import pattern
+from .settings import PrefillSettings
+from .states import grid_states, video_layout
+
+Progress = Callable[[str], None]
+PROBES = 256
+"""Queries, evenly spaced, on which errors and recall are measured."""
+
+
+def layer(
+    settings: PrefillSettings, device: torch.device, dtype: torch.dtype, progress: Progress
+) -> list[dict[str, Any]]:
+    """A row for each arm and length: `seconds`, `index_seconds`, `speedup`, `flops_share`,
+    `of_allowed` (the speed-up over the one that the share of FLOPs allows), `recall`, `error`."""
+    rows = []
+    backend = backend_for(device)
+    for tokens in settings.lengths:
+        layout = video_layout(tokens, settings.frame, device)
+        states = grid_states(
+            layout, settings.frame, settings.heads, settings.kv_heads, settings.head_dim,
+            settings.seed, dtype, device,
+        )  # fmt: skip
+        rows += _length(settings, tokens, layout, states, backend, progress)
+    return rows
+
+
+def _length(
+    settings: PrefillSettings,
+    tokens: int,
+    layout: Layout,
+    states: States,
+    backend: Backend,
+    progress: Progress,
+) -> list[dict[str, Any]]:
+    chosen = {name: pattern(name, tokens, settings.budget) for name in settings.arms}
+    times: dict[str, list[float]] = {name: [] for name in chosen}
+    indexing: dict[str, list[float]] = {name: [] for name in chosen}
+    truth = exact(states, layout)
+    rows = []
+    for turn in range(settings.repeats + 1):  # the first is the warm-up
+        for name, each in chosen.items():
+            progress(f"layer, {tokens} tokens, {turn}/{settings.repeats}: {name}")
+            seconds = attend_seconds(states, layout, each, backend)
+            index = index_seconds(states, layout, each) if name != "dense" else 0.0
+            if turn:
+                times[name].append(seconds)
+                indexing[name].append(index)
+    for name, each in chosen.items():
+        seconds, kept = median(times[name]), flops_share(states, layout, each)
+        speedup = median(times["dense"]) / seconds
+        rows.append(
+            {
+                "method": name,
+                "pattern": str(each),
+                "tokens": tokens,
+                "seconds": seconds,
+                "index_seconds": median(indexing[name]),
+                "speedup": speedup,
+                "flops_share": kept,
+                "of_allowed": speedup * kept,
+                **fidelity(states, layout, each, backend, truth),
+            }
+        )
+    return rows
+
+
+def attend_seconds(states: States, layout: Layout, each: HeadPattern, backend: Backend) -> float:
+    """One run of the layer; dense is one call of torch's fused kernel."""
+
+    def dense() -> Tensor:
+        return scaled_dot_product_attention(
+            states.queries[None],
+            states.keys[None],
+            states.values[None],
+            is_causal=True,
+            scale=states.scale,
+            enable_gqa=states.group > 1,
+        )
+
+    def sparse() -> Partial:
+        return sparse_attention(states, layout, [each] * len(states.queries), backend)
+
+    return timed(dense if each.name == "dense" else sparse, states.queries.device)
+
+
+def index_seconds(states: States, layout: Layout, each: HeadPattern) -> float:
+    """The part of it that estimates and builds the index."""
+    return timed(
+        lambda: list(jobs(states, layout, [each] * len(states.queries))), states.queries.device
+    )
+
+
+def timed(work: Callable[[], Any], device: torch.device) -> float:
+    """Seconds of one call, the device synchronised before and after."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    start = time.perf_counter()
+    work()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - start
+
+
+def flops_share(states: States, layout: Layout, each: HeadPattern) -> float:
+    """Share of the causal pairs that are computed, over all heads."""
+    done = list(jobs(states, layout, [each] * len(states.queries)))
+    total = sum(len(job.heads) * job.plane.pairs for job in done)
+    return sum(_pairs(job) for job in done) / max(total, 1)
+
+
+def _pairs(job: Job) -> float:
+    if job.index is None:
+        return float(len(job.heads) * job.plane.pairs)
+    return float(share(job.index, job.plane).sum()) * job.plane.pairs
+
+
+def probes(layout: Layout) -> Tensor:
+    """Evenly spaced tokens, the last among them, `[probes]`."""
+    slots = layout.where()
+    step = max(len(slots) // PROBES, 1)
+    return slots.flip(0)[::step].flip(0)
+
+
+def exact(states: States, layout: Layout) -> Partial:
+    """Dense attention of the probing queries: `[heads, probes, head_dim]` and its mass."""
+    asked, slots = probes(layout), layout.where()
+    later = slots[None] > asked[:, None]
+    outputs, masses = [], []
+    for head in range(len(states.queries)):
+        keys = states.keys[head // states.group, slots].float()
+        scores = states.queries[head, asked].float() @ keys.T * states.scale
+        scores = scores.masked_fill(later, -torch.inf)
+        values = states.values[head // states.group, slots].float()
+        outputs.append(scores.softmax(1) @ values)
+        masses.append(scores.logsumexp(1))
+    return Partial(torch.stack(outputs), torch.stack(masses))
+
+
+def fidelity(
+    states: States, layout: Layout, each: HeadPattern, backend: Backend, truth: Partial
+) -> dict[str, float]:
+    """Attention that is kept, and the error of what comes out, on the probing queries."""
+    asked = probes(layout)
+    made = sparse_attention(states, layout, [each] * len(states.queries), backend)
+    output, mass = made.output[:, asked], made.mass[:, asked]
+    error = (output - truth.output).norm() / truth.output.norm()
+    recall = (mass - truth.mass).exp().clamp(max=1.0).mean()
+    return {"recall": float(recall), "error": float(error)}

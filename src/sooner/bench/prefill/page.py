@@ -1,0 +1,171 @@
+"""The tables of a prefill result, for the terminal and for Markdown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..imagine.page import Table, table_lines
+
+FIGURES = {
+    "layer": "One attention layer by prompt length (figure 16)",
+    "model": "The prefill of a whole model by prompt length (figure 10)",
+    "trade": "Work against error at the greatest length",
+    "regions": "An index from one modality, used on others (figure 12)",
+    "needles": "Needle in a video, and in video and text (figures 5, 13, 14)",
+}
+LAYER = (
+    ("seconds", "seconds", "{:.3f}"), ("index_seconds", "index s", "{:.3f}"),
+    ("speedup", "speed-up", "{:.2f}×"), ("flops_share", "FLOPs", "{:.1%}"),
+    ("of_allowed", "of what FLOPs allow", "{:.0%}"), ("recall", "recall", "{:.3f}"),
+    ("error", "output error", "{:.3f}"),
+)  # fmt: skip
+MODEL = (
+    ("mode", "mode", "{}"), ("seconds", "seconds", "{:.2f}"), ("speedup", "speed-up", "{:.2f}×"),
+    ("flops_share", "FLOPs", "{:.1%}"), ("recall", "recall", "{:.3f}"),
+    ("logit_error", "logit error", "{:.4f}"), ("agreement", "next token agrees", "{:.1%}"),
+)  # fmt: skip
+
+
+def tables(result: dict[str, Any]) -> list[Table]:
+    """Every table that the result has figures for, the goals first."""
+    found = [_goals(result["goals"])] if result.get("goals") else []
+    found += _by_length("One attention layer", result.get("layer"), LAYER, _layer_remark(result))
+    found += _by_length("Whole prefill", result.get("model_rows"), MODEL, MODEL_REMARK)
+    if regions := result.get("regions"):
+        found.append(_regions(regions))
+    if duels := result.get("duels"):
+        found.append(_duels(duels))
+    if planted := result.get("planted"):
+        found.append(_found(planted))
+    kinds = {grid["kind"]: None for grid in result.get("needles", [])}
+    for kind in kinds:
+        found.append(_needles([grid for grid in result["needles"] if grid["kind"] == kind]))
+    return found
+
+
+MODEL_REMARK = (
+    "*next token agrees*: of the dense continuation's tokens, the share that the arm predicts as "
+    "the dense model does behind the same prefix; *recall* and *FLOPs* as the context measured "
+    "them on the last queries."
+)
+
+
+def _layer_remark(result: dict[str, Any]) -> str:
+    told = result["settings"]
+    return (
+        f"{told['heads']} heads of {told['head_dim']}, made-up states with the grid structure of "
+        f"video, {told['frame']} tokens a frame; *index s* is part of *seconds*; *FLOPs* is the "
+        "share of causal pairs; recall and error on 256 even queries; the backend was "
+        f"`{result['backend']}`."
+    )
+
+
+def _by_length(
+    title: str, rows: list[dict[str, Any]] | None, columns: tuple, remark: str
+) -> list[Table]:
+    if not rows:
+        return []
+    heads = ["tokens", "arm", *(name for _, name, _ in columns)]
+    body = [
+        [
+            str(row["tokens"]),
+            row["method"],
+            *(_cell(row.get(key), form) for key, _, form in columns),
+        ]
+        for row in rows
+    ]
+    return [Table(title, heads, body, remark)]
+
+
+def _goals(goals: list[dict[str, Any]]) -> Table:
+    rows = [
+        [one["goal"], f"at least {one['wanted']:g}", f"{one['reached']:.2f}", _yes(one["met"])]
+        for one in goals
+    ]
+    return Table("Goals", ["figure", "wanted", "reached", "met"], rows)
+
+
+def _regions(regions: dict[str, Any]) -> Table:
+    names = regions["queries"]
+    rows = [
+        [source, *(f"{value:.3f}" for value in line)]
+        for source, line in zip(regions["sources"], regions["recall"], strict=True)
+    ]
+    return Table("Recall of an index from one region on others", ["index from", *names], rows)
+
+
+def _needles(grids: list[dict[str, Any]]) -> Table:
+    depths = grids[0]["depths"]
+    rows = []
+    for grid in grids:
+        for length, right, asked in zip(grid["lengths"], grid["right"], grid["asked"], strict=True):
+            cells = [f"{r}/{n}" for r, n in zip(right, asked, strict=True)]
+            rows.append([grid["name"], f"{length}", *cells, f"{sum(right) / sum(asked):.0%}"])
+    heads = ["arm", "frames", *(f"depth {depth:g}" for depth in depths), "all"]
+    return Table(f"{grids[0]['kind'].upper()}: right answers", heads, rows)
+
+
+def _duels(duels: list[dict[str, Any]]) -> Table:
+    rows = [
+        [
+            one["states"],
+            f"{one['our_share']:.1%}",
+            f"{one['ours']:.4f}",
+            f"{one['their_share']:.1%}",
+            f"{one['theirs']:.4f}",
+            one["rival"],
+        ]
+        for one in duels
+    ]
+    heads = ["states", "FLOPs, ours", "error, ours", "FLOPs, rival", "error, rival", "rival"]
+    remark = "The rival is the vertical-slash of least error among those of the same FLOPs."
+    return Table("Output error at equal FLOPs", heads, rows, remark)
+
+
+def _found(found: dict[str, Any]) -> Table:
+    noises = list(found["noise"])
+    rows = [
+        [kind, *(f"{rates[str(noise)]:.0%}" for noise in noises)]
+        for kind, rates in found["rates"].items()
+    ]
+    remark = (
+        f"{found['heads']} heads a kind and noise, {found['tokens']} tokens; noise is the "
+        "standard deviation of scores in nats where lines are 10 high."
+    )
+    heads = ["planted", *(f"noise {noise:g}" for noise in noises)]
+    return Table("Planted heads that the search identifies", heads, rows, remark)
+
+
+def markdown(result: dict[str, Any], source: str) -> str:
+    """The page of one result."""
+    origin = result["provenance"]
+    versions = origin["versions"]
+    lines = [
+        f"# Prefill: {result['model']}",
+        "",
+        f"Made from [`{source}`]({source}) by `sooner bench report`; don't edit.",
+        "",
+        f"`{' '.join(origin['argv'])}` · {origin['date']} · revision `{origin['git']}` · "
+        f"{origin['device']}, {origin['threads']} thread(s), {origin['dtype']} · torch "
+        f"{versions['torch']}, transformers {versions['transformers']}",
+    ]
+    for table in tables(result):
+        lines += ["", f"## {table.title}", "", *table_lines(table)]
+        lines += ["", table.remark] if table.remark else []
+    for name in result.get("figures", []):
+        stem = f"figures/prefill-{name}"
+        lines += [
+            "",
+            f"![{FIGURES[name]}]({stem}.png)",
+            "",
+            f"*{FIGURES[name]}* ([svg]({stem}.svg))",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _yes(met: bool) -> str:
+    return "yes" if met else "no"
+
+
+def _cell(value: Any, form: str) -> str:
+    return "–" if value is None else form.format(value)

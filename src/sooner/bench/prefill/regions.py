@@ -1,0 +1,146 @@
+"""Where an index holds that was estimated in one stretch of a prompt (MMInference, figure 12)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...miniatures.video import world
+from ...models import Adapter
+from ...sparse.attention import States
+from ...sparse.index import LineIndex
+from ...sparse.modality import Layout
+from ...sparse.patterns import VerticalSlash
+from ...sparse.patterns.base import build
+from ...sparse.plane import Plane, whole
+from ...sparse.probe import probe
+from ...sparse.search.capture import capture
+from ...tasks.loading import Loaded, Pair
+from ...tasks.sampling import metadata
+from .layer import Progress
+from .prompts import clip_frames
+from .settings import PrefillSettings
+
+VIDEOS, FRAMES, SENTENCES = 3, 16, 4
+"""Videos of the prompt, frames of each, sentences between them."""
+ASKED = 64
+"""Queries of a stretch whose attention is measured."""
+SHARE = 16
+"""One in so many keys is a vertical line, and one in so many distances a slash line."""
+
+
+def regions(
+    settings: PrefillSettings, pair: Pair, adapter: Adapter, progress: Progress
+) -> dict[str, Any]:
+    """Recall of each stretch's vertical-slash index on the queries of every stretch.
+
+    Returns:
+        `sources` and `queries`, names of the stretches in order; `recall`, a line for each source,
+        averaged over layers, heads and queries; `lines`, how many of each kind an index has.
+    """
+    progress("regions: real attention on three videos with text between them")
+    with torch.inference_mode():
+        prompt = adapter.embed_prompt(interleaved(pair.target, settings.seed))
+    layout = Layout.of(prompt, 0)
+    stretches = found_stretches(layout)
+    names = [name for name, _ in stretches]
+    lines = max(len(layout) // SHARE, 1)
+    total = torch.zeros(len(stretches), len(stretches), dtype=torch.double)
+    seen = 0
+
+    def add(number: int, states: States) -> None:
+        nonlocal seen
+        total.add_(recalls(states, layout, [slots for _, slots in stretches], lines))
+        seen += 1
+
+    capture(adapter, prompt, add)
+    recall = (total / seen).tolist()
+    return {"regions": {"sources": names, "queries": names, "recall": recall, "lines": lines}}
+
+
+def interleaved(target: Loaded, seed: int) -> dict[str, Any]:
+    """Inputs of a message in which videos and sentences of the miniature's world take turns."""
+    content: list[dict[str, str]] = []
+    clips = [clip_frames(FRAMES, seed + number, scenes=2) for number in range(VIDEOS)]
+    for number in range(VIDEOS):
+        rng = np.random.default_rng([seed, number])
+        words = " ".join(
+            world.describe(world.sample_scene(rng), place) for place in range(SENTENCES)
+        )
+        content += [{"type": "video"}, {"type": "text", "text": words}]
+    message = [{"role": "user", "content": content}]
+    text = target.processor.apply_chat_template(message, add_generation_prompt=True, tokenize=False)
+    batch = target.processor(
+        text=[text],
+        videos=[torch.from_numpy(clip.pixels) for clip in clips],
+        videos_kwargs={
+            "do_sample_frames": False,
+            "input_data_format": "channels_last",
+            "video_metadata": [metadata(clip.info, clip.indices) for clip in clips],
+        },
+        return_tensors="pt",
+    )
+    device = target.model.get_input_embeddings().weight.device
+    return {name: _placed(name, value, device, target) for name, value in batch.items()}
+
+
+def _placed(name: str, value: Any, device: torch.device, target: Loaded) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    pixels = name.startswith("pixel_values")
+    return value.to(device, target.model.dtype) if pixels else value.to(device)
+
+
+def found_stretches(layout: Layout) -> list[tuple[str, Tensor]]:
+    """Runs of one modality with `ASKED` tokens or more, named and numbered in order."""
+    kinds = layout.modality
+    edges = (kinds.diff() != 0).nonzero()[:, 0] + 1
+    bounds = [0, *edges.tolist(), len(kinds)]
+    counts: dict[str, int] = {}
+    found = []
+    for start, stop in pairwise(bounds):
+        name = {0: "text", 1: "image", 2: "video"}.get(int(kinds[start]), "padding")
+        if name == "padding" or stop - start < ASKED:
+            continue
+        counts[name] = counts.get(name, 0) + 1
+        found.append((f"{name} {counts[name]}", torch.arange(start, stop, device=kinds.device)))
+    return found
+
+
+def recalls(states: States, layout: Layout, stretches: list[Tensor], lines: int) -> Tensor:
+    """Recall `[sources, stretches]` of one layer, averaged over its heads."""
+    plane = whole(layout)
+    asked = [slots[-ASKED:] for slots in stretches]
+    weights = [_weights(states, plane, slots) for slots in asked]  # [heads, asked, keys] each
+    result = torch.zeros(len(stretches), len(stretches), dtype=torch.double)
+    for source, slots in enumerate(stretches):
+        index = stretch_index(states, plane, slots, lines)
+        for other, queries in enumerate(asked):
+            kept = [
+                (weights[other][head] * index.seen(head, plane, queries)).sum(1).mean()
+                for head in range(index.heads)
+            ]
+            result[source, other] = torch.stack(kept).double().mean()
+    return result
+
+
+def stretch_index(states: States, plane: Plane, slots: Tensor, lines: int) -> LineIndex:
+    """The vertical-slash index that the last queries of one stretch give."""
+    part = replace(plane, queries=slots, frontier=plane.frontier[slots])
+    estimate = probe(states.queries, states.keys, part, states.scale)
+    index = build([VerticalSlash(lines, lines)] * len(states.queries), part, estimate)
+    assert isinstance(index, LineIndex)
+    return index
+
+
+def _weights(states: States, plane: Plane, slots: Tensor) -> Tensor:
+    """Dense attention of some queries, `[heads, asked, keys]`."""
+    keys = states.keys.repeat_interleave(states.group, 0).float()
+    scores = states.queries[:, slots].float() @ keys.transpose(1, 2) * states.scale
+    later = torch.arange(keys.shape[1], device=slots.device) > plane.frontier[slots, None]
+    return scores.masked_fill(later, -torch.inf).softmax(-1)

@@ -1,0 +1,103 @@
+"""Sparse attention on GPUs: Triton kernels of our own, chosen by how a plane is permuted."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..index import GridIndex, LineIndex
+from ..kernels.dense import triton as whole_dense
+from ..kernels.grid import triton as whole_grid
+from ..kernels.grid.spacing import spacings
+from ..kernels.q_boundary import triton as by_query
+from ..kernels.tiles import Tiles, tiles_for
+from ..kernels.two_d_boundary import triton as by_pair
+from ..kernels.vertical_slash import triton as whole_lines
+from ..kernels.vertical_slash.lists import line_lists
+from ..plane import Plane
+from .partial import Partial, States
+
+
+class TritonBackend:
+    """Kernels that load and store through a plane's permutation (MMInference, appendix G).
+
+    A plane without one takes the plain kernels, one whose keys stand where they stood those of the
+    Q-boundary, any other those of the 2D-boundary, rows with gaps of padding among them.
+
+    Args:
+        tiles: tile sizes; by head dimension and dtype unless given.
+    """
+
+    name = "triton"
+
+    def __init__(self, tiles: Tiles | None = None) -> None:
+        self.tiles = tiles
+
+    def dense(self, states: States, plane: Plane, heads: Tensor, into: Partial) -> None:
+        """All causal pairs of the plane."""
+        first = torch.zeros(len(heads), dtype=torch.int32, device=heads.device)
+        self._dense(states, plane, heads, into, first, 0)
+
+    def lines(
+        self, states: States, plane: Plane, index: LineIndex, heads: Tensor, into: Partial
+    ) -> None:
+        """Diagonals of blocks and vertical lines; last queries that see everything are dense.
+
+        Raises:
+            SoonerError: blocks whose side is no power of two of 16 or more.
+        """
+        if _nothing(plane, heads):
+            return
+        lists, tiles = line_lists(plane, index), self._tiles(states)
+        tiles = replace(tiles, rows=index.block, keys=min(tiles.keys, index.block), warps=4)
+        run = {"whole": whole_lines.vertical_slash, "query": by_query.lines, "pair": by_pair.lines}
+        with _on(states):
+            run[_kind(plane)](states, plane, lists, index.block, heads, into, tiles)
+        bottom = int(index.bottom.max())
+        if bottom > 0:
+            start = max(len(plane.queries) - bottom, 0)
+            self._dense(states, plane, heads, into, lists.last, start)
+
+    def grid(
+        self, states: States, plane: Plane, index: GridIndex, heads: Tensor, into: Partial
+    ) -> None:
+        """Evenly spaced lines."""
+        if _nothing(plane, heads):
+            return
+        run = {"whole": whole_grid.grid, "query": by_query.grid, "pair": by_pair.grid}
+        with _on(states):
+            run[_kind(plane)](states, plane, spacings(index), heads, into, self._tiles(states))
+
+    def _dense(
+        self, states: States, plane: Plane, heads: Tensor, into: Partial, first: Tensor, start: int
+    ) -> None:
+        if _nothing(plane, heads):
+            return
+        run = {"whole": whole_dense.dense, "query": by_query.dense, "pair": by_pair.dense}
+        with _on(states):
+            run[_kind(plane)](states, plane, heads, into, first, start, self._tiles(states))
+
+    def _tiles(self, states: States) -> Tiles:
+        return self.tiles or tiles_for(states.queries.shape[-1], states.queries.dtype)
+
+
+def _on(states: States) -> AbstractContextManager[Any]:
+    """Triton launches on the current GPU, which need not be that of the states."""
+    device = states.queries.device
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+
+
+def _nothing(plane: Plane, heads: Tensor) -> bool:
+    return not (len(plane.queries) and len(plane.keys) and len(heads))
+
+
+def _kind(plane: Plane) -> str:
+    """Whose kernels run a plane."""
+    if plane.is_whole:
+        return "whole"
+    last = int(plane.keys[-1])
+    return "query" if last == len(plane.keys) - 1 else "pair"

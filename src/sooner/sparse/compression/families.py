@@ -1,0 +1,197 @@
+"""Where each family's vision tower attends, and how its tokens become those of the decoder.
+
+Features are pooled, unpadded or put into another order on their way. What is known of them is sent
+the same way, by the model's own functions, so that nothing of it is written anew here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers.models.llava_onevision.modeling_llava_onevision import image_size_to_num_patches
+
+from ...errors import UnsupportedError
+from ...models import Adapter
+from .gaze import NONE, Gaze, Watch
+from .received import packed, received, rotated, separate
+
+
+class LlavaOnevisionWatch(Watch):
+    """A SigLIP or CLIP tower of equal views; videos are pooled 2x2, pictures come in tiles."""
+
+    def install(self) -> list[Any]:
+        attention = self._attention()
+        return [attention.register_forward_pre_hook(self._attended, with_kwargs=True)]
+
+    @property
+    def _has_first(self) -> bool:
+        """Whether the tower has a CLS token, which the decoder is not shown."""
+        return self._told("vision_feature_select_strategy") == "default"
+
+    def _told(self, name: str) -> Any:
+        given = self.inputs.get(name)
+        return getattr(self.adapter.config, name, None) if given is None else given
+
+    def _attention(self) -> nn.Module:
+        """The attention of the layer whose output is taken."""
+        tower = self.body.vision_tower
+        found = [part for name, part in tower.named_modules() if name.endswith("self_attn")]
+        level = self.adapter.config.vision_feature_layer
+        level = level if isinstance(level, int) else level[-1]
+        return found[level - 1 if level > 0 else len(found) + level]
+
+    def _attended(self, module: Any, args: tuple, kwargs: dict[str, Any]) -> None:
+        hidden = kwargs["hidden_states"] if "hidden_states" in kwargs else args[0]
+        with torch.no_grad():
+            views = [self._view(module, view) for view in hidden]
+        scores, keys = (torch.cat(parts) for parts in zip(*views, strict=True))
+        units = torch.arange(len(hidden), device=hidden.device)
+        self.seen.append(Gaze(scores, keys, units.repeat_interleave(len(scores) // len(hidden))))
+
+    def _view(self, module: Any, view: Tensor) -> tuple[Tensor, Tensor]:
+        """Scores and mean keys of the patches of one view."""
+        queries, keys = separate(module, view)
+        scores = received(
+            queries.transpose(0, 1), keys.transpose(0, 1), module.scale, self._has_first
+        )
+        first = int(self._has_first)
+        return scores[first:], keys.float().mean(1)[first:]
+
+    def video_gaze(self, gaze: Gaze) -> Gaze:
+        videos, frames = self.inputs["pixel_values_videos"].shape[:2]
+        pooled = self.body.apply_pooling(gaze.table.unflatten(0, (videos * frames, -1)))
+        units = torch.arange(videos * frames, device=pooled.device)[:, None]
+        units = units.expand(pooled.shape[:2]).reshape(videos, -1)
+        table = pooled.reshape(videos, -1, pooled.shape[-1])
+        return _from_table(_with_newline(table, 0), _with_newline(units, NONE))
+
+    def image_gaze(self, gaze: Gaze) -> Gaze:
+        sizes, counts = self.inputs["image_sizes"], self.inputs.get("batch_num_images")
+        alone = [True] * len(sizes)
+        if counts is not None:
+            alone = [bool(count == 1) for count in counts for _ in range(int(count))]
+        config = self.adapter.config
+        side, grid = config.vision_config.image_size, config.image_grid_pinpoints
+        tiles = [
+            image_size_to_num_patches(size, grid, side) if one else 1
+            for size, one in zip(sizes, alone, strict=True)
+        ]
+        views = gaze.table.unflatten(0, (sum(tiles), -1))
+        # Tiles are told apart by one channel each, since they end up in shared lines.
+        marks = torch.eye(max(tiles), device=views.device)
+        images = [
+            torch.cat([view, marks[: len(view), None].expand(-1, view.shape[1], -1)], 2)
+            for view in views.split(tiles)
+        ]
+        newline = torch.full((images[0].shape[-1],), torch.nan, device=views.device)
+        options = {"vision_aspect_ratio": aspect} if (aspect := self._told(ASPECT)) else {}
+        made, _ = self.body.pack_image_features(images, sizes, image_newline=newline, **options)
+        begin, parts, units = 0, [], []
+        for image, count in zip(made, tiles, strict=True):
+            own = image[:, views.shape[-1] :].nan_to_num().argmax(1) + begin
+            units.append(own.masked_fill(image[:, 0].isnan(), NONE))
+            parts.append(image[:, : views.shape[-1]].nan_to_num())
+            begin += count
+        return _from_table(torch.cat(parts), torch.cat(units))
+
+
+ASPECT = "vision_aspect_ratio"
+
+
+def _with_newline(states: Tensor, value: int) -> Tensor:
+    """One more entry behind each video of `[videos, tokens, ...]`."""
+    last = states.new_full((len(states), 1, *states.shape[2:]), value)
+    return torch.cat([states, last], 1)
+
+
+def _from_table(table: Tensor, units: Tensor) -> Gaze:
+    table = table.reshape(-1, table.shape[-1])
+    return Gaze(table[:, 0], table[:, 1:], units.reshape(-1))
+
+
+DIGITS = 128
+"""Row numbers ride through the model in digits that are exact in every dtype."""
+
+
+class QwenWatch(Watch):
+    """Patches of any number, attended to frame by frame and merged 2x2, maybe in another order.
+
+    The merger's output gets three channels with its row's number. They pass whatever order the
+    model gives its rows, and are taken off when the tower returns.
+    """
+
+    def install(self) -> list[Any]:
+        visual = self.body.visual
+        full = getattr(visual, "fullatt_block_indexes", None) or [len(visual.blocks) - 1]
+        attention = visual.blocks[max(full)].attn
+        return [
+            attention.register_forward_pre_hook(self._attended, with_kwargs=True),
+            visual.merger.register_forward_hook(self._number),
+            visual.register_forward_hook(self._order),
+        ]
+
+    @property
+    def _merged(self) -> int:
+        return int(self.body.visual.spatial_merge_size) ** 2
+
+    def _attended(self, module: Any, args: tuple, kwargs: dict[str, Any]) -> None:
+        hidden = kwargs["hidden_states"] if "hidden_states" in kwargs else args[0]
+        rotary, ends = kwargs["position_embeddings"], kwargs["cu_seqlens"]
+        lengths = (ends[1:] - ends[:-1]).tolist()
+        with torch.no_grad():
+            parts = zip(*(part.split(lengths) for part in (hidden, *rotary)), strict=True)
+            frames = [self._frame(module, states, (cos, sin)) for states, cos, sin in parts]
+        scores, keys = (torch.cat(parts) for parts in zip(*frames, strict=True))
+        sizes = torch.tensor([length // self._merged for length in lengths])
+        units = torch.arange(len(lengths)).repeat_interleave(sizes).to(scores.device)
+        self.seen.append(Gaze(scores, keys, units))
+
+    def _frame(
+        self, module: Any, states: Tensor, rotary: tuple[Tensor, Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        """Scores and mean keys of one frame's merged patches, in the tower's order."""
+        queries, keys = packed(module, states)
+        asking, asked = (rotated(one, rotary).transpose(0, 1) for one in (queries, keys))
+        scores = received(asking, asked, module.scaling).unflatten(0, (-1, self._merged))
+        means = keys.float().mean(1).unflatten(0, (-1, self._merged))
+        return scores.mean(1), means.mean(1)
+
+    def _number(self, module: nn.Module, args: tuple, output: Tensor) -> Tensor:
+        rows = torch.arange(len(output), device=output.device)
+        digits = [rows // DIGITS**power % DIGITS for power in range(3)]
+        return torch.cat([output, torch.stack(digits, 1).to(output.dtype)], 1)
+
+    def _order(self, module: nn.Module, args: tuple, output: Any) -> Any:
+        whole = output if isinstance(output, Tensor) else output.pooler_output
+        digits = whole[:, -3:].long()
+        rows = sum(digits[:, power] * DIGITS**power for power in range(3))
+        seen = self.seen[-1]
+        self.seen[-1] = Gaze(seen.scores[rows], seen.keys[rows], seen.units[rows])
+        if isinstance(output, Tensor):
+            return whole[:, :-3]
+        output.pooler_output = whole[:, :-3]
+        return output
+
+
+WATCHES: dict[str, type[Watch]] = {
+    "llava_onevision": LlavaOnevisionWatch,
+    "qwen2_5_vl": QwenWatch,
+    "qwen3_vl": QwenWatch,
+}
+
+
+def watch(adapter: Adapter) -> Watch:
+    """What watches this model's vision tower.
+
+    Raises:
+        UnsupportedError: a family whose tower is not known.
+    """
+    kind = adapter.config.model_type
+    if kind not in WATCHES:
+        raise UnsupportedError(
+            f"VisionZip reads the vision tower of {', '.join(sorted(WATCHES))}, not of '{kind}'; "
+            "use sooner.FastV, which reads the decoder"
+        )
+    return WATCHES[kind](adapter)

@@ -1,0 +1,137 @@
+"""What a vision tower looks at, noted while it encodes a prompt, for each token of the prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...errors import UnsupportedError
+from ...models import Adapter
+
+NONE = -1
+"""Unit of a token that the tower did not make, such as a newline."""
+
+
+@dataclass(frozen=True)
+class Gaze:
+    """What is known of some visual tokens.
+
+    Attributes:
+        scores: attention that each gets in the tower, fp32 `[tokens]`.
+        keys: its key there, averaged over heads, fp32 `[tokens, head_dim]`.
+        units: the frame, image or tile that it belongs to, from 0, or `NONE`; `[tokens]`.
+    """
+
+    scores: Tensor
+    keys: Tensor
+    units: Tensor
+
+    @classmethod
+    def empty(cls, tokens: int, width: int, device: torch.device) -> Gaze:
+        """Tokens of no unit."""
+        scores = torch.zeros(tokens, device=device)
+        keys = torch.zeros(tokens, width, device=device)
+        return cls(scores, keys, torch.full((tokens,), NONE, device=device))
+
+    @property
+    def table(self) -> Tensor:
+        """Scores and keys side by side, `[tokens, 1 + head_dim]`."""
+        return torch.cat([self.scores[:, None], self.keys], 1)
+
+    def to(self, device: torch.device) -> Gaze:
+        return Gaze(self.scores.to(device), self.keys.to(device), self.units.to(device))
+
+
+class Watch:
+    """Hooks on one model that note its tower's gaze each time a prompt is embedded.
+
+    Args:
+        adapter: the model. Subclasses say where its family computes what.
+    """
+
+    def __init__(self, adapter: Adapter) -> None:
+        self.adapter = adapter
+        self.body: Any = adapter.model.model
+        self.inputs: Mapping[str, Any] = {}
+        self.seen: list[Gaze] = []  # one for each call of the tower
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Note until the block ends; no hook stays."""
+        handles = [self.body.register_forward_pre_hook(self._begin, with_kwargs=True)]
+        try:
+            handles += self.install()
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+            self.inputs, self.seen = {}, []
+
+    def _begin(self, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
+        self.inputs, self.seen = kwargs, []
+
+    def install(self) -> list[Any]:
+        """Hook the tower; returns the handles."""
+        raise NotImplementedError
+
+    def image_gaze(self, gaze: Gaze) -> Gaze:
+        """The gaze on tower tokens, carried over to the image placeholders of the prompt."""
+        return gaze
+
+    def video_gaze(self, gaze: Gaze) -> Gaze:
+        """The gaze on tower tokens, carried over to the video placeholders of the prompt."""
+        return gaze
+
+    def of_prompt(self, total: int) -> Gaze:
+        """The gaze for the visual tokens of the prompt that was embedded last, in their order.
+
+        Args:
+            total: how many it should have.
+
+        Raises:
+            UnsupportedError: the prompt was embedded elsewhere, so nobody watched the tower.
+        """
+        kinds = [
+            kind
+            for kind, name in (("image", "pixel_values"), ("video", "pixel_values_videos"))
+            if self.inputs.get(name) is not None
+        ]
+        places = self._places()
+        if len(kinds) != len(self.seen) or len(places) != total:
+            raise UnsupportedError(
+                f"VisionZip saw {len(self.seen)} calls of the vision tower for a prompt of {total} "
+                "visual tokens that sooner did not embed; pass pixels, and not encoded features"
+            )
+        width = self.seen[0].keys.shape[1]
+        found, begin = Gaze.empty(total, width, self.seen[0].scores.device), 0
+        for kind, seen in zip(kinds, self.seen, strict=True):
+            gaze = self.image_gaze(seen) if kind == "image" else self.video_gaze(seen)
+            spots = (places == self._token(kind)).to(gaze.units.device)
+            if int(spots.sum()) != len(gaze.units):
+                raise UnsupportedError(
+                    f"VisionZip can't tell {len(gaze.units)} {kind} tokens from the "
+                    f"{int(spots.sum())} of the prompt; this layout is not known"
+                )
+            found.scores[spots], found.keys[spots] = gaze.scores, gaze.keys
+            known = gaze.units != NONE
+            found.units[spots] = torch.where(known, gaze.units + begin, gaze.units)
+            begin = int(found.units.max()) + 1
+        return found
+
+    def _token(self, kind: str) -> int:
+        return int(getattr(self.adapter.config, f"{kind}_token_id"))
+
+    def _places(self) -> Tensor:
+        """Ids of the visual placeholders of the only row, in order."""
+        ids = self.inputs.get("input_ids")
+        if ids is None:
+            return torch.empty(0)
+        mask = self.inputs.get("attention_mask")
+        row = ids[0] if mask is None else ids[0][mask[0].bool()]
+        wanted = torch.tensor(self.adapter.visual_ids, device=ids.device)
+        return row[torch.isin(row, wanted)]

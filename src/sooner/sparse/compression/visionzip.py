@@ -1,0 +1,145 @@
+"""VisionZip (Yang et al. 2024): the vision tower itself knows which of its tokens matter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from ...errors import SoonerError
+from ...models import adapt
+from ..pruning.base import Kept, Pruner, Stage
+from .families import watch
+from .gaze import Gaze, Watch
+
+
+@dataclass(frozen=True)
+class VisionZip(Pruner):
+    """Keep a few visual tokens of each frame and merge its others, before the decoder.
+
+    *Dominant* tokens get the most attention in the vision tower: from its CLS token where it has
+    one, else from all tokens on average. Of the rest, evenly spaced ones become *contextual*: each
+    takes the mean of itself and of those whose tower keys are nearest to its own (cosine).
+
+    A frame is a video frame (a temporal group of Qwen-VL), an image, or a tile of one. Frames of
+    no more than `dominant + contextual` tokens stay whole, newlines always stay. Where patches are
+    pooled or merged on their way to the decoder, their attention and keys are averaged likewise.
+
+    Merging happens behind the projector, on the decoder's embeddings, as in the authors' version
+    for Qwen2.5-VL. DeepStack features of merged tokens are dropped with them.
+
+    Args:
+        dominant: tokens of a frame that are kept (MMInference, table 2: 54).
+        contextual: tokens of a frame that the rest is merged into (10).
+
+    Raises:
+        SoonerError: not whole numbers, dominant of 0 or more and contextual of 1 or more.
+    """
+
+    dominant: int = 54
+    contextual: int = 10
+    name: ClassVar[str] = "VisionZip"
+
+    def __post_init__(self) -> None:
+        for name, least in (("dominant", 0), ("contextual", 1)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise SoonerError(
+                    f"VisionZip: {name} is {value!r}; it must be a whole number of {least} or more"
+                )
+
+    @contextmanager
+    def __call__(self, model: Any) -> Iterator[None]:
+        """Compress every prompt of `model` until the block ends.
+
+        Raises:
+            UnsupportedError: a family whose vision tower is not known; see also `Pruner`.
+        """
+        watched = watch(adapt(model))
+        at_work = _AtWork(self.dominant, self.contextual, watched)
+        with watched.watching(), Pruner.__call__(at_work, model):
+            yield
+
+    def stages(self, layers: int) -> tuple[int, ...]:
+        return (0,)
+
+    def shares(self, layers: int) -> tuple[float, ...]:
+        """Refused: the share depends on the frame, of which a fixed number of tokens is kept.
+
+        Raises:
+            SoonerError: always.
+        """
+        raise SoonerError(
+            f"VisionZip keeps {self.dominant + self.contextual} tokens of a frame, whatever its "
+            "size; divide that by the frame's tokens"
+        )
+
+    def __str__(self) -> str:
+        return f"VisionZip(dominant={self.dominant}, contextual={self.contextual})"
+
+
+@dataclass(frozen=True)
+class _AtWork(VisionZip):
+    """A `VisionZip` on one model, whose tower is watched."""
+
+    watched: Watch | None = None
+
+    def begin(self, hidden: Tensor, visual: Tensor) -> Gaze:
+        assert self.watched is not None
+        return self.watched.of_prompt(int(visual.sum()))
+
+    def keep(self, stage: Stage) -> Kept:
+        gaze = stage.memo.to(stage.hidden.device)
+        places = stage.visual.nonzero()[:, 0]
+        kept, hidden = torch.ones_like(stage.visual), stage.hidden.clone()
+        for unit in range(int(gaze.units.max()) + 1):
+            own = (gaze.units == unit).nonzero()[:, 0]  # among the visual tokens
+            if len(own) <= self.dominant + self.contextual:
+                continue
+            chosen, centres, means = zipped(
+                gaze.scores[own], gaze.keys[own], hidden[places[own]], self.dominant,
+                self.contextual,
+            )  # fmt: skip
+            kept[places[own]] = False
+            kept[places[own[chosen]]] = True
+            kept[places[own[centres]]] = True
+            hidden[places[own[centres]]] = means
+        index = kept.nonzero()[:, 0]
+        return Kept(index, hidden[index])
+
+
+def zipped(
+    scores: Tensor, keys: Tensor, states: Tensor, dominant: int, contextual: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Compress one frame (VisionZip, sections 3.2 and 3.3).
+
+    Args:
+        scores: attention that each token gets, `[tokens]`.
+        keys: tower keys, `[tokens, head_dim]`.
+        states: what is merged, `[tokens, hidden]`.
+        dominant, contextual: together fewer than `tokens`.
+
+    Returns:
+        The dominant tokens `[dominant]`, the contextual ones `[contextual]`, and what the latter
+        become, `[contextual, hidden]`.
+    """
+    chosen = scores.topk(dominant).indices
+    is_rest = torch.ones_like(scores, dtype=torch.bool)
+    is_rest[chosen] = False
+    rest = is_rest.nonzero()[:, 0]
+    step = len(rest) // contextual
+    centres = rest[torch.arange(contextual, device=rest.device) * step]
+    directions = normalize(keys, dim=-1)
+    owner = (directions[rest] @ directions[centres].T).argmax(1)
+    owner[torch.arange(contextual, device=rest.device) * step] = torch.arange(
+        contextual, device=rest.device
+    )  # a centre belongs to itself, whatever its twin
+    sums = states.new_zeros(contextual, states.shape[1], dtype=torch.float32)
+    sums = sums.index_add_(0, owner, states[rest].float())
+    sizes = torch.bincount(owner, minlength=contextual)
+    return chosen, centres, (sums / sizes[:, None]).to(states.dtype)

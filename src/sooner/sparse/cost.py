@@ -1,0 +1,212 @@
+"""What sparse attention costs, measured on the device at hand against torch's dense attention."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+import torch
+from torch import Tensor
+
+from ..errors import SoonerError
+from .attention import Backend, States, sparse_attention
+from .attention.run import jobs
+from .index.base import share
+from .modality import Layout
+from .patterns import HeadPattern
+
+CLOSE = 1.125  # a break-even length is known when it is between two whose ratio is this
+STEP = 64  # tokens; lengths are multiples of it
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One layer's attention.
+
+    Raises:
+        SoonerError: query heads that key heads do not divide.
+    """
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    dtype: torch.dtype = torch.float32
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        if self.kv_heads < 1 or self.heads < 1 or self.heads % self.kv_heads:
+            raise SoonerError(
+                f"{self.heads} query heads do not share {self.kv_heads} key heads evenly; "
+                "heads is a multiple of kv_heads"
+            )
+
+    def random(self, tokens: int, seed: int = 0) -> States:
+        """Standard normal states.
+
+        Their attention has no lines, so patterns that look for some find them anywhere: slash lines
+        of a vertical-slash head then spread over more blocks than in a trained model.
+        """
+        generator = torch.Generator(self.device).manual_seed(seed)
+
+        def draw(heads: int) -> Tensor:
+            shape = (heads, tokens, self.head_dim)
+            drawn = torch.randn(shape, generator=generator, device=self.device)
+            return drawn.to(self.dtype)
+
+        keys = draw(self.kv_heads)
+        return States(draw(self.heads), keys, draw(self.kv_heads), self.head_dim**-0.5)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """One layer over one prompt.
+
+    Attributes:
+        seconds: sparse attention, the estimate of its lines inside; median.
+        dense: causal attention by torch over the same states; median.
+        flops: estimated share of the dense FLOPs, the estimate of the lines inside.
+    """
+
+    seconds: float
+    dense: float
+    flops: float
+
+    @property
+    def relative(self) -> float:
+        """Time relative to dense attention; below 1 is faster."""
+        return self.seconds / self.dense
+
+
+def measure(
+    patterns: Sequence[HeadPattern],
+    states: States,
+    layout: Layout,
+    backend: Backend,
+    repeats: int = 3,
+) -> Cost:
+    """Time both ways, in turns after a warm-up, the device synchronised.
+
+    Args:
+        patterns: one for each query head.
+        states: of one row, `[heads, tokens, head_dim]`.
+        layout: of its tokens; dense attention takes padding for tokens.
+        repeats: runs of each, of which the median counts.
+
+    Raises:
+        SoonerError: fewer than one repeat.
+    """
+    if repeats < 1:
+        raise SoonerError(f"repeats is {repeats!r}; it is a whole number of 1 or more")
+    arms = (
+        lambda: sparse_attention(states, layout, patterns, backend),
+        lambda: dense(states),
+    )
+    timed = [[_seconds(arm, states) for arm in arms] for _ in range(repeats + 1)][1:]
+    seconds, whole = (median(column) for column in zip(*timed, strict=True))
+    return Cost(seconds, whole, flops(patterns, states, layout))
+
+
+def dense(states: States) -> Tensor:
+    """What a model runs without sparse attention, `[heads, tokens, head_dim]`."""
+    return torch.nn.functional.scaled_dot_product_attention(
+        states.queries[None],
+        states.keys[None],
+        states.values[None],
+        is_causal=True,
+        scale=states.scale,
+        enable_gqa=states.group > 1,
+    )[0]
+
+
+def flops(patterns: Sequence[HeadPattern], states: States, layout: Layout) -> float:
+    """Share of causal attention's FLOPs, estimated where measuring is out of place.
+
+    Scores and values cost the same, so looking at the last queries costs half of their pairs.
+    """
+    tokens = len(layout.where())
+    total = 0.0
+    for job in jobs(states, layout, patterns):
+        kept = 1.0 if job.index is None else float(share(job.index, job.plane).mean())
+        asked = 0 if job.estimate is None else job.estimate.queries
+        each = kept * job.plane.pairs + asked * len(job.plane.keys) / 2
+        total += each * len(job.heads)
+    return total / (max(tokens * (tokens + 1) // 2, 1) * len(patterns))
+
+
+def _seconds(run: Callable[[], object], states: States) -> float:
+    _wait(states)
+    start = time.perf_counter()
+    run()
+    _wait(states)
+    return time.perf_counter() - start
+
+
+def _wait(states: States) -> None:
+    if states.queries.is_cuda:
+        torch.cuda.synchronize(states.queries.device)
+
+
+@dataclass(frozen=True, eq=False)
+class Costs:
+    """Costs by pattern and length; each is measured once in this object's life.
+
+    Args:
+        shape: of the layer.
+        backend: what runs sparse attention.
+        layout: makes a prompt of so many tokens, plain text unless told otherwise.
+        states: makes its states, random unless told otherwise; see `Shape.random`.
+        repeats: as in `measure`.
+    """
+
+    shape: Shape
+    backend: Backend
+    layout: Callable[[int], Layout] = Layout.text
+    states: Callable[[int], States] | None = None
+    repeats: int = 3
+    _known: dict[tuple[tuple[HeadPattern, ...], int], Cost] = field(default_factory=dict)
+
+    def at(self, patterns: HeadPattern | Sequence[HeadPattern], tokens: int) -> Cost:
+        """The cost over a prompt of so many tokens.
+
+        Args:
+            patterns: one for each head, or one for all.
+
+        Raises:
+            SoonerError: another number of patterns than of heads.
+        """
+        each = tuple(patterns) if isinstance(patterns, Sequence) else (patterns,) * self.shape.heads
+        if len(each) != self.shape.heads:
+            raise SoonerError(
+                f"{len(each)} patterns for {self.shape.heads} heads; give one for each head, or one"
+            )
+        if (each, tokens) not in self._known:
+            states = (self.states or self.shape.random)(tokens)
+            layout = self.layout(tokens).to(self.shape.device)
+            self._known[each, tokens] = measure(each, states, layout, self.backend, self.repeats)
+        return self._known[each, tokens]
+
+    def break_even(
+        self,
+        patterns: HeadPattern | Sequence[HeadPattern],
+        shortest: int = 256,
+        longest: int = 32768,
+    ) -> int | None:
+        """The shortest prompt, in tokens, over which the patterns are faster than dense attention.
+
+        Doubles the length until they are, then halves the interval until its ends are within an
+        eighth of each other. `None` if they are not at `longest` either.
+        """
+        slow, fast = 0, shortest
+        while self.at(patterns, fast).relative >= 1:
+            if fast >= longest:
+                return None
+            slow, fast = fast, min(2 * fast, longest)
+        while slow and fast > CLOSE * slow and fast - slow > STEP:
+            middle = (slow + fast) // 2 // STEP * STEP
+            if self.at(patterns, middle).relative < 1:
+                fast = middle
+            else:
+                slow = middle
+        return fast

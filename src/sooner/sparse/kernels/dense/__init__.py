@@ -1,0 +1,1 @@
+"""All causal pairs of a plane, with log-sum-exps: what patterns' dense parts run."""

@@ -1,0 +1,1 @@
+"""Evenly spaced lines as dense blocks of classes (MMInference, algorithm 5)."""

@@ -1,0 +1,207 @@
+"""Grid attention over a plane that is not permuted (MMInference, algorithm 5).
+
+Two kernels, as in the paper: one loads queries sparsely, a tile holding rows of one class only, so
+that a line of the grid is a dense causal block; the other loads rows as they stand. They go on from
+one another's state and never count a pair twice.
+"""
+
+# ruff: noqa: N803
+# mypy: disable-error-code="no-untyped-def"
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ...attention.partial import Partial, States
+from ...plane import Plane
+from ..arguments import attention, sizes
+from ..common import begin, every, finish, step
+from ..runtime import INTERPRETED
+from ..tiles import Tiles
+from .spacing import Spacings, passes
+
+
+@triton.jit
+def class_step(
+    a, s, number, kv_head, q, frontier, live, own, keys, top, total, acc,
+    DIM: tl.constexpr, PADDED: tl.constexpr, PERMUTED: tl.constexpr, KEYS: tl.constexpr,
+):  # fmt: skip
+    """Lines of queries of class `own`: everything, or their own class and the phase's.
+
+    Args:
+        s: spacings.
+        number: the head's place among them.
+    """
+    stride = tl.load(s.stride + number)
+    phase = tl.load(s.phase + number)
+    slash = tl.load(s.slash + number) > 0
+    vline = tl.load(s.vline + number) > 0
+    if (tl.load(s.hline + number) > 0) & (own == phase):
+        top, total, acc = every(
+            a, kv_head, q, frontier, live, 0, 1, keys, top, total, acc, DIM, PADDED, PERMUTED, KEYS
+        )
+    else:
+        # Two lines at most, the second skipped where it would be the first again.
+        low = tl.where(slash, 0, 1)
+        high = tl.where(vline & ((own != phase) | (slash == 0)), 2, 1)
+        for line in range(low, high):
+            first = tl.where(line == 0, own, phase)
+            top, total, acc = every(
+                a, kv_head, q, frontier, live, first, stride, keys, top, total, acc,
+                DIM, PADDED, PERMUTED, KEYS,
+            )  # fmt: skip
+    return top, total, acc
+
+
+@triton.jit
+def unclassed(s, number, ranks, frontier, stride, phase):
+    """Pairs that no line of a class has counted, `[ROWS, KEYS]`; the query's line is not asked."""
+    slash = tl.load(s.slash + number) > 0
+    vline = tl.load(s.vline + number) > 0
+    ranks = ranks[None, :]
+    counted = (slash & (ranks % stride == frontier[:, None] % stride)) | (
+        vline & (ranks % stride == phase)
+    )
+    return (counted == 0) & (ranks <= frontier[:, None])
+
+
+@triton.jit
+def band_step(
+    a, s, number, kv_head, q, frontier, live, keys, top, total, acc,
+    DIM: tl.constexpr, PADDED: tl.constexpr, APART: tl.constexpr, PERMUTED: tl.constexpr,
+    KEYS: tl.constexpr,
+):  # fmt: skip
+    """Nearest keys, the own segment and the sink, less what lines have counted.
+
+    Nearest keys and segment are one stretch of ranks that ends at the frontier. A head without
+    lines of a class has its vertical line here, as rows need not be sorted for it.
+
+    Args:
+        APART: whether frontiers of a tile may lie far apart.
+    """
+    stride = tl.load(s.stride + number)
+    phase = tl.load(s.phase + number)
+    classed = (tl.load(s.hline + number) > 0) | (tl.load(s.slash + number) > 0)
+    if (classed == 0) & (tl.load(s.vline + number) > 0):
+        top, total, acc = every(
+            a, kv_head, q, frontier, live, phase, stride, keys, top, total, acc,
+            DIM, PADDED, PERMUTED, KEYS,
+        )  # fmt: skip
+    head_start = (frontier - phase + stride) // stride * stride + phase - stride
+    begin_at = frontier - tl.load(s.local + number) + 1
+    segment = tl.load(s.segment + number) > 0
+    begin_at = tl.where(segment, tl.minimum(begin_at, head_start), begin_at)
+    begin_at = tl.maximum(begin_at, 0)
+    member = tl.arange(0, KEYS)
+    low = tl.min(tl.where(live, begin_at, 2147483647), 0)
+    high = tl.max(tl.where(live, frontier, -1), 0)
+    low = tl.minimum(low, high + 1)  # no live row: loads ahead of a loop must not overflow
+    for start in range(low, high + 1, KEYS):
+        ranks = start + member
+        seen = unclassed(s, number, ranks, frontier, stride, phase)
+        seen = seen & (ranks[None, :] >= begin_at[:, None])
+        # Rows of a permuted plane may lie far apart: steps between them are of no use.
+        if (tl.max(seen.to(tl.int32)) > 0) if APART else True:
+            top, total, acc = step(
+                a, kv_head, q, ranks, ranks <= high, seen, keys, top, total, acc,
+                DIM, PADDED, PERMUTED, True,
+            )  # fmt: skip
+    sink = tl.minimum(tl.load(s.sink + number), high + 1)
+    for start in range(0, sink, KEYS):
+        ranks = start + member
+        there = ranks < sink
+        seen = unclassed(s, number, ranks, frontier, stride, phase)
+        seen = seen & there[None, :] & (ranks[None, :] < begin_at[:, None])
+        top, total, acc = step(
+            a, kv_head, q, ranks, there, seen, keys, top, total, acc,
+            DIM, PADDED, PERMUTED, True,
+        )  # fmt: skip
+    return top, total, acc
+
+
+@triton.jit
+def all_seen(s, number, frontier):
+    """Rows on a horizontal line, which the classes have served."""
+    stride = tl.load(s.stride + number)
+    hline = tl.load(s.hline + number) > 0
+    return hline & (frontier % stride == tl.load(s.phase + number))
+
+
+@triton.jit
+def wanted(s, number):
+    """Whether a head has a part that is not a class."""
+    without = tl.load(s.slash + number) == 0
+    near = (tl.load(s.local + number) > 1) | (tl.load(s.sink + number) > 0)
+    return without | near | (tl.load(s.segment + number) > 0)
+
+
+@triton.jit
+def class_kernel(
+    a, s, count,
+    DIM: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
+):  # fmt: skip
+    """A tile of queries of one class; where queries are keys, the class is every stride-th."""
+    number = tl.program_id(1)
+    stride = tl.load(s.stride + number)
+    phase = tl.load(s.phase + number)
+    tiles = tl.cdiv(tl.cdiv(count, stride), ROWS)  # of a class
+    turn = tl.program_id(0)
+    classed = (tl.load(s.hline + number) > 0) | (tl.load(s.slash + number) > 0)
+    # The phase's class first, as it may see everything; then the longest of each class.
+    other = tl.maximum(turn - tiles, 0)
+    rest = tl.maximum(stride - 1, 1)
+    own = tl.where(turn < tiles, phase, (phase + 1 + other % rest) % stride)
+    tile = tiles - 1 - tl.where(turn < tiles, turn, other // rest)
+    # Classes differ in length by one, so that the last tile of some is empty.
+    if classed & (turn < tiles * stride) & (own + tile * ROWS * stride < count):
+        places = own + (tile * ROWS + tl.arange(0, ROWS)) * stride
+        live = places < count
+        head = tl.load(a.heads + number)
+        slots = places.to(tl.int64)
+        q, top, total, acc = begin(a, head, slots, live, DIM, PADDED)
+        top, total, acc = class_step(
+            a, s, number, head // a.group, q, places, live, own, a.heads, top, total, acc,
+            DIM, PADDED, False, KEYS,
+        )  # fmt: skip
+        finish(a, head, slots, live, top, total, acc, DIM, PADDED)
+
+
+@triton.jit
+def band_kernel(
+    a, s, count,
+    DIM: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
+):  # fmt: skip
+    """A tile of queries as they stand."""
+    number = tl.program_id(1)
+    if wanted(s, number):
+        tile = tl.num_programs(0) - 1 - tl.program_id(0)
+        places = tile * ROWS + tl.arange(0, ROWS)
+        live = (places < count) & (all_seen(s, number, places) == 0)
+        head = tl.load(a.heads + number)
+        slots = places.to(tl.int64)
+        q, top, total, acc = begin(a, head, slots, live, DIM, PADDED)
+        top, total, acc = band_step(
+            a, s, number, head // a.group, q, places, live, a.heads, top, total, acc,
+            DIM, PADDED, False, False, KEYS,
+        )  # fmt: skip
+        finish(a, head, slots, live, top, total, acc, DIM, PADDED)
+
+
+def grid(
+    states: States, plane: Plane, spacing: Spacings, heads: Tensor, into: Partial, tiles: Tiles
+) -> None:
+    """Evenly spaced lines of a whole plane, merged into `into`."""
+    count = len(plane.queries)
+    a = attention(states, heads, into, INTERPRETED)
+    todo = passes(spacing)
+    strides = [stride for stride in todo.strides if stride]
+    if strides:
+        fit = tiles.at_most(triton.cdiv(count, min(strides)))
+        turns = max(
+            stride * triton.cdiv(triton.cdiv(count, stride), fit.rows) for stride in strides
+        )
+        class_kernel[turns, len(heads)](a, spacing, count, **sizes(states, fit))
+    if todo.band:
+        turns = triton.cdiv(count, tiles.rows)
+        band_kernel[turns, len(heads)](a, spacing, count, **sizes(states, tiles))

@@ -1,0 +1,1 @@
+"""One modality's queries against all keys, permuted inside the kernel (algorithm 6)."""

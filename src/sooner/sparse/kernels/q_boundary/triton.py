@@ -1,0 +1,162 @@
+"""Q-boundary attention (MMInference, algorithm 6): queries of one modality, all keys.
+
+A tile loads its slots first, then queries through them; the modality's own attention, the inner
+step of another kernel, runs over keys that stay where they are; results go back through the slots.
+Nothing is permuted in memory.
+"""
+
+# ruff: noqa: N803
+# mypy: disable-error-code="no-untyped-def"
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ...attention.partial import Partial, States
+from ...plane import Plane
+from ..arguments import attention, sizes
+from ..common import begin, every, finish, slots_of
+from ..grid.spacing import Spacings, passes
+from ..grid.triton import all_seen, band_step, class_step, wanted
+from ..runtime import INTERPRETED
+from ..tiles import Tiles
+from ..vertical_slash.lists import LineLists
+from ..vertical_slash.triton import lines_step
+from .tables import block_table, class_table, permuted
+
+
+@triton.jit
+def q_boundary_dense(
+    a, plane, first, start,
+    DIM: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
+):  # fmt: skip
+    """A tile of the modality's queries from place `start` on."""
+    number = tl.program_id(1)
+    tile = tl.num_programs(0) - 1 - tl.program_id(0)  # the longest first
+    places = start + tile * ROWS + tl.arange(0, ROWS)
+    live = (places >= tl.load(first + number)) & (places < plane.length)
+    frontier = tl.load(plane.frontier + places, mask=live, other=-1)
+    slots = slots_of(places, plane.queries, live, True)
+    head = tl.load(a.heads + number)
+    q, top, total, acc = begin(a, head, slots, live, DIM, PADDED)
+    top, total, acc = every(
+        a, head // a.group, q, frontier, live, 0, 1, plane.keys, top, total, acc,
+        DIM, PADDED, False, KEYS,
+    )  # fmt: skip
+    finish(a, head, slots, live, top, total, acc, DIM, PADDED)
+
+
+@triton.jit
+def q_boundary_lines(
+    a, plane, lists, table,
+    DIM: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """A tile of the modality's queries that share a block of frontiers."""
+    number = tl.program_id(1)
+    row = (tl.num_programs(0) - 1 - tl.program_id(0)) * 3
+    start = tl.load(table + row)
+    stop = tl.minimum(tl.load(table + row + 1), tl.load(lists.last + number))
+    if start < stop:
+        places = start + tl.arange(0, ROWS)
+        live = places < stop
+        frontier = tl.load(plane.frontier + places, mask=live, other=-1)
+        slots = slots_of(places, plane.queries, live, True)
+        head = tl.load(a.heads + number)
+        q, top, total, acc = begin(a, head, slots, live, DIM, PADDED)
+        top, total, acc = lines_step(
+            a, lists, number, head // a.group, q, frontier, tl.load(table + row + 2),
+            plane.keys, top, total, acc, DIM, PADDED, False, KEYS, BLOCK,
+        )  # fmt: skip
+        finish(a, head, slots, live, top, total, acc, DIM, PADDED)
+
+
+@triton.jit
+def q_boundary_class(
+    a, plane, s, classes,
+    DIM: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
+):  # fmt: skip
+    """A tile of the modality's queries that share a class."""
+    number = tl.program_id(1)
+    row = (number * classes.tiles + classes.tiles - 1 - tl.program_id(0)) * 3
+    start = tl.load(classes.table + row)
+    stop = tl.load(classes.table + row + 1)
+    classed = (tl.load(s.hline + number) > 0) | (tl.load(s.slash + number) > 0)
+    if classed & (start < stop):
+        turns = start + tl.arange(0, ROWS)
+        live = turns < stop
+        order = classes.order + number.to(tl.int64) * plane.length
+        places = tl.load(order + turns, mask=live, other=0)
+        frontier = tl.load(plane.frontier + places, mask=live, other=-1)
+        slots = slots_of(places, plane.queries, live, True)
+        head = tl.load(a.heads + number)
+        q, top, total, acc = begin(a, head, slots, live, DIM, PADDED)
+        top, total, acc = class_step(
+            a, s, number, head // a.group, q, frontier, live, tl.load(classes.table + row + 2),
+            plane.keys, top, total, acc, DIM, PADDED, False, KEYS,
+        )  # fmt: skip
+        finish(a, head, slots, live, top, total, acc, DIM, PADDED)
+
+
+@triton.jit
+def q_boundary_band(
+    a, plane, s,
+    DIM: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
+):  # fmt: skip
+    """A tile of the modality's queries in their order."""
+    number = tl.program_id(1)
+    if wanted(s, number):
+        tile = tl.num_programs(0) - 1 - tl.program_id(0)
+        places = tile * ROWS + tl.arange(0, ROWS)
+        there = places < plane.length
+        frontier = tl.load(plane.frontier + places, mask=there, other=-1)
+        live = there & (frontier >= 0) & (all_seen(s, number, frontier) == 0)
+        slots = slots_of(places, plane.queries, live, True)
+        head = tl.load(a.heads + number)
+        q, top, total, acc = begin(a, head, slots, live, DIM, PADDED)
+        top, total, acc = band_step(
+            a, s, number, head // a.group, q, frontier, live, plane.keys, top, total, acc,
+            DIM, PADDED, True, False, KEYS,
+        )  # fmt: skip
+        finish(a, head, slots, live, top, total, acc, DIM, PADDED)
+
+
+def dense(
+    states: States, plane: Plane, heads: Tensor, into: Partial, first: Tensor, start: int,
+    tiles: Tiles,
+) -> None:  # fmt: skip
+    """All causal pairs; arguments as in `kernels.dense.triton.dense`."""
+    a = attention(states, heads, into, INTERPRETED)
+    turns = triton.cdiv(len(plane.queries) - start, tiles.rows)
+    q_boundary_dense[turns, len(heads)](a, permuted(plane), first, start, **sizes(states, tiles))
+
+
+def lines(
+    states: States, plane: Plane, lists: LineLists, block: int, heads: Tensor, into: Partial,
+    tiles: Tiles,
+) -> None:  # fmt: skip
+    """Lines; arguments as in `kernels.vertical_slash.triton.vertical_slash`."""
+    a = attention(states, heads, into, INTERPRETED)
+    table = block_table(plane, block, tiles.rows)
+    q_boundary_lines[len(table), len(heads)](
+        a, permuted(plane), lists, table, BLOCK=block, **sizes(states, tiles)
+    )
+
+
+def grid(
+    states: States, plane: Plane, spacing: Spacings, heads: Tensor, into: Partial, tiles: Tiles
+) -> None:
+    """Evenly spaced lines; arguments as in `kernels.grid.triton.grid`."""
+    count = len(plane.queries)
+    a, slots, todo = attention(states, heads, into, INTERPRETED), permuted(plane), passes(spacing)
+    strides = [stride for stride in todo.strides if stride]
+    if strides:
+        fit = tiles.at_most(triton.cdiv(count, min(strides)))
+        classes = class_table(plane, spacing.stride, todo.strides, fit.rows)
+        q_boundary_class[classes.tiles, len(heads)](
+            a, slots, spacing, classes, **sizes(states, fit)
+        )
+    if todo.band:
+        turns = triton.cdiv(count, tiles.rows)
+        q_boundary_band[turns, len(heads)](a, slots, spacing, **sizes(states, tiles))

@@ -1,0 +1,134 @@
+"""`MMInference`: a model's prompts by sparse attention, as a context manager."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+
+from ...errors import SoonerError
+from ...models import Adapter, adapt
+from ..attention import Backend
+from ..modality import Layout
+from ..patterns import HeadPattern
+from ..table import PatternTable
+from .auto import auto_below, auto_table
+from .hooks import Hooks
+from .passage import Passage
+from .report import Report
+
+
+@dataclass(frozen=True)
+class MMInference:
+    """Prefills prompts with sparse attention that knows modalities. The mode is *approximate*.
+
+    `with MMInference.load("patterns.json")(model): ...` makes attention over prompts sparse, layer
+    by layer and head by head as the table says (Li et al. 2025, MMInference), be they prefilled by
+    sooner's methods or by HF's own `generate`. Decoding stays what it was, to the bit. On exit, and
+    after exceptions, no trace is left. A draft may have a context of its own; a pruner, such as
+    `FastV` or `VisionZip`, may be at work too, and patterns then hold for the tokens it has left.
+
+    Layers run the model's own attention where all their heads are `Dense`, and where the prompt is
+    shorter than `dense_below` tokens; if all do, the result is *exact*. What happened, and the
+    recall that was measured, is in `stats.notes`, and in the report that the context hands out.
+
+    Args:
+        table: the patterns; one pattern for all heads; or `None` for defaults that suit the model.
+        dense_below: prompt tokens below which attention stays dense; `None` takes the table's, or,
+            without a table, measures it.
+        mlp_chunk: tokens that go through an MLP at once, for long prompts; `None` is all of them.
+        backend: `reference`, `fused`, `triton` or `flex`; `None` is the best that there is.
+        measure_recall: measure what was kept, on 64 queries of each row.
+
+    Raises:
+        SoonerError: a value out of range.
+    """
+
+    table: PatternTable | HeadPattern | None = None
+    dense_below: int | None = None
+    mlp_chunk: int | None = None
+    backend: str | None = None
+    measure_recall: bool = True
+    name: ClassVar[str] = "MMInference"
+    mode: ClassVar[str] = "approximate"
+
+    def __post_init__(self) -> None:
+        for name, least in (("dense_below", 0), ("mlp_chunk", 1)):
+            value = getattr(self, name)
+            is_count = isinstance(value, int) and not isinstance(value, bool) and value >= least
+            if value is not None and not is_count:
+                raise SoonerError(
+                    f"{self.name}: {name} is {value!r}; it is a whole number of {least} or more"
+                )
+
+    @classmethod
+    def load(cls, path: Path | str, **options: Any) -> MMInference:
+        """The patterns of a file.
+
+        Raises:
+            SoonerError: as `PatternTable.load`.
+        """
+        return cls(PatternTable.load(path), **options)
+
+    @classmethod
+    def uniform(cls, pattern: HeadPattern, **options: Any) -> MMInference:
+        """One pattern for all heads."""
+        return cls(pattern, **options)
+
+    @classmethod
+    def auto(cls, **options: Any) -> MMInference:
+        """Defaults that suit the model: nothing was searched, so nothing is known but its kind."""
+        return cls(None, **options)
+
+    @contextmanager
+    def __call__(self, model: Any) -> Iterator[Report]:
+        """Sparse prefills on `model` until the block ends.
+
+        Raises:
+            SoonerError: the table is another model's.
+            UnsupportedError: another such context is at work on the model, or its attention can't
+                be replaced; or, later, a prompt comes in chunks.
+        """
+        adapter = adapt(model)
+        table = self._table(adapter)
+        report = Report()
+
+        def start(layouts: list[Layout], device: torch.device) -> Passage:
+            backend = choose_backend(device, self.backend)
+            below = table.dense_below if self.dense_below is None else self.dense_below
+            if self.table is None and self.dense_below is None:
+                below = auto_below(adapter, layouts, backend)
+            return Passage(table, layouts, below, backend, self.measure_recall)
+
+        hooks = Hooks(adapter, start, report)
+        with ExitStack() as stack:
+            if self.mlp_chunk is not None:
+                from ..mlp_chunks import chunked_mlps
+
+                stack.enter_context(chunked_mlps(adapter, self.mlp_chunk))
+            stack.callback(hooks.remove)
+            hooks.install()
+            yield report
+
+    def _table(self, adapter: Adapter) -> PatternTable:
+        if self.table is None:
+            return auto_table(adapter)
+        if not isinstance(self.table, PatternTable):
+            return PatternTable.uniform(adapter, self.table)
+        self.table.check(adapter)
+        return self.table
+
+
+def choose_backend(device: torch.device, name: str | None) -> Backend:
+    """What executes on `device`.
+
+    Raises:
+        SoonerError: no such backend, or it can't run there.
+    """
+    from ..attention.choose import backend_for
+
+    return backend_for(device, name)

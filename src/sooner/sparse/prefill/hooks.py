@@ -1,0 +1,233 @@
+"""The plumbing of `MMInference`: functions in transformers' registries, and hooks beside them."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from ...decoding.cache import SlotCache
+from ...errors import UnsupportedError
+from ...models import Adapter
+from ..modality import Layout
+from ..pruning.hooks import Hooks as PruningHooks
+from .layouts import of_call, of_prompt
+from .passage import Passage
+from .report import Report
+
+logger = logging.getLogger("sooner")
+
+NAME = "MMInference"
+DENSE_ONLY = ("sliding_window", "softcap", "s_aux", "position_bias")
+"""Arguments of an attention that patterns say nothing about."""
+
+
+class Hooks:
+    """Sparse attention at work on one model.
+
+    The decoder's config names an attention function of this object's own. That function runs the
+    model's own attention, with the arguments as they came, unless its thread is inside a prefill of
+    this decoder. State belongs to a call: each thread has a stack of those that it is inside of.
+
+    Args:
+        adapter: the model.
+        start: makes a `Passage` of a prefill's layouts, or `None` if it stays dense.
+        report: told of each prefill.
+    """
+
+    def __init__(
+        self,
+        adapter: Adapter,
+        start: Callable[[list[Layout], torch.device], Passage],
+        report: Report,
+    ) -> None:
+        self.adapter, self.start, self.report = adapter, start, report
+        self.model, self.decoder = adapter.model, adapter.decoder
+        attentions = [layer.self_attn for layer in self.decoder.layers]
+        self.numbers = {attention: number for number, attention in enumerate(attentions)}
+        self.configs = list({id(a.config): a.config for a in attentions if _asks(a)}.values())
+        self.original = adapter.text_config._attn_implementation
+        self.name = f"sooner_{id(self):x}_{self.original}"
+        self.handles: list[Any] = []
+        self.local = threading.local()
+
+    def install(self) -> None:
+        """Register the functions, name them in the config, and hook model and decoder.
+
+        Raises:
+            UnsupportedError: another context of this kind is at work; or the model's attention
+                can't be replaced.
+        """
+        self._refuse()
+        attend = partial(_attend, self)
+        attend.original = self.original  # type: ignore[attr-defined]  # for the adapter's check
+        AttentionInterface.register(self.name, attend)
+        AttentionMaskInterface.register(self.name, partial(_mask, self))
+        for config in self.configs:
+            config._attn_implementation_internal = self.name
+        keep = self.handles.append
+        # First of all pre-hooks, so that the stack is right whichever of the others raises.
+        first = {"with_kwargs": True, "prepend": True}
+        keep(self.model.register_forward_pre_hook(self._call, **first))
+        keep(self.model.register_forward_hook(self._return, always_call=True))
+        keep(self.decoder.register_forward_pre_hook(self._enter, **first))
+        keep(self.decoder.register_forward_hook(self._leave, with_kwargs=True, always_call=True))
+
+    def remove(self) -> None:
+        """Leave no trace."""
+        for handle in self.handles:
+            handle.remove()
+        self.handles = []
+        for config in self.configs:
+            if config._attn_implementation == self.name:
+                config._attn_implementation_internal = self.original
+        for interface in (AttentionInterface, AttentionMaskInterface):
+            interface._global_mapping.pop(self.name, None)
+
+    def _refuse(self) -> None:
+        model = type(self.model).__name__
+        if hasattr(ALL_ATTENTION_FUNCTIONS.get(self.original), "original"):
+            raise UnsupportedError(
+                f"{NAME} is at work on this {model} already; leave the other context first"
+            )
+        if len(self.configs) != 1 or self.configs[0]._attn_implementation != self.original:
+            raise UnsupportedError(
+                f"{model} does not take its attention from transformers' AttentionInterface, so "
+                f"{NAME} can't replace it; leave the context out"
+            )
+
+    def _left(self, cache: SlotCache) -> Tensor | None:
+        """Slots of the tokens that a pruner has left of the prompt, if one is at work."""
+        for hook in self.decoder._forward_pre_hooks.values():
+            if isinstance(owner := getattr(hook, "__self__", None), PruningHooks):
+                pruned = owner.passages.get(cache)
+                return None if pruned is None else pruned.left
+        return None
+
+    @property
+    def passages(self) -> list[Passage | None]:
+        """Of the decoder's forwards that this thread is inside of; `None` is no prefill."""
+        return self.local.__dict__.setdefault("passages", [])
+
+    @property
+    def passage(self) -> Passage | None:
+        """The prefill that this thread is in."""
+        return self.passages[-1] if self.passages else None
+
+    def _call(self, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
+        self.local.call = {"input_ids": args[0], **kwargs} if args else kwargs
+
+    def _return(self, module: nn.Module, args: tuple, output: Any) -> None:
+        self.local.call = None
+
+    def _enter(self, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
+        self.passages.append(None)
+        cache = kwargs.get("past_key_values")
+        layouts = self._layouts(cache)
+        if layouts is None:
+            return
+        passage = self.start(layouts, self.adapter.device)
+        if isinstance(cache, SlotCache):
+            passage.left = partial(self._left, cache)
+            if not passage.is_dense:
+                _require_whole(cache)
+        self.passages[-1] = passage
+
+    def _layouts(self, cache: Any) -> list[Layout] | None:
+        """Of the prompt that enters the decoder, if it is one that nothing precedes."""
+        if isinstance(cache, SlotCache):
+            is_first = cache.is_empty and cache.prompt is not None
+            return of_prompt(cache.prompt) if is_first and cache.prompt is not None else None
+        call: Mapping[str, Any] | None = getattr(self.local, "call", None)
+        if call is None or torch.is_grad_enabled():
+            return None
+        is_first = cache is None or not cache.get_seq_length()
+        return of_call(self.adapter, call) if is_first else None
+
+    def _leave(self, module: nn.Module, args: tuple, kwargs: dict[str, Any], output: Any) -> None:
+        passage = self.passages.pop()
+        if passage is None or output is None or not passage.reports:
+            return
+        report = passage.report()
+        self.report.prefills.append(report)
+        logger.info("%s: %s", NAME, report)
+        cache = kwargs.get("past_key_values")
+        if isinstance(cache, SlotCache) and not report.is_exact:
+            cache.approximations.append(f"{NAME}: {report}")
+
+
+def _asks(attention: Any) -> bool:
+    """Whether an attention module asks the registry for its function."""
+    has_config = hasattr(attention, "config")
+    return has_config and hasattr(
+        sys.modules[type(attention).__module__], "ALL_ATTENTION_FUNCTIONS"
+    )
+
+
+def _require_whole(cache: SlotCache) -> None:
+    """Refuse chunks, and say what does it instead."""
+    try:
+        cache.require_whole(NAME)
+    except UnsupportedError as error:
+        raise UnsupportedError(
+            f"{error}, and give {NAME}(mlp_chunk={cache.chunk}) instead"
+        ) from None
+
+
+def _attend(
+    hooks: Hooks,
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    **kwargs: Any,
+) -> tuple[Tensor, Tensor | None]:
+    """The attention function that transformers calls: `query [rows, heads, entries, head_dim]`."""
+    passage, layer = hooks.passage, hooks.numbers.get(module)
+    if passage is not None and layer is not None:
+        reason = passage.reason(layer) or _obstacle(passage, layer, query, key, kwargs)
+        if not reason:
+            scale = kwargs.get("scaling") or query.shape[-1] ** -0.5
+            return passage.attend(layer, query, key, value, scale), None
+        passage.leave(layer, reason)
+    own = _own(module, hooks.original)
+    return own(module, query, key, value, attention_mask, **kwargs)
+
+
+def _obstacle(
+    passage: Passage, layer: int, query: Tensor, key: Tensor, kwargs: dict[str, Any]
+) -> str:
+    """Why this call can't be sparse although its pattern is, or nothing."""
+    if asked := [name for name in DENSE_ONLY if kwargs.get(name) is not None]:
+        return f"its attention has {asked[0]}"
+    if query.shape[1] != len(passage.table.layers[layer]):
+        return f"{query.shape[1]} heads, not {len(passage.table.layers[layer])}"
+    if (query.shape[2], key.shape[2]) != (passage.width, passage.width):
+        return f"{query.shape[2]} queries and {key.shape[2]} keys for {passage.width} tokens"
+    return ""
+
+
+def _own(module: nn.Module, implementation: str) -> Callable[..., tuple[Tensor, Tensor | None]]:
+    """The model's own attention function; `eager` is the modelling file's and not registered."""
+    if implementation == "eager":
+        own: Any = sys.modules[type(module).__module__].eager_attention_forward
+        return own
+    return ALL_ATTENTION_FUNCTIONS[implementation]
+
+
+def _mask(hooks: Hooks, **kwargs: Any) -> Any:
+    """The model's own mask; none where no layer would look at it, `tokens^2` bytes saved."""
+    passage = hooks.passage
+    if passage is not None and passage.is_sparse:
+        return None
+    return ALL_MASK_ATTENTION_FUNCTIONS[hooks.original](**kwargs)

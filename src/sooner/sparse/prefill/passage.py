@@ -1,0 +1,148 @@
+"""One prefill on its way through the layers: which run sparse, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from ..attention import Backend, Partial, States
+from ..attention.run import jobs, run
+from ..modality import Layout
+from ..patterns import Dense, HeadPattern
+from ..table import PatternTable
+from .attend import prompt_attention
+from .measure import pairs, recall
+from .report import LayerReport, PrefillReport
+
+BLOCK = 64
+"""Shorter prompts are a block or less, of which nothing can be left out."""
+
+
+@dataclass(eq=False)
+class Passage:
+    """A batch of prompts, all layers by one table.
+
+    Attributes:
+        table: the patterns.
+        layouts: of each row.
+        dense_below: rows with fewer tokens run dense.
+        backend: runs sparse attention.
+        is_measured: whether recall and pairs are measured.
+        left: slots of the tokens that a pruner has left so far, `[left]`, of a batch of one row;
+            `None` for all.
+        reports: of the layers so far.
+        lengths: real tokens of each row.
+    """
+
+    table: PatternTable
+    layouts: list[Layout]
+    dense_below: int
+    backend: Backend
+    is_measured: bool = True
+    left: Callable[[], Tensor | None] = lambda: None
+    reports: dict[int, LayerReport] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.lengths = tuple(len(layout.where()) for layout in self.layouts)
+
+    @property
+    def width(self) -> int:
+        """Tokens of a row that reach the present layer, padding included."""
+        left = self.left()
+        return len(self.layouts[0]) if left is None else len(left)
+
+    def reason(self, layer: int) -> str:
+        """Why a layer runs the model's own attention, or nothing."""
+        if all(isinstance(head.pattern, Dense) for head in self.table.layers[layer]):
+            return "pattern"
+        longest, least = max(self.lengths), max(self.dense_below, BLOCK + 1)
+        return f"{longest} tokens, sparse from {least} on" if longest < least else ""
+
+    @property
+    def is_dense(self) -> bool:
+        """Every layer runs the model's own attention."""
+        return all(self.reason(layer) for layer in range(len(self.table.layers)))
+
+    @property
+    def is_sparse(self) -> bool:
+        """No layer does."""
+        return not any(self.reason(layer) for layer in range(len(self.table.layers)))
+
+    def leave(self, layer: int, reason: str) -> None:
+        """Note that a layer ran the model's own attention."""
+        self.reports[layer] = LayerReport(layer, reason)
+
+    def attend(
+        self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float
+    ) -> Tensor:
+        """Sparse attention of one layer, `[rows, tokens, heads, head_dim]`.
+
+        Args:
+            queries: rotated, `[rows, heads, tokens, head_dim]`.
+            keys, values: `[rows, kv_heads, tokens, head_dim]`.
+        """
+        measured: list[Measured] = []
+
+        def execute(queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
+            output = queries.new_empty(queries.shape)
+            for row in range(queries.shape[0]):
+                states = States(queries[row], keys[row], values[row], scale)
+                output[row] = self._row(layer, row, states, measured).output
+            return output.transpose(1, 2)
+
+        output = prompt_attention(queries, keys, values, scale=scale, execute=execute)
+        self.reports[layer] = _summary(layer, measured)
+        return output
+
+    def _row(self, layer: int, row: int, states: States, measured: list[Measured]) -> Partial:
+        layout, made = self._layout(row, states.queries.device), Partial.empty(states)
+        real = layout.where()
+        kept = torch.zeros(len(states.queries), dtype=torch.float64, device=real.device)
+        for job in jobs(states, layout, self._patterns(layer, len(real))) if len(real) else ():
+            run(job, states, self.backend, made)
+            if self.is_measured:
+                kept[job.heads] += pairs(job)
+        if self.is_measured and len(real):
+            held = float(recall(states, real, made).mean())
+            measured.append(Measured(len(real), held, float(kept.mean())))
+        return made
+
+    def _layout(self, row: int, device: torch.device) -> Layout:
+        """What is left of a row, on the device of the layer: sharded models have several."""
+        if self.layouts[row].frames.device != device:
+            self.layouts[row] = self.layouts[row].to(device)
+        left = self.left()
+        if left is None:
+            return self.layouts[row]
+        return self.layouts[row].take(left.to(device))
+
+    def _patterns(self, layer: int, tokens: int) -> Sequence[HeadPattern]:
+        heads = self.table.layers[layer]
+        if tokens < max(self.dense_below, BLOCK + 1):
+            return [Dense()] * len(heads)
+        return [head.pattern for head in heads]
+
+    def report(self) -> PrefillReport:
+        """What all layers did."""
+        return PrefillReport(self.lengths, tuple(self.reports[n] for n in sorted(self.reports)))
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One row of one layer: its tokens, the recall, and the mean pairs of a head."""
+
+    tokens: int
+    recall: float
+    pairs: float
+
+
+def _summary(layer: int, rows: list[Measured]) -> LayerReport:
+    """Recall is a mean over tokens, the share one over pairs."""
+    if not rows:
+        return LayerReport(layer)
+    held = sum(row.recall * row.tokens for row in rows) / sum(row.tokens for row in rows)
+    dense = sum(row.tokens * (row.tokens + 1) / 2 for row in rows)
+    return LayerReport(layer, "", held, sum(row.pairs for row in rows) / dense)

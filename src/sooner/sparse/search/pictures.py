@@ -1,0 +1,193 @@
+"""Pictures of a pattern table, and of attention before and after a permutation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...errors import SoonerError
+from ..attention import States
+from ..modality import MODALITIES, Layout
+from ..patterns import Grid, HeadPattern
+from ..patterns.drawing import COLOURS, check_matplotlib, sketch, tile
+from ..plane import whole
+from ..probe import probe
+from ..table import PatternTable
+
+SKETCH = (("text", 12), ("video", 48), ("text", 24), ("video", 72), ("text", 20))
+"""The prompt on which heads are sketched: small enough to see lines, with boundaries inside."""
+SKETCH_FRAME = 12
+ACROSS, GAP = 16, 40
+"""Most layers side by side, and pixels between heads, where their numbers stand."""
+SIZES_FOR = 4096
+"""Tokens that a pattern's sizes are taken to be for where the table does not tell."""
+
+PIXELS = 700
+"""Side of an attention map; longer prompts are shown by the strongest pair of each square."""
+FLOOR = 1e-5
+"""Attention that is drawn as none."""
+
+SUFFIXES = (".png", ".svg")
+
+
+def table_figure(table: PatternTable) -> Any:
+    """Heads by layers, each head's pattern sketched in the colour of its kind.
+
+    Raises:
+        SoonerError: matplotlib is not installed.
+    """
+    check_matplotlib()
+    from matplotlib.figure import Figure
+
+    layout = Layout.spans(*SKETCH, frame=SKETCH_FRAME)
+    heads, layers = max(len(layer) for layer in table.layers), len(table.layers)
+    columns = math.ceil(layers / math.ceil(layers / ACROSS))
+    rows = heads * math.ceil(layers / columns)
+    side = len(layout) + GAP
+    # One picture for all heads: axes of their own would take a minute to lay out.
+    picture = torch.ones(rows * side, columns * side, 3)
+    inches = max(0.8 * columns, 6.0), 0.8 * rows * max(columns, 8) / columns + 1.2
+    figure = Figure(figsize=inches, layout="constrained")
+    axes = figure.add_subplot()
+    axes.axis("off")
+    searched = max(table.about.get("tokens") or [SIZES_FOR])
+    tiles: dict[HeadPattern, Tensor] = {}
+    for number, layer in enumerate(table.layers):
+        band, column = divmod(number, columns)
+        for place, head in enumerate(layer):
+            if head.pattern not in tiles:
+                seen = sketch(head.pattern, layout, len(layout) / searched)
+                tiles[head.pattern] = tile(seen, head.pattern.name, layout)
+            top, left = (band * heads + place) * side + GAP, column * side
+            picture[top : top + len(layout), left : left + len(layout)] = tiles[head.pattern]
+            score = "" if head.score is None else f" {head.score:.2f}"
+            axes.text(left, top - 5, f"L{number} H{place}{score}", fontsize=6)
+    axes.imshow(picture.numpy(), interpolation="antialiased")
+    _legend(figure, table)
+    return figure
+
+
+def _legend(figure: Any, table: PatternTable) -> None:
+    from matplotlib.patches import Patch
+
+    names = [head.pattern.name for layer in table.layers for head in layer]
+    used = sorted(set(names), key=names.count, reverse=True)
+    patches = [Patch(color=COLOURS[name], label=f"{name} ({names.count(name)})") for name in used]
+    figure.legend(handles=patches, loc="outside lower center", ncols=min(len(used), 4), fontsize=8)
+    figure.suptitle(
+        f"{Path(table.model).name}: patterns by layer and head\n"
+        "sketched on a short prompt of text and video; numbers: relative output error",
+        fontsize=9,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Map:
+    """One head's attention.
+
+    Attributes:
+        weights: after the softmax, `[tokens, tokens]`.
+        layout: of the tokens.
+        grid: stride and phase that its last queries show.
+    """
+
+    weights: Tensor
+    layout: Layout
+    grid: tuple[int, int]
+
+    @classmethod
+    def of(cls, states: States, layout: Layout, head: int) -> Map:
+        """From the states of a row without padding."""
+        scores = states.queries[head].float() @ states.keys[head // states.group].float().T
+        later = torch.ones_like(scores, dtype=torch.bool).triu(1)
+        weights = (scores * states.scale).masked_fill_(later, -torch.inf).softmax(1)
+        plane = whole(layout)
+        seen = probe(states.queries, states.keys, plane, states.scale, torch.tensor([head]))
+        found = Grid().spacing(plane, seen, 0)
+        return cls(weights.cpu(), layout.to("cpu"), (int(found.stride), int(found.phase)))
+
+
+def attention_figure(shown: Map, title: str) -> Any:
+    """Figure 3 of the paper for one head: as it is, by grid, by modality of Q, and of Q and K.
+
+    Raises:
+        SoonerError: matplotlib is not installed.
+    """
+    check_matplotlib()
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(13.6, 3.9), layout="constrained")
+    axes = figure.subplots(1, 4)
+    stride, phase = shown.grid
+    plain = torch.arange(len(shown.layout))
+    by_class = torch.argsort((plain - phase) % stride, stable=True)
+    by_kind = torch.argsort(shown.layout.modality, stable=True)
+    panels: list[tuple[str, Tensor, Tensor]] = [
+        ("in the order of the prompt", plain, plain),
+        (f"by grid: stride {stride}, phase {phase}", by_class, by_class),
+        ("queries by modality", by_kind, plain),
+        ("queries and keys by modality", by_kind, by_kind),
+    ]
+    image = None
+    for axis, (name, rows, columns) in zip(axes, panels, strict=True):
+        image = _map(axis, shown.weights[rows][:, columns])
+        axis.set_title(name, fontsize=9)
+        _bands(axis, shown.layout.modality, rows, columns)
+    axes[0].set(ylabel="queries", xlabel="keys")
+    figure.colorbar(image, ax=axes, label="attention weight", shrink=0.85, pad=0.01)
+    figure.suptitle(title, fontsize=10)
+    return figure
+
+
+def _map(axis: Any, weights: Tensor) -> Any:
+    from matplotlib.colors import LogNorm
+
+    step = math.ceil(len(weights) / PIXELS)
+    if step > 1:
+        short = -len(weights) % step
+        weights = torch.nn.functional.pad(weights, (0, short, 0, short))
+        weights = torch.nn.functional.max_pool2d(weights[None, None], step)[0, 0]
+    norm = LogNorm(vmin=FLOOR, vmax=1.0, clip=True)
+    extent = (0, step * weights.shape[1], step * weights.shape[0], 0)
+    return axis.imshow(
+        weights.clamp(min=FLOOR).numpy(), norm=norm, cmap="magma", extent=extent, aspect="auto"
+    )
+
+
+def _bands(axis: Any, modality: Tensor, rows: Tensor, columns: Tensor) -> None:
+    """Lines where the modality changes, for axes that are in pieces long enough to be told."""
+    for order, line in ((rows, axis.axhline), (columns, axis.axvline)):
+        edges = (modality[order].diff() != 0).nonzero()[:, 0]
+        if len(edges) <= 4 * len(MODALITIES):
+            for edge in edges.tolist():
+                line(edge + 1, color="#56B4E9", linewidth=0.7, ls="--")
+
+
+def save(make: Callable[[], Any], path: Path) -> list[Path]:
+    """Write a figure as PNG or SVG by the path's suffix, both if it has none.
+
+    Raises:
+        SoonerError: another suffix, or a place that can't be written.
+    """
+    if path.suffix and path.suffix.lower() not in SUFFIXES:
+        raise SoonerError(f"'{path}' ends in {path.suffix}; pictures end in .png or .svg")
+    paths = [path] if path.suffix else [path.with_suffix(suffix) for suffix in SUFFIXES]
+    if not path.parent.is_dir():
+        raise SoonerError(f"folder '{path.parent}' does not exist; make it, or use another -o")
+    import matplotlib
+
+    figure = make()
+    with matplotlib.rc_context({"svg.hashsalt": "sooner"}):  # the same data, the same file
+        for one in paths:
+            is_svg = one.suffix.lower() == ".svg"
+            try:
+                figure.savefig(one, dpi=150, **({"metadata": {"Date": None}} if is_svg else {}))
+            except OSError as error:
+                raise SoonerError(f"'{one}' can't be written: {error.strerror}") from error
+    return paths

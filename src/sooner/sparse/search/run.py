@@ -1,0 +1,210 @@
+"""The search: candidates of every head on every sample, then the types, then the table."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from operator import add
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ... import __version__
+from ...decoding.interface import Prompt
+from ...errors import SoonerError
+from ...models import Adapter
+from ..attention import States
+from ..modality import Layout
+from ..patterns import HeadPattern
+from ..plane import whole
+from ..table import Head, PatternTable, fingerprint, model_name
+from .capture import capture
+from .heads import decide, shortlist
+from .price import break_even, prices
+from .score import Survey, Trial, survey, trial
+from .settings import SearchSettings
+from .sidecar import Sidecar
+from .space import Space
+
+OnStep = Callable[[str, int, int], None]
+"""Told `(stage, layers done, layers in all)`; the stages are `survey` and `trial`."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One prompt that patterns are searched on.
+
+    Attributes:
+        embed: makes the prompt, one row; called for every pass, so that only one is in memory.
+        layout: of its tokens.
+        sha256: of the file behind it.
+    """
+
+    embed: Callable[[], Prompt]
+    layout: Layout
+    sha256: str = ""
+
+
+@dataclass
+class Search:
+    """One search over one or several samples (MMInference, algorithm 4).
+
+    Two passes over the samples, each one dense prefill of every sample whose attention layers are
+    overheard in passing. The first tries every candidate in every region, the second the patterns
+    that were put together from the best of them. Errors add up over samples and tokens.
+
+    Attributes:
+        samples: that patterns are searched on; the shortest decides the candidates' sizes.
+        sidecar: folder in which finished layers are kept until `finish`.
+        on_step: told of every layer.
+    """
+
+    adapter: Adapter
+    samples: Sequence[Sample]
+    settings: SearchSettings = field(default_factory=SearchSettings)
+    sidecar: Path | None = None
+    on_step: OnStep | None = None
+
+    def __post_init__(self) -> None:
+        if not self.samples:
+            raise SoonerError("no samples to search patterns on; give at least one")
+        shortest = min(self.samples, key=lambda sample: len(sample.layout.where()))
+        tokens = len(shortest.layout.where())
+        self.space = Space(tokens, self.settings.max_stride, self.settings.extended)
+        self.candidates = self.space.patterns
+        budget = self.settings.budget
+        self.budget = self.space.target(shortest.layout) if budget is None else budget
+        self.prices = torch.ones(len(self.candidates), dtype=torch.double)
+        self.notes = Sidecar(self.sidecar, self._key())
+        self.done = 0
+
+    def run(self) -> PatternTable:
+        """Search; takes two prefills of each sample, and the candidates' scores."""
+        surveys: list[list[Survey]] = [[] for _ in range(self.adapter.layers)]
+        for number in range(len(self.samples)):
+            self._survey(number, surveys)
+        options = [
+            shortlist(
+                reduce(add, found), self.candidates, self.prices, self._target(), self.settings
+            )
+            for found in surveys
+        ]
+        trials: list[list[list[Trial]]] = [[] for _ in range(self.adapter.layers)]
+        for number in range(len(self.samples)):
+            self._trial(number, options, trials)
+        layers = [
+            self._layer(types, [reduce(add, each) for each in zip(*found, strict=True)])
+            for types, found in zip(options, trials, strict=True)
+        ]
+        return self._table(layers)
+
+    def finish(self) -> None:
+        """Remove what was kept for going on."""
+        self.notes.remove()
+
+    def _survey(self, number: int, into: list[list[Survey]]) -> None:
+        def look(layer: int, states: States) -> None:
+            if number == 0 and layer == 0 and self.is_measured:
+                self.prices = prices(self.candidates, states, self.samples[0].layout)
+            found = self.notes.survey(number, layer)
+            if found is None:
+                layout = self.samples[number].layout.to(states.queries.device)
+                found = survey(states, layout, self.candidates, self.settings.queries)
+                self.notes.keep_survey(number, layer, found)
+            into[layer].append(found)
+            self._step("survey")
+
+        self._listen(number, look)
+
+    def _trial(
+        self,
+        number: int,
+        options: list[list[list[HeadPattern]]],
+        into: list[list[list[Trial]]],
+    ) -> None:
+        def look(layer: int, states: States) -> None:
+            types = options[layer]
+            found = self.notes.trial(number, layer, len(types))
+            if found is None:
+                layout = self.samples[number].layout.to(states.queries.device)
+                found = [trial(states, layout, one, self.settings.queries) for one in types]
+                self.notes.keep_trial(number, layer, found)
+            into[layer].append(found)
+            self._step("trial")
+
+        self._listen(number, look)
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether candidates cost what they take on the device, and not what they compute."""
+        if self.settings.cost == "auto":
+            return self.adapter.device.type == "cuda"
+        return self.settings.cost == "measured"
+
+    def _target(self) -> float:
+        """The budget; the paper's is priced as the A-shape that it is taken from."""
+        if self.settings.budget is not None or not self.is_measured:
+            return self.budget
+        return self.budget * float(self.prices[self.candidates.index(self.space.target_shape)])
+
+    def _listen(self, number: int, look: Callable[[int, States], None]) -> None:
+        capture(self.adapter, self.samples[number].embed(), look)
+
+    def _step(self, stage: str) -> None:
+        total = self.adapter.layers * len(self.samples)
+        self.done = self.done % total + 1
+        if self.on_step is not None:
+            self.on_step(stage, self.done, total)
+
+    def _layer(
+        self, types: Sequence[Sequence[HeadPattern]], trials: Sequence[Trial]
+    ) -> tuple[Head, ...]:
+        patterns, figures = decide(types, trials, self.settings)
+        return tuple(
+            Head(pattern, *(round(value, 6) for value in told))
+            for pattern, told in zip(patterns, figures.T.tolist(), strict=True)
+        )
+
+    def _table(self, layers: list[tuple[Head, ...]]) -> PatternTable:
+        below, how = 0, "not measured"
+        if self.settings.break_even:
+            longest = max(self.samples, key=lambda sample: len(sample.layout))
+            below, how = break_even(self.adapter, layers, longest.layout)
+        periods = [whole(sample.layout).period for sample in self.samples]
+        return PatternTable(
+            model=model_name(self.adapter),
+            fingerprint=fingerprint(self.adapter),
+            layers=tuple(layers),
+            dense_below=below,
+            frame_tokens=next((period for period in periods if period), None),
+            samples=tuple(sample.sha256 for sample in self.samples),
+            about={**self._about(), "break_even": how},
+        )
+
+    def _about(self) -> dict[str, Any]:
+        device = self.adapter.device
+        is_cuda = device.type == "cuda"
+        return {
+            "device": torch.cuda.get_device_name(device) if is_cuda else platform.machine(),
+            "versions": {"sooner": __version__, "torch": torch.__version__},
+            "search": {**self.settings.to_dict(), "budget": round(self.budget, 6)},
+            "cost": "measured" if self.is_measured else "FLOPs",
+            "candidates": len(self.candidates),
+            "scale": round(self.space.scale, 4),
+            "tokens": [len(sample.layout.where()) for sample in self.samples],
+        }
+
+    def _key(self) -> dict[str, Any]:
+        """What tells this search from another."""
+        return {
+            "version": __version__,
+            "model": model_name(self.adapter),
+            "fingerprint": fingerprint(self.adapter),
+            "samples": [sample.sha256 for sample in self.samples],
+            "tokens": [len(sample.layout) for sample in self.samples],
+            "settings": self.settings.to_dict(),
+            "candidates": [str(pattern) for pattern in self.candidates],
+        }

@@ -1,0 +1,218 @@
+"""Errors of the attention output: of every candidate in every region, and of finished patterns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..attention import States
+from ..attention.run import Job, jobs
+from ..index import Index
+from ..modality import Layout
+from ..patterns import Grid, HeadPattern, Pattern, QBoundary, TwoDBoundary
+from ..patterns.base import build
+from ..patterns.grid import AUTO
+from ..plane import Plane, whole
+from ..probe import LAST, probe
+from .reading import Attention, Part, Reading, Window
+
+WHOLE = "whole"
+
+
+@dataclass(frozen=True, eq=False)
+class Tally:
+    """Sums over all tokens of a sample, estimated from the asked ones; fp64.
+
+    Attributes: `[candidates, heads]` in a survey, `[heads]` in a trial.
+        error: squared error of the attention output.
+        mass: dense attention's mass that is kept; of all of it, one for each token.
+        pairs: query-key pairs that are computed.
+    """
+
+    error: Tensor
+    mass: Tensor
+    pairs: Tensor
+
+    @classmethod
+    def empty(cls, *shape: int) -> Tally:
+        return cls(*(torch.zeros(shape, dtype=torch.double) for _ in fields(cls)))
+
+    def note(self, where: tuple[Any, ...], figures: Tensor) -> None:
+        """Write error, mass and pairs, `[3, heads]`, in one place."""
+        for sums, value in zip(vars(self).values(), figures, strict=True):
+            sums[where] = value
+
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(self.error + other.error, self.mass + other.mass, self.pairs + other.pairs)
+
+
+@dataclass(frozen=True, eq=False)
+class Survey:
+    """What candidates do in each region of a sample, or of several, while the rest stays dense.
+
+    Attributes:
+        regions: by name: `WHOLE`, `"video"`, `"text:video"`, ...
+        norm: squared length of the dense output, `[heads]`.
+        tokens: how many there are.
+        pairs: that dense attention computes.
+    """
+
+    regions: dict[str, Tally]
+    norm: Tensor
+    tokens: float
+    pairs: float
+
+    def __add__(self, other: Survey) -> Survey:
+        regions = dict(self.regions)
+        for name, tally in other.regions.items():
+            regions[name] = regions[name] + tally if name in regions else tally
+        total = self.tokens + other.tokens, self.pairs + other.pairs
+        return Survey(regions, self.norm + other.norm, *total)
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """What finished patterns do, summed as in `Survey`; one `Tally` of `[heads]`."""
+
+    tally: Tally
+    norm: Tensor
+    tokens: float
+    pairs: float
+
+    def __add__(self, other: Trial) -> Trial:
+        total = self.tokens + other.tokens, self.pairs + other.pairs
+        return Trial(self.tally + other.tally, self.norm + other.norm, *total)
+
+    @property
+    def error(self) -> Tensor:
+        """Relative error `|sparse - dense| / |dense|`, `[heads]`."""
+        return (self.tally.error / self.norm.clamp(min=1e-30)).sqrt()
+
+    @property
+    def recall(self) -> Tensor:
+        return self.tally.mass / self.tokens
+
+    @property
+    def cost(self) -> Tensor:
+        """Share of dense attention's pairs."""
+        return self.tally.pairs / self.pairs
+
+
+SMALL = 1e-3
+"""Regions with a smaller share of the pairs than this are not worth a pattern, and stay dense."""
+
+
+def planes(layout: Layout) -> dict[str, Plane]:
+    """The regions in which candidates are tried; a single modality has the whole only."""
+    found = {WHOLE: whole(layout)}
+    if len(layout.present) > 1:
+        for kind in (QBoundary, TwoDBoundary):
+            found |= {name: kind().plane(layout, name) for name in kind().regions(layout.present)}
+    least = SMALL * found[WHOLE].pairs
+    return {name: plane for name, plane in found.items() if plane.pairs > least}
+
+
+def survey(states: States, layout: Layout, candidates: Sequence[Pattern], queries: int) -> Survey:
+    """Try every candidate in every region, for all heads (algorithm 4, the first two loops).
+
+    In a region of pairs of modalities, the error is that of the whole output when every other
+    region stays dense: what a modality sees of another counts as much as it weighs.
+    """
+    reading = Reading.of(states, layout, queries)
+    heads = states.queries.shape[0]
+    places = {name: reading.place(plane) for name, plane in planes(layout).items()}
+    tallies = {name: Tally.empty(len(candidates), heads) for name in places}
+    indices = {n: _indices(states, window.plane, candidates) for n, window in places.items()}
+    norm = torch.zeros(heads, dtype=torch.double)
+    for picked in reading.chunks():
+        dense = reading.attention(picked)
+        norm[picked.cpu()] = _norm(dense, reading)
+        for name, window in places.items():
+            inside, output = dense.inside(window), dense.output[:, window.rows]
+            weight = reading.weight[window.rows]
+            rest = Part.rest(inside, output, is_all=":" not in name)
+            known: dict[bytes, Tensor] = {}  # candidates that come to the same lines here
+            for place, index in enumerate(indices[name]):
+                own = None if index is None else index.take(picked)
+                mark = _signature(own)
+                if mark not in known:
+                    part = Part.of(inside, window.seen(own)).joined(rest)
+                    known[mark] = _figures(part, output, weight)
+                tallies[name].note((place, picked.cpu()), known[mark])
+    return Survey(tallies, norm, float(reading.weight.sum()), float(reading.plane.pairs))
+
+
+def trial(states: States, layout: Layout, patterns: Sequence[HeadPattern], queries: int) -> Trial:
+    """Measure one finished pattern of each head on sampled queries."""
+    reading = Reading.of(states, layout, queries)
+    heads = states.queries.shape[0]
+    work = list(jobs(states, layout, patterns))
+    tally, norm = Tally.empty(heads), torch.zeros(heads, dtype=torch.double)
+    for picked in reading.chunks():
+        dense = reading.attention(picked)
+        norm[picked.cpu()] = _norm(dense, reading)
+        none = dense.output.new_zeros(dense.output.shape[:2])
+        total = Part(torch.zeros_like(dense.output), none, none.clone())
+        for job in work:
+            _add(total, dense, picked, job, reading.place(job.plane))
+        tally.note((picked.cpu(),), _figures(total, dense.output, reading.weight))
+    return Trial(tally, norm, float(reading.weight.sum()), float(reading.plane.pairs))
+
+
+def _add(total: Part, dense: Attention, picked: Tensor, job: Job, window: Window) -> None:
+    """Add what a job contributes to those of its heads that are picked, in place."""
+    mine = torch.isin(job.heads, picked).nonzero()[:, 0]
+    if not len(mine) or not len(window.rows):
+        return
+    own = torch.searchsorted(picked, job.heads[mine])  # their places among the picked
+    index = None if job.index is None else job.index.take(mine)
+    some = Attention(dense.weights[own], dense.values[own]).inside(window)
+    part = Part.of(some, window.seen(index))
+    for sums, piece in zip(vars(total).values(), vars(part).values(), strict=True):
+        sums[own[:, None], window.rows] += piece
+
+
+def _norm(dense: Attention, reading: Reading) -> Tensor:
+    """Squared length of the dense output, `[heads]` fp64."""
+    return (dense.output.square().sum(2).double() @ reading.weight).cpu()
+
+
+def _indices(states: States, plane: Plane, candidates: Sequence[Pattern]) -> list[Index | None]:
+    """Every candidate's index of all heads, from one look at the last queries."""
+    heads = range(states.queries.shape[0])
+    seen = probe(states.queries, states.keys, plane, states.scale, last=LAST)
+    strides: dict[tuple[int, tuple[bool, bool], int], int] = {}
+
+    def drawn(pattern: Pattern, head: int) -> Pattern:
+        """The pattern with its stride, which is looked for once for all grids of a sort."""
+        if not isinstance(pattern, Grid) or pattern.stride != AUTO:
+            return pattern
+        sort = (pattern.max_stride, pattern.looks_along, head)
+        if sort not in strides:
+            strides[sort] = pattern.find_stride(plane, seen, head)
+        return replace(pattern, stride=strides[sort])
+
+    return [
+        None if pattern.kind == "dense" else build([drawn(pattern, h) for h in heads], plane, seen)
+        for pattern in candidates
+    ]
+
+
+def _signature(index: Index | None) -> bytes:
+    """The same for two indices of a plane by which the heads see the same."""
+    if index is None:
+        return b"dense"
+    columns = [value for value in vars(index).values() if isinstance(value, Tensor)]
+    return b" ".join([type(index).__name__.encode(), *(c.cpu().numpy().tobytes() for c in columns)])
+
+
+def _figures(part: Part, output: Tensor, weight: Tensor) -> Tensor:
+    """Error, mass and pairs, `[3, heads]` fp64, of asked queries; `output` is the dense one."""
+    made = part.output / part.mass.clamp(min=1e-20)[..., None]
+    error = (made - output).square().sum(2)
+    told = torch.stack([error, part.mass.clamp(max=1.0), part.pairs])  # [3, heads, found]
+    return (told.double() @ weight).cpu()

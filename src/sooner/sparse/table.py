@@ -1,0 +1,238 @@
+"""The pattern of every head of one model, and the file that it is kept in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from ..errors import SoonerError, unknown
+from ..models import Adapter
+from .fingerprint import difference, fingerprint, heads, model_name
+from .patterns import Dense, HeadPattern, pattern_from_dict
+
+SCHEMA, KIND = 1, "sooner.patterns"
+
+
+@dataclass(frozen=True)
+class Head:
+    """What one query head runs, and what a search measured of it.
+
+    Attributes:
+        pattern: the head's pattern; dense heads have `Dense()`.
+        score: relative error of the attention output, `|sparse - dense| / |dense|`.
+        recall: share of the dense attention's mass that the pattern keeps.
+        cost: its time, or FLOPs, relative to dense attention.
+    """
+
+    pattern: HeadPattern = field(default_factory=Dense)
+    score: float | None = None
+    recall: float | None = None
+    cost: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for a pattern file."""
+        values = {name: getattr(self, name) for name in ("score", "recall", "cost")}
+        return {**self.pattern.to_dict(), **values}
+
+    @classmethod
+    def from_dict(cls, options: Mapping[str, Any]) -> Head:
+        """Back from `to_dict`.
+
+        Raises:
+            SoonerError: an unknown pattern or option, or a figure that is no number.
+        """
+        if not isinstance(options, Mapping):
+            raise SoonerError(f"a head is an object with the key 'pattern', not {options!r}")
+        figures = {name: options.get(name) for name in ("score", "recall", "cost")}
+        for name, value in figures.items():
+            if value is not None and (
+                isinstance(value, bool) or not isinstance(value, int | float)
+            ):
+                raise SoonerError(f"{name} is {value!r}; it is a number or null")
+        rest = {name: value for name, value in options.items() if name not in figures}
+        return cls(pattern_from_dict(rest), **figures)
+
+
+@dataclass(frozen=True)
+class PatternTable:
+    """The patterns of all heads of one model.
+
+    Attributes:
+        model: hub id or folder of the model, or its class name; for people.
+        fingerprint: of the text config's shapes, see `fingerprint`; for checks.
+        layers: one `Head` for each query head of each decoder layer, dense ones explicit.
+        dense_below: prompt tokens below which dense attention was measured to be faster; 0 for
+            always sparse.
+        frame_tokens: tokens of a video frame in the samples, `None` where there were no videos.
+        samples: SHA-256 of each sample file.
+        about: device, versions, settings of the search, notes; plain data.
+    """
+
+    model: str
+    fingerprint: str
+    layers: tuple[tuple[Head, ...], ...]
+    dense_below: int = 0
+    frame_tokens: int | None = None
+    samples: tuple[str, ...] = ()
+    about: dict[str, Any] = field(default_factory=dict, hash=False)
+
+    @classmethod
+    def uniform(cls, adapter: Adapter, pattern: HeadPattern, dense_below: int = 0) -> PatternTable:
+        """One pattern for all heads of a model."""
+        return cls(
+            model=model_name(adapter),
+            fingerprint=fingerprint(adapter),
+            layers=((Head(pattern),) * heads(adapter),) * adapter.layers,
+            dense_below=dense_below,
+        )
+
+    @classmethod
+    def load(cls, path: Path | str, adapter: Adapter | None = None) -> PatternTable:
+        """Read a pattern file.
+
+        Args:
+            adapter: the model that it has to be for. With it, MInference's own files, which name
+                no model, are taken too; see `from_minference`.
+
+        Raises:
+            SoonerError: no pattern file, another schema, an unknown pattern, or another model's;
+                says which, and the way out.
+        """
+        data = read_json(path)
+        if isinstance(data, list) and adapter is not None:
+            return cls.from_minference(path, adapter)
+        try:
+            table = cls.from_dict(data)
+            if adapter is not None:
+                table.check(adapter)
+        except SoonerError as error:
+            raise type(error)(f"pattern file '{path}': {error}") from error
+        return table
+
+    @classmethod
+    def from_minference(cls, path: Path | str, adapter: Adapter) -> PatternTable:
+        """Read a file in the format that MInference publishes.
+
+        Its block-sparse heads have no counterpart here and become dense; `about["notes"]` tells.
+
+        Raises:
+            SoonerError: another format, or another number of layers or heads than the model's.
+        """
+        from .minference import read_heads  # which is built upon this file
+
+        layers, notes = read_heads(path)
+        about = {"source": "MInference", "notes": notes}
+        table = cls(model_name(adapter), fingerprint(adapter), layers, about=about)
+        try:
+            table.check(adapter)
+        except SoonerError as error:
+            raise type(error)(f"pattern file '{path}': {error}") from error
+        return table
+
+    @classmethod
+    def from_dict(cls, data: Any) -> PatternTable:
+        """Back from `to_dict`.
+
+        Raises:
+            SoonerError: as `load`.
+        """
+        data = _known_schema(data)
+        names = [entry.name for entry in fields(cls)]
+        for key in data:
+            if key not in names:
+                raise unknown("key", str(key), names)
+        if missing := [name for name in ("model", "fingerprint", "layers") if name not in data]:
+            raise SoonerError(f"it lacks {', '.join(missing)}; search again, or take another file")
+        layers = tuple(_read_layer(number, layer) for number, layer in enumerate(data["layers"]))
+        samples = tuple(data.get("samples", ()))
+        return cls(**{**data, "layers": layers, "samples": samples})
+
+    def __post_init__(self) -> None:
+        value = self.dense_below
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise SoonerError(f"dense_below is {value!r}; it is a number of tokens, 0 or more")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, schema included."""
+        plain = {name.name: getattr(self, name.name) for name in fields(self)}
+        plain["layers"] = [[head.to_dict() for head in layer] for layer in self.layers]
+        return {"kind": KIND, "schema": SCHEMA, **plain, "samples": list(self.samples)}
+
+    def save(self, path: Path | str) -> None:
+        """Write the pattern file.
+
+        Raises:
+            SoonerError: it can't be written.
+        """
+        try:
+            Path(path).write_text(json.dumps(self.to_dict(), indent=1) + "\n")
+        except OSError as error:
+            raise SoonerError(f"'{path}' can't be written: {error.strerror}") from error
+
+    def check(self, adapter: Adapter) -> None:
+        """Refuse another model.
+
+        Raises:
+            SoonerError: names what differs.
+        """
+        wanted = (adapter.layers, {heads(adapter)})
+        found = (len(self.layers), {len(layer) for layer in self.layers})
+        if wanted != found:
+            raise SoonerError(
+                f"it has {found[0]} layers of {'/'.join(map(str, sorted(found[1])))} heads, but "
+                f"{model_name(adapter)} has {wanted[0]} of {heads(adapter)}; search patterns for "
+                "this model"
+            )
+        ours = fingerprint(adapter)
+        if ours != self.fingerprint:
+            raise SoonerError(
+                f"it is for {self.model}, and {model_name(adapter)} differs in "
+                f"{difference(ours, self.fingerprint)}; search patterns for this model"
+            )
+
+    @property
+    def is_dense(self) -> bool:
+        """Nothing would be left out."""
+        return all(isinstance(head.pattern, Dense) for layer in self.layers for head in layer)
+
+
+def read_json(path: Path | str) -> Any:
+    """A file's content.
+
+    Raises:
+        SoonerError: it can't be read, or is no JSON.
+    """
+    try:
+        return json.loads(Path(path).read_text())
+    except OSError as error:
+        raise SoonerError(f"pattern file '{path}' can't be read: {error.strerror}") from error
+    except ValueError as error:
+        raise SoonerError(f"pattern file '{path}' is no JSON: {error}") from error
+
+
+def _known_schema(data: Any) -> dict[str, Any]:
+    """The data without its two marks."""
+    if isinstance(data, list):
+        raise SoonerError("it looks like MInference's; read it with PatternTable.from_minference")
+    if not isinstance(data, dict) or data.get("kind") != KIND:
+        raise SoonerError(f"it is no pattern file, which has the kind '{KIND}'")
+    if data.get("schema") != SCHEMA:
+        raise SoonerError(
+            f"it has schema {data.get('schema')!r}, this version reads {SCHEMA}; search again"
+        )
+    return {name: value for name, value in data.items() if name not in ("kind", "schema")}
+
+
+def _read_layer(number: int, layer: Any) -> tuple[Head, ...]:
+    if not isinstance(layer, list):
+        raise SoonerError(f"layer {number} is no list of heads; search again")
+    made = []
+    for place, head in enumerate(layer):
+        try:
+            made.append(Head.from_dict(head))
+        except SoonerError as error:
+            raise type(error)(f"layer {number}, head {place}: {error}") from error
+    return tuple(made)

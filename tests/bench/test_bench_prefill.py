@@ -1,0 +1,157 @@
+"""The prefill bench: sizes of its arms, what it measures, and its pages."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from sooner.bench.prefill import arms, layer, page, plots
+from sooner.bench.prefill.goals import goals, longest
+from sooner.bench.prefill.regions import found_stretches, stretch_index
+from sooner.bench.prefill.settings import PrefillSettings
+from sooner.bench.prefill.states import grid_states, video_layout
+from sooner.cli.main import app
+from sooner.sparse.attention import Reference, States
+from sooner.sparse.modality import Layout
+from sooner.sparse.patterns import AShape, Dense, Grid, VerticalSlash
+from sooner.sparse.plane import whole
+
+SETTINGS = PrefillSettings(lengths=(600,), heads=2, kv_heads=1, head_dim=16, frame=20, repeats=1)
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[dict]:
+    return layer.layer(SETTINGS, torch.device("cpu"), torch.float32, lambda line: None)
+
+
+@pytest.mark.parametrize("budget", [0.1, 0.25, 0.6])
+def test_local_windows_spend_the_budget(budget: float) -> None:
+    tokens, sink = 4096, 128
+    local = arms.local_window(tokens, sink, budget)
+    rank = torch.arange(tokens)
+    pairs = sum(
+        int(((rank[:row] < sink) | (row - 1 - rank[:row] < local)).sum())
+        for row in range(1, tokens + 1, 7)
+    )
+    share = pairs / sum(range(1, tokens + 1, 7))
+    assert share == pytest.approx(budget, abs=0.02)
+
+
+def test_planted_layers_are_grids() -> None:
+    """Own class and phase's class hold most of the attention, a fifteenth of the pairs."""
+    layout = video_layout(1200, 30)
+    states = grid_states(layout, 30, heads=2, kv_heads=2, head_dim=32, seed=1)
+    truth = layer.exact(states, layout)
+    found = layer.fidelity(states, layout, Grid("frame"), Reference(), truth)
+    assert found["recall"] > 0.7
+    lines = layer.fidelity(states, layout, AShape(4, 64), Reference(), truth)
+    assert lines["recall"] < found["recall"] / 2
+
+
+def test_dense_is_all_and_without_error(rows: list[dict]) -> None:
+    dense = next(row for row in rows if row["method"] == "dense")
+    assert dense["flops_share"] == 1
+    assert dense["speedup"] == 1
+    assert dense["recall"] == pytest.approx(1, abs=1e-5)
+    assert dense["error"] < 1e-5
+
+
+def test_every_arm_has_a_row_with_all_figures(rows: list[dict]) -> None:
+    assert [row["method"] for row in rows] == list(SETTINGS.arms)
+    for row in rows:
+        assert 0 < row["flops_share"] <= 1
+        assert 0 < row["recall"] <= 1
+        assert row["of_allowed"] == pytest.approx(row["speedup"] * row["flops_share"])
+        assert row["index_seconds"] <= row["seconds"] or row["method"] == "dense"
+
+
+def test_share_is_that_of_the_mask() -> None:
+    layout = video_layout(400, 20)
+    states = grid_states(layout, 20, 1, 1, 16, seed=0)
+    pattern = Grid(20, 3)
+    seen = pattern.mask(layout)
+    expected = float(seen.sum()) / (400 * 401 / 2)
+    assert layer.flops_share(states, layout, pattern) == pytest.approx(expected, rel=0.05)
+
+
+def test_goals_take_the_longest_prompt() -> None:
+    made = [
+        {"method": "grid", "tokens": tokens, "speedup": speedup, "of_allowed": 0.8}
+        for tokens, speedup in ((4096, 3.0), (32_768, 9.0))
+    ]
+    assert longest(made, "grid") == made[1]
+    assert [goal["met"] for goal in goals({"layer": made})] == [True, True]
+    assert goals({}) == []
+
+
+def test_stretches_are_runs_of_one_modality() -> None:
+    layout = Layout.spans(("text", 70), ("video", 128), ("text", 10), ("video", 64), frame=16)
+    found = found_stretches(layout)
+    assert [name for name, _ in found] == ["text 1", "video 1", "video 2"]
+    assert found[1][1].tolist() == list(range(70, 198))
+
+
+def test_a_stretch_gives_lines_where_its_last_queries_look() -> None:
+    layout = Layout.text(300)
+    states = States(torch.ones(1, 300, 4), torch.zeros(1, 300, 4), torch.zeros(1, 300, 4), 1.0)
+    states.keys[:, 17] = 9.0
+    index = stretch_index(states, whole(layout), torch.arange(100, 200), lines=5)
+    assert 17 in index.vertical[0].tolist()
+
+
+def test_pages_and_figures_are_made_from_the_result(rows: list[dict], tmp_path: Path) -> None:
+    result = {
+        "bench": "prefill", "model": "m", "settings": {"heads": 2, "head_dim": 16, "frame": 20},
+        "backend": "fused", "layer": rows, "goals": goals({"layer": rows}),
+        "regions": {"sources": ["a"], "queries": ["a"], "recall": [[0.5]], "lines": 3},
+        "provenance": {
+            "argv": ["sooner"], "date": "d", "git": "g", "device": "cpu", "threads": 1,
+            "dtype": "float32", "versions": {"torch": "2", "transformers": "5"},
+        },
+    }  # fmt: skip
+    result["figures"] = plots.drawable(result)
+    text = page.markdown(result, "prefill.json")
+    assert "## One attention layer" in text
+    assert "vertical-slash" in text
+    assert "0.500" in text
+    made = plots.write_figures(result, tmp_path)
+    assert {name.split(".")[0] for name in made} >= {"prefill-layer", "prefill-trade"}
+    assert all((tmp_path / name).stat().st_size > 1000 for name in made)
+
+
+def test_the_command_writes_what_it_has_measured(tmp_path: Path) -> None:
+    path = tmp_path / "prefill.json"
+    done = CliRunner().invoke(
+        app,
+        ["bench", "prefill", "--parts", "layer", "--lengths", "300,500", "--frame", "16",
+         "--repeats", "1", "--arms", "grid", "--json", str(path)],
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    result = json.loads(path.read_text())
+    assert {row["method"] for row in result["layer"]} == {"dense", "grid"}
+    assert {row["tokens"] for row in result["layer"]} == {300, 500}
+    assert result["provenance"]["argv"][0] == "sooner"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--arms", "gird"], "did you mean 'grid'?"),
+        (["--lengths", "many"], "--lengths is 'many'"),
+        (["--budget", "2"], "--budget is 2"),
+        (["--parts", "layers"], "did you mean 'layer'?"),
+    ],
+)
+def test_wrong_options_get_a_line(arguments: list[str], told: str) -> None:
+    done = CliRunner().invoke(app, ["bench", "prefill", *arguments])
+    assert done.exit_code != 0
+    assert told in str(done.exception) + done.output
+
+
+def test_arms_are_patterns_of_their_name() -> None:
+    for name, kind in (("dense", Dense), ("vertical-slash", VerticalSlash), ("grid", Grid)):
+        assert isinstance(arms.pattern(name, 4096, 0.25), kind)

@@ -1,0 +1,88 @@
+"""Poisoned states, and how far attention is from its value in fp64."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from sooner.sparse.attention import Partial, States
+from sooner.sparse.modality import Layout
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+TIMES = 2.0
+"""Our error may be twice that of torch's own attention in the same dtype, no more."""
+
+LAYOUTS = {
+    "text": Layout.text(200),
+    "video": Layout.spans(("text", 9), ("video", 96), ("text", 21), frame=12),
+    "interleaved": Layout.spans(
+        ("video", 30), ("text", 7), ("image", 25), ("video", 30), ("text", 71), frame=10
+    ),
+    "padded": Layout.spans(("padding", 7), ("text", 5), ("video", 72), ("padding", 11), frame=9),
+}
+
+
+def states(
+    layout: Layout,
+    heads: int,
+    kv_heads: int,
+    head_dim: int,
+    dtype: torch.dtype = torch.float32,
+    seed: int = 0,
+) -> States:
+    """Random states whose padding, and the memory behind every head dimension, is NaN.
+
+    They are views of `[tokens, heads, head_dim]`, as a projection leaves them: not contiguous.
+    """
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(count: int) -> Tensor:
+        made = torch.full((len(layout), count, head_dim + 8), torch.nan)
+        real = layout.where()
+        made[real, :, :head_dim] = torch.randn(len(real), count, head_dim, generator=generator)
+        return made.to(dtype).to(DEVICE)[..., :head_dim].transpose(0, 1)
+
+    return States(draw(heads), draw(kv_heads), draw(kv_heads), head_dim**-0.5)
+
+
+def nothing_yet(row: States) -> Partial:
+    """An empty result whose memory is NaN: what a kernel does not write, or reads, shows."""
+    into = Partial.empty(row)
+    into.output.fill_(torch.nan)
+    return into
+
+
+def errors(
+    row: States, head: int, seen: Tensor, layout: Layout, made: Partial
+) -> tuple[float, float]:
+    """Our error and torch's, root mean squares over the row's tokens that see something.
+
+    Args:
+        seen: the head's mask over slots, `[tokens, tokens]`.
+    """
+    some = seen.any(1).nonzero()[:, 0]
+    slots = layout.where().to(DEVICE)
+    other = head // row.group
+    q, k, v = row.queries[head, some], row.keys[other, slots], row.values[other, slots]
+    mask = seen[some][:, slots]
+    scores = (q.double() @ k.double().T * row.scale).masked_fill(~mask, -torch.inf)
+    truth = scores.softmax(1) @ v.double()
+    peer = scaled_dot_product_attention(q[None], k[None], v[None], mask[None], scale=row.scale)[0]
+    return rms(made.output[head, some].to(q.dtype), truth), rms(peer, truth)
+
+
+def rms(made: Tensor, truth: Tensor) -> float:
+    return float((made.double() - truth).square().mean().sqrt())
+
+
+def holds(ours: float, theirs: float, dtype: torch.dtype) -> bool:
+    """Within `TIMES` of torch's error, or of rounding a result of size one where torch has none."""
+    return ours <= TIMES * max(theirs, torch.finfo(dtype).eps / 4)
+
+
+def slot_mask(layout: Layout, queries: Tensor, keys: Tensor, inside: Tensor) -> Tensor:
+    """A plane's mask over slots, `[tokens, tokens]`."""
+    full = torch.zeros(len(layout), len(layout), dtype=torch.bool, device=DEVICE)
+    full[queries[:, None], keys] = inside
+    return full

@@ -1,0 +1,77 @@
+"""Which backend a device gets, and what is said where there is none of ours."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from sooner.errors import SoonerError
+from sooner.sparse.attention import choose
+from sooner.sparse.attention.choose import backend_for
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_said_yet() -> None:
+    choose._say.cache_clear()
+
+
+def test_a_cpu_gets_the_fused_backend() -> None:
+    assert backend_for(CPU).name == "fused"
+
+
+@pytest.mark.parametrize("name", ["reference", "fused", "flex"])
+def test_a_backend_is_had_by_its_name(name: str) -> None:
+    assert backend_for(CPU, name).name == name
+
+
+def test_an_unknown_name_is_refused_with_the_nearest() -> None:
+    with pytest.raises(SoonerError, match="did you mean 'triton'"):
+        backend_for(CPU, "tritton")
+
+
+def test_triton_without_a_gpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    with pytest.raises(SoonerError, match="there is no GPU, but cpu; use 'flex'"):
+        backend_for(CPU, "triton")
+
+
+def test_fused_is_refused_on_a_gpu() -> None:
+    with pytest.raises(SoonerError, match="runs on CPUs, not on cuda"):
+        backend_for(GPU, "fused")
+
+
+def test_a_gpu_without_triton_is_named_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(choose, "find_spec", lambda name: None)
+    with caplog.at_level(logging.WARNING, "sooner"):
+        names = [backend_for(GPU).name for _ in range(3)]
+    assert names == ["reference"] * 3
+    (said,) = caplog.records
+    assert "Triton is not installed" in said.getMessage()
+    assert "masks" in said.getMessage()
+
+
+def test_a_gpu_with_an_old_triton_gets_flex(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(choose, "OLDEST", (99, 0))
+    with caplog.at_level(logging.WARNING, "sooner"):
+        assert backend_for(GPU).name == "flex"
+    assert "is older than 99.0" in caplog.text
+    assert "FlexAttention" in caplog.text
+
+
+def test_choosing_a_backend_for_a_cpu_imports_no_triton() -> None:
+    code = (
+        "import sys, torch; from sooner.sparse.attention.choose import backend_for; "
+        "backend_for(torch.device('cpu')); "
+        "sys.exit(any(name.startswith('triton') for name in sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -1,0 +1,49 @@
+"""The tests of kernels, run in a process of their own under Triton's interpreter."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+HERE = Path(__file__).parent
+FILES = sorted(path.stem for path in HERE.glob("test_kernel_*.py"))
+
+
+@pytest.fixture(scope="module")
+def outcome(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[ElementTree.Element]]:
+    """The cases of each file, once they have run."""
+    report = tmp_path_factory.mktemp("kernels") / "report.xml"
+    files = [str(HERE / f"{name}.py") for name in FILES]
+    options = ["-q", "-p", "no:cacheprovider", f"--junitxml={report}"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, *files],
+        env={**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"},
+        cwd=HERE.parents[1],
+        capture_output=True,
+        text=True,
+    )
+    assert report.exists(), done.stdout + done.stderr
+    found: dict[str, list[ElementTree.Element]] = {name: [] for name in FILES}
+    for case in ElementTree.parse(report).iter("testcase"):
+        found[str(case.get("classname")).rsplit(".", 1)[-1]].append(case)
+    return found
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_kernels_hold_under_the_interpreter(
+    file: str, outcome: dict[str, list[ElementTree.Element]]
+) -> None:
+    cases = outcome[file]
+    wrong = [
+        f"{case.get('name')}: {bad.get('message')}"
+        for case in cases
+        for kind in ("failure", "error", "skipped")
+        for bad in case.iter(kind)
+    ]
+    assert cases, "no test has run"
+    assert not wrong, "\n".join(wrong)

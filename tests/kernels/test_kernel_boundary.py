@@ -1,0 +1,127 @@
+"""Q- and 2D-boundary kernels against their references, which gather, attend and scatter."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import torch
+from cases import DEVICE, LAYOUTS, errors, holds, nothing_yet, slot_mask, states
+from test_kernel_grid import HEADS, index_of
+from test_kernel_vertical_slash import lines
+
+from sooner.sparse.attention import Partial, Reference, States, sparse_attention
+from sooner.sparse.attention.triton import TritonBackend
+from sooner.sparse.index import GridIndex, LineIndex
+from sooner.sparse.kernels.grid.reference import grid
+from sooner.sparse.kernels.q_boundary.reference import q_boundary
+from sooner.sparse.kernels.q_boundary.tables import block_table, class_table
+from sooner.sparse.kernels.two_d_boundary.reference import two_d_boundary
+from sooner.sparse.kernels.vertical_slash.reference import vertical_slash
+from sooner.sparse.patterns import AShape, Dense, Grid, QBoundary, TriShape, TwoDBoundary
+from sooner.sparse.plane import Plane, by_pair, by_query
+
+NAMES = ("video", "interleaved", "padded")
+GRIDS = [HEADS[6], (3, 1, True, False, True, False, 4, 3), HEADS[4], HEADS[2]]
+
+
+def planes(name: str, kind: str) -> list[Plane]:
+    layout = LAYOUTS[name].to(DEVICE)
+    if kind == "query":
+        return [by_query(layout, query) for query in layout.present]
+    return [by_pair(layout, query, key) for query in layout.present for key in layout.present]
+
+
+def expected(
+    row: States, plane: Plane, kind: str, index: LineIndex | GridIndex, heads: torch.Tensor
+) -> Partial:
+    made = Partial.empty(row)
+    boundary = q_boundary if kind == "query" else two_d_boundary
+
+    def op(inner: States, permuted: Plane, picked: torch.Tensor, into: Partial) -> None:
+        attend = vertical_slash if isinstance(index, LineIndex) else grid
+        attend(inner, permuted, index, picked, into)  # type: ignore[arg-type]
+
+    boundary(row, plane, heads, made, op)
+    return made
+
+
+@pytest.mark.parametrize("kind", ["query", "pair"])
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("what", ["lines", "grid"])
+def test_the_reference_beside_the_kernel_agrees(what: str, name: str, kind: str) -> None:
+    layout = LAYOUTS[name].to(DEVICE)
+    row, heads = states(layout, 2, 1, 64), torch.arange(2, device=DEVICE)
+    picked = GRIDS[:2] if name == "padded" else GRIDS[2:]
+    for plane in planes(name, kind):
+        index = lines(plane, 2) if what == "lines" else index_of(picked)
+        made, backend = nothing_yet(row), TritonBackend()
+        run = backend.lines if what == "lines" else backend.grid
+        partial(run, row, plane)(index, heads, made)
+        beside = expected(row, plane, kind, index, heads)
+        some = beside.mass > -torch.inf
+        torch.testing.assert_close(made.mass, beside.mass, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(made.output[some], beside.output[some], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("kind", ["query", "pair"])
+def test_errors_are_no_more_than_twice_torch_s(kind: str, dtype: torch.dtype) -> None:
+    layout = LAYOUTS["interleaved"].to(DEVICE)
+    row, heads = states(layout, 2, 1, 96, dtype), torch.arange(2, device=DEVICE)
+    plane = by_query(layout, "text") if kind == "query" else by_pair(layout, "text", "video")
+    for index in (lines(plane, 2), index_of(GRIDS[:2])):
+        into = nothing_yet(row)
+        index.run(TritonBackend(), row, plane, heads, into)
+        for head in range(2):
+            seen = slot_mask(layout, plane.queries, plane.keys, index.seen(head, plane))
+            ours, theirs = errors(row, head, seen, layout, into)
+            assert holds(ours, theirs, dtype), (head, ours, theirs)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_whole_rows_of_mixed_patterns_are_the_reference_s(name: str) -> None:
+    layout = LAYOUTS[name].to(DEVICE)
+    spaced = Grid(6, 1)
+    patterns = [
+        QBoundary({"video": spaced, "text": TriShape(3, 9, bottom=4)}),
+        TwoDBoundary({"video:video": spaced, "text:video": AShape(3, 8)}),
+        Dense(),
+        spaced,
+    ]
+    row = states(layout, 4, 1, 64)
+    row.queries[row.queries.isnan()] = 0.0  # the probe of dynamic patterns is not under test
+    row.keys[row.keys.isnan()] = 0.0
+    made = sparse_attention(row, layout, patterns, TritonBackend())
+    wanted = sparse_attention(row, layout, patterns, Reference())
+    wanted_output = wanted.output.nan_to_num(0.0)
+    torch.testing.assert_close(made.output, wanted_output, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(made.mass, wanted.mass, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["query", "pair"])
+@pytest.mark.parametrize("name", NAMES)
+def test_tiles_hold_each_query_that_sees_something_once(name: str, kind: str) -> None:
+    for plane in planes(name, kind):
+        table = block_table(plane, 16, 32)
+        held = [range(start, stop) for start, stop, _ in table.tolist()]
+        sighted = (plane.frontier >= 0).nonzero()[:, 0].tolist()
+        assert sorted(place for part in held for place in part) == sighted
+        for start, stop, block in table.tolist():
+            assert stop - start <= 32
+            assert (plane.frontier[start:stop] // 16 == block).all()
+
+
+@pytest.mark.parametrize("kind", ["query", "pair"])
+@pytest.mark.parametrize("name", NAMES)
+def test_tiles_of_a_class_hold_nothing_else(name: str, kind: str) -> None:
+    for plane in planes(name, kind):
+        strides = [7, 3]
+        classes = class_table(plane, torch.tensor(strides, device=DEVICE), strides, 16)
+        for head, stride in enumerate(strides):
+            places = []
+            for start, stop, own in classes.table[head].tolist():
+                mine = classes.order[head, start:stop].long()
+                assert (plane.frontier[mine] % stride == own).all()
+                places += mine.tolist()
+            assert sorted(places) == (plane.frontier >= 0).nonzero()[:, 0].tolist()

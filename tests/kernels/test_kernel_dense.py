@@ -1,0 +1,117 @@
+"""The dense kernel, and what all kernels share: states, strides, dtypes, parts that add up."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from cases import DEVICE, LAYOUTS, errors, holds, nothing_yet, slot_mask, states
+
+from sooner.errors import SoonerError
+from sooner.sparse.attention import Partial, Reference, States
+from sooner.sparse.attention.triton import TritonBackend
+from sooner.sparse.kernels.dense.reference import dense
+from sooner.sparse.modality import Layout
+from sooner.sparse.plane import Plane, by_pair, by_query, whole
+
+KINDS = [
+    (1, 1, 1, 64, torch.float32),
+    (63, 2, 1, 64, torch.float16),
+    (64, 4, 1, 96, torch.bfloat16),
+    (65, 2, 2, 128, torch.float32),
+    (65, 2, 1, 96, torch.float16),
+    (200, 4, 2, 64, torch.bfloat16),
+    (257, 2, 1, 128, torch.float16),
+    (70, 2, 1, 256, torch.float32),
+    (70, 1, 1, 256, torch.float16),
+]
+
+
+def all_heads(row: States) -> torch.Tensor:
+    return torch.arange(len(row.queries), device=DEVICE)
+
+
+def causal(plane: Plane) -> torch.Tensor:
+    return torch.arange(len(plane.keys), device=DEVICE) <= plane.frontier[:, None]
+
+
+@pytest.mark.parametrize(("tokens", "heads", "kv_heads", "head_dim", "dtype"), KINDS, ids=str)
+def test_errors_are_no_more_than_twice_torch_s(
+    tokens: int, heads: int, kv_heads: int, head_dim: int, dtype: torch.dtype
+) -> None:
+    layout = Layout.text(tokens).to(DEVICE)
+    row, plane = states(layout, heads, kv_heads, head_dim, dtype), whole(layout)
+    into = nothing_yet(row)
+    TritonBackend().dense(row, plane, all_heads(row), into)
+    seen = slot_mask(layout, plane.queries, plane.keys, causal(plane))
+    for head in range(heads):
+        ours, theirs = errors(row, head, seen, layout, into)
+        assert holds(ours, theirs, dtype), (head, ours, theirs)
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize("kind", ["whole", "query", "pair"])
+def test_planes_are_attended_to_through_their_slots(kind: str, name: str) -> None:
+    layout = LAYOUTS[name].to(DEVICE)
+    row = states(layout, 2, 1, 64)
+    first, last = layout.present[0], layout.present[-1]
+    plane = {
+        "whole": lambda: whole(layout),
+        "query": lambda: by_query(layout, last),
+        "pair": lambda: by_pair(layout, first, last),
+    }[kind]()
+    made, expected = nothing_yet(row), Partial.empty(row)
+    TritonBackend().dense(row, plane, all_heads(row), made)
+    Reference().dense(row, plane, all_heads(row), expected)
+    torch.testing.assert_close(made.mass, expected.mass, rtol=1e-5, atol=1e-5)
+    some = expected.mass > -torch.inf
+    torch.testing.assert_close(made.output[some], expected.output[some], rtol=1e-5, atol=1e-5)
+    assert made.output[~some].isnan().all(), "wrote to a token that sees nothing"
+
+
+def test_parts_add_up_inside_the_kernel() -> None:
+    layout = LAYOUTS["interleaved"].to(DEVICE)
+    row = states(layout, 2, 1, 64)
+    parts, expected = nothing_yet(row), Partial.empty(row)
+    for query in layout.present:
+        for key in layout.present:
+            TritonBackend().dense(row, by_pair(layout, query, key), all_heads(row), parts)
+    Reference().dense(row, whole(layout), all_heads(row), expected)
+    torch.testing.assert_close(parts.output, expected.output, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(parts.mass, expected.mass, rtol=1e-5, atol=1e-5)
+
+
+def test_heads_that_were_not_picked_are_left_alone() -> None:
+    layout = LAYOUTS["text"].to(DEVICE)
+    row = states(layout, 4, 2, 64)
+    into = nothing_yet(row)
+    TritonBackend().dense(row, whole(layout), torch.tensor([2, 1], device=DEVICE), into)
+    assert into.output[[0, 3]].isnan().all()
+    assert into.output[[1, 2]].isfinite().all()
+
+
+def test_several_rows_of_a_batch_go_one_by_one() -> None:
+    layouts = [LAYOUTS["padded"], LAYOUTS["text"]]
+    for number, layout in enumerate(layouts):
+        row, plane = states(layout.to(DEVICE), 2, 1, 64, seed=number), whole(layout.to(DEVICE))
+        made, expected = nothing_yet(row), Partial.empty(row)
+        TritonBackend().dense(row, plane, all_heads(row), made)
+        Reference().dense(row, plane, all_heads(row), expected)
+        some = expected.mass > -torch.inf
+        torch.testing.assert_close(made.output[some], expected.output[some], rtol=1e-5, atol=1e-5)
+
+
+def test_the_reference_beside_the_kernel_agrees() -> None:
+    layout = LAYOUTS["interleaved"].to(DEVICE)
+    row, plane = states(layout, 2, 1, 64), by_query(layout, "image")
+    made, beside = nothing_yet(row), Partial.empty(row)
+    TritonBackend().dense(row, plane, all_heads(row), made)
+    dense(row, plane, all_heads(row), beside)
+    some = beside.mass > -torch.inf
+    torch.testing.assert_close(made.output[some], beside.output[some], rtol=1e-5, atol=1e-5)
+
+
+def test_a_dtype_that_no_kernel_reads_is_refused() -> None:
+    layout = Layout.text(4).to(DEVICE)
+    row = states(layout, 1, 1, 64, torch.float64)
+    with pytest.raises(SoonerError, match="fp16, bf16 or fp32, not float64"):
+        TritonBackend().dense(row, whole(layout), all_heads(row), nothing_yet(row))

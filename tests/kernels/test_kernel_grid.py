@@ -1,0 +1,70 @@
+"""The grid kernels against their reference, their definition, and torch's own error."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from cases import DEVICE, LAYOUTS, errors, holds, nothing_yet, slot_mask, states
+
+from sooner.sparse.attention import Partial
+from sooner.sparse.attention.triton import TritonBackend
+from sooner.sparse.index import GridIndex
+from sooner.sparse.kernels.grid.reference import grid
+from sooner.sparse.modality import Layout
+from sooner.sparse.plane import whole
+
+HEADS = [
+    # stride, phase, hline, vline, slash, segment, sink, local
+    (5, 2, True, True, True, False, 0, 1),
+    (3, 0, False, True, True, False, 0, 1),
+    (4, 3, True, False, False, False, 0, 1),
+    (6, 1, False, True, False, False, 0, 1),
+    (7, 6, False, True, False, True, 0, 1),  # strided-fixed
+    (5, 0, False, False, True, False, 0, 5),  # strided
+    (2, 1, True, True, True, True, 70, 9),
+    (70, 4, True, True, False, True, 3, 2),  # a stride beyond some lengths
+    (1, 0, False, False, True, False, 0, 1),
+    (4, 9, True, True, True, True, 0, 1),  # a phase that names no class
+]
+KINDS = [
+    (1, 4, torch.float32, 64),
+    (63, 2, torch.float16, 64),
+    (64, 1, torch.float32, 128),
+    (65, 2, torch.bfloat16, 96),
+    (200, 2, torch.float16, 128),
+    (257, 4, torch.float32, 64),
+    (65, 4, torch.float16, 256),
+]
+
+
+def index_of(heads: list[tuple[int, int, bool, bool, bool, bool, int, int]]) -> GridIndex:
+    return GridIndex(*(torch.tensor(column, device=DEVICE) for column in zip(*heads, strict=True)))
+
+
+@pytest.mark.parametrize(("tokens", "group", "dtype", "head_dim"), KINDS, ids=str)
+def test_errors_are_no_more_than_twice_torch_s(
+    tokens: int, group: int, dtype: torch.dtype, head_dim: int
+) -> None:
+    picked = HEADS[:8] if tokens == 64 else [HEADS[0], HEADS[4], HEADS[5], HEADS[6]]
+    layout = Layout.text(tokens).to(DEVICE)
+    row, plane = states(layout, len(picked), len(picked) // group, head_dim, dtype), whole(layout)
+    index, into = index_of(picked), nothing_yet(row)
+    TritonBackend().grid(row, plane, index, torch.arange(len(picked), device=DEVICE), into)
+    for head in range(len(picked)):
+        seen = slot_mask(layout, plane.queries, plane.keys, index.seen(head, plane))
+        ours, theirs = errors(row, head, seen, layout, into)
+        assert holds(ours, theirs, dtype), (head, ours, theirs)
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_the_reference_beside_the_kernels_agrees(name: str) -> None:
+    layout = LAYOUTS[name].to(DEVICE)
+    picked = [HEADS[0], HEADS[6], HEADS[8], HEADS[9]]
+    row, plane = states(layout, 4, 2, 64), whole(layout)
+    index, heads = index_of(picked), torch.arange(4, device=DEVICE)
+    made, beside = nothing_yet(row), Partial.empty(row)
+    TritonBackend().grid(row, plane, index, heads, made)
+    grid(row, plane, index, heads, beside)
+    some = beside.mass > -torch.inf
+    torch.testing.assert_close(made.output[some], beside.output[some], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(made.mass, beside.mass, rtol=1e-5, atol=1e-5)

@@ -1,0 +1,96 @@
+"""The vertical-slash kernel against its reference, its definition, and torch's own error."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from cases import DEVICE, LAYOUTS, errors, holds, nothing_yet, slot_mask, states
+
+from sooner.errors import SoonerError
+from sooner.sparse.attention import Partial, Reference
+from sooner.sparse.attention.triton import TritonBackend
+from sooner.sparse.index import LineIndex
+from sooner.sparse.kernels.vertical_slash.reference import vertical_slash
+from sooner.sparse.modality import Layout
+from sooner.sparse.plane import Plane, whole
+
+KINDS = [
+    (1, 2, 1, 64, torch.float32),
+    (63, 2, 2, 64, torch.bfloat16),
+    (64, 2, 1, 128, torch.float16),
+    (65, 4, 1, 96, torch.float32),
+    (200, 2, 1, 256, torch.float16),
+    (257, 4, 2, 64, torch.float16),
+    (257, 2, 1, 128, torch.float32),
+]
+
+
+def lines(plane: Plane, heads: int, bottom: bool = True, block: int = 64) -> LineIndex:
+    """Different lines for each head; the last has none but the first diagonal."""
+    generator = torch.Generator().manual_seed(3)
+    count = len(plane.keys)
+    vertical, slash, last = [], [], []
+    for head in range(heads):
+        none = head == heads - 1 and heads > 1
+        vertical.append(torch.randperm(count, generator=generator)[: 0 if none else 5 + 20 * head])
+        slash.append(torch.randperm(count, generator=generator)[: 0 if none else head + 1])
+        last.append(7 * head if bottom else 0)
+    return LineIndex.build(plane, vertical, slash, last, block)
+
+
+@pytest.mark.parametrize(("tokens", "heads", "kv_heads", "head_dim", "dtype"), KINDS, ids=str)
+def test_errors_are_no_more_than_twice_torch_s(
+    tokens: int, heads: int, kv_heads: int, head_dim: int, dtype: torch.dtype
+) -> None:
+    layout = Layout.text(tokens).to(DEVICE)
+    row, plane = states(layout, heads, kv_heads, head_dim, dtype), whole(layout)
+    index, into = lines(plane, heads), nothing_yet(row)
+    TritonBackend().lines(row, plane, index, torch.arange(heads, device=DEVICE), into)
+    for head in range(heads):
+        seen = slot_mask(layout, plane.queries, plane.keys, index.seen(head, plane))
+        ours, theirs = errors(row, head, seen, layout, into)
+        assert holds(ours, theirs, dtype), (head, ours, theirs)
+
+
+@pytest.mark.parametrize("block", [16, 32, 128])
+def test_blocks_of_other_sizes_are_those_of_the_index(block: int) -> None:
+    layout = Layout.text(150).to(DEVICE)
+    row, plane = states(layout, 2, 1, 64), whole(layout)
+    index, heads = lines(plane, 2, block=block), torch.arange(2, device=DEVICE)
+    made, expected = nothing_yet(row), Partial.empty(row)
+    TritonBackend().lines(row, plane, index, heads, made)
+    Reference().lines(row, plane, index, heads, expected)
+    torch.testing.assert_close(made.output, expected.output, rtol=1e-5, atol=1e-5)
+
+
+def test_a_column_that_is_named_twice_counts_once() -> None:
+    layout = Layout.text(150).to(DEVICE)
+    row, plane = states(layout, 1, 1, 64), whole(layout)
+    twice = [torch.tensor([3, 3, 20, 20, 20], device=DEVICE)]
+    index = LineIndex.build(plane, twice, [torch.tensor([0], device=DEVICE)], [0])
+    made, expected = nothing_yet(row), Partial.empty(row)
+    heads = torch.zeros(1, dtype=torch.long, device=DEVICE)
+    TritonBackend().lines(row, plane, index, heads, made)
+    Reference().lines(row, plane, index, heads, expected)
+    torch.testing.assert_close(made.mass, expected.mass, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_the_reference_beside_the_kernel_agrees(name: str) -> None:
+    layout = LAYOUTS[name].to(DEVICE)
+    row, plane = states(layout, 4, 2, 64), whole(layout)
+    index, heads = lines(plane, 4), torch.arange(4, device=DEVICE)
+    made, beside = nothing_yet(row), Partial.empty(row)
+    TritonBackend().lines(row, plane, index, heads, made)
+    vertical_slash(row, plane, index, heads, beside)
+    some = beside.mass > -torch.inf
+    torch.testing.assert_close(made.output[some], beside.output[some], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(made.mass, beside.mass, rtol=1e-5, atol=1e-5)
+
+
+def test_a_block_s_side_that_no_kernel_takes_is_refused() -> None:
+    layout = Layout.text(40).to(DEVICE)
+    row, plane = states(layout, 1, 1, 64), whole(layout)
+    index, heads = lines(plane, 1, block=24), torch.zeros(1, dtype=torch.long, device=DEVICE)
+    with pytest.raises(SoonerError, match="a power of two of 16 or more, not 24"):
+        TritonBackend().lines(row, plane, index, heads, nothing_yet(row))

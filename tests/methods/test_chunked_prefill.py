@@ -1,0 +1,231 @@
+"""`prefill_chunk_size` changes memory and nothing else, whatever the method."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+
+import method_matrix as matrix
+import sooner
+import tiny
+from sooner.decoding.runner import ModelRunner
+from sooner.errors import SoonerError, UnsupportedError
+
+NEW = 9
+METHODS = ("plain", "noisy-4", "prompt-lookup")
+SIZES: dict[str, Callable[[int], int]] = {
+    "1": lambda width: 1,
+    "3": lambda width: 3,
+    "7": lambda width: 7,
+    "width-1": lambda width: width - 1,
+    "width": lambda width: width,
+    "width+5": lambda width: width + 5,
+}
+GREEDY: dict[str, Any] = {"max_new_tokens": NEW, "eos_token_id": None, "do_sample": False}
+LISTENING = {
+    "parallel": "ranking visual tokens",
+    "parallel-attention": "ranking visual tokens by attention",
+    "specvlm": "ranking visual tokens by attention",
+    "sparse-to-dense": "ranking visual tokens by attention",
+}
+
+
+def listening(name: str, family: str) -> sooner.Method:
+    """Methods that hear the target's prefill."""
+    if name == "parallel-attention":
+        return sooner.ParallelVLM(
+            tiny.noisy(family), prune=0.5, criterion="attention", placement="inline"
+        )
+    return matrix.METHODS[name](family)
+
+
+def prompt_width(family: str, kind: str, rows: int) -> int:
+    return int(tiny.inputs(family, kind, rows)["attention_mask"].sum(1).max())
+
+
+def ids(family: str, kind: str, rows: int, method: Any, **options: Any) -> list[list[int]]:
+    inputs = tiny.inputs(family, kind, rows)
+    options = {**GREEDY, **options}
+    return sooner.generate(tiny.model(family), inputs, method, **options).sequences.tolist()
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("family", tiny.FAMILIES)
+def test_greedy_ids_equal_those_of_generate(family: str, method: str, size: str) -> None:
+    """Three padded prompts, the first of them without pixels where a family takes any."""
+    kind = tiny.kinds(family)[-1]
+    chunk = SIZES[size](prompt_width(family, kind, 3))
+    expected = matrix.reference(family, kind, 3, NEW).tolist()
+    given = matrix.METHODS[method](family)
+    assert ids(family, kind, 3, given, prefill_chunk_size=chunk) == expected
+
+
+@pytest.mark.parametrize("kind", ["text", "image", "images", "video", "mixed"])
+@pytest.mark.parametrize("family", ["llava_onevision", "qwen2_5_vl", "qwen3_vl"])
+def test_every_kind_of_prompt_is_exact_in_chunks(family: str, kind: str) -> None:
+    for rows, method in ((1, "plain"), (2, "noisy-4")):
+        expected = matrix.reference(family, kind, rows, NEW).tolist()
+        given = matrix.METHODS[method](family)
+        assert ids(family, kind, rows, given, prefill_chunk_size=5) == expected
+
+
+@pytest.mark.parametrize("method", [name for name in matrix.METHODS if name not in LISTENING])
+def test_every_method_that_leaves_the_prefill_alone_is_exact_in_chunks(method: str) -> None:
+    expected = matrix.reference("qwen3_vl", "mixed", 2, NEW).tolist()
+    given = matrix.METHODS[method]("qwen3_vl")
+    assert ids("qwen3_vl", "mixed", 2, given, prefill_chunk_size=6) == expected
+
+
+def test_parallel_decoding_without_pruning_prefills_both_models_in_chunks() -> None:
+    expected = matrix.reference("qwen2_5_vl", "video", 2, NEW).tolist()
+    method = sooner.ParallelVLM(tiny.noisy("qwen2_5_vl"), prune=0, placement="inline")
+    assert ids("qwen2_5_vl", "video", 2, method, prefill_chunk_size=6) == expected
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("family", ["llama", "llava_onevision", "qwen2_5_vl", "qwen3_vl"])
+def test_a_seed_draws_the_same_ids_with_and_without_chunks(family: str, method: str) -> None:
+    inputs, given = tiny.inputs(family, tiny.kinds(family)[-1], 3), matrix.METHODS[method](family)
+    options = {"max_new_tokens": 12, "eos_token_id": None, "do_sample": True, "seed": 3}
+    whole = sooner.generate(tiny.model(family), inputs, given, **options)
+    cut = sooner.generate(tiny.model(family), inputs, given, **options, prefill_chunk_size=4)
+    assert cut.tokens == whole.tokens
+
+
+def test_several_answers_to_a_prompt_can_be_drawn_in_chunks() -> None:
+    inputs = tiny.inputs("qwen3_vl", "mixed", 2)
+    options = {"max_new_tokens": 12, "do_sample": True, "num_return_sequences": 3, "seed": 1}
+    method = matrix.METHODS["noisy-4"]("qwen3_vl")
+    whole = sooner.generate(tiny.model("qwen3_vl"), inputs, method, **options)
+    cut = sooner.generate(tiny.model("qwen3_vl"), inputs, method, **options, prefill_chunk_size=4)
+    assert cut.tokens == whole.tokens
+    assert len({tuple(row) for row in cut.tokens}) > 1
+
+
+# How the size gets there
+
+
+@pytest.fixture
+def chunks(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int | None]]:
+    """Every prefill: of which model, in which chunks."""
+    seen: list[tuple[str, int | None]] = []
+    prefill = ModelRunner.prefill
+
+    def listen(runner: ModelRunner, prompt: Any, chunk: int | None = None) -> Any:
+        is_target = runner.adapter.model is tiny.model("llama")
+        seen.append(("target" if is_target else "draft", chunk))
+        return prefill(runner, prompt, chunk)
+
+    monkeypatch.setattr(ModelRunner, "prefill", listen)
+    return seen
+
+
+def test_without_a_size_prompts_are_prefilled_at_once(chunks: list) -> None:
+    ids("llama", "text", 1, matrix.METHODS["noisy-4"]("llama"))
+    assert chunks == [("target", None), ("draft", None)]
+
+
+@pytest.mark.parametrize("method", ["noisy-4", "sd-tree", "onsd"])
+def test_target_and_draft_use_the_same_size(method: str, chunks: list) -> None:
+    ids("llama", "text", 1, matrix.METHODS[method]("llama"), prefill_chunk_size=3)
+    assert chunks == [("target", 3), ("draft", 3)]
+
+
+def test_a_parallel_worker_uses_it_too(chunks: list) -> None:
+    method = sooner.ParallelVLM(tiny.noisy("llama"), prune=0, placement="inline")
+    ids("llama", "text", 1, method, prefill_chunk_size=3)
+    assert sorted(chunks) == [("draft", 3), ("target", 3)]
+
+
+def test_the_size_may_come_from_the_models_own_generation_config(chunks: list) -> None:
+    model = copy.copy(tiny.model("llama"))
+    model.generation_config = copy.deepcopy(model.generation_config)
+    model.generation_config.prefill_chunk_size = 4
+    inputs = tiny.inputs("llama")
+    model.generate(**inputs, **GREEDY, custom_generate=sooner.Autoregressive())
+    sooner.generate(model, inputs, **GREEDY)
+    sooner.generate(model, inputs, **GREEDY, prefill_chunk_size=2)
+    assert [size for _, size in chunks] == [4, 4, 2]
+
+
+@pytest.mark.parametrize("size", [0, -3, 2.0, "8", True])
+@pytest.mark.parametrize("door", ["session", "custom_generate"])
+def test_a_size_that_is_no_count_is_refused_in_one_line(door: str, size: Any) -> None:
+    model, inputs = tiny.model("llama"), tiny.inputs("llama")
+    options = {**GREEDY, "prefill_chunk_size": size}
+    doors = {
+        "session": partial(sooner.generate, model, inputs, **options),
+        "custom_generate": partial(
+            model.generate, **inputs, **options, custom_generate=sooner.Autoregressive()
+        ),
+    }
+    with pytest.raises(SoonerError) as told:
+        doors[door]()
+    assert str(told.value) == (
+        f"prefill_chunk_size is {size!r}; it must be a whole number of 1 or more, or None to "
+        "prefill the prompt at once"
+    )
+
+
+# Those that need the whole prompt
+
+
+def refused(who: str, **call: Any) -> None:
+    """The one-line refusal of a chunk, and no hook left behind."""
+    model = tiny.model(call["family"])
+    before = hooks(model)
+    with pytest.raises(UnsupportedError) as told:
+        sooner.generate(
+            model,
+            tiny.inputs(call["family"], "video"),
+            call.get("method"),
+            prefill=call.get("prefill"),
+            **GREEDY,
+            prefill_chunk_size=5,
+        )
+    text = str(told.value)
+    assert text.startswith(f"{who} needs all ")
+    assert "prefill_chunk_size=5" in text
+    assert text.endswith("leave it unset")
+    assert "\n" not in text
+    assert hooks(model) == before
+
+
+def hooks(model: torch.nn.Module) -> int:
+    return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
+
+
+@pytest.mark.parametrize("name", LISTENING)
+@pytest.mark.parametrize("family", ["llava_onevision", "qwen3_vl"])
+def test_methods_that_rank_by_the_prefill_refuse_chunks(family: str, name: str) -> None:
+    refused(LISTENING[name], family=family, method=listening(name, family))
+
+
+@pytest.mark.parametrize("name", LISTENING)
+def test_they_take_a_chunk_that_holds_the_whole_prompt(name: str) -> None:
+    family = "qwen3_vl"
+    size = prompt_width(family, "video", 2)
+    expected = matrix.reference(family, "video", 2, NEW).tolist()
+    assert ids(family, "video", 2, listening(name, family), prefill_chunk_size=size) == expected
+
+
+@pytest.mark.parametrize(
+    "pruner",
+    [sooner.FastV(layer=1), sooner.DyCoke(layer=1), sooner.PyramidDrop(layers=(1, 2))],
+    ids=lambda pruner: pruner.name,
+)
+def test_pruners_refuse_chunks(pruner: Any) -> None:
+    refused(pruner.name, family="qwen2_5_vl", prefill=pruner)
+
+
+def test_a_pruner_takes_a_chunk_that_holds_the_whole_prompt() -> None:
+    family, pruner = "qwen2_5_vl", sooner.FastV(layer=1, ratio=0.5)
+    size = prompt_width(family, "video", 1)
+    plain = ids(family, "video", 1, None, prefill=pruner)
+    assert ids(family, "video", 1, None, prefill=pruner, prefill_chunk_size=size) == plain

@@ -1,0 +1,215 @@
+"""MLPs that run over pieces of a prompt give what they give over the whole of it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from transformers import Qwen3MoeConfig
+from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeSparseMoeBlock
+
+import method_matrix as matrix
+import sooner
+import tiny
+import tiny_canvas
+from live_memory import LiveMemory
+from sooner.decoding.runner import ModelRunner
+from sooner.errors import SoonerError, UnsupportedError
+from sooner.models import adapt
+from sooner.sparse.mlp_chunks import chunked_mlps
+
+CASES = [(family, tiny.kinds(family)[-1]) for family in tiny.FAMILIES]
+
+
+def prefilled(family: str, kind: str) -> Tensor:
+    adapter = adapt(tiny.model(family))
+    prompt = adapter.embed_prompt(tiny.inputs(family, kind, 3))
+    return ModelRunner(adapter, prompt.width).prefill(prompt).hidden
+
+
+def mlps(model: Any) -> list[nn.Module]:
+    return [layer.mlp for layer in adapt(model).decoder.layers]
+
+
+def forwards(model: Any) -> list[dict[str, Any]]:
+    """What stands on each MLP itself under the name `forward`."""
+    return [{k: v for k, v in mlp.__dict__.items() if k == "forward"} for mlp in mlps(model)]
+
+
+@pytest.mark.parametrize("size", [1, 3, 7, 1000])
+@pytest.mark.parametrize(("family", "kind"), CASES)
+@torch.no_grad()
+def test_states_stay_the_same(family: str, kind: str, size: int) -> None:
+    expected = prefilled(family, kind)
+    with chunked_mlps(tiny.model(family), size):
+        cut = prefilled(family, kind)
+    # One MLP is the same to 1e-6; the layers behind it carry its last bit on.
+    torch.testing.assert_close(cut, expected, atol=5e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("size", [1, 3, 4, 13])
+@torch.no_grad()
+def test_one_mlp_is_the_same_to_1e_6(size: int) -> None:
+    model = tiny.model("qwen3_vl")
+    hidden = torch.randn(2, 13, 48, generator=torch.Generator().manual_seed(0))
+    expected = [mlp(hidden) for mlp in mlps(model)]
+    with chunked_mlps(model, size):
+        cut = [mlp(hidden) for mlp in mlps(model)]
+    torch.testing.assert_close(cut, expected, atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("method", ["plain", "noisy-4"])
+@pytest.mark.parametrize(("family", "kind"), CASES)
+def test_greedy_ids_equal_those_of_generate(family: str, kind: str, method: str) -> None:
+    with chunked_mlps(tiny.model(family), 4):
+        result = sooner.generate(
+            tiny.model(family),
+            tiny.inputs(family, kind, 3),
+            matrix.METHODS[method](family),
+            max_new_tokens=9,
+            eos_token_id=None,
+        )
+    assert result.sequences.tolist() == matrix.reference(family, kind, 3, 9).tolist()
+
+
+@torch.no_grad()
+def test_an_mlp_never_sees_more_tokens_than_asked_for() -> None:
+    model, seen = tiny.model("llava_onevision"), []
+
+    def hear(_module: nn.Module, args: tuple, _output: Tensor) -> None:
+        seen.append(args[0].shape[1])
+
+    handle = mlps(model)[1].gate_proj.register_forward_hook(hear)
+    try:
+        with chunked_mlps(model, 9):
+            prefilled("llava_onevision", "mixed")
+    finally:
+        handle.remove()
+    width = int(tiny.inputs("llava_onevision", "mixed", 3)["attention_mask"].sum(1).max())
+    assert width == 84
+    assert seen == [9] * 9 + [3]
+
+
+@torch.no_grad()
+def test_intermediates_take_the_memory_of_one_piece() -> None:
+    mlp = mlps(tiny.model("llama"))[0]
+    hidden = torch.randn(1, 512, 48)
+    wide = 512 * 64 * 4  # tokens, intermediate, bytes
+    with LiveMemory() as whole:
+        mlp(hidden)
+    with chunked_mlps(tiny.model("llama"), 16), LiveMemory() as cut:
+        mlp(hidden)
+    assert whole.peak >= 3 * wide
+    assert cut.largest == 512 * 48 * 4, "only its output is as long as the prompt"
+    assert cut.peak <= 512 * 48 * 4 + 5 * wide // 32
+
+
+@torch.no_grad()
+def test_an_adapter_does_as_well_as_a_model() -> None:
+    adapter = tiny_canvas.canvas("cosmos_ar")
+    with chunked_mlps(adapter, 2):
+        assert all("forward" in layer.mlp.__dict__ for layer in adapter.decoder.layers)
+    assert not any("forward" in layer.mlp.__dict__ for layer in adapter.decoder.layers)
+
+
+# Nothing is left behind
+
+
+def leave(model: Any) -> None:
+    with chunked_mlps(model, 3):
+        assert all(forwards(model))
+
+
+def fail_inside(model: Any) -> None:
+    with pytest.raises(ZeroDivisionError), chunked_mlps(model, 3):
+        raise ZeroDivisionError
+
+
+def fail_in_a_layer(model: Any) -> None:
+    handle = mlps(model)[1].up_proj.register_forward_pre_hook(_broken)
+    try:
+        with pytest.raises(ZeroDivisionError), chunked_mlps(model, 3):
+            prefilled("qwen2_5_vl", "video")
+    finally:
+        handle.remove()
+
+
+def _broken(_module: nn.Module, _args: tuple) -> None:
+    raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("way_out", [leave, fail_inside, fail_in_a_layer])
+def test_on_exit_and_after_exceptions_the_layers_are_as_before(
+    way_out: Callable[[Any], None],
+) -> None:
+    model = tiny.model("qwen2_5_vl")
+    way_out(model)
+    assert forwards(model) == [{}] * 3
+
+
+def test_a_forward_that_stood_on_the_layer_is_used_and_comes_back() -> None:
+    """Device hooks of accelerate put one there."""
+    model = copy.deepcopy(tiny.model("llama"))
+    mlp, calls = mlps(model)[0], []
+
+    def own(hidden: Tensor) -> Tensor:
+        calls.append(hidden.shape[1])
+        return hidden
+
+    mlp.forward = own
+    with chunked_mlps(model, 3):
+        mlp(torch.zeros(1, 7, 48))
+    assert calls == [3, 3, 1]
+    assert mlp.forward is own
+
+
+@torch.no_grad()
+def test_contexts_may_be_nested() -> None:
+    model = tiny.model("llama")
+    expected = prefilled("llama", "text")
+    with chunked_mlps(model, 5):
+        with chunked_mlps(model, 2):
+            inner = prefilled("llama", "text")
+        assert all(forwards(model))
+        outer = prefilled("llama", "text")
+    torch.testing.assert_close(torch.stack([inner, outer]), torch.stack([expected] * 2))
+    assert forwards(model) == [{}] * 3
+
+
+# Refusals
+
+
+def mixture() -> nn.Module:
+    config = Qwen3MoeConfig(
+        hidden_size=48, num_experts=2, num_experts_per_tok=1, moe_intermediate_size=8
+    )
+    return Qwen3MoeSparseMoeBlock(config)
+
+
+@pytest.mark.parametrize("broken", ["mixture", "none"])
+def test_a_layer_without_a_dense_mlp_is_refused_by_name_and_no_other_is_touched(
+    broken: str,
+) -> None:
+    model = copy.deepcopy(tiny.model("llama"))
+    last = model.model.layers[-1]
+    if broken == "mixture":
+        last.mlp = mixture()
+    else:
+        del last.mlp
+    with pytest.raises(UnsupportedError) as told, chunked_mlps(model, 3):
+        pass
+    names = ["Qwen3MoeSparseMoeBlock"] if broken == "mixture" else ["no mlp"]
+    for word in ("LlamaForCausalLM", "LlamaDecoderLayer", "leave the context out", *names):
+        assert word in str(told.value)
+    assert "\n" not in str(told.value)
+    assert "forward" not in model.model.layers[0].mlp.__dict__
+
+
+@pytest.mark.parametrize("size", [0, -1, 2.5, True, None])
+def test_a_size_that_is_no_count_is_refused(size: Any) -> None:
+    with pytest.raises(SoonerError, match="chunked_mlps: size is"), chunked_mlps(None, size):
+        pass

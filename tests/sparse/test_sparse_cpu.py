@@ -1,0 +1,245 @@
+"""The CPU backend against the reference: same pairs, same outputs, same masses."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from sooner.sparse.attention import Partial, Reference, States, sparse_attention
+from sooner.sparse.attention.cpu import Fused
+from sooner.sparse.index import GridIndex, LineIndex
+from sooner.sparse.modality import Layout
+from sooner.sparse.patterns import (
+    AShape,
+    Dense,
+    Grid,
+    HeadPattern,
+    QBoundary,
+    Strided,
+    StridedFixed,
+    TriShape,
+    TwoDBoundary,
+    VerticalSlash,
+)
+from sooner.sparse.plane import Plane, by_pair, by_query, whole
+
+SPANS = st.lists(
+    st.tuples(
+        st.sampled_from(["text", "video", "image", "padding"]),
+        st.one_of(st.integers(1, 9), st.integers(40, 150)),
+    ),
+    min_size=1,
+    max_size=5,
+)
+LENGTHS = st.one_of(st.integers(1, 12), st.integers(60, 70), st.integers(13, 300))
+HEADS = st.sampled_from([(1, 1), (2, 2), (4, 2), (6, 2), (3, 1)])
+
+
+def states(
+    tokens: int, heads: int, kv_heads: int, width: int = 8, dtype: torch.dtype = torch.float32
+) -> States:
+    generator = torch.Generator().manual_seed(tokens + 17 * heads)
+
+    def draw(count: int) -> Tensor:
+        return torch.randn(count, tokens, width, generator=generator).to(dtype)
+
+    return States(draw(heads), draw(kv_heads), draw(kv_heads), 0.7)
+
+
+@st.composite
+def layouts(draw: st.DrawFn) -> Layout:
+    """Plain text, or spans of modalities in any order, padding among them."""
+    if draw(st.booleans()):
+        return Layout.text(draw(LENGTHS))
+    return Layout.spans(*draw(SPANS), frame=draw(st.sampled_from([0, 4, 16])))
+
+
+@st.composite
+def planes(draw: st.DrawFn) -> tuple[Layout, Plane]:
+    """A layout and one of its planes, of any of the three kinds."""
+    layout = draw(layouts())
+    kind = draw(st.sampled_from(["whole", "query", "pair"]))
+    if kind == "whole" or not layout.present:
+        return layout, whole(layout)
+    query, key = (draw(st.sampled_from(layout.present)) for _ in range(2))
+    return layout, by_query(layout, query) if kind == "query" else by_pair(layout, query, key)
+
+
+@st.composite
+def grids(draw: st.DrawFn, heads: int) -> GridIndex:
+    """An entry for each head, in any combination of lines, and for any length."""
+    flag, small = st.booleans(), st.one_of(st.just(0), st.integers(0, 90))
+    entries = []
+    for _ in range(heads):
+        stride = draw(st.one_of(st.integers(1, 12), st.sampled_from([16, 64, 70, 128, 400])))
+        lines = [draw(flag) for _ in range(4)]
+        phase = draw(st.integers(0, stride - 1))
+        entries.append([stride, phase, *lines, draw(small), max(draw(small), 1)])
+    columns = [torch.tensor(column) for column in zip(*entries, strict=True)]
+    return GridIndex(*columns)
+
+
+@st.composite
+def line_sets(draw: st.DrawFn, plane: Plane, heads: int) -> LineIndex:
+    """Lines of each head, anywhere in the plane."""
+    rank = st.integers(0, max(len(plane.keys) - 1, 0))
+    drawn = st.lists(rank, max_size=12, unique=True) if len(plane.keys) else st.just([])
+    vertical, slash = (
+        [torch.tensor(draw(drawn), dtype=torch.long) for _ in range(heads)] for _ in range(2)
+    )
+    bottom = [draw(st.sampled_from([0, 0, 1, 40, 400])) for _ in range(heads)]
+    return LineIndex.build(plane, vertical, slash, bottom, draw(st.sampled_from([8, 64])))
+
+
+def same(made: Partial, expected: Partial) -> None:
+    torch.testing.assert_close(made.mass, expected.mass, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(made.output, expected.output, rtol=1e-5, atol=1e-5)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_grids_compute_exactly_the_pairs_of_their_index(data: st.DataObject) -> None:
+    layout, plane = data.draw(planes())
+    heads, kv_heads = data.draw(HEADS)
+    row, picked = states(len(layout), heads, kv_heads), torch.arange(heads)
+    index = data.draw(grids(heads))
+    made, expected = Partial.empty(row), Partial.empty(row)
+    Fused().grid(row, plane, index, picked, made)
+    Reference().grid(row, plane, index, picked, expected)
+    same(made, expected)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_lines_compute_exactly_the_pairs_of_their_index(data: st.DataObject) -> None:
+    layout, plane = data.draw(planes())
+    heads, kv_heads = data.draw(HEADS)
+    row, picked = states(len(layout), heads, kv_heads), torch.arange(heads)
+    index = data.draw(line_sets(plane, heads))
+    made, expected = Partial.empty(row), Partial.empty(row)
+    Fused().lines(row, plane, index, picked, made)
+    Reference().lines(row, plane, index, picked, expected)
+    same(made, expected)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.data())
+def test_dense_planes_are_causal_attention_of_any_choice_of_heads(data: st.DataObject) -> None:
+    layout, plane = data.draw(planes())
+    heads, kv_heads = data.draw(HEADS)
+    row = states(len(layout), heads, kv_heads)
+    numbers = st.lists(st.integers(0, heads - 1), min_size=1, unique=True)
+    picked = torch.tensor(sorted(data.draw(numbers)))
+    made, expected = Partial.empty(row), Partial.empty(row)
+    Fused().dense(row, plane, picked, made)
+    Reference().dense(row, plane, picked, expected)
+    same(made, expected)
+
+
+LONG = {
+    "text": Layout.text(2500),
+    "video": Layout.spans(("text", 30), ("video", 2400), ("text", 50), frame=48),
+    "stamps": Layout.spans(*[("text", 5), ("video", 48)] * 44, frame=48),
+}
+PATTERNS: list[HeadPattern] = [
+    Dense(),
+    AShape(40, 500),
+    TriShape(30, 200, bottom=100),
+    VerticalSlash(60, 80),
+    Grid("frame"),
+    Grid("auto", hline=False),
+    Grid(3, 1),
+    Grid(1, 0),
+    Grid(300, 7, slash=False, sink=20, local=90),
+    Strided(),
+    StridedFixed("frame"),
+    QBoundary({"video": Grid("frame"), "text": VerticalSlash(50, 90)}),
+    TwoDBoundary(
+        {
+            "video:video": Grid("frame", vline=False),
+            "text:video": AShape(30, 80),
+            "video:text": Grid(2, 1),
+        }
+    ),
+]
+
+
+@pytest.mark.parametrize("layout", LONG.values(), ids=LONG)
+@pytest.mark.parametrize("pattern", PATTERNS, ids=str)
+def test_long_prompts_agree_with_the_reference(pattern: HeadPattern, layout: Layout) -> None:
+    row = states(len(layout), 2, 1)
+    made = sparse_attention(row, layout, [pattern] * 2, Fused())
+    same(made, sparse_attention(row, layout, [pattern] * 2, Reference()))
+
+
+@pytest.mark.parametrize("pattern", PATTERNS, ids=str)
+def test_padding_of_nan_touches_nothing(pattern: HeadPattern) -> None:
+    layout = Layout.spans(
+        ("padding", 3), ("text", 20), ("video", 160), ("padding", 9), ("text", 70), frame=16
+    )
+    row = states(len(layout), 2, 1)
+    made = sparse_attention(row, layout, [pattern] * 2, Fused())
+    for part in (row.queries, row.keys, row.values):
+        part[:, layout.modality < 0] = torch.nan
+    poisoned = sparse_attention(row, layout, [pattern] * 2, Fused())
+    assert torch.equal(poisoned.output, made.output)
+    assert torch.equal(poisoned.mass, made.mass)
+    assert not made.output[:, layout.modality < 0].any()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("pattern", PATTERNS, ids=str)
+def test_half_precision_errs_at_most_twice_as_much_as_torch(
+    pattern: HeadPattern, dtype: torch.dtype
+) -> None:
+    layout = Layout.spans(("text", 20), ("video", 480), ("text", 30), frame=16)
+    row = states(len(layout), 2, 1, width=64, dtype=dtype)
+    row = States(row.queries, row.keys, row.values, 64**-0.5)
+    mask = torch.stack([pattern.mask(layout, q, row.keys[0], row.scale) for q in row.queries])
+    queries, keys, values = (x.double() for x in (row.queries, row.keys, row.values))
+    scores = (queries @ keys.mT * row.scale).masked_fill(~mask, -torch.inf)
+    expected = scores.softmax(-1) @ values
+    torchs = torch.nn.functional.scaled_dot_product_attention(
+        row.queries[None], row.keys[None], row.values[None], mask[None], enable_gqa=True
+    )[0]
+    made = sparse_attention(row, layout, [pattern] * 2, Fused()).output.to(dtype)
+    assert (made - expected).abs().max() <= 2 * (torchs - expected).abs().max()
+
+
+def test_states_in_any_memory_order_are_read_where_they_are() -> None:
+    row, layout = states(400, 4, 2), LONG["video"].take(torch.arange(400))
+    turned = States(
+        *(x.transpose(0, 1).contiguous().transpose(0, 1) for x in (row.queries, row.keys)),
+        row.values.transpose(0, 1).contiguous().transpose(0, 1),
+        row.scale,
+    )
+    patterns = [Grid(), VerticalSlash(20, 30), Dense(), AShape(5, 200)]
+    made = sparse_attention(turned, layout, patterns, Fused())
+    same(made, sparse_attention(row, layout, patterns, Fused()))
+
+
+@pytest.mark.parametrize("turn", ["double", "stride"])
+def test_what_the_kernel_does_not_take_goes_to_the_reference(turn: str) -> None:
+    row, layout = states(90, 2, 1), Layout.text(90)
+    parts = [row.queries, row.keys, row.values]
+    if turn == "double":
+        other = States(*(x.double() for x in parts), row.scale)
+    else:
+        other = States(*(x.mT.contiguous().mT for x in parts), row.scale)
+    made = sparse_attention(other, layout, [Grid(), AShape(3, 9)], Fused())
+    same(made, sparse_attention(row, layout, [Grid(), AShape(3, 9)], Fused()))
+
+
+def test_uninitialised_memory_is_never_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    row, layout = states(333, 2, 1), Layout.text(333)
+    patterns: list[HeadPattern] = [Grid(10, 3, local=5, sink=3), VerticalSlash(9, 50)]
+    expected = sparse_attention(row, layout, patterns, Fused())
+    monkeypatch.setattr(torch.utils.deterministic, "fill_uninitialized_memory", True)
+    torch.use_deterministic_algorithms(True)
+    try:
+        same(sparse_attention(row, layout, patterns, Fused()), expected)
+    finally:
+        torch.use_deterministic_algorithms(False)

@@ -1,0 +1,94 @@
+"""Pictures of patterns, of tables and of attention."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from sooner.errors import SoonerError
+from sooner.sparse.attention import States
+from sooner.sparse.modality import Layout
+from sooner.sparse.patterns import (
+    BOUNDARIES,
+    PATTERNS,
+    AShape,
+    Dense,
+    Grid,
+    HeadPattern,
+    QBoundary,
+    VerticalSlash,
+)
+from sooner.sparse.patterns.drawing import COLOURS, sketch, tile
+from sooner.sparse.search.pictures import Map, attention_figure, save, table_figure
+from sooner.sparse.table import Head, PatternTable
+
+LAYOUT = Layout.spans(("text", 8), ("video", 48), ("text", 16), frame=12)
+EVERY: list[HeadPattern] = [
+    *(kind() for kind in PATTERNS.values()),
+    QBoundary({"video": Grid(), "text": VerticalSlash()}),
+]
+
+
+@pytest.mark.parametrize("pattern", EVERY, ids=str)
+def test_sketches_are_causal_and_have_the_own_key(pattern: HeadPattern) -> None:
+    seen = sketch(pattern, LAYOUT, len(LAYOUT) / 4096)
+    assert not seen.triu(1).any()
+    assert seen.diagonal().all()
+    assert bool(seen.tril(-1).any())
+
+
+def test_every_pattern_has_a_colour_of_its_own() -> None:
+    assert set(COLOURS) == {*PATTERNS, *BOUNDARIES}
+    assert len(set(COLOURS.values())) == len(COLOURS)
+
+
+def test_a_tile_is_coloured_where_the_mask_is() -> None:
+    seen = AShape(1, 1).mask(LAYOUT)
+    picture = (tile(seen, "a-shape", LAYOUT) * 255).round().int()
+    orange = torch.tensor([0xE6, 0x9F, 0x00])
+    assert bool((picture[seen] == orange).all())
+    assert picture[5, 20].tolist() == [255, 255, 255]  # the future
+    assert picture[40, 20].tolist() == [0xEE] * 3  # left out
+
+
+def test_a_pattern_draws_the_real_mask_of_states() -> None:
+    states = torch.randn(2, len(LAYOUT), 8, generator=torch.Generator().manual_seed(0))
+    pattern = VerticalSlash(2, 3)
+    axes = pattern.draw(LAYOUT, queries=states[0], keys=states[1])
+    expected = tile(pattern.mask(LAYOUT, *states), pattern.name, LAYOUT)
+    assert torch.equal(torch.as_tensor(axes.images[0].get_array().data), expected)
+
+
+def _table() -> PatternTable:
+    layer = (Head(Dense(), 0.0, 1.0, 1.0), Head(EVERY[-1], 0.1, 0.9, 0.2), Head(Grid(), 0.3))
+    return PatternTable("some/model", "", (layer,) * 3, about={"tokens": [4096]})
+
+
+def test_a_table_becomes_a_png_and_an_svg(tmp_path: Path) -> None:
+    paths = save(lambda: table_figure(_table()), tmp_path / "heads")
+    assert [path.name for path in paths] == ["heads.png", "heads.svg"]
+    with Image.open(paths[0]) as picture:
+        assert min(picture.size) > 300
+    assert "<svg" in paths[1].read_text()
+
+
+@pytest.mark.parametrize("name", ["a.jpeg", "none/a.png"])
+def test_pictures_that_can_not_be_written_are_refused_before_they_are_drawn(
+    tmp_path: Path, name: str
+) -> None:
+    with pytest.raises(SoonerError, match=r"\.png or \.svg|does not exist"):
+        save(lambda: pytest.fail("drawn"), tmp_path / name)
+
+
+def test_a_map_finds_the_grid_and_is_drawn_in_four_orders() -> None:
+    # Every key of a class is alike, so attention is a grid of stride 12.
+    place = torch.arange(len(LAYOUT)) % 12
+    rows = torch.nn.functional.one_hot(place, 12).float()[None] * 3
+    shown = Map.of(States(rows, rows, rows, 1.0), LAYOUT, 0)
+    assert shown.grid[0] == 12
+    torch.testing.assert_close(shown.weights.sum(1), torch.ones(len(LAYOUT)))
+    figure = attention_figure(shown, "a head")
+    assert len([axis for axis in figure.axes if axis.images]) == 4

@@ -1,0 +1,401 @@
+"""Sparse prefills inside models: the definition is met, decoding is untouched, no trace is left."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+import sooner
+import tiny
+from sooner import MMInference
+from sooner.decoding.runner import ModelRunner
+from sooner.decoding.tree import Tree
+from sooner.errors import SoonerError, UnsupportedError
+from sooner.models import adapt
+from sooner.sparse.attention import Reference, States, sparse_attention
+from sooner.sparse.modality import Layout
+from sooner.sparse.patterns import (
+    AShape,
+    Dense,
+    Grid,
+    HeadPattern,
+    QBoundary,
+    Strided,
+    TriShape,
+    VerticalSlash,
+)
+from sooner.sparse.prefill.auto import auto_below
+from sooner.sparse.prefill.layouts import of_call
+from sooner.sparse.prefill.measure import recall
+from sooner.sparse.table import Head, PatternTable
+
+WORDS = 90  # behind the pixels, so that prompts are longer than a block
+ALL = AShape(local=10**6)
+STATIC: tuple[HeadPattern, ...] = (
+    AShape(4, 10),
+    Grid(7, 3),
+    Dense(),
+    QBoundary({"text": Strided(16), "image": AShape(2, 8)}),
+)
+FAMILIES = ("llama", "llava_onevision", "qwen2_5_vl", "qwen3_vl")
+
+
+def prompt_of(family: str, rows: int = 1, kind: str = "mixed") -> dict[str, Any]:
+    """Prompts of `tiny`, with more words at their end."""
+    kind = "text" if family in tiny.TEXT_FAMILIES else kind
+    inputs = dict(tiny.inputs(family, kind, rows))
+    generator = torch.Generator().manual_seed(3)
+    words = torch.randint(0, 80, (rows, WORDS), generator=generator)
+    inputs["input_ids"] = torch.cat([inputs["input_ids"], words], 1)
+    inputs["attention_mask"] = nn.functional.pad(inputs["attention_mask"], (0, WORDS), value=1)
+    if "mm_token_type_ids" in inputs:
+        inputs["mm_token_type_ids"] = nn.functional.pad(inputs["mm_token_type_ids"], (0, WORDS))
+    return inputs
+
+
+def sparse(family: str, *heads: HeadPattern, **options: Any) -> MMInference:
+    """A context whose layers all have these heads."""
+    plain = PatternTable.uniform(adapt(tiny.model(family)), Dense())
+    layer = tuple(Head(pattern) for pattern in heads or STATIC)
+    layers = (layer,) * len(plain.layers)
+    return MMInference(
+        PatternTable(plain.model, plain.fingerprint, layers), backend="reference", **options
+    )
+
+
+def decode(family: str, prefill: Any, method: Any = None, **options: Any) -> Any:
+    inputs = options.pop("inputs", None) or prompt_of(family, options.pop("rows", 1))
+    options = {"max_new_tokens": 7, "eos_token_id": None, **options}
+    return sooner.generate(tiny.model(family), inputs, method, prefill=prefill, **options)
+
+
+@contextmanager
+def masked(model: Any, masks: Tensor) -> Iterator[None]:
+    """Every layer of an eager model's decoder under `masks [rows, heads, tokens, tokens]`."""
+    additive = torch.zeros(masks.shape).masked_fill(~masks, torch.finfo(torch.float32).min)
+
+    def enter(module: nn.Module, args: tuple, kwargs: dict) -> tuple:
+        return args, {**kwargs, "attention_mask": additive}
+
+    layers = model.get_decoder().layers
+    handles = [
+        layer.self_attn.register_forward_pre_hook(enter, with_kwargs=True) for layer in layers
+    ]
+    yield
+    for handle in handles:
+        handle.remove()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_logits_are_those_of_eager_attention_under_the_patterns_masks(family: str) -> None:
+    inputs, model = prompt_of(family, rows=2), tiny.model(family)
+    layouts = of_call(adapt(model), inputs)
+    assert layouts is not None
+    anything = torch.zeros(len(layouts[0]), 4)  # grids ask for states, even with a given stride
+    masks = torch.stack(
+        [torch.stack([p.mask(row, anything, anything) for p in STATIC]) for row in layouts]
+    )
+    with torch.no_grad():
+        with masked(tiny.eager(family), masks):
+            expected = tiny.eager(family)(**inputs).logits
+        with sparse(family)(model) as report:
+            made = model(**inputs).logits
+        dense = model(**inputs).logits
+    real = inputs["attention_mask"].bool()
+    torch.testing.assert_close(made[real], expected[real], rtol=1e-4, atol=1e-4)
+    assert (made - dense)[real].abs().max() > 0.01  # so the patterns did leave something out
+    assert report.last is not None
+    assert len(report.last.sparse) == 3
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_sooner_s_own_prefill_says_what_hf_s_says(family: str) -> None:
+    """Rows are packed here and padded there, so layouts come from two sources."""
+    for rows in (1, 3):
+        made = decode(family, sparse(family), rows=rows)
+        with sparse(family)(tiny.model(family)):
+            theirs = tiny.model(family).generate(
+                **prompt_of(family, rows), max_new_tokens=7, eos_token_id=None, do_sample=False
+            )
+        assert made.tokens == theirs[:, -7:].tolist()
+        assert made.stats.mode == "approximate"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_patterns_that_leave_nothing_out_change_nothing(family: str) -> None:
+    expected = decode(family, None, rows=3).tokens
+    assert decode(family, sparse(family, *[ALL] * 4), rows=3).tokens == expected
+
+
+def test_patterns_see_frames_and_modalities_of_each_row() -> None:
+    for family in ("llava_onevision", "qwen2_5_vl", "qwen3_vl"):
+        inputs = prompt_of(family, rows=3, kind="uneven")
+        layouts = of_call(adapt(tiny.model(family)), inputs)
+        prompt = adapt(tiny.model(family)).embed_prompt(inputs)
+        assert layouts is not None
+        for row, layout in enumerate(layouts):
+            packed = Layout.of(prompt, row)
+            real = layout.where()
+            assert torch.equal(layout.modality[real], packed.modality[packed.where()])
+            assert torch.equal(layout.frames[real], packed.frames[packed.where()])
+
+
+def test_a_later_token_moves_nothing_before_it() -> None:
+    model, inputs = tiny.model("qwen2_5_vl"), prompt_of("qwen2_5_vl")
+    other = {**inputs, "input_ids": inputs["input_ids"].clone()}
+    place = inputs["input_ids"].shape[1] - 40
+    other["input_ids"][0, place] += 1
+    with torch.no_grad(), sparse("qwen2_5_vl")(model):
+        first, second = model(**inputs).logits, model(**other).logits
+    assert torch.equal(first[:, :place], second[:, :place])
+    assert not torch.equal(first[:, place:], second[:, place:])
+
+
+@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+def test_decoding_is_the_model_s_own_to_the_bit(implementation: str) -> None:
+    """Chains, trees and uneven rows behind one and the same cache."""
+    model = tiny.model("qwen3_vl") if implementation == "sdpa" else tiny.eager("qwen3_vl")
+    adapter = adapt(model)
+    tree = Tree(torch.tensor([[1, 2, 3]] * 2), torch.tensor([[-1, -1, 0]] * 2), [3, 3])
+    roots = torch.tensor([4, 5])
+
+    def logits(runner: ModelRunner) -> list[Tensor]:
+        chain = runner.forward_chain(torch.tensor([[1], [2]])).logits
+        return [chain, runner.forward_tree(roots, tree).logits]
+
+    with torch.inference_mode():
+        prompt = adapter.embed_prompt(prompt_of("qwen3_vl", rows=2))
+        runner = ModelRunner(adapter, prompt.width + 8)
+        runner.prefill(prompt)
+        expected = logits(runner)
+        with sparse("qwen3_vl")(model):
+            made = logits(runner)
+    assert all(torch.equal(*pair) for pair in zip(made, expected, strict=True))
+
+
+def test_eager_models_run_sparse_too() -> None:
+    context = sparse("qwen2_5_vl")
+    model, inputs = tiny.eager("qwen2_5_vl"), prompt_of("qwen2_5_vl", 2)
+    made = sooner.generate(model, inputs, prefill=context, max_new_tokens=7, eos_token_id=None)
+    assert made.tokens == decode("qwen2_5_vl", context, rows=2).tokens
+    assert made.stats.mode == "approximate"
+
+
+def test_a_result_tells_mode_recall_and_share() -> None:
+    with sparse("qwen2_5_vl")(tiny.model("qwen2_5_vl")) as report:
+        made = decode("qwen2_5_vl", None)
+    assert made.stats.mode == "approximate"
+    assert report.last is not None
+    assert not report.last.is_exact
+    assert 0.1 < report.last.recall < 0.99
+    assert 0.1 < report.last.flops_share < 0.9
+    assert any("MMInference: 3 of 3 layers sparse, recall 0." in note for note in made.stats.notes)
+    silent = decode("qwen2_5_vl", sparse("qwen2_5_vl", measure_recall=False))
+    assert silent.stats.mode == "approximate"
+    assert silent.tokens == made.tokens
+
+
+def test_recall_is_the_mass_under_the_mask() -> None:
+    generator = torch.Generator().manual_seed(0)
+    layout = Layout.spans(("padding", 5), ("text", 60), ("padding", 3))
+    states = States(*(torch.randn(n, 68, 8, generator=generator) for n in (2, 1, 1)), 0.5)
+    patterns = [AShape(2, 3), TriShape(1, 4, 9)]
+    made = sparse_attention(states, layout, patterns, Reference())
+    kept = []
+    for head, pattern in enumerate(patterns):
+        scores = states.queries[head] @ states.keys[0].T * 0.5
+        weights = scores.masked_fill(~Dense().mask(layout), -torch.inf)[5:65].softmax(1)
+        kept.append((weights * pattern.mask(layout)[5:65]).sum(1).mean())
+    found = recall(states, layout.where(), made)
+    torch.testing.assert_close(found, torch.stack(kept), rtol=1e-5, atol=1e-5)
+
+
+def test_dense_layers_and_short_prompts_run_the_model_s_own_attention() -> None:
+    plain = decode("qwen2_5_vl", None)
+    for context, reason in (
+        (sparse("qwen2_5_vl", *[Dense()] * 4), "pattern"),
+        (sparse("qwen2_5_vl", dense_below=1000), "sparse from 1000 on"),
+    ):
+        with context(tiny.model("qwen2_5_vl")) as report:
+            made = decode("qwen2_5_vl", None)
+        assert made.tokens == plain.tokens
+        assert made.stats.mode == "exact"
+        assert report.last is not None
+        assert reason in report.last.layers[0].reason
+    short = {"inputs": tiny.inputs("qwen2_5_vl", "text")}
+    assert decode("qwen2_5_vl", sparse("qwen2_5_vl"), **short).stats.mode == "exact"
+
+
+def test_a_layer_stays_dense_by_itself() -> None:
+    table = sparse("llama").table
+    assert isinstance(table, PatternTable)
+    layers = (table.layers[0], (Head(),) * 4, table.layers[2])
+    context = MMInference(PatternTable(table.model, table.fingerprint, layers))
+    with context(tiny.model("llama")) as report:
+        decode("llama", None)
+    assert report.last is not None
+    assert [layer.is_sparse for layer in report.last.layers] == [True, False, True]
+    assert "dense: layers 1 (pattern)" in str(report.last)
+
+
+def trace(model: nn.Module) -> tuple:
+    """All that a context touches."""
+    modules = list(model.modules())
+    hooks = sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in modules)
+    configs = [getattr(m, "config", None) for m in modules]
+    names = [getattr(config, "_attn_implementation", None) for config in configs]
+    replaced = sum("forward" in m.__dict__ for m in modules)
+    tables = (sorted(ALL_ATTENTION_FUNCTIONS), sorted(ALL_MASK_ATTENTION_FUNCTIONS))
+    return hooks, names, replaced, tables
+
+
+class _Broken(Reference):
+    name = "broken"
+
+    def grid(self, *args: Any) -> None:
+        raise ZeroDivisionError("broken on purpose")
+
+
+def test_nothing_is_left_behind_even_after_exceptions(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny.model("qwen3_vl")
+    before, tokens = trace(model), decode("qwen3_vl", None).tokens
+    context = sparse("qwen3_vl", mlp_chunk=16)
+    with context(model):
+        assert trace(model) != before
+        decode("qwen3_vl", None)
+    assert trace(model) == before
+    with pytest.raises(KeyboardInterrupt), context(model):
+        raise KeyboardInterrupt
+    assert trace(model) == before
+    with monkeypatch.context() as patch:
+        patch.setattr("sooner.sparse.prefill.context.choose_backend", lambda *_: _Broken())
+        with pytest.raises(ZeroDivisionError):
+            decode("qwen3_vl", context)
+    assert trace(model) == before
+    assert decode("qwen3_vl", None).tokens == tokens
+
+
+def test_a_failed_prefill_leaves_no_state_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, expected = tiny.model("qwen2_5_vl"), decode("qwen2_5_vl", sparse("qwen2_5_vl")).tokens
+    with sparse("qwen2_5_vl")(model) as report:
+        with monkeypatch.context() as patch:
+            patch.setattr("sooner.sparse.prefill.context.choose_backend", lambda *_: _Broken())
+            with pytest.raises(ZeroDivisionError):
+                decode("qwen2_5_vl", None)
+        assert not report.prefills
+        assert decode("qwen2_5_vl", None).tokens == expected
+
+
+def test_only_the_wrapped_model_s_decoder_is_touched() -> None:
+    model, other = tiny.model("qwen2_5_vl"), tiny.noisy("qwen2_5_vl")
+    with sparse("qwen2_5_vl")(model):
+        assert model.config.vision_config._attn_implementation == "sdpa"
+        assert model.config._attn_implementation == "sdpa"
+        assert model.config.text_config._attn_implementation not in ("sdpa", "eager")
+        assert other.config.text_config._attn_implementation == "sdpa"
+
+
+def test_a_second_context_on_the_same_model_is_refused() -> None:
+    model = tiny.model("llama")
+    with sparse("llama")(model):
+        before = trace(model)
+        refused = pytest.raises(UnsupportedError, match="MMInference is at work on this Llama")
+        with refused, sparse("llama")(model):
+            pass
+        assert trace(model) == before
+
+
+def test_another_model_s_table_is_refused() -> None:
+    before = trace(tiny.model("llama"))
+    refused = pytest.raises(SoonerError, match="differs in model_type")
+    with refused, sparse("qwen2_5_vl")(tiny.model("llama")):
+        pass
+    assert trace(tiny.model("llama")) == before
+
+
+def test_chunks_are_refused_and_pointed_to_the_mlps() -> None:
+    with pytest.raises(UnsupportedError, match=r"MMInference needs all .*mlp_chunk=32"):
+        decode("qwen2_5_vl", sparse("qwen2_5_vl"), prefill_chunk_size=32)
+    dense = sparse("qwen2_5_vl", *[Dense()] * 4)
+    made = decode("qwen2_5_vl", dense, prefill_chunk_size=32)
+    assert made.tokens == decode("qwen2_5_vl", None).tokens
+
+
+def test_chunked_mlps_equal_whole_ones() -> None:
+    whole, cut = (sparse("qwen3_vl", mlp_chunk=size) for size in (None, 17))
+    assert decode("qwen3_vl", cut, rows=2).tokens == decode("qwen3_vl", whole, rows=2).tokens
+
+
+def test_dynamic_patterns_and_defaults_run_on_every_family() -> None:
+    for family in FAMILIES:
+        dynamic = sparse(family, Grid("frame"), VerticalSlash(8, 8), Grid(), Dense())
+        for context in (dynamic, MMInference.auto(dense_below=0)):
+            made = decode(family, context, rows=2)
+            assert made.stats.mode == "approximate"
+            assert len(made.tokens[1]) == 7
+
+
+def test_defaults_are_timed_for_long_prompts_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of the pairs may be slower than all of them; then attention stays dense."""
+    asked: list[tuple] = []
+    answers = iter([65, None])
+
+    def break_even(*of: Any) -> int | None:
+        asked.append(of)
+        return next(answers)
+
+    monkeypatch.setattr("sooner.sparse.prefill.auto._break_even", break_even)
+    assert decode("llama", MMInference.auto()).stats.mode == "exact"
+    assert not asked
+    monkeypatch.setattr("sooner.sparse.prefill.auto.LEAST", 64)
+    assert decode("llama", MMInference.auto()).stats.mode == "approximate"
+    assert decode("llama", MMInference.auto()).stats.mode == "exact"
+    assert [length for *_, length in asked] == [64, 64]
+
+
+def test_a_break_even_length_is_measured_for_the_layout_that_waits() -> None:
+    adapter = adapt(tiny.model("qwen2_5_vl"))
+    layout = Layout.spans(("text", 20), ("video", 1200), ("text", 9), frame=16)
+    below = auto_below(adapter, [layout], Reference())
+    assert below == 1230 or 0 < below <= 1024
+    assert auto_below(adapter, [Layout.text(500)], Reference()) == 1024
+
+
+def test_gradients_and_embeddings_are_left_to_the_model() -> None:
+    """Training in the context is dense, and so is a prompt that does not say what it shows."""
+    model, inputs = tiny.model("llama"), prompt_of("llama")
+    with sparse("llama")(model) as report:
+        model(**inputs)
+        with torch.no_grad():
+            embeds = model.get_input_embeddings()(inputs["input_ids"])
+            model(inputs_embeds=embeds)
+    assert not report.prefills
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: MMInference(mlp_chunk=0), "mlp_chunk is 0"),
+        (lambda: MMInference(dense_below=-1), "dense_below is -1"),
+    ],
+)
+def test_values_out_of_range_are_refused(make: Callable[[], Any], words: str) -> None:
+    with pytest.raises(SoonerError, match=words):
+        make()
+
+
+def test_contexts_may_be_entered_in_any_thread_s_shadow() -> None:
+    """A copy of the model made before the context knows nothing of it."""
+    model = copy.deepcopy(tiny.model("llama"))
+    with sparse("llama")(tiny.model("llama")):
+        run = partial(sooner.generate, model, prompt_of("llama"), max_new_tokens=3)
+        assert run().stats.mode == "exact"

@@ -1,0 +1,337 @@
+"""The search of patterns: capture, space, scores, choices, and heads that were planted."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+import torch
+
+import tiny
+from sooner.errors import SoonerError
+from sooner.models import adapt
+from sooner.sparse.attention import Reference, States, sparse_attention
+from sooner.sparse.index.base import share, spread
+from sooner.sparse.modality import Layout
+from sooner.sparse.patterns import (
+    AShape,
+    Dense,
+    Grid,
+    HeadPattern,
+    QBoundary,
+    TwoDBoundary,
+    VerticalSlash,
+)
+from sooner.sparse.patterns.base import build
+from sooner.sparse.plane import by_pair, by_query, whole
+from sooner.sparse.probe import probe
+from sooner.sparse.search import Sample, Search, SearchSettings
+from sooner.sparse.search.capture import capture
+from sooner.sparse.search.compare import against_vertical_slash
+from sooner.sparse.search.heads import alone, decide, shortlist, together
+from sooner.sparse.search.masks import seen_by_all
+from sooner.sparse.search.planted import KINDS, mixed_layout, planted
+from sooner.sparse.search.score import Tally, Trial, planes, survey, trial
+from sooner.sparse.search.space import FLAGS, PAPER_TOKENS, Space
+from sooner.sparse.table import PatternTable
+
+LAYOUT = Layout.spans(
+    ("text", 20), ("video", 96), ("text", 31), ("video", 64), ("text", 40), frame=16
+)
+ASKED = 40
+
+
+def states(layout: Layout = LAYOUT, heads: int = 4, kv_heads: int = 2) -> States:
+    generator = torch.Generator().manual_seed(3)
+
+    def draw(count: int) -> torch.Tensor:
+        return torch.randn(count, len(layout), 16, generator=generator)
+
+    return States(draw(heads), draw(kv_heads), draw(kv_heads), 0.5)
+
+
+@pytest.mark.parametrize("family", tiny.FAMILIES)
+def test_captured_states_give_the_layer_s_own_attention(family: str) -> None:
+    adapter = adapt(tiny.model(family))
+    kind = "text" if family in tiny.TEXT_FAMILIES else "video"
+    with torch.inference_mode():
+        prompt = adapter.embed_prompt(tiny.inputs(family, kind))
+    outputs: dict[int, torch.Tensor] = {}
+
+    def keep(number: int, projection: torch.nn.Module) -> object:
+        return projection.register_forward_pre_hook(
+            lambda module, args: outputs.__setitem__(number, args[0])
+        )
+
+    handles = [
+        keep(number, layer.self_attn.o_proj) for number, layer in enumerate(adapter.decoder.layers)
+    ]
+    heard: dict[int, States] = {}
+    capture(adapter, prompt, heard.__setitem__)
+    for handle in handles:
+        handle.remove()  # type: ignore[attr-defined]
+    assert sorted(heard) == list(range(adapter.layers))
+    for number, row in heard.items():
+        assert row.keys.shape[0] == tiny.TEXT["num_key_value_heads"]
+        layout = Layout.text(row.queries.shape[1])
+        made = sparse_attention(row, layout, [Dense()] * len(row.queries), Reference())
+        joined = made.output.transpose(0, 1).flatten(1)
+        torch.testing.assert_close(joined, outputs[number][0], rtol=1e-4, atol=1e-4)
+
+
+def test_capture_leaves_no_hook_behind_even_if_the_callback_fails() -> None:
+    adapter = adapt(tiny.model("qwen2"))
+    with torch.inference_mode():
+        prompt = adapter.embed_prompt(tiny.inputs("qwen2"))
+
+    def fail(number: int, row: States) -> None:
+        raise RuntimeError("no more")
+
+    with pytest.raises(RuntimeError, match="no more"):
+        capture(adapter, prompt, fail)
+    for layer in adapter.decoder.layers:
+        assert not layer.self_attn._forward_hooks
+        assert not layer.self_attn._forward_pre_hooks
+
+
+def test_capture_names_attention_that_it_can_not_hear() -> None:
+    adapter = adapt(tiny.eager("qwen2"))
+    with torch.inference_mode():
+        prompt = adapter.embed_prompt(tiny.inputs("qwen2"))
+    with pytest.raises(SoonerError, match="sdpa"):
+        capture(adapter, prompt, lambda number, row: None)
+
+
+def test_spread_places_are_on_no_stride() -> None:
+    places = spread(4096, 256)
+    assert len(places.unique()) == 256
+    classes = torch.bincount(places % 16, minlength=16)
+    assert int(classes.min()) >= 8  # evenly spaced ones would all be of one class
+
+
+def test_share_of_a_grid_is_right_where_its_stride_divides_the_spacing() -> None:
+    plane = whole(Layout.text(2048))
+    index = build([Grid(16, 15, vline=False, slash=False)], plane, None)
+    exact = float(index.seen(0, plane).sum() / plane.pairs)
+    assert float(share(index, plane, 128)[0]) == pytest.approx(exact, rel=0.3)
+
+
+def test_the_space_is_table_3_at_the_paper_s_length() -> None:
+    found = set(Space(PAPER_TOKENS, extended=False).patterns)
+    table = {Grid(s, hline=h, vline=v, slash=d) for s in ("frame", "auto") for h, v, d in FLAGS}
+    table |= {AShape(128, local) for local in (1024, 2048, 4096)}
+    sizes = [
+        (1000, 1024), (1000, 2048), (2000, 2048), (1000, 3096), (2000, 3096), (1000, 4096),
+        (2000, 4096), (3500, 200), (1000, 2500),
+    ]  # fmt: skip
+    assert found == table | {VerticalSlash(*size) for size in sizes} | {Dense()}
+
+
+def test_sizes_shrink_with_the_sample_so_that_the_budget_stays_a_share() -> None:
+    targets = [Space(n).target(Layout.text(n)) for n in (3000, 12_000, 25_000)]
+    assert targets == pytest.approx([0.37, 0.37, 0.37], abs=0.03)
+
+
+def test_all_heads_are_seen_as_each_is_by_itself() -> None:
+    row = states()
+    patterns = [
+        Grid(),
+        Grid(slash=False),
+        AShape(5, 70),
+        VerticalSlash(9, 80),
+        Grid(sink=3, local=9),
+    ]
+    for plane in (whole(LAYOUT), by_query(LAYOUT, "video"), by_pair(LAYOUT, "text", "video")):
+        seen = probe(row.queries, row.keys, plane, row.scale)
+        places = spread(len(plane.queries), 30)
+        for pattern in patterns:
+            index = build([pattern] * 4, plane, seen)
+            one_by_one = torch.stack([index.seen(head, plane, places) for head in range(4)])
+            assert torch.equal(seen_by_all(index, plane, places), one_by_one)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        Dense(),
+        VerticalSlash(9, 80),
+        QBoundary({"video": Grid("frame"), "text": AShape(4, 64)}),
+        TwoDBoundary({"video:video": Grid(16), "text:video": VerticalSlash(6, 64)}),
+    ],
+    ids=str,
+)
+def test_a_trial_of_all_queries_is_the_error_of_sparse_attention(pattern: HeadPattern) -> None:
+    row = states()
+    told = trial(row, LAYOUT, [pattern] * 4, len(LAYOUT))
+    dense = sparse_attention(row, LAYOUT, [Dense()] * 4, Reference())
+    made = sparse_attention(row, LAYOUT, [pattern] * 4, Reference())
+    error = (made.output - dense.output).flatten(1).norm(dim=1) / dense.output.flatten(1).norm(
+        dim=1
+    )
+    recall = (made.mass - dense.mass).exp().mean(1)
+    masks = [pattern.mask(LAYOUT, row.queries[h], row.keys[h // 2], row.scale) for h in range(4)]
+    cost = torch.stack([mask.sum() for mask in masks]) / whole(LAYOUT).pairs
+    torch.testing.assert_close(told.error.float(), error, rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(told.recall.float(), recall, rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(told.cost.float(), cost, rtol=1e-5, atol=1e-6)
+
+
+def test_a_survey_scores_a_region_with_the_rest_dense() -> None:
+    row, inner = states(), AShape(4, 64)
+    found = survey(row, LAYOUT, [Dense(), inner], ASKED)
+    assert set(found.regions) == set(planes(LAYOUT))
+    for region, kind in (("video", QBoundary), ("text:video", TwoDBoundary)):
+        alone_there = trial(row, LAYOUT, [kind({region: inner})] * 4, ASKED)
+        error = found.regions[region].error
+        torch.testing.assert_close(error[1], alone_there.tally.error, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(error[0], torch.zeros(4).double(), rtol=0, atol=1e-6)
+
+
+def test_padding_counts_for_nothing() -> None:
+    row = states()
+    padded = Layout(
+        torch.cat([torch.full((9,), -1), LAYOUT.modality]),
+        torch.cat([torch.full((9,), -1), LAYOUT.frames]),
+    )
+    shifted = States(
+        *(
+            torch.cat([torch.full((len(x), 9, 16), 7.0), x], 1)
+            for x in (row.queries, row.keys, row.values)
+        ),
+        row.scale,
+    )
+    patterns: list[HeadPattern] = [VerticalSlash(9, 80), QBoundary({"video": Grid()})] * 2
+    plain, other = trial(row, LAYOUT, patterns, ASKED), trial(shifted, padded, patterns, ASKED)
+    torch.testing.assert_close(plain.error, other.error, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(plain.cost, other.cost)
+
+
+def test_equal_errors_go_to_the_cheaper_and_none_exceeds_the_budget() -> None:
+    error = torch.tensor([[0.0], [0.0100], [0.0101], [0.5]]).double()
+    cost = torch.tensor([[1.0], [0.3], [0.1], [0.01]]).double()
+    assert alone(error, cost, 0.4).tolist() == [2]
+    assert alone(error, cost, 1.0).tolist() == [0]
+    assert alone(error, cost, 0.001).tolist() == [3]
+
+
+def test_regions_share_a_budget() -> None:
+    # The second region gains much from being dense and costs little, the first the other way.
+    error = [torch.tensor([[0.0], [0.02]]).double(), torch.tensor([[0.0], [0.9]]).double()]
+    cost = [torch.tensor([[0.9], [0.2]]).double(), torch.tensor([[0.1], [0.01]]).double()]
+    assert together(error, cost, 0.35).flatten().tolist() == [1, 0]
+
+
+def _trial(error: float, cost: float) -> Trial:
+    sums = (torch.tensor([value]).double() for value in (error**2, 0.9, cost))
+    return Trial(Tally(*sums), torch.ones(1).double(), 1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("errors", "costs", "chosen"),
+    [
+        ((0.10, 0.09, 0.08), (0.3, 0.3, 0.3), "grid"),
+        ((0.60, 0.05, 0.04), (0.3, 0.3, 0.3), "q-boundary"),
+        ((0.60, 0.40, 0.02), (0.3, 0.3, 0.3), "2d-boundary"),
+        ((0.10, 0.10, 0.10), (0.3, 0.1, 0.1), "q-boundary"),
+        ((0.90, 0.80, 0.70), (0.3, 0.3, 0.3), "dense"),
+    ],
+)
+def test_the_simplest_type_that_no_other_clearly_beats_is_taken(
+    errors: tuple[float, ...], costs: tuple[float, ...], chosen: str
+) -> None:
+    types = [[Grid()], [QBoundary()], [TwoDBoundary()]]
+    trials = [_trial(*pair) for pair in zip(errors, costs, strict=True)]
+    patterns, told = decide(types, trials, SearchSettings())
+    assert patterns[0].name == chosen
+    assert (told[:, 0].tolist() == [0.0, 1.0, 1.0]) == (chosen == "dense")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_planted_heads_are_found_again(kind: str) -> None:
+    heads, layout = 4, mixed_layout(1536, seed=1)
+    row = planted(kind, layout, heads, noise=1.0, seed=1)
+    space = Space(len(layout))
+    settings = SearchSettings(queries=32)
+    prices = torch.ones(len(space.patterns)).double()
+    found = survey(row, layout, space.patterns, settings.queries)
+    types = shortlist(found, space.patterns, prices, space.target(layout), settings)
+    trials = [trial(row, layout, one, settings.queries) for one in types]
+    patterns, told = decide(types, trials, settings)
+    assert [pattern.name for pattern in patterns] == [kind] * heads
+    assert bool((told[2] <= space.target(layout) * 1.15).all())
+
+
+def test_a_searched_boundary_beats_a_vertical_slash_of_equal_flops() -> None:
+    layout = mixed_layout(1024, seed=2)
+    row = planted("q-boundary", layout, 2, noise=1.0, seed=2, stride=24)
+    ours = QBoundary({"video": Grid(), "text": VerticalSlash(60, 66)})
+    duel = against_vertical_slash(row, layout, [ours] * 2, queries=32)
+    assert duel.our_share <= 0.5
+    assert duel.their_share >= 0.99 * duel.our_share
+    assert duel.ours < duel.theirs / 2
+
+
+@cache
+def searched(family: str) -> PatternTable:
+    return search(family).run()
+
+
+def search(family: str, **options: object) -> Search:
+    adapter = adapt(tiny.model(family))
+    kind = "text" if family in tiny.TEXT_FAMILIES else "video"
+    with torch.inference_mode():
+        prompt = adapter.embed_prompt(tiny.inputs(family, kind))
+    samples = [Sample(lambda: prompt, Layout.of(prompt, 0), f"{name}" * 64) for name in "ab"]
+    settings = SearchSettings(queries=16, break_even=False)
+    return Search(adapter, samples, settings, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("family", ["llama", "llava_onevision", "qwen2_5_vl", "qwen3_vl"])
+def test_a_search_gives_every_head_a_pattern_with_figures(family: str) -> None:
+    table, adapter = searched(family), adapt(tiny.model(family))
+    table.check(adapter)
+    for head in (head for layer in table.layers for head in layer):
+        assert head.score is not None
+        assert head.recall is not None
+        assert head.cost is not None
+        assert 0 <= head.recall <= 1 + 1e-6
+        assert 0 < head.cost <= 1 + 1e-6
+    assert table.samples == ("a" * 64, "b" * 64)
+
+
+def test_an_interrupted_search_goes_on_where_it_was(tmp_path: object) -> None:
+    folder = tmp_path / "kept"  # type: ignore[operator]
+    steps: list[tuple[str, int, int]] = []
+
+    def stop(*step: object) -> None:
+        steps.append(step)  # type: ignore[arg-type]
+        if len(steps) == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        search("qwen2_5_vl", sidecar=folder, on_step=stop).run()
+    again = search("qwen2_5_vl", sidecar=folder)
+    assert again.notes.kept == 4
+    assert again.run() == searched("qwen2_5_vl")
+    again.finish()
+    assert not folder.exists()
+
+
+def test_what_another_search_left_is_not_taken(tmp_path: object) -> None:
+    folder = tmp_path / "kept"  # type: ignore[operator]
+    search("llama", sidecar=folder).run()
+    assert search("qwen2", sidecar=folder).notes.kept == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"budget": 0.0}, "budget is 0.0; it is a share above 0"),
+        ({"min_recall": 2}, "min_recall is 2; it is a share between 0 and 1"),
+        ({"queries": 0}, "queries is 0; it is a whole number of 1 or more"),
+        ({"cost": "flop"}, "did you mean 'flops'"),
+    ],
+)
+def test_bad_settings_are_named(options: dict, told: str) -> None:
+    with pytest.raises(SoonerError, match=told):
+        SearchSettings(**options)

@@ -1,0 +1,280 @@
+"""VisionZip against a literal reference: attention maps of an eager tower, plain loops, masks."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+import sooner
+import tiny
+from sooner.bench.fidelity import teacher_forced
+from sooner.errors import SoonerError, UnsupportedError
+from sooner.models import adapt
+from sooner.sparse.compression import VisionZip
+from sooner.sparse.compression.received import received
+from sooner.sparse.compression.visionzip import zipped
+from sparse.literal import LAYERS, read
+
+FAMILIES = ("llava_onevision", "qwen2_5_vl", "qwen3_vl")
+TEXT = [7, 31, 4, 4, 62, 18, 9]
+# Sums of up to sixty fp32 products in another order, six layers deep.
+CLOSE = {"atol": 2e-5, "rtol": 1e-4}
+
+Frame = tuple[Tensor, Tensor]
+"""Attention received by each patch `[patches]`, and its key, mean over heads `[patches, dim]`."""
+
+
+def tower_frames(family: str, inputs: dict[str, Any], monkeypatch: Any) -> list[Frame]:
+    """Of each frame that the tower's last layer attends in, in the tower's order of patches."""
+    model = copy.deepcopy(tiny.model(family, layers=LAYERS))
+    body = model.model
+    tower = body.vision_tower if family == "llava_onevision" else body.visual
+    llava = family == "llava_onevision"
+    parts = [
+        part
+        for name, part in tower.named_modules()
+        if name.endswith("self_attn" if llava else ".attn")
+    ]
+    raw: list[Tensor] = []
+    found: list[Frame] = []
+
+    def record(module: Any, query: Tensor, key: Tensor, value: Tensor, *_: Any, **how: Any) -> Any:
+        weights = (query @ key.transpose(2, 3) * how["scaling"]).softmax(-1)
+        if module is parts[-1]:
+            found.extend((one.mean((0, 1)), torch.empty(0)) for one in weights)
+        return (weights @ value).transpose(1, 2), weights
+
+    monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._global_mapping, "recorded", record)
+    for module in tower.modules():
+        if hasattr(module, "config"):
+            module.config._attn_implementation = "recorded"
+    source = parts[-1].k_proj if llava else parts[-1].qkv
+    source.register_forward_hook(lambda module, args, output: raw.append(output))
+    with torch.no_grad():
+        adapt(model).embed_prompt(inputs)
+    heads = 2
+    keys = []
+    for output in raw:  # each call of the tower
+        if llava:
+            keys += [view.unflatten(-1, (heads, -1)).mean(1) for view in output]
+        else:
+            keys.append(output.unflatten(-1, (3, heads, -1))[:, 1].mean(1))
+    if not llava:
+        sizes = [len(scores) for scores, _ in found]
+        keys = list(torch.cat(keys).split(sizes))
+    return [(scores, key) for (scores, _), key in zip(found, keys, strict=True)]
+
+
+def averaged(frame: Frame, groups: list[list[int]]) -> Frame:
+    return (
+        torch.stack([frame[0][group].mean() for group in groups]),
+        torch.stack([frame[1][group].mean(0) for group in groups]),
+    )
+
+
+POOLED = [[0, 1, 4, 5], [2, 3, 6, 7], [8, 9, 12, 13], [10, 11, 14, 15]]
+"""Patches of a 4x4 view under each of its 2x2 pooled tokens."""
+
+
+def llava_units(kind: str, frames: list[Frame]) -> list[tuple[list[int], Frame]]:
+    """For each unit, the numbers of its tokens among the visual ones, and what is known of them."""
+    units: list[tuple[list[int], Frame]] = []
+    begin, views = 0, list(frames)
+    for item in tiny.VISUAL_KINDS[kind]:
+        if item == "video":
+            for number in range(4):
+                numbers = list(range(begin + 4 * number, begin + 4 * number + 4))
+                units.append((numbers, averaged(views.pop(0), POOLED)))
+            begin += 17
+        elif tiny.VISUAL_KINDS[kind].count("image") == 1:
+            units.append((list(range(begin, begin + 16)), views.pop(0)))
+            for tile in range(2):  # side by side, each line of both ends in a newline
+                lines = [
+                    16 + 9 * row + 4 * tile + column for row in range(4) for column in range(4)
+                ]
+                units.append(([begin + line for line in lines], views.pop(0)))
+            begin += 16 + 4 * 9
+        else:
+            units.append((list(range(begin, begin + 16)), views.pop(0)))
+            begin += 17
+    return units
+
+
+def qwen_units(family: str, kind: str, frames: list[Frame]) -> list[tuple[list[int], Frame]]:
+    units, begin = [], 0
+    for scores, keys in frames:
+        groups = [list(range(4 * number, 4 * number + 4)) for number in range(len(scores) // 4)]
+        merged = averaged((scores, keys), groups)
+        if family == "qwen2_5_vl" and len(groups) == 6:  # a 2x3 grid in windows of 2x2
+            window = torch.tensor([0, 1, 3, 4, 2, 5])  # place of each row that the tower has
+            order = window.argsort()
+            merged = (merged[0][order], merged[1][order])
+        units.append((list(range(begin, begin + len(groups))), merged))
+        begin += len(groups)
+    return units
+
+
+def reference(
+    family: str, inputs: dict[str, Any], units: list, dominant: int, contextual: int
+) -> tuple[set[int], dict[int, Tensor], Tensor]:
+    """Hidden places, the states of the contextual ones, and the logits."""
+    visual = adapt(tiny.model(family, layers=LAYERS)).visual_tokens(inputs)[0].nonzero()[:, 0]
+    embedded = read(family, inputs, TEXT).inputs[0]
+    hidden: set[int] = set()
+    states: dict[int, Tensor] = {}
+    for numbers, (scores, keys) in units:
+        if len(numbers) <= dominant + contextual:
+            continue
+        order = sorted(range(len(numbers)), key=lambda one: -float(scores[one]))
+        rest = sorted(order[dominant:])
+        centres = [rest[number * (len(rest) // contextual)] for number in range(contextual)]
+        members: dict[int, list[int]] = {centre: [centre] for centre in centres}
+        for one in rest:
+            if one not in members:
+                alike = [float(torch.cosine_similarity(keys[one], keys[c], 0)) for c in centres]
+                members[centres[alike.index(max(alike))]].append(one)
+                hidden.add(int(visual[numbers[one]]))
+        for centre, group in members.items():
+            places = [int(visual[numbers[one]]) for one in group]
+            states[int(visual[numbers[centre]])] = embedded[places].mean(0)
+    return hidden, states, read(family, inputs, TEXT, {0: hidden}, states={0: states}).logits
+
+
+@pytest.mark.parametrize(("dominant", "contextual"), [(2, 1), (1, 2), (0, 1)])
+@pytest.mark.parametrize("kind", tiny.VISUAL_KINDS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_logits_are_those_of_the_literal_reference(
+    family: str, kind: str, dominant: int, contextual: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs = tiny.inputs(family, kind)
+    frames = tower_frames(family, inputs, monkeypatch)
+    llava = family == "llava_onevision"
+    units = llava_units(kind, frames) if llava else qwen_units(family, kind, frames)
+    hidden, _, expected = reference(family, inputs, units, dominant, contextual)
+    assert hidden
+    model = tiny.model(family, layers=LAYERS)
+    actual = teacher_forced(model, inputs, TEXT, prefill=VisionZip(dominant, contextual))
+    torch.testing.assert_close(actual, expected.float().softmax(-1), **CLOSE)
+    assert not torch.allclose(actual, teacher_forced(model, inputs, TEXT), atol=1e-3)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_small_frames_stay_whole(family: str) -> None:
+    inputs, model = tiny.inputs(family, "mixed"), tiny.model(family)
+    made = sooner.generate(model, inputs, prefill=VisionZip(), max_new_tokens=6, do_sample=False)
+    plain = sooner.generate(model, inputs, max_new_tokens=6, do_sample=False)
+    assert made.tokens == plain.tokens
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_run_is_approximate_and_says_how_much_was_kept(family: str) -> None:
+    inputs, model = tiny.inputs(family, "video"), tiny.model(family)
+    made = sooner.generate(
+        model, inputs, prefill=VisionZip(2, 1), max_new_tokens=4, do_sample=False
+    )
+    assert made.stats.mode == "approximate"
+    total, left = (17, 13) if family == "llava_onevision" else (8, 6)
+    told = " ".join(made.stats.notes + list(getattr(made.stats, "approximations", [])))
+    assert f"VisionZip(dominant=2, contextual=1): visual tokens {total} -> {left}" in told
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_padding_on_the_left_changes_nothing(family: str) -> None:
+    inputs, model = tiny.inputs(family, "video"), tiny.model(family)
+    padded = dict(inputs)
+    for name, value in (("input_ids", tiny.PAD), ("attention_mask", 0), ("mm_token_type_ids", 0)):
+        if name in inputs:
+            pad = inputs[name].new_full((1, 3), value)
+            padded[name] = torch.cat([pad, inputs[name]], 1)
+    how = {"prefill": VisionZip(2, 1), "max_new_tokens": 6, "do_sample": False}
+    first, second = (sooner.generate(model, given, **how).tokens for given in (inputs, padded))
+    assert first == second
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_text_alone_is_left_as_it_is(family: str) -> None:
+    inputs, model = tiny.inputs(family, "text"), tiny.model(family)
+    made = sooner.generate(model, inputs, prefill=VisionZip(), max_new_tokens=4, do_sample=False)
+    assert made.stats.mode == "exact"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_no_hook_stays_behind(family: str) -> None:
+    model = tiny.model(family)
+    before = hooks_of(model)
+    with VisionZip()(model):
+        assert hooks_of(model) > before
+    assert hooks_of(model) == before
+    with pytest.raises(ZeroDivisionError), VisionZip()(model):
+        _ = 1 / 0
+    assert hooks_of(model) == before
+
+
+def hooks_of(model: Any) -> int:
+    return sum(len(part._forward_hooks) + len(part._forward_pre_hooks) for part in model.modules())
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_features_are_the_models_own_while_the_tower_is_watched(family: str) -> None:
+    """The row numbers that ride through Qwen's merger are taken off again."""
+    model, inputs = tiny.model(family), tiny.inputs(family, "mixed")
+    with torch.no_grad():
+        plain = adapt(model).embed_prompt(inputs)
+        with VisionZip()(model):
+            watched = adapt(model).embed_prompt(inputs)
+    assert torch.equal(plain.embeds, watched.embeds)
+
+
+def test_received_attention_in_chunks_is_that_of_the_map(monkeypatch: pytest.MonkeyPatch) -> None:
+    queries, keys = torch.randn(2, 3, 50, 8)
+    weights = (queries @ keys.transpose(1, 2) * 0.3).softmax(-1)  # [heads, tokens, tokens]
+    monkeypatch.setattr("sooner.sparse.compression.received.CHUNK", 3 * 50 * 7)
+    torch.testing.assert_close(received(queries, keys, 0.3), weights.mean((0, 1)))
+    torch.testing.assert_close(received(queries, keys, 0.3, True), weights[:, 0].mean(0))
+
+
+def test_every_token_is_kept_or_merged_once() -> None:
+    states = torch.randn(100, 6)
+    chosen, centres, means = zipped(torch.rand(100), torch.randn(100, 4), states, 54, 10)
+    assert len({*chosen.tolist(), *centres.tolist()}) == 64
+    same = torch.ones(100, 6)
+    assert torch.allclose(zipped(torch.rand(100), torch.randn(100, 4), same, 54, 10)[2], same[:10])
+    assert means.shape == (10, 6)
+
+
+def test_equal_keys_leave_every_contextual_token_itself() -> None:
+    """Black frames: all keys alike, and no cluster may be empty."""
+    _, centres, means = zipped(torch.rand(40), torch.ones(40, 4), torch.randn(40, 6), 4, 6)
+    assert len(centres) == 6
+    assert bool(means.isfinite().all())
+
+
+def test_bad_values_are_refused() -> None:
+    with pytest.raises(SoonerError, match="contextual is 0"):
+        VisionZip(54, 0)
+    with pytest.raises(SoonerError, match=r"dominant is 0\.5"):
+        VisionZip(0.5)  # type: ignore[arg-type]
+    with pytest.raises(SoonerError, match="64 tokens of a frame"):
+        VisionZip().retention(12)
+
+
+def test_other_families_are_refused_by_name() -> None:
+    with pytest.raises(UnsupportedError, match="not of 'llama'"), VisionZip()(tiny.model("llama")):
+        pass
+
+
+def test_features_encoded_elsewhere_are_refused() -> None:
+    family = "qwen2_5_vl"
+    model, inputs = tiny.model(family), tiny.inputs(family, "video")
+    with torch.no_grad():
+        prompt = adapt(model).embed_prompt(inputs)
+    visual = prompt.visual[0]
+    from sooner.sparse.compression.families import watch
+
+    with pytest.raises(UnsupportedError, match="did not embed"):
+        watch(adapt(model)).of_prompt(int(visual.sum()))

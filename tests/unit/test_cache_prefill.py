@@ -1,0 +1,121 @@
+"""What a slot cache says while a prompt goes through the layers, whole or in chunks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import tiny
+from sooner.decoding.cache import SlotCache
+from sooner.decoding.interface import Prompt
+from sooner.decoding.runner import ModelRunner
+from sooner.errors import UnsupportedError
+from sooner.models import adapt
+
+
+def prompt(lengths: list[int]) -> Prompt:
+    rows, width = len(lengths), max(lengths)
+    return Prompt(
+        embeds=torch.zeros(rows, width, 48),
+        positions=torch.arange(width).expand(rows, -1),
+        lengths=lengths,
+        next_position=torch.tensor(lengths),
+        visual=torch.zeros(rows, width, dtype=torch.bool),
+    )
+
+
+class Listener:
+    """Notes what the cache says in front of every forward of the decoder."""
+
+    def __init__(self, runner: ModelRunner) -> None:
+        self.cache = runner.cache
+        self.heard: list[tuple[bool, bool, list[int], int]] = []
+
+    def __call__(self, module: Any, args: Any, kwargs: dict[str, Any]) -> None:
+        cache = self.cache
+        heard = cache.is_prefilling, cache.is_empty, list(cache.lengths), cache.chunk
+        self.heard.append(heard)
+
+
+def heard(chunk: int | None) -> list[tuple[bool, bool, list[int], int]]:
+    adapter = adapt(tiny.model("llama"))
+    runner = ModelRunner(adapter, 12)
+    listener = Listener(runner)
+    handle = adapter.decoder.register_forward_pre_hook(listener, with_kwargs=True)
+    try:
+        runner.prefill(prompt([2, 5]), chunk)
+        runner.forward_chain(torch.tensor([[1], [2]]))
+    finally:
+        handle.remove()
+    return listener.heard
+
+
+@torch.no_grad()
+def test_a_whole_prompt_is_one_forward_of_an_empty_cache() -> None:
+    assert heard(None) == [(True, True, [], 5), (False, False, [2, 5], 0)]
+
+
+@torch.no_grad()
+def test_only_the_first_chunk_meets_an_empty_cache_and_all_of_them_a_prompt() -> None:
+    """Meanwhile every row holds the earlier chunks, padding included."""
+    assert heard(2) == [
+        (True, True, [], 2),
+        (True, False, [2, 2], 2),
+        (True, False, [4, 4], 2),
+        (False, False, [2, 5], 0),
+    ]
+
+
+@pytest.mark.parametrize("chunk", [5, 9])
+def test_a_chunk_that_holds_the_prompt_is_whole(chunk: int) -> None:
+    cache = SlotCache(1, 8)
+    with cache.prefilling(prompt([2, 5]), chunk):
+        cache.require_whole("listening")
+
+
+def test_a_listener_that_needs_the_whole_prompt_refuses_chunks_in_one_line() -> None:
+    cache = SlotCache(1, 8)
+    with pytest.raises(UnsupportedError) as told, cache.prefilling(prompt([2, 5]), 4):
+        cache.require_whole("listening")
+    assert str(told.value) == (
+        "listening needs all 5 prompt tokens in one forward, but prefill_chunk_size=4 splits "
+        "them; leave it unset"
+    )
+
+
+def test_without_a_prompt_there_is_nothing_to_refuse() -> None:
+    cache = SlotCache(1, 8)
+    assert not cache.is_prefilling
+    cache.require_whole("listening")
+
+
+@torch.no_grad()
+def test_a_prefill_that_fails_half_way_leaves_an_empty_cache(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    adapter = adapt(tiny.model("llama"))
+    runner, decode = ModelRunner(adapter, 12), adapter.decode
+
+    def failing(embeds: Tensor, positions: Tensor, **kwargs: Any) -> Tensor:
+        if int(positions[0, 0]) == 4:
+            raise RuntimeError("the last chunk")
+        return decode(embeds, positions, **kwargs)
+
+    monkeypatch.setattr(adapter, "decode", failing)
+    with pytest.raises(RuntimeError, match="the last chunk"):
+        runner.prefill(prompt([2, 5]), 2)
+    assert runner.cache.is_empty
+    assert not runner.cache.is_prefilling
+    monkeypatch.undo()
+    again = runner.prefill(prompt([2, 5]), 2).logits
+    assert torch.equal(again, ModelRunner(adapter, 12).prefill(prompt([2, 5]), 2).logits)
+
+
+def test_a_prompt_beyond_the_capacity_is_refused_before_its_first_chunk() -> None:
+    runner = ModelRunner(adapt(tiny.model("llama")), 4)
+    with pytest.raises(RuntimeError, match="can't hold 0 \\+ 5"):
+        runner.prefill(prompt([2, 5]), 2)
+    assert runner.cache.nbytes() == 0
