@@ -31,6 +31,8 @@ if TYPE_CHECKING:
         SpecVLM,
     )
     from .models import canvas
+    from .sparse.compression import VisionZip
+    from .sparse.prefill import MMInference
     from .sparse.pruning import DyCoke, FastV, PyramidDrop, SparseVLM
 
 _HOME = {
@@ -41,6 +43,7 @@ _HOME = {
     "DyCoke": "sparse.pruning",
     "FastV": "sparse.pruning",
     "Generation": "generation",
+    "MMInference": "sparse.prefill",
     "Method": "methods",
     "OnSD": "methods",
     "ParallelVLM": "methods",
@@ -50,6 +53,7 @@ _HOME = {
     "SoonerError": "errors",
     "SparseToDense": "methods",
     "SpecVLM": "methods",
+    "VisionZip": "sparse.compression",
     "SparseVLM": "sparse.pruning",
     "Speculative": "methods",
     "Stats": "decoding.stats",
@@ -68,6 +72,7 @@ __all__ = [
     "DyCoke",
     "FastV",
     "Generation",
+    "MMInference",
     "Method",
     "OnSD",
     "ParallelVLM",
@@ -81,6 +86,7 @@ __all__ = [
     "Speculative",
     "Stats",
     "UnsupportedError",
+    "VisionZip",
     "canvas",
     "compare",
     "draw",

@@ -118,7 +118,7 @@ def test_pages_and_figures_are_made_from_the_result(rows: list[dict], tmp_path: 
     assert "## One attention layer" in text
     assert "vertical-slash" in text
     assert "0.500" in text
-    made = plots.write_figures(result, tmp_path)
+    made = plots.write_figures(result, tmp_path, "prefill")
     assert {name.split(".")[0] for name in made} >= {"prefill-layer", "prefill-trade"}
     assert all((tmp_path / name).stat().st_size > 1000 for name in made)
 

@@ -22,7 +22,8 @@ def test_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "speed-up: " in shown.err
     record = json.loads(output.read_text())
     assert shown.out.strip() == record["text"]
-    assert (record["mode"], record["method"]) == ("exact", "speculative")
+    assert record["mode"] == "exact"
+    assert record["method"] in ("speculative", "parallel")  # whichever is faster here
     assert record["tokens"] >= 150
     assert record["finish"] == "stop"
     assert record["acceptance"] > 1.5

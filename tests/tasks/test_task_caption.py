@@ -64,7 +64,7 @@ def test_record(clip: Path, pair: Pair) -> None:
     assert "".join(told) == record["text"]
     assert stages == ["process", "warm-up", "prefill", "compare"]
     assert counts[-1] == (24, 24)
-    assert record["method"] == "speculative"
+    assert record["method"] in ("speculative", "parallel")  # whichever is faster here
     assert record["acceptance"] > 3  # the draft is the target itself, with its own pixels
     assert record["parity"]["verdict"] == "identical"
     assert record["decode_speedup"] > 0

@@ -5,81 +5,29 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from ..decoding.parity import compare, reference_run
 from ..decoding.stats import APPROXIMATE, EXACT
 from ..generation import generate
 from ..methods import Speculative
-from ..sparse.pruning import DyCoke, FastV, Pruner, PyramidDrop, SparseVLM
 from ..tasks.clip import Clip, prepare
 from ..tasks.loading import Pair, load_pair
 from ..tasks.registry import METHODS, build_method
 from ..tasks.settings import CaptionSettings
 from . import hf_arms
 from .batch import batch_figures
+from .caption_settings import FIXED, HF, LOSSY, SIMULATED, BenchSettings
+from .clips import Clips, from_dataset, rendered
 from .fidelity import acceptance_ratio
 from .memory import memory_figures
 from .prediction import predicted_speedup
 from .protocol import Arm, Measured, Sample, measure, row
 from .provenance import provenance
-
-HF = ("hf", "hf-assisted", "hf-prompt-lookup")
-OURS = ("prompt-lookup", "speculative", "speculative-auto", "parallel", "parallel-unpruned")
-ARMS = ("plain", *HF, *OURS)
-"""Arms of a default run."""
-BASELINES = ("onsd", "sd-tree", "specvlm", "sparse-to-dense")
-LOSSY: dict[str, type[Pruner]] = {
-    "fastv": FastV,
-    "sparse-vlm": SparseVLM,
-    "pyramid-drop": PyramidDrop,
-    "dycoke": DyCoke,
-}
-"""Plain decoding of a pruned target: approximate, so judged by acceptance instead of parity."""
-KNOWN = (*ARMS, *BASELINES, *LOSSY)
-SIMULATED = ("speculative", "parallel", "parallel-unpruned")
-"""Arms that the simulator of `sooner.theory` models."""
-FIXED_WINDOW = 5
-
-
-@dataclass(frozen=True)
-class BenchSettings:
-    """What is measured.
-
-    Attributes:
-        model, draft: hub ids or folders; `None` is the miniature.
-        arms: names among `KNOWN`.
-        files: videos; empty renders `clips` held-out ones from the miniature's world.
-        clips: how many to render.
-        repeats: timed runs of each arm on each clip.
-        max_new_tokens: where a caption is cut.
-        window: draft tokens of the `speculative` arm; the others choose their own.
-        prune: share of the visual tokens that pruned drafts do without.
-        batch: rows of the batch measurement; 0 leaves it out.
-        memory: measure peak memory of plain and speculative decoding in processes of their own.
-        device, dtype, threads, seed: as everywhere.
-    """
-
-    model: str | None = None
-    draft: str | None = None
-    arms: tuple[str, ...] = ARMS
-    files: tuple[Path, ...] = ()
-    clips: int = 4
-    repeats: int = 3
-    max_new_tokens: int = 256
-    window: int = FIXED_WINDOW
-    prune: float | None = None
-    batch: int = 8
-    memory: bool = True
-    device: str = "auto"
-    dtype: str = "auto"
-    threads: int | None = None
-    seed: int = 20_261_121
 
 
 def run(settings: BenchSettings, progress: Callable[[str], None] = print) -> dict[str, Any]:
@@ -88,13 +36,15 @@ def run(settings: BenchSettings, progress: Callable[[str], None] = print) -> dic
         torch.set_num_threads(settings.threads)
     pair = load_pair(settings.model, settings.draft, device=settings.device, dtype=settings.dtype)
     with tempfile.TemporaryDirectory() as folder:
-        files = list(settings.files) or held_out_clips(Path(folder), settings)
-        bench = CaptionBench(pair, files, settings)
+        clips = find_clips(Path(folder), settings)
+        bench = CaptionBench(pair, clips, settings)
         measured = bench.measure(progress)
-        result = {
+        result: dict[str, Any] = {
             "bench": "caption",
             "model": pair.target.name if settings.model else f"miniature:{pair.miniature}",
-            "clips": len(files),
+            "dataset": clips.dataset,
+            "samples": list(clips.ids),
+            "clips": len(clips.files),
             "repeats": settings.repeats,
             "arms": bench.rows(measured),
         }
@@ -103,31 +53,31 @@ def run(settings: BenchSettings, progress: Callable[[str], None] = print) -> dic
             result["batch"] = batch_figures(bench, settings.batch)
         if settings.memory and pair.draft is not None:
             progress("peak memory")
-            result["memory"] = memory_figures(files[0], settings)
+            result["memory"] = memory_figures(clips.files[0], settings)
     dtype = str(pair.target.model.dtype).removeprefix("torch.")
     device = str(pair.target.model.device)
     result["provenance"] = provenance(device, dtype, settings.seed)
     return result
 
 
-def held_out_clips(folder: Path, settings: BenchSettings) -> list[Path]:
-    """Render clips that training never saw, as H.264 files."""
-    from ..miniatures.video import film, world
-
-    paths = []
-    for index in range(settings.clips):
-        clip = world.sample_clip(np.random.default_rng([settings.seed, index]), scenes=8)
-        paths.append(folder / f"clip-{index}.mp4")
-        film.write_video(clip, paths[-1])
-    return paths
+def find_clips(folder: Path, settings: BenchSettings) -> Clips:
+    """The clips that `settings` name; rendered ones and unpacked ones go into `folder`."""
+    if settings.files:
+        return Clips(settings.files)
+    if settings.dataset is not None:
+        return from_dataset(
+            settings.dataset, settings.clips, settings.seed, settings.min_seconds, folder
+        )
+    return rendered(folder, settings.clips, settings.seed)
 
 
 class CaptionBench:
     """The arms over one pair of models and some clips."""
 
-    def __init__(self, pair: Pair, files: list[Path], settings: BenchSettings) -> None:
+    def __init__(self, pair: Pair, clips: Clips, settings: BenchSettings) -> None:
         self.pair = pair
-        self.files = files
+        self.files = clips.files
+        self.prompt = clips.prompt
         self.settings = settings
         self.model = pair.target.model
         self.assistant: Any = None
@@ -207,8 +157,12 @@ class CaptionBench:
             method="plain" if name in (*HF, *LOSSY) else _method(name),
             max_new_tokens=self.settings.max_new_tokens,
             prune=0.0 if name.endswith("-unpruned") else self.settings.prune,
+            frames=self.settings.frames,
+            prompt=self.prompt,
         )
-        return replace(settings, window=self.settings.window) if name == "speculative" else settings
+        if name in FIXED:
+            return replace(settings, window=self.settings.window)
+        return settings
 
     def run_ours(self, name: str, index: int) -> Sample:
         """From the file to the text, by our engine."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 if TYPE_CHECKING:
-    from .caption import BenchSettings
+    from .caption_settings import BenchSettings
 
 SLACK = 0.05
 """Share of plain decoding's peak that speculation may cost beyond the draft itself."""

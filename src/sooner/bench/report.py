@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from pathlib import Path
 from typing import Any
 
-from .imagine import page
+from .imagine import page as imagine
+from .pages import cell, figures_folder, head, table_lines
+from .parallel import page as parallel
+from .prefill import page as prefill
+
+PAGES: dict[str, Any] = {"imagine": imagine, "parallel": parallel, "prefill": prefill}
+"""Pages of the benches that have more to show than one table of arms."""
 
 COLUMNS = (
     ("method", "method", "{}"),
@@ -39,7 +46,7 @@ def write_json(result: dict[str, Any], path: Path) -> None:
 
 def cells(arm: dict[str, Any]) -> list[str]:
     """The formatted figures of one arm; what was not measured, or may not be shown, is a dash."""
-    return ["–" if arm.get(key) is None else form.format(arm[key]) for key, _, form in COLUMNS]
+    return [cell(arm.get(key), form) for key, _, form in COLUMNS]
 
 
 def headings() -> list[str]:
@@ -48,20 +55,12 @@ def headings() -> list[str]:
 
 def markdown(result: dict[str, Any], source: str) -> str:
     """A page of tables from one result object; `source` names the JSON it came from."""
-    if result["bench"] == "imagine":
-        return page.markdown(result, source)
-    origin = result["provenance"]
-    versions = origin["versions"]
-    lines = [
-        f"# {result['bench'].capitalize()}: {result['model']}",
-        "",
-        f"Made from [`{source}`]({source}) by `sooner bench report`; don't edit.",
-        "",
-        f"`{' '.join(origin['argv'])}` · {origin['date']} · revision `{origin['git']}` · "
-        f"{origin['device']}, {origin['threads']} thread(s), {origin['dtype']} · torch "
-        f"{versions['torch']}, transformers {versions['transformers']}",
-        "",
-        *_table(headings(), [cells(arm) for arm in result["arms"]]),
+    if result["bench"] in PAGES:
+        return PAGES[result["bench"]].markdown(result, source)
+    title = f"{result['bench'].capitalize()}: {result['model']}"
+    lines = [*head(result, source, title), ""]
+    lines += table_lines(headings(), [cells(arm) for arm in result["arms"]])
+    lines += [
         "",
         "*decode* and *e2e* are speed-ups over `plain`; *theory* is the speed-up that the arm's "
         "own acceptance and step times allow (`sooner.bench.protocol.theory_speedup`). 𝒜 is the "
@@ -74,24 +73,22 @@ def markdown(result: dict[str, Any], source: str) -> str:
 
 
 def write_figures(result: dict[str, Any], path: Path) -> list[Path]:
-    """Draw the figures of the result at `path`, in `figures/` beside it; few benches have any."""
-    if result["bench"] != "imagine":
-        return []
-    from .imagine.plots import write_figures as draw
+    """Draw the figures of the result at `path`, in `figures/` beside it; not every bench has any.
 
-    folder = page.figures_folder(path)
-    return [folder / name for name in draw(result, folder)]
+    Raises:
+        SoonerError: matplotlib is not installed.
+    """
+    if result["bench"] not in PAGES:
+        return []
+    plots = importlib.import_module(f".{result['bench']}.plots", __package__)
+    folder = figures_folder(path)
+    return [folder / name for name in plots.write_figures(result, folder, path.stem)]
 
 
 def footnotes(result: dict[str, Any]) -> list[str]:
     """What was measured beside the arms, a line each."""
     batch, memory = result.get("batch"), result.get("memory")
     return [*(_batch(batch) if batch else []), *(_memory(memory) if memory else [])]
-
-
-def _table(heads: list[str], rows: list[list[str]]) -> list[str]:
-    rule = ["---"] * len(heads)
-    return ["| " + " | ".join(line) + " |" for line in (heads, rule, *rows)]
 
 
 def _batch(batch: dict[str, Any]) -> list[str]:

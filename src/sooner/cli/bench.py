@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from ..errors import SoonerError, unknown
 from . import options
 
-if TYPE_CHECKING:
-    pass
-
 Json = Annotated[
     Path | None, typer.Option("--json", metavar="FILE", help="Write the whole result here.")
+]
+
+Dataset = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME|FOLDER",
+        help="Samples of VideoDetailCaption, VideoMME, MVBench, MLVU, LongVideoBench, ...; of a "
+        "local copy: its folder, or NAME=FOLDER.",
+    ),
+]
+MinSeconds = Annotated[
+    float | None,
+    typer.Option(metavar="S", help="Leave out shorter videos of a dataset; by default 60."),
 ]
 
 WIDE = 140
@@ -29,8 +39,12 @@ group = typer.Typer(
 def register(app: typer.Typer) -> None:
     """Add the subcommands."""
     from .bench_imagine import imagine
+    from .bench_parallel import parallel
+    from .bench_prefill import prefill
 
     group.command()(imagine)
+    group.command()(parallel)
+    group.command()(prefill)
     app.add_typer(group, name="bench")
 
 
@@ -45,9 +59,14 @@ def caption(
     arms: Annotated[
         str | None, typer.Option(metavar="A,B,...", help="Only these arms (plain is always in).")
     ] = None,
-    clips: Annotated[int, typer.Option(metavar="N", help="Held-out clips to render.")] = 4,
+    dataset: Dataset = None,
+    min_seconds: MinSeconds = None,
+    clips: Annotated[
+        int, typer.Option(metavar="N", help="Held-out clips to render, or samples to take.")
+    ] = 4,
+    frames: options.Frames = None,
     repeats: Annotated[int, typer.Option(metavar="N", help="Timed runs of each arm.")] = 3,
-    full: Annotated[bool, typer.Option("--full", help="12 clips, 5 repeats.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="12 clips (50 samples), 5 repeats.")] = False,
     max_new_tokens: options.MaxNewTokens = 256,
     window: Annotated[int, typer.Option(metavar="N", help="Of the `speculative` arm.")] = 5,
     prune: options.Prune = None,
@@ -66,15 +85,19 @@ def caption(
 
     Exits with 1 when an exact arm differs from plain decoding by more than a tie.
     """
-    from ..bench.caption import BenchSettings, run
+    from ..bench.caption import run
+    from ..bench.caption_settings import BenchSettings
     from ..bench.report import write_json
 
     settings = BenchSettings(
         model=model,
         draft=draft,
         arms=_arms(arms),
-        files=tuple(_videos(files)),
-        clips=12 if full else at_least_one("clips", clips),
+        files=tuple(videos(files, dataset)),
+        dataset=dataset,
+        min_seconds=min_seconds,
+        clips=full_clips(dataset) if full else at_least_one("clips", clips),
+        frames=frames,
         repeats=5 if full else at_least_one("repeats", repeats),
         max_new_tokens=at_least_one("max-new-tokens", max_new_tokens),
         window=at_least_one("window", window),
@@ -158,7 +181,7 @@ def measured(run: Any, settings: Any, debug: bool) -> dict[str, Any]:
 
 
 def _arms(text: str | None) -> tuple[str, ...]:
-    from ..bench.caption import ARMS, KNOWN
+    from ..bench.caption_settings import ARMS, KNOWN
 
     if text is None:
         return ARMS
@@ -169,10 +192,24 @@ def _arms(text: str | None) -> tuple[str, ...]:
     return tuple(name for name in KNOWN if name in names or name == "plain")
 
 
-def _videos(files: list[Path] | None) -> list[Path]:
+def videos(files: list[Path] | None, dataset: str | None) -> list[Path]:
+    """The videos that were named.
+
+    Raises:
+        SoonerError: a path without videos, or files beside a dataset.
+    """
     from ..tasks.files import find
 
+    if files and dataset is not None:
+        raise SoonerError(f"files and --dataset {dataset} exclude each other; give one of them")
     return find(files) if files else []
+
+
+def full_clips(dataset: str | None) -> int:
+    """Clips of a `--full` run; of a dataset as many as the paper takes."""
+    from ..tasks.datasets.loading import SAMPLES
+
+    return 12 if dataset is None else SAMPLES
 
 
 def at_least_one(name: str, value: int) -> int:

@@ -68,8 +68,8 @@ def imagine(
     bench report`. Exits with 1 when greedy decoding differs from the model's own by more than a
     tie.
     """
-    from ..bench.imagine.page import figures_folder
     from ..bench.imagine.run import run
+    from ..bench.pages import figures_folder
     from ..bench.report import write_json
 
     asked = {

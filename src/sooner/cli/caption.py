@@ -58,13 +58,17 @@ def caption(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Redo what the output already has.")
     ] = False,
+    prefill: options.Prefill = None,
+    prefill_chunk: options.PrefillChunk = None,
     device: options.Device = "auto",
+    device_map: options.DeviceMap = None,
+    draft_device: options.DraftDevice = None,
     dtype: options.Dtype = "auto",
     threads: options.Threads = None,
     quiet: options.Quiet = False,
     debug: options.Debug = False,
 ) -> None:
-    """Caption videos, faster, word for word the same.
+    """Caption videos, faster, word for word the same (unless --prefill says otherwise).
 
     Accepted draft tokens are tinted. With -o, a rerun skips videos whose content and settings
     are on record. An error in one video does not stop the others.
@@ -87,9 +91,12 @@ def caption(
         top_p=top_p,
         seed=seed,
         compare=compare,
+        prefill=prefill,
+        prefill_chunk=prefill_chunk,
     )
     records = Records(output, overwrite) if output is not None else None
-    job = _Job(settings, records, Display(quiet), (model, draft, device, dtype, threads), debug)
+    models = options.Models(model, draft, device, dtype, threads, device_map, draft_device)
+    job = _Job(settings, records, Display(quiet), models, debug)
     try:
         job.run(_inputs(files, sample))
     except KeyboardInterrupt:
@@ -122,7 +129,7 @@ class _Job:
         settings: CaptionSettings,
         records: Records | None,
         display: Display,
-        models: tuple[str | None, str | None, str, str, int | None],
+        models: options.Models,
         debug: bool,
     ) -> None:
         self.settings, self.records, self.display = settings, records, display
@@ -187,7 +194,7 @@ class _Job:
         if self.pair is None:
             with self.display.job():
                 self.display.stage("load")
-                self.pair = options.load_models(*self.models, self.debug)
+                self.pair = self.models.load(self.debug)
 
     def _caption(self, path: Path) -> bool:
         from ..tasks.caption import Callbacks
@@ -212,9 +219,8 @@ class _Job:
             return False
         from ..tasks import identity
 
-        model, draft, _, dtype, _ = self.models
-        names = identity.model_names(model, draft)
-        hashed = identity.settings_hash(self.settings, *names, dtype=dtype)
+        names = identity.model_names(self.models.model, self.models.draft)
+        hashed = identity.settings_hash(self.settings, *names, dtype=self.models.dtype)
         record = self.records.done(identity.sha256(path), hashed)
         if record is None:
             return False

@@ -25,6 +25,8 @@ STAGES = {
     "draw": "drawing",
     "pixels": "codes to pixels",
     "compare": "decoding plainly, to compare",
+    "survey": "trying patterns, layer by layer",
+    "trial": "measuring those that were found",
 }
 
 
@@ -141,6 +143,7 @@ def summary_lines(record: dict[str, Any], is_tinted: bool = False) -> list[tuple
             + (f" ({DRAFTED}: drafted)" if is_tinted and record["acceptance"] > 1 else ""),
             "",
         ),
+        *_prefill(record),
         *_comparison(record),
         (
             f"  {record['frames']} of {record['video']['frames']} frames; seconds: "
@@ -157,12 +160,36 @@ def summary_lines(record: dict[str, Any], is_tinted: bool = False) -> list[tuple
     return lines
 
 
+def _prefill(record: dict[str, Any]) -> list[tuple[str, str]]:
+    """What a sparse prefill kept, if there was one."""
+    sparse = record.get("prefill")
+    if sparse is None:
+        return []
+    told = f"  prefill: {sparse['name']}, {record['mode']}"
+    if "layers" in sparse:
+        told += f", {sparse['sparse_layers']} of {sparse['layers']} layers sparse"
+        told += f" (dense: {'; '.join(sparse['dense'])})" if sparse["dense"] else ""
+    if sparse.get("recall") is not None:
+        told += f", recall {sparse['recall']:.3f} (lowest layer {sparse['lowest_recall']:.3f})"
+    if sparse.get("flops_share") is not None:
+        told += f", {sparse['flops_share']:.0%} of attention's pairs"
+    return [(told, "yellow" if record["mode"] == "approximate" else "")]
+
+
+def _agreement(agreement: dict[str, Any]) -> str:
+    said = f"not claimed (approximate), {agreement['equal_tokens']:.0%} of the tokens equal"
+    first = "same" if agreement["next_token"] else "another"
+    return f"{said}, {first} first token"
+
+
 def _comparison(record: dict[str, Any]) -> list[tuple[str, str]]:
     """Speed-up and parity, if plain decoding ran too."""
     if "plain" not in record:
         return []
     parity = record["parity"]
-    if parity is None:
+    if record.get("agreement") is not None:
+        said, style = _agreement(record["agreement"]), "yellow"
+    elif parity is None:
         said, style = "not defined under sampling (same distribution, other draws)", ""
     else:
         said = parity["verdict"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -33,6 +34,20 @@ Prune = Annotated[
 Placement = Annotated[
     str, typer.Option(metavar="NAME", help="Draft of `parallel`: auto, process, thread, inline.")
 ]
+Prefill = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE|NAME[:SHARE]",
+        help="Prefill approximately: a pattern file, auto, or fastv, sparsevlm, pyramiddrop, "
+        "dycoke, visionzip with the share of visual tokens to drop.",
+    ),
+]
+PrefillChunk = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N", help="Prompt tokens prefilled at once; with patterns, those in an MLP at once."
+    ),
+]
 Frames = Annotated[
     int | None,
     typer.Option(metavar="N", help="Frames of each video; by default what the model samples."),
@@ -43,6 +58,15 @@ Fps = Annotated[
 Prompt = Annotated[str | None, typer.Option(metavar="TEXT", help="What the model is asked.")]
 MaxNewTokens = Annotated[int, typer.Option(metavar="N", help="Where an answer is cut.")]
 Device = Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda, cuda:1, ...")]
+DeviceMap = Annotated[
+    str | None,
+    typer.Option(
+        metavar="auto|JSON", help="Shard the target over devices, as transformers' device_map."
+    ),
+]
+DraftDevice = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Where the draft runs; by default --device.")
+]
 Dtype = Annotated[str, typer.Option(metavar="NAME", help="auto, float32, bfloat16 or float16.")]
 Threads = Annotated[
     int | None,
@@ -61,6 +85,9 @@ def load_models(
     dtype: str,
     threads: int | None = None,
     debug: bool = False,
+    *,
+    device_map: str | None = None,
+    draft_device: str | None = None,
 ) -> Any:
     """Load a pair, without the libraries' own progress bars and warnings unless `debug`.
 
@@ -78,10 +105,61 @@ def load_models(
         hush()
     if threads is not None and threads < 1:
         raise SoonerError(f"threads is {threads}; it must be a whole number of 1 or more")
-    pair = load_pair(model, draft, device=device, dtype=dtype)
+    pair = load_pair(
+        model,
+        draft,
+        device=device,
+        dtype=dtype,
+        device_map=parse_device_map(device_map),
+        draft_device=draft_device,
+    )
     if threads is not None or pair.miniature is not None:
         torch.set_num_threads(threads or 1)
     return pair
+
+
+@dataclass(frozen=True)
+class Models:
+    """A pair as it was asked for; see `load_pair`."""
+
+    model: str | None
+    draft: str | None
+    device: str
+    dtype: str
+    threads: int | None
+    device_map: str | None
+    draft_device: str | None
+
+    def load(self, debug: bool) -> Any:
+        """The pair, see `load_models`."""
+        return load_models(
+            self.model,
+            self.draft,
+            self.device,
+            self.dtype,
+            self.threads,
+            debug,
+            device_map=self.device_map,
+            draft_device=self.draft_device,
+        )
+
+
+def parse_device_map(text: str | None) -> Any:
+    """What transformers takes: a word such as `auto`, or the object of a JSON text.
+
+    Raises:
+        SoonerError: a text that begins like JSON and is none.
+    """
+    import json
+
+    if text is None or not text.lstrip().startswith("{"):
+        return text
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise SoonerError(
+            f'--device-map is no JSON ({error}); give auto, or {{"model.language_model": 1, ...}}'
+        ) from error
 
 
 def load_easel(debug: bool = False, **asked: Any) -> Any:

@@ -19,6 +19,7 @@ from .clip import Clip, prepare
 from .frames import Progress
 from .identity import settings_hash, sha256
 from .loading import Pair
+from .prefill import build_prefill
 from .registry import build_method
 from .running import OnCount, run
 from .settings import CaptionSettings
@@ -70,11 +71,12 @@ def caption(
     draft = pair.draft.name if pair.draft is not None else None
     clip = prepare(path, pair, settings, callbacks.on_decode, callbacks.on_stage)
     method = build_method(settings, pair, clip.draft_inputs)
+    prefill = build_prefill(settings, pair, clip.inputs)
     if settings.compare:
         callbacks.stage("warm-up")
-        comparison.warm_up(pair, clip, settings, method)
+        comparison.warm_up(pair, clip, settings, method, prefill)
     callbacks.stage("prefill")
-    made, text = run(pair, clip, settings, method, callbacks.on_text, callbacks.on_count)
+    made, text = run(pair, clip, settings, method, callbacks.on_text, callbacks.on_count, prefill)
     compared: dict[str, Any] = {"decode_speedup": None, "e2e_speedup": None, "parity": None}
     if settings.compare:
         callbacks.stage("compare")
@@ -89,6 +91,7 @@ def caption(
         **_frames(clip),
         "seconds": {**clip.seconds, **made.stats.seconds},
         "notes": clip.notes,
+        "prefill": None if prefill is None else prefill.as_dict(),
         "decisions": made.stats.notes,
         "input_hash": sha256(path),
         "settings_hash": settings_hash(settings, pair.target.name, draft, pair.dtype),

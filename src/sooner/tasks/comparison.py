@@ -7,10 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from ..decoding.parity import Parity, compare, reference_run
+from ..decoding.stats import APPROXIMATE
 from ..generation import Generation
 from ..methods import Autoregressive, Method
 from .clip import Clip
 from .loading import Pair
+from .prefill import Prefill
 from .running import run
 from .settings import CaptionSettings
 
@@ -18,11 +20,17 @@ WARM_UP = 4
 """New tokens of the runs before the clock counts."""
 
 
-def warm_up(pair: Pair, clip: Clip, settings: CaptionSettings, method: Method) -> None:
+def warm_up(
+    pair: Pair,
+    clip: Clip,
+    settings: CaptionSettings,
+    method: Method,
+    prefill: Prefill | None = None,
+) -> None:
     """Both arms once, briefly: first forwards pay for allocations and kernel choices."""
     few = replace(clip, max_new_tokens=min(WARM_UP, clip.max_new_tokens))
-    for arm in (method, Autoregressive()):
-        run(pair, few, settings, arm)
+    for arm, context in ((method, prefill), (Autoregressive(), None)):
+        run(pair, few, settings, arm, prefill=context)
 
 
 def compare_plain(
@@ -31,11 +39,15 @@ def compare_plain(
     """Decode plainly, streaming into nothing as the method's run did, and set both side by side.
 
     Returns:
-        `decode_speedup`, `e2e_speedup` (from opening the file), `plain` (its speed) and `parity`,
-        which is `None` under sampling. Speed-ups are `None` when parity says *bug*.
+        `decode_speedup`, `e2e_speedup` (from opening the file), `plain` (its speed), `parity`,
+        which is `None` under sampling and for *approximate* results, and for these `agreement`.
+        Speed-ups are `None` when parity says *bug*.
     """
     plain, _ = run(pair, clip, settings, Autoregressive())
-    parity = check(pair, clip, plain.tokens[0], made.tokens[0]) if settings.is_greedy else None
+    is_exact = made.stats.mode != APPROXIMATE
+    parity = None
+    if settings.is_greedy and is_exact:
+        parity = check(pair, clip, plain.tokens[0], made.tokens[0])
     is_red = parity is not None and not parity.ok
     shared = clip.seconds["video"] + clip.seconds["processor"]
     own = shared + clip.seconds.get("draft_processor", 0.0) + made.stats.total_seconds
@@ -49,6 +61,25 @@ def compare_plain(
             "seconds": dict(plain.stats.seconds),
         },
         "parity": None if parity is None else plain_data(parity),
+        "agreement": None if is_exact else agreement(plain.tokens[0], made.tokens[0]),
+    }
+
+
+def agreement(dense: list[int], sparse: list[int]) -> dict[str, Any]:
+    """How much an approximate text is the dense one's. Nothing passes or fails by it.
+
+    Returns:
+        `next_token`: whether the first tokens, which the prefill alone decides, agree;
+        `equal_tokens`: share of the longer text's places that hold the same token;
+        `divergence`: the first place that does not, `None` where there is none.
+    """
+    longest = max(len(dense), len(sparse), 1)
+    same = [a == b for a, b in zip(dense, sparse, strict=False)]
+    same += [False] * (max(len(dense), len(sparse)) - len(same))
+    return {
+        "next_token": dense[:1] == sparse[:1],
+        "equal_tokens": sum(same) / longest if same else 1.0,
+        "divergence": same.index(False) if False in same else None,
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +61,7 @@ class Pair:
         prompt: what the target is best asked, if it is known.
         miniature: name of the bundled miniature, if that is what this is.
         dtype: as it was asked for.
+        paces: step times that `registry` has measured, so that the next file needs not.
     """
 
     target: Loaded
@@ -68,6 +69,7 @@ class Pair:
     prompt: str | None = None
     miniature: str | None = None
     dtype: str = "auto"
+    paces: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
 
 def load_pair(
@@ -77,6 +79,7 @@ def load_pair(
     device: str = "auto",
     dtype: str = "auto",
     device_map: Any = None,
+    draft_device: str | None = None,
     miniature: str = "video",
 ) -> Pair:
     """Load a target and its draft.
@@ -88,6 +91,7 @@ def load_pair(
         device: `auto` (CUDA if there is any), `cpu`, `cuda`, `cuda:1`, ...
         dtype: `auto` (float32 on a CPU and for miniatures, else the checkpoint's own), or a name.
         device_map: passed to transformers for the target, which it may shard.
+        draft_device: where the draft runs; `None` is `device`.
 
     Raises:
         SoonerError: an unknown model, type, device or dtype, or two different tokenizers.
@@ -110,7 +114,8 @@ def load_pair(
             f"{', '.join(sorted(name for name in FAMILIES if not is_text_only(name)))}"
         )
     target = load(names[0], where, kind, device_map)
-    loaded = None if names[1] is None else load(names[1], where, kind)
+    beside = where if draft_device is None else pick_device(draft_device)
+    loaded = None if names[1] is None else load(names[1], beside, kind)
     if loaded is not None:
         same_tokenizer(target.tokenizer, loaded.tokenizer)
     if small is None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from ..decoding.loop import Session
 from ..errors import SoonerError, unknown
 from ..methods import (
     Autoregressive,
@@ -18,6 +19,7 @@ from ..methods import (
     Speculative,
     SpecVLM,
 )
+from .choice import MARGIN, Pace, measure
 from .loading import Pair
 from .settings import DEFAULT_PRUNE, CaptionSettings
 
@@ -41,7 +43,11 @@ class Entry:
 
 
 def method_name(settings: CaptionSettings, pair: Pair) -> str:
-    """The method asked for, or the best one that these models allow."""
+    """The method asked for, or the best one that these models allow.
+
+    With a draft that sees, `build_method` may make `parallel` of `speculative`; both take the same
+    inputs.
+    """
     if settings.method is not None:
         return settings.method
     return "speculative" if pair.draft is not None else "prompt-lookup"
@@ -55,7 +61,8 @@ def needs_draft(name: str) -> bool:
 def build_method(
     settings: CaptionSettings, pair: Pair, draft_inputs: Inputs | None = None
 ) -> Method:
-    """The method that `settings` name.
+    """The method that `settings` name; where they name none, the one that these models allow and
+    that measurement favours.
 
     Args:
         draft_inputs: the prompt as the draft's own processor gives it; `None` for text-only drafts.
@@ -71,7 +78,47 @@ def build_method(
             f"method '{name}' needs a draft for '{pair.target.name}'; give --draft, or "
             "--method prompt-lookup"
         )
+    is_open = settings.method is None and settings.window == "auto"
+    if is_open and name == "speculative" and draft_inputs is not None:
+        return _measured(settings, pair, draft_inputs)
     return METHODS[name].build(settings, pair, draft_inputs)
+
+
+@dataclass(frozen=True)
+class Noted(Method):
+    """A method, and a note on why it was chosen, which goes into the statistics of every run."""
+
+    method: Method
+    why: str
+
+    def session(self, model: Any, inputs: Mapping[str, Any], **options: Any) -> Session:
+        session = self.method.session(model, inputs, **options)
+        session.stats.note(self.why)
+        return session
+
+
+def _measured(settings: CaptionSettings, pair: Pair, inputs: Mapping[str, Any]) -> Method:
+    """Drafting beside the target if that is faster here, else by turns."""
+    pace = _pace(settings, pair, inputs)
+    if pace.gain < MARGIN:
+        why = f"speculative by default; {pace}"
+        return Noted(_speculative(settings, pair, inputs), why)
+    prune = settings.prune
+    if prune is None:  # ranking needs a prefill that is whole
+        is_whole = settings.prefill is None and settings.prefill_chunk is None
+        prune = DEFAULT_PRUNE if pace.pruning_pays and is_whole else 0.0
+    why = f"parallel by default, the draft without {prune:.0%} of the visual tokens; {pace}"
+    return Noted(_parallel(replace(settings, prune=prune), pair, inputs), why)
+
+
+def _pace(settings: CaptionSettings, pair: Pair, inputs: Mapping[str, Any]) -> Pace:
+    """Measured once for each order of magnitude of the prompt, and kept with the pair."""
+    tokens = int(inputs["input_ids"].shape[1])
+    key = tokens.bit_length(), settings.placement
+    if key not in pair.paces:
+        models = pair.target.model, _draft(pair)
+        pair.paces[key] = measure(*models, tokens, _prune(settings), settings.placement)
+    return pair.paces[key]
 
 
 def _draft(pair: Pair) -> Any:

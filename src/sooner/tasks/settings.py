@@ -7,6 +7,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from ..errors import SoonerError, unknown
@@ -21,6 +22,8 @@ METHODS = (
     "specvlm",
     "sparse-to-dense",
 )
+PREFILLS = ("auto", "fastv", "sparsevlm", "pyramiddrop", "dycoke", "visionzip")
+"""Sparse prefills that are known by name; any other is a pattern file."""
 DEFAULT_PRUNE = 0.9
 """Share of the visual tokens that a pruned draft does without, as in the papers."""
 
@@ -30,7 +33,8 @@ class CaptionSettings:
     """How a video is captioned.
 
     Attributes:
-        method: one of `METHODS`; `None` is `speculative` with a draft, else `prompt-lookup`.
+        method: one of `METHODS`; `None` is `speculative` or `parallel`, whichever is measured to be
+            faster, with a draft that sees, else `prompt-lookup`.
         window: draft tokens a round, or `"auto"`.
         prune: share of the visual tokens that the draft of `parallel`, `specvlm` or
             `sparse-to-dense` does without; `None` is `DEFAULT_PRUNE`.
@@ -43,6 +47,11 @@ class CaptionSettings:
         top_p: share of the probability that sampling draws from.
         seed: of the draws.
         compare: decode plainly too, and report speed-up and parity.
+        prefill: what makes the prompt cheaper, and the result *approximate*: a pattern file, `auto`
+            for patterns that nobody searched, or one of `PREFILLS`, with the share of visual tokens
+            that it drops behind a colon. `None` is the model's own prefill.
+        prefill_chunk: prompt tokens that are prefilled at once; `None` is all of them. With
+            patterns, whose attention needs the whole prompt, those that pass an MLP at once.
 
     Raises:
         SoonerError: a value out of range, or two that contradict each other.
@@ -60,6 +69,8 @@ class CaptionSettings:
     top_p: float = 1.0
     seed: int = 0
     compare: bool = False
+    prefill: str | None = None
+    prefill_chunk: int | None = None
 
     def __post_init__(self) -> None:
         if self.method is not None and self.method not in METHODS:
@@ -69,6 +80,9 @@ class CaptionSettings:
                 f"frames={self.frames} and fps={self.fps:g} contradict each other; give one of them"
             )
         _at_least(1, frames=self.frames, max_new_tokens=self.max_new_tokens)
+        _at_least(1, prefill_chunk=self.prefill_chunk)
+        if self.prefill is not None:
+            parse_prefill(self.prefill)
         if self.window != "auto":
             _at_least(1, window=self.window)
         if self.prune is not None and not 0 <= self.prune <= 1:
@@ -103,8 +117,59 @@ class CaptionSettings:
 
     def digest(self, *others: Any) -> str:
         """A short hash of these settings and `others` (models, dtype), stable between runs."""
-        text = json.dumps([dataclasses.asdict(self), *others], sort_keys=True)
+        patterns = None if self.prefill is None else parse_prefill(self.prefill).digest()
+        text = json.dumps([dataclasses.asdict(self), patterns, *others], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class PrefillChoice:
+    """A sparse prefill as it was asked for.
+
+    Attributes:
+        name: one of `PREFILLS`; empty for a pattern file.
+        ratio: share of the visual tokens that is dropped; `None` is the pruner's own.
+        file: the pattern file.
+    """
+
+    name: str = ""
+    ratio: float | None = None
+    file: Path | None = None
+
+    def digest(self) -> str | None:
+        """Hash of the pattern file's content; a file may change under its name."""
+        return None if self.file is None else hashlib.sha256(self.file.read_bytes()).hexdigest()
+
+
+def parse_prefill(text: str) -> PrefillChoice:
+    """A name of `PREFILLS`, a pruner's name with `:ratio`, or a pattern file.
+
+    Raises:
+        SoonerError: none of these; or a ratio that is no share, or not a pruner's.
+    """
+    name, colon, share = text.partition(":")
+    if name in PREFILLS:
+        return PrefillChoice(name, _ratio(text, name, share) if colon else None)
+    file = Path(text)
+    if file.is_file():
+        return PrefillChoice(file=file)
+    if file.suffix or len(file.parts) > 1:
+        raise SoonerError(
+            f"pattern file '{text}' does not exist; `sooner search patterns` makes one"
+        )
+    raise unknown("prefill", name, PREFILLS)
+
+
+def _ratio(text: str, name: str, share: str) -> float:
+    if name == "auto":
+        raise SoonerError(f"prefill is '{text}', but 'auto' drops nothing; leave ':{share}' out")
+    try:
+        ratio = float(share)
+    except ValueError:
+        ratio = -1.0
+    if not 0 <= ratio <= 1:
+        raise SoonerError(f"prefill is '{text}'; behind the colon is a share in 0 to 1")
+    return ratio
 
 
 def parse_window(text: str) -> int | Literal["auto"]:

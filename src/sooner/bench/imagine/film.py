@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw
 
+from ..figures import save
 from . import story
-from .plots import save
 from .story import ACCEPTED, DRAFT, Record
 from .subjects import Subject
 

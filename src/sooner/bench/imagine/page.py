@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
+
+from ..pages import Table, cell, head, sections
 
 FIGURES = {
     "story": "The iteration that accepted each token, SJD and coupled draws on the same prompt",
@@ -25,16 +25,6 @@ PIECES = {
 }
 
 
-@dataclass(frozen=True)
-class Table:
-    """A titled table of formatted cells, and a remark below it."""
-
-    title: str
-    heads: list[str]
-    rows: list[list[str]]
-    remark: str = ""
-
-
 def tables(result: dict[str, Any]) -> list[Table]:
     """Every table that the result has figures for, the goals first."""
     found = [_goals(result["goals"])] if result["goals"] else []
@@ -52,21 +42,9 @@ def tables(result: dict[str, Any]) -> list[Table]:
 
 def markdown(result: dict[str, Any], source: str) -> str:
     """The page of one result; figures are linked where the JSON lists them."""
-    origin = result["provenance"]
-    versions = origin["versions"]
-    lines = [
-        f"# Imagine: {result['model']}",
-        "",
-        f"Made from [`{source}`]({source}) by `sooner bench report`; don't edit.",
-        "",
-        f"`{' '.join(origin['argv'])}` · {origin['date']} · revision `{origin['git']}` · "
-        f"{origin['device']}, {origin['threads']} thread(s), {origin['dtype']} · torch "
-        f"{versions['torch']}, transformers {versions['transformers']}",
-    ]
-    for table in tables(result):
-        lines += ["", f"## {table.title}", "", *_lines(table)]
-        lines += ["", table.remark] if table.remark else []
-    return "\n".join([*lines, *_figures(result)]) + "\n"
+    title = f"Imagine: {result['model']}"
+    lines = [*head(result, source, title), *sections(tables(result)), *_figures(result)]
+    return "\n".join(lines) + "\n"
 
 
 def _figures(result: dict[str, Any]) -> list[str]:
@@ -85,11 +63,6 @@ def _figures(result: dict[str, Any]) -> list[str]:
 
 def _also(name: str) -> Sequence[str]:
     return ("svg", "gif") if name == "story" else ("svg",)
-
-
-def figures_folder(path: Path) -> Path:
-    """Where the figures of the result at `path` lie."""
-    return path.parent / "figures"
 
 
 def _goals(goals: list[dict[str, Any]]) -> Table:
@@ -113,7 +86,7 @@ def _arms(kind: str, arms: list[dict[str, Any]], told: dict[str, Any]) -> Table:
     )  # fmt: skip
     rows = [
         [arm["method"], str(arm["window"] or "–"), arm["mode"]]
-        + [_cell(arm.get(key), form) for key, form in columns]
+        + [cell(arm.get(key), form) for key, form in columns]
         for arm in arms
     ]
     heads = ["arm", "L", "mode", "NFE", "fewer", "decode s", "e2e s", "speed-up", "tokens/s"]
@@ -140,10 +113,10 @@ def _quality(kind: str, told: dict[str, Any]) -> Table:
         tests = [arm.get(test, {}).get("p") for test in ("features_test", "codes_test")]
         rows.append(
             [arm["method"], f"{arm['nfe']:.1f} ± {arm['nfe_deviation']:.1f}"]
-            + [_cell(arm["accuracy"].get(name), "{:.3f}") for name in names]
-            + [_cell(arm.get("frechet"), "{:.3f}")]
-            + [_cell(arm.get(name), "{:.2f}") for name in extra]
-            + [_cell(p, "{:.3f}") for p in tests]
+            + [cell(arm["accuracy"].get(name), "{:.3f}") for name in names]
+            + [cell(arm.get("frechet"), "{:.3f}")]
+            + [cell(arm.get(name), "{:.2f}") for name in extra]
+            + [cell(p, "{:.3f}") for p in tests]
         )
     heads = ["arm", "NFE", *names, "Fréchet to plain", *extra, "p (features)", "p (codes)"]
     judge = told["judge"] or "mean colours, without a judge"
@@ -184,12 +157,3 @@ def _vocabulary(told: dict[str, Any]) -> Table:
     title = f"Sampling at a vocabulary of {told['vocabulary']:,}, L = {told['window']}"
     remark = "Made-up logits on this machine: what a step would pay beside its forward."
     return Table(title, ["piece", "milliseconds"], rows, remark)
-
-
-def _cell(value: Any, form: str) -> str:
-    return "–" if value is None else form.format(value)
-
-
-def _lines(table: Table) -> list[str]:
-    rule = ["---"] * len(table.heads)
-    return ["| " + " | ".join(line) + " |" for line in (table.heads, rule, *table.rows)]

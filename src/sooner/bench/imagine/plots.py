@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ...errors import SoonerError
+from ..figures import check_matplotlib, save
 
 # Okabe and Ito's colours, which stay apart for the colour-blind; markers differ as well.
 LOOK: dict[str, dict[str, Any]] = {
@@ -25,8 +24,10 @@ LOOK: dict[str, dict[str, Any]] = {
 Data = dict[str, Any]
 
 
-def write_figures(result: Data, folder: Path) -> list[str]:
+def write_figures(result: Data, folder: Path, stem: str = "imagine") -> list[str]:
     """Draw every figure that the result has data for; returns the files' names.
+
+    They are named after the bench and not after `stem`, like the story's, drawn during the run.
 
     Raises:
         SoonerError: matplotlib is not installed.
@@ -40,30 +41,6 @@ def write_figures(result: Data, folder: Path) -> list[str]:
             if figure is not None:
                 files += save(figure, folder / f"imagine-{kind}-{name}")
     return files
-
-
-def check_matplotlib() -> None:
-    """Refuse to go on without it, before minutes are spent.
-
-    Raises:
-        SoonerError: matplotlib is not installed.
-    """
-    if importlib.util.find_spec("matplotlib") is None:
-        raise SoonerError(
-            "figures need matplotlib, which is not installed; pip install 'sooner[bench]'"
-        )
-
-
-def save(figure: Any, stem: Path) -> list[str]:
-    """Write `stem`.png and `stem`.svg; returns their names."""
-    import matplotlib
-
-    paths = [stem.with_name(f"{stem.name}.{suffix}") for suffix in ("png", "svg")]
-    with matplotlib.rc_context({"svg.hashsalt": "sooner"}):  # the same data, the same file
-        for path in paths:
-            options: Data = {"metadata": {"Date": None}} if path.suffix == ".svg" else {}
-            figure.savefig(path, dpi=150, **options)
-    return [path.name for path in paths]
 
 
 def _axes(columns: int, title: str, width: float = 4.3) -> tuple[Any, Any]:

@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
+from ..figures import check_matplotlib
 from ..provenance import provenance
 from . import subjects
 from .breakdown import breakdown, large_vocabulary
 from .goals import goals
 from .inception import check_weights
-from .plots import check_matplotlib
 from .quality import judged
 from .settings import ImagineSettings
 from .speed import Progress, batch_figures, measure

@@ -9,7 +9,7 @@ from typing import Any
 
 from ...errors import SoonerError
 from ...tasks.needles import ResultGrid
-from ..imagine.plots import check_matplotlib, save
+from ..figures import check_matplotlib, save
 
 TITLES = {"v-niah": "V-NIAH", "mm-niah": "MM-NIAH"}
 ACROSS = 2

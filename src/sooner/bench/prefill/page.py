@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..imagine.page import Table, table_lines
+from ..pages import Table, cell, head, pictures, sections
 
 FIGURES = {
     "layer": "One attention layer by prompt length (figure 16)",
@@ -70,7 +70,7 @@ def _by_length(
         [
             str(row["tokens"]),
             row["method"],
-            *(_cell(row.get(key), form) for key, _, form in columns),
+            *(cell(row.get(key), form) for key, _, form in columns),
         ]
         for row in rows
     ]
@@ -138,34 +138,11 @@ def _found(found: dict[str, Any]) -> Table:
 
 def markdown(result: dict[str, Any], source: str) -> str:
     """The page of one result."""
-    origin = result["provenance"]
-    versions = origin["versions"]
-    lines = [
-        f"# Prefill: {result['model']}",
-        "",
-        f"Made from [`{source}`]({source}) by `sooner bench report`; don't edit.",
-        "",
-        f"`{' '.join(origin['argv'])}` · {origin['date']} · revision `{origin['git']}` · "
-        f"{origin['device']}, {origin['threads']} thread(s), {origin['dtype']} · torch "
-        f"{versions['torch']}, transformers {versions['transformers']}",
-    ]
-    for table in tables(result):
-        lines += ["", f"## {table.title}", "", *table_lines(table)]
-        lines += ["", table.remark] if table.remark else []
-    for name in result.get("figures", []):
-        stem = f"figures/prefill-{name}"
-        lines += [
-            "",
-            f"![{FIGURES[name]}]({stem}.png)",
-            "",
-            f"*{FIGURES[name]}* ([svg]({stem}.svg))",
-        ]
+    shown = {name: FIGURES[name] for name in result.get("figures", [])}
+    title = f"Prefill: {result['model']}"
+    lines = [*head(result, source, title), *sections(tables(result)), *pictures(shown, source)]
     return "\n".join(lines) + "\n"
 
 
 def _yes(met: bool) -> str:
     return "yes" if met else "no"
-
-
-def _cell(value: Any, form: str) -> str:
-    return "–" if value is None else form.format(value)

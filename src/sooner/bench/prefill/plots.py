@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ...tasks.needles import ResultGrid
-from ..imagine.plots import check_matplotlib, save
+from ..figures import check_matplotlib, save
 from .needle_plot import needle_heatmap
 
 Data = dict[str, Any]
@@ -24,7 +24,7 @@ LOOK: dict[str, dict[str, Any]] = {
 }
 
 
-def write_figures(result: Data, folder: Path) -> list[str]:
+def write_figures(result: Data, folder: Path, stem: str) -> list[str]:
     """Draw every figure that the result has data for; returns the files' names.
 
     Raises:
@@ -36,7 +36,7 @@ def write_figures(result: Data, folder: Path) -> list[str]:
     for name, make in FIGURES.items():
         figure = make(result)
         if figure is not None:
-            files += save(figure, folder / f"prefill-{name}")
+            files += save(figure, folder / f"{stem}-{name}")
     return files
 
 

@@ -2,8 +2,7 @@
 
 Two kinds. `Frames` are single frames with what each video token should see in them; they teach
 the vision tower. `Captions` are token rows around video features; they teach the decoder. While
-the tower is frozen its features come from a `SceneBank`, encoded once per stage, so that a
-decoder step pays for neither rendering nor vision.
+the tower is frozen its features come from a `bank.SceneBank`.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from torch.nn.functional import avg_pool2d, interpolate
 from . import architecture, words, world
 
 IGNORE = -100
-MOMENTS = (0.0, 0.3125, 0.4375, 0.5)  # rest, under way twice, rest: all that a scene shows
 LABEL_SIZES = (
     len(world.BACKGROUNDS),
     1 + len(world.SHAPES),
@@ -41,12 +39,6 @@ class Captions:
     ids: torch.Tensor
     labels: torch.Tensor
     frames_per_row: int
-
-
-def moment_bins(indices: np.ndarray) -> np.ndarray:
-    """The place in `MOMENTS` that stands for each frame index of a clip."""
-    moments = (indices % world.SCENE_FRAMES) / world.SCENE_FRAMES
-    return np.searchsorted((0.25, 0.375, 0.5), moments, side="right")
 
 
 def token_labels(scene: world.Scene, at: tuple[float, float]) -> np.ndarray:
@@ -124,31 +116,6 @@ def normalise(images: torch.Tensor) -> torch.Tensor:
     return (images - 0.5) / 0.5
 
 
-@dataclass(frozen=True)
-class SceneBank:
-    """Scenes with their encoded frames: `features` [scenes, moments, tokens, width]."""
-
-    scenes: list[world.Scene]
-    features: torch.Tensor
-    sentences: list[list[int]]
-
-    def draw(self, rng: np.random.Generator, rows: int, scenes: int) -> np.ndarray:
-        """Clips as scene numbers [rows, scenes]; neighbours differ in background."""
-        picked = rng.integers(len(self.scenes), size=(rows, scenes))
-        for row in picked:
-            for place in range(1, scenes):
-                before = self.scenes[row[place - 1]].background
-                while self.scenes[row[place]].background == before:
-                    row[place] = rng.integers(len(self.scenes))
-        return picked
-
-    def gather(self, picked: np.ndarray, frames: int) -> torch.Tensor:
-        """Features of `frames` even samples of each clip: [rows, frames * tokens, width]."""
-        indices = world.sample_indices(world.SCENE_FRAMES * picked.shape[1], frames)
-        which = torch.from_numpy(picked[:, indices // world.SCENE_FRAMES])  # [rows, frames]
-        return self.features[which, torch.from_numpy(moment_bins(indices))].flatten(1, 2)
-
-
 class Writer:
     """Token rows as the chat template lays them out."""
 
@@ -201,3 +168,20 @@ class Writer:
             ids[row, :stop] = torch.tensor([*before, *answer])
             labels[row, len(before) : stop] = torch.tensor(answer)
         return Captions(ids, labels, frames)
+
+
+def kept_places(
+    rng: np.random.Generator, rows: int, length: int, video: range, drop: tuple[float, float]
+) -> torch.Tensor:
+    """Which places of each row stay when visual tokens are dropped at random: [rows, kept].
+
+    One share of `drop` (fewest, most) holds for all rows, the dropped tokens are each row's own.
+    The places ascend, and are the kept tokens' positions too.
+    """
+    kept = max(round(len(video) * (1 - rng.uniform(*drop))), 1)
+    before, after = np.arange(video.start), np.arange(video.stop, length)
+    places = [
+        np.concatenate([before, np.sort(rng.choice(video, size=kept, replace=False)), after])
+        for _ in range(rows)
+    ]
+    return torch.from_numpy(np.stack(places))

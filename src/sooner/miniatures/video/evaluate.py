@@ -68,6 +68,52 @@ def describe(
     return [text.strip() for text in processor.batch_decode(answers, skip_special_tokens=True)]
 
 
+def frames_shown(clip: world.Clip, frames_a_scene: float = FRAMES_A_SCENE) -> int:
+    """How many frames of a clip a model gets; lengths of its own go before `frames_a_scene`."""
+    return clip.samples if clip.lengths else round(frames_a_scene * len(clip.scenes))
+
+
+def film_of(clip: world.Clip) -> np.ndarray:
+    """A clip as a video to caption; of one with lengths of its own only the shown frames.
+
+    The processor, asked for as many frames as there are, then takes each: a minute of film would
+    be a hundred megabytes.
+    """
+    if not clip.lengths:
+        return world.render(clip)
+    return world.render(clip, world.sample_indices(clip.total_frames, clip.samples))
+
+
+def captions(
+    model: Any,
+    processor: Any,
+    clips: Sequence[world.Clip],
+    *,
+    videos: Sequence[np.ndarray] | None = None,
+    frames_a_scene: float = FRAMES_A_SCENE,
+    batch: int = 16,
+) -> list[str]:
+    """Greedy captions of any clips, those of equal size in batches; arguments of `score_clips`."""
+    sizes = [(frames_shown(clip, frames_a_scene), len(clip.scenes)) for clip in clips]
+    texts = [""] * len(clips)
+    for size in sorted(set(sizes)):
+        alike = [index for index in range(len(clips)) if sizes[index] == size]
+        for begin in range(0, len(alike), batch):
+            some = alike[begin : begin + batch]
+            shown = [videos[index] if videos else film_of(clips[index]) for index in some]
+            frames, scenes = size
+            made = describe(
+                model,
+                processor,
+                shown,
+                num_frames=frames,
+                max_new_tokens=TOKENS_A_SCENE * scenes,
+            )
+            for index, text in zip(some, made, strict=True):
+                texts[index] = text
+    return texts
+
+
 def score_clips(
     model: Any,
     processor: Any,
@@ -77,33 +123,31 @@ def score_clips(
     frames_a_scene: float = FRAMES_A_SCENE,
     batch: int = 16,
 ) -> dict[str, float]:
-    """Mean accuracy over clips of equally many scenes.
+    """Mean accuracy over clips.
 
     Args:
         videos: decoded frames of each clip; None renders them.
-        frames_a_scene: frames sampled per scene.
+        frames_a_scene: frames sampled per scene; a clip with lengths of its own is sampled at
+            one frame for each `world.SAMPLE_EVERY` instead.
         batch: clips captioned at once.
 
     Returns:
         `world.ATTRIBUTES` and their mean as "all", plus "exact": the share of captions right to
         the last letter. All 0..1.
     """
-    scenes = len(clips[0].scenes)
+    texts = captions(
+        model, processor, clips, videos=videos, frames_a_scene=frames_a_scene, batch=batch
+    )
     rows: list[dict[str, float]] = []
-    for begin in range(0, len(clips), batch):
-        some = clips[begin : begin + batch]
-        shown = videos[begin : begin + batch] if videos else [world.render(clip) for clip in some]
-        texts = describe(
-            model,
-            processor,
-            shown,
-            num_frames=round(frames_a_scene * scenes),
-            max_new_tokens=TOKENS_A_SCENE * scenes,
-        )
-        for text, clip in zip(texts, some, strict=True):
-            right = processor.tokenizer(text).input_ids
-            exact = right == processor.tokenizer(world.caption(clip)).input_ids
-            rows.append({**world.score(text, clip), "exact": float(exact)})
+    for text, clip in zip(texts, clips, strict=True):
+        right = processor.tokenizer(text).input_ids
+        exact = right == processor.tokenizer(world.caption(clip)).input_ids
+        rows.append({**world.score(text, clip), "exact": float(exact)})
+    return mean(rows)
+
+
+def mean(rows: Sequence[dict[str, float]]) -> dict[str, float]:
+    """The mean of scores, and the mean of the attributes' as "all"."""
     found = {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
     return {**found, "all": float(np.mean([found[name] for name in world.ATTRIBUTES]))}
 

@@ -12,6 +12,8 @@ from av.video.stream import VideoStream
 
 from . import world
 
+AT_ONCE = 48  # frames drawn at once: a long clip never stands in memory whole
+
 
 def write_video(
     clip: world.Clip,
@@ -43,10 +45,11 @@ def write_video(
         assert isinstance(stream, VideoStream)  # what a video codec gives
         stream.width = stream.height = side
         stream.pix_fmt = pixel_format
-        for index in range(clip.total_frames):
-            picture = world.render(clip, [index], side)[0]
-            frame = av.VideoFrame.from_ndarray(picture, format="rgb24")
-            container.mux(stream.encode(frame))
+        for begin in range(0, clip.total_frames, AT_ONCE):
+            some = range(begin, min(begin + AT_ONCE, clip.total_frames))
+            for picture in world.render(clip, some, side):
+                frame = av.VideoFrame.from_ndarray(picture, format="rgb24")
+                container.mux(stream.encode(frame))
         container.mux(stream.encode())
     return path
 

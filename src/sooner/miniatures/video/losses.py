@@ -43,10 +43,15 @@ def predict(
     features: torch.Tensor,
     first: int,
     bf16: bool,
+    kept: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, float]:
     """Caption loss and the share of caption tokens predicted right.
 
-    `features` [rows, frames * tokens, width] stand from place `first` of each row on.
+    Args:
+        features: [rows, frames * tokens, width], from place `first` of each row on.
+        bf16: run the decoder under bfloat16 autocast.
+        kept: the places that the decoder sees, at their own positions [rows, kept]; all of the
+            text is among them. None is every place.
     """
     inner = model.model
     newline = inner.image_newline.expand(features.shape[0], 1, -1)
@@ -54,11 +59,19 @@ def predict(
     embeds = inner.language_model.embed_tokens(batch.ids)  # [rows, length, width]
     after = first + video.shape[1]
     embeds = torch.cat([embeds[:, :first], video, embeds[:, after:]], dim=1)
+    labels, positions = batch.labels, {}
+    if kept is not None:
+        embeds = embeds.gather(1, kept[..., None].expand(-1, -1, embeds.shape[2]))
+        labels = labels.gather(1, kept)
+        # Without a mask transformers takes gaps in the positions for borders of packed rows.
+        positions = {"position_ids": kept, "attention_mask": torch.ones_like(kept)}
     with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
-        hidden = inner.language_model(inputs_embeds=embeds, use_cache=False).last_hidden_state
+        hidden = inner.language_model(
+            inputs_embeds=embeds, use_cache=False, **positions
+        ).last_hidden_state
     hidden = hidden.float()
-    told = batch.labels[:, 1:] != data.IGNORE  # [rows, length - 1]
+    told = labels[:, 1:] != data.IGNORE  # [rows, length - 1]
     logits = model.lm_head(hidden[:, :-1][told])  # [told, vocab]
-    truth = batch.labels[:, 1:][told]
+    truth = labels[:, 1:][told]
     right = (logits.argmax(-1) == truth).float().mean()
     return cross_entropy(logits, truth), round(float(right), 4)

@@ -8,9 +8,12 @@ Why these stages (each was seen to pay on two CPU cores):
 2. *language*, shallow: a decoder of four layers alone, on features encoded once per stage by the
    frozen tower, so that a step pays for neither rendering nor vision: clips of one scene first
    (right after 300 steps), then of up to six, then of up to ten.
-3. *language*, deep: `architecture.grow` inserts layers that change nothing, then training goes on
-   at full depth, where a step costs five times as much.
-4. *joint*: everything together on freshly rendered frames, to take up the slack.
+3. *language*, long: clips whose scenes last unevenly, up to 64 frames, with a needle now and
+   then; a third stays at two frames a scene, so that nothing is forgotten. The draft's rows lose
+   most of their visual tokens in a third of these steps.
+4. *language*, deep: `architecture.grow` inserts layers that change nothing, then training goes on
+   at full depth, where a step costs five times as much: what is to be learnt comes before.
+5. *joint*: everything together on freshly rendered frames, to take up the slack.
 """
 
 from __future__ import annotations
@@ -24,6 +27,10 @@ from typing import Any, Literal
 from sooner.errors import unknown
 
 from . import architecture
+from .pacing import Pace
+
+PAIRS = Pace()
+LONG = Pace(pairs=0.35, even=0.2, uneven=0.3, needle=0.15)
 
 
 @dataclass(frozen=True)
@@ -38,7 +45,9 @@ class Stage:
         lr: peak learning rate.
         scenes: fewest and most scenes of a clip; each step draws one number.
         layers: decoder depth from here on; 0 leaves it.
-        any_frames: share of steps whose clips are sampled at other than two frames a scene.
+        pace: how long the scenes of a clip last; "vision" has no clips.
+        pruned: share of "language" steps whose rows lose most of their visual tokens, at random;
+            the others keep their positions. Teaches a draft to work on a pruned prompt.
         bf16: run the decoder under bfloat16 autocast. On a CPU with AVX-512 BF16, clips of six
             scenes take 0.75 of the time so, those of one scene 1.15 of it.
     """
@@ -49,7 +58,8 @@ class Stage:
     lr: float
     scenes: tuple[int, int] = (1, 1)
     layers: int = 0
-    any_frames: float = 0.0
+    pace: Pace = PAIRS
+    pruned: float = 0.0
     bf16: bool = False
 
     def __post_init__(self) -> None:
@@ -57,6 +67,8 @@ class Stage:
             raise ValueError(f"kind is {self.kind!r}; it is 'vision', 'language' or 'joint'")
         if self.steps < 1 or self.size < 1 or not 1 <= self.scenes[0] <= self.scenes[1]:
             raise ValueError(f"a stage needs steps, size and scenes of at least 1: {self}")
+        if not 0 <= self.pruned <= 1:
+            raise ValueError(f"pruned is {self.pruned}; it is a share of the steps, 0 to 1")
 
 
 @dataclass(frozen=True)
@@ -70,6 +82,8 @@ class Recipe:
         bank: scenes encoded for a "language" stage.
         save_every: steps between resumable checkpoints.
         check_every: steps between held-out checks; 0 is never.
+        start: checkpoint folder whose weights the first stage begins with; empty is fresh
+            weights. The card then tells what those weights went through before.
     """
 
     shape: architecture.Shape
@@ -78,6 +92,7 @@ class Recipe:
     bank: int = 6000
     save_every: int = 100
     check_every: int = 250
+    start: str = ""
 
     @classmethod
     def from_dict(cls, options: Mapping[str, Any]) -> Recipe:
@@ -85,12 +100,19 @@ class Recipe:
         values = dict(_known(cls, options))
         if isinstance(values.get("shape"), Mapping):
             values["shape"] = architecture.Shape(**_known(architecture.Shape, values["shape"]))
-        stages = [
-            stage if isinstance(stage, Stage) else Stage(**_known(Stage, stage))
-            for stage in values.get("stages", ())
-        ]
-        tupled = [dataclasses.replace(stage, scenes=tuple(stage.scenes)) for stage in stages]  # type: ignore[arg-type]
-        return cls(**{**values, "stages": tuple(tupled)})
+        stages = tuple(_stage(stage) for stage in values.get("stages", ()))
+        return cls(**{**values, "stages": stages})
+
+
+def _stage(options: Stage | Mapping[str, Any]) -> Stage:
+    if isinstance(options, Stage):
+        return options
+    values = dict(_known(Stage, options))
+    if "scenes" in values:
+        values["scenes"] = tuple(values["scenes"])
+    if isinstance(values.get("pace"), Mapping):
+        values["pace"] = Pace(**_known(Pace, values["pace"]))
+    return Stage(**values)
 
 
 def _known(kind: type, options: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -113,8 +135,9 @@ TARGET = Recipe(
         Stage("language", 800, 5000, 1e-3, scenes=(1, 10), bf16=True),
         Stage("vision", 600, 64, 1e-3),
         Stage("language", 900, 5000, 1.2e-3, scenes=(1, 10), bf16=True),
-        Stage("language", 120, 5000, 6e-4, scenes=(2, 9), layers=22, bf16=True),
-        Stage("joint", 40, 5000, 3e-4, scenes=(4, 8), bf16=True),
+        Stage("language", 600, 4000, 8e-4, scenes=(1, 10), pace=LONG, bf16=True),
+        Stage("language", 120, 5000, 6e-4, scenes=(1, 10), layers=22, pace=LONG, bf16=True),
+        Stage("joint", 40, 5000, 3e-4, scenes=(4, 8), pace=LONG, bf16=True),
     ),
 )
 DRAFT = Recipe(
@@ -125,6 +148,7 @@ DRAFT = Recipe(
         Stage("language", 600, 4000, 2e-3, scenes=(1, 6), bf16=True),
         Stage("language", 600, 5000, 1e-3, scenes=(1, 10), bf16=True),
         Stage("language", 300, 5000, 1e-3, scenes=(1, 10), bf16=True),
+        Stage("language", 1000, 5000, 1e-3, scenes=(1, 10), pace=LONG, pruned=0.33, bf16=True),
     ),
     seed=1,
 )

@@ -14,12 +14,32 @@ import numpy as np
 import torch
 from torch import nn
 
+from sooner.errors import SoonerError
+
 from ..progress import Line
 from ..training import schedule, threads
-from . import architecture, build, card, data, evaluate, losses, world
+from . import architecture, bank, build, card, data, evaluate, losses, pacing
 from .recipe import Recipe, Stage
 
 CHECK_SEED = 10_007  # held-out clips for progress reports; training seeds are small numbers
+DROPPED = (0.7, 0.95)  # fewest and most of a pruned row's visual tokens that are dropped
+
+
+def _first_model(config: Recipe) -> Any:
+    """The model that the first stage begins with: fresh, or that of the folder `start`."""
+    depth = next((stage.layers for stage in config.stages if stage.layers), config.shape.layers)
+    if not config.start:
+        return architecture.build_model(dataclasses.replace(config.shape, layers=depth))
+    if not (Path(config.start) / "config.json").is_file():
+        raise SoonerError(f"no checkpoint at {config.start!r} to start from")
+    begun = evaluate.load(config.start)[0]
+    depth = begun.config.text_config.num_hidden_layers
+    model = architecture.build_model(dataclasses.replace(config.shape, layers=depth))
+    try:
+        model.load_state_dict(begun.state_dict())
+    except RuntimeError as error:
+        raise SoonerError(f"{config.start!r} is not of the shape {config.shape}") from error
+    return model
 
 
 class Trainer:
@@ -41,13 +61,12 @@ class Trainer:
         self.writer = data.Writer()
         self.rng = np.random.default_rng(config.seed)
         self.noise = torch.Generator().manual_seed(config.seed)
-        depth = next((stage.layers for stage in config.stages if stage.layers), config.shape.layers)
         with torch.random.fork_rng():  # HF draws first weights from the global generator
             torch.manual_seed(config.seed)
-            self.model = architecture.build_model(dataclasses.replace(config.shape, layers=depth))
+            self.model = _first_model(config)
             self.head = nn.Linear(config.shape.width, sum(data.LABEL_SIZES))
         self.optimizer: torch.optim.Optimizer | None = None
-        self.bank: data.SceneBank | None = None
+        self.bank: bank.SceneBank | None = None
 
     # --- the run
 
@@ -90,28 +109,12 @@ class Trainer:
         if stage.kind == "language":
             for module in (self.model.model.vision_tower, self.model.model.multi_modal_projector):
                 module.requires_grad_(False)
-            self.bank = self._encode_bank()
+            seed = (self.config.seed, self.stage_index)
+            self.bank = bank.encode(self.model, self.writer, self.config.bank, seed)
         self.optimizer = torch.optim.AdamW(
             [*self.model.parameters(), *self.head.parameters()],
             lr=stage.lr, betas=(0.9, 0.98), weight_decay=0.01,
         )  # fmt: skip
-
-    def _encode_bank(self) -> data.SceneBank:
-        seed = (self.config.seed, self.stage_index)
-        rng = np.random.default_rng(seed)
-        noise = torch.Generator().manual_seed(int(rng.integers(2**31)))
-        scenes = [world.sample_scene(rng) for _ in range(self.config.bank)]
-        moments = np.array(data.MOMENTS)
-        features = []
-        with torch.no_grad():
-            for begin in range(0, len(scenes), 32):
-                some = scenes[begin : begin + 32]
-                repeated = [scene for scene in some for _ in moments]
-                frames = data.draw_frames(repeated, np.tile(moments, len(some)), noise)
-                tokens = losses.see(self.model, frames.pixels)  # [scenes * moments, tokens, width]
-                features.append(tokens.unflatten(0, (len(some), len(moments))))
-        sentences = [self.writer.sentence(scene) for scene in scenes]
-        return data.SceneBank(scenes, torch.cat(features), sentences)
 
     # --- one step
 
@@ -134,40 +137,46 @@ class Trainer:
 
     def _caption(self, stage: Stage) -> tuple[torch.Tensor, dict[str, Any]]:
         scenes = int(self.rng.integers(stage.scenes[0], stage.scenes[1] + 1))
-        frames = 2 * scenes
-        if self.rng.random() < stage.any_frames:
-            frames = int(self.rng.integers(2 * scenes, 3 * scenes + 2))
-        row = frames * architecture.POOLED**2 + 24 * (scenes + 1)
-        rows = max(stage.size // row, 1)
+        shown = stage.pace.draw(self.rng, scenes)
+        frames = int(shown.sum())
+        row = frames * architecture.POOLED**2 + 24 * (len(shown) + 1)
+        # Rows share their number of frames, and have the scenes' lengths in orders of their own.
+        spread = self.rng.permuted(np.tile(shown, (max(stage.size // row, 1), 1)), axis=1)
         extra: torch.Tensor | float = 0.0
         if stage.kind == "language":
-            features, sentences = self._from_bank(rows, scenes, frames)
+            features, sentences = self._from_bank(spread)
         else:
-            features, sentences, extra = self._from_pixels(rows, scenes, frames)
+            features, sentences, extra = self._from_pixels(spread)
         batch = self.writer.write(self.rng, sentences, frames)
-        loss, right = losses.predict(self.model, batch, features, len(self.writer.head), stage.bf16)
-        return loss + extra, {"scenes": scenes, "right": right}
+        first, kept = len(self.writer.head), None
+        if stage.kind == "language" and self.rng.random() < stage.pruned:
+            video = range(first, first + features.shape[1] + 1)  # the newline's token is one too
+            kept = data.kept_places(self.rng, len(spread), batch.ids.shape[1], video, DROPPED)
+        loss, right = losses.predict(self.model, batch, features, first, stage.bf16, kept)
+        return loss + extra, {"scenes": len(shown), "frames": frames, "right": right}
 
-    def _from_bank(
-        self, rows: int, scenes: int, frames: int
-    ) -> tuple[torch.Tensor, list[list[list[int]]]]:
+    def _from_bank(self, shown: np.ndarray) -> tuple[torch.Tensor, list[list[list[int]]]]:
         assert self.bank is not None
-        picked = self.bank.draw(self.rng, rows, scenes)
-        sentences = [[self.bank.sentences[scene] for scene in row] for row in picked]
-        return self.bank.gather(picked, frames), sentences
+        picked = self.bank.draw(self.rng, *shown.shape)
+        told = [self.bank.told(*pair) for pair in zip(picked, shown, strict=True)]
+        return self.bank.gather(picked, shown), told
 
     def _from_pixels(
-        self, rows: int, scenes: int, frames: int
+        self, shown: np.ndarray
     ) -> tuple[torch.Tensor, list[list[list[int]]], torch.Tensor]:
-        clips = [world.sample_clip(self.rng, scenes) for _ in range(rows)]
-        indices = world.sample_indices(clips[0].total_frames, frames)
-        shown = [clip.scenes[index // world.SCENE_FRAMES] for clip in clips for index in indices]
-        moments = np.tile((indices % world.SCENE_FRAMES) / world.SCENE_FRAMES, rows)
-        drawn = data.draw_frames(shown, moments, self.noise)
+        clips = [pacing.paced_clip(self.rng, counts) for counts in shown]
+        scenes = [
+            scene
+            for clip, counts in zip(clips, shown, strict=True)
+            for scene, count in zip(clip.scenes, counts, strict=True)
+            for _ in range(count)
+        ]
+        moments = np.concatenate([pacing.moments(counts) for counts in shown])
+        drawn = data.draw_frames(scenes, moments, self.noise)
         tokens = losses.see(self.model, drawn.pixels)
         loss, _ = losses.name_tokens(self.head, tokens, drawn.labels)
         sentences = [[self.writer.sentence(scene) for scene in clip.scenes] for clip in clips]
-        return tokens.unflatten(0, (rows, frames)).flatten(1, 2), sentences, 0.3 * loss
+        return tokens.unflatten(0, (len(shown), -1)).flatten(1, 2), sentences, 0.3 * loss
 
     # --- reports and state
 
@@ -236,7 +245,7 @@ class Trainer:
         begun = state["stage_index"] + (state["optimizer"] is not None)
         then, now = state["recipe"], dataclasses.asdict(self.config)
         same = then["stages"][:begun] == now["stages"][:begun]
-        if not same or any(then[key] != now[key] for key in ("shape", "seed", "bank")):
+        if not same or any(then.get(key) != now[key] for key in ("shape", "seed", "bank", "start")):
             raise ValueError(
                 f"{self.out / 'state.pt'} is of another recipe; "
                 "train with that recipe, into another folder, or with resume=False"

@@ -51,6 +51,7 @@ def vocabulary() -> list[str]:
     words = dict.fromkeys(word for word in told.split() if word.isalpha())
     letters = string.ascii_lowercase + string.digits
     tokens = [*SPECIALS, *words, *letters, *string.punctuation, *(f"##{mark}" for mark in letters)]
+    tokens += ["stays", "at"]  # came later: older weights keep their rows
     return list(dict.fromkeys(tokens))
 
 

@@ -6,15 +6,19 @@ is drawn from one `numpy.random.Generator`, so a seed is a clip and its one righ
 
 Time: a scene takes `SCENE_FRAMES` frames at `FPS`. The shape moves in the last part of the first
 half only, so two evenly sampled frames a scene (its first and its middle frame) show both cells.
+A clip may give each scene its own length instead; `pacing` draws such clips.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
+from . import outlines
 
 SHAPES = ("circle", "square", "triangle", "star", "cross")
 COLOURS = {
@@ -42,6 +46,7 @@ ATTRIBUTES = ("shape", "colour", "background", "start", "end")
 
 FPS = 12
 SCENE_FRAMES = 24
+SAMPLE_EVERY = SCENE_FRAMES // 2  # frames of film between two frames that a model is shown
 SIDE = 224
 MOVE = (0.25, 0.5)  # the share of a scene in which its shape is under way
 OUTLINE_RGB = (12, 12, 12)
@@ -64,13 +69,44 @@ class Scene:
 
 @dataclass(frozen=True)
 class Clip:
-    """Scenes in the order in which they are shown."""
+    """Scenes in the order in which they are shown.
+
+    Attributes:
+        lengths: frames of film for each scene; empty is `SCENE_FRAMES` each.
+
+    Raises:
+        ValueError: not one length of at least 1 for each scene.
+    """
 
     scenes: tuple[Scene, ...]
+    lengths: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.lengths and (len(self.lengths) != len(self.scenes) or min(self.lengths) < 1):
+            raise ValueError(
+                f"lengths {self.lengths} do not fit {len(self.scenes)} scenes; "
+                "give one of at least 1 for each, or none"
+            )
+
+    @property
+    def film_lengths(self) -> tuple[int, ...]:
+        return self.lengths or (SCENE_FRAMES,) * len(self.scenes)
 
     @property
     def total_frames(self) -> int:
-        return SCENE_FRAMES * len(self.scenes)
+        return sum(self.film_lengths)
+
+    @property
+    def samples(self) -> int:
+        """How many frames show all of it: one for each `SAMPLE_EVERY` frames of film."""
+        return max(self.total_frames // SAMPLE_EVERY, 1)
+
+    def locate(self, index: int) -> tuple[Scene, float]:
+        """The scene that frame `index` of the film shows, and the moment 0..1 of that scene."""
+        ends = np.cumsum(self.film_lengths)
+        place = int(np.searchsorted(ends, index, side="right"))
+        scene, length = self.scenes[place], self.film_lengths[place]
+        return scene, float((index - ends[place] + length) / length)
 
 
 def sample_scene(rng: np.random.Generator, not_background: str | None = None) -> Scene:
@@ -99,6 +135,11 @@ def sample_clip(rng: np.random.Generator, scenes: int = 8) -> Clip:
     return Clip(tuple(drawn))
 
 
+def still(scene: Scene) -> Scene:
+    """The same scene with its shape at rest at the start cell: all that a single frame tells."""
+    return dataclasses.replace(scene, end=scene.start, end_shift=scene.start_shift)
+
+
 def cell_name(cell: int) -> str:
     """`0` is "top left", `8` is "bottom right"."""
     return f"{ROWS[cell // 3]} {COLUMNS[cell % 3]}"
@@ -114,22 +155,23 @@ def direction(start: int, end: int) -> str:
 
 def describe(scene: Scene, index: int) -> str:
     """The sentence about the scene at `index`; words and marks stand between single spaces."""
-    return (
-        f"scene {NUMBERS[index]} : a {scene.colour} {scene.shape} on a {scene.background} "
-        f"background moves from the {cell_name(scene.start)} to the {cell_name(scene.end)} , "
-        f"{direction(scene.start, scene.end)} ."
-    )
+    shown = f"a {scene.colour} {scene.shape} on a {scene.background} background"
+    begin, end = cell_name(scene.start), cell_name(scene.end)
+    if begin == end:
+        return f"scene {NUMBERS[index]} : {shown} stays at the {begin} ."
+    way = direction(scene.start, scene.end)
+    return f"scene {NUMBERS[index]} : {shown} moves from the {begin} to the {end} , {way} ."
 
 
 def caption(clip: Clip) -> str:
-    """The one right caption of a clip: 22 to 24 words a scene."""
+    """The one right caption of a clip: 22 to 24 words a scene that moves, 15 a still one."""
     return " ".join(describe(scene, index) for index, scene in enumerate(clip.scenes))
 
 
 _CELL = rf"({'|'.join(ROWS)}) ({'|'.join(COLUMNS)})"
 _SENTENCE = re.compile(
     rf"scene ({'|'.join(NUMBERS)}) ?: a (\w+) (\w+) on a (\w+) background "
-    rf"moves from the {_CELL} to the {_CELL}"
+    rf"(?:moves from the {_CELL} to the {_CELL}|stays at the {_CELL})"
 )
 
 
@@ -137,7 +179,8 @@ def parse(text: str) -> dict[int, dict[str, str | int]]:
     """What a caption claims: `{scene index: {attribute: value}}`; the first claim counts."""
     claims: dict[int, dict[str, str | int]] = {}
     for found in _SENTENCE.finditer(text):
-        number, colour, shape, background, *cells = found.groups()
+        number, colour, shape, background, *groups = found.groups()
+        cells = groups[:4] if groups[0] else groups[4:] * 2
         start = 3 * ROWS.index(cells[0]) + COLUMNS.index(cells[1])
         end = 3 * ROWS.index(cells[2]) + COLUMNS.index(cells[3])
         claim: dict[str, str | int] = {"shape": shape, "colour": colour, "background": background}
@@ -145,18 +188,22 @@ def parse(text: str) -> dict[int, dict[str, str | int]]:
     return claims
 
 
-def score(text: str, clip: Clip) -> dict[str, float]:
+def score(text: str, clip: Clip, places: Sequence[int] | None = None) -> dict[str, float]:
     """The share of scenes that `text` has right, 0..1 for each of `ATTRIBUTES`.
 
     A scene that the text leaves out counts as wrong in every attribute.
+
+    Args:
+        places: count these scenes only (0 is the first), such as a needle; None is all.
     """
     claims = parse(text)
+    counted = range(len(clip.scenes)) if places is None else places
     return {
         name: float(
             np.mean(
                 [
-                    claims.get(index, {}).get(name) == getattr(scene, name)
-                    for index, scene in enumerate(clip.scenes)
+                    claims.get(index, {}).get(name) == getattr(clip.scenes[index], name)
+                    for index in counted
                 ]
             )
         )
@@ -195,9 +242,15 @@ def render(
     """
     wanted = range(clip.total_frames) if indices is None else indices
     frames = np.empty((len(wanted), side, side, 3), dtype=np.uint8)
+    before = None
     for slot, index in enumerate(wanted):
-        scene = clip.scenes[int(index) // SCENE_FRAMES]
-        draw(scene, centre(scene, (int(index) % SCENE_FRAMES) / SCENE_FRAMES), frames[slot])
+        scene, moment = clip.locate(int(index))
+        shown = scene, centre(scene, moment)
+        if shown == before:  # at rest, as in most frames of a long scene
+            frames[slot] = frames[slot - 1]
+        else:
+            draw(*shown, frames[slot])
+        before = shown
     return frames
 
 
@@ -207,52 +260,15 @@ def draw(scene: Scene, at: tuple[float, float], frame: np.ndarray) -> None:
     frame[:] = BACKGROUNDS[scene.background]
     x, y, radius = at[0] * side, at[1] * side, scene.radius * side
     # Only the window around the shape is worth the arithmetic.
-    reach = REACH * radius + 2
+    reach = outlines.REACH * radius + 2
     left, top = (max(int(value - reach), 0) for value in (x, y))
     right, bottom = (min(int(value + reach) + 1, side) for value in (x, y))
     xs = np.arange(left, right, dtype=np.float32) + 0.5 - x
     ys = np.arange(top, bottom, dtype=np.float32) + 0.5 - y
-    inside = -_distance(scene.shape, xs[None, :], ys[:, None], radius)  # [h, w] pixels
+    inside = -outlines.distance(scene.shape, xs[None, :], ys[:, None], radius)  # [h, w] pixels
     cover = np.clip(inside + 0.5, 0, 1)[..., None]
     fill = np.clip(inside - 0.1 * radius + 0.5, 0, 1)[..., None]
     window = frame[top:bottom, left:right].astype(np.float32)
     colour, outline = (np.array(rgb, np.float32) for rgb in (COLOURS[scene.colour], OUTLINE_RGB))
     paint = fill * colour + (1 - fill) * outline
     frame[top:bottom, left:right] = (cover * paint + (1 - cover) * window + 0.5).astype(np.uint8)
-
-
-def _distance(shape: str, xs: np.ndarray, ys: np.ndarray, radius: float) -> np.ndarray:
-    """Signed distance in pixels from the shape's edge, negative inside: [h, w]."""
-    if shape == "circle":
-        return np.hypot(xs, ys) - 0.95 * radius
-    corners = CORNERS[shape] * np.float32(radius)
-    nearest = np.full(np.broadcast_shapes(xs.shape, ys.shape), np.inf, dtype=np.float32)
-    odd = np.zeros(nearest.shape, dtype=bool)
-    for (ax, ay), (bx, by) in zip(corners, np.roll(corners, -1, axis=0), strict=True):
-        ex, ey, px, py = bx - ax, by - ay, xs - ax, ys - ay
-        along = np.clip((px * ex + py * ey) / (ex * ex + ey * ey), 0, 1)
-        nearest = np.minimum(nearest, (px - ex * along) ** 2 + (py - ey * along) ** 2)
-        if ey != 0:  # even-odd rule: count the edges that a ray to the right crosses
-            odd ^= ((ay > ys) != (by > ys)) & (px < ex * py / ey)
-    return np.where(odd, -1, 1) * np.sqrt(nearest)
-
-
-def _ring(radii: Sequence[float]) -> np.ndarray:
-    """Corners at even angles, the first on top: [corners, 2] in units of the shape's radius."""
-    angles = 2 * np.pi * np.arange(len(radii)) / len(radii)
-    return np.stack([np.sin(angles), -np.cos(angles)], axis=1) * np.asarray(radii)[:, None]
-
-
-REACH = 1.15  # no shape's edge is further from its centre along x or y, in radii
-_ARM = 0.34
-CORNERS: dict[str, np.ndarray] = {
-    "square": np.array([(-0.95, -0.95), (0.95, -0.95), (0.95, 0.95), (-0.95, 0.95)]),
-    "triangle": _ring([1.15] * 3),
-    "star": _ring([1.1, 0.42] * 5),
-    "cross": np.array(
-        [
-            (-_ARM, -1), (_ARM, -1), (_ARM, -_ARM), (1, -_ARM), (1, _ARM), (_ARM, _ARM),
-            (_ARM, 1), (-_ARM, 1), (-_ARM, _ARM), (-1, _ARM), (-1, -_ARM), (-_ARM, -_ARM),
-        ]
-    ),
-}  # fmt: skip

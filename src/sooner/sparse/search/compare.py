@@ -16,8 +16,6 @@ from .score import Trial, trial
 RATIOS = (0.25, 1.0, 4.0)
 """Vertical lines for each slash line, of the vertical-slashes that are tried."""
 
-HALVINGS = 7
-
 
 @dataclass(frozen=True)
 class Duel:
@@ -41,8 +39,8 @@ def against_vertical_slash(
 ) -> Duel:
     """Compare patterns with the best uniform vertical-slash of the same FLOPs.
 
-    For several ratios of vertical to slash lines, the size is found whose share of the pairs is
-    closest to, and no less than 99 % of, that of `patterns`; the rival is the one of least error.
+    For several ratios of vertical to slash lines, the fewest lines are found that cost 99 % of what
+    `patterns` do, or more: slash lines come in blocks. The rival is the one of least error.
 
     Args:
         patterns: one for each head.
@@ -53,21 +51,19 @@ def against_vertical_slash(
     wanted = float(mine.cost.mean())
     found: list[tuple[float, Trial, VerticalSlash]] = []
     for ratio in RATIOS:
-        low, high = 0, len(layout)
-        for _ in range(HALVINGS):
+        low, high = -1, len(layout)
+        theirs = trial(states, layout, [_sized(high, ratio)] * heads, queries)
+        best = (float(theirs.cost.mean()), theirs, _sized(high, ratio))
+        while high - low > 1:  # the fewest lines that cost as much
             middle = (low + high) // 2
             rival = _sized(middle, ratio)
             theirs = trial(states, layout, [rival] * heads, queries)
-            cost = float(theirs.cost.mean())
-            low, high = (middle, high) if cost < 0.99 * wanted else (low, middle)
-            if cost >= 0.99 * wanted or not found:
-                found.append((cost, theirs, rival))
-    enough = [one for one in found if one[0] >= 0.99 * wanted] or found
-    # Rivals may be a little dearer, as their sizes come in steps; never much.
-    near = min(one[0] for one in enough)
-    cost, theirs, rival = min(
-        (one for one in enough if one[0] <= max(1.1 * wanted, near)), key=lambda one: _total(one[1])
-    )
+            is_enough = float(theirs.cost.mean()) >= 0.99 * wanted
+            low, high = (low, middle) if is_enough else (middle, high)
+            if is_enough:
+                best = (float(theirs.cost.mean()), theirs, rival)
+        found.append(best)
+    cost, theirs, rival = min(found, key=lambda one: _total(one[1]))
     return Duel(_total(mine), _total(theirs), wanted, cost, rival)
 
 

@@ -134,7 +134,7 @@ def attention_figure(shown: Map, title: str) -> Any:
         ("queries by modality", by_kind, plain),
         ("queries and keys by modality", by_kind, by_kind),
     ]
-    image = None
+    image: Any = None
     for axis, (name, rows, columns) in zip(axes, panels, strict=True):
         image = _map(axis, shown.weights[rows][:, columns])
         axis.set_title(name, fontsize=9)

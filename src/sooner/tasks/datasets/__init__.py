@@ -1,20 +1,24 @@
-"""Benchmarks from the hub or from a local folder: videos to caption, prompts to draw, clips to
-continue."""
+"""Benchmarks from the hub or from a local folder: videos to caption, questions about them, prompts
+to draw, clips to continue."""
 
 from .clips import StartClip, load_clips
 from .loading import DETAILED_PROMPT, Item, load
 from .prompts import PROMPT_SETS, Prompt, load_prompts
+from .questions import QUESTION_SETS, Question, load_questions
 from .schemas import SCHEMAS, Schema
 
 __all__ = [
     "DETAILED_PROMPT",
     "PROMPT_SETS",
+    "QUESTION_SETS",
     "SCHEMAS",
     "Item",
     "Prompt",
+    "Question",
     "Schema",
     "StartClip",
     "load",
     "load_clips",
     "load_prompts",
+    "load_questions",
 ]

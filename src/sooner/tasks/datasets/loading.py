@@ -58,7 +58,7 @@ def load(
     """Yield samples of a benchmark, one for each video, in an order that only `seed` decides.
 
     Args:
-        name: `VideoDetailCaption`, `VideoMME`, `MVBench`, `MLVU` or `LongVideoBench`.
+        name: one of `SCHEMAS`, such as `VideoDetailCaption` or `MLVU`.
         source: a local folder laid out like the hub's repository, or a hub id; the benchmark's own
             repository by default, which is downloaded whole (10 to 400 GB).
         min_seconds: shorter videos are left out.
@@ -80,7 +80,7 @@ def load(
         wanted.setdefault(schema.video(record, table), schema.known_seconds(record))
     order = sorted(wanted)
     random.Random(seed).shuffle(order)
-    store = VideoStore(root, (cache or _cache()) / schema.name)
+    store = VideoStore(root, (cache or cache_folder()) / schema.name)
     return _samples(schema, store, [(video, wanted[video]) for video in order], {
         "min_seconds": min_seconds, "count": count, "prompt": prompt,
     })  # fmt: skip
@@ -96,8 +96,8 @@ def _samples(
         if known is not None and known < how["min_seconds"]:
             short += 1
             continue
-        path = store.locate(video)
-        seconds = None if path is None else _seconds(path)
+        path = find_video(schema, store, video)
+        seconds = None if path is None else seconds_of(path)
         if path is None or seconds is None:
             missing.append(video)
         elif seconds < how["min_seconds"]:
@@ -113,7 +113,12 @@ def _samples(
     logger.warning(f"{told}, so {found} samples instead of {how['count']}")
 
 
-def _seconds(path: Path) -> float | None:
+def find_video(schema: Schema, store: VideoStore, video: str) -> Path | None:
+    """A video's file, with or without the prefix that a benchmark's files should have."""
+    return store.locate(video) or store.locate(video.removeprefix(schema.prefix))
+
+
+def seconds_of(path: Path) -> float | None:
     """Length by the header, since counting packets reads an hour of video; `None` if unreadable."""
     try:
         with open_video(path) as (container, stream):
@@ -160,6 +165,7 @@ def _download(schema: Schema, hub: str, revision: str | None) -> Path:
     return Path(root)
 
 
-def _cache() -> Path:
+def cache_folder() -> Path:
+    """Where videos in archives are unpacked unless the caller says otherwise."""
     home = os.environ.get("XDG_CACHE_HOME")
     return Path(home or Path.home() / ".cache") / "sooner" / "datasets"

@@ -13,6 +13,30 @@ Record = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
+class Asked:
+    """Which columns of a benchmark ask, offer and answer.
+
+    Attributes:
+        form: `choice`, `open` or `description`.
+        options: the column that lists the options, or one column for each.
+        answer_is: of a choice, how it is written: `letter`, or `index` from 0.
+        question, answer, id, kind: columns; `kind` is the benchmark's sort of question.
+        answers: a file with the answers by `id`, where they stand apart.
+        subtitles: videos come with subtitles.
+    """
+
+    form: str
+    options: tuple[str, ...] = ()
+    answer_is: str = "letter"
+    question: str = "question"
+    answer: str = "answer"
+    id: str = "question_id"
+    kind: str | None = None
+    answers: str | None = None
+    subtitles: bool = False
+
+
+@dataclass(frozen=True)
 class Schema:
     """One benchmark.
 
@@ -26,6 +50,8 @@ class Schema:
         seconds: column with the video's length in seconds, where there is one.
         at_least: values of a column that promise a least length: `{column: {value: seconds}}`.
         folders: for a table named by its stem, the folder in which its videos lie.
+        prefix: of the files' names, which the table leaves out.
+        asked: how questions are read; `None` where only videos are taken.
     """
 
     name: str
@@ -36,6 +62,8 @@ class Schema:
     seconds: str | None = None
     at_least: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     folders: Mapping[str, str] = field(default_factory=dict)
+    prefix: str = ""
+    asked: Asked | None = None
 
     def video(self, record: Record, table: Path) -> str:
         """The video's path as far as the record tells it, `/` between folders.
@@ -46,7 +74,8 @@ class Schema:
         for column in self.columns:
             if record.get(column):
                 folder = self.folders.get(table.stem, "")
-                return f"{folder}/{record[column]}".removeprefix("/")
+                bare = str(record[column]).removeprefix(self.prefix)
+                return f"{folder}/{self.prefix}{bare}".removeprefix("/")
         raise SoonerError(
             f"{self.name}: '{table}' has a record with the columns {', '.join(sorted(record))}, "
             f"but a video is named by {' or '.join(self.columns)}; is it another dataset?"
@@ -93,15 +122,17 @@ _ALL = (
         tables=("data/test-*.parquet", "*.parquet"),
         videos=("*.zip",),
         columns=("video_name",),
+        asked=Asked("description"),
     ),
     Schema(
         name="VideoMME",
         hub="lmms-lab/Video-MME",
         tables=("videomme/test-*.parquet", "*.parquet"),
-        videos=("videos_chunked_*.zip",),
+        videos=("videos_chunked_*.zip", "subtitle.zip"),
         columns=("videoID",),
         # Short ones have up to two minutes, so only those must be looked into.
         at_least={"duration": {"medium": 240.0, "long": 1800.0}},
+        asked=Asked("choice", ("options",), kind="task_type", subtitles=True),
     ),
     Schema(
         name="MVBench",
@@ -127,11 +158,49 @@ _ALL = (
         columns=("video_path",),
         seconds="duration",
     ),
+    Schema(
+        name="ActivityNet-QA",
+        hub="lmms-lab/ActivityNetQA",
+        tables=("data/test-*.parquet", "*.parquet", "test_q.json"),
+        videos=("*.zip", "test_a.json"),
+        columns=("video_name",),
+        prefix="v_",
+        asked=Asked("open", kind="type", answers="test_a.json"),
+    ),
+    Schema(
+        name="EgoSchema",
+        hub="lmms-lab/egoschema",
+        # The subset of 500 has answers; the whole set's are kept by its server.
+        tables=("Subset/test-*.parquet", "MC/test-*.parquet", "*.parquet"),
+        videos=("videos_chunked_*.zip",),
+        columns=("video_idx",),
+        asked=Asked("choice", ("option",), "index", id="question_idx"),
+    ),
+    Schema(
+        name="NExT-QA",
+        hub="lmms-lab/NExTQA",
+        tables=("MC/test-*.parquet", "*.parquet", "mc/test.csv", "test.csv"),
+        videos=("*.zip",),
+        columns=("video",),
+        asked=Asked("choice", ("a0", "a1", "a2", "a3", "a4"), "index", id="qid", kind="type"),
+    ),
+    Schema(
+        name="PerceptionTest",
+        hub="lmms-lab/PerceptionTest_Val",
+        tables=("mc_question_val/validation-*.parquet", "*.parquet", "mc_question_valid*.json"),
+        videos=("*.zip",),
+        columns=("video_name",),
+        asked=Asked("choice", ("options",), "index", answer="answer_id", kind="area"),
+    ),
 )
 SCHEMAS: dict[str, Schema] = {schema.name: schema for schema in _ALL}
 
-_ALIASES = {"mvlu": "mlvu"}
-"""The paper, and MLVU's own repository, spell it so."""
+_ALIASES = {
+    "mvlu": "mlvu",  # so in the paper, and in MLVU's own repository
+    "videodc": "videodetailcaption",
+    "actnetqa": "activitynetqa",
+}
+"""Other names that papers use."""
 
 
 def find_schema(name: str) -> Schema:

@@ -1,9 +1,10 @@
-"""Records of a benchmark's tables: JSON as it is, parquet through the optional `datasets`."""
+"""Records of a benchmark's tables: JSON and CSV as they are, parquet through `datasets`."""
 
 from __future__ import annotations
 
+import csv
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,14 @@ def read_tables(schema: Schema, root: Path) -> Iterator[tuple[Path, Record]]:
         SoonerError: no table, a damaged one, or parquet without `sooner[bench]`.
     """
     for path in find_tables(schema, root):
-        for record in read_parquet(path) if path.suffix == ".parquet" else _json(path):
+        for record in _READERS[path.suffix](path):
             yield path, record
+
+
+def read_answers(root: Path, name: str | None) -> dict[str, Record]:
+    """What a file of answers says of each question; empty if there is no such file."""
+    found = sorted(root.glob(f"**/{name}")) if name is not None else []
+    return {str(one["question_id"]): one for path in found for one in _json(path)}
 
 
 def find_tables(schema: Schema, root: Path) -> list[Path]:
@@ -42,9 +49,24 @@ def _json(path: Path) -> list[Record]:
         records = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise SoonerError(f"'{path}' is not JSON ({error}); fetch it again") from error
+    if isinstance(records, dict):
+        records = [one for video, told in records.items() for one in _of_video(video, told)]
     if not isinstance(records, list) or not all(isinstance(one, dict) for one in records):
         raise SoonerError(f"'{path}' is not a list of records; is it another dataset?")
     return records
+
+
+def _of_video(video: str, told: Any) -> list[Any]:
+    """PerceptionTest's own layout: under each video's name, a list of its questions."""
+    asked = told.get("mc_question") if isinstance(told, dict) else None
+    if not isinstance(asked, list):
+        return [None]
+    return [{"video_name": video, "question_id": one.get("id"), **one} for one in asked]
+
+
+def _csv(path: Path) -> list[Record]:
+    with open(path, encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
 
 
 def read_parquet(path: Path) -> list[Record]:
@@ -66,3 +88,10 @@ def _datasets(path: Path) -> Any:
             "sooner[bench]"
         ) from error
     return datasets
+
+
+_READERS: dict[str, Callable[[Path], Sequence[Record]]] = {
+    ".parquet": read_parquet,
+    ".json": _json,
+    ".csv": _csv,
+}

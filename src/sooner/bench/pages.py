@@ -1,0 +1,67 @@
+"""What every result's page has: tables, a head that says where it comes from, linked figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Table:
+    """A titled table of formatted cells, and a remark below it."""
+
+    title: str
+    heads: list[str]
+    rows: list[list[str]]
+    remark: str = ""
+
+
+def head(result: Mapping[str, Any], source: str, title: str) -> list[str]:
+    """Title, origin and provenance; `source` names the JSON that the page is made from."""
+    origin = result["provenance"]
+    versions = origin["versions"]
+    return [
+        f"# {title}",
+        "",
+        f"Made from [`{source}`]({source}) by `sooner bench report`; don't edit.",
+        "",
+        f"`{' '.join(origin['argv'])}` · {origin['date']} · revision `{origin['git']}` · "
+        f"{origin['device']}, {origin['threads']} thread(s), {origin['dtype']} · torch "
+        f"{versions['torch']}, transformers {versions['transformers']}",
+    ]
+
+
+def sections(tables: Sequence[Table]) -> list[str]:
+    """Every table under its title."""
+    lines: list[str] = []
+    for table in tables:
+        lines += ["", f"## {table.title}", "", *table_lines(table.heads, table.rows)]
+        lines += ["", table.remark] if table.remark else []
+    return lines
+
+
+def table_lines(heads: list[str], rows: list[list[str]]) -> list[str]:
+    """A Markdown table."""
+    rule = ["---"] * len(heads)
+    return ["| " + " | ".join(line) + " |" for line in (heads, rule, *rows)]
+
+
+def pictures(captions: Mapping[str, str], source: str) -> list[str]:
+    """Figures by name and caption, as they lie in `figures/` beside the page."""
+    lines: list[str] = []
+    for name, caption in captions.items():
+        path = f"figures/{source.removesuffix('.json')}-{name}"
+        lines += ["", f"![{caption}]({path}.png)", "", f"*{caption}* ([svg]({path}.svg))"]
+    return ["", "## Figures", *lines] if lines else []
+
+
+def figures_folder(path: Path) -> Path:
+    """Where the figures of the result at `path` lie."""
+    return path.parent / "figures"
+
+
+def cell(value: Any, form: str) -> str:
+    """A formatted figure; a dash for what was not measured."""
+    return "–" if value is None else form.format(value)

@@ -1,0 +1,73 @@
+"""The figures that the study is to reach, beside what a run reached."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .contenders import OURS, PLAIN, UNPRUNED
+
+Figures = dict[str, Any]
+RIVALS = ((PLAIN, 3.4), ("speculative", 1.3), ("hf-assisted", 1.6))
+"""Decoding speed of the better parallel arm over an arm's."""
+
+
+def goals(result: Figures, prune: float) -> list[Figures]:
+    """One entry a figure: `goal`, `wanted`, `reached`, `met`; what was not measured is left out."""
+    arms = {arm["method"]: arm for arm in result["arms"]}
+    ours = [arms[name] for name in (OURS, UNPRUNED) if _speed(arms.get(name))]
+    found = _speeds(arms, max(ours, key=_speed)) if ours else []
+    found += _lengths(result["sweep"], prune)
+    phases = [run["phases"] for run in result.get("timeline", [])]
+    if phases:
+        share = sum(one["ranking"] for one in phases) / sum(one["prefill"] for one in phases)
+        found.append(_below("ranking, % of the target's prefill", 1.0, 100 * share))
+    ratio = arms.get(OURS, {}).get("first_token_ratio")
+    if ratio is not None:
+        what = "draft prefill's addition to the time to the first token, %"
+        found.append(_below(what, 5.0, 100 * (ratio - 1)))
+    return found
+
+
+def _speeds(arms: dict[str, Figures], best: Figures) -> list[Figures]:
+    found = [
+        _above(f"{best['method']} over {rival}, ×", wanted, _speed(best) / _speed(arms[rival]))
+        for rival, wanted in RIVALS
+        if _speed(arms.get(rival))
+    ]
+    share = best.get("share_of_simulation")
+    if share is not None:
+        found.append(_above(f"{best['method']}, % of the simulator's", 85.0, 100 * share))
+    return found
+
+
+def _lengths(points: Sequence[Figures], prune: float) -> list[Figures]:
+    """Accepted run lengths of pruned drafts over the unpruned draft's."""
+    whole = next((one for one in points if one["alpha"] == 0), None)
+    if whole is None or not whole.get("accepted_run_length"):
+        return []
+    found = []
+    for one in points:
+        if one["alpha"] == prune and one.get("accepted_run_length"):
+            share = 100 * one["accepted_run_length"] / whole["accepted_run_length"]
+            what = f"M of {one['criterion']} at α {prune:g}, % of the unpruned draft's"
+            is_ours = one["criterion"] == "uv-prune"
+            found.append(_above(what, 95.0, share) if is_ours else _below(what, 95.0, share))
+    return found
+
+
+def _speed(arm: Figures | None) -> float:
+    return 0.0 if arm is None else float(arm.get("decode_speedup") or 0.0)
+
+
+def _above(what: str, wanted: float, reached: float) -> Figures:
+    return {
+        "goal": what,
+        "wanted": f"at least {wanted:g}",
+        "reached": reached,
+        "met": reached >= wanted,
+    }
+
+
+def _below(what: str, limit: float, reached: float) -> Figures:
+    return {"goal": what, "wanted": f"below {limit:g}", "reached": reached, "met": reached < limit}

@@ -1,0 +1,201 @@
+"""The tables of a study, for the terminal and for Markdown: the paper's 1, 2, 3, 6 and 7."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+from typing import Any
+
+from ..pages import Table, cell, head, pictures, sections
+from .breakdown import COLUMNS, breakdown
+from .summary import lossy_rows
+
+Figures = dict[str, Any]
+FIGURES = {
+    "speedup": "Decoding speed over plain decoding, by method",
+    "gantt": "Draft and target side by side, one real run",
+    "kept": "Visual tokens that the draft keeps of each frame (figure 7a)",
+    "alpha": "Speed-up and accepted run length by pruning ratio (figure 6)",
+}
+METHODS = (
+    ("method", "{}"), ("accepted_run_length", "{:.2f}"), ("mean_acceptance_length", "{:.2f}"),
+    ("acceptance_rate", "{:.2f}"), ("tokens_per_second", "{:.1f}"), ("decode_speedup", "{:.2f}×"),
+    ("e2e_speedup", "{:.2f}×"), ("first_token_ratio", "{:.2f}×"), ("simulated_speedup", "{:.2f}×"),
+    ("share_of_simulation", "{:.0%}"), ("parity", "{}"),
+)  # fmt: skip
+METHOD_HEADS = [
+    "method", "M", "tokens a step", "τ", "tokens/s", "decode", "e2e", "first token", "simulated",
+    "of simulated", "parity",
+]  # fmt: skip
+
+
+def tables(result: Figures) -> list[Table]:
+    """Every table that the result has figures for."""
+    found = [_goals(result["goals"])] if result["goals"] else []
+    exact = [arm for arm in result["arms"] if arm["mode"] == "exact"]
+    if len(exact) > 1:
+        found.append(_methods(exact))
+    if any(arm["mode"] != "exact" for arm in result["arms"]):
+        found.append(_lossy(lossy_rows(result["arms"])))
+    if result["sweep"]:
+        found += [_speed_ratios(result["sweep"]), _ratios(result["sweep"]), _criteria(result)]
+    if len(exact) > 1:
+        found.append(_breakdown(result))
+    if result.get("timeline"):
+        found.append(_overlap([run["phases"] for run in result["timeline"]]))
+    return found
+
+
+def _goals(goals: Sequence[Figures]) -> Table:
+    rows = [
+        [one["goal"], one["wanted"], f"{one['reached']:.2f}", "yes" if one["met"] else "no"]
+        for one in goals
+    ]
+    return Table("Goals", ["figure", "wanted", "reached", "met"], rows)
+
+
+def _methods(arms: Sequence[Figures]) -> Table:
+    rows = [[cell(arm.get(key), form) for key, form in METHODS] for arm in arms]
+    remark = (
+        "M: tokens between two rejections, the target's own included; *tokens a step*: accepted "
+        "drafts and one; τ: accepted share of the drafts that were verified; *first token*: time "
+        "to it over plain decoding's; *simulated*: what `sooner.theory`'s simulator makes of the "
+        "measured step times and agreement. Parity is against HF's own incremental decoding."
+    )
+    return Table("Lossless methods (table 1)", METHOD_HEADS, rows, remark)
+
+
+def _lossy(arms: Sequence[Figures]) -> Table:
+    keys = (
+        ("method", "{}"), ("mode", "{}"), ("acceptance_ratio", "{:.1%}"),
+        ("decode_speedup", "{:.2f}×"), ("tokens", "{}"),
+    )  # fmt: skip
+    rows = [[cell(arm.get(key), form) for key, form in keys] for arm in arms]
+    remark = (
+        "𝒜: share of the tokens that the full target, reading the same prefix, would say too "
+        "(`sooner.bench.fidelity`)."
+    )
+    heads = ["method", "mode", "𝒜", "decode", "tokens"]
+    return Table("Lossy pruning of the target (table 2)", heads, rows, remark)
+
+
+def _speed_ratios(points: Sequence[Figures]) -> Table:
+    """Tables 3 and 5: T_p, and T_q by ratio, of UV-Prune."""
+    line = _line(points, "uv-prune")
+    rows = [
+        [
+            f"{one['alpha']:g}",
+            cell(_milliseconds(one, "target_step_seconds"), "{:.2f}"),
+            cell(_milliseconds(one, "draft_step_seconds"), "{:.2f}"),
+            cell(one.get("speed_ratio"), "{:.1f}"),
+        ]
+        for one in line
+    ]
+    remark = "T_p: a plain step of the target; T_q: a draft step beside the target; milliseconds."
+    heads = ["α", "T_p, ms", "T_q, ms", "c = T_p / T_q"]
+    return Table("Speed ratio by pruning ratio (tables 3 and 5)", heads, rows, remark)
+
+
+def _ratios(points: Sequence[Figures]) -> Table:
+    """Table 7: what higher ratios cost."""
+    line = _line(points, "uv-prune")
+    keys = (
+        ("accepted_run_length", "M", "{:.2f}"), ("acceptance_rate", "τ", "{:.2f}"),
+        ("decode_speedup", "speed-up", "{:.2f}×"), ("simulated_speedup", "simulated", "{:.2f}×"),
+        ("parity", "parity", "{}"),
+    )  # fmt: skip
+    rows = [[head, *(cell(one.get(key), form) for one in line)] for key, head, form in keys]
+    heads = ["α", *(f"{one['alpha']:g}" for one in line)]
+    return Table("UV-Prune by pruning ratio (table 7)", heads, rows)
+
+
+def _criteria(result: Figures) -> Table:
+    """Figures 6 and 7b as numbers: M and speed-up of every criterion by ratio."""
+    points = result["sweep"]
+    ratios = sorted({one["alpha"] for one in points})
+    names = list(dict.fromkeys(one["criterion"] for one in points))
+    rows = []
+    for name in names:
+        line = {one["alpha"]: one for one in _line(points, name)}
+        cells = [
+            f"{cell(line[alpha].get('accepted_run_length'), '{:.2f}')} / "
+            f"{cell(line[alpha].get('decode_speedup'), '{:.2f}×')}"
+            if alpha in line
+            else "–"
+            for alpha in ratios
+        ]
+        rows.append([name, *cells])
+    heads = ["criterion", *(f"α {alpha:g}" for alpha in ratios)]
+    remark = "M / speed-up; `similarity` is UV-Prune without variation."
+    return Table("Pruning criteria (figures 6 and 7)", heads, rows, remark)
+
+
+def _line(points: Sequence[Figures], criterion: str) -> list[Figures]:
+    """The points of one criterion by ratio; without pruning all are the same."""
+    return [one for one in points if one["criterion"] == criterion or one["alpha"] == 0]
+
+
+def _breakdown(result: Figures) -> Table:
+    rows = [[name, *cells] for name, cells in breakdown(result)]
+    remark = (
+        "Seconds a clip. The draft of `parallel` prefills and drafts beside the target, so its "
+        "time is no part of the total; *waiting and bookkeeping* is what the target spends between "
+        "its forwards. Memory: of the process and its worker."
+    )
+    return Table("Latency and memory (table 6)", ["operation", *COLUMNS], rows, remark)
+
+
+def _overlap(runs: Sequence[Figures]) -> Table:
+    """Means over clips of what both sides did in watched runs."""
+    keys = (
+        ("vision", "target: vision"), ("prefill", "target: prefill"),
+        ("ranking", "of it ranking"), ("verify", "target: verifying"),
+        ("waiting", "target: waiting for drafts"), ("rest", "target: the rest"),
+        ("draft_vision", "draft: vision"), ("draft_prefill", "draft: prefill"),
+        ("draft_hidden", "of both hidden under the target's"),
+        ("draft_exposed", "of both exposed"), ("draft_seconds", "draft: drafting"),
+    )  # fmt: skip
+    rows = [[name, f"{1e3 * fmean(run[key] for run in runs):.1f}"] for key, name in keys]
+    prefill = sum(run["prefill"] for run in runs)
+    rows.append(
+        ["ranking, share of the target's prefill", _share(runs, "ranking", prefill)],
+    )
+    useful = [run["draft_useful"] for run in runs if run["draft_useful"] is not None]
+    rows.append(["draft tokens that came to stand", f"{fmean(useful):.0%}" if useful else "–"])
+    remark = "One run a clip with both models watched by hooks; milliseconds."
+    return Table("What overlaps", ["phase", "ms"], rows, remark)
+
+
+def _share(runs: Sequence[Figures], key: str, whole: float) -> str:
+    return f"{sum(run[key] for run in runs) / whole:.2%}" if whole else "–"
+
+
+def _milliseconds(one: Figures, key: str) -> float | None:
+    seconds = one.get(key)
+    return None if seconds is None else 1e3 * seconds
+
+
+def markdown(result: Figures, source: str) -> str:
+    """The page of one result; `source` names the JSON it came from."""
+    prompt = result["prompt_tokens"]
+    lines = [
+        *head(result, source, f"ParallelVLM: {result['dataset'] or result['model']}"),
+        "",
+        f"{result['model']}: {result['clips']} clips, {result['repeats']} run(s) of each arm on "
+        f"each; {prompt['all']} prompt tokens, {prompt['visual']} of them visual.",
+    ]
+    if not result["complete"]:
+        lines += ["", "**Interrupted**: the same command goes on with it."]
+    shown = {name: caption for name, caption in FIGURES.items() if has_figure(result, name)}
+    return "\n".join([*lines, *sections(tables(result)), *pictures(shown, source)]) + "\n"
+
+
+def has_figure(result: Figures, name: str) -> bool:
+    """Whether the result has the data of a figure of `FIGURES`."""
+    data = {
+        "speedup": len(result["arms"]) > 1,
+        "gantt": any("target" in run for run in result.get("timeline", [])),
+        "kept": any(one.get("kept_by_frame") for one in result["sweep"]),
+        "alpha": bool(result["sweep"]),
+    }
+    return data[name]

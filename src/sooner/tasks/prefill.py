@@ -1,0 +1,109 @@
+"""Sparse prefills of the command line: how each is built, and what it told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from torch import Tensor
+
+from ..models import adapt
+from ..sparse.prefill import MMInference, PrefillReport, Report
+from ..sparse.pruning import DyCoke, FastV, PyramidDrop, SparseVLM
+from ..sparse.table import PatternTable
+from .loading import Pair
+from .settings import CaptionSettings, PrefillChoice, parse_prefill
+
+Context = Callable[[Any], AbstractContextManager]
+PRUNERS: dict[str, Callable[..., Context]] = {
+    "fastv": FastV,
+    "sparsevlm": SparseVLM,
+    "pyramiddrop": PyramidDrop,
+    "dycoke": lambda **ratio: DyCoke(decode_ratio=0.0, **ratio),  # the other half takes no drafts
+}
+
+
+class Prefill:
+    """A sparse prefill that keeps what it was told.
+
+    Args:
+        context: called with the model, it is a context manager.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.report: Report | None = None
+
+    @contextmanager
+    def __call__(self, model: Any) -> Iterator[None]:
+        with self.context(model) as told:
+            self.report = told if isinstance(told, Report) else None
+            yield
+
+    def as_dict(self) -> dict[str, Any]:
+        """Name and figures, ready for JSON."""
+        name = getattr(self.context, "name", type(self.context).__name__)
+        seen = self.report.last if self.report is not None else None
+        return {"name": name, **(_figures(seen) if seen is not None else {})}
+
+
+def build_prefill(
+    settings: CaptionSettings, pair: Pair, inputs: Mapping[str, Any]
+) -> Prefill | None:
+    """The prefill that `settings` name.
+
+    Args:
+        inputs: the target's, whose frames some are made to measure for.
+
+    Raises:
+        SoonerError: a pattern file that is none, or another model's.
+    """
+    if settings.prefill is None:
+        return None
+    choice = parse_prefill(settings.prefill)
+    if choice.name in ("", "auto"):
+        table = _table(choice, pair)
+        return Prefill(MMInference(table, mlp_chunk=settings.prefill_chunk))
+    if choice.name == "visionzip":
+        return Prefill(_vision_zip(choice.ratio, adapt(pair.target.model).video_frames(inputs)))
+    ratio = {} if choice.ratio is None else {"ratio": choice.ratio}
+    return Prefill(PRUNERS[choice.name](**ratio))
+
+
+def chunk_of(settings: CaptionSettings) -> int | None:
+    """Tokens that are prefilled at once; patterns take prompts whole and cut their MLPs instead."""
+    if settings.prefill is not None and parse_prefill(settings.prefill).name in ("", "auto"):
+        return None
+    return settings.prefill_chunk
+
+
+def _table(choice: PrefillChoice, pair: Pair) -> PatternTable | None:
+    if choice.file is None:
+        return None
+    return PatternTable.load(choice.file, adapt(pair.target.model))
+
+
+def _vision_zip(ratio: float | None, frames: Tensor) -> Context:
+    """The paper's numbers of tokens a frame, or as many as a share leaves, likewise divided."""
+    from ..sparse.compression import VisionZip
+
+    if ratio is None:
+        return VisionZip()
+    size = int((frames == 0).sum())  # tokens of the first frame
+    kept = max(1, round(size * (1 - ratio)))
+    usual = VisionZip()
+    contextual = max(1, round(kept * usual.contextual / (usual.dominant + usual.contextual)))
+    return VisionZip(kept - contextual, contextual)
+
+
+def _figures(seen: PrefillReport) -> dict[str, Any]:
+    return {
+        "recall": seen.recall,
+        "lowest_recall": seen.lowest_recall,
+        "flops_share": seen.flops_share,
+        "sparse_layers": len(seen.sparse),
+        "layers": len(seen.layers),
+        "dense": sorted({layer.reason for layer in seen.layers if layer.reason}),
+        "tokens": sum(seen.tokens),
+    }

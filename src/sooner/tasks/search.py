@@ -1,0 +1,238 @@
+"""From sample videos to a table of patterns: read, embed, search."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import torch
+
+from ..errors import SoonerError
+from ..models import Adapter, adapt
+from ..sparse.attention import States
+from ..sparse.modality import Layout
+from ..sparse.search import Sample, Search, SearchSettings
+from ..sparse.search.capture import capture
+from ..sparse.search.pictures import Map
+from ..sparse.search.run import OnStep
+from ..sparse.table import PatternTable
+from .clip import prepare
+from .frames import Progress
+from .identity import sha256
+from .loading import Pair
+from .settings import CaptionSettings
+
+GENERATED_FRAMES, GENERATED_SCENES = 240, 12
+"""Of each clip that the miniature is searched on when no sample is named."""
+
+GENERATED_SEEDS = (7, 8)
+"""Two clips, since the best of fifty candidates on a single one is partly luck."""
+
+MAP_BYTES = 24
+"""Of each pair of an attention map, with what is needed on the way to it and to its picture."""
+
+SPARE = 0.8
+"""Share of the free memory that a search may take."""
+
+
+def _silent(*_: Any) -> None:
+    """Nobody watches."""
+
+
+@dataclass(frozen=True)
+class Callbacks:
+    """Who is told what: frames decoded, a stage, layers done."""
+
+    decoded: Progress = _silent
+    stage: Callable[[str], None] = _silent
+    step: OnStep = _silent
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What samples are made of.
+
+    Attributes:
+        files: the samples' videos.
+        frames, fps, prompt: as for a caption.
+    """
+
+    files: tuple[Path, ...]
+    frames: int | None = None
+    fps: float | None = None
+    prompt: str | None = None
+
+
+@dataclass(frozen=True)
+class Searched:
+    """The table, and the frames of each sample."""
+
+    table: PatternTable
+    frames: tuple[int, ...] = field(default_factory=tuple)
+
+
+def search_patterns(
+    pair: Pair,
+    wish: Wish,
+    settings: SearchSettings,
+    sidecar: Path | None = None,
+    callbacks: Callbacks | None = None,
+) -> Searched:
+    """Search the patterns of `pair.target` on its samples.
+
+    Args:
+        sidecar: folder in which an interrupted search is kept; removed at the end.
+
+    Raises:
+        SoonerError: a file that is no usable video, or is too long for the model or the memory;
+            says how many frames fit.
+    """
+    told = callbacks or Callbacks()
+    adapter = adapt(pair.target.model)
+    samples, frames = [], []
+    for path in wish.files:
+        sample, count = read_sample(path, pair, adapter, wish, settings, told)
+        samples.append(sample)
+        frames.append(count)
+    search = Search(adapter, samples, settings, sidecar, told.step)
+    try:
+        table = search.run()
+    except (RuntimeError, MemoryError) as error:  # which torch's own are as well
+        if not is_out_of_memory(error):
+            raise
+        raise SoonerError(
+            f"out of memory after {search.done} layers with {max(frames)} frames; try "
+            f"--frames {max(max(frames) // 2, 1)}"
+        ) from error
+    search.finish()
+    return Searched(table, tuple(frames))
+
+
+def read_sample(
+    path: Path,
+    pair: Pair,
+    adapter: Adapter,
+    wish: Wish,
+    settings: SearchSettings,
+    told: Callbacks,
+) -> tuple[Sample, int]:
+    """One video as a sample, and how many frames of it.
+
+    Raises:
+        SoonerError: as `search_patterns`.
+    """
+    asked = CaptionSettings(method="plain", frames=wish.frames, fps=wish.fps, prompt=wish.prompt)
+    clip = prepare(path, pair, asked, told.decoded, told.stage)
+    count = len(clip.frames.indices)
+    check_memory(adapter, clip.inputs["input_ids"].shape[1], count, settings.queries)
+    with torch.inference_mode():
+        prompt = adapter.embed_prompt(clip.inputs)
+    return Sample(lambda: prompt, Layout.of(prompt, 0), sha256(path)), count
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether that is what went wrong; on a CPU, torch says so in words only."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return "allocate memory" in str(error) or "not enough memory" in str(error)
+
+
+def check_memory(adapter: Adapter, tokens: int, frames: int, queries: int) -> None:
+    """Refuse a prompt whose prefill and scores exceed the free memory.
+
+    Raises:
+        SoonerError: says how many frames fit.
+    """
+    needed, free = token_bytes(adapter, queries) * tokens, free_bytes(adapter.device) * SPARE
+    if needed > free:
+        raise SoonerError(
+            f"{frames} frames make {tokens} tokens, whose search takes about {needed / 1e9:.1f} GB "
+            f"where {free / 1e9:.1f} GB are free; --frames {max(int(frames * free / needed), 1)} "
+            "fits"
+        )
+
+
+def token_bytes(adapter: Adapter, queries: int) -> int:
+    """Memory that each token takes at the search's peak, estimated from above."""
+    config = adapter.text_config
+    heads = config.num_attention_heads
+    size = getattr(config, "head_dim", None) or config.hidden_size // heads
+    states = 4 * config.hidden_size + 3 * config.intermediate_size + 4 * heads * size
+    # Dense weights, a mask and their product, in fp32, for queries of up to three modalities.
+    return states * adapter.dtype.itemsize + 3 * queries * 4 * 5
+
+
+def free_bytes(device: torch.device) -> float:
+    """Memory that can still be had on a device."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    return psutil.virtual_memory().available
+
+
+def generated_clip(folder: Path, frames: int = GENERATED_FRAMES, seed: int = 7) -> Path:
+    """A clip of the miniature's world with `frames` frames, in `folder`; the same every time.
+
+    Its scenes are of uneven lengths: even ones would be a grid of their own.
+    """
+    from ..miniatures.video import film, world
+
+    rng = np.random.default_rng(seed)
+    drawn = world.sample_clip(rng, min(GENERATED_SCENES, frames)).scenes
+    cuts = np.sort(rng.choice(np.arange(1, frames), len(drawn) - 1, replace=False))
+    lengths = tuple(int(length) for length in np.diff([0, *cuts, frames]))
+    return film.write_video(world.Clip(drawn, lengths), folder / f"generated-{seed}.mp4")
+
+
+def patterns_by_kind(table: PatternTable) -> dict[str, int]:
+    """How many heads have each kind of pattern, the commonest first."""
+    names = [head.pattern.name for layer in table.layers for head in layer]
+    return dict(sorted(((n, names.count(n)) for n in set(names)), key=lambda item: -item[1]))
+
+
+def means(table: PatternTable) -> dict[str, float]:
+    """Mean score, recall and cost over all heads."""
+    heads: Sequence[Any] = [head for layer in table.layers for head in layer]
+    found = {}
+    for name in ("score", "recall", "cost"):
+        values = [getattr(head, name) for head in heads if getattr(head, name) is not None]
+        if values:
+            found[name] = sum(values) / len(values)
+    return found
+
+
+def attention_map(
+    pair: Pair, wish: Wish, layer: int, head: int, callbacks: Callbacks | None = None
+) -> Map:
+    """A head's attention on the first of the wished files.
+
+    Raises:
+        SoonerError: no such layer or head, a file that is no usable video, or one too long for the
+            memory; says how many frames fit.
+    """
+    told = callbacks or Callbacks()
+    adapter = adapt(pair.target.model)
+    heads = adapter.text_config.num_attention_heads
+    for name, value, count in (("layer", layer, adapter.layers), ("head", head, heads)):
+        if not 0 <= value < count:
+            raise SoonerError(f"{name} is {value}; the model has {count}, from 0 to {count - 1}")
+    sample, frames = read_sample(wish.files[0], pair, adapter, wish, SearchSettings(), told)
+    tokens = len(sample.layout)
+    free = free_bytes(adapter.device) * SPARE
+    if (needed := MAP_BYTES * tokens**2) > free:
+        fit = max(int(frames * (free / needed) ** 0.5), 1)
+        raise SoonerError(
+            f"{frames} frames make a map of {tokens} x {tokens}, which takes {needed / 1e9:.1f} GB "
+            f"where {free / 1e9:.1f} GB are free; --frames {fit} fits"
+        )
+    found: list[Map] = []
+
+    def look(number: int, states: States) -> None:
+        if number == layer:
+            found.append(Map.of(states, sample.layout.to(states.queries.device), head))
+
+    capture(adapter, sample.embed(), look)
+    return found[0]

@@ -1,0 +1,214 @@
+"""The study on real models: both sides watched, one small study from end to end."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import sooner
+import tiny
+from sooner.bench.parallel import study as study_module
+from sooner.bench.parallel.book import book_path
+from sooner.bench.parallel.page import markdown
+from sooner.bench.parallel.peak import peak
+from sooner.bench.parallel.running import Runner, kept_by_frame
+from sooner.bench.parallel.settings import ParallelSettings
+from sooner.bench.parallel.timeline import TimedVLM, phases
+from sooner.bench.parallel.watch import watched
+from sooner.cli.main import main
+from tasks import fixtures, videos
+
+FAMILY = "llava_onevision"
+SMALL = ParallelSettings(
+    clips=1,
+    scenes=1,
+    frames_per_scene=2,
+    alphas=(0.5,),
+    criteria=("uv-prune", "uniform"),
+    parts=("methods", "lossy", "sweep", "timeline"),
+    max_new_tokens=12,
+)
+
+
+class StopError(Exception):
+    """An interruption."""
+
+
+@pytest.fixture
+def watched_run() -> tuple[Any, Any, list[int]]:
+    """Events of both sides of one run with a forked draft, and the text."""
+    target, draft = tiny.model(FAMILY), tiny.noisy(FAMILY)
+    with watched(target, draft, depth=1) as (ours, theirs):
+        method = TimedVLM(draft, prune=0.5, placement="process", log=ours)
+        inputs = tiny.inputs(FAMILY, "video")
+        made = sooner.generate(target, inputs, method, max_new_tokens=12, do_sample=False)
+    return ours.events(), theirs.events(), made.tokens[0]
+
+
+def test_both_sides_are_seen_on_one_clock(watched_run: tuple[Any, Any, list[int]]) -> None:
+    target, draft, said = watched_run
+    kinds = {event.kind for event in target}
+    assert {"vision", "prefill", "rank", "step"} <= kinds
+    assert {event.kind for event in draft} == {"vision", "prefill", "step"}
+    assert all(event.end >= event.start for event in (*target, *draft))
+    ranked = next(event for event in target if event.kind == "rank")
+    prefill = next(event for event in draft if event.kind == "prefill")
+    assert prefill.start > ranked.start  # the draft can't know before what it keeps
+    last = max(event.end for event in target)
+    assert phases(target, draft, said, target[0].start)["whole"] == last - target[0].start
+
+
+def test_places_of_verifications_follow_the_text(
+    watched_run: tuple[Any, Any, list[int]],
+) -> None:
+    target, _, said = watched_run
+    steps = [event for event in target if event.kind == "step"]
+    assert next(event for event in target if event.kind == "prefill").token == said[0]
+    # A block of n tokens behind k committed ones ends at the place k + n - 1.
+    assert steps[0].place == steps[0].entries
+    assert all(event.place <= len(said) + 16 for event in steps)
+
+
+def test_no_hook_is_left() -> None:
+    models = tiny.model(FAMILY), tiny.noisy(FAMILY)
+    before = hooks(models)
+    with watched(*models, depth=1):
+        assert hooks(models) > before
+    with pytest.raises(StopError), watched(*models, depth=1):
+        raise StopError
+    assert hooks(models) == before
+
+
+def hooks(models: Any) -> int:
+    modules = [module for model in models for module in model.modules()]
+    return sum(len(one._forward_hooks) + len(one._forward_pre_hooks) for one in modules)
+
+
+def test_kept_tokens_are_counted_by_their_frames() -> None:
+    inputs = tiny.inputs(FAMILY, "video")
+    model = tiny.model(FAMILY)
+    clip: Any = SimpleNamespace(inputs=inputs)
+    frames = inputs["pixel_values_videos"].shape[1]
+    tokens = int((inputs["input_ids"] == tiny.VIDEO).sum())
+    each = (tokens - 1) // frames
+    everything = kept_by_frame(model, clip, list(range(tokens)))
+    assert everything == [each] * frames  # the newline belongs to none
+    assert kept_by_frame(model, clip, [0, each]) == [1, 1, *[0] * (frames - 2)]
+
+
+def test_an_interrupted_study_loses_nothing_and_ends_as_a_whole_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Runner, "warm_up", lambda *_: None)
+    target = tmp_path / "study.json"
+    told: list[str] = []
+
+    def stop_at_fifth(text: str) -> None:
+        told.append(text)
+        if "arm 5/" in text:
+            raise StopError
+
+    with pytest.raises(StopError):
+        study_module.run(SMALL, target, stop_at_fifth)
+    assert len(book_path(target).read_text().splitlines()) == 1 + 4
+    result = study_module.run(SMALL, target, told.append)
+    assert result["complete"]
+    assert result["resumed_runs"] == 4
+    assert json.loads(json.dumps(result)) == json.loads(target.read_text())
+    assert not book_path(target).exists()
+    arms = {arm["method"]: arm for arm in result["arms"]}
+    assert {"plain", "hf-assisted", "onsd", "sd-tree", "specvlm", "sparse-to-dense"} <= set(arms)
+    exact = [arm for arm in arms.values() if arm["mode"] == "exact"]
+    assert all(arm["parity"] in ("identical", "tie") for arm in exact)
+    assert all(arm["decode_speedup"] > 0 for arm in exact)
+    assert arms["parallel"]["acceptance_ratio"] == 1.0
+    assert 0 <= arms["fastv"]["acceptance_ratio"] <= 1
+    points = {(one["criterion"], one["alpha"]): one for one in result["sweep"]}
+    assert set(points) == {
+        ("uv-prune", 0.0), ("uv-prune", 0.5), ("uv-prune", 0.9), ("uniform", 0.5), ("uniform", 0.9),
+    }  # fmt: skip
+    assert sum(points["uniform", 0.5]["kept_by_frame"]) in (16, 17)  # half of 33, one a newline
+    page = markdown(result, "study.json")
+    for table in ("table 1", "table 2", "tables 3 and 5", "table 6", "table 7"):
+        assert table in page
+    _check_pictures(result, tmp_path / "figures")
+
+
+def _check_pictures(result: dict[str, Any], folder: Path) -> None:
+    pytest.importorskip("matplotlib")
+    from sooner.bench.parallel.plots import write_figures
+
+    names = write_figures(result, folder, "study")
+    assert {name.rsplit(".", 1)[1] for name in names} == {"png", "svg"}
+    assert len(names) == 8
+    assert all((folder / name).stat().st_size > 2000 for name in names)
+
+
+def test_shown_frames_are_those_that_the_world_samples(tmp_path: Path) -> None:
+    from sooner.miniatures.video import world
+    from sooner.tasks.clip import prepare
+    from sooner.tasks.loading import load_pair
+    from sooner.tasks.settings import CaptionSettings
+
+    settings = replace(SMALL, scenes=2, frames_per_scene=8)
+    clips = study_module.find_clips(tmp_path, settings)
+    clip = prepare(clips.files[0], load_pair(), CaptionSettings(frames=settings.shown_frames))
+    wanted = world.sample_indices(2 * world.SCENE_FRAMES, 16)
+    assert clip.frames.indices == wanted.tolist()
+
+
+def test_a_peak_counts_the_models(tmp_path: Path) -> None:
+    models = [str(fixtures.checkpoint(tmp_path / name, 0)) for name in ("target", "draft")]
+    clip = videos.write(tmp_path / "clip.mp4")
+    about = {"device": "cpu", "dtype": "auto", "threads": 1, "max_new_tokens": 6}
+    request = {"arm": "parallel", "file": str(clip), "frames": 4, "prune": 0.5, **about}
+    found = peak({**request, "model": models[0], "draft": models[1]})
+    assert found > sum(path.stat().st_size for path in tmp_path.rglob("*.safetensors"))
+
+
+def test_the_command_measures_a_users_own_clip(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib")
+    models = [str(fixtures.checkpoint(tmp_path / name, 0)) for name in ("target", "draft")]
+    clip, target = videos.write(tmp_path / "clip.mp4"), tmp_path / "own.json"
+    given = ["--model", models[0], "--draft", models[1], "--frames", "4", "--max-new-tokens", "8"]
+    asked = ["--parts", "sweep,timeline", "--alphas", "0.5", "--criteria", "uv-prune"]
+    wanted = ["--json", str(target), "--plots", str(tmp_path / "plots")]
+    assert command("parallel", str(clip), *given, *asked, *wanted) == 0
+    assert "UV-Prune by pruning ratio (table 7)" in capsys.readouterr().out
+    assert command("report", str(target)) == 0
+    page = target.with_suffix(".md").read_text()
+    assert "figures/own-gantt.png" in page
+    assert (tmp_path / "figures" / "own-gantt.png").is_file()
+    assert (tmp_path / "plots" / "own-alpha.svg").is_file()
+
+
+def command(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as end:
+        main(["bench", *arguments])
+    return int(end.value.code or 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--parts", "sweeps"], "did you mean 'sweep'"),
+        (["--criteria", "uvprune"], "did you mean 'uv-prune'"),
+        (["--alphas", "0.5,2"], "a pruning ratio lies in 0 to 1"),
+        (["--scenes", "0"], "--scenes is 0"),
+        (["--dataset", "VideoMMEE"], "did you mean 'VideoMME'"),
+    ],
+)
+def test_bad_requests_get_one_line(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command("parallel", *arguments) == 2
+    error = capsys.readouterr().err.strip()
+    assert message in error
+    assert len(error.splitlines()) == 1

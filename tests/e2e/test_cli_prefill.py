@@ -1,0 +1,128 @@
+"""`sooner caption --prefill`: patterns from a file, defaults, pruners, chunks, and wrong ones."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from sooner.cli.main import main
+from sooner.models import adapt
+from sooner.sparse.patterns import AShape, Strided
+from sooner.sparse.table import PatternTable
+from sooner.tasks.loading import load_pair
+
+FRAMES = 16  # of 16 tokens each
+
+
+class Captioned(NamedTuple):
+    code: int
+    err: str
+    record: dict[str, Any]
+
+
+@pytest.fixture
+def patterns(target_folder: Path, tmp_path: Path) -> Path:
+    """A file for the target: every head a local window."""
+    adapter = adapt(load_pair(str(target_folder)).target.model)
+    PatternTable.uniform(adapter, AShape(2, 40)).save(tmp_path / "patterns.json")
+    return tmp_path / "patterns.json"
+
+
+@pytest.fixture
+def caption(
+    clip: Path, target_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> Any:
+    """Runs `sooner caption` on a clip; the record is empty where none was written."""
+
+    def call(*arguments: object) -> Captioned:
+        output = tmp_path / "out.jsonl"
+        usual = ("caption", clip, "--model", target_folder, "--frames", FRAMES,
+                 "--max-new-tokens", 6, "-o", output, "--overwrite")  # fmt: skip
+        with pytest.raises(SystemExit) as left:
+            main([str(part) for part in (*usual, *arguments)])
+        lines = output.read_text().splitlines() if output.exists() else []
+        record = json.loads(lines[-1]) if lines else {}
+        return Captioned(int(left.value.code or 0), capsys.readouterr().err, record)
+
+    return call
+
+
+def test_a_pattern_file_makes_the_result_approximate_and_says_so(
+    caption: Any, patterns: Path
+) -> None:
+    done = caption("--prefill", patterns, "--compare")
+    assert done.code == 0
+    assert done.record["mode"] == "approximate"
+    told = done.record["prefill"]
+    assert told["name"] == "MMInference"
+    assert told["sparse_layers"] == told["layers"] == 2
+    assert 0 < told["recall"] < 1
+    assert 0 < told["flops_share"] < 1
+    assert done.record["parity"] is None
+    assert 0 <= done.record["agreement"]["equal_tokens"] <= 1
+    for said in ("mode: approximate", "prefill: MMInference", "recall 0.", "of attention's pairs",
+                 "parity: not claimed (approximate)", "of the tokens equal"):  # fmt: skip
+        assert said in done.err
+
+
+def test_short_prompts_stay_exact_under_auto(caption: Any) -> None:
+    done = caption("--prefill", "auto", "--compare")
+    assert done.code == 0
+    assert done.record["mode"] == "exact"
+    assert done.record["prefill"]["sparse_layers"] == 0
+    assert "(dense: " in done.err
+    assert done.record["parity"]["verdict"] == "identical"
+    assert done.record["agreement"] is None
+
+
+@pytest.mark.parametrize("name", ["sparsevlm:0.5", "pyramiddrop", "dycoke:0.3", "visionzip:0.5"])
+def test_pruners_have_names(caption: Any, name: str) -> None:
+    done = caption("--prefill", name)
+    assert done.code == 0, done.err
+    assert done.record["mode"] == "approximate"
+    assert done.record["prefill"]["name"].lower() == name.split(":")[0]
+
+
+def test_a_prompt_may_come_in_chunks(caption: Any, patterns: Path) -> None:
+    whole = caption()
+    cut = caption("--prefill-chunk", 100)
+    assert cut.record["mode"] == "exact"
+    assert cut.record["text"] == whole.record["text"]
+    sparse = caption("--prefill", patterns)
+    both = caption("--prefill", patterns, "--prefill-chunk", 100)  # which cuts its MLPs
+    assert both.record["text"] == sparse.record["text"]
+
+
+def test_a_changed_file_is_done_again(caption: Any, patterns: Path, target_folder: Path) -> None:
+    first = caption("--prefill", patterns).record["settings_hash"]
+    adapter = adapt(load_pair(str(target_folder)).target.model)
+    PatternTable.uniform(adapter, Strided()).save(patterns)
+    assert caption("--prefill", patterns).record["settings_hash"] != first
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("absent.json", "pattern file 'absent.json' does not exist"),
+        ("fastvv", "did you mean 'fastv'"),
+        ("fastv:2", "a share in 0 to 1"),
+        ("auto:0.5", "drops nothing"),
+    ],
+)
+def test_what_is_no_prefill_is_refused_in_one_line(caption: Any, text: str, words: str) -> None:
+    done = caption("--prefill", text)
+    assert done.code == 2
+    assert words in done.err
+    assert len([line for line in done.err.splitlines() if line.startswith("sooner: ")]) == 1
+
+
+def test_another_model_s_patterns_are_refused_in_one_line(caption: Any, patterns: Path) -> None:
+    data = json.loads(patterns.read_text())
+    patterns.write_text(json.dumps({**data, "layers": data["layers"][:1]}))
+    done = caption("--prefill", patterns)
+    assert done.code == 2
+    assert "it has 1 layers of 2 heads" in done.err
+    assert done.record == {}

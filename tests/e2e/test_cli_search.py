@@ -1,0 +1,150 @@
+"""`sooner search` and `sooner show` through the entry point: files, lines, exit codes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from PIL import Image
+
+from sooner.cli.main import main
+from sooner.sparse.search import run as searching
+from sooner.sparse.table import PatternTable
+from sooner.tasks import search as job
+
+
+class Outcome(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def complaints(self) -> list[str]:
+        return [line for line in self.err.splitlines() if line.startswith("sooner: ")]
+
+
+Run = Callable[..., Outcome]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    def call(*arguments: object) -> Outcome:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as left:
+            main([*map(str, arguments)])
+        shown = capsys.readouterr()
+        assert "Traceback" not in shown.err
+        return Outcome(int(left.value.code or 0), shown.out, shown.err)
+
+    return call
+
+
+@pytest.fixture
+def wanted(target_folder: Path, clip: Path, tmp_path: Path) -> list[object]:
+    """A short search that is written to `patterns.json`."""
+    return [
+        "search", "patterns", "--model", target_folder, "--sample", clip, "--frames", 12,
+        "--queries", 16, "--no-break-even", "--threads", 1, "-o", tmp_path / "patterns.json",
+    ]  # fmt: skip
+
+
+def test_a_search_writes_a_table_that_can_be_loaded_and_drawn(
+    run: Run, wanted: list[object], tmp_path: Path
+) -> None:
+    done = run(*wanted)
+    assert done.code == 0, done.err
+    assert "saved" in done.err
+    assert "approximate" in done.err
+    path = tmp_path / "patterns.json"
+    table = PatternTable.load(path)
+    assert len(table.samples[0]) == 64
+    assert table.frame_tokens == 16
+    assert not list(tmp_path.glob(".*"))  # what an interrupted search needs is gone
+    shown = run("show", "patterns", path, "-o", tmp_path / "heads.png")
+    assert shown.code == 0, shown.err
+    with Image.open(tmp_path / "heads.png") as picture:
+        assert picture.size[0] > 300
+
+
+def test_ctrl_c_leaves_a_line_and_the_same_command_goes_on(
+    run: Run, wanted: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, seen = searching.survey, []
+
+    def broken(*arguments: object) -> object:
+        seen.append(1)
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+        return real(*arguments)
+
+    monkeypatch.setattr(searching, "survey", broken)
+    left = run(*wanted)
+    assert left.code == 130
+    assert "interrupted at 1 of 2 layers" in left.complaints[0]
+    assert not (tmp_path / "patterns.json").exists()
+    calls: list[int] = []
+    monkeypatch.setattr(searching, "survey", lambda *a: (calls.append(1), real(*a))[1])
+    assert run(*wanted).code == 0
+    assert len(calls) == 1  # the other layer was on record
+
+
+def test_what_is_there_is_not_overwritten_unasked(
+    run: Run, wanted: list[object], tmp_path: Path
+) -> None:
+    (tmp_path / "patterns.json").write_text("mine")
+    done = run(*wanted)
+    assert done.code == 2
+    assert "--overwrite" in done.complaints[0]
+    assert (tmp_path / "patterns.json").read_text() == "mine"
+
+
+def test_a_sample_too_long_for_the_memory_says_what_fits(
+    run: Run, wanted: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job, "free_bytes", lambda device: 1e5)
+    done = run(*wanted)
+    assert done.code == 2
+    assert len(done.complaints) == 1
+    assert "12 frames" in done.complaints[0]
+    assert "fits" in done.complaints[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--sample", "nowhere.mp4"], "'nowhere.mp4' does not exist"),
+        (["--budget", "2"], "budget is 2.0; it is a share above 0"),
+        (["--model", "x/y"], "no sample given"),
+        (["--cost", "flop"], "did you mean 'flops'"),
+        (["-o", "nowhere/p.json"], "folder 'nowhere' does not exist"),
+    ],
+)
+def test_wrong_input_is_one_line(run: Run, tmp_path: Path, arguments: list[str], told: str) -> None:
+    out = [] if "-o" in arguments else ["-o", tmp_path / "p.json"]
+    done = run("search", "patterns", *arguments, *out)
+    assert done.code == 2
+    assert len(done.complaints) == 1
+    assert told in done.complaints[0]
+
+
+def test_attention_is_drawn(run: Run, target_folder: Path, clip: Path, tmp_path: Path) -> None:
+    picture = tmp_path / "map.png"
+    given = ["--model", target_folder, "--sample", clip, "--frames", 6, "--threads", 1]
+    done = run("show", "attention", "--layer", 1, "--head", 0, *given, "-o", picture)
+    assert done.code == 0, done.err
+    with Image.open(picture) as drawn:
+        assert drawn.size[0] > 1000
+    wrong = run("show", "attention", "--layer", 9, "--head", 0, *given, "-o", picture)
+    assert wrong.code == 2
+    assert "layer is 9; the model has 2, from 0 to 1" in wrong.complaints[0]
+
+
+def test_a_file_that_is_no_table_is_named(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "other.json"
+    path.write_text(json.dumps({"kind": "something"}))
+    done = run("show", "patterns", path)
+    assert done.code == 2
+    assert "no pattern file" in done.complaints[0]

@@ -1,0 +1,66 @@
+"""What candidates cost on the device, and the length from which patterns are faster."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import tiny
+from sooner.models import adapt
+from sooner.sparse.attention import States
+from sooner.sparse.modality import Layout
+from sooner.sparse.patterns import AShape, Dense, Grid
+from sooner.sparse.search import Sample, Search, SearchSettings, price
+from sooner.sparse.search.heads import shortlist
+from sooner.sparse.search.score import WHOLE, Survey, Tally
+from sooner.sparse.table import Head
+
+ADAPTER = adapt(tiny.model("llama"))
+
+
+def row(tokens: int = 200) -> States:
+    generator = torch.Generator().manual_seed(0)
+    states = torch.randn(3, 2, tokens, 16, generator=generator)
+    return States(*states.unbind(), 0.25)
+
+
+def test_dense_pairs_have_the_price_of_one() -> None:
+    found = price.prices([Dense(), AShape(4, 64)], row(), Layout.text(200))
+    assert float(found[0]) == 1.0
+    assert float(found[1]) > 0
+
+
+def test_a_candidate_is_dropped_when_its_kernel_is_too_slow() -> None:
+    pairs = torch.tensor([[0.3], [0.2]]).double() * 100
+    error = torch.tensor([[0.1], [0.4]]).double()
+    survey = Survey({WHOLE: Tally(error**2, pairs, pairs)}, torch.ones(1).double(), 10.0, 100.0)
+    candidates = [Grid(), AShape()]
+    for factor, chosen in ((1.0, "grid"), (2.0, "a-shape")):
+        prices = torch.tensor([factor, 1.0]).double()
+        types = shortlist(survey, candidates, prices, 0.4, SearchSettings())
+        assert types[0][0].name == chosen
+
+
+def test_layers_without_a_sparse_head_need_no_break_even() -> None:
+    assert price.break_even(ADAPTER, [[Head()] * 4] * 3, Layout.text(300))[0] == 0
+
+
+def test_break_even_lies_between_the_lengths_that_are_timed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(price, "SHORTEST", 128)
+    monkeypatch.setattr(price, "LONGEST", 256)
+    layers = [[Head(AShape(4, 64), cost=0.2)] * 4] * 3
+    tokens, how = price.break_even(ADAPTER, layers, Layout.text(200))
+    assert 128 <= tokens <= 257
+    assert "backend fused" in how
+
+
+def test_a_search_by_time_says_so() -> None:
+    with torch.inference_mode():
+        prompt = ADAPTER.embed_prompt(tiny.inputs("llama"))
+    settings = SearchSettings(queries=8, cost="measured", break_even=False)
+    search = Search(ADAPTER, [Sample(lambda: prompt, Layout.of(prompt, 0))], settings)
+    table = search.run()
+    assert table.about["cost"] == "measured"
+    assert bool((search.prices > 0).all())

@@ -1,0 +1,132 @@
+"""The default method: by turns or side by side, as measured."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import tiny
+from sooner.methods import ParallelVLM, Speculative
+from sooner.tasks import registry
+from sooner.tasks.caption import caption
+from sooner.tasks.choice import Pace, measure
+from sooner.tasks.clip import prepare
+from sooner.tasks.loading import Pair, load_pair
+from sooner.tasks.registry import Noted, build_method
+from sooner.tasks.settings import CaptionSettings
+
+SETTINGS = CaptionSettings(max_new_tokens=8)
+FREE = Pace(0.0083, 0.011, 0.0015, 0.0015, 0.0083, 0.0015)
+"""A deep target and a shallow draft, each with a core of its own."""
+CROWDED = replace(FREE, target_beside=0.016, draft_beside=0.003)
+"""The same on one core."""
+LONG = Pace(0.42, 0.43, 0.078, 0.047, 0.42, 0.078)
+"""LLaVA-OV 7B and 72B behind 25,000 visual tokens (the paper's table 3)."""
+
+
+@pytest.fixture(scope="module")
+def pair(target_folder: Path, draft_folder: Path) -> Pair:
+    return load_pair(str(target_folder), str(draft_folder))
+
+
+def build(
+    pair: Pair, clip: Path, pace: Pace, monkeypatch: pytest.MonkeyPatch, **options: object
+) -> Noted:
+    settings = replace(SETTINGS, **options)
+    monkeypatch.setattr(registry, "measure", lambda *_: pace)
+    fresh = replace(pair)
+    inputs = prepare(clip, fresh, settings).draft_inputs
+    method = build_method(settings, fresh, inputs)
+    assert isinstance(method, Noted)
+    return method
+
+
+def test_a_draft_with_a_core_of_its_own_runs_beside_the_target() -> None:
+    assert FREE.gain > registry.MARGIN
+    assert LONG.gain > registry.MARGIN
+
+
+def test_models_that_slow_each_other_down_take_turns() -> None:
+    assert CROWDED.gain < 0.8
+
+
+def test_a_lucky_measurement_beside_counts_no_more_than_alone() -> None:
+    assert replace(FREE, target_beside=0.001, draft_beside=1e-4).gain == FREE.gain
+
+
+def test_a_draft_as_slow_as_its_target_takes_turns() -> None:
+    assert Pace(0.01, 0.012, 0.01, 0.01, 0.01, 0.01).gain < 1.3
+    assert Pace(0.01, 0.012, 0.01, 0.01, 0.02, 0.02).gain < registry.MARGIN
+
+
+def test_the_faster_way_is_taken(pair: Pair, clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert isinstance(build(pair, clip, FREE, monkeypatch).method, ParallelVLM)
+    assert isinstance(build(pair, clip, CROWDED, monkeypatch).method, Speculative)
+
+
+def test_a_window_that_was_asked_for_is_drafted_by_turns(
+    pair: Pair, clip: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(registry, "measure")  # nothing is to be measured for it
+    settings = replace(SETTINGS, window=3)
+    inputs = prepare(clip, pair, settings).draft_inputs
+    method = build_method(settings, pair, inputs)
+    assert isinstance(method, Speculative)
+    assert method.window == 3
+
+
+def test_the_draft_is_pruned_only_where_that_makes_its_steps_faster(
+    pair: Pair, clip: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short, long = (build(pair, clip, pace, monkeypatch).method for pace in (FREE, LONG))
+    assert isinstance(short, ParallelVLM)
+    assert isinstance(long, ParallelVLM)
+    assert (short.prune, long.prune) == (0.0, 0.9)
+
+
+def test_a_ratio_that_was_asked_for_is_kept(
+    pair: Pair, clip: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    method = build(pair, clip, FREE, monkeypatch, prune=0.5).method
+    assert isinstance(method, ParallelVLM)
+    assert method.prune == 0.5
+
+
+@pytest.mark.parametrize("pace", [FREE, CROWDED], ids=["beside", "by turns"])
+def test_the_record_says_why(
+    pair: Pair, clip: Path, monkeypatch: pytest.MonkeyPatch, pace: Pace
+) -> None:
+    monkeypatch.setattr(registry, "measure", lambda *_: pace)
+    record = caption(clip, replace(pair), SETTINGS)
+    assert any("by default" in note for note in record["decisions"])
+    plain = caption(clip, replace(pair), replace(SETTINGS, method="plain"))
+    assert record["text"] == plain["text"]
+
+
+def test_the_second_file_needs_no_measurement(
+    pair: Pair, clip: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+    monkeypatch.setattr(registry, "measure", lambda *_: calls.append(1) or FREE)
+    fresh = replace(pair)
+    inputs = prepare(clip, fresh, SETTINGS).draft_inputs
+    for _ in range(2):
+        build_method(SETTINGS, fresh, inputs)
+    assert len(calls) == 1
+    build_method(SETTINGS, replace(fresh), inputs)  # another pair is measured anew
+    assert len(calls) == 2
+
+
+@pytest.mark.parametrize("family", ["llava_onevision", "qwen2_5_vl"])
+@pytest.mark.parametrize("placement", ["process", "thread"])
+def test_measuring_leaves_nothing_behind(family: str, placement: str) -> None:
+    models, threads = (tiny.model(family), tiny.noisy(family)), threading.active_count()
+    pace = measure(*models, 100, 0.9, placement)
+    times = (pace.target, pace.block, pace.draft, pace.few, pace.target_beside, pace.draft_beside)
+    assert all(seconds > 0 for seconds in times)
+    assert not multiprocessing.active_children()
+    assert threading.active_count() == threads
