@@ -34,7 +34,7 @@ def prefill(
     frame: Annotated[int, typer.Option(metavar="N", help="Tokens a frame in the layer.")] = 256,
     budget: Annotated[
         float, typer.Option(metavar="X", help="Share of dense for a-shape and tri-shape.")
-    ] = 0.25,
+    ] = 0.15,
     repeats: Annotated[int, typer.Option(metavar="N", help="Timed runs of each arm.")] = 3,
     needles: Annotated[
         int, typer.Option(metavar="N", help="Samples of each length and depth.")

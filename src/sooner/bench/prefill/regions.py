@@ -21,9 +21,9 @@ from ...sparse.plane import Plane, whole
 from ...sparse.probe import probe
 from ...sparse.search.capture import capture
 from ...tasks.loading import Loaded, Pair
-from ...tasks.sampling import metadata
+from ...tasks.needles.rendering import Part, place, process
 from .layer import Progress
-from .prompts import clip_frames
+from .prompts import FPS, clip_frames
 from .settings import PrefillSettings
 
 VIDEOS, FRAMES, SENTENCES = 3, 16, 4
@@ -65,35 +65,12 @@ def regions(
 
 def interleaved(target: Loaded, seed: int) -> dict[str, Any]:
     """Inputs of a message in which videos and sentences of the miniature's world take turns."""
-    content: list[dict[str, str]] = []
-    clips = [clip_frames(FRAMES, seed + number, scenes=2) for number in range(VIDEOS)]
+    parts: list[Part] = []
     for number in range(VIDEOS):
         rng = np.random.default_rng([seed, number])
-        words = " ".join(
-            world.describe(world.sample_scene(rng), place) for place in range(SENTENCES)
-        )
-        content += [{"type": "video"}, {"type": "text", "text": words}]
-    message = [{"role": "user", "content": content}]
-    text = target.processor.apply_chat_template(message, add_generation_prompt=True, tokenize=False)
-    batch = target.processor(
-        text=[text],
-        videos=[torch.from_numpy(clip.pixels) for clip in clips],
-        videos_kwargs={
-            "do_sample_frames": False,
-            "input_data_format": "channels_last",
-            "video_metadata": [metadata(clip.info, clip.indices) for clip in clips],
-        },
-        return_tensors="pt",
-    )
-    device = target.model.get_input_embeddings().weight.device
-    return {name: _placed(name, value, device, target) for name, value in batch.items()}
-
-
-def _placed(name: str, value: Any, device: torch.device, target: Loaded) -> Any:
-    if not isinstance(value, torch.Tensor):
-        return value
-    pixels = name.startswith("pixel_values")
-    return value.to(device, target.model.dtype) if pixels else value.to(device)
+        words = (world.describe(world.sample_scene(rng), place) for place in range(SENTENCES))
+        parts += [clip_frames(FRAMES, seed + number, scenes=2).pixels, " ".join(words)]
+    return place(process(target.processor, tuple(parts), FPS), target.model)
 
 
 def found_stretches(layout: Layout) -> list[tuple[str, Tensor]]:

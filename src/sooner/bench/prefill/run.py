@@ -27,7 +27,7 @@ from .plots import drawable
 from .regions import regions
 from .settings import PrefillSettings
 
-SEARCHED = 120
+SEARCHED = 240
 """Frames of the clip on which the `ours` arm is searched when no file is given."""
 
 Keep = Callable[[dict[str, Any]], None]
@@ -80,7 +80,12 @@ class Patterns:
         with tempfile.TemporaryDirectory() as folder:
             clip = generated_clip(Path(folder), SEARCHED)
             wish = Wish((clip,), frames=SEARCHED)
-            return search_patterns(self.pair, wish, SearchSettings()).table
+            return search_patterns(self.pair, wish, self._search).table
+
+    @property
+    def _search(self) -> SearchSettings:
+        # Priced by the clock: on a CPU, patterns of equal FLOPs differ by several times.
+        return SearchSettings(budget=self.settings.budget, cost="measured")
 
 
 def _name(dtype: torch.dtype) -> str:

@@ -8,8 +8,8 @@ from pathlib import Path
 ARMS = ("dense", "a-shape", "tri-shape", "strided", "vertical-slash", "grid", "ours")
 """All arms; `dense` is torch's fused causal attention, which all others are held against."""
 PARTS = ("layer", "model", "planted", "duels", "regions", "needles")
-LENGTHS = (4096, 8192, 16_384)
-FULL_LENGTHS = (4096, 8192, 16_384, 32_768)
+LENGTHS = (2048, 4096, 8192)
+FULL_LENGTHS = (*LENGTHS, 16_384, 32_768)
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class PrefillSettings:
     lengths: tuple[int, ...] = LENGTHS
     arms: tuple[str, ...] = ARMS
     parts: tuple[str, ...] = PARTS
-    budget: float = 0.25
+    budget: float = 0.15
     heads: int = 8
     kv_heads: int = 8
     head_dim: int = 64

@@ -64,14 +64,17 @@ def share(index: Index, plane: Plane, queries: int = 256) -> Tensor:
     return torch.stack(kept) / allowed.clamp(min=1)
 
 
-def spread(total: int, count: int, device: torch.device | str = "cpu") -> Tensor:
+def spread(total: int, count: int, device: torch.device | str = "cpu", turn: float = 0.0) -> Tensor:
     """`count` of `total` places, ascending: one in each of equal stretches, `[count]`.
 
     Where in its stretch goes by multiples of the golden ratio. Evenly spaced places would fall on
     the same class of every stride that divides their distance, and see grids all or not at all.
+
+    Args:
+        turn: shifts all of them inside their stretches, by a share: other places of the same kind.
     """
     if count >= total:
         return torch.arange(total, device=device)
     number = torch.arange(count, device=device, dtype=torch.float64)
-    inside = (number * 0.6180339887498949) % 1
+    inside = (number * 0.6180339887498949 + turn) % 1
     return ((number + inside) * total / count).long().clamp(max=total - 1)

@@ -17,7 +17,7 @@ WORTHS = 10.0 ** torch.linspace(-7, 2, 73, dtype=torch.double)
 NEAR, CLOSE = 0.1, 0.01
 """Errors that differ by less than this share, or this much, count as equal: the cheaper wins."""
 
-GAIN, LEAST = 0.2, 0.05
+GAIN, LEAST = 0.25, 0.05
 """A boundary has to lower the error by this share and then by this much, or halve the cost. Its
 regions take budgets and candidates of their own, so that it is a little better almost anywhere."""
 

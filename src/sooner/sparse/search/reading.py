@@ -40,13 +40,13 @@ class Reading:
     weight: Tensor
 
     @classmethod
-    def of(cls, states: States, layout: Layout, queries: int) -> Reading:
-        """Ask `queries` tokens of every modality, all of those that have fewer."""
+    def of(cls, states: States, layout: Layout, queries: int, turn: float = 0.0) -> Reading:
+        """Ask `queries` tokens of every modality, all of those that have fewer; see `spread`."""
         slots, weight = [], []
         for name in MODALITIES:
             members = layout.where(name)
             if len(members):
-                asked = members[spread(len(members), queries, members.device)]
+                asked = members[spread(len(members), queries, members.device, turn)]
                 slots.append(asked)
                 weight.append(torch.full_like(asked, len(members), dtype=torch.double) / len(asked))
         return cls(states, whole(layout), torch.cat(slots), torch.cat(weight))

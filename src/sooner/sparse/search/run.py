@@ -33,6 +33,10 @@ OnStep = Callable[[str, int, int], None]
 """Told `(stage, layers done, layers in all)`; the stages are `survey` and `trial`."""
 
 
+OTHERS = 0.5
+"""Finished patterns are measured on queries halfway between those that chose them."""
+
+
 @dataclass(frozen=True)
 class Sample:
     """One prompt that patterns are searched on.
@@ -130,7 +134,8 @@ class Search:
             found = self.notes.trial(number, layer, len(types))
             if found is None:
                 layout = self.samples[number].layout.to(states.queries.device)
-                found = [trial(states, layout, one, self.settings.queries) for one in types]
+                queries = self.settings.queries
+                found = [trial(states, layout, one, queries, OTHERS) for one in types]
                 self.notes.keep_trial(number, layer, found)
             into[layer].append(found)
             self._step("trial")

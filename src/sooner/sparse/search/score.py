@@ -146,9 +146,19 @@ def survey(states: States, layout: Layout, candidates: Sequence[Pattern], querie
     return Survey(tallies, norm, float(reading.weight.sum()), float(reading.plane.pairs))
 
 
-def trial(states: States, layout: Layout, patterns: Sequence[HeadPattern], queries: int) -> Trial:
-    """Measure one finished pattern of each head on sampled queries."""
-    reading = Reading.of(states, layout, queries)
+def trial(
+    states: States,
+    layout: Layout,
+    patterns: Sequence[HeadPattern],
+    queries: int,
+    turn: float = 0.0,
+) -> Trial:
+    """Measure one finished pattern of each head on sampled queries.
+
+    Args:
+        turn: asks others than `survey` did, which has picked what suits its own; see `spread`.
+    """
+    reading = Reading.of(states, layout, queries, turn)
     heads = states.queries.shape[0]
     work = list(jobs(states, layout, patterns))
     tally, norm = Tally.empty(heads), torch.zeros(heads, dtype=torch.double)
