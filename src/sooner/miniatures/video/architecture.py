@@ -1,7 +1,7 @@
 """The two models' shapes, as real Hugging Face configs.
 
 The target is deep and narrow, so that one forward costs nearly the same for 1 token or 16, as
-it does for large models on GPUs; the draft is the same family with one or two layers. Their
+it does for large models on GPUs; the draft is the same family with four layers. Their
 vocabularies are padded to different sizes on purpose, as those of real pairs are.
 """
 
@@ -42,7 +42,7 @@ class Shape:
 
 
 TARGET = Shape(22, 128, 4, 2, 256, 256, 3, 96, 4)
-DRAFT = Shape(2, 96, 3, 1, 192, 192, 2, 64, 4)
+DRAFT = Shape(4, 96, 3, 1, 192, 192, 2, 64, 4)
 
 
 def build_config(shape: Shape) -> LlavaOnevisionConfig:
