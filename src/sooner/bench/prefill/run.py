@@ -27,7 +27,7 @@ from .plots import drawable
 from .regions import regions
 from .settings import PrefillSettings
 
-SEARCHED = 240
+SEARCHED = 120
 """Frames of the clip on which the `ours` arm is searched when no file is given."""
 
 Keep = Callable[[dict[str, Any]], None]
