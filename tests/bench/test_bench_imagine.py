@@ -211,7 +211,7 @@ def test_forwards_are_counted_for_each_row() -> None:
     assert draw_rows(subject, [0], Autoregressive(), seed=0)[1] == [16]
 
 
-@pytest.mark.parametrize("name", ["caption", "parallelvlm"])
+@pytest.mark.parametrize("name", ["caption", "parallel"])
 def test_other_reports_are_as_they_were(name: str) -> None:
     result = json.loads((RESULTS / f"{name}.json").read_text())
     assert markdown(result, f"{name}.json") == (RESULTS / f"{name}.md").read_text()
