@@ -55,7 +55,7 @@ def grid_states(
     phase = (places == frame // 3).float()[None, :, None]
     keys = own + phase * line * ((LINE + equal) * unit) + noise(kv_heads, tokens, head_dim)
     aim = classes[:, places] + line
-    queries = aim.repeat_interleave(group, 0) + 0.3 * noise(heads, tokens, head_dim)
+    queries = aim.repeat_interleave(group, 0) + 0.05 * noise(heads, tokens, head_dim)
     values = noise(kv_heads, tokens, head_dim)
     made = [part.to(device, dtype) for part in (queries, keys, values)]
     return States(made[0], made[1], made[2], scale)
