@@ -22,6 +22,7 @@ PRUNERS = {
     "fastv": sooner.FastV(ratio=0.6),
     "pyramid-drop": sooner.PyramidDrop(ratio=0.5),
     "dycoke": sooner.DyCoke(ratio=0.6, decode_ratio=0.0),
+    "visionzip": sooner.VisionZip(dominant=2, contextual=1),
 }
 
 
