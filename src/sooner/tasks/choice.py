@@ -29,6 +29,9 @@ from ..models import adapt
 
 STEPS, WORDS, BLOCK = 3, 8, 5
 """Timed forwards of each kind; words of the made-up prompt; tokens of a verification."""
+WARM, BESIDE = 4, 9
+"""First forwards of a worker that do not count: a forked one copies every page that it touches; and
+the target's timed forwards beside it."""
 MARGIN = 1.05
 """What `parallel` has to gain on paper: its rounds cost more than their forwards."""
 PRUNING_PAYS = 1.4
@@ -126,7 +129,7 @@ def measure(target: Any, draft: Any, tokens: int, share: float, placement: str) 
     whole, pruned = quickest(small, few)
     alone = big.seconds(1), big.seconds(BLOCK), whole, pruned
     with busy(small, placement) as tally:
-        beside = big.seconds(1)
+        beside = big.seconds(1, BESIDE)
     forwards, nanoseconds = tally.tolist()[1:]
     draft_beside = nanoseconds / max(forwards, 1) / 1e9 or alone[2]
     return Pace(*alone, beside, draft_beside, time.perf_counter() - begin)
@@ -152,10 +155,10 @@ class Steps:
         logits.argmax(-1).tolist()  # waits for the device
         return time.perf_counter() - start
 
-    def seconds(self, block: int) -> float:
+    def seconds(self, block: int, steps: int = STEPS) -> float:
         """Median over a few forwards behind one that does not count."""
         self.step(block)
-        return median(self.step(block) for _ in range(STEPS))
+        return median(self.step(block) for _ in range(steps))
 
 
 def quickest(*several: Steps) -> list[float]:
@@ -197,6 +200,8 @@ def _go_on(steps: Steps, tally: Tensor, parent: int | None) -> None:
     device = steps.adapter.device
     stream = torch.cuda.Stream(device) if device.type == "cuda" else None
     with torch.inference_mode(), torch.cuda.stream(stream) if stream else contextlib.nullcontext():
+        for _ in range(WARM):
+            steps.step()
         while not int(tally[0]) and (parent is None or os.getppid() == parent):
             spent = steps.step()
             tally[2] += int(spent * 1e9)
