@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import SoonerError, unknown
+from ..errors import unknown
 from . import options
-from .bench import WIDE, Json, at_least_one, check_writable, measured
+from .bench import Json, at_least_one, check_writable, measured
+from .bench_parts import numbers, show_tables, some_of
 
 if TYPE_CHECKING:
     from ..bench.imagine.settings import ImagineSettings
@@ -85,7 +85,7 @@ def imagine(
         kinds=_kinds(kind),
         arms=_names("arm", arms),
         parts=_names("part", parts),
-        windows=_windows(windows),
+        windows=numbers("windows", windows, "16,32,64"),
         group=group,
         figures=None if json is None else figures_folder(json),
         fid_weights=fid_weights,
@@ -105,21 +105,9 @@ def imagine(
 
 def show(result: dict[str, Any]) -> None:
     """Print every table of the result."""
-    from rich.console import Console
-    from rich.table import Table
-
     from ..bench.imagine.page import tables
 
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=WIDE)
-    for one in tables(result):
-        table = Table(title=one.title)
-        for number, head in enumerate(one.heads):
-            table.add_column(head, justify="right" if number else "left")
-        for row in one.rows:
-            table.add_row(*row)
-        console.print(table)
+    show_tables(tables(result))
 
 
 def _settings(full: bool, asked: dict[str, int], **given: Any) -> ImagineSettings:
@@ -141,21 +129,4 @@ def _kinds(kind: str) -> tuple[str, ...]:
 def _names(what: str, text: str | None) -> tuple[str, ...]:
     from ..bench.imagine.settings import ARMS, PARTS
 
-    known: Sequence[str] = ARMS if what == "arm" else PARTS
-    if text is None:
-        return tuple(known)
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    for name in names:
-        if name not in known:
-            raise unknown(what, name, known)
-    return tuple(name for name in known if name in names or name == "plain")
-
-
-def _windows(text: str) -> tuple[int, ...]:
-    try:
-        found = sorted({int(part) for part in text.split(",") if part.strip()})
-    except ValueError as error:
-        raise SoonerError(f"--windows is '{text}'; give numbers such as 16,32,64") from error
-    if not found:
-        raise SoonerError("--windows is empty; give numbers such as 16,32,64")
-    return tuple(at_least_one("windows", window) for window in found)
+    return some_of(what, text, ARMS if what == "arm" else PARTS, "plain")

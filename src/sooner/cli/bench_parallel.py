@@ -12,7 +12,6 @@ import typer
 from ..errors import SoonerError, unknown
 from . import options
 from .bench import (
-    WIDE,
     Dataset,
     Json,
     MinSeconds,
@@ -22,6 +21,7 @@ from .bench import (
     measured,
     videos,
 )
+from .bench_parts import show_tables
 
 if TYPE_CHECKING:
     from ..bench.parallel.settings import ParallelSettings
@@ -129,21 +129,9 @@ def _run(run: Any, json: Path | None, settings: Any, progress: Any) -> dict[str,
 
 def show(result: dict[str, Any]) -> None:
     """Print every table of the result."""
-    from rich.console import Console
-    from rich.table import Table
-
     from ..bench.parallel.page import tables
 
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=WIDE)
-    for one in tables(result):
-        table = Table(title=one.title)
-        for number, head in enumerate(one.heads):
-            table.add_column(head, justify="right" if number else "left")
-        for row in one.rows:
-            table.add_row(*row)
-        console.print(table)
+    show_tables(tables(result))
 
 
 def _settings(**given: Any) -> ParallelSettings:

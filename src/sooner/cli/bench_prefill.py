@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import SoonerError, unknown
+from ..errors import SoonerError
 from . import options
-from .bench import WIDE, Json, at_least_one, check_writable, measured
+from .bench import Json, at_least_one, check_writable, measured
+from .bench_parts import numbers, show_tables, some_of
 
 if TYPE_CHECKING:
     from ..bench.prefill.settings import PrefillSettings
@@ -94,44 +94,19 @@ def prefill(
 
 def show(result: dict[str, Any]) -> None:
     """Print every table of the result."""
-    from rich.console import Console
-    from rich.table import Table
-
     from ..bench.prefill.page import tables
 
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=WIDE)
-    for one in tables(result):
-        table = Table(title=one.title)
-        for number, head in enumerate(one.heads):
-            table.add_column(head, justify="right" if number > 1 else "left")
-        for row in one.rows:
-            table.add_row(*row)
-        console.print(table)
+    show_tables(tables(result), left=2)
 
 
 def _names(what: str, text: str | None) -> tuple[str, ...]:
     from ..bench.prefill.settings import ARMS, PARTS
 
-    known: Sequence[str] = ARMS if what == "arm" else PARTS
-    if text is None:
-        return tuple(known)
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    for name in names:
-        if name not in known:
-            raise unknown(what, name, known)
-    return tuple(name for name in known if name in names or name == "dense")
+    return some_of(what, text, ARMS if what == "arm" else PARTS, "dense")
 
 
 def _numbers(what: str, text: str) -> tuple[int, ...]:
-    try:
-        found = sorted({int(part) for part in text.split(",") if part.strip()})
-    except ValueError as error:
-        raise SoonerError(f"--{what} is '{text}'; give numbers such as 4096,8192") from error
-    if not found:
-        raise SoonerError(f"--{what} is empty; give numbers such as 4096,8192")
-    return tuple(at_least_one(what, number) for number in found)
+    return numbers(what, text, "4096,8192")
 
 
 def _share(budget: float) -> float:

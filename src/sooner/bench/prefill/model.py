@@ -16,6 +16,7 @@ from ...decoding.interface import Prompt
 from ...decoding.runner import ModelRunner
 from ...models import Adapter
 from ...sparse.prefill import MMInference
+from ...sparse.prefill.report import PrefillReport
 from ...sparse.table import PatternTable
 from ...tasks.loading import Pair
 from .arms import pattern
@@ -34,7 +35,8 @@ class Arm:
         prefill: a context over the model; `None` is dense.
         seconds: of each timed run.
         logits: behind the prompt and each token of the dense continuation, `[tokens, vocab]`.
-        notes: what the context said about recall and work.
+        notes: what the run says of itself.
+        report: what the context measured of recall and work.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Arm:
     seconds: list[float] = field(default_factory=list)
     logits: Tensor = field(default_factory=lambda: torch.empty(0))
     notes: list[str] = field(default_factory=list)
+    report: PrefillReport | None = None
 
 
 def model(
@@ -92,13 +95,14 @@ def _length(
 
 def _run(arm: Arm, adapter: Adapter, prompt: Prompt, tokens: Tensor) -> None:
     runner = ModelRunner(adapter, prompt.width + len(tokens) + 1)
-    with nullcontext() if arm.prefill is None else arm.prefill(adapter.model):
+    with nullcontext() if arm.prefill is None else arm.prefill(adapter.model) as report:
         first: list[Tensor] = []
         work = lambda: first.append(runner.prefill(prompt).logits[0])  # noqa: E731
         arm.seconds.append(timed(work, adapter.device))
         later = runner.forward_chain(tokens[None]).logits[0]
     arm.logits = torch.cat([first[0], later])[: len(tokens)].float()
     arm.notes = list(runner.cache.approximations)
+    arm.report = report.last if report is not None else None
 
 
 def continuation(adapter: Adapter, prompt: Prompt, count: int) -> Tensor:
@@ -122,6 +126,8 @@ def _row(arm: Arm, dense: Arm, prompt: Prompt) -> dict[str, Any]:
         "tokens": prompt.width,
         "seconds": seconds,
         "speedup": base / seconds,
+        "flops_share": 1.0 if arm.report is None else arm.report.flops_share,
+        "recall": 1.0 if arm.report is None else arm.report.recall,
         "logit_error": float(wrong.mean()),
         "agreement": float(same.float().mean()),
         "notes": arm.notes[:4],
