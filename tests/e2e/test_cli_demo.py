@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -36,4 +37,5 @@ def test_verify_of_the_demo(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         main(["verify", str(miniatures.find("video").sample), "--max-new-tokens", "60"])
     assert not left.value.code
-    assert "speculative (exact): identical, 60 tokens" in capsys.readouterr().out
+    shown = capsys.readouterr().out  # of whichever method is faster here
+    assert re.search(r"(speculative|parallel) \(exact\): identical, 60 tokens", shown)

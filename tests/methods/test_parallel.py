@@ -69,17 +69,17 @@ def test_repacked_positions_are_exact() -> None:
     assert torch.equal(made.sequences, matrix.reference("llava_onevision", "video", 2, NEW))
 
 
-def test_the_draft_runs_ahead() -> None:
+def test_the_draft_runs_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     """A draft equal to the target is verified in full windows, without waiting between them."""
     target = tiny.model("llava_onevision")
     method = sooner.ParallelVLM(target, prune=0, window=5, placement="inline")
+    # Measured times are this machine's; the windows of one whose draft costs nothing are the same
+    # everywhere.
+    monkeypatch.setattr(drafter_module, "best_windows", lambda model, most: [most] * (most + 1))
     inputs = tiny.inputs("llava_onevision", "video", 1)
-    lengths = []
-    for _ in range(3):  # the window follows measured times, which a busy machine may spoil
-        made = sooner.generate(target, inputs, method, max_new_tokens=NEW, eos_token_id=None)
-        assert made.stats.acceptance_rate == 1.0
-        lengths.append(made.stats.mean_acceptance_length)
-    assert max(lengths) > 4
+    made = sooner.generate(target, inputs, method, max_new_tokens=NEW, eos_token_id=None)
+    assert made.stats.acceptance_rate == 1.0
+    assert made.stats.mean_acceptance_length > 4
 
 
 @pytest.mark.parametrize("prune", [0.5, 0.9])
