@@ -1,0 +1,195 @@
+"""OpenVLA on today's transformers: two towers, a projector and Llama, each of them HF's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import GenerationMixin, LlamaModel, PreTrainedModel
+from transformers import initialization as init
+from transformers.cache_utils import Cache
+from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
+from transformers.models.dinov2_with_registers.modeling_dinov2_with_registers import (
+    Dinov2WithRegistersEmbeddings,
+)
+from transformers.models.siglip.modeling_siglip import SiglipVisionEmbeddings
+
+from ...errors import SoonerError
+from .config import OpenVLAConfig
+from .vision import FusedProjector, VisionBackbone
+
+
+class OpenVLAPreTrainedModel(PreTrainedModel):
+    """Loading, saving and initialisation."""
+
+    config: OpenVLAConfig
+    config_class = OpenVLAConfig
+    base_model_prefix = "model"
+    input_modalities = ["image", "text"]  # noqa: RUF012
+    _no_split_modules = [  # noqa: RUF012  # transformers reads it off the class
+        "LlamaDecoderLayer",
+        "Dinov2WithRegistersLayer",
+        "SiglipEncoderLayer",
+    ]
+    _skip_keys_device_placement = ["past_key_values"]  # noqa: RUF012
+    _supports_sdpa = True
+    _supports_attention_backend = True
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        """The towers' embeddings are HF's, but their own models, which would start them, are not
+        here; without this a loaded policy would lack SigLIP's position numbers."""
+        super()._init_weights(module)
+        if isinstance(module, SiglipVisionEmbeddings):
+            init.copy_(module.position_ids, torch.arange(module.num_positions)[None])
+            init.normal_(module.position_embedding.weight, std=module.embed_dim**-0.5)
+        if isinstance(module, Dinov2WithRegistersEmbeddings):
+            for table in (module.position_embeddings, module.cls_token, module.register_tokens):
+                init.trunc_normal_(table, std=0.02)
+
+
+class OpenVLAModel(OpenVLAPreTrainedModel):
+    """The policy without its head: patches take the place of their placeholders."""
+
+    def __init__(self, config: OpenVLAConfig) -> None:
+        super().__init__(config)
+        self.vision_backbone = VisionBackbone(config)
+        self.projector = FusedProjector(config)
+        self.language_model = LlamaModel(config.text_config)
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.language_model.embed_tokens
+
+    def set_input_embeddings(self, value: Any) -> None:
+        self.language_model.embed_tokens = value
+
+    def see(self, pixel_values: Tensor) -> Tensor:
+        """Pixels `[pictures, 6, side, side]` to decoder tokens `[pictures, patches, hidden]`."""
+        dtype = self.projector.fc1.weight.dtype
+        return self.projector(self.vision_backbone(pixel_values.to(dtype)))
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        pixel_values: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        past_key_values: Cache | None = None,
+        use_cache: bool | None = None,
+        **kwargs: Any,
+    ) -> BaseModelOutputWithPast:
+        """Run the policy's body.
+
+        Args:
+            input_ids: `[rows, entries]`, with `image_token_id` for every patch.
+            pixel_values: `[rows, 6, side, side]`: DINOv2's channels, then SigLIP's.
+            inputs_embeds: `[rows, entries, hidden]` instead of both.
+
+        Raises:
+            SoonerError: placeholders and patches do not match.
+        """
+        if inputs_embeds is None:
+            if input_ids is None:
+                raise SoonerError("OpenVLA takes either input_ids or inputs_embeds; give one")
+            inputs_embeds = self._embed(input_ids, pixel_values)
+        return self.language_model(
+            inputs_embeds=inputs_embeds,
+            attention_mask=attention_mask,
+            position_ids=position_ids,
+            past_key_values=past_key_values,
+            use_cache=use_cache,
+            **kwargs,
+        )
+
+    def _embed(self, input_ids: Tensor, pixel_values: Tensor | None) -> Tensor:
+        placeholders = input_ids == self.config.image_token_id  # [rows, entries]
+        # The placeholder may lie outside of the vocabulary.
+        embeds = self.get_input_embeddings()(input_ids.masked_fill(placeholders, 0))
+        if pixel_values is None:
+            return embeds
+        patches = self.see(pixel_values).flatten(0, 1)  # [rows * patches, hidden]
+        if int(placeholders.sum()) != len(patches):
+            raise SoonerError(
+                f"OpenVLA: {int(placeholders.sum())} placeholders and {len(patches)} patches do "
+                "not match; give this model its own processed inputs"
+            )
+        return embeds.masked_scatter(placeholders[..., None], patches.to(embeds.dtype))
+
+
+class OpenVLAForActionPrediction(OpenVLAPreTrainedModel, GenerationMixin):
+    """The policy: it says an action as `action_horizon` times as many tokens as it has axes."""
+
+    def __init__(self, config: OpenVLAConfig) -> None:
+        super().__init__(config)
+        self.model = OpenVLAModel(config)
+        width, vocab = config.text_config.hidden_size, config.text_config.vocab_size
+        self.lm_head = nn.Linear(width, vocab, bias=False)
+        self.post_init()
+
+    def get_decoder(self) -> nn.Module:
+        return self.model.language_model
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.model.get_input_embeddings()
+
+    def get_output_embeddings(self) -> nn.Module:
+        return self.lm_head
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        pixel_values: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        past_key_values: Cache | None = None,
+        use_cache: bool | None = None,
+        logits_to_keep: int | Tensor = 0,
+        **kwargs: Any,
+    ) -> CausalLMOutputWithPast:
+        """Run the policy; arguments as in `OpenVLAModel.forward`, and one more.
+
+        Args:
+            logits_to_keep: logits of this many last entries alone; 0 for all.
+
+        Returns:
+            `logits [rows, entries, vocab]` and the cache.
+        """
+        outputs = self.model(
+            input_ids=input_ids,
+            pixel_values=pixel_values,
+            inputs_embeds=inputs_embeds,
+            attention_mask=attention_mask,
+            position_ids=position_ids,
+            past_key_values=past_key_values,
+            use_cache=use_cache,
+            **kwargs,
+        )
+        states = outputs.last_hidden_state
+        if isinstance(logits_to_keep, int):
+            states = states[:, -logits_to_keep:]
+        else:
+            states = states[:, logits_to_keep]
+        return CausalLMOutputWithPast(
+            logits=self.lm_head(states), past_key_values=outputs.past_key_values
+        )
+
+    def prepare_inputs_for_generation(
+        self,
+        input_ids: Any,
+        *args: Any,
+        pixel_values: Tensor | None = None,
+        is_first_iteration: bool | None = False,
+        **kwargs: Any,
+    ) -> Any:
+        """The pixels go into the first step alone; later ones read the cache."""
+        made: Any = super()
+        prepared = made.prepare_inputs_for_generation(
+            input_ids, *args, is_first_iteration=is_first_iteration, **kwargs
+        )
+        if is_first_iteration or not kwargs.get("use_cache", True):
+            prepared["pixel_values"] = pixel_values
+        return prepared
