@@ -19,7 +19,8 @@ MAY_USE = {
     "methods": {"decoding", "models", "sparse", "errors"},
     "generation": {"decoding", "methods", "errors"},
     "drawing": {"decoding", "methods", "models", "errors"},
-    "miniatures": {"errors", "models"},
+    "robots": {"errors"},
+    "miniatures": {"errors", "models", "robots"},
     "tasks": {
         "decoding",
         "drawing",
@@ -28,6 +29,7 @@ MAY_USE = {
         "methods",
         "miniatures",
         "models",
+        "robots",
         "sparse",
     },
     "bench": {
@@ -38,6 +40,7 @@ MAY_USE = {
         "methods",
         "miniatures",
         "models",
+        "robots",
         "sparse",
         "tasks",
         "theory",

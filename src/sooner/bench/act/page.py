@@ -1,0 +1,219 @@
+"""The tables of an act result, for the terminal and for Markdown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..pages import Table, cell, head, pictures, sections
+
+FIGURES = {
+    "tolerance": "Acceptance length and success by tolerance (figure 4)",
+    "latency": "Milliseconds of an action, by arm",
+    "clients": "A server under clients",
+}
+ARMS = (
+    ("mode", "mode", "{}"), ("mean_acceptance_length", "acceptance length", "{:.2f}"),
+    ("decode_speedup", "decode", "{:.2f}×"), ("e2e_speedup", "e2e", "{:.2f}×"),
+    ("actions_per_second", "actions/s", "{:.1f}"), ("p50_ms", "p50 ms", "{:.0f}"),
+    ("p95_ms", "p95 ms", "{:.0f}"), ("p99_ms", "p99 ms", "{:.0f}"),
+    ("theory_speedup", "theory", "{:.2f}×"), ("overhead_share", "outside forwards", "{:.1%}"),
+    ("parity", "parity", "{}"),
+)  # fmt: skip
+LOOPS = (
+    ("episodes", "episodes", "{}"), ("success_rate", "success", "{:.0%}"),
+    ("mean_steps", "actions an episode", "{:.0f}"),
+    ("actions_per_second", "actions/s, batched", "{:.1f}"),
+    ("mean_acceptance_length", "acceptance length", "{:.2f}"),
+)  # fmt: skip
+CLIENTS = (
+    ("requests", "requests", "{}"), ("lost", "lost", "{}"),
+    ("requests_per_second", "requests/s", "{:.1f}"), ("p50_ms", "p50 ms", "{:.0f}"),
+    ("p95_ms", "p95 ms", "{:.0f}"), ("p99_ms", "p99 ms", "{:.0f}"),
+)  # fmt: skip
+
+
+def tables(result: dict[str, Any]) -> list[Table]:
+    """Every table that the result has figures for, the goals first."""
+    found = [_goals(result["goals"])] if result.get("goals") else []
+    if arms := result.get("arms"):
+        found += [
+            _arms(arms),
+            _main(result),
+            *_distribution(arms, result),
+            *_positions(arms, result),
+        ]
+        found += _deviation(arms)
+    if rows := result.get("loops"):
+        found.append(_loops(rows))
+    if rows := result.get("clients"):
+        body = [[str(row["clients"]), *_cells(row, CLIENTS)] for row in rows]
+        found.append(Table("A server under clients", ["clients", *_heads(CLIENTS)], body))
+    if rows := result.get("weights"):
+        found.append(_weights(rows))
+    if told := result.get("cases"):
+        found.append(_cases(told))
+    return found
+
+
+def markdown(result: dict[str, Any], source: str) -> str:
+    """The page of one result."""
+    from .plots import drawable
+
+    captions = {name: text for name, text in FIGURES.items() if name in drawable(result)}
+    lines = head(result, source, f"Acting: {result['model']}")
+    lines += sections(tables(result)) + pictures(captions, source)
+    return "\n".join(lines) + "\n"
+
+
+def _goals(goals: list[dict[str, Any]]) -> Table:
+    rows = []
+    for one in goals:
+        side = "at most" if one.get("at_most") else "at least"
+        wanted = "–" if one["wanted"] is None else f"{side} {one['wanted']:.3g}"
+        met = {None: "–", True: "yes", False: "no"}[one["met"]]
+        rows.append([one["goal"], wanted, f"{one['reached']:.2f}", met])
+    return Table("Goals", ["figure", "wanted", "reached", "met"], rows)
+
+
+def _arms(arms: list[dict[str, Any]]) -> Table:
+    rows = [[row["method"], *_cells(row, ARMS)] for row in arms]
+    remark = (
+        "One observation at a time. *decode* and *e2e* are speed-ups over `plain`, behind the "
+        "first token and from the picture to the action; *theory* is what the arm's own "
+        "acceptance and step times allow."
+    )
+    return Table("Arms", ["arm", *_heads(ARMS)], rows, remark)
+
+
+def _main(result: dict[str, Any]) -> Table:
+    """Table 1: success, length and speed by environment."""
+    arms = {row["method"]: row for row in result["arms"]}
+    shown = [
+        name for name in ("strict", f"relaxed r={result['settings']['chosen']}") if name in arms
+    ]
+    success = {(row["method"], row["env"]): row for row in result.get("loops") or []}
+    rows = []
+    for number, env in enumerate(result["settings"]["envs"]):
+        line = [env, _rate(success.get(("plain", env)))]
+        for name in shown:
+            part = arms[name]["by_env"][number]
+            line += [
+                cell(part["mean_acceptance_length"], "{:.2f}"),
+                cell(part["decode_speedup"], "{:.2f}×"),
+                # Exact arms take the same actions, so their episodes are plain's.
+                _rate(success.get(("plain" if name == "strict" else name, env))),
+            ]
+        rows.append(line)
+    heads = ["task", "plain success"]
+    heads += [f"{name} {what}" for name in shown for what in ("length", "decode", "success")]
+    return Table("By task (table 1)", heads, rows)
+
+
+def _distribution(arms: list[dict[str, Any]], result: dict[str, Any]) -> list[Table]:
+    """Table 2: how many draft tokens a round accepted."""
+    kept = _strict_and_chosen(arms, result)
+    most = max((int(count) for row in kept for count in row["acceptance_histogram"]), default=0)
+    rows = []
+    for row in kept:
+        for part in row["by_env"]:
+            seen = {int(k): v for k, v in (part["acceptance_histogram"] or {}).items()}
+            total = max(sum(seen.values()), 1)
+            shares = [f"{seen.get(count, 0) / total:.1%}" for count in range(most + 1)]
+            rows.append([part["env"], row["method"], *shares])
+    heads = ["task", "arm", *map(str, range(most + 1))]
+    return [Table("Accepted draft tokens of a round (table 2)", heads, rows)] if rows else []
+
+
+def _positions(arms: list[dict[str, Any]], result: dict[str, Any]) -> list[Table]:
+    """Table 3: accepted draft tokens by where a round began."""
+    kept = _strict_and_chosen(arms, result)
+    most = max((int(place) for row in kept for place in row["positions"]), default=-1)
+    rows = []
+    for row in kept:
+        for part in row["by_env"]:
+            seen = {int(place): mean for place, mean in part["positions"].items()}
+            means = [cell(seen.get(place), "{:.2f}") for place in range(most + 1)]
+            rows.append([part["env"], row["method"], *means])
+    heads = ["task", "arm", *map(str, range(most + 1))]
+    remark = "Position 0 is behind the first token, which the prefill says."
+    return [Table("Accepted by position (table 3)", heads, rows, remark)] if rows else []
+
+
+def _deviation(arms: list[dict[str, Any]]) -> list[Table]:
+    kept = [row for row in arms if row.get("deviation")]
+    if not kept:
+        return []
+    names = kept[0]["deviation"]["names"] or range(len(kept[0]["deviation"]["mean"]))
+    rows = [
+        [
+            row["method"],
+            f"{row['deviation']['same']:.0%}",
+            *(
+                f"{mean:.2g} / {most:.2g}"
+                for mean, most in zip(
+                    row["deviation"]["mean"], row["deviation"]["max"], strict=True
+                )
+            ),
+        ]
+        for row in kept
+    ]
+    remark = "Mean and largest distance from plain decoding's action, in the action's own units."
+    heads = ["arm", "same number", *map(str, names)]
+    return [Table("Distance from the exact action", heads, rows, remark)]
+
+
+def _loops(rows: list[dict[str, Any]]) -> Table:
+    body = []
+    for row in rows:
+        low, high = row["interval"]
+        cells = _cells(row, LOOPS)
+        cells.insert(2, f"{low:.0%} to {high:.0%}")
+        body.append([row["method"], row["env"], *cells])
+    heads = _heads(LOOPS)
+    heads.insert(2, "95 % interval")
+    remark = "`strict` takes the actions of `plain`, so its episodes are the same."
+    return Table("Closed loops (figure 4)", ["arm", "task", *heads], body, remark)
+
+
+def _weights(rows: list[dict[str, Any]]) -> Table:
+    columns = (
+        ("plain_speed", "plain against fp", "{:.2f}×"),
+        ("speedup", "relaxed against its own plain", "{:.2f}×"),
+        ("same_action", "same number as fp", "{:.0%}"), ("note", "", "{}"),
+    )  # fmt: skip
+    body = [[row["weights"], *_cells(row, columns)] for row in rows]
+    return Table("Quantised weights (tables 5, 6)", ["weights", *_heads(columns)], body)
+
+
+def _cases(told: list[dict[str, Any]]) -> Table:
+    rows = []
+    for case in told:
+        for arm, rounds in case["arms"].items():
+            said = " · ".join(_round(one) for one in rounds)
+            rows.append([case["instruction"], arm, str(len(rounds)), said])
+    remark = "Bins as each round added them; drafted ones in brackets, the target's own behind."
+    heads = ["instruction", "arm", "rounds", "bins"]
+    return Table("Single actions (figure 5)", heads, rows, remark)
+
+
+def _round(one: dict[str, Any]) -> str:
+    drafted, own = one["bins"][: one["drafted"]], one["bins"][one["drafted"] :]
+    parts = [f"[{', '.join(map(str, drafted))}]"] if drafted else []
+    return " ".join([*parts, *map(str, own)])
+
+
+def _strict_and_chosen(arms: list[dict[str, Any]], result: dict[str, Any]) -> list[dict[str, Any]]:
+    chosen = result["settings"]["chosen"]
+    return [row for row in arms if row["method"] in ("strict", f"relaxed r={chosen}")]
+
+
+def _rate(row: dict[str, Any] | None) -> str:
+    return "–" if row is None else f"{row['success_rate']:.0%}"
+
+
+def _heads(columns: tuple) -> list[str]:
+    return [name for _, name, _ in columns]
+
+
+def _cells(row: dict[str, Any], columns: tuple) -> list[str]:
+    return [cell(row.get(key), form) for key, _, form in columns]

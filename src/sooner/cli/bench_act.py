@@ -1,0 +1,124 @@
+"""`sooner bench act`: a robot policy decoded plainly, strictly and with tolerances."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..errors import SoonerError
+from . import options
+from .bench import Json, at_least_one, check_writable, measured
+from .bench_parts import numbers, show_tables, some_of
+
+if TYPE_CHECKING:
+    from ..bench.act.settings import ActSettings
+
+FULL_EPISODES = 17
+
+
+def act(
+    model: options.Model = None,
+    head: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Draft head; by default the miniature's.")
+    ] = None,
+    unnorm_key: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Data set whose statistics apply.")
+    ] = None,
+    envs: Annotated[
+        str | None,
+        typer.Option(metavar="A,B,...", help="Such as: reach, push, drawer-open, table."),
+    ] = None,
+    arms: Annotated[
+        str | None, typer.Option(metavar="A,B,...", help="Only these arms (plain is always in).")
+    ] = None,
+    parts: Annotated[
+        str | None,
+        typer.Option(metavar="A,B,...", help="Only offline, cases, clients, loops, weights."),
+    ] = None,
+    tolerances: Annotated[
+        str | None, typer.Option(metavar="R,R,...", help="Bins of the relaxed arms.")
+    ] = None,
+    chosen: Annotated[
+        int, typer.Option(metavar="R", help="The tolerance of tables that show one.")
+    ] = 9,
+    observations: Annotated[
+        int, typer.Option(metavar="N", help="Recorded observations of each environment.")
+    ] = 12,
+    repeats: Annotated[int, typer.Option(metavar="N", help="Timed runs of each arm.")] = 2,
+    episodes: Annotated[
+        int | None, typer.Option(metavar="N", help="Closed-loop episodes of each setting and task.")
+    ] = None,
+    batch: Annotated[int, typer.Option(metavar="N", help="Episodes side by side.")] = 8,
+    full: Annotated[
+        bool, typer.Option("--full", help="17 episodes of each setting and task, not 4.")
+    ] = False,
+    device: options.Device = "auto",
+    dtype: options.Dtype = "auto",
+    threads: Annotated[int, typer.Option(metavar="N", help="torch threads.")] = 1,
+    seed: Annotated[
+        int, typer.Option(metavar="S", help="Of observations and episodes.")
+    ] = 20_261_121,
+    json: Json = None,
+    debug: options.Debug = False,
+) -> None:
+    """Time the arms on recorded observations, and count successes in closed loops.
+
+    With --json the file grows part by part, so that an interrupted run keeps what it has measured.
+    """
+    from ..bench.act.settings import ENVS, TOLERANCES, ActSettings
+    from ..bench.report import write_json
+
+    if json is not None:
+        check_writable(json)
+    bins = numbers("tolerances", tolerances, "3,9") if tolerances else TOLERANCES
+    if chosen not in bins:
+        raise SoonerError(
+            f"--chosen is {chosen}, which is not among the tolerances "
+            f"{', '.join(map(str, bins))}; add it to --tolerances"
+        )
+    settings = ActSettings(
+        model=model,
+        head=None if head is None else str(head),
+        unnorm_key=unnorm_key,
+        envs=tuple(one.strip() for one in envs.split(",")) if envs else ENVS,
+        arms=_names("arm", arms),
+        parts=_names("part", parts),
+        tolerances=bins,
+        chosen=chosen,
+        observations=at_least_one("observations", observations),
+        repeats=at_least_one("repeats", repeats),
+        episodes=at_least_one("episodes", episodes or (FULL_EPISODES if full else 4)),
+        batch=at_least_one("batch", batch),
+        device=device,
+        dtype=dtype,
+        threads=at_least_one("threads", threads),
+        seed=seed,
+    )
+
+    def keep(result: dict[str, Any]) -> None:
+        if json is not None:
+            write_json(result, json)
+
+    def work(settings: ActSettings, progress: Any) -> dict[str, Any]:
+        from ..bench.act.run import run
+
+        return run(settings, progress, keep)
+
+    show(measured(work, settings, debug))
+    if json is not None:
+        typer.echo(f"wrote {json}", err=True)
+
+
+def show(result: dict[str, Any]) -> None:
+    """Print every table of the result."""
+    from ..bench.act.page import tables
+
+    show_tables(tables(result), left=2)
+
+
+def _names(what: str, text: str | None) -> tuple[str, ...]:
+    from ..bench.act.settings import ARMS, PARTS
+
+    return some_of(what, text, ARMS, "plain") if what == "arm" else some_of(what, text, PARTS, "")

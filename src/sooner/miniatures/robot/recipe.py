@@ -1,0 +1,118 @@
+"""The training recipe of the robot miniature, as data, and the one call that runs it.
+
+1. *vision*: the towers alone, by an auxiliary head that finds hand, object and goal among the
+   patches. Without it a policy of this size guesses for hours.
+2. *policy*, shallow: everything together with a decoder of six layers.
+3. *policy*, deep: `architecture.grow` inserts layers that change nothing, and training goes on for
+   a while at full depth, where a step costs three times as much.
+
+The draft head is trained on what the finished policy says (`head`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from . import architecture
+
+RECORDS = {"reach": 10_000, "push": 18_000, "drawer-open": 14_000, "table": 4000}
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stretch of training with its own optimizer, warm-up and cosine.
+
+    Attributes:
+        kind: "vision" (auxiliary loss) or "policy" (both losses through everything).
+        steps: optimizer steps.
+        rows: demonstrations a step.
+        lr: peak learning rate.
+        layers: decoder depth from here on; 0 leaves it.
+    """
+
+    kind: Literal["vision", "policy"]
+    steps: int
+    rows: int
+    lr: float
+    layers: int = 0
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("vision", "policy"):
+            raise ValueError(f"kind is {self.kind!r}; it is 'vision' or 'policy'")
+        if self.steps < 1 or self.rows < 1:
+            raise ValueError(f"a stage needs steps and rows of at least 1: {self}")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All that determines a training run, but for the machine's rounding.
+
+    Attributes:
+        shape: the policy to end with; the first stage with `layers` sets the depth to begin with.
+        stages: in order.
+        records: demonstrations of each task.
+        seed: of the demonstrations' order, the light and the first weights.
+        data_seed: first episode of the demonstrations.
+        held: demonstrations of each task that only checks see.
+        save_every, check_every: steps between resumable states, and between held-out checks.
+    """
+
+    shape: architecture.Shape
+    stages: tuple[Stage, ...]
+    records: dict[str, int] = field(default_factory=lambda: dict(RECORDS))
+    seed: int = 0
+    data_seed: int = 1000
+    held: int = 256
+    save_every: int = 100
+    check_every: int = 250
+
+
+TARGET = Recipe(
+    shape=architecture.TARGET,
+    stages=(
+        Stage("vision", 700, 96, 2e-3),
+        Stage("policy", 3600, 64, 1.5e-3, layers=6),
+        Stage("policy", 200, 64, 5e-4, layers=20),
+    ),
+)
+
+RECIPES: dict[str, Any] = {"target": TARGET}
+
+
+def train(
+    out: Path,
+    recipe: Recipe,
+    *,
+    resume: bool = True,
+    threads: int | None = None,
+    progress: bool = True,
+    stop_after: int | None = None,
+    on_step: Callable[[dict[str, Any]], None] | None = None,
+) -> Path:
+    """Collect demonstrations, train, and write a checkpoint; returns its folder.
+
+    Args:
+        out: holds `data`, `state.pt`, `log.jsonl` and `checkpoint`.
+        resume: go on from `state.pt` if there is one.
+        stop_after: leave after this many steps, resumably.
+        on_step: told every step's report.
+
+    Raises:
+        ValueError: `state.pt` is of another recipe.
+        SoonerError: the simulator is not installed.
+    """
+    from .trainer import Trainer
+
+    trainer = Trainer(out, recipe, threads=threads, progress=progress, on_step=on_step)
+    if resume:
+        trainer.resume()
+    return trainer.run(stop_after)
+
+
+def plain(recipe: Recipe) -> dict[str, Any]:
+    """The recipe as plain data."""
+    return dataclasses.asdict(recipe)

@@ -1,0 +1,7 @@
+"""Worlds for closed loops. Importing this loads no simulator."""
+
+from __future__ import annotations
+
+from .environment import Environment, Step
+
+__all__ = ["Environment", "Step"]

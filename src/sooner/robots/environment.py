@@ -1,0 +1,57 @@
+"""What a closed loop needs of a world: a picture, an action to take, and whether it is done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Step:
+    """What came of one action.
+
+    Attributes:
+        success: the task is done.
+        over: the episode has ended, by success or because its steps are used up.
+    """
+
+    success: bool
+    over: bool
+
+
+class Environment(Protocol):
+    """One robot with one task.
+
+    Attributes:
+        name: such as `reach`.
+        instruction: what the policy is told.
+        action_names: what each number of an action moves.
+        action_units: what it is counted in: `m`, `rad`, or nothing.
+        action_low, action_high: its range, `[dims]`.
+        max_steps: actions of an episode.
+    """
+
+    name: str
+    instruction: str
+    action_names: tuple[str, ...]
+    action_units: tuple[str, ...]
+    action_low: np.ndarray
+    action_high: np.ndarray
+    max_steps: int
+
+    def reset(self, seed: int) -> None:
+        """A new episode; the same seed gives the same one."""
+
+    def picture(self) -> np.ndarray:
+        """What the policy sees now, uint8 `[height, width, 3]`."""
+
+    def film_frame(self) -> np.ndarray:
+        """The same moment for people to look at, uint8 `[height, width, 3]`, both sides even."""
+
+    def step(self, action: np.ndarray) -> Step:
+        """Take one action, `[dims]` in `action_units`, clipped to its range."""
+
+    def close(self) -> None:
+        """Give back what the world holds."""

@@ -1,0 +1,128 @@
+"""LIBERO (Liu et al. 2023) through `hf-libero`: four suites of ten tasks for a Panda arm.
+
+The protocol is that of OpenVLA's own evaluation: the suite's recorded starts in order, ten steps of
+nothing while objects settle, the camera's picture turned by half a turn, its middle nine tenths
+(policies are fine-tuned on random crops of that share), and a gripper that policies say as 1 for
+open where the simulator wants -1.
+
+Assets of the suites are fetched by `hf-libero` itself. None could be had where this was written, so
+it has run against a stand-in of the package's interface alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ..errors import SoonerError, unknown
+from .environment import Step
+from .metaworld import headless
+
+SETTLE = 10
+SEED = 7
+SIDE = 256
+CROP = 0.9
+"""Share of the picture's area that is kept."""
+STILL = np.array([0, 0, 0, 0, 0, 0, -1.0])
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A suite of tasks: `hf-libero`'s name, and actions of an episode."""
+
+    name: str
+    max_steps: int
+
+
+SUITES = {
+    "goal": Suite("libero_goal", 300),
+    "object": Suite("libero_object", 280),
+    "spatial": Suite("libero_spatial", 220),
+    "long": Suite("libero_10", 520),
+}
+
+
+class Libero:
+    """One task of a suite.
+
+    Args:
+        suite: one of `SUITES`.
+        task: its number there, from 0.
+
+    Raises:
+        SoonerError: an unknown suite or task, or `hf-libero` is not installed.
+    """
+
+    action_names: ClassVar[tuple[str, ...]] = ("dx", "dy", "dz", "droll", "dpitch", "dyaw", "grip")
+    action_units: ClassVar[tuple[str, ...]] = ("", "", "", "", "", "", "")
+    action_low: ClassVar[np.ndarray] = -np.ones(7)
+    action_high: ClassVar[np.ndarray] = np.ones(7)
+
+    def __init__(self, suite: str, task: int) -> None:
+        if suite not in SUITES:
+            raise unknown("LIBERO suite", suite, SUITES)
+        tasks = _benchmark(SUITES[suite].name)
+        if not 0 <= task < tasks.get_num_tasks():
+            raise SoonerError(
+                f"LIBERO {suite} has tasks 0 to {tasks.get_num_tasks() - 1}, not {task}"
+            )
+        self.name = f"libero-{suite}/{task}"
+        self.instruction = tasks.get_task(task).language
+        self.max_steps = SUITES[suite].max_steps
+        self._starts = tasks.get_task_init_states(task)
+        self._env = _make(tasks.get_task_bddl_file_path(task))
+        self._seen: Any = None
+        self._done = 0
+
+    def reset(self, seed: int) -> None:
+        """Start number `seed` of the suite's recorded ones, again from the first after the last."""
+        self._env.seed(SEED)
+        self._env.reset()
+        self._seen = self._env.set_init_state(self._starts[seed % len(self._starts)])
+        for _ in range(SETTLE):
+            self._seen, *_ = self._env.step(STILL.tolist())
+        self._done = 0
+
+    def picture(self) -> np.ndarray:
+        return _middle(self.film_frame())
+
+    def film_frame(self) -> np.ndarray:
+        return np.ascontiguousarray(self._seen["agentview_image"][::-1, ::-1])
+
+    def step(self, action: np.ndarray) -> Step:
+        wanted = np.clip(action, self.action_low, self.action_high)
+        # Policies say 0 for closed and 1 for open; the simulator takes 1 for closed, -1 for open.
+        wanted[-1] = -1.0 if action[-1] > 0.5 else 1.0
+        self._seen, _, done, _ = self._env.step(wanted.tolist())
+        self._done += 1
+        return Step(bool(done), bool(done) or self._done >= self.max_steps)
+
+    def close(self) -> None:
+        self._env.close()
+
+
+def _middle(picture: np.ndarray) -> np.ndarray:
+    """The square in the middle with `CROP` of the area; the policy's processor scales it up."""
+    side = picture.shape[0]
+    kept = round(side * CROP**0.5)
+    edge = (side - kept) // 2
+    return np.ascontiguousarray(picture[edge : edge + kept, edge : edge + kept])
+
+
+def _benchmark(name: str) -> Any:
+    headless()
+    try:
+        from libero.libero import benchmark
+    except ImportError as error:
+        raise SoonerError(
+            "LIBERO is not installed; pip install hf-libero (Linux, and it fetches its assets)"
+        ) from error
+    return benchmark.get_benchmark_dict()[name]()
+
+
+def _make(file: str) -> Any:
+    from libero.libero.envs import OffScreenRenderEnv
+
+    return OffScreenRenderEnv(bddl_file_name=file, camera_heights=SIDE, camera_widths=SIDE)

@@ -1,0 +1,140 @@
+"""Meta-World (Yu et al. 2020) on MuJoCo: a Sawyer arm over a table, told what to do.
+
+Actions are `(dx, dy, dz, gripper)`: metres that the hand's goal moves, at most a centimetre each,
+and the effort of the fingers in [-1, 1], which close above 0. Objects and goals are drawn anew from
+the task's own space for every seed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ..errors import SoonerError, unknown
+from .environment import Step
+from .views import Views
+
+SCALE = np.array([0.01, 0.01, 0.01, 1.0])
+"""What 1 in Meta-World's own action means."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task of Meta-World, and what the policy is told.
+
+    Attributes:
+        environment: Meta-World's name.
+        instruction: what the policy is told.
+        max_steps: actions of an episode; the expert needs fewer than two thirds.
+    """
+
+    environment: str
+    instruction: str
+    max_steps: int
+
+
+TASKS = {
+    "reach": Task("reach-v3", "reach the red ball", 100),
+    "push": Task("push-v3", "push the block to the green ball", 150),
+    "drawer-open": Task("drawer-open-v3", "open the drawer", 150),
+}
+
+
+def headless() -> None:
+    """Render in memory where there is no screen. MuJoCo reads this when it is first imported."""
+    if "MUJOCO_GL" not in os.environ and "DISPLAY" not in os.environ and sys.platform == "linux":
+        os.environ["MUJOCO_GL"] = "osmesa"
+
+
+class MetaWorld:
+    """One of `TASKS`.
+
+    Args:
+        name: such as `reach`.
+
+    Raises:
+        SoonerError: an unknown task, or Meta-World is not installed.
+    """
+
+    action_names: ClassVar[tuple[str, ...]] = ("dx", "dy", "dz", "gripper")
+    action_units: ClassVar[tuple[str, ...]] = ("m", "m", "m", "")
+    action_low: ClassVar[np.ndarray] = -SCALE
+    action_high: ClassVar[np.ndarray] = SCALE
+
+    def __init__(self, name: str) -> None:
+        if name not in TASKS:
+            raise unknown("task", name, TASKS)
+        task = TASKS[name]
+        self.name, self.instruction, self.max_steps = name, task.instruction, task.max_steps
+        self._env = _make(task.environment)
+        self._views = Views(self._env.model, self._env.data)
+        self._seen: np.ndarray = np.zeros(39)
+        self._done = 0
+
+    def reset(self, seed: int) -> None:
+        self._env.seed(seed)
+        self._seen, _ = self._env.reset()
+        self._views.settle()  # things were moved, but are not yet where they are drawn
+        self._seen = self._env._get_obs()
+        self._done = 0
+
+    def picture(self) -> np.ndarray:
+        return self._views.picture()
+
+    def film_frame(self) -> np.ndarray:
+        return self._views.film_frame()
+
+    def step(self, action: np.ndarray) -> Step:
+        wanted = np.clip(action / SCALE, -1, 1).astype(np.float32)
+        self._seen, _, _, _, info = self._env.step(wanted)
+        self._done += 1
+        success = bool(info["success"])
+        return Step(success, success or self._done >= self.max_steps)
+
+    def expert_action(self) -> np.ndarray:
+        """What Meta-World's scripted policy would do now, `[4]`."""
+        with warnings.catch_warnings(action="ignore"):  # that it asks for more than 1
+            wanted = _expert(TASKS[self.name].environment).get_action(self._seen)
+        return SCALE * np.clip(wanted, -1, 1)
+
+    def points(self) -> np.ndarray:
+        """Hand, object and goal in metres, `[3, 3]`."""
+        return np.stack([self._seen[:3], self._seen[4:7], self._env._target_pos])
+
+    def project(self) -> np.ndarray:
+        """Where they are in the picture's two halves, `[2, 3, (row, column)]` in pixels."""
+        return self._views.project(self.points())
+
+    def close(self) -> None:
+        self._views.close()
+        self._env.close()
+
+
+def _make(name: str) -> Any:
+    headless()
+    try:
+        from metaworld.env_dict import ALL_V3_ENVIRONMENTS
+    except (ImportError, AttributeError) as error:  # the latter is PyOpenGL without a library
+        raise SoonerError(
+            "Meta-World is not installed; pip install 'sooner[robots]' (and libosmesa6 for "
+            "rendering without a screen)"
+        ) from error
+    env = ALL_V3_ENVIRONMENTS[name]()
+    env._partially_observable = False  # the expert is told the goal; the policy has to see it
+    env.__dict__.pop("sawyer_observation_space", None)  # made while the goal was hidden
+    env._set_task_called = True
+    env._freeze_rand_vec = False
+    env.seeded_rand_vec = True
+    env.max_path_length = 100_000  # episodes end here, not there
+    return env
+
+
+def _expert(name: str) -> Any:
+    from metaworld.policies import ENV_POLICY_MAP
+
+    return ENV_POLICY_MAP[name]()

@@ -1,0 +1,214 @@
+"""Closed loops: a policy acts in worlds until each task is done or its steps are used up.
+
+Episodes run side by side and share their forwards: every call of the policy answers all of them.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import NormalDist
+from typing import Any, Protocol
+
+import numpy as np
+
+from ...errors import SoonerError
+from ...robots import Environment
+from ...robots.registry import make
+from .film import Film
+from .observation import Observation
+
+
+class Actor(Protocol):
+    """What a rollout needs of a policy; `Policy` is one, with its method chosen."""
+
+    def __call__(self, observations: list[Observation]) -> list[Any]:
+        """One action for each observation; `.values` is `[horizon, dims]`."""
+
+
+@dataclass(frozen=True)
+class Episode:
+    """How one episode went.
+
+    Attributes:
+        env, seed: which it was.
+        success: the task was done within its steps.
+        steps: actions taken.
+        calls: times the policy was asked.
+        film: where it was filmed.
+    """
+
+    env: str
+    seed: int
+    success: bool
+    steps: int
+    calls: int
+    film: Path | None = None
+
+
+@dataclass
+class Rollouts:
+    """All episodes of a run.
+
+    Attributes:
+        episodes: in the order in which they ended.
+        seconds: spent in the policy, pictures and physics left out.
+    """
+
+    episodes: list[Episode] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def successes(self) -> int:
+        return sum(episode.success for episode in self.episodes)
+
+    @property
+    def success_rate(self) -> float:
+        return self.successes / max(len(self.episodes), 1)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Wilson's 95 % interval of the success rate."""
+        return wilson(self.successes, len(self.episodes))
+
+    @property
+    def actions_per_second(self) -> float:
+        """Actions taken for each second of the policy."""
+        return sum(episode.steps for episode in self.episodes) / max(self.seconds, 1e-9)
+
+
+def wilson(successes: int, trials: int, level: float = 0.95) -> tuple[float, float]:
+    """Wilson's score interval of a proportion (Wilson 1927)."""
+    if not trials:
+        return 0.0, 1.0
+    z = NormalDist().inv_cdf(0.5 + level / 2)
+    share, spread = successes / trials, z * z / trials
+    middle = (share + spread / 2) / (1 + spread)
+    half = math.sqrt(spread * (share * (1 - share) + spread / 4)) / (1 + spread)
+    # Rounding must not push an end past its share where all or none succeeded.
+    return min(max(middle - half, 0.0), share), max(min(middle + half, 1.0), share)
+
+
+def run_rollouts(
+    act: Actor,
+    env: str | Iterable[str],
+    *,
+    episodes: int,
+    seed: int = 0,
+    batch: int = 8,
+    films: Path | None = None,
+    film_limit: int = 4,
+    on_episode: Callable[[Episode], None] | None = None,
+    on_call: Callable[[list[Any]], None] | None = None,
+) -> Rollouts:
+    """Run episodes `seed`, `seed + 1`, ... of one environment, or of several in turn.
+
+    Args:
+        act: the policy with its method, such as `partial(policy.act, method="strict")`.
+        env: names as `robots.registry.make` knows them.
+        episodes: of each environment.
+        batch: episodes that run side by side.
+        films: folder for films of the first `film_limit` episodes of each environment.
+        on_episode: told every episode as it ends.
+        on_call: told what the policy answered, one entry for each live episode.
+
+    Raises:
+        SoonerError: an unknown environment, a simulator that is not installed, or no episodes.
+    """
+    if episodes < 1 or batch < 1:
+        raise SoonerError(f"{episodes} episodes, {batch} side by side: both must be at least 1")
+    names = [env] if isinstance(env, str) else list(env)
+    found = Rollouts()
+    for name in names:
+        lanes = [_Lane(make(name)) for _ in range(min(batch, episodes))]
+        waiting = [
+            (number, _film(films, name, number, index < film_limit))
+            for index, number in enumerate(range(seed, seed + episodes))
+        ]
+        try:
+            _run(act, lanes, waiting, found, on_episode, on_call)
+        finally:
+            for lane in lanes:
+                lane.close()
+    return found
+
+
+def _film(folder: Path | None, name: str, seed: int, wanted: bool) -> Path | None:
+    return folder / f"{name}-{seed:04}.mp4" if folder is not None and wanted else None
+
+
+class _Lane:
+    """One environment, used for one episode after the other."""
+
+    def __init__(self, env: Environment) -> None:
+        self.env = env
+        self.live = False
+        self._film: Film | None = None
+
+    def begin(self, seed: int, film: Path | None) -> None:
+        self.seed, self.steps, self.calls, self.success = seed, 0, 0, False
+        self.live = True
+        self.env.reset(seed)
+        self._film = None if film is None else Film(film)
+        self._shoot()
+
+    def observe(self) -> Observation:
+        return Observation(self.env.picture(), self.env.instruction)
+
+    def take(self, actions: np.ndarray) -> None:
+        """Take the actions `[horizon, dims]` one by one, as far as the episode goes."""
+        self.calls += 1
+        for action in actions:
+            step = self.env.step(action)
+            self.steps += 1
+            self._shoot()
+            if step.over:
+                self.success, self.live = step.success, False
+                break
+
+    def end(self) -> Episode:
+        film = None if self._film is None else self._film.close()
+        self._film = None
+        return Episode(self.env.name, self.seed, self.success, self.steps, self.calls, film)
+
+    def close(self) -> None:
+        if self._film is not None:
+            self._film.drop()
+        self.env.close()
+
+    def _shoot(self) -> None:
+        if self._film is not None:
+            self._film.add(self.env.film_frame())
+
+
+def _run(
+    act: Actor,
+    lanes: list[_Lane],
+    waiting: list[tuple[int, Path | None]],
+    found: Rollouts,
+    on_episode: Callable[[Episode], None] | None,
+    on_call: Callable[[list[Any]], None] | None,
+) -> None:
+    waiting = waiting[::-1]
+    while True:
+        for lane in lanes:
+            if not lane.live and waiting:
+                lane.begin(*waiting.pop())
+        live = [lane for lane in lanes if lane.live]
+        if not live:
+            return
+        seen = [lane.observe() for lane in live]
+        begun = time.perf_counter()
+        answers = act(seen)
+        found.seconds += time.perf_counter() - begun
+        if on_call is not None:
+            on_call(answers)
+        for lane, answer in zip(live, answers, strict=True):
+            lane.take(answer.values)
+            if not lane.live:
+                found.episodes.append(lane.end())
+                if on_episode is not None:
+                    on_episode(found.episodes[-1])

@@ -1,0 +1,78 @@
+"""Meta-World in MuJoCo, where both are installed."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import numpy as np
+import pytest
+
+from sooner.errors import SoonerError
+from sooner.robots.registry import METAWORLD
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("metaworld") is None, reason="the robots extra is not installed"
+)
+
+
+@pytest.fixture(scope="module")
+def worlds() -> dict:
+    from sooner.robots.metaworld import MetaWorld
+
+    try:
+        made = {name: MetaWorld(name) for name in METAWORLD}
+        for world in made.values():
+            world.reset(0)
+            world.picture()
+    except SoonerError as error:
+        pytest.skip(str(error))
+    return made
+
+
+@pytest.mark.parametrize("name", METAWORLD)
+def test_the_expert_does_the_task(worlds: dict, name: str) -> None:
+    world = worlds[name]
+    for seed in (11, 12):
+        world.reset(seed)
+        while not (step := world.step(world.expert_action())).over:
+            pass
+        assert step.success
+
+
+@pytest.mark.parametrize("name", METAWORLD)
+def test_a_seed_is_an_episode_and_seeds_differ(worlds: dict, name: str) -> None:
+    world = worlds[name]
+    seen = []
+    for seed in (3, 3, 4):
+        world.reset(seed)
+        seen.append((world.points(), world.picture()))
+    assert np.array_equal(seen[0][0], seen[1][0])
+    assert np.array_equal(seen[0][1], seen[1][1])
+    assert not np.allclose(seen[0][0], seen[2][0])
+    assert not np.array_equal(seen[0][1], seen[2][1])
+
+
+def test_the_goal_is_drawn_where_it_is(worlds: dict) -> None:
+    """From the first picture on: the ball's red pixels lie where `project` says."""
+    world = worlds["reach"]
+    for seed in (5, 6, 7):
+        world.reset(seed)
+        picture, places = world.picture().astype(int), world.project()
+        above = picture[56:]
+        red = (above[..., 0] > 200) & (above[..., 1] < 40) & (above[..., 2] < 40)
+        rows, columns = np.nonzero(red)
+        near = np.hypot(rows - places[1, 2, 0], columns - places[1, 2, 1]) < 4
+        assert near.sum() >= 3
+
+
+def test_pictures_are_the_policy_s_and_films_are_larger(worlds: dict) -> None:
+    world = worlds["push"]
+    assert world.picture().shape == (112, 112, 3)
+    assert world.film_frame().shape == (360, 480, 3)
+
+
+def test_unknown_task_is_named() -> None:
+    from sooner.robots.metaworld import MetaWorld
+
+    with pytest.raises(SoonerError, match="push"):
+        MetaWorld("pusch")

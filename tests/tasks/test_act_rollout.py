@@ -1,0 +1,113 @@
+"""Closed loops in the world without a simulator, by a policy that really looks at its picture."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+
+from sooner.errors import SoonerError
+from sooner.robots.table import PIXELS
+from sooner.robots.views import HALF
+from sooner.tasks.act.observation import Observation
+from sooner.tasks.act.rollout import run_rollouts, wilson
+
+
+@dataclass
+class Answer:
+    values: np.ndarray
+
+
+def centre(part: np.ndarray, colour: tuple[int, int, int]) -> np.ndarray:
+    """Mean (row, column) of the pixels close to a colour."""
+    near = np.abs(part.astype(int) - colour).sum(-1) < 90
+    return np.argwhere(near).mean(0) if near.any() else np.full(2, np.nan)
+
+
+def look(seen: Observation) -> np.ndarray:
+    """Metres from the hand to the ball, `[3]`, read off the two views."""
+    front, above = seen.image[:HALF], seen.image[HALF:]
+    hand, ball = (0, 220, 230), (30, 60, 230)
+    down, aside = centre(front, ball) - centre(front, hand)
+    far, _ = centre(above, ball) - centre(above, hand)
+    return np.nan_to_num([-aside / PIXELS, far / (PIXELS / 2), -down / (0.9 * PIXELS)])
+
+
+class Looker:
+    """Goes where it sees the ball, two steps at a time."""
+
+    def __init__(self) -> None:
+        self.batches: list[int] = []
+
+    def __call__(self, seen: list[Observation]) -> list[Answer]:
+        self.batches.append(len(seen))
+        moves = [np.append(np.clip(10 * look(one), -1, 1) * 0.01, 0.0) for one in seen]
+        return [Answer(np.stack([move, move])) for move in moves]
+
+
+def stay(seen: list[Observation]) -> list[Answer]:
+    return [Answer(np.zeros((1, 4))) for _ in seen]
+
+
+def test_a_policy_that_looks_succeeds_and_one_that_stays_does_not() -> None:
+    found = run_rollouts(Looker(), "table", episodes=6, batch=3)
+    assert found.success_rate == 1.0
+    assert sorted(one.seed for one in found.episodes) == list(range(6))
+    assert all(0 < one.steps < 100 and one.calls == -(-one.steps // 2) for one in found.episodes)
+    still = run_rollouts(stay, "table", episodes=2)
+    assert still.success_rate == 0.0
+    assert [one.steps for one in still.episodes] == [100, 100]
+    assert still.interval[0] == 0.0
+
+
+def test_episodes_run_side_by_side_and_lanes_are_used_again() -> None:
+    act = Looker()
+    run_rollouts(act, "table", episodes=5, batch=2)
+    assert max(act.batches) == 2
+    assert act.batches[-1] <= 2
+
+
+def test_side_by_side_changes_nothing() -> None:
+    alone = run_rollouts(Looker(), "table", episodes=4, batch=1)
+    together = run_rollouts(Looker(), "table", episodes=4, batch=4)
+    told = [sorted((one.seed, one.steps) for one in run.episodes) for run in (alone, together)]
+    assert told[0] == told[1]
+
+
+def test_films_are_whole_and_only_as_many_as_asked_for(tmp_path: Path) -> None:
+    found = run_rollouts(Looker(), "table", episodes=3, films=tmp_path / "films", film_limit=2)
+    assert sorted(one.name for one in (tmp_path / "films").iterdir()) == [
+        "table-0000.mp4",
+        "table-0001.mp4",
+    ]
+    filmed = next(one for one in found.episodes if one.seed == 0)
+    assert filmed.film is not None
+    with av.open(str(filmed.film)) as container:
+        frames = sum(1 for _ in container.decode(video=0))
+    assert frames == 1 + filmed.steps
+
+
+def test_an_interrupted_film_leaves_nothing(tmp_path: Path) -> None:
+    def fail(seen: list[Observation]) -> list[Answer]:
+        raise RuntimeError("the policy broke")
+
+    with pytest.raises(RuntimeError, match="broke"):
+        run_rollouts(fail, "table", episodes=1, films=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("successes", "trials"), [(40, 51), (0, 10), (10, 10), (1, 2)])
+def test_wilson_s_interval(successes: int, trials: int) -> None:
+    told = binomtest(successes, trials).proportion_ci(method="wilson")
+    assert wilson(successes, trials) == pytest.approx((told.low, told.high), abs=1e-9)
+
+
+def test_bad_numbers_are_refused() -> None:
+    with pytest.raises(SoonerError, match="0 episodes"):
+        run_rollouts(stay, "table", episodes=0)
+    with pytest.raises(SoonerError, match="drawer-open"):
+        run_rollouts(stay, "drawer", episodes=1)
