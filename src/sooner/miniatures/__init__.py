@@ -25,6 +25,7 @@ class Miniature:
         sample: a bundled input file; `None` where the input is a prompt.
         prompt: a prompt of the kind that it was trained on; empty where it takes none.
         draft: checkpoint folder of the small model of the same family, if it has one.
+        head: folder of an EAGLE draft head that was trained for the target, if it has one.
         tokenizer: folder of what turns frames into codes, if that is a model of its own.
         judge: folder of the small network that names what is in its pictures, if it has one.
     """
@@ -34,6 +35,7 @@ class Miniature:
     sample: Path | None
     prompt: str
     draft: Path | None = None
+    head: Path | None = None
     tokenizer: Path | None = None
     judge: Path | None = None
 
@@ -43,6 +45,7 @@ class Miniature:
         folders = {
             "target": self.target,
             "draft": self.draft,
+            "head": self.head,
             "tokenizer": self.tokenizer,
             "judge": self.judge,
         }
@@ -73,6 +76,7 @@ _ALL = dict(
     (
         _ships("image", None, "a red circle left of a blue square on green", judge="classifier"),
         _ships("motion", "sample.mp4", tokenizer="tokenizer", judge="probe"),
+        _ships("robot", "sample.png", "reach the red ball", head="head"),
         _ships("video", "sample.mp4", "describe the scenes in order .", draft="draft"),
     )
 )

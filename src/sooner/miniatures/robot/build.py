@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...models.openvla import OpenVLAForActionPrediction
+from ...models.openvla.processing import OpenVLAProcessor
 from . import words
 
 
 def save(model: OpenVLAForActionPrediction, folder: Path) -> None:
-    """Write a checkpoint folder: fp16 weights, config, tokenizer.
+    """Write a checkpoint folder: fp16 weights, config, tokenizer, processor.
 
     `model` keeps its own precision: a half copy is written.
     """
@@ -18,4 +19,4 @@ def save(model: OpenVLAForActionPrediction, folder: Path) -> None:
     half.load_state_dict(model.state_dict())
     half.generation_config = model.generation_config
     half.half().save_pretrained(folder)
-    words.build_tokenizer().save_pretrained(folder)
+    OpenVLAProcessor.of(words.build_tokenizer(), model.config).save_pretrained(folder)

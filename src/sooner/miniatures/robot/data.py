@@ -67,7 +67,8 @@ class Reader:
         self.tokens = ActionTokens(words.TEXT + words.ACTIONS, words.ACTIONS)
         low, high = np.array(stats["q01"]), np.array(stats["q99"])
         actions = records["actions"].astype(np.float64)  # [records, horizon, dims]
-        scaled = np.where(stats["mask"], 2 * (actions - low) / (high - low) - 1, actions)
+        span = np.where(stats["mask"], high - low, 1.0)  # what is not scaled may have no span
+        scaled = np.where(stats["mask"], 2 * (actions - low) / span - 1, actions)
         self.actions = np.clip(scaled, -1, 1).reshape(len(actions), -1).astype(np.float32)
         self.ids = self.tokens.encode(self.actions)  # [records, 8]
         tokenizer = words.build_tokenizer()

@@ -75,8 +75,8 @@ TARGET = Recipe(
     shape=architecture.TARGET,
     stages=(
         Stage("vision", 700, 96, 2e-3),
-        Stage("policy", 3600, 64, 1.5e-3, layers=6),
-        Stage("policy", 200, 64, 5e-4, layers=20),
+        Stage("policy", 2700, 64, 1.5e-3, layers=6),
+        Stage("policy", 160, 64, 4e-4, layers=20),
     ),
 )
 
