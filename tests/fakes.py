@@ -253,6 +253,50 @@ class FakeAdapter:
         return numbers
 
 
+class FakeHead:
+    """A draft head for a `FakeAdapter`: its next state is a guess at the next distribution.
+
+    It weighs the distribution that it is given, `f`, by a table of the token that followed, `e`,
+    which has the shape of a trained head's work and keeps nothing of the past.
+
+    Args:
+        vocab: the table's.
+        seed: seeds the weights.
+    """
+
+    device, dtype = torch.device("cpu"), torch.float32
+    temperature = 1.0
+
+    def __init__(self, vocab: int, seed: int) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        self.weights = torch.randn(vocab + 1, vocab, generator=generator)  # prompts say `vocab`
+
+    def check(self, adapter: Any) -> None:
+        """It fits every fake."""
+
+    def to(self, *_: Any) -> FakeHead:
+        return self
+
+    def rotation(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        none = torch.zeros(1, 1, positions.shape[1], 1)
+        return none, none
+
+    def fuse(self, embeds: Tensor, states: Tensor) -> Tensor:
+        return states.log() + self.weights[embeds[..., 0].long()]
+
+    def keys_values(self, fused: Tensor, rotation: Any) -> tuple[Tensor, Tensor]:
+        return fused[:, None], fused[:, None]
+
+    def queries(self, fused: Tensor, rotation: Any) -> Tensor:
+        return fused
+
+    def attend(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Any) -> Tensor:
+        return queries
+
+    def estimate(self, fused: Tensor, attended: Tensor) -> Tensor:
+        return fused.softmax(-1)
+
+
 class FakeCanvas(FakeAdapter):
     """A fake that draws on a grid; the table speaks of what is generated, forbidden ids included.
 

@@ -15,9 +15,11 @@ from typing import Any
 import torch
 
 import tiny
+from same_drafts import SameDrafts
 from sooner import (
     Autoregressive,
     CoupledJacobi,
+    Eagle,
     Method,
     OnSD,
     ParallelVLM,
@@ -54,6 +56,22 @@ def _larger_vocabulary(family: str) -> Method:
     return Speculative(tiny.repadded(family, tiny.VOCAB + 32), window=4)
 
 
+def _eagle(**options: Any) -> Callable[[str], Method]:
+    """An untrained head; with many siblings it is right now and then all the same."""
+    return lambda family: Eagle(tiny.head(family), **options)
+
+
+def _aligned(**options: Any) -> Callable[[str], Method]:
+    """Drafts that are right for text prompts, in part and out of order, and chance for others."""
+
+    def method(family: str) -> Method:
+        width = tiny.inputs(family, "text", 2)["input_ids"].shape[1]
+        one, other = reference(family, "text", 2, LONG)[:, width:].tolist()
+        return SameDrafts([[one[12:], other[:9] + one[3:6], one[:10], other]], **options)
+
+    return method
+
+
 METHODS: dict[str, Callable[[str], Method]] = {
     "plain": lambda family: Autoregressive(),
     "prompt-lookup": lambda family: PromptLookup(),
@@ -75,6 +93,13 @@ METHODS: dict[str, Callable[[str], Method]] = {
     "jacobi-1": lambda family: CoupledJacobi(1, "maximal"),
     "jacobi-4": lambda family: CoupledJacobi(4, "independent", init="random"),
     "jacobi-16": lambda family: CoupledJacobi(16, "gumbel", strength=0.5, init="left"),
+    "eagle": _eagle(),
+    "eagle-wide": _eagle(top_k=32, nodes=48, depth=3),
+    "eagle-chain": _eagle(top_k=1, depth=4),
+    "eagle-auto": _eagle(nodes="auto", top_k=24),
+    "hsd": _aligned(nodes=10),
+    "hsd-wide": _aligned(nodes=40, width=16, window=1, repeats=True),
+    "hsd-auto": _aligned(),
     "sparse-to-dense": lambda family: SparseToDense(prune=0.5, window=4),
 }
 

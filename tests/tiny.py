@@ -25,6 +25,9 @@ from transformers import (
     SiglipVisionConfig,
 )
 
+from sooner import EagleHead
+from sooner.models.openvla import OpenVLAConfig, OpenVLAForActionPrediction
+
 VOCAB, IMAGE, VIDEO, VISION_START, VISION_END, EOS, PAD = 96, 90, 91, 92, 93, 95, 94
 TEXT = {
     "vocab_size": VOCAB,
@@ -38,7 +41,7 @@ TEXT = {
     "eos_token_id": EOS,
 }
 TEXT_FAMILIES = ("llama", "qwen2")
-FAMILIES = (*TEXT_FAMILIES, "llava_onevision", "qwen2_5_vl", "qwen3_vl")
+FAMILIES = (*TEXT_FAMILIES, "llava_onevision", "qwen2_5_vl", "qwen3_vl", "openvla")
 VISUAL_KINDS = {
     "image": ["image"],
     "images": ["image", "image"],
@@ -54,6 +57,7 @@ NOISE = {
     "llava_onevision": 0.06,
     "qwen2_5_vl": 0.07,
     "qwen3_vl": 0.08,
+    "openvla": 0.07,
 }
 
 
@@ -100,6 +104,13 @@ def repadded(family: str, vocab: int) -> Any:
 
 
 @functools.cache
+def head(family: str, seed: int = 0) -> EagleHead:
+    """An untrained draft head for `model(family)`."""
+    torch.manual_seed(seed)
+    return EagleHead.for_target(model(family))
+
+
+@functools.cache
 def eager(family: str) -> Any:
     """The same model with eager attention."""
     copy_of = copy.deepcopy(model(family))
@@ -109,6 +120,8 @@ def eager(family: str) -> Any:
 
 def kinds(family: str) -> tuple[str, ...]:
     """The kinds of prompt that a family takes."""
+    if family == "openvla":  # knows pictures alone
+        return ("text", "image", "uneven")
     return ("text",) if family in TEXT_FAMILIES else KINDS
 
 
@@ -176,12 +189,27 @@ def _qwen3_vl(text: dict) -> Any:
     return Qwen3VLForConditionalGeneration(config)
 
 
+def _openvla(text: dict) -> Any:
+    tower = {"num_hidden_layers": 2, "num_attention_heads": 2, "image_size": 28, "patch_size": 7}
+    rope = {"rope_type": "default", "rope_theta": 5000.0}
+    config = OpenVLAConfig(
+        dino_config={**tower, "hidden_size": 24, "mlp_ratio": 2},
+        siglip_config={**tower, "hidden_size": 32, "intermediate_size": 48},
+        text_config=LlamaConfig(**text, rope_parameters=rope),
+        image_token_id=IMAGE,
+        n_action_bins=32,
+        pad_to_multiple_of=8,
+    )
+    return OpenVLAForActionPrediction(config)
+
+
 BUILDERS = {
     "llama": _llama,
     "qwen2": _qwen2,
     "llava_onevision": _llava,
     "qwen2_5_vl": _qwen2_5_vl,
     "qwen3_vl": _qwen3_vl,
+    "openvla": _openvla,
 }
 
 
@@ -202,7 +230,7 @@ def inputs(family: str, kind: str = "text", rows: int = 1, seed: int = 0) -> dic
     ids = [[PAD] * (width - len(prompt)) + prompt for prompt in prompts]
     mask = [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts]
     batch = {"input_ids": torch.tensor(ids), "attention_mask": torch.tensor(mask), **pixels}
-    if pixels and family != "llava_onevision":
+    if pixels and family.startswith("qwen"):
         types = torch.zeros_like(batch["input_ids"])
         types[batch["input_ids"] == IMAGE] = 1
         types[batch["input_ids"] == VIDEO] = 2
@@ -221,7 +249,7 @@ def _pixels(
     """Placeholder ids of each prompt, and the pixels of all."""
     if family in TEXT_FAMILIES or not any(contents):
         return [[] for _ in contents], {}
-    build = _llava_pixels if family == "llava_onevision" else _qwen_pixels
+    build = PIXELS.get(family, _qwen_pixels)
     return build(family, contents, generator)
 
 
@@ -277,3 +305,15 @@ def _qwen_pixels(
         for items in contents
     ]
     return spans, pixels
+
+
+def _openvla_pixels(
+    family: str, contents: list[list[str]], generator: torch.Generator
+) -> tuple[list[list[int]], dict[str, torch.Tensor]]:
+    """A picture for whatever a prompt shows; policies see one, the model takes any number."""
+    spans = [[IMAGE] * 16 * len(items) for items in contents]
+    pictures = sum(len(items) for items in contents)
+    return spans, {"pixel_values": torch.randn(pictures, 6, 28, 28, generator=generator)}
+
+
+PIXELS = {"llava_onevision": _llava_pixels, "openvla": _openvla_pixels}

@@ -19,8 +19,11 @@ if TYPE_CHECKING:
     from .generation import Generation, generate
     from .methods import (
         GSD,
+        HSD,
         Autoregressive,
         CoupledJacobi,
+        Eagle,
+        EagleHead,
         Method,
         OnSD,
         ParallelVLM,
@@ -37,10 +40,13 @@ if TYPE_CHECKING:
 
 _HOME = {
     "GSD": "methods",
+    "HSD": "methods",
     "Autoregressive": "methods",
     "CoupledJacobi": "methods",
     "Drawing": "drawing",
     "DyCoke": "sparse.pruning",
+    "Eagle": "methods",
+    "EagleHead": "methods",
     "FastV": "sparse.pruning",
     "Generation": "generation",
     "MMInference": "sparse.prefill",
@@ -66,10 +72,13 @@ _HOME = {
 
 __all__ = [
     "GSD",
+    "HSD",
     "Autoregressive",
     "CoupledJacobi",
     "Drawing",
     "DyCoke",
+    "Eagle",
+    "EagleHead",
     "FastV",
     "Generation",
     "MMInference",

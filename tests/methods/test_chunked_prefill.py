@@ -117,10 +117,10 @@ def chunks(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int | None]]:
     seen: list[tuple[str, int | None]] = []
     prefill = ModelRunner.prefill
 
-    def listen(runner: ModelRunner, prompt: Any, chunk: int | None = None) -> Any:
+    def listen(runner: ModelRunner, prompt: Any, chunk: int | None = None, hear: Any = None) -> Any:
         is_target = runner.adapter.model is tiny.model("llama")
         seen.append(("target" if is_target else "draft", chunk))
-        return prefill(runner, prompt, chunk)
+        return prefill(runner, prompt, chunk, hear)
 
     monkeypatch.setattr(ModelRunner, "prefill", listen)
     return seen

@@ -17,7 +17,8 @@ from transformers.generation import logits_process as hf
 
 import sooner
 import tiny
-from fakes import ERROR, FakeAdapter, Table, adapt_fakes, chi_square, say
+from fakes import ERROR, FakeAdapter, FakeHead, Table, adapt_fakes, chi_square, say
+from same_drafts import SameDrafts
 from sooner.decoding.acceptance import reject_tree, residual
 from sooner.decoding.interface import Drafter, Outcome
 from sooner.decoding.sampling import Processing
@@ -123,6 +124,10 @@ METHODS = {
     "useless-draft": speculate(3, Table(VOCAB, LENGTH, seed=9)),
     "perfect-draft": speculate(3, TARGET),
     "top-tree": tree_method(TopTree(NEAR)),
+    "hsd": SameDrafts([[[2, 1, 0, 2, 1], [0, 1, 2], [1]]], window=2, nodes=6),
+    "eagle": sooner.Eagle(FakeHead(VOCAB, seed=6), nodes=5, depth=3, top_k=2),
+    "eagle-wide": sooner.Eagle(FakeHead(VOCAB, seed=6)),
+    "eagle-legal": sooner.Eagle(FakeHead(VOCAB, seed=6), nodes=4, depth=4, legal=(0, 2)),
 }
 
 
@@ -185,7 +190,7 @@ PROCESSORS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("method", ["plain", "window-4", "prompt-lookup"])
+@pytest.mark.parametrize("method", ["plain", "window-4", "prompt-lookup", "eagle"])
 @pytest.mark.parametrize("name", PROCESSORS)
 def test_processed_sequences_follow_the_processed_joint_distribution(
     method: str, name: str

@@ -32,6 +32,7 @@ MAY_USE = {
         "robots",
         "sparse",
     },
+    "serve": {"errors", "tasks"},
     "bench": {
         "decoding",
         "drawing",
@@ -41,6 +42,7 @@ MAY_USE = {
         "miniatures",
         "models",
         "robots",
+        "serve",
         "sparse",
         "tasks",
         "theory",

@@ -7,12 +7,18 @@ import json
 from pathlib import Path
 from typing import Any
 
+from .act import page as act
 from .imagine import page as imagine
 from .pages import cell, figures_folder, head, table_lines
 from .parallel import page as parallel
 from .prefill import page as prefill
 
-PAGES: dict[str, Any] = {"imagine": imagine, "parallel": parallel, "prefill": prefill}
+PAGES: dict[str, Any] = {
+    "act": act,
+    "imagine": imagine,
+    "parallel": parallel,
+    "prefill": prefill,
+}
 """Pages of the benches that have more to show than one table of arms."""
 
 COLUMNS = (

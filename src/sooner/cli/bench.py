@@ -38,10 +38,12 @@ group = typer.Typer(
 
 def register(app: typer.Typer) -> None:
     """Add the subcommands."""
+    from .bench_act import act
     from .bench_imagine import imagine
     from .bench_parallel import parallel
     from .bench_prefill import prefill
 
+    group.command()(act)
     group.command()(imagine)
     group.command()(parallel)
     group.command()(prefill)

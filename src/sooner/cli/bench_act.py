@@ -30,6 +30,13 @@ def act(
         str | None,
         typer.Option(metavar="A,B,...", help="Such as: reach, push, drawer-open, table."),
     ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="JSONL of image, instruction, action: your own observations, no simulator.",
+        ),
+    ] = None,
     arms: Annotated[
         str | None, typer.Option(metavar="A,B,...", help="Only these arms (plain is always in).")
     ] = None,
@@ -83,6 +90,7 @@ def act(
         head=None if head is None else str(head),
         unnorm_key=unnorm_key,
         envs=tuple(one.strip() for one in envs.split(",")) if envs else ENVS,
+        data=None if data is None else str(data),
         arms=_names("arm", arms),
         parts=_names("part", parts),
         tolerances=bins,

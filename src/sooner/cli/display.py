@@ -27,6 +27,7 @@ STAGES = {
     "compare": "decoding plainly, to compare",
     "survey": "trying patterns, layer by layer",
     "trial": "measuring those that were found",
+    "rollout": "rolling out",
 }
 
 

@@ -88,6 +88,7 @@ def load_models(
     *,
     device_map: str | None = None,
     draft_device: str | None = None,
+    miniature: str = "video",
 ) -> Any:
     """Load a pair, without the libraries' own progress bars and warnings unless `debug`.
 
@@ -112,6 +113,7 @@ def load_models(
         dtype=dtype,
         device_map=parse_device_map(device_map),
         draft_device=draft_device,
+        miniature=miniature,
     )
     if threads is not None or pair.miniature is not None:
         torch.set_num_threads(threads or 1)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from .interface import Adapter, Prompt
-from .runner import Forward, ModelRunner
+from .runner import Forward, Hear, ModelRunner
 from .tree import Tree
 
 
@@ -30,9 +30,11 @@ class GuidedRunner(ModelRunner):
         super().__init__(adapter, capacity)
         self.scale = scale
 
-    def prefill(self, prompt: Prompt, chunk: int | None = None) -> Forward:
+    def prefill(
+        self, prompt: Prompt, chunk: int | None = None, hear: Hear | None = None
+    ) -> Forward:
         """Run prompts of `2 * rows` rows; the conditional half comes first."""
-        return self._mix(super().prefill(prompt, chunk))
+        return self._mix(super().prefill(prompt, chunk, hear))
 
     def forward_tree(self, roots: Tensor, tree: Tree) -> Forward:
         return self._mix(super().forward_tree(roots.repeat(2), _twice(tree)))

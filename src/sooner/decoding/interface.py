@@ -133,13 +133,20 @@ class Outcome:
 
 
 class Drafter:
-    """Makes the next draft. It has two moments, around the target's forward.
+    """Makes the next draft. It has two moments, around the target's forward, and may hear the
+    prefill.
 
     The base class drafts nothing, which is plain autoregressive decoding.
     """
 
     def start(self, pending: Tree, rows: Rows) -> None:
         """Before the target's forward over `pending`; the first call precedes the prefill."""
+
+    def hear(self, prompt: Prompt, start: int, states: Tensor) -> None:
+        """In the prefill: the target's states of the prompt's tokens from `start` on.
+
+        They are `[rows, tokens, hidden]`, padding included; called once for each chunk.
+        """
 
     def finish(self, outcome: Outcome) -> Tree:
         """After it: the draft of the next round, one tree for each active row."""

@@ -76,7 +76,9 @@ def _run(session: Session) -> list[list[int]]:
     began = stats.clock()
     session.drafter.start(tree, rows)
     with stats.phase("prefill"):
-        forward = session.target.prefill(session.prompt, session.prefill_chunk)
+        forward = session.target.prefill(
+            session.prompt, session.prefill_chunk, session.drafter.hear
+        )
     for text in session.target.cache.approximations:
         stats.mode = APPROXIMATE
         stats.note(text)

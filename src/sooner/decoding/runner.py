@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -11,6 +12,9 @@ from torch.nn.functional import pad
 from .cache import SlotCache
 from .interface import Adapter, Prompt
 from .tree import Tree
+
+Hear = Callable[[Prompt, int, Tensor], None]
+"""Told `(prompt, first token, states [rows, tokens, hidden])` of each chunk of a prefill."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,9 @@ class ModelRunner:
         """Committed tokens of each row."""
         return self.cache.lengths
 
-    def prefill(self, prompt: Prompt, chunk: int | None = None) -> Forward:
+    def prefill(
+        self, prompt: Prompt, chunk: int | None = None, hear: Hear | None = None
+    ) -> Forward:
         """Run the prompt; logits and states of each row's last prompt token, one entry.
 
         Args:
@@ -50,20 +56,23 @@ class ModelRunner:
             chunk: tokens of a row that go through the decoder at once, or `None` for all of them.
                 States inside the decoder are then those of one chunk, and its mask is
                 `[chunk, tokens up to its end]`; what is computed stays the same.
+            hear: told every token's states, which are not kept otherwise.
         """
         self.cache.reserve(prompt.width)
         size = prompt.width if chunk is None else chunk
         with self.cache.prefilling(prompt, size):
-            hidden = self._last_states(prompt, size)
+            hidden = self._last_states(prompt, size, hear)
         self.resume(prompt.lengths, prompt.next_position)
         return Forward(self.adapter.logits(hidden), hidden)
 
-    def _last_states(self, prompt: Prompt, size: int) -> Tensor:
+    def _last_states(self, prompt: Prompt, size: int, hear: Hear | None) -> Tensor:
         """States of each row's last token, `[rows, 1, hidden]`, no others kept."""
         last = torch.empty(0)
         for start in range(0, prompt.width, size):
             end = min(start + size, prompt.width)
             hidden = self._run_chunk(prompt, start, end)
+            if hear is not None:
+                hear(prompt, start, hidden)
             if not start:
                 last = hidden.new_empty(prompt.rows, 1, hidden.shape[-1])
             rows = [row for row, length in enumerate(prompt.lengths) if start < length <= end]

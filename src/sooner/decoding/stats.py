@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from .deviation import Deviation
+
 logger = logging.getLogger("sooner")
 
 EXACT, RELAXED, APPROXIMATE = "exact", "relaxed", "approximate"
@@ -42,6 +44,7 @@ class Stats:
         rank_seconds: time spent ranking visual tokens within the prefill.
         notes: decisions worth telling, such as why a window was chosen.
         cache_bytes, draft_cache_bytes: allocated key-value slots of target and draft.
+        deviation: of accepted tokens from the target's own, where a tolerance accepts others.
     """
 
     mode: str = EXACT
@@ -64,6 +67,7 @@ class Stats:
     notes: list[str] = field(default_factory=list)
     cache_bytes: int = 0
     draft_cache_bytes: int = 0
+    deviation: Deviation | None = None
     _open_runs: dict[int, int] = field(default_factory=lambda: defaultdict(int))
 
     @contextmanager
@@ -154,6 +158,7 @@ class Stats:
 
     def as_dict(self) -> dict[str, Any]:
         """The figures of DESIGN's metric names, ready for JSON."""
+        strayed = {} if self.deviation is None else {"deviation": self.deviation.as_dict()}
         return {
             "method": self.method,
             "mode": self.mode,
@@ -172,4 +177,5 @@ class Stats:
             "seconds": dict(self.seconds),
             "cache_bytes": self.cache_bytes,
             "notes": list(self.notes),
+            **strayed,
         }

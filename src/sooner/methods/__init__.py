@@ -1,7 +1,9 @@
 """Methods: one file each, saying how a draft is made."""
 
+from .aligned import HSD
 from .autoregressive import Autoregressive
 from .base import Method, SoonerOutput
+from .eagle import Eagle, EagleHead
 from .jacobi import GSD, CoupledJacobi
 from .onsd import OnSD
 from .parallel import ParallelVLM
@@ -13,8 +15,11 @@ from .specvlm import SpecVLM
 
 __all__ = [
     "GSD",
+    "HSD",
     "Autoregressive",
     "CoupledJacobi",
+    "Eagle",
+    "EagleHead",
     "Method",
     "OnSD",
     "ParallelVLM",

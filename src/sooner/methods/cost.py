@@ -20,9 +20,9 @@ class CostModel:
     """
 
     def __init__(self) -> None:
-        self.costs = _ForwardCosts()
+        self.costs = ForwardCosts()
         self.rounds = 0
-        self._draft_times = _Recent()
+        self._draft_times = Recent()
         self._accepted, self._refused = 2.0, 1.0  # a weak prior of 2/3
 
     def observe_draft(self, seconds_each: float) -> None:
@@ -79,7 +79,7 @@ class CostModel:
         )
 
 
-class _Recent:
+class Recent:
     """The typical one of the last few times: their lower median, which one stall can't move."""
 
     def __init__(self) -> None:
@@ -95,11 +95,11 @@ class _Recent:
         return sorted(self.times)[(len(self.times) - 1) // 2]
 
 
-class _ForwardCosts:
+class ForwardCosts:
     """Seconds of a target forward by block size: measured where seen, a line in between."""
 
     def __init__(self) -> None:
-        self._times: dict[int, _Recent] = defaultdict(_Recent)
+        self._times: dict[int, Recent] = defaultdict(Recent)
         self._seen: dict[int, float] = {}  # the typical time of each block size
 
     @property

@@ -15,11 +15,14 @@ from .cosmos_ar import CosmosAR, CosmosCanvas
 from .emu3 import Emu3, Emu3Canvas
 from .janus import Janus, JanusCanvas
 from .llava_onevision import LlavaOnevision
+from .openvla import OpenVLA
 from .qwen2_5_vl import Qwen25VL
 from .qwen3_vl import Qwen3VL
 from .text import TextModel
 
-_READERS = (Chameleon, CosmosAR, Emu3, Janus, LlavaOnevision, Qwen25VL, Qwen3VL, TextModel)
+_READERS = (
+    Chameleon, CosmosAR, Emu3, Janus, LlavaOnevision, OpenVLA, Qwen25VL, Qwen3VL, TextModel,
+)  # fmt: skip
 _PAINTERS = (ChameleonCanvas, CosmosCanvas, Emu3Canvas, JanusCanvas)
 
 FAMILIES: dict[str, type[Adapter]] = {

@@ -22,6 +22,7 @@ from .. import miniatures
 from ..errors import SoonerError, did_you_mean, unknown
 from ..methods.checks import same_tokenizer
 from ..models import FAMILIES
+from ..models.openvla import OpenVLA, load_policy
 from ..models.text import TextModel
 from .identity import model_names
 
@@ -129,7 +130,12 @@ def load(name: str, device: torch.device, dtype: Any, device_map: Any = None) ->
     Raises:
         SoonerError: weights or processor can't be read; says which file is at fault.
     """
-    is_text = is_text_only(model_type(name))
+    kind = model_type(name)
+    if kind in OpenVLA.model_types:  # no class of transformers
+        with explained(name, device):
+            model, processor = load_policy(name, device, dtype, device_map)
+        return Loaded(name, model, processor)
+    is_text = is_text_only(kind)
     auto: Any = AutoModelForCausalLM if is_text else AutoModelForImageTextToText
     maker: Any = AutoTokenizer if is_text else AutoProcessor
     options = {} if device_map is None else {"device_map": device_map}

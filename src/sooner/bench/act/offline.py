@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...decoding.parity import compare, reference_run
+from ...models.openvla.statistics import decode_actions
 from ...tasks.act.observation import Observation
 from ..hf_arms import run as hf_run
 from ..protocol import Arm, Measured, Sample, measure, row
@@ -86,7 +87,7 @@ class Offline:
     def _row(self, contender: Contender, one: Measured, plain: Measured) -> dict[str, Any]:
         told = row(one, plain) | {"tolerance": contender.tolerance, "env": None}
         told |= self._latency(one) | {"positions": self._places(contender.name, None)}
-        told |= {"deviation": self._deviation(one, plain)}
+        told |= {"deviation": self._deviation(one, plain), "error": self._error(one)}
         told["by_env"] = [self._of(contender, one, plain, env) for env in self._envs()]
         return told
 
@@ -129,22 +130,35 @@ class Offline:
         told = {f"p{each}_ms": 1000 * float(np.percentile(seconds, each)) for each in PERCENTILES}
         return {"actions_per_second": self.policy.horizon / float(np.median(seconds)), **told}
 
+    def _error(self, one: Measured) -> float | None:
+        """Mean distance from what was done when the observations were recorded, each number in
+        shares of its range; only the action's first step is compared."""
+        found = []
+        for runs, each in zip(one.samples, self.recorded, strict=True):
+            if each.action is None:
+                continue
+            stats = self.policy.statistics[self.policy.key_of(each.seen)]
+            said = decode_actions(np.array(runs[0].tokens), self.policy.tokens, stats)[0, 0]
+            done = np.atleast_2d(each.action)[0]
+            span = np.where(stats.mask, stats.q99 - stats.q01, 2.0)
+            found.append(float((np.abs(said - done) / span).mean()))
+        return float(np.mean(found)) if found else None
+
     def _deviation(self, one: Measured, plain: Measured) -> dict[str, Any] | None:
         """Distance of the actions from those of plain decoding, by dimension."""
-        if one.arm.mode == plain.arm.mode and one.arm.name != plain.arm.name:
+        if one.arm.mode == plain.arm.mode:
             return None  # exact: parity says it all
-        if one.arm.name == plain.arm.name:
-            return None
         stats = self.policy.statistics[self.policy.key_of(self.recorded[0].seen)]
         said, exact = (
             np.array([runs[0].tokens[0] for runs in each.samples]) for each in (one, plain)
         )
+        width = stats.bin_width(self.policy.tokens)  # [dims]
         off = np.abs(said - exact).reshape(-1, stats.dims)  # [actions, dims] in bins
         return {
             "names": list(stats.names) if stats.names else None,
             "mean_bins": off.mean(0).tolist(),
             "max_bins": off.max(0).tolist(),
-            "mean": (off.mean(0) * stats.bin_width).tolist(),
-            "max": (off.max(0) * stats.bin_width).tolist(),
+            "mean": (off.mean(0) * width).tolist(),
+            "max": (off.max(0) * width).tolist(),
             "same": float((off == 0).mean()),
         }

@@ -17,7 +17,7 @@ ARMS = (
     ("actions_per_second", "actions/s", "{:.1f}"), ("p50_ms", "p50 ms", "{:.0f}"),
     ("p95_ms", "p95 ms", "{:.0f}"), ("p99_ms", "p99 ms", "{:.0f}"),
     ("theory_speedup", "theory", "{:.2f}×"), ("overhead_share", "outside forwards", "{:.1%}"),
-    ("parity", "parity", "{}"),
+    ("error", "error", "{:.1%}"), ("parity", "parity", "{}"),
 )  # fmt: skip
 LOOPS = (
     ("episodes", "episodes", "{}"), ("success_rate", "success", "{:.0%}"),
@@ -80,7 +80,8 @@ def _arms(arms: list[dict[str, Any]]) -> Table:
     remark = (
         "One observation at a time. *decode* and *e2e* are speed-ups over `plain`, behind the "
         "first token and from the picture to the action; *theory* is what the arm's own "
-        "acceptance and step times allow."
+        "acceptance and step times allow; *error* is the distance from what was done when the "
+        "observations were recorded, in shares of each number's range."
     )
     return Table("Arms", ["arm", *_heads(ARMS)], rows, remark)
 
@@ -93,7 +94,7 @@ def _main(result: dict[str, Any]) -> Table:
     ]
     success = {(row["method"], row["env"]): row for row in result.get("loops") or []}
     rows = []
-    for number, env in enumerate(result["settings"]["envs"]):
+    for number, env in enumerate(one["env"] for one in result["arms"][0]["by_env"]):
         line = [env, _rate(success.get(("plain", env)))]
         for name in shown:
             part = arms[name]["by_env"][number]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from .cases import cases
 from .clients import clients
 from .goals import goals
 from .loops import loops
-from .observations import record
+from .observations import read, record
 from .offline import Offline
 from .settings import ActSettings
 from .weights import weights
@@ -42,7 +43,10 @@ def run(
     arms = contenders(settings, make)
     policy = arms[0].policy
     progress("recording observations")
-    recorded = record(settings.envs, settings.observations, settings.seed % 1000)
+    if settings.data is not None:
+        recorded = read(Path(settings.data))
+    else:
+        recorded = record(settings.envs, settings.observations, settings.seed % 1000)
     dtype = str(policy.adapter.dtype).removeprefix("torch.")
     result: dict[str, Any] = {
         "bench": "act",
@@ -66,6 +70,6 @@ def run(
         done(clients=clients(settings, policy, recorded, progress))
     if "weights" in settings.parts:
         done(weights=weights(settings, make, recorded, progress))
-    if "loops" in settings.parts:
+    if "loops" in settings.parts and settings.data is None:
         done(loops=loops(settings, arms, progress, lambda rows: done(loops=rows)))
     return result

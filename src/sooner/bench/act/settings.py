@@ -19,6 +19,7 @@ class ActSettings:
         model, head: checkpoint folders or hub ids; `None` is the robot miniature and its head.
         unnorm_key: of the observations, where the policy knows several data sets.
         envs: environments of observations and loops.
+        data: JSONL of recorded observations instead of the environments'; there are no loops then.
         arms: among `ARMS`.
         parts: among `PARTS`.
         tolerances: bins of the relaxed arms.
@@ -36,6 +37,7 @@ class ActSettings:
     head: str | None = None
     unnorm_key: str | None = None
     envs: tuple[str, ...] = ENVS
+    data: str | None = None
     arms: tuple[str, ...] = ARMS
     parts: tuple[str, ...] = PARTS
     tolerances: tuple[int, ...] = TOLERANCES

@@ -3,7 +3,27 @@
 from __future__ import annotations
 
 from .actions import ActionTokens
+from .adapter import OpenVLA
+from .checkpoint import load_published
 from .config import OpenVLAConfig
+from .loading import load_policy
 from .model import OpenVLAForActionPrediction, OpenVLAModel
+from .pictures import PictureForm
+from .processing import OpenVLAProcessor
+from .statistics import ActionStatistics, decode_actions, encode_actions, read_statistics
 
-__all__ = ["ActionTokens", "OpenVLAConfig", "OpenVLAForActionPrediction", "OpenVLAModel"]
+__all__ = [
+    "ActionStatistics",
+    "ActionTokens",
+    "OpenVLA",
+    "OpenVLAConfig",
+    "OpenVLAForActionPrediction",
+    "OpenVLAModel",
+    "OpenVLAProcessor",
+    "PictureForm",
+    "decode_actions",
+    "encode_actions",
+    "load_policy",
+    "load_published",
+    "read_statistics",
+]

@@ -17,7 +17,7 @@ from transformers.models.siglip.modeling_siglip import SiglipVisionEmbeddings
 
 from ...errors import SoonerError
 from .config import OpenVLAConfig
-from .vision import FusedProjector, VisionBackbone
+from .vision import FusedProjector, VisionBackbone, renamed_projections
 
 
 class OpenVLAPreTrainedModel(PreTrainedModel):
@@ -35,6 +35,13 @@ class OpenVLAPreTrainedModel(PreTrainedModel):
     _skip_keys_device_placement = ["past_key_values"]  # noqa: RUF012
     _supports_sdpa = True
     _supports_attention_backend = True
+
+    @classmethod
+    def from_pretrained(cls, *args: Any, key_mapping: Any = None, **kwargs: Any) -> Any:
+        """As transformers' own; policies saved by another of its versions load as well."""
+        mapping = renamed_projections() if key_mapping is None else key_mapping
+        made: Any = super()
+        return made.from_pretrained(*args, key_mapping=mapping, **kwargs)
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:

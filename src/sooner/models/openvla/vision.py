@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from transformers.models.dinov2_with_registers import modeling_dinov2_with_registers as dino
 from transformers.models.dinov2_with_registers.modeling_dinov2_with_registers import (
     Dinov2WithRegistersEmbeddings,
     Dinov2WithRegistersEncoder,
@@ -15,6 +16,24 @@ from transformers.models.dinov2_with_registers.modeling_dinov2_with_registers im
 from transformers.models.siglip.modeling_siglip import SiglipEncoder, SiglipVisionEmbeddings
 
 from .config import OpenVLAConfig
+
+# The projections of DINOv2's attention, as older versions of transformers name them and newer ones.
+_FORMER = ("attention.query", "attention.key", "attention.value", "output.dense")
+_PRESENT = ("q_proj", "k_proj", "v_proj", "o_proj")
+DINO_PROJECTIONS = _FORMER if hasattr(dino, "Dinov2WithRegistersSelfAttention") else _PRESENT
+"""Query, key, value and output inside of a block's `attention`, in the installed transformers."""
+
+
+def renamed_projections() -> dict[str, str]:
+    """From the names that the other transformers gives DINOv2's projections to the installed one's.
+
+    A policy saved under one is so read under the other.
+    """
+    other = _PRESENT if DINO_PROJECTIONS == _FORMER else _FORMER
+    return {
+        f"attention.{theirs}": f"attention.{ours}"
+        for theirs, ours in zip(other, DINO_PROJECTIONS, strict=True)
+    }
 
 
 class DinoTower(nn.Module):

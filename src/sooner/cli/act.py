@@ -1,0 +1,206 @@
+"""`sooner act`: robot policies served, asked once, and rolled out."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..errors import SoonerError
+from . import act_options, options
+from .act_summary import action_lines, rollout_lines, rollout_record
+from .bench import check_writable
+from .display import Display
+
+commands = typer.Typer(
+    help="Robot policies: serve them, ask them, roll them out.", no_args_is_help=True
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the subcommand."""
+    app.add_typer(commands, name="act")
+
+
+@commands.callback()
+def _group() -> None:
+    """Robot policies: serve them, ask them, roll them out."""
+
+
+@commands.command()
+def serve(
+    model: act_options.Policy = None,
+    head: act_options.Head = None,
+    method: act_options.Method = None,
+    tolerance: act_options.Tolerance = None,
+    unnorm_key: act_options.UnnormKey = None,
+    host: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Others than the loopback need a token.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(metavar="N", help="0 takes a free one.")] = 8000,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SECRET", envvar="SOONER_TOKEN", help="What clients send as a Bearer token."
+        ),
+    ] = None,
+    max_batch: Annotated[int, typer.Option(metavar="N", help="Robots that share a forward.")] = 16,
+    max_queue: Annotated[
+        int, typer.Option(metavar="N", help="Requests under way; more are told to come back.")
+    ] = 64,
+    deadline_ms: Annotated[
+        float | None, typer.Option(metavar="MS", help="Of requests that name none.")
+    ] = None,
+    window_ms: Annotated[
+        float, typer.Option(metavar="MS", help="How long a batch waits for robots seen before.")
+    ] = 5.0,
+    device: options.Device = "auto",
+    dtype: options.Dtype = "auto",
+    threads: options.Threads = None,
+    quiet: options.Quiet = False,
+    debug: options.Debug = False,
+) -> None:
+    """Answer `POST /act` as OpenVLA's server does, several robots at once.
+
+    `GET /health` tells what runs, `GET /metrics` counts for Prometheus.
+    """
+    from ..serve import ServeSettings
+    from ..serve.run import require
+    from ..serve.run import serve as run
+
+    settings = ServeSettings(
+        host=host,
+        port=port,
+        token=token,
+        method=method,
+        max_batch=max_batch,
+        max_queue=max_queue,
+        deadline_ms=deadline_ms,
+        window_ms=window_ms,
+    )
+    require()
+    display = Display(quiet)
+    asked = act_options.Wanted(model, head, method, tolerance, unnorm_key, device, dtype, threads)
+    policy = asked.load(display, debug)
+
+    def tell(url: str) -> None:
+        display.line(f"  {policy.name} acts at {url}/act (Ctrl-C ends)", "bold")
+
+    run(policy, settings, tell, "info" if debug else "warning")
+
+
+@commands.command()
+def once(
+    image: Annotated[Path, typer.Argument(metavar="IMAGE", help="PNG, JPEG or npy.")],
+    instruction: Annotated[str, typer.Argument(metavar="TEXT", help="What the robot is to do.")],
+    model: act_options.Policy = None,
+    head: act_options.Head = None,
+    method: act_options.Method = None,
+    tolerance: act_options.Tolerance = None,
+    unnorm_key: act_options.UnnormKey = None,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Decode plainly too: deviation from the exact action.")
+    ] = False,
+    temperature: Annotated[
+        float, typer.Option(metavar="T", help="0 is greedy; above it, tokens are sampled.")
+    ] = 0.0,
+    seed: Annotated[int, typer.Option(metavar="S", help="Of the draws.")] = 0,
+    device: options.Device = "auto",
+    dtype: options.Dtype = "auto",
+    threads: options.Threads = None,
+    quiet: options.Quiet = False,
+    debug: options.Debug = False,
+) -> None:
+    """The action for one picture, as JSON."""
+    from ..tasks.act.observation import Observation
+    from ..tasks.act.pictures import read_picture
+
+    seen = Observation(read_picture(image), instruction)
+    display = Display(quiet)
+    asked = act_options.Wanted(model, head, method, tolerance, unnorm_key, device, dtype, threads)
+    policy = asked.load(display, debug)
+    [action] = policy.act(
+        [seen], method=method, compare=compare, temperature=temperature, seed=seed
+    )
+    typer.echo(json.dumps(action.as_dict()))
+    for text, style in action_lines(action):
+        display.line(text, style)
+
+
+@commands.command()
+def rollout(
+    env: Annotated[
+        str,
+        typer.Option(metavar="NAME[,NAME...]", help="Such as: reach, push, drawer-open, table."),
+    ],
+    model: act_options.Policy = None,
+    head: act_options.Head = None,
+    method: act_options.Method = None,
+    tolerance: act_options.Tolerance = None,
+    unnorm_key: act_options.UnnormKey = None,
+    episodes: Annotated[int, typer.Option(metavar="N", help="Of each environment.")] = 10,
+    seed: Annotated[int, typer.Option(metavar="S", help="Of the first episode.")] = 0,
+    batch: Annotated[int, typer.Option(metavar="N", help="Episodes that run side by side.")] = 8,
+    films: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Film episodes into this folder.")
+    ] = None,
+    film_limit: Annotated[int, typer.Option(metavar="N", help="Films of each environment.")] = 4,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Decode plainly too: deviation from exact actions.")
+    ] = False,
+    output: act_options.Json = None,
+    device: options.Device = "auto",
+    dtype: options.Dtype = "auto",
+    threads: options.Threads = None,
+    quiet: options.Quiet = False,
+    debug: options.Debug = False,
+) -> None:
+    """Closed loops in a simulator: how often the task is done, how quickly it is acted.
+
+    Names of Meta-World need `pip install 'sooner[robots]'`; `table` needs nothing.
+    """
+    from ..bench.provenance import provenance
+    from ..bench.report import write_json
+    from ..tasks.act.rollout import run_rollouts
+
+    if output is not None:
+        check_writable(output)
+    names = [name.strip() for name in env.split(",") if name.strip()]
+    if not names:
+        raise SoonerError("no environment given; name one with --env, such as reach")
+    display = Display(quiet)
+    asked = act_options.Wanted(model, head, method, tolerance, unnorm_key, device, dtype, threads)
+    policy = asked.load(display, debug)
+    actions: list[Any] = []
+    done: list[Any] = []
+    total = len(names) * episodes
+
+    def ended(episode: Any) -> None:
+        done.append(episode)
+        display.stage("rollout", total)
+        display.advance(len(done), total)
+
+    with display.job():
+        display.stage("rollout", total)
+        found = run_rollouts(
+            partial(policy.act, method=method, compare=compare),
+            names,
+            episodes=episodes,
+            seed=seed,
+            batch=batch,
+            films=films,
+            film_limit=film_limit,
+            on_episode=ended,
+            on_call=actions.extend,
+        )
+    figures = rollout_record(found, actions)
+    for text, style in rollout_lines(figures):
+        display.line(text, style)
+    if output is not None:
+        told = {"model": policy.name, "head": head, "method": method, "tolerance": tolerance}
+        where = str(policy.adapter.device), str(policy.adapter.dtype).removeprefix("torch.")
+        write_json({**told, **figures, "provenance": provenance(*where, seed)}, output)
+        display.line(f"  wrote '{output}'")

@@ -1,0 +1,134 @@
+"""The parts of `sooner train draft`: its settings, its recording, its head."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from ..errors import SoonerError
+
+LONGEST = 256
+"""Tokens of an answer in words."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Where prompts come from, and how they are answered.
+
+    Attributes:
+        data: a user's files, a recording, or `None` for the miniature's own world.
+        samples: prompts from that world.
+        prompt, frames: what is asked about each file, and how much of it is seen.
+        max_new_tokens: where an answer is cut; `None` is an action of a robot policy, 256 tokens
+            of any other model.
+    """
+
+    data: Path | None
+    samples: int
+    prompt: str | None
+    frames: int | None
+    max_new_tokens: int | None
+
+
+def read_settings(path: Path | None, given: Mapping[str, Any]) -> Any:
+    """The recipe of a JSON file, or the default one, with the flags that were given.
+
+    Raises:
+        SoonerError: a file that can't be read; an unknown key, a value out of range.
+    """
+    from ..tasks.train_draft import HeadTraining
+
+    told: Any = {}
+    if path is not None:
+        try:
+            told = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise SoonerError(f"settings '{path}' can't be read: {error}") from error
+        if not isinstance(told, dict):
+            raise SoonerError(f"settings '{path}' must be one JSON object")
+    flags = {name: value for name, value in given.items() if value is not None}
+    return HeadTraining.of({**told, **flags})
+
+
+def recorded(pair: Any, out: Path, asked: Asked, quiet: bool) -> Any:
+    """The recording to train on, made or continued if need be.
+
+    Raises:
+        SoonerError: nothing to ask the model, or files that can't be read.
+    """
+    from ..tasks.settings import CaptionSettings
+    from ..tasks.train_draft import DataSet, prompts, record
+
+    if asked.data is not None and (asked.data / "index.json").is_file():
+        return DataSet.open(asked.data)
+    longest = asked.max_new_tokens or _answer(pair.target.model)
+    settings = CaptionSettings(prompt=asked.prompt, frames=asked.frames, max_new_tokens=longest)
+    if asked.data is not None:
+        batches = prompts.ask(prompts.read_questions(asked.data), pair, settings)
+    elif pair.miniature is not None:
+        if asked.samples < 2:
+            raise SoonerError(f"samples is {asked.samples}; it must be 2 or more")
+        batches = prompts.ask_world(pair.miniature, pair, asked.samples)
+    else:
+        raise SoonerError(
+            f"model '{pair.target.name}' needs --data: a folder of videos, or JSONL of "
+            "{video|image, prompt}"
+        )
+
+    def tell(index: dict[str, Any], count: list[int] = [0]) -> None:  # noqa: B006
+        count[0] += 1
+        if not quiet:
+            typer.echo(f"recorded {index['batches']} batches, {count[0]} of this run", err=True)
+
+    return record(
+        pair.target.model,
+        batches,
+        out / "data",
+        longest,
+        on_batch=None if quiet else tell,
+    )
+
+
+def _answer(model: Any) -> int:
+    """Tokens of an answer: a policy's are counted, since no token ends them."""
+    from ..models.openvla import ActionStatistics, OpenVLAConfig
+
+    if not isinstance(model.config, OpenVLAConfig):
+        return LONGEST
+    known = model.config.norm_stats or {}
+    dims = {ActionStatistics.choose(known, key).dims for key in known}
+    return int(model.config.action_horizon * max(dims))
+
+
+def train_head(
+    pair: Any,
+    recording: Any,
+    out: Path,
+    recipe: Any,
+    resume: bool,
+    stop_after: int | None,
+    quiet: bool,
+) -> None:
+    """Train, and say what came of it."""
+    from ..tasks.train_draft import train
+
+    head = train(
+        pair.target.model,
+        recording,
+        out,
+        recipe,
+        resume=resume,
+        progress=not quiet,
+        stop_after=stop_after,
+    )
+    told = head.config.provenance
+    chain = told["acceptance"]["chain"]
+    typer.echo(
+        f"head: {out / 'head'} after {told['step']} steps; held-out drafts of 1 to {len(chain)} "
+        f"tokens hold {', '.join(f'{share:.0%}' for share in chain)}"
+    )

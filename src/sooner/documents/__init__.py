@@ -1,0 +1,36 @@
+"""Documents in, drafts out: pages of PDFs and pictures, and what is written on them.
+
+Needs the extra `docs` for PDFs and OCR; importing this loads neither.
+"""
+
+from .inputs import Document, find_documents
+from .merge import merge
+from .page import BrokenPage, Page, PageText, Word
+from .pages import count_pages, read_pages
+from .ranges import PageRange
+from .regions import PageDraft, Region
+from .resolution import Resolution
+from .serialise import DOTS, MARKDOWN, Style, draft_texts, page_html, texts_of, to_markdown
+
+__all__ = [
+    "DOTS",
+    "MARKDOWN",
+    "BrokenPage",
+    "Document",
+    "Page",
+    "PageDraft",
+    "PageRange",
+    "PageText",
+    "Region",
+    "Resolution",
+    "Style",
+    "Word",
+    "count_pages",
+    "draft_texts",
+    "find_documents",
+    "merge",
+    "page_html",
+    "read_pages",
+    "texts_of",
+    "to_markdown",
+]

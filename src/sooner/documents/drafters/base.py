@@ -1,0 +1,26 @@
+"""The interface of a drafter."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from ..page import Page
+from ..regions import PageDraft
+
+
+class Drafter(Protocol):
+    """Writes a draft of a page (the pipeline `q_phi` of section 3.1): once, quickly, roughly.
+
+    Attributes:
+        name: for reports.
+    """
+
+    name: str
+
+    def __call__(self, page: Page) -> PageDraft:
+        """A draft with boxes in pixels of `page.picture`; with a reason where there is none.
+
+        Raises:
+            SoonerError: something that would be wrong with any page, such as a missing package.
+        """
+        ...

@@ -1,0 +1,103 @@
+"""OCR by rapidocr, lines put together with rapid-layout's boxes: the default pipeline."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import numpy as np
+
+from ...errors import SoonerError
+from ..boxes import around
+from ..grouping import regions_of
+from ..lines import Line
+from ..page import Page
+from ..regions import PageDraft
+from .engines import needed, quiet
+from .layout import Layout
+
+
+class OCR:
+    """Text detection and recognition by PP-OCR's models as ONNX, which ship with rapidocr.
+
+    Nothing is fetched from anywhere. Models are loaded when the first page comes.
+
+    Args:
+        threads: of the CPU, for each model.
+        longest: pixels of a page's longer side when text is looked for and read; smaller is
+            faster, and misses small print.
+        layout: finds boxes and what they are; `True` for rapid-layout, `False` for none.
+        upside_down: look for lines that stand on their heads, which costs a little.
+
+    Raises:
+        SoonerError: when called, if a package is not installed or a model can't be loaded.
+    """
+
+    name = "ocr"
+
+    def __init__(
+        self,
+        threads: int = 1,
+        longest: int = 1280,
+        layout: bool | Layout = True,
+        upside_down: bool = False,
+    ) -> None:
+        self.threads, self.longest, self.upside_down = threads, longest, upside_down
+        self.layout = Layout(threads) if layout is True else layout or None
+        self._engine: Any = None
+        self._lock = threading.Lock()
+
+    def __call__(self, page: Page) -> PageDraft:
+        began = time.perf_counter()
+        lines = self.lines(page)
+        areas = self.layout(page) if self.layout is not None and lines else []
+        regions = regions_of(lines, page.size, areas)
+        reason = "" if lines else "no text found on the page"
+        return PageDraft(regions, time.perf_counter() - began, self.name, page.size, reason)
+
+    def lines(self, page: Page) -> list[Line]:
+        """Lines of text with boxes in pixels of the page's picture."""
+        with self._lock:
+            if self._engine is None:
+                self._engine = self._load()
+            found = self._engine(np.ascontiguousarray(page.picture[:, :, ::-1]))  # BGR
+        boxes, texts = getattr(found, "boxes", None), getattr(found, "txts", None)
+        if boxes is None or not texts:
+            return []
+        return [_line(np.asarray(box), text) for box, text in zip(boxes, texts, strict=True)]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For another process, which loads its own models."""
+        names = ("threads", "longest", "upside_down")
+        return {name: getattr(self, name) for name in names} | {"layout": self.layout or False}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
+    def _load(self) -> Any:
+        package = needed("rapidocr", "OCR")
+        needed("onnxruntime", "OCR")
+        engine = "EngineConfig.onnxruntime"
+        settings = {
+            "Global.log_level": "critical",
+            "Global.use_cls": self.upside_down,
+            "Global.max_side_len": self.longest,
+            f"{engine}.intra_op_num_threads": self.threads,
+            f"{engine}.inter_op_num_threads": 1,
+            # Enlarging a small page finds no more, and takes longer.
+            "Det.limit_side_len": 32,
+        }
+        try:
+            with quiet():
+                return package.RapidOCR(params=settings)
+        except Exception as error:
+            raise SoonerError(f"rapidocr can't load its models: {str(error)[:120]}") from error
+
+
+def _line(corners: np.ndarray, text: str) -> Line:
+    """A line from its four corners, `[4, 2]`, clockwise from the top left."""
+    points = corners.reshape(4, 2).astype(float)
+    size = (np.linalg.norm(points[3] - points[0]) + np.linalg.norm(points[2] - points[1])) / 2
+    bbox = around((x, y, x, y) for x, y in points.tolist())
+    return Line(" ".join(text.split()), bbox, float(size))

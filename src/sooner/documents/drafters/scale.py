@@ -1,0 +1,32 @@
+"""Boxes of other pictures of the same page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..boxes import clipped, scaled
+from ..page import Page
+from ..regions import Region
+
+
+def to_page(
+    regions: Sequence[Region], page: Page, size: tuple[float, float] | None = None
+) -> list[Region]:
+    """Regions with boxes in pixels of the page's picture.
+
+    Args:
+        regions: with boxes for a page of `size`.
+        page: to bring them to.
+        size: width and height in the unit of the boxes; the page's own pixels if not given.
+    """
+    width, height = size or page.size
+    if width <= 0 or height <= 0:
+        width, height = page.size
+    x, y = page.width / width, page.height / height
+    return [
+        region
+        if region.bbox is None
+        else replace(region, bbox=clipped(scaled(region.bbox, x, y), *page.size))
+        for region in regions
+    ]

@@ -1,0 +1,223 @@
+"""Lines as regions: by the boxes of a layout model, and by their own arrangement."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+from .boxes import Box, area, around, overlap
+from .labels import (
+    CAPTION,
+    FORMULA,
+    LIST_ITEM,
+    PAGE_FOOTER,
+    PAGE_HEADER,
+    PICTURE,
+    SECTION_HEADER,
+    TABLE,
+    TEXT,
+    TITLE,
+)
+from .lines import SAME_SIZE, Block, Line, blocks_of, column_spans, is_item, rows_of, table_text
+from .order import in_reading_order
+from .regions import Region, Size
+
+INSIDE = 0.5
+"""Share of a line that must be inside a layout box."""
+
+EDGE = 0.07
+"""Share of the page's height, above and below, where headers and footers are."""
+
+TITLE_SIZE = 1.5
+"""Size of a title, in sizes of the text."""
+
+HEADING_WORDS = 16
+
+CELL_WORDS = 4.0
+"""Words of a cell up to which two columns are a table and no text in two columns."""
+
+ROW_GAP = 1.5
+"""Heights of a line that may be free between two rows of a table."""
+
+CAPTIONED = re.compile(r"\s*(?:table|figure|fig\.?|chart|algorithm)\s*\d", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Area:
+    """A box that a layout model found, with one of `labels.LABELS`."""
+
+    bbox: Box
+    label: str
+    score: float = 1.0
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How far sizes of lines can be relied on.
+
+    Attributes:
+        same: ratio up to which two lines are of one block.
+        heading: size of a heading, in sizes of the text.
+    """
+
+    same: float
+    heading: float
+
+
+EXACT = Sizes(1.1, 1.1)
+"""Sizes of fonts, as a PDF has them."""
+
+SEEN = Sizes(SAME_SIZE, 1.18)
+"""Heights of lines on a picture, which depend on their letters."""
+
+
+def regions_of(
+    lines: Sequence[Line], size: Size, layout: Sequence[Area] = (), sizes: Sizes = SEEN
+) -> list[Region]:
+    """Regions in reading order.
+
+    Lines within a layout box become a region of its label, tables with their cells; a box that
+    holds several paragraphs or items is split into these. The rest is put together by its own
+    arrangement: sizes, gaps, markers of lists, and cells above each other. Boxes that hold no line
+    stay only if they are pictures.
+
+    Args:
+        lines: with boxes in pixels.
+        size: width and height of the page, in pixels.
+        layout: boxes that a layout model found, in any order.
+        sizes: how far those of lines can be relied on.
+    """
+    inside, rest = _assigned(lines, layout)
+    body = median([line.size for line in lines]) if lines else 0.0
+    regions = []
+    for place, found in enumerate(layout):
+        regions += _of_area(found, inside[place], body, sizes)
+    tables, rest = _tables(rest)
+    regions += [_table(table) for table in tables]
+    regions += [_of_block(block, body, size, sizes) for block in blocks_of(rest, sizes.same)]
+    return in_reading_order(_one_title(regions))
+
+
+def _assigned(lines: Sequence[Line], layout: Sequence[Area]) -> tuple[list[list[Line]], list[Line]]:
+    """Lines of each layout box, and those of none."""
+    inside: list[list[Line]] = [[] for _ in layout]
+    rest = []
+    for line in lines:
+        shares = [
+            (overlap(found.bbox, line.bbox) / max(area(line.bbox), 1.0), found.score, place)
+            for place, found in enumerate(layout)
+        ]
+        best = max(shares, default=(0.0, 0.0, -1))
+        if best[0] >= INSIDE and layout[best[2]].label != PICTURE:
+            inside[best[2]].append(line)
+        else:
+            rest.append(line)
+    return inside, rest
+
+
+def _of_area(found: Area, lines: Sequence[Line], body: float, sizes: Sizes) -> list[Region]:
+    if found.label == PICTURE:
+        return [Region(found.bbox, PICTURE)]
+    if not lines:
+        return []
+    if found.label == TABLE:
+        frame = around([found.bbox, *(line.bbox for line in lines)])
+        return [Region(frame, TABLE, 0, [table_text(lines)])]
+    if found.label == FORMULA:
+        return [_region([line for row in rows_of(lines) for line in row], FORMULA)]
+    if found.label != TEXT:
+        return [_region(block, found.label) for block in [sorted(lines, key=_top)]]
+    blocks = blocks_of(lines, sizes.same)
+    return [_region(block, _text_label(block, body, sizes)) for block in blocks]
+
+
+def _text_label(block: Block, body: float, sizes: Sizes) -> str:
+    """What a layout model calls text may be an item, or a heading that it missed."""
+    if is_item(block[0].text) and not _is_heading(block, body, sizes.heading):
+        return LIST_ITEM
+    return SECTION_HEADER if _is_heading(block, body, sizes.heading) else TEXT
+
+
+def _of_block(block: Block, body: float, size: Size, sizes: Sizes) -> Region:
+    region = _region(block, TEXT)
+    top, bottom = around(line.bbox for line in block)[1::2]
+    label = TEXT
+    if CAPTIONED.match(block[0].text):
+        label = CAPTION
+    elif bottom < EDGE * size[1] and len(block) == 1 and not _is_heading(block, body, TITLE_SIZE):
+        label = PAGE_HEADER
+    elif top > (1 - EDGE) * size[1] and len(block) == 1:
+        label = PAGE_FOOTER
+    elif is_item(block[0].text) and not _is_heading(block, body, sizes.heading):
+        label = LIST_ITEM
+    elif _is_heading(block, body, TITLE_SIZE) and top < size[1] / 2:
+        label = TITLE
+    elif _is_heading(block, body, sizes.heading):
+        label = SECTION_HEADER
+    return Region(region.bbox, label, 0, region.drafts)
+
+
+def _is_heading(block: Block, body: float, larger: float) -> bool:
+    words = sum(len(line.text.split()) for line in block)
+    ends = block[-1].text.rstrip().endswith((".", ",", ";", ":"))
+    is_large = min(line.size for line in block) >= larger * body
+    return is_large and words <= HEADING_WORDS and not (ends and larger < TITLE_SIZE)
+
+
+def _one_title(regions: list[Region]) -> list[Region]:
+    """Only the first title of a page is one; what is set as large further down is a heading."""
+    titles = [region for region in regions if region.label == TITLE]
+    first = min(titles, key=_region_top, default=None)
+    return [
+        replace(region, label=SECTION_HEADER)
+        if region.label == TITLE and region is not first
+        else region
+        for region in regions
+    ]
+
+
+def _tables(lines: Sequence[Line]) -> tuple[list[list[Line]], list[Line]]:
+    """Runs of rows with cells above each other, and the other lines."""
+    runs: list[list[list[Line]]] = []
+    for row in rows_of(lines):
+        if runs and len(row) > 1 < len(runs[-1][-1]) and _follows(runs[-1][-1], row):
+            runs[-1].append(row)
+        else:
+            runs.append([row])
+    found = [(_is_table(run), [line for row in run for line in row]) for run in runs]
+    tables = [cells for is_table, cells in found if is_table]
+    return tables, [line for is_table, cells in found if not is_table for line in cells]
+
+
+def _follows(above: list[Line], row: list[Line]) -> bool:
+    upper = around(line.bbox for line in above)
+    lower = around(line.bbox for line in row)
+    return lower[1] - upper[3] <= ROW_GAP * (upper[3] - upper[1])
+
+
+def _is_table(rows: Sequence[Sequence[Line]]) -> bool:
+    cells = [line for row in rows for line in row]
+    if len(rows) < 2 or len(column_spans(cells)) < 2:
+        return False
+    if all(is_item(f"{row[0].text} x") and len(row) == 2 for row in rows):
+        return False  # numbers of a list, set apart from its items
+    return sum(len(line.text.split()) for line in cells) / len(cells) <= CELL_WORDS
+
+
+def _table(lines: Sequence[Line]) -> Region:
+    return Region(around(line.bbox for line in lines), TABLE, 0, [table_text(lines)])
+
+
+def _region(lines: Sequence[Line], label: str) -> Region:
+    text = "\n".join(line.text for line in lines)
+    return Region(around(line.bbox for line in lines), label, 0, [text])
+
+
+def _top(line: Line) -> tuple[float, float]:
+    return line.bbox[1], line.bbox[0]
+
+
+def _region_top(region: Region) -> float:
+    return region.bbox[1] if region.bbox else 0.0

@@ -1,0 +1,173 @@
+"""Lines of text, and the blocks and tables that they make up."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from .boxes import Box, around, shared_height, shared_width
+from .page import Word
+
+WORD_GAP = 1.3
+"""Font sizes between two words that are no longer of one line, but of two columns or cells."""
+
+SAME_ROW = 0.5
+"""Share of the lower box in which two words are beside each other."""
+
+SAME_SIZE = 1.35
+"""Ratio of sizes up to which two lines are of one block, if sizes are measured on a picture."""
+
+LINE_GAP, MOST_LINE_GAP = 0.45, 1.2
+"""Heights of a line that may be free between two lines of a block: always, and at most."""
+
+INDENT = 0.8
+"""Heights by which the first line of a paragraph starts further right."""
+
+MARKER = re.compile(r"\s*(?:[•●▪◦‣∙·*\-–—○□■]|\(?(?:\d{1,3}|[a-zA-Z]|[ivx]{1,4})[.)])\s+\S")
+"""How an item of a list begins."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """Text on one line, without a gap in it.
+
+    Attributes:
+        text: words with single spaces between them.
+        bbox: in pixels.
+        size: of its letters, in pixels.
+    """
+
+    text: str
+    bbox: Box
+    size: float
+
+
+Block = list[Line]
+"""Lines of a paragraph, a heading or an item, from top to bottom."""
+
+
+def lines_of(words: Sequence[Word]) -> list[Line]:
+    """Words put together to lines, which end at gaps as between columns."""
+    parts: list[list[Word]] = []
+    for word in words:
+        if parts and _goes_on(parts[-1][-1], word):
+            parts[-1].append(word)
+        else:
+            parts.append([word])
+    lines = [_line(part) for part in parts]
+    return _rejoined(lines)
+
+
+def _goes_on(last: Word, word: Word) -> bool:
+    gap = word.bbox[0] - last.bbox[2]
+    em = max(last.size, word.size)
+    return -em < gap < WORD_GAP * em and shared_height(last.bbox, word.bbox) > SAME_ROW
+
+
+def _line(words: Sequence[Word]) -> Line:
+    text = " ".join(word.text for word in words)
+    return Line(text, around(word.bbox for word in words), median(word.size for word in words))
+
+
+def _rejoined(lines: list[Line]) -> list[Line]:
+    """Lines of which a file lists the pieces out of order, in one piece."""
+    found: list[Line] = []
+    for line in sorted(lines, key=lambda line: (line.bbox[0], line.bbox[1])):
+        before = next((n for n, other in enumerate(found) if _adjoins(other, line)), None)
+        if before is None:
+            found.append(line)
+        else:
+            other = found[before]
+            text = f"{other.text} {line.text}"
+            found[before] = Line(text, around([other.bbox, line.bbox]), max(other.size, line.size))
+    return sorted(found, key=lambda line: (line.bbox[1], line.bbox[0]))
+
+
+def _adjoins(left: Line, right: Line) -> bool:
+    gap = right.bbox[0] - left.bbox[2]
+    em = min(left.size, right.size)
+    return -0.5 * em < gap < WORD_GAP * em and shared_height(left.bbox, right.bbox) > SAME_ROW
+
+
+def rows_of(lines: Iterable[Line]) -> list[list[Line]]:
+    """Lines beside each other, from top to bottom, each row from left to right."""
+    rows: list[list[Line]] = []
+    for line in sorted(lines, key=lambda line: line.bbox[1] + line.bbox[3]):
+        if rows and any(shared_height(other.bbox, line.bbox) > SAME_ROW for other in rows[-1]):
+            rows[-1].append(line)
+        else:
+            rows.append([line])
+    return [sorted(row, key=lambda line: line.bbox[0]) for row in rows]
+
+
+def blocks_of(lines: Sequence[Line], same_size: float = SAME_SIZE) -> list[Block]:
+    """Lines put together to paragraphs, headings and items of lists, in no special order."""
+    usual = _usual_gap(lines)
+    blocks: list[Block] = []
+    for line in sorted(lines, key=lambda line: (line.bbox[1], line.bbox[0])):
+        above = [block for block in blocks if _continues(block, line, usual, same_size)]
+        if above:
+            max(above, key=lambda block: block[-1].bbox[3]).append(line)
+        else:
+            blocks.append([line])
+    return blocks
+
+
+def _usual_gap(lines: Sequence[Line]) -> float:
+    """Heights that are free between a line and the next one below it, as a median."""
+    gaps = []
+    for line in lines:
+        below = [
+            other.bbox[1] - line.bbox[3]
+            for other in lines
+            if other.bbox[1] > (line.bbox[1] + line.bbox[3]) / 2
+            and shared_width(line.bbox, other.bbox) > SAME_ROW
+        ]
+        if below:
+            gaps.append(max(min(below), 0.0) / max(line.bbox[3] - line.bbox[1], 1.0))
+    return median(gaps) if gaps else 0.0
+
+
+def _continues(block: Block, line: Line, usual: float, same_size: float) -> bool:
+    last, first = block[-1], block[0]
+    height = last.bbox[3] - last.bbox[1]
+    limit = min(max(LINE_GAP, 1.5 * usual), MOST_LINE_GAP) * height
+    gap = line.bbox[1] - last.bbox[3]
+    if not -0.5 * height < gap <= limit or shared_width(last.bbox, line.bbox) < SAME_ROW:
+        return False
+    if max(last.size, line.size) > same_size * min(last.size, line.size) or is_item(line.text):
+        return False
+    is_indented = line.bbox[0] - min(other.bbox[0] for other in block) > INDENT * height
+    return not is_indented or is_item(first.text) or len(block) == 1
+
+
+def is_item(text: str) -> bool:
+    """Whether a text begins as an item of a list does."""
+    return MARKER.match(text) is not None
+
+
+def table_text(lines: Sequence[Line]) -> str:
+    """A table as rows of cells with tabs between them; cells keep their columns."""
+    columns = column_spans(lines)
+    rows = []
+    for row in rows_of(lines):
+        cells = [""] * len(columns)
+        for line in row:
+            middle = (line.bbox[0] + line.bbox[2]) / 2
+            at = next((n for n, (_, end) in enumerate(columns) if middle <= end), len(columns) - 1)
+            cells[at] = f"{cells[at]} {line.text}".strip()
+        rows.append("\t".join(cells))
+    return "\n".join(rows)
+
+
+def column_spans(lines: Iterable[Line]) -> list[tuple[float, float]]:
+    """From where to where columns go, with nothing between them."""
+    spans: list[tuple[float, float]] = []
+    for start, end in sorted((line.bbox[0], line.bbox[2]) for line in lines):
+        if spans and start < spans[-1][1]:
+            spans[-1] = (spans[-1][0], max(spans[-1][1], end))
+        else:
+            spans.append((start, end))
+    return spans

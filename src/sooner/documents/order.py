@@ -1,0 +1,92 @@
+"""Reading order from boxes alone, for pages of one or more columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+
+from .boxes import Box, around
+from .labels import PAGE_FOOTER, PAGE_HEADER
+from .regions import Region, numbered
+
+RANKS = {PAGE_HEADER: 0, PAGE_FOOTER: 2}
+
+SLACK = 0.15
+"""Part of a box's height or width that may reach over a cut: detected boxes are never exact."""
+
+
+def reading_order(boxes: Sequence[Box]) -> list[int]:
+    """Indices of `boxes` in reading order: columns from left to right, each from top to bottom.
+
+    A recursive XY-cut. A gutter between columns that nothing crosses is cut first. Where something
+    does cross it, such as a title, the page is cut below or above that, at the place that frees the
+    most columns. What is left is read from top to bottom.
+    """
+    return _ordered(list(range(len(boxes))), boxes)
+
+
+def in_reading_order(regions: Sequence[Region]) -> list[Region]:
+    """Regions sorted and numbered, page headers first and page footers last.
+
+    Those without a box stay behind the one before them.
+    """
+    head: list[Region] = []
+    groups: list[tuple[Box, list[Region]]] = []
+    for region in regions:
+        if region.bbox is not None:
+            groups.append((region.bbox, [region]))
+        else:
+            (groups[-1][1] if groups else head).append(region)
+    order = sorted(
+        reading_order([bbox for bbox, _ in groups]),
+        key=lambda rank: RANKS.get(groups[rank][1][0].label, 1),
+    )
+    return numbered([*head, *(region for rank in order for region in groups[rank][1])])
+
+
+def _ordered(items: list[int], boxes: Sequence[Box]) -> list[int]:
+    if len(items) < 2:
+        return items
+    if columns := _columns(items, boxes):
+        return [item for column in columns for item in _ordered(column, boxes)]
+    if parts := _split_below(items, boxes):
+        return [item for part in parts for item in _ordered(part, boxes)]
+    return sorted(items, key=lambda item: (boxes[item][1], boxes[item][0]))
+
+
+def _columns(items: list[int], boxes: Sequence[Box]) -> list[list[int]] | None:
+    """Parts to the left and right of gutters, if these really are beside each other."""
+    columns = _cut(items, boxes, 0)
+    if len(columns) < 2:
+        return None
+    frames = [around(boxes[item] for item in column) for column in columns]
+    top = max(frame[1] for frame in frames)
+    bottom = min(frame[3] for frame in frames)
+    return columns if top < bottom else None
+
+
+def _split_below(items: list[int], boxes: Sequence[Box]) -> tuple[list[int], list[int]] | None:
+    """The cut from left to right that leaves the most boxes in columns."""
+    bands = _cut(items, boxes, 1)
+    best, parts = 0, None
+    for n in range(1, len(bands)):
+        upper, lower = list(chain(*bands[:n])), list(chain(*bands[n:]))
+        freed = sum(len(part) for part in (upper, lower) if _columns(part, boxes))
+        if freed > best:
+            best, parts = freed, (upper, lower)
+    return parts
+
+
+def _cut(items: list[int], boxes: Sequence[Box], axis: int) -> list[list[int]]:
+    """Groups along an axis (0: x, 1: y) with nothing between them."""
+    groups: list[list[int]] = []
+    end = 0.0
+    for item in sorted(items, key=lambda item: boxes[item][axis]):
+        start, stop = boxes[item][axis], boxes[item][axis + 2]
+        slack = SLACK * min(stop - start, boxes[item][3] - boxes[item][1])
+        if not groups or start >= end - slack:
+            groups.append([])
+            end = stop
+        groups[-1].append(item)
+        end = max(end, stop)
+    return groups

@@ -1,0 +1,149 @@
+"""A page of a document: its picture and, in a PDF, its text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import SoonerError
+from .boxes import Box, clipped
+
+Picture = np.ndarray
+"""RGB, `[height, width, 3]`, uint8."""
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word of a PDF's text layer.
+
+    Attributes:
+        text: without spaces.
+        bbox: in pixels of the page's picture, of the height of the font and not of the letters.
+        size: of the font, in pixels.
+    """
+
+    text: str
+    bbox: Box
+    size: float = 0.0
+
+
+@dataclass(frozen=True)
+class PageText:
+    """The text layer of a PDF page.
+
+    Attributes:
+        words: as the file lists them, which is mostly the reading order.
+        garbled: share of characters without a meaning, from 0 to 1: replacements, characters for
+            private use, and such that the font maps to nothing.
+        coverage: share of the ink on the picture that the words cover, from 0 to 1, drawings and
+            photos left out unless they fill the page as a scan does.
+    """
+
+    words: list[Word] = field(default_factory=list)
+    garbled: float = 0.0
+    coverage: float = 0.0
+
+    @property
+    def problem(self) -> str:
+        """Why the layer is not good enough to be used; empty if it is."""
+        if not self.words:
+            return "no text layer"
+        if self.garbled > MOST_GARBLED:
+            return f"text layer is garbage: {self.garbled:.0%} of its characters have no meaning"
+        if self.sideways > MOST_SIDEWAYS:
+            return "text layer runs sideways"
+        if self.coverage < LEAST_COVERAGE:
+            return f"text layer covers {self.coverage:.0%} of what is on the page"
+        return ""
+
+    @property
+    def good(self) -> bool:
+        return not self.problem
+
+    @property
+    def sideways(self) -> float:
+        """Share of words that are written from the bottom to the top or the other way round."""
+        boxes = [word.bbox for word in self.words if len(word.text) > 3]
+        return sum(b[3] - b[1] > 1.5 * (b[2] - b[0]) for b in boxes) / max(len(boxes), 1)
+
+
+MOST_GARBLED, MOST_SIDEWAYS, LEAST_COVERAGE = 0.05, 0.5, 0.5
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page, ready to be looked at.
+
+    Attributes:
+        source: file it is from.
+        number: from 1.
+        picture: upright, `[height, width, 3]`, uint8 RGB.
+        dpi: pixels an inch of the picture; 0 for unknown.
+        native: width and height in the file's own unit: points of a PDF, pixels of a picture.
+        of: pages that the document has.
+        text: the text layer of a PDF; `None` for pictures.
+    """
+
+    source: Path
+    number: int
+    picture: Picture
+    dpi: float = 0.0
+    native: tuple[float, float] = (0.0, 0.0)
+    of: int = 1
+    text: PageText | None = None
+
+    @property
+    def width(self) -> int:
+        return int(self.picture.shape[1])
+
+    @property
+    def height(self) -> int:
+        return int(self.picture.shape[0])
+
+    @property
+    def size(self) -> tuple[int, int]:
+        return self.width, self.height
+
+    @property
+    def is_pdf(self) -> bool:
+        return self.source.suffix.lower() == ".pdf"
+
+    def crop(self, bbox: Sequence[float], margin: int = 0) -> Picture:
+        """A part of the picture with `margin` pixels around it, cut off at the page's edges.
+
+        Raises:
+            SoonerError: the box is not on the page.
+        """
+        x0, y0, x1, y1 = bbox
+        wide = (x0 - margin, y0 - margin, x1 + margin, y1 + margin)
+        left, top, right, bottom = (round(edge) for edge in clipped(wide, *self.size))
+        if right <= left or bottom <= top:
+            raise SoonerError(
+                f"box {tuple(round(edge) for edge in bbox)} is not on page {self.number} of "
+                f"'{self.source.name}' ({self.width} x {self.height} px)"
+            )
+        return self.picture[top:bottom, left:right]
+
+
+@dataclass(frozen=True)
+class BrokenPage:
+    """A page, or a whole document, that can't be read.
+
+    Attributes:
+        source: the file.
+        number: of the page; 0 if it is about the document.
+        reason: what is wrong, in one line.
+    """
+
+    source: Path
+    number: int
+    reason: str
+
+    @property
+    def error(self) -> SoonerError:
+        """To raise where a broken page shall stop everything."""
+        page = f", page {self.number}" if self.number else ""
+        return SoonerError(f"'{self.source}'{page}: {self.reason}")

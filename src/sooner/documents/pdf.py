@@ -1,0 +1,165 @@
+"""Pages of PDF files, drawn by PDFium."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from ..errors import SoonerError
+from .page import BrokenPage, Page
+from .pdf_text import page_text
+from .ranges import PageRange
+from .resolution import POINTS, Resolution, size_problem
+
+PASSWORD = 4
+"""PDFium's error code for a wrong password, or for none where there should be one."""
+
+NO_PAGES = re.compile(rb"/Kids\s*\[\s*\]")
+"""An empty list of pages, which PDFium takes for damage."""
+
+_LOCK = threading.RLock()
+"""PDFium may be used by one thread at a time in the whole process, hence one lock for all files."""
+
+
+def read_pdf(
+    path: Path, wanted: PageRange, resolution: Resolution, password: str | None = None
+) -> Iterator[Page | BrokenPage]:
+    """Pages of a PDF with their text layers, upright as their rotation says.
+
+    Raises:
+        SoonerError: at once, if `pypdfium2` is missing.
+    """
+    return _pages(_pdfium(), path, wanted, resolution, password)
+
+
+def count_pdf_pages(path: Path, password: str | None = None) -> int:
+    """Pages of a PDF; 0 if it can't be opened.
+
+    Raises:
+        SoonerError: `pypdfium2` is missing.
+    """
+    document = _open(_pdfium(), path, password)
+    if isinstance(document, BrokenPage):
+        return 0
+    with _LOCK:
+        count = len(document)
+        document.close()
+    return count
+
+
+def _pdfium() -> ModuleType:
+    try:
+        import pypdfium2
+    except ImportError:
+        raise SoonerError(
+            "PDFs need pypdfium2; install it with: pip install 'sooner[docs]'"
+        ) from None
+    return pypdfium2
+
+
+def _pages(
+    pdfium: ModuleType,
+    path: Path,
+    wanted: PageRange,
+    resolution: Resolution,
+    password: str | None,
+) -> Iterator[Page | BrokenPage]:
+    document = _open(pdfium, path, password)
+    if isinstance(document, BrokenPage):
+        yield document
+        return
+    try:
+        with _LOCK:
+            count = len(document)
+        if not count:
+            yield BrokenPage(path, 0, "has no pages")
+            return
+        for number in wanted.select(count):
+            yield _page(pdfium, document, path, number, count, resolution)
+        if missing := wanted.missing(count):
+            yield BrokenPage(path, 0, f"has {count} pages, not page {missing}")
+        elif _is_cut_off(path):
+            yield BrokenPage(path, 0, f"is truncated; {count} pages were found, some may be lost")
+    finally:
+        with _LOCK:
+            document.close()
+
+
+def _open(pdfium: ModuleType, path: Path, password: str | None) -> Any | BrokenPage:
+    try:
+        with _LOCK:
+            return pdfium.PdfDocument(path, password=password)
+    except FileNotFoundError:
+        return BrokenPage(path, 0, "does not exist")
+    except (pdfium.PdfiumError, OSError) as error:
+        return BrokenPage(path, 0, _reason(path, getattr(error, "err_code", None), password))
+
+
+def _reason(path: Path, code: int | None, password: str | None) -> str:
+    if code == PASSWORD:
+        if password:
+            return "is encrypted, and the password is wrong"
+        return "is encrypted; give its password"
+    try:
+        with open(path, "rb") as file:
+            head = file.read(1024)
+    except OSError:
+        return "can't be opened; check that it is a file that may be read"
+    if not head:
+        return "is empty"
+    if b"%PDF" not in head:
+        return "is no PDF"
+    if _is_cut_off(path):
+        return "is truncated"
+    return "has no pages" if NO_PAGES.search(path.read_bytes()) else "is damaged"
+
+
+def _is_cut_off(path: Path) -> bool:
+    """Whether the end of a PDF is missing, as after a broken download."""
+    with open(path, "rb") as file:
+        file.seek(0, 2)
+        file.seek(max(file.tell() - 2048, 0))
+        return b"%%EOF" not in file.read()
+
+
+def _page(
+    pdfium: ModuleType,
+    document: Any,
+    path: Path,
+    number: int,
+    count: int,
+    resolution: Resolution,
+) -> Page | BrokenPage:
+    try:
+        with _LOCK:
+            page = document[number - 1]
+            try:
+                return _drawn(pdfium, page, path, number, count, resolution)
+            finally:
+                page.close()
+    except (pdfium.PdfiumError, MemoryError, ValueError, OSError) as error:
+        return BrokenPage(path, number, f"is damaged ({str(error)[:80]})")
+
+
+def _drawn(
+    pdfium: ModuleType, page: Any, path: Path, number: int, count: int, resolution: Resolution
+) -> Page | BrokenPage:
+    native = page.get_size()  # as it is shown, so after rotation
+    scale = resolution.of_pdf(*native)
+    way_out = "; lower the dpi, or give the longest side"
+    if problem := size_problem(native[0] * scale, native[1] * scale, way_out):
+        return BrokenPage(path, number, problem)
+    bitmap = page.render(scale=scale, rev_byteorder=True, prefer_bgrx=False)
+    picture = np.array(bitmap.to_numpy())  # own memory: the bitmap's ends with it
+    bitmap.close()
+    if picture.ndim == 2 or picture.shape[2] == 1:
+        picture = np.repeat(picture.reshape(*picture.shape[:2], 1), 3, axis=2)
+    picture = np.ascontiguousarray(picture[:, :, :3])
+    text = page_text(pdfium, page, picture)
+    return Page(path, number, picture, scale * POINTS, native, count, text)

@@ -1,0 +1,152 @@
+"""Regions in a target's own format, since drafts are compared token by token."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ..errors import unknown
+from .labels import (
+    FORMULA,
+    FURNITURE,
+    LIST_ITEM,
+    PAGE_HEADER,
+    PICTURE,
+    SECTION_HEADER,
+    TABLE,
+    TITLE,
+)
+from .layout_json import cell_json
+from .regions import PageDraft, Region, Size
+from .tables import read_table, to_html, to_pipes, to_tabs
+from .text import bare_formula, heading, items, reflowed
+
+FORMULAS = {
+    "dollars": "$${}$$",
+    "lines": "$$\n{}\n$$",
+    "brackets": "\\[{}\\]",
+    "bare": "{}",
+}
+TABLES = {"html": to_html, "pipes": to_pipes, "tabs": to_tabs}
+
+
+@dataclass(frozen=True)
+class Style:
+    """How a target writes what is in a region.
+
+    Args:
+        tables: `"pipes"` of Markdown, `"html"`, or `"tabs"` between cells.
+        formulas: LaTeX in `"dollars"` (`$$x$$`), dollars on `"lines"` of their own, `"brackets"`
+            (`\\[x\\]`), or `"bare"`.
+        headings: mark headings with `#`.
+        furniture: write page headers and footers.
+
+    Raises:
+        SoonerError: an unknown way.
+    """
+
+    tables: Literal["pipes", "html", "tabs"] = "pipes"
+    formulas: Literal["dollars", "lines", "brackets", "bare"] = "lines"
+    headings: bool = True
+    furniture: bool = True
+
+    def __post_init__(self) -> None:
+        if self.tables not in TABLES:
+            raise unknown("table style", self.tables, TABLES)
+        if self.formulas not in FORMULAS:
+            raise unknown("formula style", self.formulas, FORMULAS)
+
+
+MARKDOWN = Style()
+DOTS = Style(tables="html", formulas="dollars")
+"""Texts within dots.ocr's JSON, as its prompt asks for them: LaTeX, HTML and Markdown."""
+
+
+def written(region: Region, draft: str, style: Style = MARKDOWN) -> str:
+    """One draft of a region as a target would write it; empty for a picture."""
+    if region.label == TABLE:
+        table = read_table(draft)
+        return TABLES[style.tables](table) if table else ""
+    if region.label == FORMULA:
+        formula = bare_formula(draft)
+        return FORMULAS[style.formulas].format(formula) if formula else ""
+    if region.label == LIST_ITEM:
+        return items(draft)
+    if region.label in (TITLE, SECTION_HEADER) and style.headings:
+        return heading(draft, region.level or (1 if region.label == TITLE else 2))
+    return reflowed(draft)
+
+
+def texts_of(region: Region, style: Style = MARKDOWN) -> list[str]:
+    """All drafts of a region, written and each once."""
+    texts = (written(region, draft, style) for draft in region.drafts)
+    return [text for text in dict.fromkeys(texts) if text]
+
+
+def draft_texts(
+    draft: PageDraft, target: Style | Literal["layout-json"] = MARKDOWN, size: Size | None = None
+) -> list[str]:
+    """What a drafter of the engine gets for a page: one text for each draft of each region.
+
+    Args:
+        draft: of the page.
+        target: how the target writes; `"layout-json"` for dots.ocr's list of boxes, of which each
+            draft is one element.
+        size: width and height in which the target says boxes, if that is not the size of the
+            picture that was drafted on.
+    """
+    if target == "layout-json":
+        return [
+            cell_json(region, text, draft.size, size)
+            for region in draft.regions
+            for text in (texts_of(region, DOTS) or [""] * (region.label == PICTURE))
+        ]
+    if not isinstance(target, Style):
+        raise unknown("target format", str(target), ["layout-json"])
+    regions = [
+        region for region in draft.regions if target.furniture or region.label not in FURNITURE
+    ]
+    return [text for region in regions for text in texts_of(region, target)]
+
+
+def to_markdown(regions: Sequence[Region], style: Style = MARKDOWN) -> str:
+    """A page of first drafts, a blank line between two blocks."""
+    blocks = (
+        (region, texts_of(region, style)[:1])
+        for region in regions
+        if style.furniture or region.label not in FURNITURE
+    )
+    text = ""
+    before = None
+    for region, found in blocks:
+        if found:
+            together = before == region.label == LIST_ITEM
+            text += ("\n" if together else "\n\n" if text else "") + found[0]
+            before = region.label
+    return text + "\n" if text else ""
+
+
+def page_html(regions: Sequence[Region]) -> str:
+    """A page of first drafts as HTML elements, one a line; formulas as LaTeX in `\\[ \\]`."""
+    return "".join(f"{_element(region)}\n" for region in regions if region.drafts)
+
+
+def _element(region: Region) -> str:
+    text = region.drafts[0]
+    if region.label == TABLE:
+        return to_html(read_table(text))
+    if region.label == FORMULA:
+        return f"<p>\\[{html.escape(bare_formula(text), quote=False)}\\]</p>"
+    if region.label == LIST_ITEM:
+        lines = (line.removeprefix("- ") for line in items(text).splitlines())
+        return f"<ul>{''.join(f'<li>{html.escape(line, quote=False)}</li>' for line in lines)}</ul>"
+    tag = "p"
+    if region.label in (TITLE, SECTION_HEADER):
+        tag = f"h{min(region.level or (1 if region.label == TITLE else 2), 6)}"
+        text = text.lstrip("# ")
+    elif region.label in FURNITURE:
+        tag = "header" if region.label == PAGE_HEADER else "footer"
+    paragraphs = html.escape(reflowed(text), quote=False).split("\n\n")
+    return "".join(f"<{tag}>{part}</{tag}>" for part in paragraphs)

@@ -1,0 +1,227 @@
+"""Where a text may be in its drafts: the continuations of what was said so far."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+
+from ..prompt_lookup import NgramIndex
+from .index import END, DraftIndex
+from .trust import (
+    BESIDES,
+    GLUED,
+    INSTEAD,
+    JOINED,
+    LEFT_OUT,
+    LONGEST,
+    NEXT,
+    NOWHERE,
+    OPENING,
+    REJOINED,
+    REPEATED,
+    SHORTER,
+    Trust,
+)
+
+SURE = 3
+"""Tokens that a continuation matches before it is taken for the place where the text is."""
+
+LOST = 12
+"""Unexpected tokens after which a draft is no longer expected to go on near the place of old."""
+
+FOLLOWED = {*range(1, LONGEST + 1), REJOINED}
+"""Kinds whose last token is a draft's."""
+
+OPENINGS, CONTINUATIONS = 16, 24
+"""Most unused drafts that may begin at one place, and most continuations of a text."""
+
+REPEAT_AHEAD = 24
+"""Tokens that are taken from the text's own past."""
+
+STOP = -2
+"""Ends a continuation behind which nothing is known; a lower token `t` stands for the openings
+behind place `STOP - 1 - t`."""
+
+Cursor = tuple[list[int], int, int]
+"""A continuation: tokens, the place of the next one in them, and the kind of trust in it."""
+
+Branch = tuple[int, int, list[Cursor]]
+"""Continuations that share the next token: their best kind, their rank (0 for the best of all
+siblings, else 1 and up within the kind), and each continuation behind that token."""
+
+
+class Alignment:
+    """Follows one row's text through its drafts and keeps the continuations, best first.
+
+    Continuations come from, in the order of how often each kind was right so far:
+
+    - the continuations before, as far as what was said since agrees with them. Where a draft ends,
+      they go on with the openings of those not used yet, so a window may span two drafts;
+    - matches of the last `window` tokens, or of fewer where nothing matches (eq. 4, 5);
+    - the draft that was followed, from around the place where the target said something else;
+    - the text itself, if `repeats` is given;
+    - the openings of unused drafts: at the start, and where there is nothing else.
+
+    Args:
+        index: of the row's drafts.
+        trust: told how each continuation fared.
+        joint: tokens that are expected between two drafts; what the target really writes there
+            replaces them.
+        repeats: index of the row's own text, which this keeps up to date.
+
+    Attributes:
+        text: what the row has said.
+        cursors: the continuations.
+    """
+
+    def __init__(
+        self,
+        index: DraftIndex,
+        trust: Trust,
+        joint: Sequence[int] = (),
+        repeats: NgramIndex | None = None,
+    ) -> None:
+        self.index, self.trust, self.repeats = index, trust, repeats
+        self.joint = list(joint)
+        self.text: list[int] = []
+        self.near = 0  # place where the text was last seen
+        self.anchor: tuple[int, int] | None = None  # last sure place, and tokens said since
+        self._visited = bytearray(len(index.tokens))
+        self._unused = list(index.starts)
+        self.cursors: list[Cursor] = [
+            (index.tokens, start, OPENING) for start in self._openings(len(index.tokens))
+        ]
+
+    def advance(self, new: Sequence[int]) -> None:
+        """The row said `new`: follow it, learn from it, and look where it may go on."""
+        seen: list[int] = []  # places in the drafts that it went through
+        for token in new:
+            if self.cursors:
+                self._follow(token, seen)
+            elif self.anchor is not None:
+                self.anchor = (self.anchor[0], self.anchor[1] + 1)
+            self.text.append(token)
+        if self.repeats is not None:
+            self.repeats.extend(list(new))
+        self._retire(seen)
+        self.cursors = self._ranked(self._found())
+
+    def branches(self, cursors: Sequence[Cursor]) -> dict[int, Branch]:
+        """What may come next (eq. 6): tokens with the continuations that begin so, best first."""
+        found: dict[int, Branch] = {}
+        for tokens, place, kind in cursors:
+            token = tokens[place]
+            if token >= 0:
+                _join(found, token, kind, (tokens, place + 1, NEXT[kind]))
+            elif token == END and kind in FOLLOWED and self.joint:
+                joint = [*self.joint, STOP - 1 - place]
+                _join(found, joint[0], JOINED, (joint, 1, NEXT[JOINED]))
+            elif token != STOP:
+                behind = place if token == END else STOP - 1 - token
+                self._open(found, behind, OPENING if kind in FOLLOWED or kind == JOINED else GLUED)
+        return found
+
+    def _open(self, found: dict[int, Branch], place: int, kind: int) -> None:
+        """Add the openings of unused drafts."""
+        tokens = self.index.tokens
+        for start in self._openings(place):
+            _join(found, tokens[start], kind, (tokens, start + 1, NEXT[kind]))
+
+    def _follow(self, token: int, seen: list[int]) -> None:
+        """Keep the continuations that begin with `token`."""
+        branches = self.branches(self.cursors)
+        for other, (kind, rank, _) in branches.items():
+            self.trust.observe(kind, rank, other == token)
+        kind, _, self.cursors = branches.get(token, (NOWHERE, 0, []))
+        if self.anchor is not None:
+            place, since = self.anchor
+            if kind in (GLUED, OPENING) and self.index.tokens[place] == END:
+                self.joint = self.text[len(self.text) - since :]
+            self.anchor = (place, since + 1)
+        if self.cursors and self.cursors[0][0] is self.index.tokens:
+            self._see(seen)
+
+    def _see(self, seen: list[int]) -> None:
+        """The best continuation is in a draft."""
+        _, place, kind = self.cursors[0]
+        seen.append(place - 1)
+        self.near = place
+        if kind >= SURE or self.anchor is None:
+            self.anchor = (place, 0)
+
+    def _found(self) -> Iterator[Cursor]:
+        """Continuations of the text, some of them more than once."""
+        index = self.index
+        yield from (cursor for cursor in self.cursors if cursor[2] != REPEATED)
+        for place in index.matches(self.text, self.near):
+            yield index.tokens, place, index.agreement(self.text, place, LONGEST)
+        if self.anchor is not None and 0 < self.anchor[1] <= LOST:
+            place, since = self.anchor
+            end = index.end_of(place)
+            for kind, ahead in _resumptions(since):
+                at = min(place + ahead, end)
+                # One token that matches tells little, but for just where it would be expected.
+                is_match = at > place and index.agreement(self.text, at, 1)
+                yield index.tokens, at, REJOINED if is_match else kind
+        if self.repeats is not None and (again := self.repeats.continuation(REPEAT_AHEAD)):
+            yield [*again, STOP], 0, REPEATED
+
+    def _ranked(self, found: Iterator[Cursor]) -> list[Cursor]:
+        """The best ones, each once; openings where there are none."""
+        chances, here = self.trust.chances, self.index.tokens
+        best: dict[int, Cursor] = {}
+        for cursor in found:
+            key = cursor[1] if cursor[0] is here else -cursor[2]
+            if key not in best or chances[best[key][2]][0] < chances[cursor[2]][0]:
+                best[key] = cursor
+        if not best:
+            return [(here, start, NOWHERE) for start in self._openings(self.near)]
+        if len(best) == 1:
+            return list(best.values())
+        return sorted(best.values(), key=self._rank)[:CONTINUATIONS]
+
+    def _rank(self, cursor: Cursor) -> tuple[float, int, int]:
+        tokens, place, kind = cursor
+        chance = -self.trust.chances[kind][0]
+        if tokens is not self.index.tokens:
+            return chance, 0, 0
+        return chance, self._visited[place], (place - self.near) % len(tokens)
+
+    def _openings(self, place: int) -> list[int]:
+        """Where unused drafts begin, those behind `place` first, the one around it left out."""
+        if not self._unused:
+            return []
+        behind = bisect_left(self._unused, place)
+        around = self.index.start_of(place) if place < len(self.index.tokens) else -1
+        ahead = self._unused[behind : behind + OPENINGS + 1]
+        if len(ahead) <= OPENINGS:
+            ahead = ahead + self._unused[: min(behind, OPENINGS + 1 - len(ahead))]
+        return [start for start in ahead if start != around][:OPENINGS]
+
+    def _retire(self, seen: Sequence[int]) -> None:
+        """Mark places; a draft of which the text has gone through half is used."""
+        start = end = -1
+        for place in seen:
+            self._visited[place] = 1
+            if not start <= place < end:
+                start, end = self.index.start_of(place), self.index.end_of(place)
+            if 2 * self._visited.count(1, start, end) >= end - start and start in self._unused:
+                self._unused.remove(start)
+
+
+def _join(found: dict[int, Branch], token: int, kind: int, cursor: Cursor) -> None:
+    branch = found.get(token)
+    if branch is None:
+        better = 1 + sum(other == kind for other, _, _ in found.values()) if found else 0
+        found[token] = (kind, better, [cursor])
+    else:
+        branch[2].append(cursor)
+
+
+def _resumptions(since: int) -> Iterator[tuple[int, int]]:
+    """Where a draft may go on that differed `since` tokens ago: kinds, and tokens ahead."""
+    yield INSTEAD, since
+    yield BESIDES, 0
+    yield LEFT_OUT, since + 1
+    if since > 1:
+        yield SHORTER, since - 1

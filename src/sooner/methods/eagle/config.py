@@ -1,0 +1,132 @@
+"""The sizes of a draft head, the target it was trained for, and how it came about."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from transformers import LlamaConfig
+
+from ...errors import SoonerError, unknown
+
+FILE, KIND = "config.json", "eagle_head"
+
+
+@dataclass(frozen=True)
+class EagleConfig:
+    """One Llama layer of a target's width.
+
+    Attributes:
+        hidden_size: width of the target's states and embeddings.
+        intermediate_size: width of the layer's MLP.
+        num_attention_heads, num_key_value_heads, head_dim: of its attention.
+        rms_norm_eps: of the norm before the MLP.
+        rope_theta: base of its positions, which count the tokens of a row.
+        temperature: of its confidences under greedy decoding, fitted on held-out samples.
+        target: fingerprint of the target (`target_print`); empty for a head of no target.
+        provenance: how it was trained.
+
+    Raises:
+        SoonerError: sizes that do not fit together.
+    """
+
+    hidden_size: int
+    intermediate_size: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    rms_norm_eps: float = 1e-6
+    rope_theta: float = 10_000.0
+    temperature: float = 1.0
+    target: dict[str, Any] = field(default_factory=dict)
+    provenance: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.num_attention_heads % self.num_key_value_heads:
+            raise SoonerError(
+                f"EagleConfig: num_attention_heads is {self.num_attention_heads}; it must be a "
+                f"multiple of num_key_value_heads, {self.num_key_value_heads}"
+            )
+        if self.head_dim % 2:
+            raise SoonerError(
+                f"EagleConfig: head_dim is {self.head_dim}; rotary positions need an even one"
+            )
+        if not self.temperature > 0:
+            raise SoonerError(f"EagleConfig: temperature is {self.temperature}; it must be above 0")
+
+    def llama(self) -> LlamaConfig:
+        """The same sizes as transformers' Llama takes them."""
+        return LlamaConfig(
+            hidden_size=self.hidden_size,
+            intermediate_size=self.intermediate_size,
+            num_attention_heads=self.num_attention_heads,
+            num_key_value_heads=self.num_key_value_heads,
+            head_dim=self.head_dim,
+            rms_norm_eps=self.rms_norm_eps,
+            num_hidden_layers=1,
+            rope_parameters={"rope_type": "default", "rope_theta": self.rope_theta},
+        )
+
+    @staticmethod
+    def like(text_config: Any, target: dict[str, Any]) -> EagleConfig:
+        """A layer of the same shape as those of a target.
+
+        Args:
+            text_config: the target's, in transformers' names.
+            target: its fingerprint.
+        """
+        heads = int(text_config.num_attention_heads)
+        hidden = int(text_config.hidden_size)
+        rope = getattr(text_config, "rope_parameters", None) or {}
+        return EagleConfig(
+            hidden_size=hidden,
+            intermediate_size=int(text_config.intermediate_size),
+            num_attention_heads=heads,
+            num_key_value_heads=int(getattr(text_config, "num_key_value_heads", None) or heads),
+            head_dim=int(getattr(text_config, "head_dim", None) or hidden // heads),
+            rms_norm_eps=float(getattr(text_config, "rms_norm_eps", 1e-6)),
+            rope_theta=float(rope.get("rope_theta") or 10_000.0),
+            target=target,
+        )
+
+    def save(self, folder: Path) -> None:
+        """Write `config.json`."""
+        text = json.dumps({"model_type": KIND, **asdict(self)}, indent=1) + "\n"
+        (folder / FILE).write_text(text)
+
+    @staticmethod
+    def load(folder: Path) -> EagleConfig:
+        """Read `config.json`.
+
+        Raises:
+            SoonerError: no such file, or not that of a head; an unknown or missing key.
+        """
+        path = folder / FILE
+        try:
+            told = json.loads(path.read_text())
+        except (OSError, ValueError) as error:
+            raise SoonerError(
+                f"draft head '{folder}' has no readable {FILE}; give a folder that `sooner train "
+                "draft` wrote"
+            ) from error
+        kind = told.pop("model_type", None) if isinstance(told, dict) else None
+        if kind != KIND:
+            raise SoonerError(
+                f"'{path}' is of model_type {kind!r}, a draft head is of '{KIND}'; give a folder "
+                "that `sooner train draft` wrote"
+            )
+        return _checked(told, path)
+
+
+def _checked(told: dict[str, Any], path: Path) -> EagleConfig:
+    known = [one.name for one in fields(EagleConfig)]
+    for name in told:
+        if name not in known:
+            raise unknown(f"key of '{path}'", name, known)
+    try:
+        return EagleConfig(**told)
+    except TypeError as error:
+        lacking = [name for name in known[:5] if name not in told]
+        raise SoonerError(f"'{path}' lacks {', '.join(lacking)}; train the head anew") from error

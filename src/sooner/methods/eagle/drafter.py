@@ -1,0 +1,187 @@
+"""Drafts dynamic trees with a head that reads the target's states."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...decoding.interface import Drafter, Outcome, Prompt
+from ...decoding.tree import Tree
+from ..context import Context
+from .growth import Growth, frontier_prefixes
+from .heard import Backlog, HeardPrompt
+from .runner import HeadRunner
+from .size import NOTHING, Sizing
+
+
+class EagleDrafter(Drafter):
+    """Grows a tree after each of the target's forwards.
+
+    The head's cache holds an entry for each committed token, made from the target's own states.
+    The prompt is fed with the first tree, so that a run that stays plain pays nothing for it.
+
+    Args:
+        head: the draft head.
+        context: the run.
+        sizing: chooses the size of each tree.
+        top_k: continuations of a node, and nodes continued on a level.
+        legal: token ids that may be drafted, ascending; `None` for all.
+    """
+
+    def __init__(
+        self,
+        head: Any,
+        context: Context,
+        sizing: Sizing,
+        top_k: int,
+        legal: Sequence[int] | None = None,
+    ) -> None:
+        self.head = head
+        self.context = context
+        self.sizing = sizing
+        self.top_k = min(top_k, context.target.vocab_size if legal is None else len(legal))
+        self.legal = (
+            None if legal is None else torch.tensor(list(legal), device=context.target.device)
+        )
+        self.runner: HeadRunner | None = None
+        self.prompt: HeardPrompt | None = HeardPrompt()
+        self.backlog = Backlog()
+        self.size, self.block = NOTHING, 1  # of the pending trees, asked for and made
+        self.levels: list[int] = []  # that each row may use of them
+        self.ranks: Tensor | None = None  # by value, of the pending nodes
+        self.left = 0.0  # when the pending trees were handed over
+
+    def hear(self, prompt: Prompt, start: int, states: Tensor) -> None:
+        if self.prompt is not None:
+            self.prompt.hear(prompt, start, states)
+
+    def keep_rows(self, rows: list[int]) -> None:
+        if self.prompt is not None:
+            self.prompt.keep_rows(rows)
+        if self.runner is not None:
+            self.runner.keep_rows(rows)
+        self.backlog.keep_rows(rows)
+        self.levels = [self.levels[row] for row in rows] if self.levels else []
+        if self.ranks is not None:
+            self.ranks = self.ranks[torch.tensor(rows, device=self.ranks.device)]
+
+    def close(self) -> None:
+        generated = self.context.rows.generated
+        self.sizing.observe_call(sum(map(len, generated)) / len(generated))
+        if self.runner is not None:
+            self.context.stats.draft_cache_bytes = self.runner.cache.nbytes()
+
+    def finish(self, outcome: Outcome) -> Tree:
+        stats = self.context.stats
+        start = stats.clock()
+        if not outcome.is_first:
+            self._observe(outcome, start - self.left)
+        self.backlog.add(outcome)
+        tree = self._next(outcome)
+        self.left = stats.clock()
+        return tree
+
+    def _observe(self, outcome: Outcome, seconds: float) -> None:
+        """Tell the sizing what the pending trees gave."""
+        paths: list[list[int]] = []
+        if self.ranks is not None:
+            ranks = self.ranks.tolist()
+            # A row near its limit tells nothing about what a whole tree would have given.
+            paths = [
+                [ranks[row][entry - 1] for entry in path[1:]]
+                for row, path in enumerate(outcome.path)
+                if self.levels[row] == self.size.depth
+            ]
+        self.sizing.observe_round(self.block, self.size, paths, seconds)
+
+    def _next(self, outcome: Outcome) -> Tree:
+        room = max(outcome.budget) - 1
+        self.size = self.sizing.choose(room, self.runner is not None)
+        self.levels = [max(min(self.size.depth, budget - 1), 0) for budget in outcome.budget]
+        depth, self.ranks, self.block = max(self.levels), None, 1
+        if not depth:
+            self.size = NOTHING
+            return Tree.empty(len(self.levels), outcome.hidden.device)
+        self.size = replace(self.size, depth=depth)
+        if self.runner is None:
+            self._open()
+        stats = self.context.stats
+        start = stats.clock()
+        tree = self._grow(outcome)
+        seconds = stats.clock() - start
+        self.block = 1 + tree.nodes
+        self.sizing.observe_draft(depth, seconds)
+        stats.draft_forwards += depth
+        stats.draft_forward_seconds += seconds
+        stats.draft_seconds.append(seconds / depth)
+        return tree
+
+    def _open(self) -> None:
+        """Let the head read the prompt."""
+        assert self.prompt is not None
+        stats, context = self.context.stats, self.context
+        start = stats.clock()
+        limit, largest = context.stopping.limit or 0, self.sizing.largest
+        block = (self.top_k + 1) * (largest.depth + 1)
+        width = self.prompt.embeds.shape[1]
+        self.runner = HeadRunner(self.head, context.target, width + limit + block)
+        self.runner.remember(*self.prompt.entries())
+        self.prompt = None
+        seconds = stats.clock() - start
+        self.sizing.observe_prefill(seconds)
+        stats.seconds["draft_prefill"] += seconds
+        stats.seconds["draft"] -= seconds  # the loop's clock for `finish` is running
+
+    def _grow(self, outcome: Outcome) -> Tree:
+        """The trees behind the committed tokens."""
+        runner = self.runner
+        assert runner is not None
+        states, tokens, sizes = self.backlog.take()
+        embeds = self.context.target.embed_tokens(tokens.to(self.context.target.device))
+        states = runner.feed(embeds, states, sizes)  # [rows, 1, hidden]
+        visible, written = runner.visible, 0
+        growth = Growth(self.top_k, len(sizes), states.device)
+        growth.extend(*self._continuations(runner.logits(states), growth, outcome))
+        for depth in range(self.size.depth - 1):
+            front = growth.frontier
+            above = front.parents[..., None]
+            states = states.gather(1, above.expand(-1, -1, states.shape[2]))
+            visible = visible.gather(1, above.expand(-1, -1, visible.shape[2]))
+            states, visible = runner.level(front.tokens, states, depth, visible, written)
+            written += front.tokens.shape[1]
+            growth.extend(*self._continuations(runner.logits(states), growth, outcome))
+        tree, ranks = growth.best(self.size.nodes, self.levels, self._is_open)
+        self.ranks = ranks if self.sizing.listens else None
+        return tree
+
+    @property
+    def _is_open(self) -> bool:
+        """Whether some tokens may have no chance at all."""
+        return bool(self.context.processing.processors)
+
+    def _continuations(
+        self, logits: Tensor, growth: Growth, outcome: Outcome
+    ) -> tuple[Tensor, Tensor]:
+        """Log-confidence and id of the best tokens behind each frontier node.
+
+        Both are `[rows, frontier, top_k]`.
+        """
+        rows = outcome.rows
+
+        def prefixes() -> list[list[list[int]]]:
+            return frontier_prefixes(growth, [rows.prefix(row) for row in range(len(rows.active))])
+
+        scores = self.context.processing.scores(logits, prefixes, rows.active)
+        if not self.context.processing.do_sample:
+            # What counts is how likely a token is the mode, not how likely it is drawn.
+            scores = scores / self.head.temperature
+        mass = scores.logsumexp(-1, keepdim=True)
+        if self.legal is None:
+            best, tokens = scores.topk(self.top_k)
+            return best - mass, tokens
+        best, index = scores.index_select(-1, self.legal).topk(self.top_k)
+        return best - mass, self.legal[index]

@@ -1,0 +1,192 @@
+"""The draft head of EAGLE: one Llama layer that predicts the target's next state."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+from transformers.models.llama.modeling_llama import (
+    LlamaDecoderLayer,
+    LlamaRotaryEmbedding,
+    rotate_half,
+)
+
+from ...errors import SoonerError
+from .config import EagleConfig
+from .target_print import check_target, fingerprint
+
+WEIGHTS = "model.safetensors"
+
+
+class EagleHead(nn.Module):
+    """Predicts the target's next state from its last one and the token that followed it.
+
+    Entry `i` takes the target's state `f_i` (its decoder's output, final norm included) and the
+    embedding `e_{i+1}` of the next token, `layer(fc([e_{i+1}; f_i]))`, and gives an estimate of
+    `f_{i+1}`, which the target's own LM head turns into logits (EAGLE, Li et al. 2024, section
+    3.1). Embedding and LM head are the target's and are not stored here.
+
+    As in EAGLE the layer has no norm before its attention, and none behind its MLP: `fc` may give
+    each half of its input the size that attention needs, and the estimate is of a state that the
+    target has normalised already. RoPE positions count the tokens of a row, whatever positions the
+    target gives them, so the head is the same for every family.
+
+    Keys and queries are asked for apart. Entries whose estimate nobody reads, such as those of a
+    prompt, then cost their keys and values alone.
+
+    Args:
+        config: sizes.
+    """
+
+    def __init__(self, config: EagleConfig) -> None:
+        super().__init__()
+        self.config = config
+        llama = config.llama()
+        self.fc = nn.Linear(2 * config.hidden_size, config.hidden_size)
+        self.layer = LlamaDecoderLayer(llama, 0)
+        self.layer.input_layernorm = nn.Identity()  # type: ignore[assignment]
+        self.rotary = LlamaRotaryEmbedding(llama)
+        self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
+
+    @staticmethod
+    def for_target(model: Any) -> EagleHead:
+        """A head with random weights for a loaded HF model, or for an adapter."""
+        from ...models import Adapter, adapt
+
+        adapter = model if isinstance(model, Adapter) else adapt(model)
+        config = EagleConfig.like(adapter.text_config, fingerprint(adapter))
+        return EagleHead(config).to(adapter.device)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.fc.weight.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self.fc.weight.device
+
+    def fuse(self, embeds: Tensor, states: Tensor) -> Tensor:
+        """What enters the layer, `[rows, entries, hidden]`, as both arguments."""
+        return self.fc(torch.cat([embeds.to(self.dtype), states.to(self.dtype)], -1))
+
+    def rotation(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Cosines and sines of `positions [rows or 1, entries]`: `[rows or 1, 1, entries, dim]`."""
+        cos, sin = self.rotary(self.fc.weight, positions)
+        return cos[:, None], sin[:, None]
+
+    def keys_values(self, fused: Tensor, rotation: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        """Of entries `[rows, entries, hidden]`: `[rows, kv_heads, entries, head_dim]` each."""
+        attention = self.layer.self_attn
+        keys = _rotated(self._split(attention.k_proj(fused)), rotation)
+        return keys, self._split(attention.v_proj(fused))
+
+    def queries(self, fused: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
+        """Of entries `[rows, entries, hidden]`: `[rows, heads, entries, head_dim]`."""
+        return _rotated(self._split(self.layer.self_attn.q_proj(fused)), rotation)
+
+    def attend(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+        """Attention with an additive mask `[rows or 1, 1, entries, slots]`; `None` hides nothing.
+
+        Returns:
+            `[rows, heads, entries, head_dim]`.
+        """
+        grouped = self.kv_heads != self.heads
+        return scaled_dot_product_attention(queries, keys, values, mask, enable_gqa=grouped)
+
+    def estimate(self, fused: Tensor, attended: Tensor) -> Tensor:
+        """The next states, `[rows, entries, hidden]`, from the layer's input and its attention."""
+        flat = attended.transpose(1, 2).flatten(2)
+        states = fused + self.layer.self_attn.o_proj(flat)
+        return states + self.layer.mlp(self.layer.post_attention_layernorm(states))
+
+    def forward(self, embeds: Tensor, states: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Every entry of whole rows: estimates `[rows, entries, hidden]`.
+
+        Args:
+            embeds: of the token behind each state, `[rows, entries, hidden]`.
+            states: the target's, as long.
+            mask: additive, `[rows or 1, 1, entries, entries]`; causal by default.
+        """
+        fused = self.fuse(embeds, states)
+        entries = fused.shape[1]
+        rotation = self.rotation(torch.arange(entries, device=fused.device)[None])
+        if mask is None:
+            hidden = torch.full((entries, entries), torch.finfo(fused.dtype).min).triu(1)
+            mask = hidden.to(fused.device, fused.dtype)[None, None]
+        keys, values = self.keys_values(fused, rotation)
+        return self.estimate(fused, self.attend(self.queries(fused, rotation), keys, values, mask))
+
+    def check(self, adapter: Any) -> None:
+        """Refuse a target that this head was not trained for.
+
+        Raises:
+            SoonerError: names what differs.
+        """
+        if self.config.target:
+            check_target(self.config.target, fingerprint(adapter))
+
+    @property
+    def temperature(self) -> float:
+        """Of its confidences under greedy decoding."""
+        return self.config.temperature
+
+    def with_provenance(
+        self, provenance: dict[str, Any], temperature: float | None = None
+    ) -> EagleHead:
+        """This head, whose config tells how it came about, and how sure it may be."""
+        sure = self.temperature if temperature is None else temperature
+        self.config = replace(self.config, provenance=provenance, temperature=sure)
+        return self
+
+    def save_pretrained(self, folder: Path | str, dtype: torch.dtype | None = None) -> None:
+        """Write `config.json` and `model.safetensors`, each whole or not at all.
+
+        Args:
+            dtype: of the file; by default the head's own.
+        """
+        home = Path(folder)
+        home.mkdir(parents=True, exist_ok=True)
+        weights = {
+            name: value.detach().to("cpu", dtype or value.dtype).contiguous()
+            for name, value in self.state_dict().items()
+        }
+        part = home / f".{WEIGHTS}.part"
+        save_file(weights, part, metadata={"format": "pt"})
+        os.replace(part, home / WEIGHTS)
+        self.config.save(home)
+
+    @staticmethod
+    def from_pretrained(
+        folder: Path | str,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> EagleHead:
+        """Read a head.
+
+        Raises:
+            SoonerError: no head in this folder, or its files do not fit together.
+        """
+        home = Path(folder)
+        head = EagleHead(EagleConfig.load(home))
+        try:
+            head.load_state_dict(load_file(home / WEIGHTS))
+        except (OSError, SafetensorError, RuntimeError) as error:
+            reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+            raise SoonerError(f"'{home / WEIGHTS}' can't be read as a head: {reason}") from error
+        return head.to(device, dtype).eval()
+
+    def _split(self, states: Tensor) -> Tensor:
+        """`[rows, entries, heads * head_dim]` to `[rows, heads, entries, head_dim]`."""
+        return states.unflatten(-1, (-1, self.config.head_dim)).transpose(1, 2)
+
+
+def _rotated(states: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
+    cos, sin = rotation
+    return states * cos + rotate_half(states) * sin

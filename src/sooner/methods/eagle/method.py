@@ -1,0 +1,146 @@
+"""EAGLE-2: a head on the target's own states drafts a tree that fits the moment."""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from ...decoding.interface import Drafter
+from ...decoding.loop import Rule
+from ...decoding.stats import EXACT, RELAXED
+from ...errors import SoonerError, UnsupportedError
+from ..base import Method
+from ..checks import positive
+from ..context import Context
+from ..rules import follow_choices
+from .drafter import EagleDrafter
+from .head import EagleHead
+from .size import FixedSize, MeasuredSize, Size, Sizing
+
+if TYPE_CHECKING:
+    from ..tolerance import Tolerance
+
+
+@dataclass(frozen=True)
+class Eagle(Method):
+    """Speculative decoding with a trained head and dynamic trees (EAGLE-2, Li et al. 2024).
+
+    The head reads the target's states and predicts the next ones; it was trained for this very
+    target (`sooner train draft`), which stays as it is. Each round grows a tree of its most
+    confident continuations, which one forward verifies. Exact, greedy and sampling, as the trees
+    hold the head's best tokens, not draws: the target's own choice is followed while it is there.
+
+    Args:
+        head: a trained `EagleHead`, or its folder. Runs move it to the target's device and dtype.
+        nodes: most nodes of a tree, or `"auto"` for the number (and depth) that measurably pays,
+            which may be none. What `"auto"` measures is kept from call to call of this object.
+        depth: levels of a tree: most draft tokens that a round can accept.
+        top_k: continuations of a node, and nodes that are continued on a level.
+        max_nodes: upper limit for `"auto"`.
+        legal: token ids that may be drafted at all, such as a policy's actions; `None` for all.
+        tolerance: accepts drafts near to the target's choice (Spec-VLA, Wang et al. 2025); unless
+            it is exact, the run is *relaxed*.
+
+    Raises:
+        SoonerError: an option out of range, or a folder without a head; in a run, a target that
+            the head was not trained for.
+        UnsupportedError: in a run with guidance, for which no head is trained.
+    """
+
+    head: Any
+    nodes: int | Literal["auto"] = 50
+    depth: int = 5
+    top_k: int = 8
+    max_nodes: int = 50
+    legal: tuple[int, ...] | None = field(default=None, repr=False)
+    tolerance: Tolerance | None = None
+    memory: weakref.WeakKeyDictionary[Any, _Memory] = field(
+        default_factory=weakref.WeakKeyDictionary, init=False, repr=False, compare=False
+    )
+    name: ClassVar[str] = "eagle"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.head, str | Path):
+            object.__setattr__(self, "head", EagleHead.from_pretrained(self.head))
+        positive(self, "depth", "top_k", "max_nodes")
+        if self.nodes != "auto":
+            if isinstance(self.nodes, str):
+                raise SoonerError(
+                    f"Eagle: nodes is {self.nodes!r}; it must be 'auto' or a whole number of 1 or "
+                    "more"
+                )
+            positive(self, "nodes")
+        if self.legal is not None:
+            object.__setattr__(self, "legal", _checked_ids(self.legal))
+
+    @property
+    def mode(self) -> str:  # type: ignore[override]
+        """*exact*, or *relaxed* with a tolerance that is not."""
+        return EXACT if self.tolerance is None or self.tolerance.is_exact else RELAXED
+
+    def largest_block(self) -> int:
+        return 1 + (self.max_nodes if self.nodes == "auto" else int(self.nodes))
+
+    def drafter(self, context: Context) -> Drafter:
+        if context.guidance != 1.0:
+            raise UnsupportedError(
+                f"Eagle: guidance {context.guidance} can't be honoured: the head knows one prompt "
+                "a row; use guidance=1, or another method"
+            )
+        target = context.target
+        memory = self.memory.get(target.model)
+        if memory is None:
+            self.head.check(target)
+            memory = self.memory[target.model] = _Memory()
+        if (self.head.device, self.head.dtype) != (target.device, target.dtype):
+            self.head.to(target.device, target.dtype)
+        _check_legal(self.legal, target.vocab_size)
+        return EagleDrafter(
+            self.head, context, self._sizing(memory, context), self.top_k, self.legal
+        )
+
+    def rule(self, context: Context) -> Rule:
+        if self.tolerance is None or self.tolerance.is_exact:
+            return follow_choices
+        return self.tolerance.rule(context)
+
+    def _sizing(self, memory: _Memory, context: Context) -> Sizing:
+        if self.nodes != "auto":
+            return FixedSize(Size(int(self.nodes), self.depth))
+        rows = context.rows.batch
+        if rows not in memory.sizings:
+            memory.sizings[rows] = MeasuredSize(Size(self.max_nodes, self.depth))
+        sizing = memory.sizings[rows]
+        sizing.note = context.stats.note
+        return sizing
+
+
+@dataclass
+class _Memory:
+    """What a method keeps of a target that it was checked against.
+
+    Attributes:
+        sizings: what was measured, for each number of rows.
+    """
+
+    sizings: dict[int, MeasuredSize] = field(default_factory=dict)
+
+
+def _checked_ids(legal: Any) -> tuple[int, ...]:
+    ids = tuple(sorted({int(token) for token in legal}))
+    if not ids or ids[0] < 0:
+        raise SoonerError(
+            f"Eagle: legal is {list(ids)[:3]}; give the ids that may be drafted, 0 or more each, "
+            "or None for all"
+        )
+    return ids
+
+
+def _check_legal(legal: tuple[int, ...] | None, vocab: int) -> None:
+    if legal is not None and legal[-1] >= vocab:
+        raise SoonerError(
+            f"Eagle: legal has id {legal[-1]}, the target's vocabulary ends at {vocab - 1}; give "
+            "ids of this target"
+        )

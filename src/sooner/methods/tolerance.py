@@ -1,0 +1,189 @@
+"""Relaxed acceptance: an action token near to the target's own is as good (Spec-VLA, eq. 5)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from ..decoding.acceptance import Verdict
+from ..decoding.deviation import Deviation
+from ..decoding.loop import Rule
+from ..decoding.sampling import Processing
+from ..decoding.stats import RELAXED
+from ..decoding.tree import Tree
+from ..errors import SoonerError
+from .context import Context
+from .near import Judged, nearest, straight
+from .rules import follow_choices
+
+if TYPE_CHECKING:
+    from ..models.openvla import ActionTokens
+    from ..models.openvla.statistics import ActionStatistics
+
+SLACK = 1e-9
+"""Share of a bin by which rounding may make a distance that is meant to fit too short."""
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far a drafted action token may be from the target's choice, in bins of its dimension.
+
+    A token is acceptable below a node if `|bin(draft) - bin(choice there)| <= r`, with the `r` of
+    the dimension that it speaks of; an id that is no action only if it is the choice itself. Of
+    the acceptable paths the longest is kept, of equally long ones the nearest, then the one that
+    was drafted first. When sampling, the choice is the target's draw.
+
+    The paper has one `r` for all; here each dimension has its own, and the gripper, which is open
+    or closed, has none unless `bins` names every dimension.
+
+    Args:
+        tokens: the policy's action tokens.
+        dims: tokens of one action, which follow each other in a fixed order.
+        bins: r; for all dimensions, or one for each.
+        gripper: dimension that stays exact where `bins` is one number; `None` relaxes all.
+
+    Raises:
+        SoonerError: a negative r, another number of them than `dims`, no such dimension.
+    """
+
+    tokens: ActionTokens
+    dims: int
+    bins: int | tuple[int, ...] = 0
+    gripper: int | None = -1
+
+    def __post_init__(self) -> None:
+        _check_dims(self.dims)
+        if isinstance(self.bins, list):
+            object.__setattr__(self, "bins", tuple(self.bins))
+        given = self.bins if isinstance(self.bins, tuple) else (self.bins,)
+        if isinstance(self.bins, tuple) and len(given) != self.dims:
+            raise _wrong_number("tolerance", len(given), self.dims)
+        for r in given:
+            if not isinstance(r, int) or isinstance(r, bool) or r < 0:
+                raise SoonerError(
+                    f"tolerance is {r!r}; it must be a whole number of bins, 0 (exact) or more"
+                )
+        if self.gripper is not None and not -self.dims <= self.gripper < self.dims:
+            raise SoonerError(
+                f"tolerance: gripper is dimension {self.gripper}, an action has {self.dims}; give "
+                f"{-self.dims} to {self.dims - 1}, or None"
+            )
+
+    @classmethod
+    def physical(
+        cls, tokens: ActionTokens, statistics: ActionStatistics, units: Sequence[float]
+    ) -> Tolerance:
+        """From metres and radians: as many whole bins as fit into them.
+
+        A dimension whose bins have no width (its statistics know one value alone) stays exact.
+
+        Args:
+            statistics: of the data set, which know how wide a bin is in each dimension.
+            units: one for each dimension, in the unit of the un-normalised action.
+
+        Raises:
+            SoonerError: a negative or infinite one, another number of them than dimensions.
+        """
+        widths = statistics.bin_width(tokens).tolist()
+        if len(units) != len(widths):
+            raise _wrong_number("tolerance", len(units), len(widths))
+        for unit in units:
+            if not math.isfinite(unit) or unit < 0:
+                raise SoonerError(
+                    f"tolerance is {unit} in physical units; it must be a number of 0 or more"
+                )
+        bins = tuple(
+            math.floor(unit / width + SLACK) if width > 0 else 0
+            for unit, width in zip(units, widths, strict=True)
+        )
+        return cls(tokens, len(bins), tuple(min(r, tokens.edges - 1) for r in bins))
+
+    @cached_property
+    def radii(self) -> tuple[int, ...]:
+        """r of each dimension, the gripper's settled."""
+        if isinstance(self.bins, tuple):
+            return self.bins
+        radii = [self.bins] * self.dims
+        if self.gripper is not None:
+            radii[self.gripper] = 0
+        return tuple(radii)
+
+    @property
+    def is_exact(self) -> bool:
+        """Every r is 0, so the rule is the exact one."""
+        return not any(self.radii)
+
+    def rule(self, context: Context) -> Rule:
+        """The rule of one run; it makes the run *relaxed* and keeps its deviation in the stats.
+
+        Raises:
+            SoonerError: the target's vocabulary does not reach to the action tokens.
+        """
+        known = context.target.vocab_size
+        if self.tokens.vocab_size > known:
+            raise SoonerError(
+                f"tolerance: actions end at id {self.tokens.vocab_size - 1}, the target has "
+                f"{known} ids; take ActionTokens.of(model.config)"
+            )
+        if self.is_exact:
+            return follow_choices
+        rows, stopping, stats = context.rows, context.stopping, context.stats
+        span = self.tokens.edges - 1
+        deviation = Deviation.zeros(rows.batch, self.dims, span, context.target.device)
+        stats.mode, stats.deviation = RELAXED, deviation
+
+        def rule(
+            tree: Tree, scores: Tensor, processing: Processing, generator: torch.Generator | None
+        ) -> Verdict:
+            choices = processing.choose(scores, generator)
+            said = [len(rows.said(row)) for row in range(len(rows.active))]
+            judged = self.judge(tree, choices, said)
+            room = [stopping.budget(count) for count in said]
+            deviation.add(rows.active, judged.dims, judged.distance, judged.committed(room))
+            return judged.verdict
+
+        return rule
+
+    def judge(self, tree: Tree, choices: Tensor, said: Sequence[int]) -> Judged:
+        """The nearest of the longest acceptable paths of each row; a pure function.
+
+        Args:
+            tree: draft of `rows` rows and `nodes` nodes.
+            choices: the target's choice at each block entry, `[rows, 1 + nodes]`.
+            said: tokens that each row had said before, which tells the dimension of the next.
+        """
+        device = choices.device
+        above = choices.gather(1, tree.parents + 1)  # [rows, nodes]
+        ancestors = None if tree.is_chain else tree.ancestors()
+        depths = tree.depths() if ancestors is None else ancestors.sum(-1) - 1
+        places = torch.tensor(list(said), device=device)[:, None] + depths[:, 1:] - 1
+        dims = places % self.dims  # [rows, nodes]
+        drafted, chosen = self.tokens.bins(tree.tokens), self.tokens.bins(above)
+        distance = drafted - chosen
+        is_action = (drafted >= 0) & (chosen >= 0)
+        near = is_action & (distance.abs() <= torch.tensor(self.radii, device=device)[dims])
+        hit = ((tree.tokens == above) | near) & tree.valid()
+        distance = torch.where(is_action, distance, 0)
+        if ancestors is None:
+            return straight(tree, choices, hit, distance, dims)
+        return nearest(ancestors, choices, hit, distance, dims)
+
+
+def _check_dims(dims: int) -> None:
+    if not isinstance(dims, int) or isinstance(dims, bool) or dims < 1:
+        raise SoonerError(
+            f"tolerance: dims is {dims!r}; it must be the number of tokens of an action, 1 or more"
+        )
+
+
+def _wrong_number(what: str, given: int, wanted: int) -> SoonerError:
+    return SoonerError(
+        f"{what} has {given} values, an action has {wanted} dimensions; give one number, or "
+        f"{wanted} of them"
+    )

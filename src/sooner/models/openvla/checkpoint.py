@@ -1,0 +1,228 @@
+"""OpenVLA's published checkpoints: sharded safetensors under timm's and Llama's names.
+
+Sizes of the towers come from the tensors, their heads from the timm ids, the decoder's sizes from
+`text_config`. No code of the checkpoint is run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import isqrt
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from torch import Tensor
+from transformers import Dinov2WithRegistersConfig, LlamaConfig, SiglipVisionConfig
+
+from ...errors import SoonerError, UnsupportedError
+from .config import OpenVLAConfig
+from .files import read_object
+from .model import OpenVLAForActionPrediction
+from .published import DINO, HEADS, SIGLIP, current, depth, is_unused, moves
+from .statistics import read_statistics
+
+SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+MEASURED = (
+    DINO + "patch_embed.proj.weight",
+    DINO + "pos_embed",
+    DINO + "reg_token",
+    DINO + "blocks.0.mlp.fc1.weight",
+    SIGLIP + "patch_embed.proj.weight",
+    SIGLIP + "pos_embed",
+    SIGLIP + "blocks.0.mlp.fc1.weight",
+)
+TOLD = ("pad_to_multiple_of", "n_action_bins", "norm_stats", "pad_token_id")
+SHOWN = 4
+WAY_OUT = "give a whole OpenVLA checkpoint (dinosiglip towers)"
+
+
+def is_published(told: Mapping[str, Any]) -> bool:
+    """Whether a `config.json` of type `openvla` is OpenVLA's own, and not one that we saved."""
+    return "dino_config" not in told
+
+
+def load_published(
+    folder: str | Path,
+    dtype: torch.dtype | str | None = None,
+    device: torch.device | str | None = None,
+    device_map: Any = None,
+) -> OpenVLAForActionPrediction:
+    """Load a checkpoint as it was published, in eval mode, attention by SDPA.
+
+    Args:
+        folder: with `config.json` and safetensors, in shards or not. A
+            `dataset_statistics.json`, which fine-tuned checkpoints have, replaces the config's
+            `norm_stats`.
+        dtype: of the weights; `None` or `"auto"` leaves them as they are (bf16 as published).
+        device: where the model goes; the CPU when left out.
+        device_map: instead of `device`: passed to transformers, which may shard the model.
+
+    Raises:
+        SoonerError: no such files; tensors missing, left over or of another size (lists them).
+        UnsupportedError: other towers or another decoder; says which.
+    """
+    folder = Path(folder)
+    told = read_object(folder / "config.json")
+    if told is None:
+        raise SoonerError(f"'{folder}' has no config.json; {WAY_OUT}")
+    _refuse_what_is_not_built(folder, told)
+    state = Published(folder)
+    config = _config(folder, told, state)
+    ours = _renamed(folder, state, config, None if dtype == "auto" else dtype)
+    options = {} if device_map is None else {"device_map": device_map}
+    kind = next(iter(ours.values())).dtype
+    model = OpenVLAForActionPrediction.from_pretrained(
+        None, config=config, state_dict=ours, dtype=kind, attn_implementation="sdpa", **options
+    )
+    return (model if device is None or options else model.to(device)).eval()
+
+
+class Published(Mapping[str, Tensor]):
+    """The tensors of a folder by published name, read one by one when they are asked for.
+
+    Raises:
+        SoonerError: no weights, or a shard that is not there.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.files: dict[str, tuple[Any, str]] = {}
+        for file in _shards(folder):
+            opened = safe_open(file, framework="pt")
+            self.files |= {current(name): (opened, name) for name in opened.keys()}  # noqa: SIM118
+
+    def __getitem__(self, name: str) -> Tensor:
+        file, stored = self.files[name]
+        return file.get_tensor(stored)
+
+    def __iter__(self) -> Any:
+        return iter(self.files)
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        file, stored = self.files[name]
+        return tuple(file.get_slice(stored).get_shape())
+
+
+def _shards(folder: Path) -> list[Path]:
+    index = read_object(folder / INDEX)
+    if index is None:
+        names = {SINGLE}
+    elif isinstance(index.get("weight_map"), dict):
+        names = {Path(str(name)).name for name in index["weight_map"].values()}
+    else:
+        raise SoonerError(f"'{folder / INDEX}' has no weight_map; fetch it again")
+    gone = [name for name in sorted(names) if not (folder / name).is_file()]
+    if gone:
+        raise SoonerError(f"'{folder}' lacks {list_some(gone)}; {WAY_OUT}")
+    return [folder / name for name in sorted(names)]
+
+
+def _refuse_what_is_not_built(folder: Path, told: Mapping[str, Any]) -> None:
+    if not is_published(told):
+        raise SoonerError(
+            f"'{folder}' was saved by transformers; load it with "
+            "OpenVLAForActionPrediction.from_pretrained"
+        )
+    ids = told.get("timm_model_ids") or []
+    names = [str(name).split(".")[0] for name in ids]
+    is_known = len(names) == 2 and "dinov2" in names[0] and "siglip" in names[1]
+    if not is_known or any(name not in HEADS for name in names):
+        raise UnsupportedError(
+            f"'{folder}' has towers '{', '.join(map(str, ids))}', which are not built in; "
+            f"built in are {', '.join(HEADS)}"
+        )
+    if any(told.get("timm_override_act_layers") or ()):
+        raise UnsupportedError(f"'{folder}' overrides the towers' activation; GELU is built in")
+    language = (told.get("text_config") or {}).get("model_type", "llama")
+    if language != "llama":
+        raise UnsupportedError(f"'{folder}' speaks through '{language}'; only 'llama' is built in")
+
+
+def _config(folder: Path, told: Mapping[str, Any], state: Published) -> OpenVLAConfig:
+    _complain(folder, "lacks", [name for name in MEASURED if name not in state])
+    heads = [HEADS[str(name).split(".")[0]] for name in told["timm_model_ids"]]
+    sides = list(told.get("image_sizes") or [None, None])
+    dino = _tower(state, DINO, heads[0], sides[0])
+    siglip = _tower(state, SIGLIP, heads[1], sides[-1])
+    ratio = _ratio(folder, dino.pop("intermediate_size"), dino["hidden_size"])
+    registers = state.shape(DINO + "reg_token")[1]
+    given: dict[str, Any] = {name: told[name] for name in TOLD if told.get(name) is not None}
+    own = read_statistics(folder)
+    if own is not None:
+        given["norm_stats"] = own
+    return OpenVLAConfig(
+        dino_config=Dinov2WithRegistersConfig(
+            **dino, mlp_ratio=ratio, num_register_tokens=registers, layer_norm_eps=1e-6,
+            hidden_act="gelu", qkv_bias=True,
+        ),
+        siglip_config=SiglipVisionConfig(**siglip, layer_norm_eps=1e-6, hidden_act="gelu"),
+        text_config=LlamaConfig(**(told.get("text_config") or {})),
+        **given,
+    )  # fmt: skip
+
+
+def _tower(state: Published, tower: str, heads: int, side: int | None) -> dict[str, Any]:
+    """Sizes of a tower without its last block."""
+    width, _, patch, _ = state.shape(tower + "patch_embed.proj.weight")
+    patches = state.shape(tower + "pos_embed")[1]
+    return {
+        "hidden_size": width,
+        "patch_size": patch,
+        "num_attention_heads": heads,
+        "num_hidden_layers": depth(list(state), tower) - 1,
+        "intermediate_size": state.shape(tower + "blocks.0.mlp.fc1.weight")[0],
+        "image_size": isqrt(patches) * patch if side is None else int(side),
+    }
+
+
+def _ratio(folder: Path, inner: int, width: int) -> int:
+    """Transformers tells the width of DINOv2's MLP by a whole number; ViT-L has 4."""
+    if inner % width:
+        raise UnsupportedError(
+            f"'{folder}' has a DINOv2 of width {width} whose MLP has {inner}, which is no "
+            "multiple; transformers can't build it"
+        )
+    return inner // width
+
+
+def _renamed(
+    folder: Path, state: Published, config: OpenVLAConfig, dtype: Any
+) -> dict[str, Tensor]:
+    """Our tensors by name, checked against the model that the config describes."""
+    depths = {tower: depth(list(state), tower) for tower in (DINO, SIGLIP)}
+    wanted = moves(depths, config.dino_config.hidden_size, config.text_config.num_hidden_layers)
+    _complain(folder, "lacks", [name for name in wanted if name not in state])
+    extra = [name for name in state if name not in wanted and not is_unused(name, depths)]
+    _complain(folder, "has unknown", extra)
+    with torch.device("meta"):
+        shapes = {
+            name: tensor.shape
+            for name, tensor in OpenVLAForActionPrediction(config).state_dict().items()
+        }
+    ours: dict[str, Tensor] = {}
+    for name, targets in wanted.items():
+        tensor = state[name]
+        for target, make in targets:
+            made = make(tensor)
+            if made.shape != shapes[target]:
+                raise SoonerError(
+                    f"'{folder}' has {name} of {list(tensor.shape)}, but the other sizes ask for "
+                    f"{list(shapes[target])}; check its config.json"
+                )
+            ours[target] = made.to(dtype or made.dtype)
+    return ours
+
+
+def _complain(folder: Path, fault: str, names: list[str]) -> None:
+    if names:
+        raise SoonerError(f"'{folder}' {fault} {list_some(names)}; {WAY_OUT}")
+
+
+def list_some(names: Iterable[str]) -> str:
+    names = list(names)
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return f"{', '.join(names[:SHOWN])}{more} ({len(names)} in all)"

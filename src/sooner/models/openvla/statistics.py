@@ -1,0 +1,201 @@
+"""Statistics of a policy's training actions: between normalised and physical values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...errors import SoonerError, unknown
+from .actions import ActionTokens
+from .files import read_object
+
+FILE = "dataset_statistics.json"
+WAY_OUT = "take the dataset_statistics.json that the checkpoint was trained with"
+
+
+@dataclass(frozen=True, eq=False)
+class ActionStatistics:
+    """The 1st and 99th percentile of each dimension of an action, which became -1 and 1.
+
+    Kim et al. 2024 (OpenVLA), section 3.2. Physical units are those of the data set: metres and
+    radians for the most part.
+
+    Args:
+        name: of the data set, the `unnorm_key` of OpenVLA's code.
+        q01, q99: `[dims]`, float64.
+        mask: `[dims]`, bool; a dimension without it was never normalised (most grippers).
+        names: of the dimensions, for reports.
+
+    Raises:
+        SoonerError: lengths that differ, or values that are not finite; says which.
+    """
+
+    name: str
+    q01: np.ndarray
+    q99: np.ndarray
+    mask: np.ndarray
+    names: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("q01", "q99"):
+            object.__setattr__(self, name, _numbers(self.name, name, getattr(self, name)))
+        object.__setattr__(self, "mask", _flags(self.name, self.mask))
+        lengths = {"q01": len(self.q01), "q99": len(self.q99), "mask": len(self.mask)}
+        if self.names is not None:
+            object.__setattr__(self, "names", tuple(str(name) for name in self.names))
+            lengths["names"] = len(self.names)
+        if len({*lengths.values()}) > 1:
+            told = ", ".join(f"{count} {name}" for name, count in lengths.items())
+            raise SoonerError(f"statistics of '{self.name}' have {told}; {WAY_OUT}")
+
+    @classmethod
+    def read(cls, name: str, told: Mapping[str, Any]) -> ActionStatistics:
+        """From what a checkpoint says of one data set.
+
+        Args:
+            told: `{"action": {"q01": [...], "q99": [...], "mask": [...]}}`; without a mask every
+                dimension is normalised. `names` is ours.
+
+        Raises:
+            SoonerError: no action, or one without q01 or q99.
+        """
+        action = told.get("action") if isinstance(told, Mapping) else None
+        if not isinstance(action, Mapping):
+            raise SoonerError(f"statistics of '{name}' say nothing of an action; {WAY_OUT}")
+        for key in ("q01", "q99"):
+            if action.get(key) is None:
+                raise SoonerError(f"statistics of '{name}' have no {key} of the action; {WAY_OUT}")
+        mask = action.get("mask")
+        mask = np.ones(np.shape(action["q01"]), dtype=bool) if mask is None else mask
+        return cls(name, action["q01"], action["q99"], mask, action.get("names"))
+
+    @classmethod
+    def choose(cls, stats: Mapping[str, Any] | None, key: str | None = None) -> ActionStatistics:
+        """Those of one data set.
+
+        Args:
+            stats: `config.norm_stats`, or the content of a `dataset_statistics.json`.
+            key: name of the data set, `unnorm_key`; a single one needs none.
+
+        Raises:
+            SoonerError: no statistics, an unknown key, or none where there are several.
+        """
+        if not stats:
+            raise SoonerError(f"the checkpoint has no statistics of its actions; {WAY_OUT}")
+        if key is None and len(stats) > 1:
+            raise SoonerError(
+                f"the policy knows {len(stats)} data sets; give an unnorm_key of "
+                f"{', '.join(sorted(stats))}"
+            )
+        key = next(iter(stats)) if key is None else key
+        if key not in stats:
+            raise unknown("unnorm_key", key, stats)
+        return cls.read(key, stats[key])
+
+    @property
+    def dims(self) -> int:
+        return len(self.q01)
+
+    def unnormalise(self, normed: np.ndarray) -> np.ndarray:
+        """`[..., dims]` in [-1, 1] to physical units; dimensions without mask stay as they are."""
+        normed = self._fitting(normed)
+        scaled = 0.5 * (normed + 1) * (self.q99 - self.q01) + self.q01
+        return np.where(self.mask, scaled, normed)
+
+    def normalise(self, actions: np.ndarray) -> np.ndarray:
+        """`[..., dims]` in physical units to [-1, 1], clipped; without mask as they are.
+
+        A dimension that never moved (q01 = q99) becomes 0.
+        """
+        actions = self._fitting(actions)
+        spread = self.q99 - self.q01
+        share = (actions - self.q01) / np.where(spread == 0, 1, spread)
+        normed = np.where(spread == 0, 0, np.clip(2 * share - 1, -1, 1))
+        return np.where(self.mask, normed, actions)
+
+    def bin_width(self, tokens: ActionTokens) -> np.ndarray:
+        """`[dims]`: how far one bin is in physical units; without mask in normalised ones."""
+        return tokens.width * np.where(self.mask, 0.5 * (self.q99 - self.q01), 1)
+
+    def plain(self) -> dict[str, Any]:
+        """As a checkpoint has it, for JSON; the opposite of `read`."""
+        action: dict[str, Any] = {
+            "q01": self.q01.tolist(), "q99": self.q99.tolist(), "mask": self.mask.tolist()
+        }  # fmt: skip
+        if self.names is not None:
+            action["names"] = list(self.names)
+        return {"action": action}
+
+    def _fitting(self, values: np.ndarray) -> np.ndarray:
+        values = np.asarray(values, dtype=np.float64)
+        if values.ndim == 0 or values.shape[-1] != self.dims:
+            raise SoonerError(
+                f"actions of shape {list(values.shape)} do not fit '{self.name}', which has "
+                f"{self.dims} dimensions; choose the unnorm_key of this robot"
+            )
+        return values
+
+
+def read_statistics(folder: str | Path) -> dict[str, Any] | None:
+    """The content of a checkpoint's `dataset_statistics.json`; `None` if it has none.
+
+    Raises:
+        SoonerError: the file is no JSON object.
+    """
+    return read_object(Path(folder) / FILE)
+
+
+def decode_actions(
+    ids: np.ndarray, tokens: ActionTokens, statistics: ActionStatistics
+) -> np.ndarray:
+    """Generated ids to actions in physical units.
+
+    Args:
+        ids: `[rows, horizon * dims]`, one action behind the other.
+
+    Returns:
+        `[rows, horizon, dims]`, float64.
+
+    Raises:
+        SoonerError: the ids are no whole number of actions.
+    """
+    ids, dims = np.asarray(ids), statistics.dims
+    if ids.ndim != 2 or ids.shape[1] == 0 or ids.shape[1] % dims:
+        raise SoonerError(
+            f"ids of shape {list(ids.shape)} are no whole actions of {dims} dimensions; generate "
+            "[rows, horizon * dims]"
+        )
+    return statistics.unnormalise(tokens.decode(ids).reshape(len(ids), -1, dims))
+
+
+def encode_actions(
+    actions: np.ndarray, tokens: ActionTokens, statistics: ActionStatistics
+) -> np.ndarray:
+    """Actions `[rows, horizon, dims]` in physical units to ids `[rows, horizon * dims]`."""
+    normed = statistics.normalise(actions)
+    return tokens.encode(normed).reshape(len(normed), -1)
+
+
+def _numbers(name: str, field: str, values: Any) -> np.ndarray:
+    try:
+        numbers = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        numbers = np.array(np.nan)
+    if numbers.ndim != 1 or not len(numbers) or not np.isfinite(numbers).all():
+        raise SoonerError(
+            f"{field} in the statistics of '{name}' is no list of finite numbers; {WAY_OUT}"
+        )
+    return numbers
+
+
+def _flags(name: str, values: Any) -> np.ndarray:
+    flags = np.asarray(values)
+    if flags.ndim != 1 or flags.dtype != bool:
+        raise SoonerError(
+            f"mask in the statistics of '{name}' is no list of true and false; {WAY_OUT}"
+        )
+    return flags

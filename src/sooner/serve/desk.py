@@ -1,0 +1,197 @@
+"""Where requests come in and answers go out; every outcome is one HTTP status and one line."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+from typing import Any
+
+import numpy as np
+from fastapi import Request
+from fastapi.responses import JSONResponse, Response
+from starlette.requests import ClientDisconnect
+
+from ..errors import SoonerError
+from ..tasks.act.observation import FieldError, Observation
+from ..tasks.act.policy import Policy
+from . import refusal
+from .batching import Batcher
+from .job import Answer, Job
+from .metrics import Metrics
+from .reading import discard_body, read_body
+from .refusal import RefusedError
+from .settings import ServeSettings
+from .wire import Wanted, milliseconds, parse, write
+
+logger = logging.getLogger("sooner")
+
+DEADLINE = "x-deadline-ms"
+SIDE = 64
+"""Of the picture that a policy is warmed up with."""
+
+
+class Desk:
+    """Takes requests, has them computed, and answers.
+
+    Args:
+        policy: that acts.
+        settings: limits and method.
+
+    Raises:
+        SoonerError: a method that the policy can't run.
+    """
+
+    def __init__(self, policy: Policy, settings: ServeSettings) -> None:
+        self.policy, self.settings = policy, settings
+        self.method = policy.check_method(settings.method or policy.default_method)
+        self.batcher = Batcher(policy, settings, on_batch=self._computed)
+        self.under_way = 0
+        self.metrics = Metrics(lambda: len(self.batcher.waiting), lambda: len(self.batcher.running))
+
+    async def open(self) -> None:
+        """Warm up, and begin to work."""
+        key = self.policy.unnorm_key or next(iter(self.policy.statistics))
+        grey = np.full((SIDE, SIDE, 3), 128, np.uint8)
+        methods = dict.fromkeys(("plain", self.method))
+        await self.batcher.warm(Observation(grey, "wait", key), list(methods))
+        self.batcher.start()
+
+    async def close(self) -> None:
+        """Answer what is under way, and end."""
+        await self.batcher.close()
+
+    def knows(self, request: Request) -> bool:
+        """Whether a request carries the token, if one is needed."""
+        if self.settings.token is None:
+            return True
+        kind, _, token = request.headers.get("authorization", "").partition(" ")
+        given, wanted = token.strip().encode(), self.settings.token.encode()
+        return kind.lower() == "bearer" and hmac.compare_digest(given, wanted)
+
+    def stranger(self) -> Response:
+        """What a client without the token is told."""
+        return _refused(refusal.unknown_client())
+
+    def health(self, is_known: bool = True) -> dict[str, Any]:
+        """State of the server; to strangers no more than whether it is ready."""
+        state = {"status": "stopping" if self.batcher.is_closing else "ready"}
+        if not is_known:
+            return state
+        return {
+            **state,
+            "model": self.policy.name,
+            "method": self.method,
+            "horizon": self.policy.horizon,
+            "unnorm_keys": sorted(self.policy.statistics),
+            "queue": len(self.batcher.waiting),
+            "running": len(self.batcher.running),
+            "max_batch": self.settings.max_batch,
+            "max_queue": self.settings.max_queue,
+        }
+
+    async def act(self, request: Request) -> Response:
+        """Answer a request."""
+        began = self.batcher.clock()
+        response = await self._outcome(request, began)
+        self.metrics.answered(response.status_code, self.batcher.clock() - began)
+        return response
+
+    async def _outcome(self, request: Request, began: float) -> Response:
+        try:
+            return await self._admitted(request, began)
+        except RefusedError as error:
+            return _refused(error)
+        except FieldError as error:
+            return _refused(refusal.wrong(error.field, str(error)))
+        except SoonerError as error:
+            return _refused(RefusedError(422, str(error)))
+        except ClientDisconnect:
+            return _refused(refusal.hung_up())
+        except Exception as error:
+            logger.exception("a request failed")
+            return _refused(RefusedError(500, f"the policy failed: {type(error).__name__}"))
+
+    async def _admitted(self, request: Request, began: float) -> Response:
+        refused = self._refusal(request)
+        if refused is not None:
+            await discard_body(request, self.settings.max_body, self.settings.body_seconds)
+            raise refused
+        self.under_way += 1
+        try:
+            return await self._answered(request, began)
+        finally:
+            self.under_way -= 1
+
+    def _refusal(self, request: Request) -> RefusedError | None:
+        """Why a request is not even read, if it is not."""
+        if not self.knows(request):
+            return refusal.unknown_client()
+        if self.batcher.is_closing:
+            return refusal.stopping()
+        if self.under_way >= self.settings.max_queue:
+            return refusal.too_many(self.settings.max_queue, self.batcher.seconds_to_room())
+        return None
+
+    async def _answered(self, request: Request, began: float) -> Response:
+        body = await read_body(request, self.settings.max_body, self.settings.body_seconds)
+        # Pictures are large enough to keep everybody else waiting.
+        wanted = await asyncio.to_thread(parse, body)
+        del body
+        self.policy.key_of(wanted.observation)
+        job = self.batcher.submit(wanted.observation, self._deadline(request, wanted, began))
+        answer = await self._awaited(request, job)
+        if answer.is_late:
+            self.metrics.late.inc()
+        return _accepted(wanted, answer)
+
+    def _deadline(self, request: Request, wanted: Wanted, began: float) -> float | None:
+        """In the batcher's clock; a header comes before the body, and both before the setting."""
+        asked = milliseconds(request.headers.get(DEADLINE))
+        for limit in (asked, wanted.deadline_ms, self.settings.deadline_ms):
+            if limit is not None:
+                return began + limit / 1e3
+        return None
+
+    async def _awaited(self, request: Request, job: Job) -> Answer:
+        gone = asyncio.ensure_future(_hang_up(request))
+        try:
+            both: set[asyncio.Future[Any]] = {job.future, gone}
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            if not job.future.done():
+                raise refusal.hung_up()
+            return job.future.result()
+        finally:
+            gone.cancel()
+            self.batcher.drop(job)
+
+    def _computed(self, actions: list[Any]) -> None:
+        self.metrics.batch(actions)
+
+
+async def _hang_up(request: Request) -> None:
+    """Returns when the client is gone."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _accepted(wanted: Wanted, answer: Answer) -> Response:
+    action = answer.action
+    told = write(action.values, wanted.form)
+    if wanted.details:
+        times = {"queued": answer.queued, "computed": answer.computed}
+        told = {**action.as_dict(), "action": told, "rows": answer.rows, **times}
+    queued, computed = 1e3 * answer.queued, 1e3 * answer.computed
+    headers = {
+        "X-Sooner-Mode": action.mode,
+        "X-Sooner-Method": action.method,
+        "X-Sooner-Batch": str(answer.rows),
+        "Server-Timing": f"queue;dur={queued:.2f}, act;dur={computed:.2f}",
+    }
+    if answer.is_late:
+        headers["X-Sooner-Deadline"] = "missed"
+    return JSONResponse(told, headers=headers)
+
+
+def _refused(error: RefusedError) -> Response:
+    return JSONResponse(error.body(), error.status, headers=error.headers)

@@ -1,0 +1,62 @@
+"""What Prometheus is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+LATENCY = (0.005, 0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0)
+ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64)
+TOKENS = (1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 6.0, 8.0)
+
+
+class Metrics:
+    """Counters of one server, in a registry of its own.
+
+    Args:
+        waiting, running: read when the metrics are.
+    """
+
+    def __init__(self, waiting: Callable[[], float], running: Callable[[], float]) -> None:
+        self.registry = CollectorRegistry()
+        own: dict[str, Any] = {"registry": self.registry}
+        self.requests = Counter("sooner_requests", "Requests by status.", ["status"], **own)
+        self.late = Counter("sooner_late", "Answers after their deadline.", **own)
+        self.actions = Counter("sooner_actions", "Actions by mode.", ["mode"], **own)
+        self.tokens = Counter("sooner_tokens", "Action tokens said.", **own)
+        self.forwards = Counter("sooner_forwards", "Forwards of the policy.", **own)
+        self.seconds = Histogram(
+            "sooner_request_seconds", "From request to answer.", buckets=LATENCY, **own
+        )
+        self.rows = Histogram("sooner_batch_rows", "Robots in a batch.", buckets=ROWS, **own)
+        self.pace = Histogram(
+            "sooner_tokens_per_forward", "Of a robot's action.", buckets=TOKENS, **own
+        )
+        depth = Gauge("sooner_queue_depth", "Requests that wait.", **own)
+        depth.set_function(waiting)
+        busy = Gauge("sooner_running", "Requests that are computed.", **own)
+        busy.set_function(running)
+
+    def answered(self, status: int, seconds: float) -> None:
+        """A request ended."""
+        self.requests.labels(str(status)).inc()
+        self.seconds.observe(seconds)
+
+    def batch(self, actions: list[Any]) -> None:
+        """A batch was computed; batches that were split count as several."""
+        if not actions:
+            return
+        self.rows.observe(len(actions))
+        runs = {id(action.stats): action.stats for action in actions}
+        for stats in runs.values():
+            self.tokens.inc(stats.tokens)
+            self.forwards.inc(stats.nfe)
+            self.pace.observe(stats.tokens / max(stats.rows * stats.nfe, 1))
+        for action in actions:
+            self.actions.labels(action.mode).inc()
+
+    def text(self) -> bytes:
+        """Prometheus' text format."""
+        return generate_latest(self.registry)

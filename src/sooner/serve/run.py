@@ -1,0 +1,96 @@
+"""The process: a socket, uvicorn, and an end that answers what is under way."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from ..errors import SoonerError
+from ..tasks.act.policy import Policy
+from .settings import ServeSettings
+
+
+def require() -> None:
+    """See that everything a server needs is installed.
+
+    Raises:
+        SoonerError: something is not; says how to get it.
+    """
+    try:
+        import fastapi
+        import prometheus_client
+        import uvicorn
+    except ImportError as error:
+        raise SoonerError(
+            f"the server needs {error.name}, which is not installed; pip install 'sooner[serve]'"
+        ) from error
+    del fastapi, prometheus_client, uvicorn
+
+
+def serve(
+    policy: Policy,
+    settings: ServeSettings,
+    on_ready: Callable[[str], None] = lambda url: None,
+    log_level: str = "warning",
+) -> None:
+    """Serve until the process is told to stop (SIGINT, SIGTERM); then answer what is under way.
+
+    Args:
+        on_ready: told the address once requests are taken.
+        log_level: uvicorn's.
+
+    Raises:
+        SoonerError: the address is taken, a package is missing, or a method can't be run.
+    """
+    require()
+    with bind(settings) as listening:
+        server = build_server(policy, settings, lambda: on_ready(url(listening)), log_level)
+        server.run(sockets=[listening])
+
+
+def build_server(
+    policy: Policy,
+    settings: ServeSettings,
+    on_ready: Callable[[], None] = lambda: None,
+    log_level: str = "warning",
+) -> Any:
+    """Uvicorn's server; `run(sockets=[...])` serves until `should_exit` is set."""
+    import uvicorn
+
+    from .app import create_app
+
+    config = uvicorn.Config(
+        create_app(policy, settings, on_ready),
+        log_level=log_level,
+        timeout_graceful_shutdown=max(1, round(settings.grace_seconds)),
+        server_header=False,
+    )
+    return uvicorn.Server(config)
+
+
+def bind(settings: ServeSettings) -> socket.socket:
+    """A listening socket of the address.
+
+    Raises:
+        SoonerError: it is taken, or none of this machine's.
+    """
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((settings.host, settings.port))
+        listening.listen(128)
+    except OSError as error:
+        listening.close()
+        raise SoonerError(
+            f"can't listen on {settings.host} port {settings.port}: {error.strerror}; give another "
+            "--port (0 takes a free one) or --host"
+        ) from error
+    return listening
+
+
+def url(listening: socket.socket) -> str:
+    """Address of a listening socket."""
+    host, port = listening.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

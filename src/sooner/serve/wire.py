@@ -1,0 +1,180 @@
+"""The JSON of OpenVLA's `/act`, in each of the forms that its clients send.
+
+A request is `{"image": ..., "instruction": "...", "unnorm_key": "..."}`, the last one optional. The
+image is nested lists, a base64 text (PNG, JPEG or npy), or what the `json_numpy` package writes,
+`{"__numpy__": base64, "dtype": "|u1", "shape": [h, w, 3]}`. The whole may be a JSON text of its
+own under `encoded`. The answer has the form of the request: a list of numbers, or `json_numpy`'s,
+or that as a text. Policies that say several actions at once answer with a list of actions, as
+OpenVLA-OFT's do.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from ..errors import did_you_mean
+from ..tasks.act.observation import FieldError, Observation
+from ..tasks.act.pictures import decode_picture, from_buffer
+from .refusal import unreadable, wrong
+
+Form = Literal["plain", "numpy", "encoded"]
+FIELDS = ("image", "instruction", "unnorm_key", "deadline_ms", "details")
+ARRAY = "__numpy__"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A request as it was understood.
+
+    Attributes:
+        observation: checked.
+        deadline_ms: that the body names.
+        details: whether the answer is to tell how it came about.
+        form: of the request, and so of the answer.
+    """
+
+    observation: Observation
+    deadline_ms: float | None
+    details: bool
+    form: Form
+
+
+def parse(body: bytes) -> Wanted:
+    """Read a request.
+
+    Raises:
+        RefusedError: 400 for what is no JSON object, 422 with its name for a wrong field.
+    """
+    told = _object(body, "the body")
+    is_encoded = "encoded" in told
+    if is_encoded:
+        told = _inner(told)
+    for name in told:
+        if name not in FIELDS:
+            raise wrong(
+                name,
+                f"unknown field '{name}'{did_you_mean(name, FIELDS)}; known: {', '.join(FIELDS)}",
+            )
+    for name in ("image", "instruction"):
+        if told.get(name) is None:
+            raise wrong(name, f"{name} is missing; send image and instruction")
+    try:
+        image = read_image(told["image"])
+        observation = Observation(image, told["instruction"], told.get("unnorm_key"))
+    except FieldError as error:
+        raise wrong(error.field, str(error)) from error
+    is_array = isinstance(told["image"], Mapping)
+    return Wanted(
+        observation,
+        milliseconds(told.get("deadline_ms")),
+        _flag(told.get("details", False)),
+        "encoded" if is_encoded else "numpy" if is_array else "plain",
+    )
+
+
+def read_image(told: Any) -> np.ndarray:
+    """The picture of a request, uint8 `[height, width, 3]`.
+
+    Raises:
+        FieldError: it is none.
+    """
+    if isinstance(told, str):
+        return decode_picture(_bytes(told.partition(",")[2] if told[:5] == "data:" else told))
+    if isinstance(told, list):
+        return _from_lists(told)
+    if isinstance(told, dict) and isinstance(told.get(ARRAY), str):
+        return from_buffer(_bytes(told[ARRAY]), told.get("dtype"), told.get("shape"))
+    raise FieldError(
+        "image", f"image is {_kind(told)}; send nested lists, base64 (PNG, JPEG, npy) or json_numpy"
+    )
+
+
+def milliseconds(told: Any) -> float | None:
+    """A deadline, from a number or a header's text.
+
+    Raises:
+        RefusedError: something else.
+    """
+    if told is None:
+        return None
+    try:
+        value = math.nan if isinstance(told, bool) else float(told)
+    except (TypeError, ValueError):
+        value = math.nan
+    if not math.isfinite(value) or value <= 0:
+        raise wrong("deadline_ms", f"deadline_ms is {told!r}; it must be a number above 0")
+    return value
+
+
+def write(actions: np.ndarray, form: Form) -> Any:
+    """Actions `[horizon, dims]` as the JSON value of an answer."""
+    if form == "plain":
+        return actions[0].tolist() if len(actions) == 1 else actions.tolist()
+    arrays = [as_json_numpy(action) for action in actions]
+    told = arrays[0] if len(arrays) == 1 else arrays
+    return json.dumps(told) if form == "encoded" else told
+
+
+def as_json_numpy(array: np.ndarray) -> dict[str, Any]:
+    """What the `json_numpy` package writes for an array."""
+    data = np.ascontiguousarray(array)
+    return {
+        ARRAY: base64.b64encode(data.tobytes()).decode(),
+        "dtype": data.dtype.str,
+        "shape": list(data.shape),
+    }
+
+
+def _object(text: bytes | str, what: str) -> dict[str, Any]:
+    try:
+        told = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise unreadable(f"{what} is no JSON: {error}") from error
+    if not isinstance(told, dict):
+        raise unreadable(f"{what} is {_kind(told)}; send an object with image and instruction")
+    return told
+
+
+def _inner(told: Mapping[str, Any]) -> dict[str, Any]:
+    if len(told) > 1 or not isinstance(told["encoded"], str):
+        raise wrong("encoded", "encoded must be a JSON text and the only field")
+    return _object(told["encoded"], "encoded")
+
+
+def _bytes(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise FieldError("image", f"image is no base64: {error}") from error
+
+
+def _from_lists(told: list[Any]) -> np.ndarray:
+    try:
+        array = np.array(told)
+    except ValueError as error:
+        raise FieldError("image", "image has rows of different length") from error
+    if array.dtype.kind not in "iuf" or array.size == 0:
+        raise FieldError("image", "image holds other things than numbers; send 0 to 255")
+    if array.min() < 0 or array.max() > 255 or (array != np.floor(array)).any():
+        worst = array.flat[int(((array < 0) | (array > 255) | (array != np.floor(array))).argmax())]
+        raise FieldError("image", f"image holds {worst}; it must hold whole numbers of 0 to 255")
+    return array.astype(np.uint8)
+
+
+def _flag(told: Any) -> bool:
+    if not isinstance(told, bool):
+        raise wrong("details", f"details is {told!r}; it must be true or false")
+    return told
+
+
+def _kind(told: Any) -> str:
+    names = {list: "a list", dict: "an object", str: "a text", bool: "a truth value"}
+    return names.get(type(told), "null" if told is None else "a number")

@@ -1,0 +1,123 @@
+"""What a policy says to one observation, and how far it is from what it would have said exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from ...decoding.deviation import Deviation
+    from ...decoding.stats import Stats
+
+
+@dataclass(frozen=True, eq=False)
+class Distance:
+    """How far numbers of an action are from others, dimension by dimension.
+
+    Attributes:
+        count: numbers that were compared, `[dims]`.
+        mean_bins, max_bins: absolute distance in bins, `[dims]`.
+        mean, max: the same in the unit of the action, `[dims]`.
+    """
+
+    count: np.ndarray
+    mean_bins: np.ndarray
+    max_bins: np.ndarray
+    mean: np.ndarray
+    max: np.ndarray
+
+    @classmethod
+    def local(cls, deviation: Deviation, widths: np.ndarray) -> Distance:
+        """Of accepted draft tokens from the target's choices at their places.
+
+        Args:
+            widths: of a bin, `[dims]`, in the unit of the action.
+        """
+        mean, largest = deviation.mean, deviation.largest
+        return cls(deviation.accepted, mean, largest, mean * widths, largest * widths)
+
+    @classmethod
+    def between(cls, bins: np.ndarray, widths: np.ndarray) -> Distance:
+        """Of two whole actions.
+
+        Args:
+            bins: their absolute distance, `[horizon, dims]`.
+            widths: of a bin, `[dims]`, in the unit of the action.
+        """
+        mean, largest = bins.mean(0), bins.max(0)
+        count = np.full(bins.shape[1], len(bins))
+        return cls(count, mean, largest, mean * widths, largest * widths)
+
+    @classmethod
+    def pooled(cls, parts: Sequence[Distance]) -> Distance:
+        """Of several actions of one robot: means of all numbers, largest of all."""
+        count = sum(part.count for part in parts)
+        shares = [part.count / np.maximum(count, 1) for part in parts]
+        pairs = list(zip(parts, shares, strict=True))
+        return cls(
+            np.asarray(count),
+            np.asarray(sum(part.mean_bins * share for part, share in pairs)),
+            np.max([part.max_bins for part in parts], axis=0),
+            np.asarray(sum(part.mean * share for part, share in pairs)),
+            np.max([part.max for part in parts], axis=0),
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Lists over the dimensions, ready for JSON."""
+        return {name: getattr(self, name).tolist() for name in self.__dataclass_fields__}
+
+
+@dataclass(frozen=True, eq=False)
+class Action:
+    """The actions that a policy takes next, and how they were decoded.
+
+    Attributes:
+        values: in physical units, float64 `[horizon, dims]`.
+        ids: as they were said, `[horizon, dims]`.
+        clipped: which of them are no action and were read as the nearest end, as OpenVLA does,
+            `[horizon, dims]` bool.
+        unnorm_key: data set whose statistics were applied.
+        names: of the dimensions, where the statistics tell them.
+        method: what decoded it: `plain`, `strict` or `relaxed`.
+        mode: `exact` or `relaxed`.
+        deviation: of accepted draft tokens from the target's own choices at their places;
+            `None` for exact actions.
+        from_exact: of the action from what plain decoding says; `None` unless compared.
+        stats: of the batch that it was decoded in.
+        seconds: that the batch took, pictures and prompts included.
+    """
+
+    values: np.ndarray
+    ids: np.ndarray
+    clipped: np.ndarray
+    unnorm_key: str
+    names: tuple[str, ...] | None
+    method: str
+    mode: str
+    deviation: Distance | None
+    from_exact: Distance | None
+    stats: Stats
+    seconds: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """Ready for JSON, without the statistics of the batch."""
+        told: dict[str, Any] = {
+            "action": self.values.tolist(),
+            "ids": self.ids.tolist(),
+            "clipped": bool(self.clipped.any()),
+            "unnorm_key": self.unnorm_key,
+            "names": None if self.names is None else list(self.names),
+            "method": self.method,
+            "mode": self.mode,
+            "seconds": self.seconds,
+            "rows": self.stats.rows,
+            "forwards": self.stats.nfe,
+            "acceptance_length": self.stats.mean_acceptance_length,
+        }
+        for name in ("deviation", "from_exact"):
+            distance = getattr(self, name)
+            told[name] = None if distance is None else distance.as_dict()
+        return told

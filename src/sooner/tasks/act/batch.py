@@ -1,0 +1,123 @@
+"""A ragged batch of observations: decoded, read as actions, compared with the exact ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from ...decoding.loop import OnTokens
+from ...decoding.stats import Stats
+from ...methods import Autoregressive, Method
+from ...models.openvla.statistics import ActionStatistics, decode_actions
+from .action import Action, Distance
+from .decode import Decoded, decode
+from .observation import Observation
+
+if TYPE_CHECKING:
+    from .policy import Policy
+
+
+@dataclass(frozen=True)
+class Asked:
+    """How a batch is to be decoded, besides the method.
+
+    Attributes:
+        temperature: 0 is greedy.
+        generator: of the draws; `None` takes torch's global state.
+        on_tokens: told `(row, new tokens, how many were drafted)`.
+    """
+
+    temperature: float = 0.0
+    generator: torch.Generator | None = None
+    on_tokens: OnTokens | None = None
+
+    def of(self, rows: Sequence[int]) -> Asked:
+        """For a batch of some of the rows, which keep their numbers to those who listen."""
+        listener = self.on_tokens
+        if listener is None:
+            return self
+        return replace(self, on_tokens=lambda row, new, drafted: listener(rows[row], new, drafted))
+
+
+class Batch:
+    """Observations that share their forwards.
+
+    Args:
+        policy: that acts.
+        observations, keys: of each row, with the data set that its action is of.
+    """
+
+    def __init__(
+        self, policy: Policy, observations: Sequence[Observation], keys: Sequence[str]
+    ) -> None:
+        self.policy, self.observations = policy, observations
+        self.statistics = [policy.statistics[key] for key in keys]
+
+    def actions(self, name: str, method: Method, asked: Asked) -> list[Action]:
+        """Decode with a method that goes by `name`."""
+        decoded = decode(
+            self.policy.adapter,
+            self._inputs,
+            method,
+            self.policy.horizon * self.statistics[0].dims,
+            generator=asked.generator,
+            temperature=asked.temperature,
+            on_tokens=asked.on_tokens,
+        )
+        rows = len(self.observations)
+        self.policy.pace.add(name, rows, decoded.seconds)
+        return [self._action(row, name, decoded) for row in range(rows)]
+
+    def compared(self, made: list[Action]) -> list[Action]:
+        """The same actions, told how far they are from plain decoding's."""
+        exact = self.actions("plain", Autoregressive(), Asked())
+        return [
+            replace(action, from_exact=self._between(action.ids, plain.ids, statistics))
+            for action, plain, statistics in zip(made, exact, self.statistics, strict=True)
+        ]
+
+    def _inputs(self) -> Mapping[str, Any]:
+        pictures = [one.image for one in self.observations]
+        return self.policy.processor(pictures, [one.instruction for one in self.observations])
+
+    def _action(self, row: int, name: str, decoded: Decoded) -> Action:
+        tokens, statistics = self.policy.tokens, self.statistics[row]
+        said = decoded.ids[row : row + 1]
+        ids = said.reshape(-1, statistics.dims)
+        return Action(
+            values=decode_actions(said, tokens, statistics)[0],
+            ids=ids,
+            clipped=self._bins(ids) < 0,
+            unnorm_key=statistics.name,
+            names=statistics.names,
+            method=name,
+            mode=decoded.stats.mode,
+            deviation=self._local(decoded.stats, row),
+            from_exact=None,
+            stats=decoded.stats,
+            seconds=decoded.seconds,
+        )
+
+    def _local(self, stats: Stats, row: int) -> Distance | None:
+        if stats.deviation is None:
+            return None
+        widths = self.statistics[row].bin_width(self.policy.tokens)
+        return Distance.local(stats.deviation.of(row), widths)
+
+    def _between(
+        self, ours: np.ndarray, exact: np.ndarray, statistics: ActionStatistics
+    ) -> Distance:
+        apart = np.abs(self._read_bins(ours) - self._read_bins(exact))
+        return Distance.between(apart, statistics.bin_width(self.policy.tokens))
+
+    def _bins(self, ids: np.ndarray) -> np.ndarray:
+        return self.policy.tokens.bins(torch.from_numpy(ids)).numpy()
+
+    def _read_bins(self, ids: np.ndarray) -> np.ndarray:
+        """Bins as they are read: two ids with one centre, or no action at all, are the nearest."""
+        tokens = self.policy.tokens
+        return np.clip(tokens.vocab_size - 1 - ids, 0, tokens.edges - 2)

@@ -1,0 +1,235 @@
+"""A policy: observations of several robots in one ragged batch, an action for each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from ...decoding.loop import OnTokens
+from ...errors import SoonerError, unknown
+from ...methods import Autoregressive, Method
+from ...methods.tolerance import Tolerance
+from ...models import adapt
+from ...models.openvla import ActionTokens
+from ...models.openvla.statistics import ActionStatistics
+from .action import Action
+from .allowance import Allowance
+from .batch import Asked, Batch
+from .observation import FieldError, Observation
+from .pace import Choice, Pace
+
+METHODS = ("plain", "strict", "relaxed", "auto")
+GPU_NODES, CPU_NODES = 50, 16
+"""Of a strict tree: on a GPU, verifying the paper's 50 costs a plain step (table 4)."""
+
+
+class Policy:
+    """An OpenVLA policy with the ways to decode it.
+
+    `plain` decodes token by token, `strict` speculates with the draft head and says the same,
+    `relaxed` also accepts what is near, and `auto` runs whichever is measured to be quickest: of
+    `plain` and `relaxed` where an allowance was given, else of the exact ones, `plain` and
+    `strict`.
+
+    Args:
+        model: an `OpenVLAForActionPrediction` in eval mode.
+        processor: makes inputs of pictures and instructions, `processor(pictures, instructions)`.
+        head: an EAGLE draft head that was trained for this model.
+        allowance: how far `relaxed` may go; the paper's 9 bins by default.
+        name: for reports.
+        unnorm_key: data set of observations that name none.
+        options: of `Eagle`. By default strict trees have the paper's 50 nodes on a GPU and 16
+            elsewhere, and relaxed drafts are chains as long as an action; `nodes="auto"` takes as
+            many as measurably pay, which takes some calls to find out.
+
+    Attributes:
+        pace: measured seconds of a call, by method and batch.
+
+    Raises:
+        SoonerError: a checkpoint without statistics, an allowance that does not fit its actions,
+            or a head of another target.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        processor: Any,
+        head: Any = None,
+        *,
+        allowance: Allowance | None = None,
+        name: str = "",
+        unnorm_key: str | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.model, self.processor, self.head = model, processor, head
+        self.name = name or type(model).__name__
+        self.adapter = adapt(model)
+        self.tokens = ActionTokens.of(model.config)
+        self.horizon = int(model.config.action_horizon)
+        self.options = dict(options or {})
+        stats: Mapping[str, Any] = model.config.norm_stats or {}
+        self.statistics = {key: ActionStatistics.choose(stats, key) for key in stats}
+        if not self.statistics:
+            ActionStatistics.choose(stats)  # says what is missing
+        self.allowance = allowance or Allowance()
+        if head is not None:
+            head.check(self.adapter)
+        if unnorm_key is not None and unnorm_key not in self.statistics:
+            raise unknown("unnorm_key", unnorm_key, self.statistics)
+        only = next(iter(self.statistics)) if len(self.statistics) == 1 else None
+        self.unnorm_key = unnorm_key or only
+        for key in [unnorm_key] if unnorm_key is not None else self.statistics:
+            self.allowance.tolerance(self.tokens, self.statistics[key])
+        self._built: dict[Tolerance | None, Method] = {}
+        self.pace = Pace()
+        quick = "strict" if allowance is None else "relaxed"
+        self._choice = Choice(self.pace, ("plain",) if head is None else ("plain", quick))
+
+    @classmethod
+    def load(cls, model: str | None = None, head: str | None = None, **options: Any) -> Policy:
+        """From a folder or hub id, or the bundled miniature; see `sooner.tasks.act.loading`."""
+        from .loading import load
+
+        return load(model, head, **options)
+
+    @property
+    def default_method(self) -> str:
+        return "plain" if self.head is None else "auto"
+
+    @property
+    def is_strict(self) -> bool:
+        """The allowance is too small for any bin, so `relaxed` is exact."""
+        keys = self.statistics if self.unnorm_key is None else [self.unnorm_key]
+        known = (self.statistics[key] for key in keys)
+        return all(self.allowance.tolerance(self.tokens, one).is_exact for one in known)
+
+    def check_method(self, name: str) -> str:
+        """`name`, if this policy can decode so.
+
+        Raises:
+            SoonerError: an unknown one, or one that needs a head.
+        """
+        if name not in METHODS:
+            raise unknown("method", name, METHODS)
+        if name in ("strict", "relaxed") and self.head is None:
+            raise SoonerError(
+                f"method '{name}' needs a draft head for '{self.name}'; give --head (`sooner "
+                "train draft` trains one), or --method plain"
+            )
+        return name
+
+    def settle(self, name: str | None, rows: int) -> str:
+        """`plain`, `strict` or `relaxed`: the method asked for, `auto` by what was measured.
+
+        Raises:
+            SoonerError: as `check_method`.
+        """
+        name = self.check_method(name or self.default_method)
+        return self._choice.pick(rows) if name == "auto" else name
+
+    def quickest_exact(self, rows: int) -> str:
+        """The exact method that takes the least time, as far as was measured."""
+        arms = ("plain",) if self.head is None else ("plain", "strict")
+        return Choice(self.pace, arms).best(rows)
+
+    def key_of(self, observation: Observation) -> str:
+        """Data set whose statistics apply.
+
+        Raises:
+            FieldError: an unknown one (lists the known), or none where there are several.
+        """
+        key = observation.unnorm_key or self.unnorm_key
+        if key is None:
+            raise FieldError(
+                "unnorm_key",
+                f"unnorm_key is missing; the policy knows {', '.join(sorted(self.statistics))}",
+            )
+        if key not in self.statistics:
+            raise FieldError("unnorm_key", str(unknown("unnorm_key", key, self.statistics)))
+        return key
+
+    def act(
+        self,
+        observations: Sequence[Observation],
+        *,
+        method: str | None = None,
+        seed: int | None = None,
+        temperature: float = 0.0,
+        compare: bool = False,
+        on_tokens: OnTokens | None = None,
+    ) -> list[Action]:
+        """An action for each observation, decoded as one ragged batch.
+
+        Rows are split only where they can't share one: actions of different length, or a
+        tolerance in physical units, which is another one for another data set.
+
+        Args:
+            method: one of `METHODS`; `auto` by default where there is a head.
+            seed: of the draws; `None` takes torch's global state.
+            temperature: 0 is greedy, as OpenVLA acts.
+            compare: also decode plainly, and tell how far the action is from that.
+            on_tokens: called with `(observation, new tokens, how many were drafted)`.
+
+        Raises:
+            FieldError: an unnorm_key that is unknown or missing.
+            SoonerError: an unknown method or one without its head; a comparison of draws.
+        """
+        if compare and temperature > 0:
+            raise SoonerError(
+                "compare asks how far an action is from the exact one, which sampling does not "
+                "have; use temperature 0"
+            )
+        name = self.settle(method, len(observations))
+        keys = [self.key_of(one) for one in observations]
+        asked = Asked(temperature, self._generator(seed), on_tokens)
+        actions: dict[int, Action] = {}
+        for rows in self._groups(keys, name):
+            run = Batch(self, [observations[row] for row in rows], [keys[row] for row in rows])
+            made = run.actions(name, self.build(name, keys[rows[0]]), asked.of(rows))
+            actions.update(zip(rows, run.compared(made) if compare else made, strict=True))
+        return [actions[row] for row in range(len(observations))]
+
+    def build(self, name: str, key: str) -> Method:
+        """The decoding method `plain`, `strict` or `relaxed` for actions of a data set.
+
+        Made once: what a method measures as it runs is of use to the next call.
+        """
+        if name == "plain":
+            return Autoregressive()
+        tolerance = None
+        if name == "relaxed":
+            tolerance = self.allowance.tolerance(self.tokens, self.statistics[key])
+        return self._eagle(tolerance)
+
+    def _eagle(self, tolerance: Tolerance | None) -> Method:
+        from ...methods.eagle import Eagle
+
+        if tolerance not in self._built:
+            legal = tuple(range(self.tokens.first_id, self.tokens.vocab_size))
+            # The prefill says the first token, and a whole accepted draft leaves the last one.
+            longest = self.horizon * max(one.dims for one in self.statistics.values())
+            depth = max(longest - 2, 1)
+            nodes = GPU_NODES if self.adapter.device.type == "cuda" else CPU_NODES
+            options = {"nodes": nodes, "depth": depth, "legal": legal}
+            if tolerance is not None and not tolerance.is_exact:
+                # The likeliest tokens are neighbours. What passes for one of them passes for the
+                # next, so siblings would only take the place of deeper nodes.
+                options |= {"nodes": depth, "top_k": 1}
+            options |= self.options
+            self._built[tolerance] = Eagle(self.head, tolerance=tolerance, **options)
+        return self._built[tolerance]
+
+    def _groups(self, keys: Sequence[str], method: str) -> list[list[int]]:
+        """Rows that can be one batch."""
+        apart = method == "relaxed" and self.allowance.units is not None
+        groups: dict[Any, list[int]] = {}
+        for row, key in enumerate(keys):
+            groups.setdefault(key if apart else self.statistics[key].dims, []).append(row)
+        return list(groups.values())
+
+    def _generator(self, seed: int | None) -> torch.Generator | None:
+        if seed is None:
+            return None
+        return torch.Generator(device=self.adapter.device).manual_seed(seed)

@@ -1,0 +1,169 @@
+"""What a target is asked while it is recorded: a user's files, or a miniature's own world."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image, UnidentifiedImageError
+
+from ...errors import SoonerError, did_you_mean
+from ...models.openvla import OpenVLAProcessor
+from ..clip import prepare
+from ..files import find
+from ..loading import Pair
+from ..prompting import GENERAL_PROMPT
+from ..settings import CaptionSettings
+
+WORLDS = ("robot", "video")
+"""Miniatures whose world asks by itself."""
+
+KEYS = ("image", "prompt", "video")
+SCENES, ROWS = (2, 7), 4
+"""Scenes of a world's clip, from and below, and clips of a batch."""
+
+WORLD_SEED = 52_000
+"""Seeds of a world's clips begin here, far from those of training and of evaluation."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A file and what is asked about it.
+
+    Attributes:
+        path: of a video or an image.
+        is_image: which of them.
+        prompt: `None` is the model's usual one.
+    """
+
+    path: Path
+    is_image: bool = False
+    prompt: str | None = None
+
+
+def read_questions(source: Path | str) -> list[Question]:
+    """The questions of a JSONL file of `{"video" or "image": path, "prompt": text}`, whose paths
+    are relative to it, or of a folder of videos.
+
+    Raises:
+        SoonerError: nothing there; a line that is no question, by its number; a file that is not
+            there.
+    """
+    root = Path(source)
+    if root.suffix.lower() not in (".jsonl", ".json"):
+        return [Question(path) for path in find([root])]
+    try:
+        lines = root.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SoonerError(f"'{root}' can't be read: {error}") from error
+    questions = [
+        _question(line, f"'{root}' line {number}", root.parent)
+        for number, line in enumerate(lines, start=1)
+        if line.strip()
+    ]
+    if not questions:
+        raise SoonerError(f"'{root}' is empty; give one question a line")
+    return questions
+
+
+def _question(line: str, where: str, home: Path) -> Question:
+    try:
+        told = json.loads(line)
+    except ValueError as error:
+        raise SoonerError(f"{where} is no JSON: {error}") from error
+    if not isinstance(told, dict) or ("video" in told) == ("image" in told):
+        raise SoonerError(f"{where} needs either 'video' or 'image', and may have 'prompt'")
+    for key in told:
+        if key not in KEYS:
+            raise SoonerError(
+                f"{where} has unknown key '{key}'{did_you_mean(key, KEYS)}; known: "
+                f"{', '.join(KEYS)}"
+            )
+    path = home / str(told.get("video", told.get("image")))
+    if not path.is_file():
+        raise SoonerError(f"{where}: file '{path}' does not exist; check the path")
+    return Question(path, "image" in told, told.get("prompt"))
+
+
+def ask(
+    questions: list[Question], pair: Pair, settings: CaptionSettings
+) -> Iterator[dict[str, Any]]:
+    """Processed inputs of each question, a batch of one.
+
+    Args:
+        questions: in order.
+        pair: its target is asked.
+        settings: frames and the general prompt.
+
+    Raises:
+        SoonerError: a file that can't be read, or is too long for the model.
+    """
+    for question in questions:
+        if question.is_image:
+            yield _image_inputs(question, pair, settings)
+        else:
+            asked = replace(settings, prompt=question.prompt or settings.prompt)
+            yield prepare(question.path, pair, asked).inputs
+
+
+def _image_inputs(question: Question, pair: Pair, settings: CaptionSettings) -> dict[str, Any]:
+    target = pair.target
+    try:
+        picture = Image.open(question.path).convert("RGB")
+    except (OSError, UnidentifiedImageError) as error:
+        raise SoonerError(f"image '{question.path}' can't be read: {error}") from error
+    prompt = question.prompt or settings.prompt or pair.prompt or GENERAL_PROMPT
+    if isinstance(target.processor, OpenVLAProcessor):  # the prompt is the instruction
+        return _pixels_in(target.processor([picture], [prompt]), target.model.dtype)
+    content = [{"type": "image"}, {"type": "text", "text": prompt}]
+    text = target.processor.apply_chat_template(
+        [{"role": "user", "content": content}], add_generation_prompt=True, tokenize=False
+    )
+    batch = target.processor(text=[text], images=[picture], return_tensors="pt")
+    return _pixels_in(dict(batch), target.model.dtype)
+
+
+def ask_world(miniature: str, pair: Pair, samples: int) -> Iterator[dict[str, Any]]:
+    """Processed inputs of new clips, or of a robot's moments, of a miniature's world.
+
+    Args:
+        miniature: its name.
+        pair: the miniature.
+        samples: prompts, rounded up to whole batches.
+
+    Raises:
+        SoonerError: a world that doesn't ask by itself.
+    """
+    if miniature not in WORLDS:
+        raise SoonerError(
+            f"the '{miniature}' miniature has no prompts of its own here; give --data, or pass "
+            "its inputs to sooner.tasks.train_draft.record"
+        )
+    if miniature == "robot":
+        from .robots import ask_demonstrations
+
+        return ask_demonstrations(pair.target.processor, samples)
+    return _ask_clips(pair, samples)
+
+
+def _ask_clips(pair: Pair, samples: int) -> Iterator[dict[str, Any]]:
+    from ...miniatures.video import evaluate
+
+    span = SCENES[1] - SCENES[0]
+    for number in range(-(-samples // ROWS)):
+        clips = evaluate.sample_clips(WORLD_SEED + number, ROWS, SCENES[0] + number % span)
+        films = [evaluate.film_of(clip) for clip in clips]
+        frames = evaluate.frames_shown(clips[0])
+        batch = evaluate.build_inputs(pair.target.processor, films, frames)
+        yield _pixels_in(dict(batch), pair.target.model.dtype)
+
+
+def _pixels_in(inputs: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:
+    return {
+        name: value.to(dtype) if name.startswith("pixel_values") else value
+        for name, value in inputs.items()
+    }

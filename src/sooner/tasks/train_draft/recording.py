@@ -1,0 +1,153 @@
+"""Records what a frozen target says to prompts, and its states while it does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...decoding.interface import Adapter, Prompt
+from ...decoding.runner import ModelRunner
+from ...errors import SoonerError
+from ...generation import generate
+from ...methods.calls import to_device
+from ...methods.eagle.target_print import fingerprint
+from ...models import adapt
+from ...models.packing import Packing
+from .dataset import DataSet, Sample, empty_index, read_index
+from .shards import ShardWriter
+
+SHARD_SAMPLES = 512
+
+OnBatch = Callable[[dict[str, Any]], None]
+"""Told the recording's index after every batch; what is not written yet is not counted."""
+
+
+def record(
+    model: Any,
+    batches: Iterable[Mapping[str, Any]],
+    out: Path | str,
+    max_new_tokens: int,
+    *,
+    shard_samples: int = SHARD_SAMPLES,
+    on_batch: OnBatch | None = None,
+    **options: Any,
+) -> DataSet:
+    """Let a target answer prompts, and write what a draft head learns from.
+
+    Answers are greedy unless `options` say otherwise: a head drafts for what its target says. Kept
+    are, for each prompt, the token ids, the target's states in fp16, and those embeddings that no
+    id stands for, such as the visual ones.
+
+    An interrupted recording goes on when it is called again with the same batches in the same
+    order: those that were written are passed over. A complete one is only opened.
+
+    Args:
+        model: a loaded HF model of one of the supported families.
+        batches: processed inputs, each a batch as the model's `generate` takes it.
+        out: the recording's folder.
+        max_new_tokens: most tokens of an answer.
+        shard_samples: samples of a file, at least.
+        on_batch: told the progress.
+        options: anything else that `model.generate` takes.
+
+    Raises:
+        SoonerError: the folder holds a recording of another model or with other options, or can't
+            be written; a model that is not supported.
+    """
+    target, home = adapt(model), Path(out)
+    asked = {"max_new_tokens": max_new_tokens, "do_sample": False, **options}
+    index = _index(home, fingerprint(target), {name: repr(asked[name]) for name in sorted(asked)})
+    if index["is_complete"]:
+        return DataSet(home, index)
+    writer = ShardWriter(home, index, shard_samples)
+    was_training = model.training
+    model.eval()
+    try:
+        for inputs in islice(batches, index["batches"], None):
+            writer.add(_answer(target, to_device(inputs, target.device), asked))
+            if on_batch is not None:
+                on_batch(index)
+        writer.finish()
+    finally:
+        writer.flush()
+        model.train(was_training)
+    return DataSet(home, index)
+
+
+def _index(home: Path, target: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+    """The index of the recording that is to be made or continued."""
+    index = read_index(home)
+    if index is None:
+        return empty_index(target, options)
+    if index["target"] != target:
+        raise SoonerError(
+            f"'{home}' holds a recording of another target ({index['target'].get('model_type')}); "
+            "record into another folder"
+        )
+    if index["options"] != options:
+        raise SoonerError(
+            f"'{home}' holds a recording with options {index['options']}, not {options}; record "
+            "into another folder"
+        )
+    return index
+
+
+@torch.inference_mode()
+def _answer(target: Adapter, inputs: dict[str, Any], options: dict[str, Any]) -> list[Sample]:
+    """The samples of one batch; an answer of a single token has nothing to draft, and no sample."""
+    said = generate(target.model, inputs, **options).tokens
+    prompt = target.embed_prompt(inputs)
+    copies = len(said) // prompt.rows
+    prompt = prompt if copies == 1 else target.repeat_prompt(prompt, copies)
+    ids = _packed_ids(inputs).repeat_interleave(copies, 0)
+    known = ids.clamp(0, target.vocab_size - 1)  # a placeholder may lie behind the vocabulary
+    stored = (target.embed_tokens(known) != prompt.embeds).any(-1)  # [rows, width]
+    states = _states(target, prompt, said)
+    return [
+        _sample(prompt, ids[row], stored[row], answer, row, states)
+        for row, answer in enumerate(said)
+        if len(answer) > 1
+    ]
+
+
+def _sample(
+    prompt: Prompt,
+    ids: Tensor,
+    stored: Tensor,
+    answer: list[int],
+    row: int,
+    states: tuple[Tensor, Tensor],
+) -> Sample:
+    """Row `row` of a batch, on the host."""
+    length, more = prompt.lengths[row], len(answer)
+    apart = stored[:length]
+    read, said = states[0][row, :length], states[1][row, : more - 1]
+    return Sample(
+        tokens=torch.cat([ids[:length].masked_fill(apart, 0).cpu(), torch.tensor(answer)]),
+        prompt=length,
+        states=torch.cat([read, said.to(read.device)]).half().cpu(),
+        stored=torch.cat([apart.cpu(), torch.zeros(more, dtype=torch.bool)]),
+        embeds=prompt.embeds[row, :length][apart].half().cpu(),
+    )
+
+
+def _packed_ids(inputs: Mapping[str, Any]) -> Tensor:
+    """Prompt ids with their padding at the end, `[rows, width]`."""
+    ids, mask = inputs["input_ids"], inputs.get("attention_mask")
+    return Packing((torch.ones_like(ids) if mask is None else mask).bool())(ids)
+
+
+def _states(target: Adapter, prompt: Prompt, said: list[list[int]]) -> tuple[Tensor, Tensor]:
+    """States of the prompts `[rows, width, hidden]` and of the answers `[rows, most, hidden]`."""
+    heard: list[Tensor] = []
+    most = max(len(answer) for answer in said)
+    runner = ModelRunner(target, prompt.width + most)
+    runner.prefill(prompt, hear=lambda _prompt, _start, states: heard.append(states))
+    padded = [answer + [0] * (most - len(answer)) for answer in said]
+    tokens = torch.tensor(padded, device=target.device)
+    return heard[0], runner.forward_chain(tokens).hidden

@@ -1,0 +1,265 @@
+"""Trains a draft head on recordings of its target."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from ...errors import SoonerError
+from ...methods.eagle import EagleHead
+from ...methods.eagle.target_print import check_target, fingerprint
+from ...miniatures.progress import Line
+from ...miniatures.training import threads as run_with_threads
+from ...models import adapt
+from . import provenance
+from .batches import Batch, Order, collate, state_noise
+from .calibration import fit_temperature
+from .dataset import DataSet, Sample
+from .devices import frozen, workers
+from .log import Log
+from .losses import Acceptance, HeadLoss
+from .settings import HeadTraining
+
+MEASURED = 256
+"""Most held-out samples that a measurement looks at."""
+
+OnStep = Callable[[dict[str, Any]], None]
+
+
+def train(
+    model: Any,
+    data: DataSet | Path | str | Sequence[DataSet],
+    out: Path | str,
+    settings: HeadTraining | None = None,
+    *,
+    resume: bool = True,
+    progress: bool = True,
+    threads: int | None = None,
+    stop_after: int | None = None,
+    on_step: OnStep | None = None,
+) -> EagleHead:
+    """Train a head for a frozen target; the target is left as it was.
+
+    Args:
+        model: the target, a loaded HF model.
+        data: its recording, or several.
+        out: gets `state.pt`, `log.jsonl` and the folder `head`.
+        settings: the recipe.
+        resume: go on from `state.pt`; the steps are then the same as without the interruption.
+        progress: show a line.
+        threads: torch threads; `None` leaves them as they are.
+        stop_after: leave after so many steps, with the state saved.
+        on_step: told each step's losses, and the acceptance where it is measured.
+
+    Returns:
+        The head, in eval mode, with its provenance.
+
+    Raises:
+        SoonerError: a recording of another target, or too small; a state of another recipe; a
+            folder that can't be written.
+    """
+    recordings = _opened(data)
+    trainer = Trainer(model, recordings, Path(out), settings or HeadTraining())
+    if resume:
+        trainer.resume()
+    with run_with_threads(threads), frozen(model):
+        return trainer.run(Log(trainer.out, progress, on_step), stop_after)
+
+
+class Trainer:
+    """One training. All that changes is in `state_dict`: order and noise follow from the step.
+
+    Args:
+        model: the target.
+        data: its recordings.
+        out: the folder.
+        settings: the recipe.
+    """
+
+    def __init__(
+        self, model: Any, data: Sequence[DataSet], out: Path, settings: HeadTraining
+    ) -> None:
+        self.adapter = adapt(model)
+        self.data, self.out, self.settings = data, out, settings
+        for one in data:
+            check_target(one.index["target"], fingerprint(self.adapter))
+        self.samples, self.held_out = _split(data, settings)
+        with torch.random.fork_rng():  # modules draw first weights from the global generator
+            torch.manual_seed(settings.seed)
+            self.head = EagleHead.for_target(self.adapter)
+        self.optimizer: torch.optim.Optimizer = torch.optim.AdamW(
+            self.head.parameters(),
+            lr=settings.lr,
+            betas=settings.betas,
+            weight_decay=settings.weight_decay,
+        )
+        self.workers = workers(self.adapter.device)
+        if settings.batch % self.workers.count:
+            raise SoonerError(
+                f"HeadTraining: batch is {settings.batch}, which {self.workers.count} devices "
+                "can't share; make it a multiple"
+            )
+        self.order = Order(len(self.samples), settings.batch, settings.seed)
+        self.step, self.seconds = 0, 0.0
+        self.acceptance: dict[str, Any] = {}
+        self.temperature = 1.0
+
+    def run(self, log: Log, stop_after: int | None) -> EagleHead:
+        """Go on to the last step, or for `stop_after` steps."""
+        last = self.settings.steps
+        if stop_after is not None:
+            last = min(last, self.step + stop_after)
+        loss, optimizer = self.workers.prepare(
+            HeadLoss(self.head, self.adapter, self.settings), self.optimizer
+        )
+        _make_folder(self.out)
+        with Line(log.shown and not self.workers.rank) as line:
+            while self.step < last:
+                self._report(self._one(loss, optimizer), log, line)
+            self.acceptance = self.measure()
+            self.temperature = fit_temperature(
+                self.head, self.adapter, self._held_out(), self.settings.depth
+            )
+            self._save()
+        return self.head.eval()
+
+    def _one(self, loss: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+        """One optimiser step."""
+        settings, begun = self.settings, time.perf_counter()
+        rate = settings.rate(self.step)
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        self.head.train()
+        mine = self.order.at(self.step)[self.workers.rank :: self.workers.count]
+        batch = self._batch([self.samples[number] for number in mine])
+        noise = None
+        if settings.noise:
+            key = (settings.seed, self.step, self.workers.rank)
+            noise = state_noise(batch.states.shape, batch.lengths, settings.noise, key)
+        parts = loss(batch, noise)
+        optimizer.zero_grad(set_to_none=True)
+        self.workers.backward(parts["loss"])
+        nn.utils.clip_grad_norm_(self.head.parameters(), settings.clip)
+        optimizer.step()
+        self.step += 1
+        told = {name: float(value.detach()) for name, value in parts.items()}
+        self.seconds += time.perf_counter() - begun
+        return {**told, "lr": rate}
+
+    def _batch(self, where: Sequence[tuple[DataSet, int]]) -> Batch:
+        samples: list[Sample] = [data[index] for data, index in where]
+        is_whole = self.settings.span == "all"
+        return collate(samples, self.adapter.embed_tokens, self.adapter.device, is_whole)
+
+    @torch.no_grad()
+    def measure(self) -> dict[str, Any]:
+        """Acceptance by depth on held-out samples."""
+        self.head.eval()
+        found = Acceptance(self.settings.depth)
+        for batch in self._held_out():
+            found.add(self.head, self.adapter, batch)
+        return found.as_dict()
+
+    def _held_out(self) -> Iterator[Batch]:
+        size = self.settings.batch
+        for start in range(0, len(self.held_out), size):
+            yield self._batch(self.held_out[start : start + size])
+
+    def _report(self, parts: dict[str, Any], log: Log, line: Line) -> None:
+        settings = self.settings
+        entry: dict[str, Any] = {
+            "step": self.step,
+            "steps": settings.steps,
+            "seconds": round(self.seconds, 1),
+        }
+        entry |= parts
+        if self.step % settings.check_every == 0:
+            entry["check"] = self.measure()
+        if not self.workers.rank:
+            log.tell(entry, line)
+        if self.step % settings.save_every == 0:
+            self._save()
+
+    def _save(self) -> None:
+        """Write the state and the head, each whole or not at all."""
+        self.workers.wait()
+        if self.workers.rank:
+            return
+        told = provenance.describe(self.data, self.settings, self.seconds, self.acceptance)
+        self.head.with_provenance({**told, "step": self.step}, self.temperature)
+        self.head.save_pretrained(self.out / "head")
+        part = self.out / ".state.pt.part"
+        torch.save(self.state_dict(), part)
+        os.replace(part, self.out / "state.pt")
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that a resumed run needs."""
+        return {
+            "settings": self.settings.as_dict(),
+            "data": [one.digest for one in self.data],
+            "step": self.step,
+            "seconds": self.seconds,
+            "head": self.head.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+        }
+
+    def resume(self) -> bool:
+        """Load `state.pt`, if there is one.
+
+        Raises:
+            SoonerError: it is of another recipe or other data.
+        """
+        path = self.out / "state.pt"
+        if not path.is_file():
+            return False
+        state = torch.load(path, weights_only=True, map_location=self.adapter.device)
+        for name, now in (
+            ("settings", self.settings.as_dict()),
+            ("data", [one.digest for one in self.data]),
+        ):
+            if state[name] != now:
+                raise SoonerError(
+                    f"'{path}' was trained with other {name}; train with those, into another "
+                    "folder, or with resume=False (--fresh)"
+                )
+        self.head.load_state_dict(state["head"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.step, self.seconds = state["step"], state["seconds"]
+        return True
+
+
+def _opened(data: DataSet | Path | str | Sequence[DataSet]) -> list[DataSet]:
+    if isinstance(data, DataSet):
+        return [data]
+    return [DataSet.open(data)] if isinstance(data, Path | str) else list(data)
+
+
+def _split(
+    data: Sequence[DataSet], settings: HeadTraining
+) -> tuple[list[tuple[DataSet, int]], list[tuple[DataSet, int]]]:
+    """What is learnt, and what is held out: the last samples of each recording, since neighbours
+    may be alike."""
+    learnt, held = [], []
+    for one in data:
+        cut = len(one) - max(round(settings.holdout * len(one)), 1)
+        learnt += [(one, index) for index in range(cut)]
+        held += [(one, index) for index in range(max(cut, 0), len(one))]
+    if not learnt:
+        raise SoonerError(
+            f"{len(held)} recorded samples are too few to train on and to hold some out; record "
+            "more"
+        )
+    return learnt, held[:: max(-(-len(held) // MEASURED), 1)]
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SoonerError(f"folder '{folder}' can't be written: {error.strerror}") from error

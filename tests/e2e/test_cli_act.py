@@ -1,0 +1,150 @@
+"""`sooner act` as a person runs it."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from sooner.cli.main import main
+from sooner.tasks.act import Observation, Policy, RemotePolicy
+from tiny_policy import INSTRUCTIONS, image, policy
+
+
+def code_of(*arguments: object) -> int:
+    with pytest.raises(SystemExit) as left:
+        main([str(argument) for argument in arguments])
+    return int(left.value.code or 0)
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Policy:
+    return policy(head=True)
+
+
+@pytest.fixture(scope="module")
+def folder(tiny: Policy, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint, its head, and a picture."""
+    home = tmp_path_factory.mktemp("policy")
+    tiny.model.save_pretrained(home / "target")
+    tiny.processor.save_pretrained(home / "target")
+    tiny.head.save_pretrained(home / "head")
+    Image.fromarray(image()).save(home / "view.png")
+    return home
+
+
+def of(folder: Path) -> list[object]:
+    return ["--model", folder / "target", "--head", folder / "head"]
+
+
+def test_once_prints_the_action_as_json(
+    tiny: Policy, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    view = folder / "view.png"
+    assert code_of("act", "once", view, INSTRUCTIONS[0], *of(folder), "--method", "strict") == 0
+    out, err = capsys.readouterr()
+    told = json.loads(out)
+    wanted = tiny.act([Observation(image(), INSTRUCTIONS[0])], method="plain")[0]
+    np.testing.assert_array_equal(told["action"], wanted.values)
+    assert (told["method"], told["mode"]) == ("strict", "exact")
+    assert "8 tokens in" in err
+
+
+def test_once_tells_how_far_a_relaxed_action_is_from_the_exact_one(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    relaxed = ("--method", "relaxed", "--tolerance", "31", "--compare")
+    assert code_of("act", "once", folder / "view.png", "open", *of(folder), *relaxed) == 0
+    out, err = capsys.readouterr()
+    told = json.loads(out)
+    assert told["mode"] == "relaxed"
+    assert len(told["from_exact"]["mean"]) == 4
+    assert told["deviation"]["max_bins"][3] == 0
+    assert "from the exact one, mean/max (in bins): dx" in err
+
+
+def test_rollouts_count_successes_and_write_what_they_found(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = tmp_path / "report.json"
+    options = ("--env", "table", "--episodes", 2, "--method", "plain", "--json", report)
+    assert code_of("act", "rollout", *of(folder), *options) == 0
+    told = json.loads(report.read_text())
+    assert [episode["seed"] for episode in told["episodes"]] == [0, 1]
+    assert told["success_rate"] == np.mean([episode["success"] for episode in told["episodes"]])
+    assert told["actions"] == sum(episode["steps"] for episode in told["episodes"])
+    assert (told["mode"], told["mean_acceptance_length"]) == ("exact", 1.0)
+    assert told["methods"] == {"plain": told["calls"]}
+    assert told["provenance"]["seed"] == 0
+    assert "of 2 (" in capsys.readouterr().err
+
+
+BAD: list[tuple[list[Any], str]] = [
+    (["once", "none.png", "open"], "image 'none.png' can't be read"),
+    (["once", "VIEW", " "], "instruction is empty"),
+    (["once", "VIEW", "open", "--unnorm-key", "tabel"], "unknown unnorm_key 'tabel'"),
+    (["once", "VIEW", "open", "--method", "relaxd"], "unknown method 'relaxd' (did you mean"),
+    (["once", "VIEW", "open", "--tolerance", "-3"], "tolerance is -3"),
+    (["once", "VIEW", "open", "--tolerance", "1,2,3,4,5"], "5 values, an action has 4"),
+    (["once", "VIEW", "open", "--head", "nowhere"], "head folder 'nowhere' does not exist"),
+    (["once", "VIEW", "open", "--model", "./nowhere"], "model folder './nowhere' does not exist"),
+    (["once", "VIEW", "open", "--device", "gpu"], "unknown device 'gpu'"),
+    (["once", "VIEW", "open", "--threads", "0"], "threads is 0"),
+    (["rollout", "--env", "tabel"], "unknown environment 'tabel' (did you mean 'table'?)"),
+    (["rollout", "--env", ","], "no environment given"),
+    (["rollout", "--env", "table", "--episodes", "0"], "must be at least 1"),
+    (["serve", "--host", "0.0.0.0"], "can be reached from other machines; give --token"),
+    (["serve", "--port", "99999"], "port is 99999"),
+    (["serve", "--max-batch", "0"], "max_batch is 0"),
+    (["serve", "--method", "nothing"], "unknown method 'nothing'"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "told"), BAD, ids=lambda value: str(value)[:40])
+def test_bad_input_is_one_line(
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    told: str,
+) -> None:
+    monkeypatch.delenv("SOONER_TOKEN", raising=False)
+    arguments = [str(folder / "view.png") if one == "VIEW" else one for one in arguments]
+    given = [] if "--model" in arguments else ["--model", folder / "target"]
+    assert code_of("act", *arguments, "-q", *given) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert told in lines[-1]
+    assert len(lines) == 1
+
+
+def test_a_model_that_is_no_policy_is_refused(
+    target_folder: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert code_of("act", "once", folder / "view.png", "open", "--model", target_folder) == 2
+    assert "is no robot policy; give one of type openvla" in capsys.readouterr().err
+
+
+def test_a_served_policy_answers_until_it_is_told_to_stop(tiny: Policy, folder: Path) -> None:
+    command = [sys.executable, "-m", "sooner.cli", "act", "serve", "--port", "0"]
+    command += [str(one) for one in of(folder)] + ["--method", "strict"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stderr is not None
+        lines = iter(server.stderr.readline, "")
+        line = next(line for line in lines if "acts at" in line)
+        found = re.search(r"http://[0-9.:]+", line)
+        assert found is not None
+        seen = Observation(image(1), INSTRUCTIONS[1])
+        answer = RemotePolicy(found[0]).act(seen.image, seen.instruction)
+        server.send_signal(signal.SIGINT)
+        rest = server.stderr.read()
+        assert server.wait(60) == 130
+    np.testing.assert_array_equal(answer, tiny.act([seen], method="plain")[0].values)
+    assert "Traceback" not in rest

@@ -1,0 +1,219 @@
+"""Dynamic trees against enumeration, and the choice of their size."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+
+import sooner
+import tiny
+from sooner.methods.eagle.growth import Growth
+from sooner.methods.eagle.size import NOTHING, MeasuredSize, Size
+
+VOCAB = 4
+
+Paths = dict[tuple[int, ...], float]
+
+
+def confidences(seed: int, rows: int, depth: int) -> list[dict[tuple[int, ...], torch.Tensor]]:
+    """Log-probabilities behind every path shorter than `depth`, for each row."""
+    generator = torch.Generator().manual_seed(seed)
+    return [
+        {
+            path: (2 * torch.randn(VOCAB, generator=generator)).log_softmax(-1)
+            for length in range(depth)
+            for path in itertools.product(range(VOCAB), repeat=length)
+        }
+        for _ in range(rows)
+    ]
+
+
+def values_of(table: dict[tuple[int, ...], torch.Tensor], depth: int) -> Paths:
+    """Log-confidence of every path of 1 to `depth` tokens."""
+    return {
+        path: sum(float(table[path[:end]][path[end]]) for end in range(len(path)))
+        for length in range(1, depth + 1)
+        for path in itertools.product(range(VOCAB), repeat=length)
+    }
+
+
+def grow(tables: list[Any], top_k: int, depth: int) -> Growth:
+    growth = Growth(top_k, len(tables), torch.device("cpu"))
+    frontier: list[list[tuple[int, ...]]] = [[()] for _ in tables]
+    for _ in range(depth):
+        rows = [torch.stack([table[path] for path in paths]) for table, paths in zip(
+            tables, frontier, strict=True
+        )]  # fmt: skip
+        growth.extend(*torch.stack(rows).topk(min(top_k, VOCAB)))
+        front = growth.frontier
+        frontier = [
+            [
+                (*paths[parent], token)
+                for parent, token in zip(parents, tokens, strict=True)
+            ]
+            for paths, parents, tokens in zip(
+                frontier, front.parents.tolist(), front.tokens.tolist(), strict=True
+            )
+        ]  # fmt: skip
+    return growth
+
+
+def paths_in_order(tree: Any, row: int) -> list[tuple[int, ...]]:
+    found: list[tuple[int, ...]] = []
+    for token, parent in zip(tree.tokens[row].tolist(), tree.parents[row].tolist(), strict=True):
+        found.append((*(() if parent < 0 else found[parent]), token))
+    return found[: tree.sizes[row]]
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 7, 20, 84])
+@pytest.mark.parametrize("seed", range(4))
+def test_with_room_for_all_the_best_of_all_paths_are_kept(nodes: int, seed: int) -> None:
+    """`top_k` as large as a level: nothing is pruned on the way, so only the ranking counts."""
+    depth, tables = 3, confidences(seed, 3, 3)
+    tree, ranks = grow(tables, VOCAB**depth, depth).best(nodes, [depth] * 3, False)
+    for row, table in enumerate(tables):
+        values = values_of(table, depth)
+        wanted = sorted(values, key=lambda path: -values[path])[:nodes]
+        found = paths_in_order(tree, row)
+        assert set(found) == set(wanted)
+        assert len(found) == len(set(found)) == nodes
+        assert [wanted[rank] for rank in ranks[row].tolist()] == found
+
+
+def literal(table: dict[tuple[int, ...], torch.Tensor], top_k: int, depth: int) -> Paths:
+    """Candidates by the words of the paper, one node at a time."""
+    found: Paths = {}
+    level: Paths = {(): 0.0}
+    for _ in range(depth):
+        best = sorted(level, key=lambda path: -level[path])[:top_k]
+        level = {}
+        for path in best:
+            value = found.get(path, 0.0)
+            likely = table[path].topk(min(top_k, VOCAB))
+            for more, token in zip(likely.values.tolist(), likely.indices.tolist(), strict=True):
+                level[(*path, token)] = value + more
+        found |= level
+    return found
+
+
+@pytest.mark.parametrize(
+    ("top_k", "depth", "nodes"), [(1, 4, 3), (2, 4, 6), (3, 4, 11), (3, 2, 50)]
+)
+@pytest.mark.parametrize("seed", range(3))
+def test_expansion_and_ranking_equal_those_of_the_paper(
+    top_k: int, depth: int, nodes: int, seed: int
+) -> None:
+    tables = confidences(seed, 2, depth)
+    tree, _ = grow(tables, top_k, depth).best(nodes, [depth] * 2, False)
+    for row, table in enumerate(tables):
+        values = literal(table, top_k, depth)
+        wanted = sorted(values, key=lambda path: -values[path])[:nodes]
+        assert set(paths_in_order(tree, row)) == set(wanted)
+
+
+def test_rows_near_their_limit_get_lower_trees() -> None:
+    tables = confidences(1, 4, 4)
+    levels = [4, 0, 1, 2]
+    tree, _ = grow(tables, 3, 4).best(9, levels, False)
+    for row, (table, depth) in enumerate(zip(tables, levels, strict=True)):
+        values = literal(table, 3, depth)
+        wanted = sorted(values, key=lambda path: -values[path])[:9]
+        assert set(paths_in_order(tree, row)) == set(wanted)
+    assert tree.sizes[1] == 0
+
+
+def test_what_can_not_be_said_is_left_out_with_all_below_it() -> None:
+    tables = confidences(2, 2, 3)
+    for path in tables[0]:
+        tables[0][path] = tables[0][path].index_fill(0, torch.tensor([1, 2]), -torch.inf)
+    tree, _ = grow(tables, 4, 3).best(30, [3, 3], True)
+    for row in range(2):
+        values = {
+            path: value
+            for path, value in literal(tables[row], 4, 3).items()
+            if value > -torch.inf
+        }  # fmt: skip
+        wanted = sorted(values, key=lambda path: -values[path])[:30]
+        assert set(paths_in_order(tree, row)) == set(wanted)
+    assert tree.sizes[0] == 14  # 2 + 4 + 8 paths of two symbols
+
+
+def test_of_equal_confidence_the_parent_comes_first() -> None:
+    """A certain child has its parent's value; neither may be kept without it."""
+    certain = torch.tensor([0.0, -torch.inf, -torch.inf, -torch.inf])
+    tables = [dict.fromkeys(confidences(0, 1, 4)[0], certain)]
+    tree, _ = grow(tables, 2, 4).best(3, [4], True)
+    assert paths_in_order(tree, 0) == [(0,), (0, 0), (0, 0, 0)]
+
+
+# --- how large
+
+
+def measured(verify: Any, level: float, paths: list[list[int]], rounds: int = 60) -> MeasuredSize:
+    """A sizing after `rounds` rounds in which `verify(block)` and `level` are the costs."""
+    sizing = MeasuredSize(Size(48, 5))
+    for _ in range(rounds):
+        size = sizing.choose(100, True)
+        block = 1 + size.nodes
+        if size.nodes:
+            sizing.observe_draft(size.depth, level * size.depth)
+        inside = [
+            [rank for rank in path[: size.depth] if rank < size.nodes] for path in paths
+        ]  # fmt: skip
+        sizing.observe_round(block, size, inside if size.nodes else [], verify(block))
+    return sizing
+
+
+def chosen(sizing: MeasuredSize) -> Size:
+    return max(sizing.sizes, key=sizing.gain)
+
+
+def test_a_forward_that_costs_the_same_for_all_blocks_takes_what_is_accepted() -> None:
+    sizing = measured(lambda block: 1.0, 0.01, [[0, 5, 20, 40]])
+    assert chosen(sizing).depth == 4
+    assert chosen(sizing).nodes > 40
+
+
+def test_nodes_that_cost_more_than_they_give_are_left_out() -> None:
+    sizing = measured(lambda block: 1.0 + 0.05 * (block - 1), 0.01, [[0, 1, 30]])
+    assert chosen(sizing).depth == 2
+    assert chosen(sizing).nodes == 2
+
+
+def test_drafts_that_are_never_accepted_end_in_plain_decoding() -> None:
+    notes: list[str] = []
+    sizing = MeasuredSize(Size(48, 5))
+    sizing.note = notes.append
+    sizes = []
+    for _ in range(200):
+        size = sizing.choose(100, True)
+        sizes.append(size)
+        if size.nodes:
+            sizing.observe_draft(size.depth, 0.2 * size.depth)
+        sizing.observe_round(1 + size.nodes, size, [[]] if size.nodes else [], 1.0)
+    assert sizes.count(NOTHING) > 150
+    assert any("plain decoding for" in note for note in notes)
+    assert any(size.nodes for size in sizes[100:])  # tried again
+
+
+def test_a_prompt_that_costs_more_than_is_left_to_win_is_not_read() -> None:
+    sizing = measured(lambda block: 1.0, 0.05, [[0, 1]])
+    size = chosen(sizing)
+    assert sizing.gain(size, 4, True) > 1
+    sizing.observe_prefill(1e6)
+    assert sizing.gain(size, 4, False) < 1
+    assert sizing.gain(size, 4, True) > 1
+
+
+def test_what_auto_measured_is_kept_from_call_to_call() -> None:
+    method = sooner.Eagle(tiny.head("llama"), nodes="auto")
+    model, inputs = tiny.model("llama"), tiny.inputs("llama", "text", 2)
+    rounds = []
+    for _ in range(3):
+        sooner.generate(model, inputs, method, max_new_tokens=8, eos_token_id=None, do_sample=False)
+        (memory,) = method.memory.values()
+        rounds.append(memory.sizings[2].rounds)
+    assert 0 < rounds[0] < rounds[1] < rounds[2]

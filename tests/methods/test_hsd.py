@@ -1,0 +1,266 @@
+"""HSD through the whole loop: exact whatever the drafts, and few steps where they are good."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import method_matrix as matrix
+import sooner
+import tiny
+from sooner.methods.aligned import HSD, Experience
+
+NEW = 40
+
+
+def texts(family: str, kind: str, rows: int, new: int = NEW) -> list[list[int]]:
+    """What HF's greedy decoding says."""
+    width = tiny.inputs(family, kind, rows)["input_ids"].shape[1]
+    return matrix.reference(family, kind, rows, new)[:, width:].tolist()
+
+
+def garbage(text: list[int], rng: random.Random) -> list[list[int]]:
+    return [[rng.randrange(90) for _ in range(rng.randrange(30))] for _ in range(4)]
+
+
+def perfect(text: list[int], rng: random.Random) -> list[list[int]]:
+    return [text]
+
+
+def wrong_now_and_then(text: list[int], rng: random.Random) -> list[list[int]]:
+    """Tokens replaced, left out and put in."""
+    draft: list[int] = []
+    for token in text:
+        draft += rng.choices(([token], [7], [], [token, 7]), (17, 1, 1, 1))[0]
+    return [draft]
+
+
+def shuffled(text: list[int], rng: random.Random) -> list[list[int]]:
+    """Regions in any order, one of them missing, one twice."""
+    cuts = [0, *sorted(rng.sample(range(1, len(text)), 5)), len(text)]
+    regions = [text[start:end] for start, end in itertools.pairwise(cuts)]
+    regions[2] = regions[4]
+    rng.shuffle(regions)
+    return regions
+
+
+def several(text: list[int], rng: random.Random) -> list[list[int]]:
+    """Drafts of the same text by different drafters."""
+    return [*wrong_now_and_then(text, rng), *wrong_now_and_then(text, rng), *garbage(text, rng)]
+
+
+def none(text: list[int], rng: random.Random) -> list[list[int]]:
+    return []
+
+
+Maker = Callable[[list[int], random.Random], list[list[int]]]
+MAKERS: list[Maker] = [garbage, perfect, wrong_now_and_then, shuffled, several, none]
+OPTIONS: list[dict[str, Any]] = [
+    {"nodes": 12},
+    {"nodes": 48, "width": 3, "depth": 7},
+    {"window": 1, "nodes": 1},
+    {"repeats": True, "separator": (3, 4), "nodes": 24},
+    {},
+]
+
+
+@pytest.mark.parametrize("maker", MAKERS, ids=lambda maker: maker.__name__)
+@pytest.mark.parametrize("family", ["llama", "qwen3_vl"])
+def test_greedy_ids_equal_those_of_generate_whatever_the_drafts(family: str, maker: Maker) -> None:
+    rng = random.Random(f"{family} {maker.__name__}")
+    kind = "text" if family == "llama" else "uneven"
+    first = MAKERS.index(maker) + (family == "llama")
+    for turn in (first % 5, (first + 2) % 5):  # all options with all makers, over both families
+        rows, options = (1, 3, 5, 2, 3)[turn], OPTIONS[turn]
+        drafts = [maker(text, rng) for text in texts(family, kind, rows)]
+        method = HSD(drafts, **options)
+        inputs, model = tiny.inputs(family, kind, rows), tiny.model(family)
+        for new in (NEW, 1 + turn):
+            expected = matrix.reference(family, kind, rows, new)
+            made = sooner.generate(model, inputs, method, max_new_tokens=new, eos_token_id=None)
+            assert made.sequences.tolist() == expected.tolist(), (options, new)
+            assert made.stats.mode == "exact"
+
+
+@pytest.mark.parametrize("at", [1, 2, 5, 11, 30])
+def test_an_end_at_any_place_of_a_draft_ends_the_row(at: int) -> None:
+    drafts = [[text] for text in texts("qwen2_5_vl", "image", 3)]
+    end = drafts[0][0][at]
+    expected = matrix.reference("qwen2_5_vl", "image", 3, NEW, end)
+    made = tiny.model("qwen2_5_vl").generate(
+        **tiny.inputs("qwen2_5_vl", "image", 3),
+        custom_generate=HSD(drafts, nodes=16),
+        max_new_tokens=NEW,
+        eos_token_id=end,
+        do_sample=False,
+    )
+    assert made.tolist() == expected.tolist()
+
+
+def run(drafts: list[Any], family: str = "llama", new: int = NEW, **options: Any) -> Any:
+    inputs = tiny.inputs(family, "text", len(drafts))
+    method = HSD(drafts, **options)
+    return sooner.generate(
+        tiny.model(family), inputs, method, max_new_tokens=new, eos_token_id=None
+    )
+
+
+def test_a_perfect_draft_is_accepted_whole() -> None:
+    (text,) = texts("llama", "text", 1)
+    stats = run([[text]], nodes=12).stats
+    assert stats.num_spec_steps <= 4, "39 tokens behind the first, up to 13 a round"
+    assert stats.aal >= 9
+
+
+def test_seams_between_regions_cost_no_step() -> None:
+    """In reading order, one round goes over the ends of several regions."""
+    (text,) = texts("llama", "text", 1)
+    regions = [text[start : start + 8] for start in range(0, NEW, 8)]
+    stats = run([regions], nodes=40).stats
+    assert stats.num_spec_steps <= 3
+
+
+def test_the_order_of_the_drafts_matters_little() -> None:
+    (text,) = texts("llama", "text", 1)
+    regions = [text[start : start + 8] for start in range(0, NEW, 8)]
+    for seed in range(4):
+        random.Random(seed).shuffle(regions)
+        assert run([regions], nodes=40).stats.num_spec_steps <= 8
+
+
+def test_one_wrong_token_costs_one_step() -> None:
+    (text,) = texts("llama", "text", 1)
+    draft = [*text[:20], (text[20] + 1) % 90, *text[21:]]
+    assert run([[draft]], nodes=40).stats.num_spec_steps <= 3
+
+
+def test_drafts_of_which_nothing_is_accepted_are_hardly_verified() -> None:
+    """By chances alone, so that no clock matters."""
+    (text,) = texts("llama", "text", 1, 120)
+    strangers = [token for token in range(80) if token not in text]
+    rng = random.Random(3)
+    drafts = [[rng.choice(strangers) for _ in range(30)] for _ in range(40)]
+    stats = run([drafts], new=120).stats
+    assert stats.num_accepted_draft_tokens == 0
+    assert stats.num_draft_tokens <= 30, "of thousands"
+
+
+def test_rows_of_a_batch_have_their_own_drafts() -> None:
+    own = texts("llama", "text", 3)
+    right = run([[own[0]], [], [own[2]]], nodes=12).stats
+    crossed = run([[own[2]], [], [own[0]]], nodes=12).stats
+    assert right.num_accepted_draft_tokens >= 2 * 34
+    assert crossed.num_accepted_draft_tokens < 20
+
+
+def test_copies_of_a_prompt_share_its_drafts() -> None:
+    drafts = [[text] for text in texts("llama", "text", 2)]
+    inputs = tiny.inputs("llama", "text", 2)
+    options = {"do_sample": True, "num_return_sequences": 2, "eos_token_id": None, "top_k": 1}
+    made = sooner.generate(
+        tiny.model("llama"), inputs, HSD(drafts, nodes=12), max_new_tokens=NEW, **options
+    )
+    assert [row[:NEW] for row in made.tokens] == [drafts[0][0]] * 2 + [drafts[1][0]] * 2
+    assert made.stats.aal >= 9
+
+
+def test_a_fixed_size_repeats_its_run_exactly() -> None:
+    drafts = [several(text, random.Random(1)) for text in texts("llama", "text", 2)]
+    first, second = (run(drafts, nodes=20).stats for _ in range(2))
+    assert first.acceptance_histogram == second.acceptance_histogram
+    assert first.num_draft_tokens == second.num_draft_tokens
+
+
+def test_a_tolerance_accepts_more_and_says_so() -> None:
+    """A flat target, to which the draft's tokens are nearly as good as its own."""
+    (text,) = texts("llama", "text", 1)
+    rng = random.Random(5)
+    draft = [rng.randrange(90) if rng.random() < 0.3 else token for token in text]
+    exact = run([[draft]], nodes=20)
+    relaxed = run([[draft]], nodes=20, tolerance=0.05)
+    assert (exact.stats.mode, relaxed.stats.mode) == ("exact", "relaxed")
+    assert exact.tokens == [text]
+    assert relaxed.stats.aal > exact.stats.aal
+    assert HSD([], tolerance=0.75).mode == "relaxed"
+    assert HSD([]).mode == HSD([], tolerance=1).mode == "exact"
+
+
+def test_a_tolerance_over_certain_targets_changes_nothing() -> None:
+    """With a temperature near zero log p of the best token is 0."""
+    (text,) = texts("llama", "text", 1)
+    draft = [token if place % 5 else 7 for place, token in enumerate(text)]
+    inputs = tiny.inputs("llama", "text", 1)
+    made = sooner.generate(
+        tiny.model("llama"), inputs, HSD([[draft]], tolerance=0.3, nodes=16),
+        max_new_tokens=NEW, eos_token_id=None, do_sample=True, temperature=1e-4,
+    )  # fmt: skip
+    assert made.tokens == [text]
+
+
+def test_experience_is_handed_on() -> None:
+    experience = Experience()
+    (text,) = texts("llama", "text", 1)
+    for _ in range(2):
+        run([[text]], experience=experience)
+    assert experience.rounds > 4
+    assert run([[text]], nodes=8, experience=experience).tokens == [text]
+
+
+class Tokenizer:
+    """Every word is a number."""
+
+    def __call__(self, text: str, add_special_tokens: bool) -> dict[str, list[int]]:
+        assert not add_special_tokens
+        return {"input_ids": [int(word) for word in text.split()]}
+
+
+def test_drafts_are_lists_arrays_tensors_or_texts() -> None:
+    given = [[[1, 2], np.array([3, 4]), torch.tensor([5]), "6 7"], []]
+    method = HSD(given, tokenizer=Tokenizer())
+    assert method.drafts == (((1, 2), (3, 4), (5,), (6, 7)), ())
+    assert replace(method, nodes=4).drafts == method.drafts
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"drafts": "text"}, r"drafts is 'text'; it must be a list of drafts for each row"),
+        ({"drafts": 3}, r"drafts is 3; it must be"),
+        ({"drafts": [7]}, r"drafts\[0\] is 7; it must be a list of drafts"),
+        ({"drafts": [[7]]}, r"drafts\[0\]\[0\] is 7; it must be a list of token ids, or a text"),
+        ({"drafts": [["a"]]}, r"drafts\[0\]\[0\] is a text; give tokenizer="),
+        ({"drafts": [[[1, -2]]]}, r"drafts\[0\]\[0\] holds -2; token ids"),
+        ({"drafts": [[], [[0.5]]]}, r"drafts\[1\]\[0\] holds 0.5; token ids"),
+        ({"window": 0}, r"window is 0"),
+        ({"nodes": "many"}, r"nodes is 'many'; it must be 'auto'"),
+        ({"nodes": 0}, r"nodes is 0"),
+        ({"max_nodes": 1.5}, r"max_nodes is 1.5"),
+        ({"depth": 0}, r"depth is 0"),
+        ({"width": True}, r"width is True"),
+        ({"tolerance": 0}, r"tolerance is 0; it must be above 0"),
+        ({"tolerance": 1.1}, r"tolerance is 1.1"),
+        ({"tolerance": "0.5"}, r"tolerance is '0.5'"),
+    ],
+    ids=str,
+)
+def test_options_without_sense_are_refused_by_name(options: dict[str, Any], told: str) -> None:
+    with pytest.raises(sooner.SoonerError, match=told) as caught:
+        HSD(**{"drafts": [], **options})
+    assert "\n" not in str(caught.value)
+
+
+def test_drafts_that_do_not_fit_the_batch_or_the_vocabulary_are_refused() -> None:
+    inputs = tiny.inputs("llama", "text", 2)
+    for drafts, told in (
+        ([[[1]]], "drafts are for 1 rows, the batch has 2"),
+        ([[[1]], [[2, tiny.VOCAB]]], f"drafts hold token id {tiny.VOCAB}, the target has"),
+    ):
+        with pytest.raises(sooner.SoonerError, match=told):
+            sooner.generate(tiny.model("llama"), inputs, HSD(drafts), max_new_tokens=3)

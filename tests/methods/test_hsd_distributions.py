@@ -1,0 +1,66 @@
+"""Sampling with drafts that are good, bad or adverse keeps the target's joint distribution."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+
+from fakes import ERROR, FakeAdapter, Table, adapt_fakes, chi_square, say
+from same_drafts import SameDrafts
+
+VOCAB, LENGTH, SAMPLES = 3, 5, 2500
+TARGET = Table(VOCAB, LENGTH, seed=1)
+LIKELY = max(TARGET.joint().items(), key=lambda item: item[1])[0]
+
+DRAFTS: dict[str, list[list[int]]] = {
+    "likeliest": [list(LIKELY)],
+    "several": [list(LIKELY), [0, 1, 2, 0, 1], [2, 2], [1]],
+    "regions": [list(LIKELY[3:]), list(LIKELY[:3])],
+    "everything": [list(text) for text in itertools.product(range(VOCAB), repeat=3)],
+}
+
+
+@pytest.fixture(autouse=True)
+def _fakes(monkeypatch: pytest.MonkeyPatch) -> None:
+    adapt_fakes(monkeypatch)
+
+
+@pytest.mark.parametrize("name", DRAFTS)
+def test_sampled_sequences_follow_the_targets_joint_distribution(name: str) -> None:
+    method = SameDrafts([DRAFTS[name]], window=2, nodes=8, repeats=name == "several")
+    said = say(method, FakeAdapter(TARGET), SAMPLES, LENGTH)
+    assert chi_square(said, TARGET.joint()) > ERROR
+
+
+def test_a_tolerance_does_not_keep_it() -> None:
+    """Else the tests above would prove nothing about the rule."""
+    method = SameDrafts([DRAFTS["likeliest"]], tolerance=0.2, nodes=8)
+    said = say(method, FakeAdapter(TARGET), SAMPLES, LENGTH)
+    assert chi_square(said, TARGET.joint()) < ERROR
+
+
+def test_rows_that_end_on_their_own_follow_the_joint_distribution() -> None:
+    """Ends inside of drafts, and drafts that are followed in a batch that shrinks."""
+    table, end = Table(2, 4, seed=4), 1
+    cells: dict[tuple[int, ...], float] = {}
+    for text, chance in table.joint().items():
+        stop = text.index(end) + 1 if end in text else len(text)
+        cell = text[:stop] + (-1,) * (len(text) - stop)
+        cells[cell] = cells.get(cell, 0.0) + chance
+    method = SameDrafts([[[0, 0, 1], [0, 1], [1, 0]]], window=2, nodes=5)
+    said = torch.cat([say(method, FakeAdapter(table), 5, 4, end=end) for _ in range(150)])
+    assert chi_square(said, cells) > ERROR
+
+
+def test_batches_whose_rows_end_apart_are_repeated_by_a_seed() -> None:
+    method = SameDrafts([DRAFTS["several"]], nodes=6)
+    runs = [
+        say(
+            method, FakeAdapter(TARGET), 30, LENGTH, end=2,
+            generator=torch.Generator().manual_seed(8),
+        )
+        for _ in range(2)
+    ]  # fmt: skip
+    assert torch.equal(*runs)

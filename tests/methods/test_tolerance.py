@@ -1,0 +1,304 @@
+"""Relaxed acceptance against a plain loop, and its deviation against what it let through."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sooner.decoding.acceptance import follow
+from sooner.decoding.deviation import Deviation
+from sooner.decoding.rows import Rows
+from sooner.decoding.sampling import Processing
+from sooner.decoding.stats import EXACT, RELAXED, Stats
+from sooner.decoding.stopping import Stopping
+from sooner.decoding.tree import Tree
+from sooner.errors import SoonerError
+from sooner.methods.rules import follow_choices
+from sooner.methods.tolerance import Tolerance
+from sooner.models.openvla import ActionTokens
+from sooner.models.openvla.statistics import ActionStatistics
+
+TOKENS = ActionTokens(vocab_size=40, edges=16)
+"""Actions are the ids 24 to 39; id 39 is bin 0."""
+WORDS = 24
+
+
+def literal(
+    tokens: list[int], parents: list[int], choices: list[int], said: int, radii: tuple[int, ...]
+) -> tuple[list[int], int, list[int]]:
+    """Path, bonus and distances by walking every path, one node at a time."""
+    best: tuple[tuple[int, int, int], list[int], list[int]] = ((0, 0, 0), [], [])
+    reached: dict[int, tuple[list[int], list[int]]] = {-1: ([], [])}
+    for node, (token, parent) in enumerate(zip(tokens, parents, strict=True)):
+        if parent not in reached:
+            continue
+        path, apart = reached[parent]
+        choice = choices[parent + 1]
+        r = radii[(said + len(path)) % len(radii)]
+        actions = token >= WORDS and choice >= WORDS
+        distance = choice - token if actions else 0  # ids fall as bins rise
+        if token != choice and not (actions and abs(distance) <= r):
+            continue
+        reached[node] = [*path, node], [*apart, distance]
+        key = (-len(path) - 1, sum(map(abs, reached[node][1])), node)
+        if key < best[0]:
+            best = (key, *reached[node])
+    _, path, apart = best
+    return path, choices[path[-1] + 1 if path else 0], apart
+
+
+@st.composite
+def trees(draw: Any) -> tuple[list[int], list[int]]:
+    """Parents before children, siblings distinct."""
+    size = draw(st.integers(0, 9))
+    tokens: list[int] = []
+    parents: list[int] = []
+    for node in range(size):
+        parent = draw(st.integers(-1, node - 1))
+        taken = {t for t, p in zip(tokens, parents, strict=True) if p == parent}
+        tokens.append(draw(st.integers(20, 39).filter(lambda t, taken=taken: t not in taken)))
+        parents.append(parent)
+    return tokens, parents
+
+
+@st.composite
+def rounds(draw: Any) -> tuple[list[list[int]], list[list[int]], list[list[int]], list[int], Any]:
+    """Rows of trees, the target's choices near to what is drafted, and what was said before."""
+    drawn = draw(st.lists(trees(), min_size=1, max_size=3))
+    choices = []
+    for tokens, parents in drawn:
+        entries = []
+        for entry in range(len(tokens) + 1):
+            children = [t for t, p in zip(tokens, parents, strict=True) if p == entry - 1]
+            near = draw(st.sampled_from(children)) if children else 30
+            entries.append(min(max(near + draw(st.integers(-3, 3)), 20), 39))
+        choices.append(entries)
+    said = draw(st.lists(st.integers(0, 9), min_size=len(drawn), max_size=len(drawn)))
+    radii = tuple(draw(st.lists(st.integers(0, 4), min_size=1, max_size=4)))
+    return [t for t, _ in drawn], [p for _, p in drawn], choices, said, radii
+
+
+def padded(lists: list[list[int]]) -> torch.Tensor:
+    width = max(len(one) for one in lists)
+    return torch.tensor([one + [0] * (width - len(one)) for one in lists])
+
+
+@settings(max_examples=300, deadline=None)
+@given(rounds())
+def test_the_rule_is_the_loop(case: Any) -> None:
+    tokens, parents, choices, said, radii = case
+    tree = Tree.from_lists(tokens, parents)
+    judged = Tolerance(TOKENS, len(radii), radii).judge(tree, padded(choices), said)
+    for row in range(tree.rows):
+        path, bonus, apart = literal(tokens[row], parents[row], choices[row], said[row], radii)
+        count = int(judged.verdict.accepted[row])
+        assert judged.verdict.path[row, :count].tolist() == [1 + node for node in path]
+        assert int(judged.verdict.bonus[row]) == bonus
+        assert judged.distance[row, :count].tolist() == apart
+        steps = [(said[row] + step) % len(radii) for step in range(count)]
+        assert judged.dims[row, :count].tolist() == steps
+
+
+@settings(max_examples=150, deadline=None)
+@given(rounds())
+def test_no_tolerance_is_the_exact_rule(case: Any) -> None:
+    tokens, parents, choices, said, radii = case
+    tree = Tree.from_lists(tokens, parents)
+    exact = follow(tree, padded(choices))
+    verdict = Tolerance(TOKENS, len(radii), 0).judge(tree, padded(choices), said).verdict
+    assert torch.equal(verdict.accepted, exact.accepted)
+    assert torch.equal(verdict.bonus, exact.bonus)
+    for row, count in enumerate(exact.accepted.tolist()):
+        assert torch.equal(verdict.path[row, :count], exact.path[row, :count])
+
+
+def judged(tokens: list[int], parents: list[int], choices: list[int], r: int, said: int = 0) -> Any:
+    tree = Tree.from_lists([tokens], [parents])
+    return Tolerance(TOKENS, 3, r, gripper=None).judge(tree, torch.tensor([choices]), [said])
+
+
+def test_the_longest_path_wins_over_a_nearer_one() -> None:
+    result = judged([30, 32, 33], [-1, -1, 1], [30, 30, 33, 30], r=2)
+    assert result.verdict.path[0, :2].tolist() == [2, 3]
+
+
+def test_of_equally_long_paths_the_nearest_wins() -> None:
+    result = judged([32, 31, 27], [-1, -1, -1], [30, 35, 36, 37], r=3)
+    assert result.verdict.path[0, 0] == 2
+    assert result.distance[0, 0] == -1
+    assert result.verdict.bonus[0] == 36
+
+
+def test_of_equally_near_ones_the_first_wins() -> None:
+    result = judged([31, 29], [-1, -1], [30, 35, 36], r=3)
+    assert result.verdict.path[0, 0] == 1
+    assert result.verdict.bonus[0] == 35
+
+
+@pytest.mark.parametrize(
+    ("token", "choice", "accepted"),
+    [(23, 24, 0), (24, 23, 0), (23, 22, 0), (23, 23, 1), (24, 25, 1), (39, 39, 1)],
+)
+def test_ids_that_are_no_action_pass_only_when_equal(
+    token: int, choice: int, accepted: int
+) -> None:
+    assert int(judged([token], [-1], [choice, 30], r=9).verdict.accepted[0]) == accepted
+
+
+def test_padding_behind_the_vocabulary_is_no_action() -> None:
+    assert int(judged([40], [-1], [39, 30], r=9).verdict.accepted[0]) == 0
+
+
+@pytest.mark.parametrize("said", range(6))
+def test_the_gripper_is_exact_by_default_wherever_a_round_begins(said: int) -> None:
+    tolerance = Tolerance(TOKENS, 3, 2)
+    tree = Tree.from_lists([[31]], [[-1]])
+    accepted = int(tolerance.judge(tree, torch.tensor([[30, 30]]), [said]).verdict.accepted[0])
+    assert accepted == (said % 3 != 2)
+
+
+def test_the_gripper_may_be_relaxed_by_name() -> None:
+    assert Tolerance(TOKENS, 3, (1, 2, 3)).radii == (1, 2, 3)
+    assert Tolerance(TOKENS, 3, 5, gripper=None).radii == (5, 5, 5)
+    assert Tolerance(TOKENS, 3, 5, gripper=0).radii == (0, 5, 5)
+    assert Tolerance(TOKENS, 3, 5).radii == (5, 5, 0)
+
+
+def context(rows: int, limit: int, do_sample: bool = False) -> Any:
+    """What a rule asks of a run's context."""
+    stopping = Stopping([], 0)
+    stopping.limit = limit
+    return SimpleNamespace(
+        target=SimpleNamespace(vocab_size=44, device=torch.device("cpu")),
+        rows=Rows(torch.empty(rows, 0, dtype=torch.long)),
+        stopping=stopping,
+        stats=Stats(rows=rows),
+        processing=Processing(do_sample=do_sample),
+        generator=None,
+    )
+
+
+def scores_of(choices: list[list[int]]) -> torch.Tensor:
+    return torch.nn.functional.one_hot(torch.tensor(choices), 44).float() * 60
+
+
+def test_the_deviation_is_kept_by_row_and_dimension() -> None:
+    here = context(rows=3, limit=4)
+    here.rows.active = [0, 2]
+    here.rows.generated[2] = [30, 30]
+    rule = Tolerance(TOKENS, 3, 2).rule(here)
+    tree = Tree.from_lists([[31, 28], [30, 33]], [[-1, 0], [-1, 0]])
+    verdict = rule(tree, scores_of([[30, 30, 30], [30, 32, 31]]), here.processing, None)
+    assert verdict.accepted.tolist() == [2, 2]
+    deviation = here.stats.deviation
+    # Row 0: id 31 for 30 is one bin lower, 28 for 30 two higher; row 2 goes on at the gripper.
+    np.testing.assert_array_equal(deviation.of(0).mean, [1, 2, 0])
+    np.testing.assert_array_equal(deviation.of(0).bias, [-1, 2, 0])
+    np.testing.assert_array_equal(deviation.of(1).accepted, [0, 0, 0])
+    np.testing.assert_array_equal(deviation.of(2).accepted, [1, 0, 1])
+    np.testing.assert_array_equal(deviation.mean, [1, 2, 0])
+    np.testing.assert_array_equal(deviation.largest, [1, 2, 0])
+    assert here.stats.as_dict()["deviation"]["max"] == [1, 2, 0]
+
+
+def test_tokens_that_a_row_may_no_longer_say_are_not_counted() -> None:
+    here = context(rows=1, limit=1)
+    rule = Tolerance(TOKENS, 3, 2).rule(here)
+    rule(Tree.from_lists([[31, 29]], [[-1, 0]]), scores_of([[30, 30, 30]]), here.processing, None)
+    assert here.stats.deviation.accepted.tolist() == [1, 0, 0]
+
+
+def test_a_round_without_a_draft_is_a_plain_step() -> None:
+    here = context(rows=2, limit=4)
+    rule = Tolerance(TOKENS, 3, 2).rule(here)
+    verdict = rule(Tree.empty(2), scores_of([[31], [25]]), here.processing, None)
+    assert verdict.bonus.tolist() == [31, 25]
+    assert verdict.accepted.tolist() == [0, 0]
+    assert here.stats.deviation.accepted.sum() == 0
+
+
+def test_only_a_tolerance_makes_a_run_relaxed() -> None:
+    exact, relaxed = context(1, 4), context(1, 4)
+    assert Tolerance(TOKENS, 3, 0).rule(exact) is follow_choices
+    assert (exact.stats.mode, exact.stats.deviation) == (EXACT, None)
+    Tolerance(TOKENS, 3, 1).rule(relaxed)
+    assert relaxed.stats.mode == RELAXED
+
+
+def test_under_sampling_a_draft_is_compared_with_the_draw() -> None:
+    """Draws are 30 or 36, evenly; a draft of 31 passes exactly beside a 30."""
+    here = context(rows=400, limit=4, do_sample=True)
+    rule = Tolerance(TOKENS, 3, 1).rule(here)
+    scores = torch.full((400, 2, 44), -60.0)
+    scores[..., [30, 36]] = 0.0
+    generator = torch.Generator().manual_seed(0)
+    tree = Tree.from_lists([[31]] * 400, [[-1]] * 400)
+    verdict = rule(tree, scores, here.processing, generator)
+    taken = verdict.accepted == 1
+    assert 140 < int(taken.sum()) < 260
+    assert set(verdict.bonus[~taken].tolist()) == {36}
+    assert set(verdict.bonus[taken].tolist()) == {30, 36}
+    assert here.stats.deviation.mean.tolist() == [1, 0, 0]
+
+
+STATISTICS = ActionStatistics(
+    "reach",
+    q01=np.array([-0.05, -1.0, 0.3, 0.0]),
+    q99=np.array([0.05, 2.0, 0.3, 1.0]),
+    mask=np.array([True, True, True, False]),
+)
+
+
+def test_physical_units_become_whole_bins() -> None:
+    # Bins are 0.0067, 0.2, 0 and 0.13 wide.
+    tolerance = Tolerance.physical(TOKENS, STATISTICS, (0.01, 0.6, 5.0, 0.0))
+    assert tolerance.radii == (1, 3, 0, 0)  # 3 exactly, whatever 0.6 / 0.2 is in binary
+    assert Tolerance.physical(TOKENS, STATISTICS, (9.0, 0, 0, 0)).radii == (15, 0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"bins": -1}, "tolerance is -1; it must be"),
+        ({"bins": (1, 2, -3, 1)}, "tolerance is -3"),
+        ({"bins": (1, 2, 3, 4, 5), "dims": 7}, "5 values, an action has 7 dimensions"),
+        ({"bins": 1.5}, "tolerance is 1.5"),
+        ({"bins": True}, "tolerance is True"),
+        ({"gripper": 4}, "gripper is dimension 4, an action has 4"),
+        ({"dims": 0}, "dims is 0"),
+    ],
+)
+def test_what_is_no_tolerance_is_refused(given: dict[str, Any], told: str) -> None:
+    with pytest.raises(SoonerError, match=told):
+        Tolerance(TOKENS, **{"dims": 4, "bins": 1, **given})
+
+
+@pytest.mark.parametrize(
+    ("units", "told"),
+    [((0.1,), "1 values, an action has 4"), ((-0.1, 0, 0, 0), "tolerance is -0.1 in physical")],
+)
+def test_what_is_no_distance_is_refused(units: tuple[float, ...], told: str) -> None:
+    with pytest.raises(SoonerError, match=told):
+        Tolerance.physical(TOKENS, STATISTICS, units)
+
+
+def test_a_target_without_these_tokens_is_refused() -> None:
+    here = context(1, 4)
+    here.target.vocab_size = 30
+    with pytest.raises(SoonerError, match="actions end at id 39, the target has 30 ids"):
+        Tolerance(TOKENS, 3, 1).rule(here)
+
+
+def test_a_deviation_without_anything_accepted_is_zero() -> None:
+    assert Deviation.zeros(2, 3, 15, "cpu").as_dict() == {
+        "accepted": [0] * 3,
+        "mean": [0.0] * 3,
+        "bias": [0.0] * 3,
+        "max": [0] * 3,
+    }

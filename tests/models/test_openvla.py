@@ -1,0 +1,89 @@
+"""OpenVLA under the engine: what the exactness matrix, which it is in, does not say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import openvla_published as published
+import sooner
+import tiny
+from sooner.errors import SoonerError
+from sooner.models import adapt
+from sooner.models.openvla import OpenVLAForActionPrediction, OpenVLAProcessor, PictureForm
+
+INSTRUCTIONS = ["push", "open the drawer", "take the block to the drawer"]
+
+
+@pytest.fixture
+def processor() -> OpenVLAProcessor:
+    return OpenVLAProcessor(
+        published.tokenizer(), PictureForm(28), 16, tiny.IMAGE, published.WORDS.index("▁")
+    )
+
+
+def photos(rows: int) -> list[np.ndarray]:
+    return list(np.random.default_rng(2).integers(0, 256, (rows, 30, 40, 3), dtype=np.uint8))
+
+
+def test_observations_decoded_together_say_what_each_says_alone(
+    processor: OpenVLAProcessor,
+) -> None:
+    model = tiny.model("openvla")
+    together = processor(photos(3), INSTRUCTIONS)
+    assert not together["attention_mask"].all()
+    ran = sooner.generate(model, together, sooner.PromptLookup(), max_new_tokens=8)
+    said = ran.sequences[:, together["input_ids"].shape[1] :].tolist()
+    for row, (photo, instruction) in enumerate(zip(photos(3), INSTRUCTIONS, strict=True)):
+        alone = processor(photo, instruction)
+        expected = model.generate(**alone, max_new_tokens=8, do_sample=False)
+        assert said[row] == expected[0, alone["input_ids"].shape[1] :].tolist()
+    assert said[0] != said[1] != said[2]
+
+
+def test_the_prompt_is_embedded_as_the_model_does(processor: OpenVLAProcessor) -> None:
+    model = tiny.model("openvla")
+    adapter, inputs = adapt(model), processor(photos(2), INSTRUCTIONS[:2])
+    with torch.no_grad():
+        prompt = adapter.embed_prompt(inputs)
+        patches = model.model.see(inputs["pixel_values"])
+    assert adapter.visual_ids == (tiny.IMAGE,)
+    for row in range(2):
+        assert prompt.visual[row].nonzero()[:, 0].tolist() == list(range(1, 17))
+        assert torch.allclose(prompt.embeds[row, 1:17], patches[row], atol=1e-6)
+    assert prompt.lengths == inputs["attention_mask"].sum(1).tolist()
+    assert prompt.next_position.tolist() == prompt.lengths
+
+
+def test_a_placeholder_that_is_generated_is_embedded_as_the_model_does() -> None:
+    model = tiny.model("openvla")
+    with torch.no_grad():
+        embedded = adapt(model).embed_tokens(torch.tensor([[tiny.IMAGE, 5]]))
+        expected = model.model._embed(torch.tensor([[tiny.IMAGE, 5]]), None)
+    assert torch.equal(embedded, expected)
+
+
+def test_pixels_that_do_not_match_the_prompt_are_refused_in_one_line(
+    processor: OpenVLAProcessor,
+) -> None:
+    inputs = processor(photos(2), INSTRUCTIONS[:2])
+    inputs["pixel_values"] = inputs["pixel_values"][:1]
+    with pytest.raises(SoonerError, match="32 placeholders and 16 patches do not match") as caught:
+        sooner.generate(tiny.model("openvla"), inputs, max_new_tokens=1)
+    assert str(caught.value).count("processed inputs") == 1
+
+
+def test_a_saved_policy_keeps_the_names_of_its_tensors(tmp_path: Path) -> None:
+    """Saving what was loaded must not bring another version's names back."""
+    tiny.model("openvla").save_pretrained(tmp_path / "first")
+    loaded = OpenVLAForActionPrediction.from_pretrained(tmp_path / "first")
+    loaded.save_pretrained(tmp_path / "second")
+    files = [load_file(tmp_path / part / "model.safetensors") for part in ("first", "second")]
+    assert files[0].keys() == files[1].keys()
+    again = OpenVLAForActionPrediction.from_pretrained(tmp_path / "second")
+    for name, tensor in tiny.model("openvla").state_dict().items():
+        assert torch.equal(again.state_dict()[name], tensor), name

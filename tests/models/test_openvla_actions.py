@@ -1,0 +1,206 @@
+"""Bins, statistics and their arithmetic, against the published formulas written out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from sooner.errors import SoonerError
+from sooner.models.openvla import (
+    ActionStatistics,
+    ActionTokens,
+    decode_actions,
+    encode_actions,
+    read_statistics,
+)
+
+VOCAB = 32_000
+TOKENS = ActionTokens(VOCAB)
+Q01, Q99, MASK = [-0.02, -0.03, -0.5, 0.0], [0.03, 0.01, 1.5, 1.0], [True, True, True, False]
+ACTION = {"q01": Q01, "q99": Q99, "mask": MASK}
+STATS = {"bridge_orig": {"action": ACTION}, "fractal20220817_data": {"action": ACTION}}
+
+
+def published_id(value: float) -> int:
+    """`vocab_size - digitize(clip(a, -1, 1), linspace(-1, 1, 256))`."""
+    edges = [-1 + 2 * i / 255 for i in range(256)]
+    edges[-1] = 1.0
+    grid = np.linspace(-1, 1, 256)
+    clipped = min(max(value, -1.0), 1.0)
+    at_or_below = sum(edge <= clipped for edge in grid.tolist())
+    assert np.allclose(grid, edges, atol=1e-15)
+    return VOCAB - at_or_below
+
+
+def published_value(token: int) -> float:
+    """The centre of bin `clip(vocab_size - id - 1, 0, 254)`."""
+    grid = np.linspace(-1, 1, 256).tolist()
+    place = min(max(VOCAB - token - 1, 0), 254)
+    return (grid[place] + grid[place + 1]) / 2
+
+
+def test_ids_around_every_edge() -> None:
+    grid = np.linspace(-1, 1, 256)
+    values = [-7.0, 7.0, 0.0, -0.0]
+    for edge in grid.tolist():
+        values += [edge, np.nextafter(edge, -9), np.nextafter(edge, 9), edge + 1e-3, edge - 1e-3]
+    expected = [published_id(value) for value in values]
+    assert TOKENS.encode(np.array(values)).tolist() == expected
+    assert set(expected) == set(range(VOCAB - 256, VOCAB))
+
+
+def test_values_of_all_ids_and_of_those_beyond() -> None:
+    ids = [0, 1, VOCAB - 300, *range(VOCAB - 257, VOCAB + 1), VOCAB + 63]
+    expected = [published_value(token) for token in ids]
+    assert TOKENS.decode(np.array(ids)).tolist() == expected
+    assert len(set(expected)) == 255
+
+
+def test_a_value_comes_back_within_half_a_bin() -> None:
+    values = np.linspace(-1, 1, 4001)
+    back = TOKENS.decode(TOKENS.encode(values))
+    assert np.abs(back - values).max() <= TOKENS.width / 2 + 1e-12
+    centers = TOKENS.centers
+    assert np.array_equal(TOKENS.decode(TOKENS.encode(centers)), centers)
+
+
+def test_bins_name_ids_and_nothing_else() -> None:
+    ids = torch.arange(VOCAB - 300, VOCAB + 64)
+    expected = [VOCAB - 1 - i if VOCAB - 256 <= i < VOCAB else -1 for i in ids.tolist()]
+    assert TOKENS.bins(ids).tolist() == expected
+    assert TOKENS.first_id == VOCAB - 256
+
+
+def literal_unnormalised(normed: list[float]) -> list[float]:
+    return [
+        0.5 * (x + 1) * (q99 - q01) + q01 if mask else x
+        for x, q01, q99, mask in zip(normed, Q01, Q99, MASK, strict=True)
+    ]
+
+
+def test_ids_become_physical_actions_as_published() -> None:
+    generator = np.random.default_rng(3)
+    ids = generator.integers(VOCAB - 256, VOCAB, (3, 8))
+    statistics = ActionStatistics.choose(STATS, "bridge_orig")
+    actions = decode_actions(ids, TOKENS, statistics)
+    assert actions.shape == (3, 2, 4)
+    for row in range(3):
+        for step in range(2):
+            said = ids[row, 4 * step : 4 * step + 4].tolist()
+            expected = literal_unnormalised([published_value(token) for token in said])
+            assert actions[row, step].tolist() == expected
+
+
+def test_actions_survive_the_way_there_and_back_within_a_bin() -> None:
+    statistics = ActionStatistics.choose(STATS, "bridge_orig")
+    generator = np.random.default_rng(4)
+    low, high = np.where(MASK, Q01, -1), np.where(MASK, Q99, 1)
+    actions = generator.uniform(low, high, (5, 3, 4))
+    ids = encode_actions(actions, TOKENS, statistics)
+    assert ids.shape == (5, 12)
+    back = decode_actions(ids, TOKENS, statistics)
+    assert (np.abs(back - actions) <= statistics.bin_width(TOKENS) / 2 + 1e-12).all()
+    assert (np.abs(back - actions) > statistics.bin_width(TOKENS) / 9).any()
+
+
+def test_normalising_clips_and_leaves_dimensions_without_mask() -> None:
+    statistics = ActionStatistics.choose(STATS, "bridge_orig")
+    middle = (np.array(Q01) + Q99) / 2
+    assert np.allclose(statistics.normalise(middle), [0, 0, 0, 0.5])
+    assert statistics.normalise(np.array([9, -9, 1.5, 9])).tolist() == [1, -1, 1, 9]
+    assert np.allclose(statistics.unnormalise(statistics.normalise(middle)), middle)
+
+
+def test_a_dimension_that_never_moved_is_in_the_middle() -> None:
+    still = ActionStatistics("still", [0.1, 0.2], [0.1, 0.3], [True, True])  # type: ignore[arg-type]
+    assert still.normalise(np.array([0.1, 0.2])).tolist() == [0, -1]
+    assert still.unnormalise(np.array([0.7, -1])).tolist() == [0.1, 0.2]
+    assert still.bin_width(TOKENS)[0] == 0
+
+
+def test_the_width_of_a_bin_in_physical_units() -> None:
+    statistics = ActionStatistics.choose(STATS, "bridge_orig")
+    neighbours = statistics.unnormalise(np.stack([np.full(4, c) for c in TOKENS.centers[7:9]]))
+    assert np.allclose(statistics.bin_width(TOKENS), np.diff(neighbours, axis=0)[0])
+    assert statistics.bin_width(TOKENS)[3] == TOKENS.width
+
+
+def test_one_data_set_needs_no_key_and_no_mask() -> None:
+    statistics = ActionStatistics.choose({"mine": {"action": {"q01": [0], "q99": [2]}}})
+    assert (statistics.name, statistics.dims) == ("mine", 1)
+    assert statistics.unnormalise(np.array([1.0])).tolist() == [2.0]
+
+
+def test_statistics_are_written_as_they_are_read(tmp_path: Path) -> None:
+    named = {**ACTION, "names": ["dx", "dy", "dz", "gripper"]}
+    first = ActionStatistics.read("mine", {"action": named})
+    file = tmp_path / "dataset_statistics.json"
+    file.write_text(json.dumps({"mine": first.plain()}))
+    told = read_statistics(tmp_path)
+    assert told == {"mine": {"action": named}}
+    second = ActionStatistics.choose(told)
+    assert second.names == ("dx", "dy", "dz", "gripper")
+    assert read_statistics(tmp_path / "elsewhere") is None
+
+
+class TestRefused:
+    @pytest.mark.parametrize(
+        ("key", "message"),
+        [
+            ("bridge_oirg", r"unknown unnorm_key 'bridge_oirg' \(did you mean 'bridge_orig'\?\); "
+                            "known: bridge_orig, fractal20220817_data"),
+            (None, "knows 2 data sets; give an unnorm_key of bridge_orig, fractal20220817_data"),
+        ],
+    )  # fmt: skip
+    def test_keys(self, key: str | None, message: str) -> None:
+        with pytest.raises(SoonerError, match=message):
+            ActionStatistics.choose(STATS, key)
+
+    @pytest.mark.parametrize("stats", [None, {}])
+    def test_no_statistics(self, stats: Any) -> None:
+        with pytest.raises(SoonerError, match="no statistics of its actions"):
+            ActionStatistics.choose(stats)
+
+    @pytest.mark.parametrize(
+        ("told", "message"),
+        [
+            ({"action": {"q99": Q99}}, "'mine' have no q01"),
+            ({"action": {"q01": Q01, "q99": None}}, "'mine' have no q99"),
+            ({"proprio": ACTION}, "'mine' say nothing of an action"),
+            ([1, 2], "'mine' say nothing of an action"),
+            ({"action": ACTION | {"q01": Q01[:3]}}, "'mine' have 3 q01, 4 q99, 4 mask"),
+            ({"action": ACTION | {"mask": [True]}}, "have 4 q01, 4 q99, 1 mask"),
+            ({"action": ACTION | {"names": ["x"]}}, "4 mask, 1 names"),
+            ({"action": ACTION | {"q99": [0, 1, float("nan"), 2]}}, "q99 .* finite numbers"),
+            ({"action": ACTION | {"q01": [0, float("-inf"), 1, 2]}}, "q01 .* finite numbers"),
+            ({"action": ACTION | {"q01": ["a", 1, 2, 3]}}, "q01 .* finite numbers"),
+            ({"action": ACTION | {"q01": 3}}, "q01 .* finite numbers"),
+            ({"action": {"q01": [], "q99": []}}, "q01 .* finite numbers"),
+            ({"action": ACTION | {"mask": [1, 1, 1, 0]}}, "mask .* true and false"),
+        ],
+    )
+    def test_statistics(self, told: Any, message: str) -> None:
+        with pytest.raises(SoonerError, match=message) as caught:
+            ActionStatistics.read("mine", told)
+        assert "\n" not in str(caught.value)
+
+    def test_actions_of_another_robot(self) -> None:
+        statistics = ActionStatistics.choose(STATS, "bridge_orig")
+        with pytest.raises(SoonerError, match=r"shape \[2, 7\] do not fit 'bridge_orig'.* 4 dim"):
+            statistics.unnormalise(np.zeros((2, 7)))
+
+    @pytest.mark.parametrize("shape", [(8,), (2, 6), (2, 0)])
+    def test_ids_that_are_no_whole_actions(self, shape: tuple[int, ...]) -> None:
+        statistics = ActionStatistics.choose(STATS, "bridge_orig")
+        with pytest.raises(SoonerError, match="no whole actions of 4 dimensions"):
+            decode_actions(np.zeros(shape, dtype=int), TOKENS, statistics)
+
+    def test_a_file_that_is_no_object(self, tmp_path: Path) -> None:
+        (tmp_path / "dataset_statistics.json").write_text("[1]")
+        with pytest.raises(SoonerError, match="holds no object"):
+            read_statistics(tmp_path)

@@ -1,0 +1,305 @@
+"""Published OpenVLA checkpoints: same keys, same numbers, and refusals that name what is wrong."""
+
+from __future__ import annotations
+
+import json
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import LlamaConfig, LlamaForCausalLM
+
+import openvla_published as published
+import sooner
+from openvla_published import CONFIG, DINO, SIGLIP, STATS, TEXT, VOCAB, State, write
+from sooner.errors import SoonerError, UnsupportedError
+from sooner.models.openvla import (
+    OpenVLAConfig,
+    OpenVLAForActionPrediction,
+    OpenVLAProcessor,
+    load_policy,
+    load_published,
+)
+from sooner.models.openvla import loading as policy_loading
+from sooner.models.openvla.published import moves
+from sooner.models.openvla.vision import renamed_projections
+from sooner.tasks import loading
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def state() -> State:
+    return published.published_state()
+
+
+@pytest.fixture(scope="module")
+def folder(state: State, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = write(tmp_path_factory.mktemp("openvla") / "published", state)
+    published.tokenizer().save_pretrained(made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path) -> OpenVLAForActionPrediction:
+    return load_published(folder)
+
+
+def picture(rows: int = 2) -> Tensor:
+    return torch.randn(rows, 6, 28, 28, generator=torch.Generator().manual_seed(1))
+
+
+def prompt(model: Any, words: list[int]) -> Tensor:
+    return torch.tensor([[1, *[model.config.image_token_id] * 4, *words]])
+
+
+@torch.no_grad()
+def test_features_are_timm_s_number_for_number(
+    model: OpenVLAForActionPrediction, state: State
+) -> None:
+    pixels = picture()
+    ours = model.double().model.vision_backbone(pixels.double())
+    tokens = model.model.see(pixels)
+    model.float()
+    for row in range(len(pixels)):
+        theirs = published.features(state, pixels[row])
+        assert theirs.shape == (4, 80)
+        assert torch.allclose(ours[row], theirs, rtol=1e-9, atol=1e-9)
+        assert torch.allclose(tokens[row], published.projected(state, theirs), rtol=1e-8, atol=1e-8)
+
+
+@torch.no_grad()
+def test_logits_are_llama_s_with_patches_behind_the_first_token(
+    model: OpenVLAForActionPrediction, state: State
+) -> None:
+    language = LlamaForCausalLM(LlamaConfig(**{k: v for k, v in TEXT.items() if k != "model_type"}))
+    prefix = "language_model."
+    weights = {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
+    language.load_state_dict(weights)
+    pixels, words = picture(1), [6, 7, 8, 19]
+    patches = published.projected(state, published.features(state, pixels[0])).float()
+    embeds = language.get_input_embeddings()(torch.tensor([1, *words]))
+    embeds = torch.cat([embeds[:1], patches, embeds[1:]])[None]
+    expected = language.eval()(inputs_embeds=embeds).logits
+    actual = model(input_ids=prompt(model, words), pixel_values=pixels).logits
+    assert torch.allclose(actual, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_what_is_read_fills_the_model_and_the_rest_is_named(
+    model: OpenVLAForActionPrediction, state: State
+) -> None:
+    """Left over are the last blocks, both final norms and the pooling head."""
+    used = sum(len(made) for made in _moves(model).values())
+    assert used == len(model.state_dict())
+    unused = sorted(set(state) - set(_moves(model)))
+    blocks = [f"{DINO}blocks.3.", f"{SIGLIP}blocks.2.", f"{DINO}norm.", f"{SIGLIP}norm."]
+    assert all(name.startswith((*blocks, f"{SIGLIP}attn_pool.")) for name in unused)
+    assert {name.split("blocks")[0] for name in unused if "blocks" in name} == {DINO, SIGLIP}
+
+
+def test_at_full_size_every_tensor_of_the_model_has_a_published_one() -> None:
+    """ViT-L, SoViT-400m and Llama 2 7B, without a number in memory."""
+    tower = {"num_attention_heads": 16, "image_size": 224, "patch_size": 14}
+    config = OpenVLAConfig(
+        dino_config={**tower, "hidden_size": 1024, "num_hidden_layers": 23},
+        siglip_config={**tower, "hidden_size": 1152, "intermediate_size": 4304,
+                       "num_hidden_layers": 26},
+        text_config={"vocab_size": VOCAB},
+    )  # fmt: skip
+    with torch.device("meta"):
+        model = OpenVLAForActionPrediction(config)
+    made = moves({DINO: 24, SIGLIP: 27}, 1024, 32)
+    assert sorted(name for targets in made.values() for name, _ in targets) == sorted(
+        model.state_dict()
+    )
+    assert config.siglip_patches == 256
+
+
+def _moves(model: OpenVLAForActionPrediction) -> dict[str, list[Any]]:
+    return moves(published.DEPTHS, model.config.dino_config.hidden_size, published.LAYERS)
+
+
+def test_one_file_and_the_older_name_of_layer_scale_load_the_same(
+    model: OpenVLAForActionPrediction, state: State, tmp_path: Path
+) -> None:
+    older = {name.replace("scale_factor", "gamma"): tensor for name, tensor in state.items()}
+    older["language_model.model.layers.0.self_attn.rotary_emb.inv_freq"] = torch.ones(4)
+    again = load_published(write(tmp_path, older, shards=1)).state_dict()
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(again[name], tensor), name
+
+
+def test_dtype_is_the_checkpoint_s_unless_told(state: State, tmp_path: Path) -> None:
+    half = {name: tensor.bfloat16() for name, tensor in state.items()}
+    write(tmp_path, half)
+    assert load_published(tmp_path).dtype == torch.bfloat16
+    assert load_published(tmp_path, "auto").dtype == torch.bfloat16
+    loaded = load_published(tmp_path, torch.float32, "cpu")
+    assert {tensor.dtype for tensor in loaded.parameters()} == {torch.float32}
+    assert not loaded.training
+    assert loaded.config.text_config._attn_implementation == "sdpa"
+
+
+def test_statistics_of_a_fine_tuned_checkpoint_replace_those_of_the_config(
+    state: State, tmp_path: Path
+) -> None:
+    write(tmp_path, state)
+    assert sorted(load_published(tmp_path).config.norm_stats) == ["bridge_orig", "fractal"]
+    own = {"libero_goal": {"action": STATS, "num_transitions": 3}}
+    (tmp_path / "dataset_statistics.json").write_text(json.dumps(own))
+    assert load_published(tmp_path).config.norm_stats == own
+    (tmp_path / "dataset_statistics.json").write_text("[")
+    with pytest.raises(SoonerError, match=r"dataset_statistics\.json' is not JSON"):
+        load_published(tmp_path)
+
+
+def test_what_was_loaded_is_saved_and_read_again_as_ours(
+    folder: Path, model: OpenVLAForActionPrediction, tmp_path: Path
+) -> None:
+    processor = OpenVLAProcessor.from_pretrained(folder, model.config)
+    model.save_pretrained(tmp_path)
+    processor.save_pretrained(tmp_path)
+    loaded = loading.load(str(tmp_path), CPU, "auto")
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(loaded.model.state_dict()[name], tensor), name
+    assert loaded.processor.form == processor.form
+    assert loaded.model.config.norm_stats == CONFIG["norm_stats"]
+
+
+def test_both_forms_load_by_their_config_and_speak_alike(folder: Path, tmp_path: Path) -> None:
+    """From a published folder to tokens, without a line of its code: there is none."""
+    loaded = loading.load(str(folder), CPU, torch.float32)
+    pixels = torch.randint(0, 256, (2, 20, 30, 3), dtype=torch.uint8)
+    inputs = loaded.processor(list(pixels.numpy()), ["Open the drawer", "push the block to the"])
+    expected = loaded.model.generate(**inputs, max_new_tokens=8, do_sample=False)
+    loaded.model.save_pretrained(tmp_path)
+    loaded.processor.save_pretrained(tmp_path)
+    again = loading.load(str(tmp_path), CPU, torch.float32)
+    inputs = again.processor(list(pixels.numpy()), ["Open the drawer", "push the block to the"])
+    ran = sooner.generate(again.model, inputs, sooner.PromptLookup(), max_new_tokens=8)
+    assert ran.sequences.tolist() == expected.tolist()
+    assert loaded.tokenizer.get_vocab() == again.tokenizer.get_vocab()
+
+
+def test_a_policy_saved_by_another_transformers_loads(
+    model: OpenVLAForActionPrediction, tmp_path: Path
+) -> None:
+    """Versions name DINOv2's projections in two ways."""
+    model.save_pretrained(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    others = {ours: theirs for theirs, ours in renamed_projections().items()}
+
+    def renamed(name: str) -> str:
+        for ours, theirs in others.items():
+            if ".featurizer." in name and f"{ours}." in name:
+                return name.replace(f"{ours}.", f"{theirs}.")
+        return name
+
+    save_file({renamed(k): v for k, v in weights.items()}, tmp_path / "model.safetensors",
+              {"format": "pt"})  # fmt: skip
+    assert sum(renamed(name) != name for name in weights) in (0, 3 * 4 * 2)
+    again = OpenVLAForActionPrediction.from_pretrained(tmp_path).state_dict()
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(again[name], tensor), name
+
+
+def test_a_checkpoint_on_the_hub_comes_without_its_python(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: dict[str, Any] = {}
+
+    def fetch(name: str, **options: Any) -> str:
+        asked.update(options, name=name)
+        return str(folder)
+
+    monkeypatch.setattr(policy_loading, "snapshot_download", fetch)
+    model, processor = load_policy("openvla/openvla-7b", dtype=torch.float32, device_map="cpu")
+    assert asked["name"] == "openvla/openvla-7b"
+    assert not any(fnmatch(file, kind) for kind in asked["allow_patterns"]
+                   for file in ("modeling_prismatic.py", "pytorch_model.bin"))  # fmt: skip
+    assert model.model.vision_backbone.fused_featurizer.embeddings.position_ids.tolist() == [
+        [0, 1, 2, 3]
+    ]
+    assert processor.patches == 4
+
+
+class TestRefused:
+    def test_missing_tensors(self, state: State, tmp_path: Path) -> None:
+        part = {k: v for k, v in state.items() if not k.startswith("projector.")}
+        write(tmp_path, part)
+        with pytest.raises(SoonerError, match=r"lacks projector\.fc1\.weight, .*2 more \(6 in all"):
+            load_published(tmp_path)
+
+    def test_missing_block(self, state: State, tmp_path: Path) -> None:
+        part = {k: v for k, v in state.items() if f"{DINO}blocks.1." not in k}
+        write(tmp_path, part)
+        with pytest.raises(SoonerError, match=r"lacks .*featurizer\.blocks\.1\..* and 10 more"):
+            load_published(tmp_path)
+
+    def test_no_tower_at_all(self, state: State, tmp_path: Path) -> None:
+        write(tmp_path, {k: v for k, v in state.items() if not k.startswith("vision")})
+        with pytest.raises(SoonerError, match=r"lacks vision_backbone\.featurizer\.patch_embed"):
+            load_published(tmp_path)
+
+    def test_unknown_tensors(self, state: State, tmp_path: Path) -> None:
+        write(tmp_path, state | {"action_head.weight": torch.ones(2)})
+        with pytest.raises(SoonerError, match=r"has unknown action_head\.weight \(1 in all\)"):
+            load_published(tmp_path)
+
+    def test_another_size(self, state: State, tmp_path: Path) -> None:
+        write(tmp_path, state, text_config=TEXT | {"intermediate_size": 28})
+        with pytest.raises(SoonerError, match=r"gate_proj\.weight of \[24, 16\], but .*\[28, 16\]"):
+            load_published(tmp_path)
+
+    def test_missing_shard(self, state: State, tmp_path: Path) -> None:
+        write(tmp_path, state)
+        (tmp_path / "model-00002-of-00002.safetensors").unlink()
+        with pytest.raises(SoonerError, match="lacks model-00002-of-00002"):
+            load_published(tmp_path)
+
+    def test_no_weights(self, tmp_path: Path) -> None:
+        (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+        with pytest.raises(SoonerError, match=r"lacks model\.safetensors"):
+            load_published(tmp_path)
+        with pytest.raises(SoonerError, match=r"has no config\.json"):
+            load_published(tmp_path / "gone")
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            ({"timm_model_ids": ["vit_so400m_patch14_siglip_224"]}, "which are not built in"),
+            ({"timm_model_ids": CONFIG["timm_model_ids"][::-1]}, "which are not built in"),
+            ({"timm_override_act_layers": [None, "quick_gelu"]}, "overrides the towers"),
+            ({"text_config": {"model_type": "mistral"}}, "'mistral'; only 'llama'"),
+        ],
+    )
+    def test_what_is_not_built(
+        self, state: State, tmp_path: Path, change: dict[str, Any], message: str
+    ) -> None:
+        write(tmp_path, state, **change)
+        with pytest.raises(UnsupportedError, match=message):
+            load_published(tmp_path)
+
+    def test_one_of_ours(self, model: OpenVLAForActionPrediction, tmp_path: Path) -> None:
+        model.save_pretrained(tmp_path)
+        with pytest.raises(SoonerError, match="saved by transformers"):
+            load_published(tmp_path)
+
+    def test_one_of_ours_with_holes(
+        self, model: OpenVLAForActionPrediction, tmp_path: Path
+    ) -> None:
+        model.save_pretrained(tmp_path)
+        published.tokenizer().save_pretrained(tmp_path)
+        weights = load_file(tmp_path / "model.safetensors")
+        del weights["model.projector.fc2.bias"]
+        save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
+        with pytest.raises(SoonerError, match=r"lacks model\.projector\.fc2\.bias \(1 in all\)"):
+            loading.load(str(tmp_path), CPU, "auto")
+
+
+def test_ids_in_front_of_the_padding_are_actions(model: OpenVLAForActionPrediction) -> None:
+    assert model.config.action_vocab_size == VOCAB - 64

@@ -1,0 +1,226 @@
+"""Pictures and instructions to inputs, against the published processor written out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import openvla_published as published
+from sooner.errors import SoonerError, UnsupportedError
+from sooner.models.openvla import OpenVLAConfig, OpenVLAProcessor, PictureForm
+
+ID = {word: i for i, word in enumerate(published.WORDS)}
+ROUNDED = {
+    "image_resize_strategy": "resize-naive",
+    "interpolations": ["bicubic", "bicubic"],
+    "means": [[0.484375, 0.455078125, 0.40625], [0.5, 0.5, 0.5]],
+    "stds": [[0.228515625, 0.2236328125, 0.224609375], [0.5, 0.5, 0.5]],
+}
+
+
+@pytest.fixture
+def config() -> OpenVLAConfig:
+    tower = {"image_size": 28, "patch_size": 14}
+    return OpenVLAConfig(
+        dino_config=tower, siglip_config=tower, image_token_id=50, trailing_token_id=ID["▁"]
+    )
+
+
+@pytest.fixture
+def processor(config: OpenVLAConfig) -> OpenVLAProcessor:
+    return OpenVLAProcessor.of(published.tokenizer(), config)
+
+
+def photo(height: int = 20, width: int = 31, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+
+
+def literal_pixels(array: np.ndarray, told: dict[str, Any], side: int) -> np.ndarray:
+    """Stretched to a square twice, divided by 255, each tower's mean and deviation."""
+    views = []
+    for mean, std in zip(told["means"], told["stds"], strict=True):
+        square = Image.fromarray(array).resize((side, side), Image.Resampling.BICUBIC)
+        numbers = np.asarray(square, dtype=np.float64) / 255
+        for channel in range(3):
+            views.append((numbers[:, :, channel] - mean[channel]) / std[channel])
+    return np.stack(views)
+
+
+def test_the_prompt_is_the_published_one(processor: OpenVLAProcessor) -> None:
+    told = "In: What action should the robot take to open the drawer?\nOut:"
+    assert processor.text("open the Drawer") == told
+    assert processor.text("{} {instruction}").endswith("take to {} {instruction}?\nOut:")
+
+
+def test_ids_have_patches_behind_bos_and_a_space_at_the_end(processor: OpenVLAProcessor) -> None:
+    words = ["In", ":", "What", "action", "should", "the", "robot", "take", "to"]
+    words += ["open", "the", "drawer", "?", "Out", ":"]
+    expected = [ID["<s>"], 50, 50, 50, 50, *[ID[word] for word in words], ID["▁"]]
+    assert processor.ids("Open the DRAWER") == expected
+
+
+def test_a_prompt_that_ends_so_already_gets_no_second_space(config: OpenVLAConfig) -> None:
+    config.trailing_token_id = ID[":"]
+    ids = OpenVLAProcessor.of(published.tokenizer(), config).ids("push")
+    assert ids[-2:] == [ID["Out"], ID[":"]]
+
+
+def test_prompts_are_padded_on_the_left(processor: OpenVLAProcessor) -> None:
+    batch = processor([photo(), photo()], ["push", "open the drawer"])
+    ids, mask = batch["input_ids"], batch["attention_mask"]
+    assert ids[0, 2:].tolist() == processor.ids("push")
+    assert ids[1].tolist() == processor.ids("open the drawer")
+    assert ids[0, :2].tolist() == [ID["<pad>"]] * 2
+    assert mask[0].tolist() == [0, 0] + [1] * (ids.shape[1] - 2)
+    assert mask[1].all()
+
+
+@pytest.mark.parametrize("told", [None, ROUNDED])
+def test_pixels_are_the_published_ones(told: dict[str, Any] | None) -> None:
+    form = PictureForm(28) if told is None else PictureForm.published(told, 28)
+    exact = {
+        "means": [[0.485, 0.456, 0.406], [0.5] * 3],
+        "stds": [[0.229, 0.224, 0.225], [0.5] * 3],
+    }
+    pixels = form(photo())
+    assert pixels.dtype == torch.float32
+    expected = literal_pixels(photo(), told or exact, 28)
+    assert np.allclose(pixels.numpy(), expected, atol=1e-6)
+
+
+def test_one_observation_several_and_arrays_or_pil_are_alike(processor: OpenVLAProcessor) -> None:
+    one = processor(photo(), "push")
+    for pictures in ([photo()], Image.fromarray(photo()), torch.from_numpy(photo())):
+        other = processor(pictures, "push")
+        assert all(torch.equal(one[name], other[name]) for name in one)
+    assert one["pixel_values"].shape == (1, 6, 28, 28)
+    stacked = processor(np.stack([photo(), photo(seed=1)]), ["push", "push"])
+    listed = processor((photo(), photo(seed=1)), ["push", "push"])
+    assert torch.equal(stacked["pixel_values"], listed["pixel_values"])
+    assert not torch.equal(stacked["pixel_values"][0], stacked["pixel_values"][1])
+    grey = processor(Image.fromarray(photo()).convert("L"), "push")["pixel_values"][0]
+    assert torch.equal(grey[3], grey[4])  # SigLIP's channels, normalised alike
+
+
+def test_what_is_saved_is_read_again(config: OpenVLAConfig, tmp_path: Path) -> None:
+    form = PictureForm.published(ROUNDED, 28)
+    first = OpenVLAProcessor.of(published.tokenizer(), config, form)
+    first.save_pretrained(tmp_path)
+    second = OpenVLAProcessor.from_pretrained(tmp_path)
+    assert second.form == form
+    before, after = first(photo(), "open the drawer"), second(photo(), "open the drawer")
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_a_published_folder_is_read_with_the_policy_s_config(
+    config: OpenVLAConfig, tmp_path: Path
+) -> None:
+    published.tokenizer().save_pretrained(tmp_path)
+    assert OpenVLAProcessor.from_pretrained(tmp_path, config).form == PictureForm(28)
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(ROUNDED))
+    read = OpenVLAProcessor.from_pretrained(tmp_path, config)
+    assert read.form == PictureForm.published(ROUNDED, 28)
+    assert read.ids("push") == OpenVLAProcessor.of(published.tokenizer(), config).ids("push")
+    with pytest.raises(SoonerError, match=r"has no openvla_processor\.json"):
+        OpenVLAProcessor.from_pretrained(tmp_path)
+
+
+class TestRefused:
+    @pytest.mark.parametrize(
+        ("picture", "message"),
+        [
+            (photo().astype(np.float32), "an array of float32; give uint8"),
+            (photo().astype(np.int64), "an array of int64; give uint8"),
+            (photo()[:, :, 0], r"shape \[20, 31\]"),
+            (photo()[:, :, :2], r"shape \[20, 31, 2\]"),
+            (np.moveaxis(photo(), -1, 0), r"shape \[3, 20, 31\]"),
+            (photo()[:0], "31 x 0 pixels is empty"),
+            ("picture.png", "is a str"),
+            (None, "is a NoneType"),
+            (Image.new("1", (20_000, 6_000)), "120 megapixels; at most 100"),
+            (np.broadcast_to(np.uint8(0), (20_000, 6_000, 3)), "120 megapixels; at most 100"),
+        ],
+        ids=str,
+    )
+    def test_pictures(self, processor: OpenVLAProcessor, picture: Any, message: str) -> None:
+        with pytest.raises(SoonerError, match=message):
+            processor(picture, "push")
+
+    @pytest.mark.parametrize(
+        ("instruction", "message"),
+        [
+            ("", "instruction is empty"),
+            (" \n", "instruction is empty"),
+            (["push", ""], "instruction is empty"),
+            ([None], "instruction is a NoneType"),
+            ([], "do not pair"),
+            (["push"] * 3, "1 pictures and 3 instructions do not pair"),
+            ("a" * 5000, "5000 characters"),
+        ],
+    )
+    def test_instructions(
+        self, processor: OpenVLAProcessor, instruction: Any, message: str
+    ) -> None:
+        pictures = [photo()] * 2 if instruction == ["push", ""] else photo()
+        with pytest.raises(SoonerError, match=message):
+            processor(pictures, instruction)
+
+    @pytest.mark.parametrize(
+        ("told", "message"),
+        [
+            ({"image_resize_strategy": "letterbox"}, "'letterbox' is not built in"),
+            ({"interpolations": ["bicubic", "bilinear"]}, "'bilinear' is not built in"),
+        ],
+    )
+    def test_other_resizing(self, told: dict[str, Any], message: str) -> None:
+        with pytest.raises(UnsupportedError, match=message):
+            PictureForm.published(told, 28)
+
+    @pytest.mark.parametrize(
+        ("values", "message"),
+        [
+            ({"side": 0}, "side 0 is no number of pixels"),
+            ({"side": True}, "side True is no number"),
+            ({"means": [[0.5] * 3]}, "not three numbers for each of two towers"),
+            ({"means": [[0.5] * 3, [0.5] * 2]}, "not three numbers"),
+            ({"stds": [[0.5] * 3, [0.5, 0.5, 0]]}, "not all above 0"),
+            ({"sidde": 3}, "did you mean 'side'"),
+        ],
+    )
+    def test_forms(self, values: dict[str, Any], message: str) -> None:
+        with pytest.raises(SoonerError, match=message):
+            PictureForm.read(values)
+
+    def test_files(self, processor: OpenVLAProcessor, tmp_path: Path) -> None:
+        processor.save_pretrained(tmp_path)
+        file = tmp_path / "openvla_processor.json"
+        told = json.loads(file.read_text())
+        file.write_text(json.dumps(told | {"promt": "x"}))
+        with pytest.raises(SoonerError, match="did you mean 'prompt'"):
+            OpenVLAProcessor.from_pretrained(tmp_path)
+        del told["pictures"]
+        file.write_text(json.dumps(told))
+        with pytest.raises(SoonerError, match="has no 'pictures'"):
+            OpenVLAProcessor.from_pretrained(tmp_path)
+        file.write_text("{")
+        with pytest.raises(SoonerError, match="is not JSON"):
+            OpenVLAProcessor.from_pretrained(tmp_path)
+        (tmp_path / "tokenizer.json").unlink()
+        file.unlink()
+        with pytest.raises(SoonerError, match=r"has no tokenizer\.json"):
+            OpenVLAProcessor.from_pretrained(tmp_path, OpenVLAConfig())
+
+    def test_a_tokenizer_without_bos_and_a_prompt_without_place(
+        self, processor: OpenVLAProcessor
+    ) -> None:
+        with pytest.raises(SoonerError, match=r"no place for the \{instruction\}"):
+            OpenVLAProcessor(processor.tokenizer, processor.form, 4, prompt="Go!")
+        processor.tokenizer.bos_token = None
+        with pytest.raises(SoonerError, match="no BOS token"):
+            OpenVLAProcessor(processor.tokenizer, processor.form, 4)

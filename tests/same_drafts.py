@@ -1,0 +1,19 @@
+"""HSD for batches of any size, whose rows all have the same drafts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from sooner import HSD
+from sooner.decoding.interface import Drafter
+from sooner.methods.context import Context
+
+
+@dataclass(frozen=True)
+class SameDrafts(HSD):
+    """`drafts` holds those of one row, and every row gets them."""
+
+    def drafter(self, context: Context) -> Drafter:
+        options = {one.name: getattr(self, one.name) for one in fields(self)}
+        options["drafts"] = self.drafts * context.prompts
+        return HSD(**options).drafter(context)

@@ -1,0 +1,136 @@
+"""What tests of the server share: requests, a policy that waits to be let go, an app that runs."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import io
+import json
+import threading
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import numpy as np
+from PIL import Image
+
+from sooner.decoding.stats import Stats
+from sooner.errors import SoonerError
+from sooner.serve import ServeSettings, create_app
+from sooner.tasks.act import Observation
+from sooner.tasks.act.pace import Pace
+from tiny_policy import INSTRUCTIONS, image
+
+
+def json_numpy(array: np.ndarray) -> dict[str, Any]:
+    """As the `json_numpy` package has it."""
+    data = base64.b64encode(array.tobytes()).decode()
+    return {"__numpy__": data, "dtype": array.dtype.str, "shape": list(array.shape)}
+
+
+def from_json_numpy(told: dict[str, Any]) -> np.ndarray:
+    data = base64.b64decode(told["__numpy__"])
+    return np.frombuffer(data, np.dtype(told["dtype"])).reshape(told["shape"])
+
+
+def png(array: np.ndarray) -> str:
+    stream = io.BytesIO()
+    Image.fromarray(array).save(stream, "PNG")
+    return base64.b64encode(stream.getvalue()).decode()
+
+
+def npy(array: np.ndarray) -> str:
+    stream = io.BytesIO()
+    np.save(stream, array)
+    return base64.b64encode(stream.getvalue()).decode()
+
+
+def request(seed: int = 0, **fields: Any) -> dict[str, Any]:
+    told = {"image": png(image(seed)), "instruction": INSTRUCTIONS[seed % len(INSTRUCTIONS)]}
+    return {**told, **fields}
+
+
+class SlowPolicy:
+    """Acts when it is let go; its action is the instruction's number.
+
+    Attributes:
+        batches: instructions of every call.
+        began: set when a call begins.
+        go: calls wait for it.
+    """
+
+    name, horizon, default_method, unnorm_key = "slow", 1, "plain", "table"
+    statistics = {"table": None}  # noqa: RUF012
+
+    def __init__(self) -> None:
+        self.pace = Pace()
+        self.batches: list[list[str]] = []
+        self.methods: list[str] = []
+        self.began, self.go = threading.Event(), threading.Event()
+        self.go.set()
+
+    def check_method(self, name: str) -> str:
+        return name
+
+    def settle(self, name: str | None, rows: int) -> str:
+        return name or "plain"
+
+    def quickest_exact(self, rows: int) -> str:
+        return "plain"
+
+    def key_of(self, observation: Observation) -> str:
+        return "table"
+
+    def act(self, observations: Sequence[Observation], *, method: str | None) -> list[Any]:
+        told = [one.instruction for one in observations]
+        self.began.set()
+        assert self.go.wait(20)
+        self.batches.append(told)
+        self.methods.append(str(method))
+        if "break" in told:
+            raise RuntimeError("broken")
+        if "refuse" in told:
+            raise SoonerError("this one can't be done")
+        stats = Stats(rows=len(told), tokens=7 * len(told), nfe=7)
+        return [self._action(text, stats) for text in told]
+
+    def _action(self, text: str, stats: Stats) -> Any:
+        number = float(text) if text.isdecimal() else -1.0
+        values = np.full((1, 7), number)
+        told = {"action": values.tolist(), "mode": "exact"}
+        return SimpleNamespace(
+            values=values, mode="exact", method="plain", stats=stats, as_dict=lambda: told
+        )
+
+    def forget(self) -> None:
+        """What warming up left."""
+        self.batches.clear()
+        self.methods.clear()
+        self.began.clear()
+
+
+@asynccontextmanager
+async def running(policy: Any, **settings: Any) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of an app whose policy is warm."""
+    app = create_app(policy, ServeSettings(**settings))
+    async with app.router.lifespan_context(app):
+        if isinstance(policy, SlowPolicy):
+            policy.forget()
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://robot") as client:
+            client.desk = app.state.desk  # type: ignore[attr-defined]
+            client.app = app  # type: ignore[attr-defined]
+            yield client
+
+
+async def until(what: Any, seconds: float = 20.0) -> None:
+    """Wait for a condition; how long it takes decides nothing."""
+    async with asyncio.timeout(seconds):
+        while not what():
+            await asyncio.sleep(0.002)
+
+
+def body_of(told: Any) -> bytes:
+    return json.dumps(told).encode()

@@ -1,0 +1,357 @@
+"""The application end to end, without a socket."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from serve.robots import (
+    SlowPolicy,
+    body_of,
+    from_json_numpy,
+    json_numpy,
+    npy,
+    png,
+    request,
+    running,
+    until,
+)
+from sooner.errors import SoonerError
+from sooner.serve import ServeSettings, create_app
+from sooner.tasks.act import Observation, Policy
+from tiny_policy import ARM, INSTRUCTIONS, TABLE, image, policy
+
+
+@pytest.fixture(scope="module")
+def chunks() -> Policy:
+    """Says two actions at once."""
+    return policy()
+
+
+@pytest.fixture(scope="module")
+def single() -> Policy:
+    return policy(horizon=1)
+
+
+def expected(one: Policy, seed: int) -> np.ndarray:
+    seen = Observation(image(seed), INSTRUCTIONS[seed % len(INSTRUCTIONS)])
+    return one.act([seen], method="plain")[0].values
+
+
+async def ask(one: Any, told: Any, **settings: Any) -> httpx.Response:
+    async with running(one, **settings) as client:
+        return await client.post("/act", content=told if isinstance(told, bytes) else body_of(told))
+
+
+def test_every_form_of_a_picture_gets_the_same_action(chunks: Policy) -> None:
+    picture = image(1)
+
+    async def story() -> list[Any]:
+        async with running(chunks) as client:
+            forms = (picture.tolist(), png(picture), npy(picture))
+            answers = [await client.post("/act", json=request(1, image=form)) for form in forms]
+            return [answer.json() for answer in answers]
+
+    for told in asyncio.run(story()):
+        np.testing.assert_array_equal(told, expected(chunks, 1))
+
+
+def test_one_action_is_a_plain_list(single: Policy) -> None:
+    answer = asyncio.run(ask(single, request(2)))
+    np.testing.assert_array_equal(answer.json(), expected(single, 2)[0])
+    assert answer.headers["x-sooner-mode"] == "exact"
+    assert answer.headers["x-sooner-method"] == "plain"
+    assert answer.headers["x-sooner-batch"] == "1"
+
+
+def test_openvlas_own_client_gets_its_arrays(single: Policy, chunks: Policy) -> None:
+    """It patches `json` so that arrays travel as `json_numpy` both ways."""
+    told = request(2, image=json_numpy(image(2)))
+    array = from_json_numpy(asyncio.run(ask(single, told)).json())
+    np.testing.assert_array_equal(array, expected(single, 2)[0])
+    assert array.dtype == np.float64
+    arrays = asyncio.run(ask(chunks, told)).json()  # as OpenVLA-OFT's server does
+    np.testing.assert_array_equal([from_json_numpy(one) for one in arrays], expected(chunks, 2))
+
+
+def test_a_double_encoded_request_gets_a_text(single: Policy) -> None:
+    told = {"encoded": json.dumps(request(2, image=json_numpy(image(2))))}
+    text = asyncio.run(ask(single, told)).json()
+    assert isinstance(text, str)
+    np.testing.assert_array_equal(from_json_numpy(json.loads(text)), expected(single, 2)[0])
+
+
+def test_details_come_when_they_are_asked_for(single: Policy) -> None:
+    told = asyncio.run(ask(single, request(0, details=True))).json()
+    np.testing.assert_array_equal(told["action"], expected(single, 0)[0])
+    assert (told["mode"], told["method"], told["rows"]) == ("exact", "plain", 1)
+    assert told["deviation"] is None
+    assert told["computed"] > 0
+
+
+def test_robots_that_share_batches_get_what_each_gets_alone(
+    chunks: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, act = threading.Event(), chunks.act
+
+    def gated(*seen: Any, **options: Any) -> Any:
+        assert gate.wait(20)
+        return act(*seen, **options)
+
+    async def story() -> list[httpx.Response]:
+        gate.set()
+        monkeypatch.setattr(chunks, "act", gated)
+        async with running(chunks, max_batch=8, window_ms=0) as client:
+            batcher = client.desk.batcher  # type: ignore[attr-defined]
+            gate.clear()
+            asked = [asyncio.ensure_future(client.post("/act", json=request(0)))]
+            await until(lambda: batcher.running)
+            more = (client.post("/act", json=request(seed)) for seed in range(1, 20))
+            asked += [asyncio.ensure_future(one) for one in more]
+            await until(lambda: len(batcher.waiting) == 19)
+            gate.set()
+            answers = await asyncio.gather(*asked)
+            text = (await client.get("/metrics")).text
+        assert 'sooner_requests_total{status="200"} 20.0' in text
+        return answers
+
+    answers = asyncio.run(story())
+    monkeypatch.undo()
+    for seed, answer in enumerate(answers):
+        np.testing.assert_array_equal(answer.json(), expected(chunks, seed))
+    rows = sorted(int(answer.headers["x-sooner-batch"]) for answer in answers)
+    assert rows == [1, *[3] * 3, *[8] * 16]
+
+
+@pytest.mark.parametrize(
+    ("told", "status", "field"),
+    [
+        (b"no json", 400, None),
+        (request(image=...), 422, "image"),
+        (request(image="%%%"), 422, "image"),
+        (request(instruction=" "), 422, "instruction"),
+        (request(unnorm_key="tabel"), 422, "unnorm_key"),
+        (request(deadline_ms=-1), 422, "deadline_ms"),
+        (request(color="red"), 422, "color"),
+    ],
+    ids=str.split("text no-image image instruction unnorm_key deadline unknown"),
+)
+def test_bad_requests_name_their_field(
+    chunks: Policy, told: Any, status: int, field: str | None
+) -> None:
+    if isinstance(told, dict):
+        told = {name: value for name, value in told.items() if value is not ...}
+    answer = asyncio.run(ask(chunks, told))
+    assert answer.status_code == status
+    assert answer.json().get("field") == field
+    assert answer.json()["detail"]
+
+
+def test_an_unknown_data_set_is_told_the_known() -> None:
+    both = policy(table=TABLE, arm=ARM)
+    missing = asyncio.run(ask(both, request()))
+    assert (missing.status_code, missing.json()["field"]) == (422, "unnorm_key")
+    assert "arm, table" in missing.json()["detail"]
+    assert len(asyncio.run(ask(both, request(unnorm_key="arm"))).json()[0]) == 7
+
+
+def test_a_body_that_is_too_large_is_read_by_nobody(single: Policy) -> None:
+    async def pieces() -> Any:
+        for _ in range(20):
+            yield b"x" * 1000
+
+    async def story() -> list[httpx.Response]:
+        async with running(single, max_body=10_000) as client:
+            told = await client.post("/act", content=b"x" * 20_000)
+            untold = await client.post("/act", content=pieces())
+            fine = await client.post("/act", json=request())
+            return [told, untold, fine]
+
+    told, untold, fine = asyncio.run(story())
+    assert (told.status_code, untold.status_code, fine.status_code) == (413, 413, 200)
+    assert "MiB" in told.json()["detail"]
+
+
+def test_strangers_see_no_more_than_that_it_runs(single: Policy) -> None:
+    async def story() -> None:
+        async with running(single, token="secret", host="0.0.0.0") as client:
+            for headers in ({}, {"Authorization": "Bearer secre"}, {"Authorization": "secret"}):
+                answer = await client.post("/act", json=request(), headers=headers)
+                assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
+                assert (await client.get("/metrics", headers=headers)).status_code == 401
+                assert (await client.get("/health", headers=headers)).json() == {"status": "ready"}
+            client.headers["Authorization"] = "bearer secret"
+            assert (await client.post("/act", json=request())).status_code == 200
+            assert (await client.get("/metrics")).status_code == 200
+            assert (await client.get("/health")).json()["model"] == "tiny"
+
+    asyncio.run(story())
+
+
+def test_a_flood_is_told_to_come_back() -> None:
+    slow = SlowPolicy()
+
+    async def story() -> list[int]:
+        async with running(slow, max_queue=3, window_ms=0) as client:
+            slow.go.clear()
+            asked = [
+                asyncio.ensure_future(client.post("/act", json=request(instruction=str(number))))
+                for number in range(3)
+            ]
+            await until(lambda: client.desk.under_way == 3)  # type: ignore[attr-defined]
+            flood = [await client.post("/act", json=request()) for _ in range(5)]
+            for answer in flood:
+                assert int(answer.headers["retry-after"]) >= 1
+                assert "3 requests are under way" in answer.json()["detail"]
+            slow.go.set()
+            answers = [*flood, *await asyncio.gather(*asked)]
+            after = await client.post("/act", json=request(instruction="7"))
+            assert after.json() == [7.0] * 7
+            return [answer.status_code for answer in answers]
+
+    assert asyncio.run(story()) == [429] * 5 + [200] * 3
+
+
+def test_a_deadline_of_the_header_comes_before_all_others() -> None:
+    slow = SlowPolicy()
+
+    async def story() -> httpx.Response:
+        async with running(slow, deadline_ms=60_000) as client:
+            slow.go.clear()
+            first = asyncio.ensure_future(client.post("/act", json=request(instruction="1")))
+            await until(slow.began.is_set)
+            told, headers = request(deadline_ms=50_000), {"X-Deadline-Ms": "10"}
+            late = await client.post("/act", json=told, headers=headers)
+            slow.go.set()
+            assert (await first).status_code == 200
+            return late
+
+    late = asyncio.run(story())
+    assert (late.status_code, late.json()["field"]) == (504, "deadline_ms")
+    assert "nothing was computed" in late.json()["detail"]
+    assert slow.batches == [["1"]]
+
+
+def test_who_hangs_up_is_not_computed() -> None:
+    slow = SlowPolicy()
+
+    async def story() -> None:
+        async with running(slow) as client:
+            slow.go.clear()
+            first = asyncio.ensure_future(client.post("/act", json=request(instruction="1")))
+            await until(slow.began.is_set)
+            left = asyncio.Event()
+            gone = asyncio.ensure_future(_leave(client.app, left))  # type: ignore[attr-defined]
+            await until(lambda: client.desk.batcher.waiting)  # type: ignore[attr-defined]
+            left.set()
+            await gone
+            assert client.desk.batcher.waiting == []  # type: ignore[attr-defined]
+            slow.go.set()
+            assert (await first).status_code == 200
+            assert 'status="499"} 1.0' in (await client.get("/metrics")).text
+
+    asyncio.run(story())
+    assert slow.batches == [["1"]]
+
+
+async def _leave(app: Any, left: asyncio.Event | None = None) -> None:
+    """Send a request and hang up once `left` is set; without it in the middle of the body."""
+    scope = {
+        "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "POST",
+        "path": "/act", "raw_path": b"/act", "query_string": b"", "root_path": "",
+        "scheme": "http", "headers": [], "client": ("robot", 1), "server": ("robot", 80),
+    }  # fmt: skip
+    body = body_of(request()) if left else b"{"
+    messages = [{"type": "http.request", "body": body, "more_body": left is None}]
+
+    async def receive() -> Any:
+        if messages:
+            return messages.pop()
+        if left is not None:
+            await left.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        return
+
+    await app(scope, receive, send)
+
+
+def test_who_hangs_up_while_sending_is_forgotten(single: Policy) -> None:
+    async def story() -> None:
+        async with running(single) as client:
+            await _leave(client.app)  # type: ignore[attr-defined]
+            assert client.desk.under_way == 0  # type: ignore[attr-defined]
+            assert (await client.post("/act", json=request())).status_code == 200
+
+    asyncio.run(story())
+
+
+def test_a_failure_is_one_line_and_the_next_request_works() -> None:
+    async def story() -> None:
+        async with running(SlowPolicy()) as client:
+            broken = await client.post("/act", json=request(instruction="break"))
+            assert broken.status_code == 500
+            assert broken.json() == {"detail": "the policy failed: RuntimeError"}
+            refused = await client.post("/act", json=request(instruction="refuse"))
+            assert (refused.status_code, refused.json()["detail"]) == (
+                422, "this one can't be done",
+            )  # fmt: skip
+            fine = await client.post("/act", json=request(instruction="3"))
+            assert fine.json() == [3.0] * 7
+
+    asyncio.run(story())
+
+
+def test_metrics_count_what_was_done(chunks: Policy) -> None:
+    async def story() -> str:
+        async with running(chunks) as client:
+            await client.post("/act", json=request())
+            await client.post("/act", json=request(image=3))
+            return (await client.get("/metrics")).text
+
+    text = asyncio.run(story())
+    for line in (
+        'sooner_requests_total{status="200"} 1.0',
+        'sooner_requests_total{status="422"} 1.0',
+        'sooner_actions_total{mode="exact"} 1.0',
+        "sooner_tokens_total 8.0",
+        "sooner_forwards_total 8.0",
+        "sooner_queue_depth 0.0",
+        'sooner_batch_rows_bucket{le="1.0"} 1.0',
+        'sooner_tokens_per_forward_bucket{le="1.0"} 1.0',
+        "sooner_request_seconds_count 2.0",
+    ):
+        assert line in text
+
+
+def test_health_says_what_runs(chunks: Policy) -> None:
+    async def story() -> Any:
+        async with running(chunks) as client:
+            return (await client.get("/health")).json()
+
+    told = asyncio.run(story())
+    assert told["status"] == "ready"
+    assert (told["method"], told["horizon"], told["unnorm_keys"]) == ("plain", 2, ["table"])
+    assert (told["queue"], told["running"]) == (0, 0)
+
+
+def test_a_server_that_stops_takes_nothing_new(single: Policy) -> None:
+    async def story() -> httpx.Response:
+        async with running(single) as client:
+            client.desk.batcher.is_closing = True  # type: ignore[attr-defined]
+            assert (await client.get("/health")).status_code == 503
+            return await client.post("/act", json=request())
+
+    assert asyncio.run(story()).status_code == 503
+
+
+def test_a_method_that_can_not_be_run_is_refused_before_anything_starts(single: Policy) -> None:
+    with pytest.raises(SoonerError, match="needs a draft head"):
+        create_app(single, ServeSettings(method="strict"))

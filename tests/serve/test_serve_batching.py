@@ -1,0 +1,257 @@
+"""Who shares a batch, who goes first, and what happens when time is short."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+from serve.robots import SlowPolicy, until
+from sooner.serve.batching import Batcher
+from sooner.serve.job import Job
+from sooner.serve.refusal import RefusedError
+from sooner.serve.settings import ServeSettings
+from sooner.tasks.act import Observation
+
+PICTURE = np.zeros((2, 2, 3), np.uint8)
+
+
+def seen(number: int | str) -> Observation:
+    return Observation(PICTURE, str(number))
+
+
+@asynccontextmanager
+async def batching(policy: SlowPolicy, **settings: Any) -> AsyncIterator[Batcher]:
+    batcher = Batcher(policy, ServeSettings(**settings))
+    batcher.start()
+    yield batcher
+    policy.go.set()
+    await batcher.close()
+
+
+def numbers(answers: list[Any]) -> list[float]:
+    return [float(answer.action.values[0, 0]) for answer in answers]
+
+
+def test_what_comes_while_a_batch_is_computed_is_the_next_batch() -> None:
+    async def story() -> None:
+        policy = SlowPolicy()
+        policy.go.clear()
+        async with batching(policy, window_ms=0, max_batch=5) as batcher:
+            jobs = [batcher.submit(seen(0), None)]
+            await until(policy.began.is_set)
+            jobs += [batcher.submit(seen(number), None) for number in range(1, 8)]
+            policy.go.set()
+            answers = await asyncio.gather(*(job.future for job in jobs))
+        assert numbers(answers) == list(range(8))
+        assert [len(batch) for batch in policy.batches] == [1, 5, 2]
+        assert [answer.rows for answer in answers] == [1, 5, 5, 5, 5, 5, 2, 2]
+
+    asyncio.run(story())
+
+
+def test_a_batch_waits_for_as_many_as_the_last_round_had() -> None:
+    async def story() -> None:
+        policy = SlowPolicy()
+        policy.go.clear()
+        # The window never runs out: only company may end the wait.
+        async with batching(policy, window_ms=60_000) as batcher:
+            jobs = [batcher.submit(seen(0), None)]
+            await until(policy.began.is_set)
+            jobs += [batcher.submit(seen(number), None) for number in (1, 2)]
+            policy.go.set()
+            await jobs[0].future  # three were under way as it ended
+            jobs.append(batcher.submit(seen(3), None))
+            await asyncio.gather(*(job.future for job in jobs))
+        assert [len(batch) for batch in policy.batches] == [1, 3]
+
+    asyncio.run(story())
+
+
+def test_a_lone_robot_never_waits() -> None:
+    async def story() -> None:
+        policy = SlowPolicy()
+        async with batching(policy, window_ms=60_000) as batcher:
+            for number in range(3):
+                await batcher.submit(seen(number), None).future
+        assert [len(batch) for batch in policy.batches] == [1, 1, 1]
+
+    asyncio.run(story())
+
+
+def test_the_most_urgent_go_first() -> None:
+    async def story() -> None:
+        policy = SlowPolicy()
+        policy.go.clear()
+        async with batching(policy, window_ms=0, max_batch=2) as batcher:
+            first = batcher.submit(seen(0), None)
+            await until(policy.began.is_set)
+            now = batcher.clock()
+            times = (None, now + 900, now + 5, now + 700)
+            jobs = [batcher.submit(seen(i + 1), time) for i, time in enumerate(times)]
+            policy.go.set()
+            await asyncio.gather(first.future, *(job.future for job in jobs))
+        # A request without a deadline has waited long enough after ten seconds.
+        assert policy.batches == [["0"], ["3", "1"], ["4", "2"]]
+
+    asyncio.run(story())
+
+
+def test_a_deadline_that_passes_in_the_queue_costs_nothing() -> None:
+    async def story() -> None:
+        policy = SlowPolicy()
+        policy.go.clear()
+        async with batching(policy) as batcher:
+            first = batcher.submit(seen(0), None)
+            await until(policy.began.is_set)
+            late = batcher.submit(seen(1), batcher.clock() + 0.01)
+            with pytest.raises(RefusedError, match="nothing was computed") as raised:
+                await late.future
+            assert raised.value.status == 504
+            assert batcher.waiting == []
+            policy.go.set()
+            await first.future
+        assert policy.batches == [["0"]]
+
+    asyncio.run(story())
+
+
+def test_a_deadline_that_passes_in_the_middle_is_told() -> None:
+    async def story() -> None:
+        policy, now = SlowPolicy(), [0.0]
+        policy.go.clear()
+        batcher = Batcher(policy, ServeSettings(), clock=lambda: now[0])
+        batcher.start()
+        job = batcher.submit(seen(0), 5.0)
+        await until(policy.began.is_set)
+        now[0] = 6.0
+        policy.go.set()
+        answer = await job.future
+        await batcher.close()
+        assert answer.is_late
+        assert answer.computed == 6.0
+
+    asyncio.run(story())
+
+
+def test_who_is_dropped_is_not_computed() -> None:
+    async def story() -> None:
+        policy = SlowPolicy()
+        policy.go.clear()
+        async with batching(policy) as batcher:
+            jobs = [batcher.submit(seen(0), None)]
+            await until(policy.began.is_set)
+            jobs += [batcher.submit(seen(number), None) for number in (1, 2)]
+            batcher.drop(jobs[1])
+            batcher.drop(jobs[0])  # too late to stop, but nobody waits for it
+            policy.go.set()
+            await jobs[2].future
+        assert policy.batches == [["0"], ["2"]]
+        assert jobs[0].future.cancelled()
+
+    asyncio.run(story())
+
+
+def test_one_bad_request_spoils_no_other() -> None:
+    async def story() -> None:
+        policy = SlowPolicy()
+        policy.go.clear()
+        async with batching(policy, window_ms=0) as batcher:
+            jobs = [batcher.submit(seen(0), None)]
+            await until(policy.began.is_set)
+            jobs += [batcher.submit(seen(text), None) for text in ("1", "refuse", "2")]
+            policy.go.set()
+            answers = await asyncio.gather(*(job.future for job in jobs), return_exceptions=True)
+        assert str(answers.pop(2)) == "this one can't be done"
+        assert numbers(answers) == [0, 1, 2]
+
+    asyncio.run(story())
+
+
+def test_a_policy_that_breaks_is_asked_again() -> None:
+    async def story() -> None:
+        async with batching(SlowPolicy()) as batcher:
+            with pytest.raises(RuntimeError, match="broken"):
+                await batcher.submit(seen("break"), None).future
+            assert numbers([await batcher.submit(seen(4), None).future]) == [4]
+
+    asyncio.run(story())
+
+
+def test_who_closes_answers_first_and_takes_nothing_new() -> None:
+    async def story() -> None:
+        policy = SlowPolicy()
+        policy.go.clear()
+        batcher = Batcher(policy, ServeSettings(window_ms=0))
+        batcher.start()
+        jobs = [batcher.submit(seen(number), None) for number in range(3)]
+        await until(policy.began.is_set)
+        closing = asyncio.ensure_future(batcher.close())
+        await until(lambda: batcher.is_closing)
+        with pytest.raises(RefusedError, match="stopping"):
+            batcher.submit(seen(9), None)
+        policy.go.set()
+        await closing
+        assert numbers([job.future.result() for job in jobs]) == [0, 1, 2]
+
+    asyncio.run(story())
+
+
+class Known(SlowPolicy):
+    """A policy with measured times."""
+
+    def __init__(self, **seconds: float) -> None:
+        super().__init__()
+        for method, each in seconds.items():
+            for rows in (1, 2, 4):
+                self.pace.add(method, rows, rows * each)
+
+    def quickest_exact(self, rows: int) -> str:
+        return "strict"
+
+
+@pytest.mark.parametrize(
+    ("deadlines", "size", "method"),
+    [
+        ([None] * 4, 4, "relaxed"),
+        ([9.0, None, None, None], 4, "relaxed"),
+        ([3.5, None, None, None], 4, "strict"),  # four take 4 s relaxed, 2 s exactly
+        ([1.5, 9.0, 9.0, 9.0], 2, "strict"),  # four take too long, two do not
+        ([0.7, 9.0, 9.0, 9.0], 1, "strict"),
+        ([0.1, 9.0, 9.0, 9.0], 1, "strict"),  # hopeless: the quickest there is
+    ],
+)
+def test_a_batch_is_as_large_and_as_relaxed_as_the_first_deadline_allows(
+    deadlines: list[float | None], size: int, method: str
+) -> None:
+    async def story() -> tuple[int, str]:
+        policy = Known(relaxed=1.0, strict=0.5)
+        batcher = Batcher(policy, ServeSettings(), clock=lambda: 0.0)
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        jobs = [Job(seen(0), 0.0, deadline, future) for deadline in deadlines]
+        return batcher._fitting(jobs, "relaxed")
+
+    assert asyncio.run(story()) == (size, method)
+
+
+def test_nothing_quicker_is_known_nothing_changes() -> None:
+    async def story() -> tuple[int, str]:
+        batcher = Batcher(Known(relaxed=0.5, strict=1.0), ServeSettings(), clock=lambda: 0.0)
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        return batcher._fitting([Job(seen(0), 0.0, 0.1, future)], "relaxed")
+
+    assert asyncio.run(story()) == (1, "relaxed")
+
+
+def test_who_comes_too_often_is_told_how_long_it_takes() -> None:
+    async def story() -> float:
+        policy = Known(relaxed=1.0)
+        batcher = Batcher(policy, ServeSettings(max_batch=2, method="relaxed"))
+        batcher.waiting = [None] * 5  # type: ignore[list-item]
+        return batcher.seconds_to_room()
+
+    assert asyncio.run(story()) == 6.0

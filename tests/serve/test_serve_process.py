@@ -1,0 +1,185 @@
+"""The server on a real socket, and the client that ships with it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import runpy
+import socket
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from serve.robots import SlowPolicy, body_of, request
+from sooner.errors import SoonerError
+from sooner.serve import ServeSettings
+from sooner.serve.run import bind, build_server, url
+from sooner.tasks.act import Observation, RemotePolicy
+from tiny_policy import INSTRUCTIONS, image, policy
+
+WAIT = 60
+"""Seconds after which a test gives up; none depends on how long things take."""
+
+
+@contextmanager
+def served(one: Any, **options: Any) -> Iterator[str]:
+    """Address of a server that runs in a thread."""
+    settings = ServeSettings(port=0, **options)
+    ready = threading.Event()
+    with bind(settings) as listening:
+        server = build_server(one, settings, ready.set)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        try:
+            assert ready.wait(WAIT)
+            yield url(listening)
+        finally:
+            if isinstance(one, SlowPolicy):
+                one.go.set()
+            server.should_exit = True
+            thread.join(WAIT)
+    assert not thread.is_alive()
+
+
+def raw(address: str, data: bytes) -> bytes:
+    """What a server answers to bytes that may be no HTTP."""
+    host, port = address.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=WAIT) as connection:
+        connection.sendall(data)
+        connection.shutdown(socket.SHUT_WR)
+        return connection.recv(1 << 16)
+
+
+def post(address: str, body: bytes, **headers: str) -> tuple[int, Any]:
+    connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=WAIT)
+    connection.request("POST", "/act", body, headers)
+    answer = connection.getresponse()
+    return answer.status, json.loads(answer.read())
+
+
+def test_eight_clients_at_once_lose_nothing_among_bad_and_broken_ones() -> None:
+    one = policy()
+    seen = [Observation(image(seed), INSTRUCTIONS[seed % 3]) for seed in range(8)]
+    wanted = [action.values for action in one.act(seen, method="plain")]
+    barrier = threading.Barrier(9, timeout=WAIT)
+
+    def robot(address: str, seed: int) -> list[np.ndarray]:
+        client = RemotePolicy(address, timeout=WAIT)
+        barrier.wait()
+        return [client.act(seen[seed].image, seen[seed].instruction) for _ in range(3)]
+
+    def nuisance(address: str) -> None:
+        """Hangs up in the middle of a request, again and again, or sends what is none."""
+        host, port = address.removeprefix("http://").split(":")
+        barrier.wait()
+        whole = b"POST /act HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n{"
+        sent = body_of(request())
+        head = f"POST /act HTTP/1.1\r\nHost: a\r\nContent-Length: {len(sent)}\r\n\r\n".encode()
+        for data in (whole, head + sent, b"GET", b"\x00" * 100, whole, head + sent):
+            with socket.create_connection((host, int(port)), timeout=WAIT) as connection:
+                connection.sendall(data)
+
+    with served(one, max_batch=8) as address, ThreadPoolExecutor(9) as pool:
+        pests = pool.submit(nuisance, address)
+        answers = list(pool.map(lambda seed: robot(address, seed), range(8)))
+        pests.result()
+        status, told = post(address, b"{}")
+        assert (status, told["field"]) == (422, "image")
+        assert raw(address, b"nonsense\r\n\r\n").startswith(b"HTTP/1.1 400")
+    for got, exact in zip(answers, wanted, strict=True):
+        for values in got:
+            np.testing.assert_array_equal(values, exact)
+
+
+def test_large_bodies_that_are_refused_still_get_their_answer() -> None:
+    slow = SlowPolicy()
+    with served(slow, max_body=1 << 20, max_queue=1) as address, ThreadPoolExecutor(1) as pool:
+        status, told = post(address, b"x" * (3 << 20))
+        assert (status, told["detail"][:26]) == (413, "the request has more than ")
+        slow.began.clear()
+        slow.go.clear()
+        first = pool.submit(post, address, body_of(request(instruction="5")))
+        assert slow.began.wait(WAIT)
+        status, told = post(address, b"x" * (1 << 20))
+        assert (status, told["detail"][:28]) == (429, "1 requests are under way alr")
+        slow.go.set()
+        assert first.result() == (200, [5.0] * 7)
+
+
+def test_a_server_that_is_stopped_answers_what_is_under_way() -> None:
+    slow = SlowPolicy()
+    settings = ServeSettings(port=0)
+    ready = threading.Event()
+    with bind(settings) as listening, ThreadPoolExecutor(1) as pool:
+        server = build_server(slow, settings, ready.set)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        assert ready.wait(WAIT)
+        slow.began.clear()
+        slow.go.clear()
+        asked = pool.submit(post, url(listening), body_of(request(instruction="5")))
+        assert slow.began.wait(WAIT)
+        server.should_exit = True
+        slow.go.set()
+        assert asked.result(WAIT) == (200, [5.0] * 7)
+        thread.join(WAIT)
+        assert not thread.is_alive()
+
+
+def test_an_address_that_is_taken_is_named() -> None:
+    with bind(ServeSettings(port=0)) as listening:
+        port = listening.getsockname()[1]
+        with pytest.raises(SoonerError, match=f"can't listen on 127.0.0.1 port {port}"):
+            bind(ServeSettings(port=port))
+    with pytest.raises(SoonerError, match="can't listen on 192\\.0\\.2\\.1"):
+        bind(ServeSettings(host="192.0.2.1", port=0, token="secret"))
+
+
+def test_the_client_is_used_as_lerobots_policies_are() -> None:
+    one = policy()
+    seen = Observation(image(4), INSTRUCTIONS[0])
+    wanted = one.act([seen], method="plain")[0].values
+    with served(one, token="secret") as address:
+        client = RemotePolicy(address, token="secret", unnorm_key="table", deadline_ms=50_000)
+        batch = {
+            "observation.images.top": (seen.image.transpose(2, 0, 1)[None] / 255).astype("f4"),
+            "task": [seen.instruction],
+        }
+        np.testing.assert_array_equal(client.select_action(batch), wanted[0])
+        np.testing.assert_array_equal(client.select_action({}), wanted[1])  # said ahead
+        np.testing.assert_array_equal(client.select_action(batch), wanted[0])
+        client.reset()
+        image_only = {"observation.image": seen.image, "task": seen.instruction}
+        np.testing.assert_array_equal(client.select_action(image_only), wanted[0])
+        client.reset()
+        with pytest.raises(SoonerError, match="None as its task"):
+            client.select_action({"observation.image": seen.image})
+        with pytest.raises(SoonerError, match="has 2 pictures"):
+            client.select_action({**batch, **image_only})
+        with pytest.raises(SoonerError, match=r"refused \(401\): the token"):
+            RemotePolicy(address).act(seen.image, "reach")
+        with pytest.raises(SoonerError, match=r"refused \(422\): instruction is empty"):
+            client.act(seen.image, " ")
+
+
+def test_a_server_that_is_not_there_is_named() -> None:
+    with bind(ServeSettings(port=0)) as listening:
+        address = url(listening)
+    with pytest.raises(SoonerError, match=f"no server answers at {address}"):
+        RemotePolicy(address).act(image(), "reach")
+
+
+def test_the_example_drives_a_robot(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    example = Path(__file__).parents[2] / "examples" / "act_client.py"
+    with served(policy()) as address:
+        monkeypatch.setattr("sys.argv", ["act_client.py", "--url", address, "--steps", "3"])
+        runpy.run_path(str(example), run_name="__main__")
+    assert capsys.readouterr().out == "'reach the blue ball': not done, 3 actions\n"

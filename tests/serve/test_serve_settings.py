@@ -1,0 +1,55 @@
+"""What a server refuses before it starts."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from sooner.errors import SoonerError
+from sooner.serve.settings import ServeSettings, is_loopback
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
+def test_a_loopback_needs_no_token(host: str) -> None:
+    assert is_loopback(host)
+    ServeSettings(host=host)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.7", "robot.example", ""])
+def test_an_open_address_needs_one(host: str) -> None:
+    with pytest.raises(SoonerError, match=r"can be reached.*--token"):
+        ServeSettings(host=host)
+    ServeSettings(host=host, token="secret")
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"port": 70_000}, "port is 70000"),
+        ({"port": -1}, "port is -1"),
+        ({"max_batch": 0}, "max_batch is 0"),
+        ({"max_queue": 1.5}, "max_queue is 1.5"),
+        ({"max_body": True}, "max_body is True"),
+        ({"window_ms": -1}, "window_ms is -1"),
+        ({"deadline_ms": 0}, "deadline_ms is 0; it must be a number above 0"),
+        ({"deadline_ms": float("nan")}, "deadline_ms is nan"),
+        ({"token": " "}, "token is empty"),
+        ({"token": "schlüssel"}, "no HTTP header"),
+    ],
+)
+def test_other_values_are_refused(given: dict[str, Any], told: str) -> None:
+    with pytest.raises(SoonerError, match=told):
+        ServeSettings(**given)
+
+
+def test_neither_the_package_nor_its_parts_import_a_web_framework() -> None:
+    code = (
+        "import sys, sooner, sooner.serve, sooner.cli.main\n"
+        "from sooner.serve import ServeSettings\n"
+        "found = {'fastapi', 'uvicorn', 'prometheus_client', 'torch'} & set(sys.modules)\n"
+        "assert not found, found\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,202 @@
+"""What surrounds a policy: observations, pictures, allowances and paces."""
+
+from __future__ import annotations
+
+import io
+import math
+import struct
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from sooner.errors import SoonerError
+from sooner.models.openvla import ActionTokens
+from sooner.models.openvla.statistics import ActionStatistics
+from sooner.tasks.act.allowance import Allowance
+from sooner.tasks.act.observation import FieldError, Observation
+from sooner.tasks.act.pace import AGAIN, TRIALS, Choice, Pace
+from sooner.tasks.act.pictures import decode_picture, from_buffer, read_picture
+
+PICTURE = np.arange(60, dtype=np.uint8).reshape(4, 5, 3)
+
+
+def encoded(kind: str, mode: str = "RGB") -> bytes:
+    stream = io.BytesIO()
+    Image.fromarray(PICTURE).convert(mode).save(stream, kind)
+    return stream.getvalue()
+
+
+def npy(array: np.ndarray) -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, array)
+    return stream.getvalue()
+
+
+def huge_png(width: int, height: int) -> bytes:
+    """The first lines of a picture that claims to be large."""
+    header = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    checked = struct.pack(">I", 13) + header + struct.pack(">I", zlib.crc32(header))
+    data = b"IDAT" + zlib.compress(b"")
+    body = struct.pack(">I", len(data) - 4) + data + struct.pack(">I", zlib.crc32(data))
+    return b"\x89PNG\r\n\x1a\n" + checked + body
+
+
+@pytest.mark.parametrize(
+    ("image", "told"),
+    [
+        ([[1]], "image is a list"),
+        (PICTURE[..., 0], r"shape \[4, 5\]"),
+        (PICTURE.transpose(2, 0, 1), "channels last"),
+        (PICTURE.astype(np.float32), "type float32"),
+        (PICTURE[:0], "0|must have pixels"),
+        (np.broadcast_to(np.uint8(0), (10_000, 10_000, 3)), "100 megapixels; at most 25"),
+    ],
+)
+def test_what_is_no_picture_is_refused_by_field(image: Any, told: str) -> None:
+    with pytest.raises(FieldError, match=told) as raised:
+        Observation(image, "reach")
+    assert raised.value.field == "image"
+
+
+@pytest.mark.parametrize("text", ["", "  ", None, 3, "x" * 2_001])
+def test_an_instruction_says_something(text: Any) -> None:
+    with pytest.raises(FieldError, match="instruction") as raised:
+        Observation(PICTURE, text)
+    assert raised.value.field == "instruction"
+
+
+def test_a_data_set_is_a_name() -> None:
+    with pytest.raises(FieldError, match="unnorm_key is 3"):
+        Observation(PICTURE, "reach", 3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("data", [encoded("PNG"), npy(PICTURE)], ids=["png", "npy"])
+def test_pictures_are_read_as_they_were(data: bytes) -> None:
+    np.testing.assert_array_equal(decode_picture(data), PICTURE)
+
+
+@pytest.mark.parametrize(("kind", "mode"), [("JPEG", "RGB"), ("PNG", "RGBA"), ("PNG", "L")])
+def test_other_pictures_become_rgb(kind: str, mode: str) -> None:
+    read = decode_picture(encoded(kind, mode))
+    assert (read.shape, read.dtype) == (PICTURE.shape, np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (b"hello", "no PNG, JPEG or npy"),
+        (b"", "no PNG, JPEG or npy"),
+        (encoded("PNG")[:45], "image is broken"),
+        (npy(PICTURE)[:-9], "has 51 bytes; shape .* has 60"),
+        (npy(PICTURE.astype(np.int64)), "type int64"),
+        (npy(np.asfortranarray(PICTURE)), "Fortran"),
+        (npy(PICTURE)[:20], "no npy file"),
+        (npy(np.array([{}], dtype=object)), "send uint8"),
+        (huge_png(10_000, 10_000), "100 megapixels"),
+        (huge_png(60_000, 60_000), "too many pixels|megapixels"),
+    ],
+    ids=str.split("text nothing cut short-npy int64 fortran header objects huge vast"),
+)
+def test_broken_pictures_are_refused(data: bytes, told: str) -> None:
+    with pytest.raises(FieldError, match=told):
+        decode_picture(data)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "told"),
+    [
+        ("|u1", [4, 5, 3, 1], "shape"),
+        ("<f8", [4, 5, 3], "float64"),
+        ("nonsense", [4, 5, 3], "does not know"),
+        ("|u1", "abc", "does not know"),
+        ("|u1", None, "does not know"),
+        ("|u1", [-4, -5, 3], "send uint8"),
+        ("|u1", [4000, 5000, 3], "60 bytes"),
+        ("|u1", [1 << 40, 1 << 20, 3], "megapixels|does not know"),
+    ],
+)
+def test_buffers_are_checked_before_they_are_believed(dtype: Any, shape: Any, told: str) -> None:
+    with pytest.raises(FieldError, match=told):
+        from_buffer(bytes(60), dtype, shape)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SoonerError, match=r"nothing\.png' can't be read"):
+        read_picture(tmp_path / "nothing.png")
+
+
+TOKENS = ActionTokens(40, 16)
+ROBOT = ActionStatistics(
+    "robot", np.array([-0.075, -0.075, 0.0]), np.array([0.075, 0.075, 1.0]),
+    np.array([True, True, False]),
+)  # fmt: skip
+"""A bin is a centimetre wide in the first two."""
+
+
+@pytest.mark.parametrize(
+    ("text", "radii"),
+    [
+        ("9", (9, 9, 0)),
+        ("0", (0, 0, 0)),
+        ("1, 2,3", (1, 2, 3)),
+        ("20mm,3cm,0", (2, 3, 0)),
+        ("0.019m,20mrad,0", (1, 2, 0)),
+        (f"{math.degrees(0.021)}deg,1e-2m,0", (2, 1, 0)),
+    ],
+)
+def test_allowances_as_people_write_them(text: str, radii: tuple[int, ...]) -> None:
+    assert Allowance.parse(text).tolerance(TOKENS, ROBOT).radii == radii
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("nine", "'nine'; give a length"),
+        ("1.5", "give bins such as 9"),
+        ("", "give bins"),
+        ("5mm,3,0", "'3' without a unit"),
+        ("5furlong,0,0", "unknown unit of a tolerance 'furlong'"),
+        ("-3", "tolerance is -3"),
+        ("5mm", "1 values, an action has 3"),
+        ("-5mm,0,0", "tolerance is -0.005"),
+        ("1,2,3,4,5", "5 values, an action has 3"),
+    ],
+)
+def test_other_allowances_are_refused(text: str, told: str) -> None:
+    with pytest.raises(SoonerError, match=told):
+        Allowance.parse(text).tolerance(TOKENS, ROBOT)
+
+
+def test_a_pace_expects_what_it_measured() -> None:
+    pace = Pace()
+    assert pace.expected("plain", 4) is None
+    for seconds in (9.0, 1.0, 2.0):  # the first call is slow and does not count for long
+        pace.add("plain", 2, seconds)
+    assert pace.expected("plain", 2) == 2.0
+    assert pace.expected("plain", 1) == 2.0  # at most that of the next larger batch
+    assert pace.expected("plain", 6) == 6.0
+    assert pace.expected("strict", 2) is None
+
+
+def test_a_choice_tries_each_then_keeps_the_quickest_and_asks_again() -> None:
+    pace = Pace()
+    choice = Choice(pace, ("plain", "strict"))
+    seconds = {"plain": 1.0, "strict": 0.5}
+    picked = []
+    for _ in range(3 * AGAIN):
+        picked.append(choice.pick(1))
+        pace.add(picked[-1], 1, seconds[picked[-1]])
+    assert picked[: 2 * TRIALS].count("plain") == TRIALS
+    assert 0 < picked[2 * TRIALS :].count("plain") <= 3
+
+
+def test_a_draft_that_gains_nothing_is_left_out() -> None:
+    pace = Pace()
+    for _ in range(TRIALS):
+        pace.add("plain", 1, 1.0)
+        pace.add("strict", 1, 0.995)
+    assert Choice(pace, ("plain", "strict")).best(1) == "plain"

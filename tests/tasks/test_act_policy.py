@@ -1,0 +1,215 @@
+"""Policies act on several robots at once as on each alone, and tell what they did."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from sooner.errors import SoonerError
+from sooner.tasks.act import Allowance, Observation, Policy
+from sooner.tasks.act.policy import CPU_NODES
+from tiny_policy import ARM, BINS, DIMS, HORIZON, TABLE, WORDS, image, observations, policy
+
+
+@pytest.fixture(scope="module")
+def plain() -> Policy:
+    return policy()
+
+
+def literal(one: Policy, seen: Observation) -> np.ndarray:
+    """Greedy decoding by whole forwards of the model, one token after the other."""
+    inputs = one.processor([seen.image], [seen.instruction])
+    ids = inputs["input_ids"]
+    for _ in range(HORIZON * DIMS):
+        with torch.inference_mode():
+            logits = one.model(ids, inputs["pixel_values"]).logits
+        ids = torch.cat([ids, logits[:, -1:].argmax(-1)], 1)
+    return ids[0, inputs["input_ids"].shape[1] :].numpy().reshape(HORIZON, DIMS)
+
+
+def test_a_batch_acts_as_each_robot_alone(plain: Policy) -> None:
+    seen = observations(3)
+    for one, action in zip(seen, plain.act(seen), strict=True):
+        np.testing.assert_array_equal(action.ids, literal(plain, one))
+        np.testing.assert_array_equal(action.ids, plain.act([one])[0].ids)
+
+
+def test_an_action_is_unnormalised(plain: Policy) -> None:
+    action = plain.act(observations(1))[0]
+    assert action.values.shape == (HORIZON, DIMS)
+    low, high = np.array(TABLE["q01"]), np.array(TABLE["q99"])
+    centres = np.linspace(-1, 1, BINS)
+    bins = np.clip(WORDS + BINS - 1 - action.ids, 0, BINS - 2)
+    normed = (centres[bins] + centres[bins + 1]) / 2
+    wanted = np.where(TABLE["mask"], low + (normed + 1) / 2 * (high - low), normed)
+    np.testing.assert_allclose(action.values, wanted)
+    assert (action.mode, action.method, action.unnorm_key) == ("exact", "plain", "table")
+    assert action.names == ("dx", "dy", "dz", "gripper")
+    assert action.deviation is None
+    assert action.from_exact is None
+
+
+def test_an_end_of_sequence_ends_no_action() -> None:
+    one = policy()
+    with torch.no_grad():
+        one.model.lm_head.weight[:] = 0
+        one.model.lm_head.weight[2] = 1e-9  # the end, wherever its score is above 0
+    action = one.act(observations(1))[0]
+    assert action.ids.shape == (HORIZON, DIMS)
+
+
+def test_an_id_that_is_no_action_is_clipped_and_flagged() -> None:
+    one = policy()
+    with torch.no_grad():
+        one.model.lm_head.weight[:] = 0  # the first id wins every tie
+    action = one.act(observations(1))[0]
+    assert action.ids.tolist() == [[0] * DIMS] * HORIZON
+    assert action.clipped.all()
+    top = (np.linspace(-1, 1, BINS)[-2] + 1) / 2  # the centre of the highest bin
+    assert action.values[0, 3] == pytest.approx(top)
+    assert action.as_dict()["clipped"] is True
+
+
+def test_data_sets_of_other_lengths_share_a_call() -> None:
+    one = policy(table=TABLE, arm=ARM)
+    seen = [
+        Observation(image(seed), "open the drawer", "arm" if seed == 1 else "table")
+        for seed in range(3)
+    ]
+    actions = one.act(seen)
+    assert [action.values.shape for action in actions] == [(2, 4), (2, 7), (2, 4)]
+    assert [action.unnorm_key for action in actions] == ["table", "arm", "table"]
+    np.testing.assert_array_equal(actions[2].ids, one.act(seen[2:])[0].ids)
+
+
+def test_an_unknown_data_set_is_named_with_the_known() -> None:
+    one = policy(table=TABLE, arm=ARM)
+    with pytest.raises(SoonerError, match=r"unknown unnorm_key 'tabel'.*'table'.*arm, table"):
+        one.act(observations(1, unnorm_key="tabel"))
+    with pytest.raises(SoonerError, match="unnorm_key is missing; the policy knows arm, table"):
+        one.act(observations(1))
+
+
+def test_a_policy_may_have_a_data_set_of_its_own() -> None:
+    both = policy(table=TABLE, arm=ARM)
+    one = Policy(both.model, both.processor, unnorm_key="arm")
+    assert one.act(observations(1))[0].unnorm_key == "arm"
+    with pytest.raises(SoonerError, match="unknown unnorm_key 'ram'"):
+        Policy(both.model, both.processor, unnorm_key="ram")
+
+
+def test_sampling_is_seeded_and_differs_from_the_best(plain: Policy) -> None:
+    seen = observations(2)
+    first, again = (plain.act(seen, temperature=2.0, seed=7) for _ in range(2))
+    assert [action.ids.tolist() for action in first] == [action.ids.tolist() for action in again]
+    best = [action.ids.tolist() for action in plain.act(seen)]
+    assert best != [action.ids.tolist() for action in first]
+
+
+def test_tokens_are_told_under_the_callers_numbers() -> None:
+    one = policy(table=TABLE, arm=ARM)
+    seen = [Observation(image(), "open the drawer", key) for key in ("arm", "table", "arm")]
+    told: dict[int, int] = {}
+
+    def listen(row: int, tokens: list[int], drafted: int) -> None:
+        told[row] = told.get(row, 0) + len(tokens)
+
+    one.act(seen, on_tokens=listen)
+    assert told == {0: 14, 1: 8, 2: 14}
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"method": "strikt"}, "unknown method 'strikt' .did you mean 'strict'"),
+        ({"method": "strict"}, "method 'strict' needs a draft head for 'tiny'"),
+        ({"temperature": -1.0}, "temperature is -1.0"),
+        ({"temperature": 1.0, "compare": True}, "sampling does not have"),
+    ],
+)
+def test_what_can_not_be_done_is_refused(plain: Policy, options: dict[str, Any], told: str) -> None:
+    with pytest.raises(SoonerError, match=told):
+        plain.act(observations(1), **options)
+
+
+def test_an_allowance_for_another_robot_is_refused_before_anything_runs() -> None:
+    with pytest.raises(SoonerError, match="5 values, an action has 4 dimensions"):
+        policy(allowance=Allowance((1, 2, 3, 4, 5)))
+
+
+@pytest.mark.parametrize(
+    ("allowed", "is_strict"),
+    [("0", True), ("1", False), ("1mm,1mm,1mm,0", True), ("1cm,0,0,0", False)],
+)
+def test_an_allowance_may_be_less_than_a_bin(allowed: str, is_strict: bool) -> None:
+    assert policy(allowance=Allowance.parse(allowed)).is_strict is is_strict
+
+
+def test_drafted_exactly_it_is_the_same_action() -> None:
+    one = policy(head=True)
+    seen = observations(3)
+    exact = one.act(seen, method="plain")
+    for ours, wanted in zip(one.act(seen, method="strict"), exact, strict=True):
+        np.testing.assert_array_equal(ours.ids, wanted.ids)
+        assert (ours.mode, ours.method) == ("exact", "strict")
+
+
+def test_relaxed_actions_tell_how_far_they_are_from_the_exact_ones() -> None:
+    one = policy(head=True, allowance=Allowance(BINS))
+    seen = observations(3)
+    exact = one.act(seen, method="plain")
+    relaxed = one.act(seen, method="relaxed", compare=True)
+    assert any((ours.ids != wanted.ids).any() for ours, wanted in zip(relaxed, exact, strict=True))
+    for ours, wanted in zip(relaxed, exact, strict=True):
+        assert ours.mode == "relaxed"
+        assert ours.from_exact is not None
+        np.testing.assert_allclose(
+            ours.from_exact.max, np.abs(ours.values - wanted.values).max(0), atol=1e-12
+        )
+        assert ours.deviation is not None
+        assert ours.deviation.max[3] == 0  # the gripper is exact
+        accepted = sum(action.deviation.count.sum() for action in relaxed)
+    assert accepted == relaxed[0].stats.num_accepted_draft_tokens
+
+
+def test_no_allowance_at_all_is_exact() -> None:
+    one = policy(head=True, allowance=Allowance(0))
+    seen = observations(2)
+    for ours, wanted in zip(one.act(seen, method="relaxed"), one.act(seen), strict=True):
+        np.testing.assert_array_equal(ours.ids, wanted.ids)
+        assert ours.mode == "exact"
+
+
+def test_auto_runs_what_was_measured_to_be_quickest() -> None:
+    one = policy(head=True)
+    for _ in range(3):
+        one.pace.add("plain", 2, 0.01)
+        one.pace.add("strict", 2, 0.02)
+    assert one.act(observations(2))[0].method == "plain"
+    for _ in range(15):
+        one.pace.add("strict", 2, 0.001)
+    assert one.act(observations(2), method="auto")[0].method == "strict"
+
+
+def test_a_head_of_another_policy_is_refused() -> None:
+    theirs = policy(head=True).head
+    ours = policy(horizon=1)
+    with torch.no_grad():
+        for weight in ours.model.parameters():
+            weight += 0.5
+    with pytest.raises(SoonerError, match="head"):
+        Policy(ours.model, ours.processor, theirs)
+
+
+def test_relaxed_drafts_are_chains_as_long_as_an_action() -> None:
+    """Siblings are neighbours, and what passes for one of them passes for the next."""
+    made = policy(head=True, allowance=Allowance(3))
+    bare = Policy(made.model, made.processor, made.head, allowance=Allowance(3))
+    strict, relaxed = (bare.build(name, "table") for name in ("strict", "relaxed"))
+    assert (relaxed.top_k, relaxed.nodes, relaxed.depth) == (1, 6, 6)  # type: ignore[attr-defined]
+    assert (strict.top_k, strict.nodes) == (8, CPU_NODES)  # type: ignore[attr-defined]
+    exact = Policy(made.model, made.processor, made.head, allowance=Allowance(0))
+    assert exact.build("relaxed", "table").top_k == 8  # type: ignore[attr-defined]

@@ -1,0 +1,396 @@
+"""Heads are trained on what their target said, resumably, and on nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import sooner
+import tiny
+from sooner.cli.main import app
+from sooner.methods.eagle.runner import HeadRunner
+from sooner.models import adapt
+from sooner.tasks.train_draft import DataSet, HeadTraining, Sample, record, train
+from sooner.tasks.train_draft.batches import Order, collate, state_noise
+from sooner.tasks.train_draft.calibration import TEMPERATURES, fit_temperature
+from sooner.tasks.train_draft.losses import Acceptance, HeadLoss
+from sooner.tasks.train_draft.prompts import read_questions
+from sooner.tasks.train_draft.robots import ROWS, ask_demonstrations
+from sooner.tasks.train_draft.unroll import unroll
+
+NEW = 7
+SHORT = HeadTraining(
+    steps=12, warmup=3, batch=4, lr=2e-3, check_every=5, save_every=50, unroll=2, depth=3
+)
+
+
+def batches(family: str, kind: str, count: int) -> Iterator[dict[str, Any]]:
+    for seed in range(count):
+        yield tiny.inputs(family, kind, 3, seed)
+
+
+def recording(folder: Path, family: str = "llama", count: int = 4, **options: Any) -> DataSet:
+    kind = tiny.kinds(family)[-1]
+    given = {"eos_token_id": None, **options}
+    return record(tiny.model(family), batches(family, kind, count), folder, NEW, **given)
+
+
+def same(ours: Sample, theirs: Sample) -> bool:
+    parts = ("tokens", "states", "stored", "embeds")
+    return ours.prompt == theirs.prompt and all(
+        torch.equal(getattr(ours, part), getattr(theirs, part)) for part in parts
+    )
+
+
+# --- recording
+
+
+@pytest.mark.parametrize("family", ["llama", "llava_onevision", "qwen2_5_vl", "qwen3_vl"])
+def test_samples_are_what_the_target_said_and_its_states_there(family: str, tmp_path: Path) -> None:
+    model, kind = tiny.model(family), tiny.kinds(family)[-1]
+    data = recording(tmp_path, family, 2)
+    assert len(data) == 6
+    inputs = tiny.inputs(family, kind, 3, 1)
+    made = model.generate(
+        **inputs, max_new_tokens=NEW, eos_token_id=None, do_sample=False,
+        return_dict_in_generate=True, output_hidden_states=True,
+    )  # fmt: skip
+    width = inputs["input_ids"].shape[1]
+    for row in range(3):
+        sample = data[3 + row]
+        length = int(inputs["attention_mask"][row].sum())
+        assert sample.prompt == length
+        assert sample.tokens[length:].tolist() == made.sequences[row, width:].tolist()
+        prompt = inputs["input_ids"][row, width - length :]
+        assert sample.tokens[:length][~sample.stored[:length]].tolist() == (
+            prompt[~sample.stored[:length]].tolist()
+        )
+        steps = [states[-1][row] for states in made.hidden_states]
+        wanted = torch.cat([steps[0][-length:], *steps[1:]])
+        assert sample.states.shape == (length + NEW - 1, 48)
+        torch.testing.assert_close(sample.states.float(), wanted, rtol=2e-3, atol=2e-3)
+
+
+def test_only_embeddings_that_no_id_stands_for_are_kept(tmp_path: Path) -> None:
+    data = recording(tmp_path, "llava_onevision", 1)
+    model = tiny.model("llava_onevision")
+    inputs = tiny.inputs("llava_onevision", "uneven", 3)
+    prompt = adapt(model).embed_prompt(inputs)
+    for row in range(3):
+        sample, length = data[row], prompt.lengths[row]
+        assert sample.stored[:length].tolist() == prompt.visual[row, :length].tolist()
+        assert not sample.stored[length:].any()
+        batch = collate([sample], model.get_input_embeddings(), torch.device("cpu"), True)
+        wanted = prompt.embeds[row, 1:length]
+        torch.testing.assert_close(batch.embeds[0, : length - 1], wanted, rtol=2e-3, atol=2e-3)
+
+
+def test_an_interrupted_recording_goes_on_and_is_the_same(tmp_path: Path) -> None:
+    whole = recording(tmp_path / "whole", count=5, shard_samples=4)
+    asked: list[int] = []
+
+    def failing() -> Iterator[dict[str, Any]]:
+        for number, batch in enumerate(batches("llama", "text", 5)):
+            if number == 3 and not asked:
+                raise KeyboardInterrupt
+            yield batch
+
+    options = {"eos_token_id": None, "shard_samples": 4}
+    with pytest.raises(KeyboardInterrupt):
+        record(tiny.model("llama"), failing(), tmp_path / "cut", NEW, **options)
+    assert DataSet.open(tmp_path / "cut").index["batches"] == 3
+    asked.append(1)
+    rest: list[int] = []
+    cut = record(
+        tiny.model("llama"), failing(), tmp_path / "cut", NEW,
+        on_batch=lambda index: rest.append(1), **options,
+    )  # fmt: skip
+    assert len(rest) == 2
+    assert cut.index["is_complete"]
+    assert len(cut) == len(whole) == 15
+    assert all(same(ours, theirs) for ours, theirs in zip(cut, whole, strict=True))
+    assert not list((tmp_path / "cut").glob(".*"))
+
+
+def test_recordings_of_something_else_are_refused(tmp_path: Path) -> None:
+    recording(tmp_path, count=1)
+    with pytest.raises(sooner.SoonerError, match="another target"):
+        record(tiny.model("llama", seed=5), [], tmp_path, NEW, eos_token_id=None)
+    with pytest.raises(sooner.SoonerError, match="with options"):
+        recording(tmp_path, count=1, temperature=0.5)
+    with pytest.raises(sooner.SoonerError, match="has no recording"):
+        DataSet.open(tmp_path / "elsewhere")
+
+
+# --- a head as it is trained is a head as it drafts
+
+
+def test_unrolling_is_drafting_tokens_that_are_all_accepted(tmp_path: Path) -> None:
+    data, head = recording(tmp_path, "qwen2", 1), tiny.head("qwen2")
+    adapter = adapt(tiny.model("qwen2"))
+    samples = list(data)
+    batch = collate(samples, adapter.embed_tokens, torch.device("cpu"), False)
+    with torch.no_grad():
+        steps = list(unroll(head, batch, 3))
+        for row, sample in enumerate(samples):
+            embeds = adapter.embed_tokens(sample.tokens[1:-1])[None]
+            states = sample.states.float()[None]
+            for start in range(NEW - 1):
+                count = sample.prompt + start  # entries of the target's own states
+                runner = HeadRunner(head, adapter, 64)
+                runner.remember(embeds[:, : count - 1], states[:, : count - 1], [count - 1])
+                made = runner.feed(embeds[:, count - 1 : count], states[:, count - 1 : count], [1])
+                visible, token = runner.visible, sample.tokens[None, count + 1 :]
+                for level in range(min(3, NEW - 1 - start)):
+                    if level:
+                        made, visible = runner.level(
+                            token[:, level - 1 : level], made, level - 1, visible, level - 1
+                        )
+                    got = steps[level].states[row, start + level]
+                    assert steps[level].valid[row, start + level]
+                    torch.testing.assert_close(got, made[0, 0], rtol=1e-4, atol=1e-4)
+    assert not steps[2].valid[:, :2].any()
+
+
+def test_acceptance_is_that_of_drafting_from_every_place(tmp_path: Path) -> None:
+    data, head = recording(tmp_path, "llama", 2), tiny.head("llama")
+    adapter = adapt(tiny.model("llama"))
+    tried, held, near = [0] * 3, [0] * 3, [0] * 3
+    with torch.no_grad():
+        for sample in data:
+            embeds = adapter.embed_tokens(sample.tokens[1:-1])
+            for start in range(NEW - 1):
+                count, alive, open_ = sample.prompt + start, True, True
+                states = sample.states.float()[:count]
+                for level in range(min(3, NEW - 1 - start)):
+                    made = head(embeds[None, : count + level], states[None])[0, -1]
+                    logits, wanted = adapter.logits(made), int(sample.tokens[count + level + 1])
+                    alive = alive and int(logits.argmax()) == wanted
+                    open_ = open_ and wanted in logits.topk(8).indices.tolist()
+                    tried[level] += 1
+                    held[level] += alive
+                    near[level] += open_
+                    states = torch.cat([states, made[None]])
+    found = Acceptance(3)
+    for start in (0, 3):
+        samples = [data[start + row] for row in range(3)]
+        found.add(head, adapter, collate(samples, adapter.embed_tokens, torch.device("cpu"), False))
+    assert (found.tried, found.chain, found.tree) == (tried, held, near)
+    assert near[0] > 0
+
+
+def test_the_temperature_is_the_one_that_surprises_least(tmp_path: Path) -> None:
+    """Against a search over the same temperatures, place by place, in plain Python."""
+    data = recording(tmp_path)
+    adapter = adapt(tiny.model("llama"))
+    head = tiny.head("llama").eval()
+    batch = collate(
+        [data[index] for index in range(4)], adapter.embed_tokens, adapter.device, False
+    )
+    with torch.no_grad():
+        found = places(head, adapter, batch, 2)
+    said = [(surprise(*found, one), one) for one in TEMPERATURES]
+    assert fit_temperature(head, adapter, [batch], 2) == pytest.approx(min(said)[1], abs=1e-4)
+
+
+def places(head: Any, adapter: Any, batch: Any, depth: int) -> tuple[list, list]:
+    """Scores and the target's token of every place and level that a draft reaches."""
+    scores, tokens = [], []
+    for estimate in unroll(head, batch, depth):
+        logits = adapter.logits(estimate.states)
+        for row, place in estimate.valid.nonzero().tolist():
+            scores.append(logits[row, place])
+            tokens.append(int(batch.following[row, place]))
+    return scores, tokens
+
+
+def surprise(scores: list, tokens: list, temperature: float) -> float:
+    return sum(
+        float(torch.logsumexp(one / temperature, 0) - one[token] / temperature)
+        for one, token in zip(scores, tokens, strict=True)
+    )
+
+
+def test_the_loss_is_that_of_the_paper(tmp_path: Path) -> None:
+    data, head = recording(tmp_path, "llama", 1), tiny.head("llama")
+    adapter = adapt(tiny.model("llama"))
+    settings = HeadTraining(token_weight=0.3, state_weight=0.7)
+    batch = collate(list(data), adapter.embed_tokens, torch.device("cpu"), False)
+    far, unlike, places = 0.0, 0.0, 0
+    with torch.no_grad():
+        got = HeadLoss(head, adapter, settings)(batch)
+        for sample in data:
+            embeds, states = adapter.embed_tokens(sample.tokens[1:-1]), sample.states.float()
+            made = head(embeds[None], states[None, :-1])[0]
+            for entry in range(sample.prompt - 1, sample.entries):
+                gap = (made[entry] - states[entry + 1]).abs()
+                far += float(torch.where(gap < 1, 0.5 * gap**2, gap - 0.5).mean())
+                p = adapter.logits(states[entry + 1]).softmax(-1)
+                unlike -= float((p * adapter.logits(made[entry]).log_softmax(-1)).sum())
+                places += 1
+    assert float(got["states"]) == pytest.approx(far / places, rel=1e-4)
+    assert float(got["tokens"]) == pytest.approx(unlike / places, rel=1e-4)
+    assert float(got["loss"]) == pytest.approx((0.7 * far + 0.3 * unlike) / places, rel=1e-4)
+
+
+# --- training
+
+
+def test_a_resumed_training_is_bit_equal(tmp_path: Path) -> None:
+    data, model = recording(tmp_path / "data"), tiny.model("llama")
+    losses: dict[str, list[float]] = {"whole": [], "cut": []}
+
+    def run(name: str, **options: Any) -> Any:
+        return train(
+            model, data, tmp_path / name, SHORT, progress=False,
+            on_step=lambda entry: losses[name].append(entry["loss"]), **options,
+        )  # fmt: skip
+
+    whole = run("whole")
+    run("cut", stop_after=7)
+    torch.rand(5)  # the global generator plays no part
+    cut = run("cut")
+    assert losses["cut"] == losses["whole"]
+    assert len(losses["whole"]) == 12
+    ours, theirs = whole.state_dict(), cut.state_dict()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    for state in (tmp_path / "whole", tmp_path / "cut"):
+        entries = [json.loads(line) for line in (state / "log.jsonl").read_text().splitlines()]
+        assert [entry["step"] for entry in entries if "check" in entry] == [5, 10]
+
+
+def test_training_teaches_what_the_target_says_and_leaves_the_target_alone(tmp_path: Path) -> None:
+    model = tiny.model("openvla")
+    before = {name: weight.clone() for name, weight in model.named_parameters()}
+    wanted = {name: weight.requires_grad for name, weight in model.named_parameters()}
+    data = recording(tmp_path / "data", "openvla", 3)
+    losses = []
+    settings = HeadTraining(
+        steps=80, warmup=4, batch=8, lr=4e-3, noise=0.0, token_weight=1.0, holdout=0.1
+    )
+    head = train(
+        model, [data], tmp_path, settings, progress=False,
+        on_step=lambda entry: losses.append(entry["states"]),
+    )  # fmt: skip
+    assert losses[-1] < 0.3 * losses[0]
+    for name, weight in model.named_parameters():
+        assert torch.equal(weight, before[name])
+        assert weight.requires_grad == wanted[name]
+        assert weight.grad is None
+    kind = tiny.kinds("openvla")[-1]
+    counts = []
+    for one in (tiny.head("openvla"), sooner.EagleHead.from_pretrained(tmp_path / "head")):
+        made = sooner.generate(
+            model, tiny.inputs("openvla", kind, 3, 0), sooner.Eagle(one),
+            max_new_tokens=NEW, eos_token_id=None, do_sample=False,
+        )  # fmt: skip
+        counts.append(made.stats.num_accepted_draft_tokens)
+    assert counts[1] > counts[0] + 3
+    told = head.config.provenance
+    assert told["settings"]["lr"] == 4e-3
+    assert told["data"] == [{"samples": 9, "sha256": data.digest}]
+    assert len(told["acceptance"]["chain"]) == 5
+    assert set(told["versions"]) == {"sooner", "python", "torch", "transformers"}
+
+
+def test_states_and_data_of_something_else_are_refused(tmp_path: Path) -> None:
+    data, model = recording(tmp_path / "data"), tiny.model("llama")
+    options = {"progress": False, "stop_after": 1}
+    train(model, data, tmp_path, SHORT, **options)
+    with pytest.raises(sooner.SoonerError, match="other settings"):
+        train(model, data, tmp_path, HeadTraining(steps=13, warmup=3), **options)
+    with pytest.raises(sooner.SoonerError, match="another target"):
+        train(tiny.model("llama", seed=5), data, tmp_path / "other", SHORT, **options)
+    few = record(tiny.model("llama"), [tiny.inputs("llama", "text", 1)], tmp_path / "few", NEW)
+    with pytest.raises(sooner.SoonerError, match="too few"):
+        train(model, few, tmp_path / "other", SHORT, **options)
+
+
+def test_every_sample_is_seen_before_any_comes_again() -> None:
+    order, again = Order(10, 4, seed=1), Order(10, 4, seed=1)
+    seen = [number for step in range(5) for number in order.at(step)]
+    assert sorted(seen[:10]) == sorted(seen[10:20]) == list(range(10))
+    assert seen[:10] != seen[10:20]
+    assert again.at(3) == order.at(3)
+
+
+def test_noise_follows_from_its_key_and_fits_the_length() -> None:
+    lengths = torch.tensor([64, 512])
+    noise = state_noise(torch.Size((2, 500, 8)), lengths, 0.2, (1, 2))
+    assert torch.equal(noise, state_noise(noise.shape, lengths, 0.2, (1, 2)))
+    assert not torch.equal(noise, state_noise(noise.shape, lengths, 0.2, (1, 3)))
+    assert 0.79 < float(noise[0].abs().max()) <= 0.8
+    assert 0.098 < float(noise[1].abs().max()) <= 0.1
+
+
+def test_the_learning_rate_rises_and_falls() -> None:
+    settings = HeadTraining(steps=100, warmup=10, lr=1.0)
+    assert settings.rate(0) == pytest.approx(0.1)
+    assert settings.rate(9) == settings.rate(10) == 1.0
+    assert settings.rate(55) == pytest.approx(0.5)
+    assert settings.rate(99) == pytest.approx(1 / 90)
+
+
+@pytest.mark.parametrize(
+    ("told", "error"),
+    [
+        ({"learning_rate": 1.0}, "unknown training setting 'learning_rate'"),
+        ({"warmpu": 1}, "did you mean 'warmup'"),
+        ({"lr": -1}, "lr is -1; it must be above 0"),
+        ({"steps": 100}, "warmup is 2000 of 100 steps"),
+        ({"holdout": 1.0}, "holdout is 1.0"),
+        ({"span": "question"}, "unknown span 'question'"),
+        ({"token_weight": 0, "state_weight": 0}, "are both 0"),
+        ({"lr": "fast"}, "HeadTraining: "),
+    ],
+)
+def test_settings_out_of_range_are_refused(told: dict[str, Any], error: str) -> None:
+    with pytest.raises(sooner.SoonerError, match=error):
+        HeadTraining.of(told)
+
+
+# --- the command line
+
+
+def test_questions_are_read_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(b"")
+    file = tmp_path / "questions.jsonl"
+    file.write_text('{"image": "a.png", "prompt": "what is it?"}\n\n{"image": "a.png"}\n')
+    first, second = read_questions(file)
+    assert (first.path, first.is_image, first.prompt) == (tmp_path / "a.png", True, "what is it?")
+    assert second.prompt is None
+    for line, error in (
+        ('{"image": "a.png", "video": "b.mp4"}', "line 1 needs either"),
+        ('{"image": "b.png"}', "does not exist"),
+        ('{"image": "a.png", "promt": "x"}', "did you mean 'prompt'"),
+        ("image", "is no JSON"),
+        ("", "is empty"),
+    ):
+        file.write_text(line)
+        with pytest.raises(sooner.SoonerError, match=error):
+            read_questions(file)
+
+
+def test_a_robot_is_asked_by_its_experts() -> None:
+    asked: list[tuple[int, set[str]]] = []
+
+    def processor(pictures: list, instructions: list[str]) -> dict[str, Any]:
+        asked.append((len(pictures), set(instructions)))
+        return {}
+
+    assert len(list(ask_demonstrations(processor, ROWS + 1, ("table",)))) == 2
+    assert asked == [(ROWS, {"reach the blue ball"})] * 2
+
+
+def test_the_command_trains_a_head_for_a_recording(tmp_path: Path) -> None:
+    settings = tmp_path / "settings.json"
+    settings.write_text('{"steps": 2, "warmpu": 1}')
+    made = CliRunner().invoke(app, ["train", "draft", "-o", "x", "--settings", str(settings)])
+    assert made.exit_code != 0
+    assert "did you mean 'warmup'" in str(made.output) + str(made.exception)

@@ -1,0 +1,108 @@
+"""Windowed alignment against a search through all drafts (HSD, eq. 4 and 5)."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sooner.methods.aligned.alignment import CONTINUATIONS, Alignment
+from sooner.methods.aligned.index import END, DraftIndex
+from sooner.methods.aligned.trust import Trust
+
+TOKENS = st.integers(0, 3)
+DRAFTS = st.lists(st.lists(TOKENS, max_size=9), max_size=4)
+TEXT = st.lists(TOKENS, max_size=8)
+
+
+def search(drafts: list[list[int]], text: list[int], window: int) -> list[list[int]]:
+    """What follows the last `window` tokens of `text` in the drafts, or else fewer of them."""
+    for size in range(min(window, len(text)), 0, -1):
+        found = [
+            draft[start + size :]
+            for draft in drafts
+            for start in range(len(draft) - size + 1)
+            if draft[start : start + size] == text[len(text) - size :]
+        ]
+        if found:
+            return found
+    return []
+
+
+def rest(index: DraftIndex, place: int) -> list[int]:
+    return index.tokens[place : index.end_of(place)]
+
+
+@given(DRAFTS, TEXT, st.integers(1, 4))
+@settings(max_examples=300, deadline=None)
+def test_the_index_finds_what_a_search_finds(
+    drafts: list[list[int]], text: list[int], window: int
+) -> None:
+    index = DraftIndex(drafts, window)
+    found = [rest(index, place) for place in index.matches(text, most=1000)]
+    assert sorted(found) == sorted(search(drafts, text, window))
+
+
+@given(DRAFTS, TEXT, st.integers(0, 20))
+@settings(max_examples=200, deadline=None)
+def test_of_many_matches_those_nearest_ahead_are_kept(
+    drafts: list[list[int]], text: list[int], near: int
+) -> None:
+    index = DraftIndex(drafts, 1)
+    places = index.matches(text, most=1000)
+    wanted = [place for place in places if place >= near] + [
+        place for place in places if place < near
+    ]
+    assert sorted(index.matches(text, near, most=2)) == sorted(wanted[:2])
+
+
+@given(DRAFTS, TEXT)
+@settings(max_examples=200, deadline=None)
+def test_agreement_counts_backwards_and_stops_at_the_start_of_a_draft(
+    drafts: list[list[int]], text: list[int]
+) -> None:
+    index = DraftIndex(drafts, 2)
+    for place, token in enumerate(index.tokens):
+        before = index.tokens[index.start_of(place) : place]
+        same = [a == b for a, b in zip(reversed(before), reversed(text), strict=False)]
+        wanted = same.index(False) if False in same else len(same)
+        assert index.agreement(text, place, 100) == wanted
+        assert index.agreement(text, place, 1) == min(wanted, 1)
+        assert (token == END) == (index.end_of(place) == place)
+
+
+@given(DRAFTS, st.lists(st.lists(TOKENS, min_size=1, max_size=4), min_size=1, max_size=5))
+@settings(max_examples=300, deadline=None)
+def test_a_row_knows_every_continuation_that_its_window_matches(
+    drafts: list[list[int]], rounds: list[list[int]]
+) -> None:
+    index = DraftIndex(drafts, 3)
+    row, text = Alignment(index, Trust()), []
+    for new in rounds:
+        row.advance(new)
+        text += new
+        known = {place for tokens, place, _ in row.cursors if tokens is index.tokens}
+        assert row.text == text
+        if len(row.cursors) < CONTINUATIONS:
+            assert set(index.matches(text, row.near)) <= known
+
+
+def test_longer_agreement_ranks_first_and_places_not_yet_visited_before_others() -> None:
+    index = DraftIndex([[7, 1, 2, 3, 4], [9, 1, 2, 3, 5], [8, 1, 2, 3, 6]])
+    row = Alignment(index, Trust())
+    row.advance([9, 1, 2, 3])
+    places = [place for _, place, _ in row.cursors]
+    assert index.tokens[places[0]] == 5, "the only draft with the 9"
+    row.advance([5])
+    row.advance([0, 0, 0, 1, 2, 3])
+    first = [index.tokens[place] for _, place, kind in row.cursors if kind == 3]
+    assert first.index(5) == len(first) - 1
+
+
+def test_drafts_without_tokens_are_no_drafts() -> None:
+    index = DraftIndex([[], [1], []])
+    assert index.starts == [0]
+    assert index.tokens == [1, END]
+    empty = Alignment(DraftIndex([]), Trust())
+    empty.advance([1, 2])
+    assert empty.cursors == []
+    assert empty.branches(empty.cursors) == {}

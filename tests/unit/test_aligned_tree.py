@@ -1,0 +1,166 @@
+"""The prefix tree of all continuations against its definition (HSD, eq. 6), and where it leads."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sooner.decoding.tree import ROOT
+from sooner.methods.aligned.alignment import STOP, Alignment
+from sooner.methods.aligned.index import DraftIndex
+from sooner.methods.aligned.prefix_tree import Limits, PrefixTree, grow
+from sooner.methods.aligned.trust import LONGEST, Trust
+from sooner.methods.prompt_lookup import NgramIndex
+
+TOKENS = st.integers(0, 2)
+CONTINUATIONS = st.lists(
+    st.tuples(st.lists(TOKENS, min_size=1, max_size=6), st.integers(1, LONGEST)), max_size=6
+)
+FREE = Limits(nodes=1000, depth=1000, width=1000)
+
+
+def row_of(*drafts: list[int], **options: object) -> Alignment:
+    return Alignment(DraftIndex(list(drafts)), Trust(), **options)  # type: ignore[arg-type]
+
+
+def with_continuations(found: list[tuple[list[int], int]]) -> Alignment:
+    row = row_of()
+    row.cursors = [([*tokens, STOP], 0, kind) for tokens, kind in found]
+    return row
+
+
+def paths(tree: PrefixTree) -> list[tuple[int, ...]]:
+    """The tokens from the root down to each node."""
+    found: list[tuple[int, ...]] = []
+    for token, parent in zip(tree.tokens, tree.parents, strict=True):
+        above = () if parent == ROOT else found[parent]
+        found.append((*above, token))
+    return found
+
+
+def is_drafted(tree: PrefixTree, text: list[int]) -> bool:
+    return tuple(text) in paths(tree)
+
+
+@given(CONTINUATIONS)
+@settings(max_examples=300, deadline=None)
+def test_the_tree_holds_every_prefix_of_every_continuation_once(
+    found: list[tuple[list[int], int]],
+) -> None:
+    tree = grow(with_continuations(found), FREE)
+    wanted = {tuple(tokens[:end]) for tokens, _ in found for end in range(1, len(tokens) + 1)}
+    assert len(tree.tokens) == len(wanted)
+    assert set(paths(tree)) == wanted
+
+
+@given(CONTINUATIONS, st.integers(1, 12), st.integers(1, 5), st.integers(1, 4))
+@settings(max_examples=300, deadline=None)
+def test_limits_hold_and_the_first_nodes_are_the_smaller_tree(
+    found: list[tuple[list[int], int]], nodes: int, depth: int, width: int
+) -> None:
+    row = with_continuations(found)
+    tree = grow(row, Limits(nodes, depth, width))
+    parents = set(tree.parents)
+    assert len(tree.tokens) <= nodes
+    assert all(len(path) <= depth for path in paths(tree))
+    assert sum(node not in parents for node in range(len(tree.tokens))) <= width
+    assert all(parent < node for node, parent in enumerate(tree.parents))
+    assert tree.chances == sorted(tree.chances, reverse=True)
+    whole = grow(row, Limits(1000, depth, width))
+    assert whole.tokens[: len(tree.tokens)] == tree.tokens
+    assert whole.parents[: len(tree.parents)] == tree.parents
+
+
+def test_tokens_of_less_chance_than_the_floor_are_left_out() -> None:
+    row = with_continuations([([1] * 300, 4)])
+    tree = grow(row, Limits(1000, 1000, 8, floor=0.1))
+    assert 3 < len(tree.tokens) < 300
+    assert min(tree.chances) > 0.1
+
+
+def test_a_text_begins_with_the_opening_of_any_draft() -> None:
+    row = row_of([1, 2, 3], [1, 4], [5, 6])
+    assert set(paths(grow(row, Limits(5, 2, 8)))) == {(1,), (1, 2), (1, 4), (5,), (5, 6)}
+
+
+def test_the_window_spans_the_end_of_one_draft_and_the_opening_of_the_next() -> None:
+    row = row_of([1, 2, 3], [4, 5, 6], [7, 8, 9])
+    row.advance([1, 2])
+    assert is_drafted(grow(row, FREE), [3, 4, 5, 6, 7])
+    assert is_drafted(grow(row, FREE), [3, 7, 8, 9])
+    row.advance([3, 7])
+    assert is_drafted(grow(row, FREE), [8, 9, 4, 5, 6]), "the second draft is still unused"
+
+
+def test_used_drafts_do_not_open_again() -> None:
+    row = row_of([1, 2, 3], [4, 5, 6], [7, 8, 9])
+    row.advance([1, 2, 3, 4, 5])
+    assert not is_drafted(grow(row, FREE), [6, 1])
+    assert is_drafted(grow(row, FREE), [6, 7])
+
+
+def test_what_stands_between_drafts_is_learnt_from_one_seam() -> None:
+    row = row_of([1, 2, 3], [4, 5, 6], [7, 8, 9])
+    row.advance([1, 2, 3, 50])
+    assert is_drafted(grow(row, FREE), [4, 5]), "one unexpected token behind a draft's end"
+    row.advance([51])
+    assert is_drafted(grow(row, FREE), [4, 5]), "two of them"
+    row.advance([4])
+    assert is_drafted(grow(row, FREE), [5, 6, 50, 51, 7, 8])
+    row.advance([5, 6, 50])
+    assert is_drafted(grow(row, FREE), [51, 7, 8])
+
+
+def test_a_separator_may_be_told_beforehand() -> None:
+    row = row_of([1, 2, 3], [4, 5, 6], joint=(50, 51))
+    row.advance([1])
+    assert is_drafted(grow(row, FREE), [2, 3, 50, 51, 4, 5, 6])
+
+
+def test_a_draft_is_taken_up_again_behind_a_wrong_token() -> None:
+    """A wrong token of the draft, one too many, one too few, and two for one."""
+    draft = [1, 2, 3, 4, 5, 6, 7, 8]
+    for said, then in (
+        ([1, 2, 3, 60], [5, 6]),
+        ([1, 2, 3, 60], [4, 5]),
+        ([1, 2, 3, 60], [6, 7]),
+        ([1, 2, 3, 60, 61], [6, 7]),
+        ([1, 2, 3, 60, 61], [5, 6]),
+    ):
+        row = row_of(draft)
+        row.advance(said)
+        assert is_drafted(grow(row, FREE), then), (said, then)
+
+
+def test_a_text_that_strayed_for_long_is_found_again_by_its_window() -> None:
+    row = row_of([1, 2, 3, 4, 5, 6, 7, 8])
+    row.advance([1, 2, 3, *[60] * 40])
+    assert not is_drafted(grow(row, FREE), [5])
+    row.advance([5, 6])
+    assert is_drafted(grow(row, FREE), [7, 8])
+
+
+def test_a_text_that_repeats_itself_is_drafted_from_itself_if_asked() -> None:
+    said = [30, 31, 32, 33, 30, 31, 32]
+    plain, repeating = row_of([1, 2]), row_of([1, 2], repeats=NgramIndex(3, 3, []))
+    for row in (plain, repeating):
+        row.advance(said)
+    assert is_drafted(grow(repeating, FREE), [33, 30, 31])
+    assert not is_drafted(grow(plain, FREE), [33])
+
+
+def test_trust_goes_to_the_continuations_that_were_right() -> None:
+    """A hundred texts in which the second draft of two with one opening is the right one."""
+    trust = Trust()
+    before = trust.chances[LONGEST][0]
+    for _ in range(100):
+        row = Alignment(DraftIndex([[1, 2, 9, 9], list(range(1, 20))]), trust)
+        row.advance([1])
+        for token in range(2, 20):
+            row.advance([token])
+    assert trust.chances[LONGEST][0] > max(before, 0.97)
+    row.advance([77, 78])
+    assert trust.chances[LONGEST][0] > 0.9
+    for _ in range(200):
+        trust.observe(LONGEST, 0, False)
+    assert trust.chances[LONGEST][0] < 0.02
