@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import io
-import re
 from pathlib import Path
 from typing import Any
 
 from PIL import Image
 from reportlab.lib.pagesizes import A4
+from reportlab.lib.utils import ImageReader
 from reportlab.pdfgen.canvas import Canvas
+
+from sooner.documents import Page, Resolution, read_pages
 
 WIDTH, HEIGHT = A4
 LEFT = [
@@ -91,15 +93,11 @@ def turned(path: Path) -> Path:
 
 def scan(path: Path, source: Path, dpi: int = 150, note: str = "") -> Path:
     """The first page of a PDF as nothing but a picture, with a note as text on top of it."""
-    from sooner.documents import Page, Resolution, read_pages
-
     page = next(iter(read_pages(source, resolution=Resolution(dpi=dpi))))
     assert isinstance(page, Page)
     file = io.BytesIO()
     Image.fromarray(page.picture).save(file, "PNG")
     canvas = Canvas(str(path), pagesize=A4)
-    from reportlab.lib.utils import ImageReader
-
     canvas.drawImage(ImageReader(file), 0, 0, WIDTH, HEIGHT)
     if note:
         canvas.drawString(72, 20, note)
@@ -118,14 +116,6 @@ def without_pages(path: Path) -> Path:
     data += b"xref\n0 3\n0000000000 65535 f \n%strailer << /Size 3 /Root 1 0 R >>\n" % table
     start = data.index(b"xref")
     path.write_bytes(data + b"startxref\n%d\n%%%%EOF\n" % start)
-    return path
-
-
-def unmapped(path: Path) -> Path:
-    """A PDF whose text layer has no meaning: its font names characters that nobody knows."""
-    data = report(path).read_bytes()
-    strange = re.sub(rb"/WinAnsiEncoding", b"/Identity-Hxxxxxx"[:16].ljust(16), data)
-    path.write_bytes(strange)
     return path
 
 

@@ -20,9 +20,11 @@ MAY_USE = {
     "generation": {"decoding", "methods", "errors"},
     "drawing": {"decoding", "methods", "models", "errors"},
     "robots": {"errors"},
+    "documents": {"errors"},
     "miniatures": {"errors", "models", "robots"},
     "tasks": {
         "decoding",
+        "documents",
         "drawing",
         "errors",
         "generation",
@@ -35,6 +37,7 @@ MAY_USE = {
     "serve": {"errors", "tasks"},
     "bench": {
         "decoding",
+        "documents",
         "drawing",
         "errors",
         "generation",

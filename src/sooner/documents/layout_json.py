@@ -13,21 +13,17 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from ..errors import SoonerError
 from .boxes import box, scaled
 from .labels import PICTURE, label_of
 from .regions import Region, Size, numbered
+from .repair import repaired
 
 START = re.compile(r'\{\s*"(?:bbox|category|text)"\s*:')
 """How an element begins; within a text its quotes would be escaped."""
-
-BAD_ESCAPE = re.compile(r'\\(?!["\\/bfnrtu])|\\u(?![0-9a-fA-F]{4})')
-"""A backslash that JSON does not know, as LaTeX that was not escaped has it."""
-
-LATEX_ESCAPE = re.compile(r"(?<!\\)\\(?=[bfnrt][a-zA-Z]{2})")
-"""A backslash of LaTeX such as `\\frac` that JSON would take for a form feed."""
 
 
 @dataclass(frozen=True)
@@ -81,8 +77,7 @@ def read_layout_json(text: str) -> LayoutParse:
     except (ValueError, SoonerError):
         pass
     starts = [match.start() for match in START.finditer(inner)]
-    parts = [inner[a:b] for a, b in zip(starts, [*starts[1:], len(inner)], strict=True)]
-    found = (_repaired(part) for part in parts)
+    found = (repaired(inner[a:b]) for a, b in pairwise([*starts, len(inner)]))
     cells = [cell for cell in found if cell is not None]
     return LayoutParse(numbered([_region(cell) for cell in cells]), text, repaired=True)
 
@@ -104,24 +99,3 @@ def _region(cell: dict[str, Any]) -> Region:
     text = cell.get("text")
     drafts = [text] if isinstance(text, str) and text.strip() else []
     return Region(place, label_of(str(cell.get("category", "Text"))), drafts=drafts)
-
-
-def _repaired(part: str) -> dict[str, Any] | None:
-    """An element out of text that may be cut off anywhere, or `None`."""
-    part = re.sub(r"\}[\s\],]*$", "}", part)
-    for text in (part, LATEX_ESCAPE.sub(r"\\\\", part)):
-        for ending in _endings(BAD_ESCAPE.sub(r"\\\\", text)):
-            try:
-                cell = json.loads(ending, strict=False)
-            except ValueError:
-                continue
-            if isinstance(cell, dict):
-                return cell
-    return None
-
-
-def _endings(part: str) -> list[str]:
-    """The element with what may be missing at its end, the least first."""
-    cut = re.sub(r"\\(?:u[0-9a-fA-F]{0,3})?$", "", part)
-    without = re.sub(r',?\s*"[^"]*"?\s*:?\s*(?:\[[^\]]*)?$', "", part)
-    return [part, part + "}", cut + '"}', part + "]}", without + "}"]

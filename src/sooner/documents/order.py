@@ -19,8 +19,8 @@ def reading_order(boxes: Sequence[Box]) -> list[int]:
     """Indices of `boxes` in reading order: columns from left to right, each from top to bottom.
 
     A recursive XY-cut. A gutter between columns that nothing crosses is cut first. Where something
-    does cross it, such as a title, the page is cut below or above that, at the place that frees the
-    most columns. What is left is read from top to bottom.
+    does cross it, such as a title or a footer, the page is cut above and below the most boxes that
+    are free of it. What is left is read from top to bottom.
     """
     return _ordered(list(range(len(boxes))), boxes)
 
@@ -49,7 +49,7 @@ def _ordered(items: list[int], boxes: Sequence[Box]) -> list[int]:
         return items
     if columns := _columns(items, boxes):
         return [item for column in columns for item in _ordered(column, boxes)]
-    if parts := _split_below(items, boxes):
+    if parts := _split(items, boxes):
         return [item for part in parts for item in _ordered(part, boxes)]
     return sorted(items, key=lambda item: (boxes[item][1], boxes[item][0]))
 
@@ -65,16 +65,31 @@ def _columns(items: list[int], boxes: Sequence[Box]) -> list[list[int]] | None:
     return columns if top < bottom else None
 
 
-def _split_below(items: list[int], boxes: Sequence[Box]) -> tuple[list[int], list[int]] | None:
-    """The cut from left to right that leaves the most boxes in columns."""
+def _split(items: list[int], boxes: Sequence[Box]) -> list[list[int]] | None:
+    """Cuts from left to right, above and below the most boxes that then are in columns."""
+    if not _any_beside(items, boxes):
+        return None
     bands = _cut(items, boxes, 1)
-    best, parts = 0, None
-    for n in range(1, len(bands)):
-        upper, lower = list(chain(*bands[:n])), list(chain(*bands[n:]))
-        freed = sum(len(part) for part in (upper, lower) if _columns(part, boxes))
-        if freed > best:
-            best, parts = freed, (upper, lower)
-    return parts
+    runs = [(a, b) for a in range(len(bands)) for b in range(a + 1, len(bands) + 1)]
+    for start, end in sorted(runs, key=lambda run: -sum(map(len, bands[slice(*run)]))):
+        run = list(chain(*bands[start:end]))
+        if len(run) < len(items) and _columns(run, boxes):
+            parts = [list(chain(*bands[:start])), run, list(chain(*bands[end:]))]
+            return [part for part in parts if part]
+    return None
+
+
+def _any_beside(items: list[int], boxes: Sequence[Box]) -> bool:
+    """Whether some box is to the right of another one."""
+    rest = sorted(items, key=lambda item: boxes[item][1])
+    for place, item in enumerate(rest):
+        _, _, right, bottom = boxes[item]
+        for other in rest[place + 1 :]:
+            if boxes[other][1] >= bottom:
+                break
+            if boxes[other][0] >= right or boxes[other][2] <= boxes[item][0]:
+                return True
+    return False
 
 
 def _cut(items: list[int], boxes: Sequence[Box], axis: int) -> list[list[int]]:

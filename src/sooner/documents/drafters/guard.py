@@ -91,7 +91,7 @@ class GuardedProcess:
         try:
             if self._pipe is None:
                 self._launch()
-                limit += self.start
+                limit += self.start  # the first page loads the models
             assert self._pipe is not None
             self._pipe.send(page)
             if self._pipe.poll(limit):
@@ -121,10 +121,15 @@ class GuardedProcess:
     def _launch(self) -> None:
         # Not forked: threads of ONNX or torch would be lost in the middle of whatever they do.
         context = multiprocessing.get_context("spawn")
-        self._pipe, other = context.Pipe()
-        self._process = context.Process(target=_serve, args=(self.drafter, other), daemon=True)
-        self._process.start()
+        pipe, other = context.Pipe()
+        process = context.Process(target=_serve, args=(self.drafter, other), daemon=True)
+        process.start()
         other.close()
+        self._process, self._pipe = process, pipe
+        # A page is larger than a pipe: without somebody at the other end, sending would wait.
+        if not pipe.poll(self.start):
+            raise SoonerError(f"its process did not start within {self.start:g} s")
+        pipe.recv()
 
     def _died(self) -> str:
         if self._process is not None:
@@ -135,6 +140,7 @@ class GuardedProcess:
 
 
 def _serve(drafter: Drafter, pipe: Connection) -> None:
+    pipe.send(True)
     while True:
         try:
             page = pipe.recv()

@@ -7,15 +7,20 @@ import time
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 from ...errors import SoonerError
 from ..boxes import around
 from ..grouping import regions_of
 from ..lines import Line
-from ..page import Page
+from ..page import Page, Picture
 from ..regions import PageDraft
+from ..resolution import MOST_SIDE
 from .engines import needed, quiet
 from .layout import Layout
+
+LEAST_SIDE = 12
+"""Pixels of a side below which no line of text fits."""
 
 
 class OCR:
@@ -58,14 +63,19 @@ class OCR:
 
     def lines(self, page: Page) -> list[Line]:
         """Lines of text with boxes in pixels of the page's picture."""
+        scale = min(1.0, self.longest / max(page.size))
+        if min(page.size) * scale < LEAST_SIDE:
+            return []
+        picture = _shrunk(page.picture, scale)
         with self._lock:
             if self._engine is None:
                 self._engine = self._load()
-            found = self._engine(np.ascontiguousarray(page.picture[:, :, ::-1]))  # BGR
+            found = self._engine(np.ascontiguousarray(picture[:, :, ::-1]))  # BGR
         boxes, texts = getattr(found, "boxes", None), getattr(found, "txts", None)
         if boxes is None or not texts:
             return []
-        return [_line(np.asarray(box), text) for box, text in zip(boxes, texts, strict=True)]
+        back = np.array(page.size) / (picture.shape[1], picture.shape[0])
+        return [_line(np.asarray(box) * back, text) for box, text in zip(boxes, texts, strict=True)]
 
     def __getstate__(self) -> dict[str, Any]:
         """For another process, which loads its own models."""
@@ -82,7 +92,7 @@ class OCR:
         settings = {
             "Global.log_level": "critical",
             "Global.use_cls": self.upside_down,
-            "Global.max_side_len": self.longest,
+            "Global.max_side_len": MOST_SIDE,  # pages come as small as they shall be
             f"{engine}.intra_op_num_threads": self.threads,
             f"{engine}.inter_op_num_threads": 1,
             # Enlarging a small page finds no more, and takes longer.
@@ -93,6 +103,14 @@ class OCR:
                 return package.RapidOCR(params=settings)
         except Exception as error:
             raise SoonerError(f"rapidocr can't load its models: {str(error)[:120]}") from error
+
+
+def _shrunk(picture: Picture, scale: float) -> Picture:
+    if scale == 1.0:
+        return picture
+    height, width = picture.shape[:2]
+    size = max(round(width * scale), 1), max(round(height * scale), 1)
+    return np.asarray(Image.fromarray(picture).resize(size, Image.Resampling.BILINEAR))
 
 
 def _line(corners: np.ndarray, text: str) -> Line:

@@ -48,12 +48,18 @@ class PlainText:
                 text = path.read_text(encoding="utf-8", errors="replace")
             except OSError as error:
                 raise SoonerError(f"'{path}' can't be read: {error.strerror}") from None
-            pages = [text] if is_of_page else text.rstrip("\f\n").split("\f")
-            if len(pages) == 1 and page.of > 1 and not is_of_page:
-                return numbered(list(blocks(text))), ""  # not divided: all of it, for every page
-            if page.number <= len(pages):
-                return numbered(list(blocks(pages[0 if is_of_page else page.number - 1]))), ""
+            found = text if is_of_page else _part(text, page)
+            if found is not None:
+                return numbered(list(blocks(found))), ""
         return [], f"no text for page {page.number} of '{page.source.name}' in '{self.files.root}'"
+
+
+def _part(text: str, page: Page) -> str | None:
+    """A page's part of a whole document's text; all of it, if that is not divided."""
+    pages = text.rstrip("\f\n").split("\f")
+    if len(pages) == 1 and page.of > 1:
+        return text
+    return pages[page.number - 1] if page.number <= len(pages) else None
 
 
 def blocks(text: str) -> Iterator[Region]:
@@ -65,9 +71,9 @@ def blocks(text: str) -> Iterator[Region]:
 def _parts(block: str) -> Iterator[Region]:
     """A heading may have its text right below it."""
     while match := HEADING.match(block):
-        first, _, block = block.partition("\n")
+        block = block.partition("\n")[2]
         level = len(match[1])
-        title = HEADING.sub(r"\2", first).strip()
+        title = match[2].strip().rstrip("#").strip()
         yield Region(None, TITLE if level == 1 else SECTION_HEADER, 0, [title], level)
     text = IMAGE.sub("", block).strip()
     if text:

@@ -140,7 +140,8 @@ class MeasuredNodes:
         promised = 1 + sum(sum(row[: FIRST[0]]) for row in chances) / len(chances)
         drafted = self.experience.rounds - self.experience.plain_rounds
         if drafted < len(FIRST):
-            return min(FIRST[drafted], self.largest) if promised > SOME else 0
+            first = min(FIRST[drafted], self.largest)
+            return first if promised > SOME else self._retry(promised)
         if promised < MUCH and self._is_plain_due():
             return 0
         best = self._best(chances, most)

@@ -1,0 +1,67 @@
+"""Pages encoded once by the frozen tower, on which the decoder then learns to read.
+
+A decoder step then pays for neither drawing nor vision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from transformers import Qwen3VLForConditionalGeneration
+
+from . import data, losses
+
+CHUNK = 8
+
+
+@dataclass(frozen=True)
+class PageBank:
+    """Pages of one size.
+
+    Attributes:
+        rows, columns: visual tokens down and across.
+        features, deep: what the tower says, half precision, `[pages, cells, width]`.
+        before: of `data.Sheets`, `[pages, cells]`.
+        answers: one a page.
+    """
+
+    rows: int
+    columns: int
+    features: torch.Tensor
+    deep: torch.Tensor
+    before: torch.Tensor
+    answers: list[data.Answer]
+
+    def draw(
+        self, rng: np.random.Generator, count: int
+    ) -> tuple[losses.Seen, torch.Tensor, list[data.Answer]]:
+        """`count` pages: what is seen, `before`, and their answers."""
+        picked = rng.integers(len(self.answers), size=count)
+        at = torch.from_numpy(picked)
+        seen = losses.Seen(self.features[at].float(), self.deep[at].float())
+        return seen, self.before[at], [self.answers[page] for page in picked]
+
+
+def encode(
+    model: Qwen3VLForConditionalGeneration,
+    writer: data.Writer,
+    pages: int,
+    size: tuple[int, int],
+    seed: Sequence[int],
+) -> PageBank:
+    """Draw `pages` pages of `size` (rows, columns) from `seed` and encode them."""
+    rng = np.random.default_rng(seed)
+    features, deep, before, answers = [], [], [], []
+    with torch.no_grad():
+        for begin in range(0, pages, CHUNK):
+            some = data.sample_pages(rng, min(CHUNK, pages - begin), *size)
+            sheets = writer.sheets(some, rng)
+            seen = losses.see(model, sheets.patches, sheets.grid)
+            features.append(seen.features.half())
+            deep.append(seen.deep.half())
+            before.append(sheets.before)
+            answers += [writer.answer(page) for page in some]
+    return PageBank(*size, torch.cat(features), torch.cat(deep), torch.cat(before), answers)

@@ -1,0 +1,51 @@
+"""The card of a trained miniature: how good it is, how large, how it came about."""
+
+from __future__ import annotations
+
+import json
+import platform
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from . import architecture, evaluate
+from .recipe import Recipe, plain
+
+HELD_OUT = 20_011
+SIZES = {"line": (1, 16), "block": (5, 16), "half page": (10, 16), "page": (20, 16)}
+PAGES = 16
+
+
+def measure(folder: Path, pages: int = PAGES) -> dict[str, Any]:
+    """Held-out word accuracy of a checkpoint by size of the page, by HF `generate`."""
+    model, processor = evaluate.load(folder)
+    return {
+        name: evaluate.measure(model, processor, HELD_OUT, pages, size)
+        for name, size in SIZES.items()
+    }
+
+
+def write(folder: Path, recipe: Recipe, seconds: float) -> Path:
+    """Measure the checkpoint in `folder` and write `card.json` into it."""
+    told = {
+        "parameters": architecture.parameters(evaluate.load(folder)[0]),
+        "accuracy": {"pages each": recipe.card_pages, **measure(folder, recipe.card_pages)},
+        "training_seconds": round(seconds),
+        "steps": sum(stage.steps for stage in recipe.stages),
+        "recipe": {**plain(recipe), "start": Path(recipe.start).name},
+        "versions": {
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+        },
+    }
+    before = Path(recipe.start) / "card.json"
+    if recipe.start and before.is_file():
+        kept = ("training_seconds", "steps", "recipe", "versions", "start")
+        card = json.loads(before.read_text())
+        told["start"] = {name: card[name] for name in kept if name in card}
+    path = folder / "card.json"
+    path.write_text(json.dumps(told, indent=1) + "\n")
+    return path

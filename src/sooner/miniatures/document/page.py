@@ -1,0 +1,131 @@
+"""What a page is: words in their places, grouped into regions that are read in order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from . import glyphs
+
+UNIT = 16
+"""Words begin at multiples of this many pixels, half a visual token's side."""
+CELL = glyphs.LINE
+"""Side of a visual token in pixels."""
+LABELS = ("header", "title", "paragraph", "list", "table", "formula")
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word where it stands.
+
+    Attributes:
+        text: what it says; `-` is a list's bullet where `bullet` is set.
+        mark: "," or "." close behind it, or "".
+        row: line of the page, 0 at the top.
+        unit: left edge in `UNIT`s.
+        style: a key of `glyphs.SIZES`.
+    """
+
+    text: str
+    mark: str
+    row: int
+    unit: int
+    style: str = "text"
+    bullet: bool = False
+
+    @property
+    def ink(self) -> str:
+        return self.text + self.mark
+
+    @property
+    def left(self) -> int:
+        return self.unit * UNIT
+
+    @property
+    def right(self) -> int:
+        return self.left + glyphs.width(self.ink, self.style, self.bullet)
+
+    @property
+    def column(self) -> int:
+        """Column of the visual token in which the word begins."""
+        return self.left // CELL
+
+
+Piece = tuple[str, int | None]
+"""A token of the answer and the word of its region that it stands for; None is structure."""
+
+
+@dataclass(frozen=True)
+class Region:
+    """One block of a page.
+
+    Attributes:
+        label: one of `LABELS`.
+        words: in reading order.
+        pieces: the block's Markdown, token by token.
+        rules: table rules as boxes in pixels, (left, top, right, bottom).
+    """
+
+    label: str
+    words: tuple[Word, ...]
+    pieces: tuple[Piece, ...]
+    rules: tuple[tuple[int, int, int, int], ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The block as Markdown."""
+        return join([piece for piece, _ in self.pieces])
+
+    @property
+    def box(self) -> tuple[int, int, int, int]:
+        """Left, top, right, bottom in pixels."""
+        boxes = [
+            (word.left, word.row * CELL, word.right, (word.row + 1) * CELL) for word in self.words
+        ]
+        boxes += list(self.rules)
+        lows = [min(box[side] for box in boxes) for side in (0, 1)]
+        highs = [max(box[side] for box in boxes) for side in (2, 3)]
+        return lows[0], lows[1], highs[0], highs[1]
+
+
+@dataclass(frozen=True)
+class Page:
+    """`rows` x `columns` visual tokens with regions in reading order."""
+
+    rows: int
+    columns: int
+    regions: tuple[Region, ...]
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height in pixels."""
+        return self.columns * CELL, self.rows * CELL
+
+    @property
+    def words(self) -> list[Word]:
+        return [word for region in self.regions for word in region.words]
+
+    @property
+    def pieces(self) -> list[Piece]:
+        """The whole answer; word numbers count through the page."""
+        told: list[Piece] = []
+        before = 0
+        for region in self.regions:
+            if told:
+                told.append(("\n\n", None))
+            told += [(piece, None if at is None else before + at) for piece, at in region.pieces]
+            before += len(region.words)
+        return told
+
+    @property
+    def markdown(self) -> str:
+        return join([piece for piece, _ in self.pieces])
+
+
+def join(pieces: Sequence[str]) -> str:
+    """Tokens to text: a blank between them, but for marks and line ends."""
+    told = ""
+    for piece in pieces:
+        bare = not told or piece in (".", ",") or piece.startswith("\n") or told.endswith("\n")
+        told += piece if bare else f" {piece}"
+    return told

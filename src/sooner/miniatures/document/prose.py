@@ -1,0 +1,52 @@
+"""Sentences: a loose grammar over the lexicon.
+
+What kind of word comes next is often to be guessed, which word is only to be seen on the page.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from . import lexicon
+
+SHAPES = (
+    "D A N V D N P D N",
+    "D N V D A N",
+    "D N R V N P D A N J D N V D N",
+    "P D N , D N V D N",
+    "N P N V D N P Y",
+    "D N P D N V # A N",
+    "E D A N E A , J D N V R",
+    "R , D A N V D N",
+    "# N V P D A N J # N V R",
+    "D N V J D A N V D N P D N",
+)
+KINDS = {
+    "N": lexicon.NOUNS, "V": lexicon.VERBS, "A": lexicon.ADJECTIVES, "R": lexicon.ADVERBS,
+    "P": lexicon.PLACES, "D": lexicon.ARTICLES, "J": lexicon.JOINTS, "E": lexicon.EXTRA,
+    "#": lexicon.NUMBERS, "Y": lexicon.YEARS,
+}  # fmt: skip
+
+
+def pick(rng: np.random.Generator, kind: str) -> str:
+    """A word of one kind of `KINDS`."""
+    words = KINDS[kind]
+    return words[rng.integers(len(words))]
+
+
+def sentence(rng: np.random.Generator) -> list[tuple[str, str]]:
+    """Words with the mark behind each: "", "," or "." at the end."""
+    said: list[tuple[str, str]] = []
+    for sign in SHAPES[rng.integers(len(SHAPES))].split():
+        if sign == ",":
+            said[-1] = (said[-1][0], ",")
+        else:
+            said.append((pick(rng, sign), ""))
+    said[-1] = (said[-1][0], ".")
+    return said
+
+
+def phrase(rng: np.random.Generator, least: int, most: int) -> list[tuple[str, str]]:
+    """`least` to `most` words without a mark, as in titles and list items."""
+    count = int(rng.integers(least, most + 1))
+    return [(pick(rng, "ANNVP#RA"[rng.integers(8)]), "") for _ in range(count)]

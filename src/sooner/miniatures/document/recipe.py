@@ -1,0 +1,172 @@
+"""The training recipe of the document miniature, as data, and the one call that runs it.
+
+1. *vision*: the tower alone, on strips of text, by an auxiliary loss that names the word which
+   begins in each visual token, by the decoder's own embeddings: reading is copying from then on.
+2. *language*, shallow: a decoder of six layers on pages that the frozen tower has encoded once,
+   from single lines to full pages. Auxiliary losses guide one attention head to the last word
+   said and a later one to the next, and name, in each visual token, the word read before it.
+3. *language*, deep: `architecture.grow` inserts layers that change nothing, and training goes on
+   for a while at full depth, where a step costs three times as much.
+4. *joint*: everything together on freshly drawn pages, to take up the slack.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from sooner.errors import unknown
+
+from . import architecture
+
+Size = tuple[int, int]
+STRIPS: tuple[Size, ...] = ((1, 16), (2, 16), (3, 16), (3, 8))
+LINES: tuple[Size, ...] = ((1, 16), (1, 8), (2, 16), (3, 8))
+PARTS: tuple[Size, ...] = ((3, 16), (4, 8), (5, 16), (7, 8), (8, 16))
+PAGES: tuple[Size, ...] = ((20, 16), (20, 16), (10, 16), (14, 16), (6, 16), (4, 8))
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stretch of training with its own optimizer, warm-up and cosine.
+
+    Attributes:
+        kind: "vision" (tower, auxiliary loss), "language" (frozen tower) or "joint" (both).
+        steps: optimizer steps.
+        tokens: visual tokens a step, in whole pages, at least one.
+        lr: peak learning rate.
+        sizes: rows and columns of pages in visual tokens; each step draws one.
+        layers: decoder depth from here on; 0 leaves it.
+        pages: encoded pages of each size, for "language".
+        guide: weight of the decoder's auxiliary losses; 0 where layers have been inserted.
+        bf16: run the decoder under bfloat16 autocast, which pays on full pages.
+    """
+
+    kind: Literal["vision", "language", "joint"]
+    steps: int
+    tokens: int
+    lr: float
+    sizes: tuple[Size, ...]
+    layers: int = 0
+    pages: int = 0
+    guide: float = 0.0
+    bf16: bool = False
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("vision", "language", "joint"):
+            raise ValueError(f"kind is {self.kind!r}; it is 'vision', 'language' or 'joint'")
+        if self.steps < 1 or self.tokens < 1 or not self.sizes:
+            raise ValueError(f"a stage needs steps, tokens and sizes of at least 1: {self}")
+        if (self.kind == "language") != (self.pages > 0):
+            raise ValueError(f"'language' stages, and only they, need pages of at least 1: {self}")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All that determines a training run, but for the machine's rounding.
+
+    Attributes:
+        shape: the model to end with; the first stage with `layers` sets the depth to begin with.
+        stages: in order.
+        seed: of the pages and the first weights.
+        save_every: steps between resumable states.
+        check_every: steps between held-out checks; 0 is never.
+        card_pages: pages of each size that the card's accuracy is measured on.
+        start: checkpoint folder whose weights the first stage begins with; empty is fresh
+            weights. The card then tells what those weights went through before.
+    """
+
+    shape: architecture.Shape
+    stages: tuple[Stage, ...]
+    seed: int = 0
+    save_every: int = 100
+    check_every: int = 200
+    card_pages: int = 32
+    start: str = ""
+
+    @classmethod
+    def from_dict(cls, options: Mapping[str, Any]) -> Recipe:
+        """Build a recipe from plain data (JSON, TOML). ValueError names an unknown key."""
+        values = dict(_known(cls, options))
+        if isinstance(values.get("shape"), Mapping):
+            values["shape"] = architecture.Shape(**_known(architecture.Shape, values["shape"]))
+        stages = tuple(_stage(stage) for stage in values.get("stages", ()))
+        return cls(**{**values, "stages": stages})
+
+
+def _stage(options: Stage | Mapping[str, Any]) -> Stage:
+    if isinstance(options, Stage):
+        return options
+    values = dict(_known(Stage, options))
+    if "sizes" in values:
+        values["sizes"] = tuple((int(rows), int(columns)) for rows, columns in values["sizes"])
+    return Stage(**values)
+
+
+def _known(kind: type, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    names = [field.name for field in dataclasses.fields(kind)]
+    for key in options:
+        if key not in names:
+            raise unknown(f"{kind.__name__} option", str(key), names)
+    return options
+
+
+TARGET = Recipe(
+    shape=architecture.TARGET,
+    stages=(
+        Stage("vision", 1500, 768, 2e-3, STRIPS, layers=6),
+        Stage("language", 700, 768, 1.5e-3, LINES, pages=4000, guide=0.3),
+        Stage("language", 500, 1536, 1.2e-3, PARTS, pages=1200, guide=0.3, bf16=True),
+        Stage("language", 700, 2560, 1e-3, PAGES, pages=600, guide=0.3, bf16=True),
+        Stage("language", 80, 2560, 3e-4, PAGES, layers=18, pages=200, bf16=True),
+    ),
+)
+
+RECIPES: dict[str, Any] = {"target": TARGET}
+
+
+def train(
+    out: Path | str,
+    config: Recipe = TARGET,
+    *,
+    resume: bool = True,
+    threads: int | None = None,
+    progress: bool = True,
+    stop_after: int | None = None,
+    on_step: Callable[[dict[str, Any]], None] | None = None,
+) -> Path:
+    """Train the model and write its checkpoint folder.
+
+    Args:
+        out: folder that receives `checkpoint` (what `from_pretrained` reads, with its
+            `card.json`), `state.pt` (all that resuming needs) and `log.jsonl`.
+        config: the recipe.
+        resume: go on from `state.pt` if there is one. The resumed run makes the same steps as
+            an uninterrupted one. False starts anew.
+        threads: torch threads for this run; None leaves them as they are.
+        progress: show a progress line.
+        stop_after: leave after this many steps in this call, with `state.pt` written.
+        on_step: called after each step with `{"stage", "kind", "step", "steps", "loss", ...}`.
+
+    Returns:
+        The checkpoint folder. It exists only once every stage is done, unless `stop_after`
+        ended the call early.
+
+    Raises:
+        ValueError: `state.pt` is of another recipe; the error says how to go on.
+        SoonerError: there is no fitting checkpoint to start from.
+    """
+    from .trainer import Trainer
+
+    trainer = Trainer(Path(out), config, threads=threads, progress=progress, on_step=on_step)
+    if resume:
+        trainer.resume()
+    return trainer.run(stop_after)
+
+
+def plain(recipe: Recipe) -> dict[str, Any]:
+    """The recipe as plain data."""
+    return dataclasses.asdict(recipe)

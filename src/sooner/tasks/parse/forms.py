@@ -1,0 +1,102 @@
+"""In what form targets write a page, and what they are best asked to do so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ...documents import DOTS, MARKDOWN, Style
+
+Target = Style | Literal["layout-json", "html"]
+
+FORMS: dict[str, Target] = {
+    "markdown": MARKDOWN,
+    "markdown-html": Style(tables="html", formulas="dollars"),
+    "dots": "layout-json",
+    "dots-text": DOTS,
+    "html": "html",
+}
+"""Markdown; Markdown with tables in HTML; dots.ocr's list of boxes, and what it writes about a
+crop; HTML elements, one a line."""
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What a family of models is asked.
+
+    Attributes:
+        page: the prompt for a page.
+        form: in what form that is answered.
+        region: the prompt for a region's crop; empty for the same.
+        region_form: in what form that is answered.
+    """
+
+    page: str
+    form: str = "markdown"
+    region: str = ""
+    region_form: str = ""
+
+
+GENERAL = Ask("Read this page. Write all of its text as Markdown, in reading order.")
+
+DOTS_PAGE = """\
+Please output the layout information from the PDF image, including each layout element's bbox, \
+its category, and the corresponding text content within the bbox.
+
+1. Bbox format: [x1, y1, x2, y2]
+
+2. Layout Categories: The possible categories are ['Caption', 'Footnote', 'Formula', \
+'List-item', 'Page-footer', 'Page-header', 'Picture', 'Section-header', 'Table', 'Text', 'Title'].
+
+3. Text Extraction & Formatting Rules:
+    - Picture: For the 'Picture' category, the text field should be omitted.
+    - Formula: Format its text as LaTeX.
+    - Table: Format its text as HTML.
+    - All Others (Text, Title, etc.): Format their text as Markdown.
+
+4. Constraints:
+    - The output text must be the original text from the image, with no translation.
+    - All layout elements must be sorted according to human reading order.
+
+5. Final Output: The entire output must be a single JSON object.
+"""
+"""The prompt that dots.ocr was trained on, from its own documentation."""
+
+ASKS = {
+    "dots_ocr": Ask(DOTS_PAGE, "dots", "Extract the text content from this image.", "dots-text"),
+    "hunyuan_vl": Ask(
+        "Extract all information from the main body of the document image and represent it in "
+        "markdown format, ignoring headers and footers. Tables should be expressed in HTML "
+        "format, formulas in the document should be represented using LaTeX format, and the "
+        "parsing should be organized according to the reading order.",
+        "markdown-html",
+    ),
+    "paddleocr_vl": Ask("OCR:"),
+}
+"""By `model_type`; others get `GENERAL`, or what their miniature was trained on."""
+
+
+def ask_of(
+    model_type: str,
+    known: str | None = None,
+    prompt: str | None = None,
+    region_prompt: str | None = None,
+    form: str | None = None,
+) -> Ask:
+    """What models of a family are asked, complete.
+
+    Args:
+        known: the prompt that a miniature was trained on.
+        prompt, region_prompt, form: what a caller wants instead; regions follow the page.
+    """
+    ask = Ask(known) if known else ASKS.get(model_type, GENERAL)
+    if prompt is not None:
+        ask = Ask(prompt, ask.form)
+    if form is not None:
+        ask = Ask(ask.page, form, ask.region, form)
+    return Ask(
+        ask.page,
+        ask.form,
+        region_prompt or ask.region or ask.page,
+        ask.region_form or ask.form,
+    )

@@ -1,0 +1,102 @@
+"""What is known of a parsed page."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+SUCCESS, PARTIAL, FAILED = "SUCCESS", "PARTIAL", "FAILED"
+REPETITION, LENGTH = "repetition", "length"
+
+
+@dataclass(frozen=True)
+class ParsedRegion:
+    """A part of a page as the target wrote it.
+
+    Attributes:
+        order: place in reading order, from 0.
+        label: one of `sooner.documents.labels.LABELS`.
+        text: in the target's own form.
+        bbox: in pixels of the page's picture; `None` if nobody said where the text is.
+        bbox_1000: the same in thousandths of the page's width and height.
+        acceptance: share of its tokens that were drafted; `None` if that can't be told.
+        level: of a heading, 1 for the highest; 0 for unknown.
+    """
+
+    order: int
+    label: str
+    text: str
+    bbox: tuple[float, float, float, float] | None = None
+    bbox_1000: tuple[int, int, int, int] | None = None
+    acceptance: float | None = None
+    level: int = 0
+
+
+@dataclass(frozen=True)
+class StageStats:
+    """One stage in figures; see `sooner.decoding.stats.Stats`."""
+
+    rows: int = 0
+    tokens: int = 0
+    steps: int = 0
+    mode: str = "exact"
+    mean_acceptance_length: float = 0.0
+    aal: float = 0.0
+    decode_seconds: float = 0.0
+    tokens_per_second: float = 0.0
+
+
+@dataclass(frozen=True)
+class ParsedPage:
+    """A page's text and how it came about.
+
+    Attributes:
+        source: name of its document.
+        number: of the page, from 1; 0 for what is about the document as a whole.
+        status: `SUCCESS`, `PARTIAL` (something is missing, see `reason`) or `FAILED`.
+        reason: why, in one line; empty for success.
+        markdown: blocks separated by blank lines.
+        raw: what the target said, to the letter.
+        regions: in reading order.
+        size: width and height of the page's picture, in pixels.
+        truncated: `repetition` or `length` if the target did not come to an end. Such pages are
+            never part of a figure about speed.
+        repaired: the target's answer was no valid JSON, and was read as far as possible. That is
+            outside the claim of exactness; `raw` is inside.
+        drafter: who drafted; empty for nobody.
+        notes: what else should be known, such as a drafter that failed.
+        mode: `exact`, `relaxed` or `approximate`.
+        stages: figures of the stages that ran, `regions` and `page`.
+        seconds: `drafter` (its own time, mostly hidden behind the page before), `wait` (for it),
+            `processor`, `vision`, `prefill`, `decode` (drafts' tokens included), `regions` (all of
+            stage 1, contained in the others) and `e2e` (from the page before to this one's end).
+    """
+
+    source: str
+    number: int
+    status: str = SUCCESS
+    reason: str = ""
+    markdown: str = ""
+    raw: str = ""
+    regions: list[ParsedRegion] = field(default_factory=list)
+    size: tuple[int, int] = (0, 0)
+    truncated: str | None = None
+    repaired: bool = False
+    drafter: str = ""
+    notes: list[str] = field(default_factory=list)
+    mode: str = "exact"
+    stages: dict[str, StageStats] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def last(self) -> StageStats:
+        """Figures of the stage that the result is from."""
+        return self.stages.get("page") or self.stages.get("regions") or StageStats()
+
+    @property
+    def counts_for_speed(self) -> bool:
+        return self.status != FAILED and self.truncated is None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)

@@ -1,0 +1,112 @@
+"""One run of the engine over a page or its regions, stopped where it runs away."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...decoding.stats import Stats
+from ...generation import generate
+from ...methods import Method
+from .result import LENGTH, REPETITION, StageStats
+from .runaway import RunawayWatch
+
+
+@dataclass
+class Said:
+    """What one row said.
+
+    Attributes:
+        tokens: to its end, or to where it was stopped; without the id that ends it.
+        drafted: which of them a draft proposed.
+        sound: tokens in front of a repetition.
+        truncated: why it did not come to an end.
+    """
+
+    tokens: list[int] = field(default_factory=list)
+    drafted: list[bool] = field(default_factory=list)
+    sound: int = 0
+    truncated: str | None = None
+
+
+class _RanAway(Exception):
+    """Leaves the engine: nothing that would follow is wanted."""
+
+
+def speak(
+    model: Any,
+    inputs: Mapping[str, Any],
+    method: Method,
+    limit: int,
+    repetition: int,
+    eos: set[int],
+) -> tuple[list[Said], Stats | None]:
+    """Decode greedily; a lone row is stopped where it repeats itself for too long.
+
+    Args:
+        limit: most new tokens of a row.
+        repetition: of `RunawayWatch`; rows of a batch end at `limit` at the latest.
+        eos: ids that end a row.
+
+    Returns:
+        What each row said, and the run's figures; `None` if it was stopped.
+    """
+    rows = int(inputs["input_ids"].shape[0])
+    watch = RunawayWatch(repetition if rows == 1 else 0)
+    said: dict[int, Said] = defaultdict(Said)
+
+    def listen(row: int, tokens: list[int], drafted: int) -> None:
+        one = said[row]
+        for place, token in enumerate(tokens):
+            one.tokens.append(token)
+            one.drafted.append(place < drafted)
+            if token not in eos and watch.add(token):
+                one.sound, one.truncated = watch.sound, REPETITION
+                raise _RanAway
+
+    stats = None
+    try:
+        made = generate(
+            model, inputs, method, on_tokens=listen, do_sample=False, max_new_tokens=limit
+        )
+        stats = made.stats
+    except _RanAway:
+        pass
+    return [_ended(said[row], limit, eos) for row in range(rows)], stats
+
+
+def _ended(one: Said, limit: int, eos: set[int]) -> Said:
+    if one.truncated is None:
+        if one.tokens and one.tokens[-1] in eos:
+            one.tokens.pop()
+            one.drafted.pop()
+        elif len(one.tokens) >= limit:
+            one.truncated = LENGTH
+        one.sound = len(one.tokens)
+    return one
+
+
+def figures(stats: Stats | None, said: list[Said], mode: str) -> StageStats:
+    """Figures of a stage; of one that was stopped, only how much it said."""
+    if stats is None:
+        return StageStats(len(said), sum(len(one.tokens) for one in said), mode=mode)
+    return StageStats(
+        rows=stats.rows,
+        tokens=stats.tokens,
+        steps=stats.nfe,
+        mode=stats.mode,
+        mean_acceptance_length=stats.mean_acceptance_length,
+        aal=stats.aal,
+        decode_seconds=stats.decode_seconds,
+        tokens_per_second=stats.tokens_per_second,
+    )
+
+
+def eos_ids(model: Any) -> list[int]:
+    """Ids that end a text of a model."""
+    ids = model.generation_config.eos_token_id
+    if ids is None:
+        return []
+    return [int(one) for one in (ids if isinstance(ids, list | tuple) else [ids])]

@@ -1,0 +1,224 @@
+"""Drafters that read pages themselves, and what guards them."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sooner.documents import Page, PageDraft, PageText, Region, Word
+from sooner.documents.boxes import around
+from sooner.documents.drafters import AllOf, FirstOf, TextLayer, guarded
+from sooner.documents.grouping import Area, regions_of
+from sooner.documents.lines import Line, blocks_of, lines_of, table_text
+from sooner.errors import SoonerError
+
+LONG = 60.0
+
+
+def blank(number: int = 1, text: PageText | None = None) -> Page:
+    return Page(Path("x.pdf"), number, np.full((400, 300, 3), 255, np.uint8), text=text)
+
+
+def line(text: str, x: float, y: float, size: float = 10.0) -> Line:
+    return Line(text, (x, y, x + 5 * len(text), y + size), size)
+
+
+def words(text: str, x: float, y: float) -> list[Word]:
+    found = []
+    for part in text.split():
+        found.append(Word(part, (x, y, x + 5 * len(part), y + 10), 10.0))
+        x += 5 * len(part) + 4
+    return found
+
+
+def test_words_become_lines_that_end_at_gaps() -> None:
+    page = [*words("left one", 10, 10), *words("right", 120, 10), *words("left two", 10, 24)]
+    assert [one.text for one in lines_of(page)] == ["left one", "right", "left two"]
+
+
+def test_words_that_a_file_lists_out_of_order_become_lines() -> None:
+    page = words("one two three", 10, 10)
+    shuffled = [page[2], page[0], *words("below", 10, 24), page[1]]
+    assert [one.text for one in lines_of(shuffled)] == ["one two three", "below"]
+
+
+def test_lines_become_paragraphs() -> None:
+    page = [line("one", 10, 10), line("two", 10, 22), line("far", 10, 60), line("beside", 100, 22)]
+    page += [line("- item", 10, 72), line("  goes on", 16, 84), line("- next", 10, 96)]
+    page += [line("LARGE", 10, 110, 20)]
+    found = [[one.text for one in block] for block in blocks_of(page)]
+    wanted = [["one", "two"], ["beside"], ["far"], ["- item", "  goes on"], ["- next"], ["LARGE"]]
+    assert sorted(found) == sorted(wanted)
+
+
+def test_cells_stay_in_their_columns() -> None:
+    cells = [line("a", 10, 0), line("b", 50, 1), line("c", 90, 0), line("1", 10, 20)]
+    assert table_text([*cells, line("3 x", 88, 21)]) == "a\tb\tc\n1\t\t3 x"
+
+
+def test_a_layout_box_gives_its_lines_a_label() -> None:
+    page = [line("Not large", 10, 10), line("a", 10, 50), line("b", 60, 50), line("alone", 10, 200)]
+    layout = [
+        Area((5, 5, 100, 25), "Title"),
+        Area((5, 45, 100, 65), "Table"),
+        Area((5, 100, 100, 150), "Picture"),
+        Area((150, 100, 200, 150), "Text"),
+    ]
+    found = regions_of(page, (300, 400), layout)
+    assert [(region.label, region.drafts) for region in found] == [
+        ("Title", ["Not large"]),
+        ("Table", ["a\tb"]),
+        ("Picture", []),
+        ("Text", ["alone"]),
+    ]
+    assert found[1].bbox == (5, 45, 100, 65)
+
+
+def test_a_table_is_seen_without_a_layout() -> None:
+    rows = [["Fruit", "Count"], ["Apples", "12"], ["Pears", "7"]]
+    cells = [line(text, 10 + 90 * n, 100 + 14 * m) for m, row in enumerate(rows)
+             for n, text in enumerate(row)]  # fmt: skip
+    found = regions_of([line("Some text above it.", 10, 50), *cells], (300, 400))
+    assert [region.label for region in found] == ["Text", "Table"]
+    assert found[1].drafts == ["Fruit\tCount\nApples\t12\nPears\t7"]
+
+
+def test_two_columns_of_text_are_no_table() -> None:
+    left = [line("six words are on this line", 10, 100 + 14 * n) for n in range(4)]
+    right = [line("and as many on that one", 160, 100 + 14 * n) for n in range(4)]
+    found = regions_of([*left, *right], (300, 400))
+    assert [(region.label, region.bbox) for region in found] == [
+        ("Text", around(one.bbox for one in left)),
+        ("Text", around(one.bbox for one in right)),
+    ]
+
+
+def test_a_text_layer_is_a_draft_where_it_is_good() -> None:
+    good = PageText(words("Some words of text", 10, 100), coverage=1.0)
+    draft = TextLayer()(blank(text=good))
+    assert (draft.texts, draft.reason, draft.size) == (["Some words of text"], "", (300, 400))
+    bad = PageText(good.words, garbled=0.5, coverage=1.0)
+    assert TextLayer()(blank(text=bad)).regions == []
+    assert "garbage" in TextLayer()(blank(text=bad)).reason
+    assert TextLayer(force=True)(blank(text=bad)).texts == draft.texts
+    assert TextLayer()(blank()).reason == "no text layer"
+
+
+class Says:
+    """A drafter that says the same of every page."""
+
+    def __init__(self, name: str, *texts: str, reason: str = "") -> None:
+        self.name, self.texts, self.reason = name, texts, reason
+        self.calls = 0
+
+    def __call__(self, page: Page) -> PageDraft:
+        self.calls += 1
+        found = [
+            Region((0, 50 * n, 100, 50 * n + 20), order=n, drafts=[text])
+            for n, text in enumerate(self.texts)
+        ]
+        return PageDraft(found, 1.0, self.name, page.size, self.reason)
+
+
+def test_the_first_one_with_something_to_say_is_taken() -> None:
+    last = Says("c", "z")
+    draft = FirstOf(Says("a", reason="nothing"), Says("b", "x"), last)(blank())
+    assert (draft.texts, draft.drafter, draft.seconds, draft.reason) == (["x"], "b", 2.0, "")
+    assert last.calls == 0
+    empty = FirstOf(Says("a", reason="nothing"), Says("b", reason="blank"))(blank())
+    assert empty.reason == "a: nothing; b: blank"
+
+
+def test_all_of_them_are_branches() -> None:
+    both = AllOf(Says("a", "x", "y"), Says("b", "X"))
+    assert both.name == "a+b"
+    assert [region.drafts for region in both(blank()).regions] == [["x", "X"], ["y"]]
+
+
+class Fails:
+    name = "fails"
+
+    def __call__(self, page: Page) -> PageDraft:
+        raise [ValueError("broken\ninside"), SoonerError("said so"), SystemExit(3)][page.number - 1]
+
+
+def test_a_drafter_that_fails_gives_an_empty_draft() -> None:
+    drafter = guarded(Fails(), LONG)
+    reasons = [drafter(blank(number)).reason for number in (1, 2, 3)]
+    assert reasons == ["failed with ValueError: broken inside", "said so",
+                       "failed with SystemExit: 3"]  # fmt: skip
+    assert drafter(blank()).size == (300, 400)
+
+
+def test_what_a_guarded_drafter_says_comes_through() -> None:
+    assert guarded(Says("a", "x"), LONG)(blank()).texts == ["x"]
+    with pytest.raises(SoonerError, match="must be above 0"):
+        guarded(Says("a"), 0)
+
+
+class Hangs:
+    """Hangs on page 1 until it is let go."""
+
+    name = "hangs"
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+
+    def __call__(self, page: Page) -> PageDraft:
+        if page.number == 1:
+            self.go.wait(LONG)
+        return PageDraft([Region(None, drafts=["x"])], drafter=self.name)
+
+
+def test_a_drafter_that_hangs_is_left_behind_and_asked_again_when_it_is_done() -> None:
+    hangs = Hangs()
+    drafter = guarded(hangs, 0.05)
+    assert drafter(blank(1)).reason == "no answer within 0.05 s"
+    assert drafter(blank(2)).reason == "still busy with an earlier page"
+    hangs.go.set()
+    drafter._running.join(LONG)  # type: ignore[union-attr]
+    drafter.timeout = LONG
+    assert drafter(blank(2)).texts == ["x"]
+
+
+class Misbehaves:
+    """Dies on page 2, hangs on page 3, and fails on page 4."""
+
+    name = "misbehaves"
+
+    def __call__(self, page: Page) -> PageDraft:
+        if page.number == 2:
+            os._exit(7)
+        if page.number == 3:
+            time.sleep(LONG)
+        if page.number == 4:
+            raise ValueError("no")
+        return PageDraft([Region(None, drafts=[str(os.getpid())])], drafter=self.name)
+
+
+def test_a_process_can_be_ended_whatever_it_does() -> None:
+    drafter = guarded(Misbehaves(), 0.2, process=True)
+    drafter.timeout = LONG
+    try:
+        (first,) = drafter(blank(1)).texts
+        assert first != str(os.getpid())
+        assert drafter(blank(4)).reason == "failed with ValueError: no"
+        assert drafter(blank(1)).texts == [first]
+        drafter.timeout = 0.2
+        assert drafter(blank(3)).reason == "no answer within 0.2 s"
+        drafter.timeout = LONG
+        assert drafter(blank(2)).reason == "its process died (exit code 7)"
+        (again,) = drafter(blank(1)).texts
+        assert again != first
+    finally:
+        drafter.close()
+
+
+def test_a_drafter_that_cannot_travel_is_said() -> None:
+    drafter = guarded(Hangs(), LONG, process=True)  # an event belongs to its process
+    assert "TypeError" in drafter(blank()).reason

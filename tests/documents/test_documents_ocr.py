@@ -1,0 +1,108 @@
+"""The default pipeline on scans: OCR and layout analysis, offline."""
+
+from __future__ import annotations
+
+import pickle
+import re
+import socket
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sooner.documents import Page, Resolution, read_pages, to_markdown
+from sooner.documents.drafters import OCR, AllOf, FirstOf, Layout, TextLayer
+from sooner.errors import SoonerError
+
+for package in ("reportlab", "pypdfium2", "rapidocr", "rapid_layout", "onnxruntime"):
+    pytest.importorskip(package)
+
+from documents import paper  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def scan(tmp_path_factory: pytest.TempPathFactory) -> Page:
+    folder = tmp_path_factory.mktemp("scan")
+    path = paper.scan(folder / "scan.pdf", paper.report(folder / "report.pdf"), dpi=120)
+    (page,) = read_pages(path, resolution=Resolution(dpi=120))
+    assert isinstance(page, Page)
+    return page
+
+
+@pytest.fixture(scope="module")
+def ocr() -> OCR:
+    return OCR(threads=1, longest=960)
+
+
+def words(text: str) -> list[str]:
+    return re.findall(r"\w+", text.lower())
+
+
+def test_a_scan_is_read_offline(scan: Page, ocr: OCR, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise OSError("no network")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    draft = ocr(scan)
+    assert (draft.drafter, draft.size, draft.reason) == ("ocr", scan.size, "")
+    assert draft.seconds > 0
+    wanted = [*paper.PROSE, *paper.ITEMS, *(cell for row in paper.TABLE for cell in row)]
+    found = words(" ".join(draft.texts))
+    right = [word for word in words(" ".join(wanted)) if word in found]
+    assert len(right) > 0.95 * len(words(" ".join(wanted)))
+
+
+def test_its_regions_are_of_the_right_kind_and_order(scan: Page, ocr: OCR) -> None:
+    draft = ocr(scan)
+    labels = [region.label for region in draft.regions]
+    assert labels.count("List-item") == 3
+    assert labels.count("Table") == 1
+    assert labels.index("Title") < labels.index("List-item") < labels.index("Table")
+    table = next(region for region in draft.regions if region.label == "Table")
+    rows = [row.split("\t") for row in table.drafts[0].split("\n")]
+    assert [len(row) for row in rows] == [3, 3, 3]
+    assert "| Apples | 12 | 3.50 |" in to_markdown(draft.regions)
+
+
+def test_its_boxes_are_where_the_text_layer_has_them(scan: Page, ocr: OCR, tmp_path: Path) -> None:
+    (page,) = read_pages(paper.report(tmp_path / "x.pdf"), resolution=Resolution(dpi=120))
+    assert isinstance(page, Page)
+    both = AllOf(TextLayer(), ocr)(page)
+    assert len(both.regions) == len(TextLayer()(page).regions)  # nothing was left over
+    assert FirstOf(TextLayer(), ocr)(page).drafter == "text-layer"
+    assert FirstOf(TextLayer(), ocr)(scan).drafter == "ocr"
+
+
+def test_a_blank_page_and_a_photo_without_text(scan: Page, ocr: OCR) -> None:
+    blank = Page(Path("blank.png"), 1, np.full((300, 200, 3), 255, np.uint8))
+    draft = ocr(blank)
+    assert (draft.regions, draft.reason) == ([], "no text found on the page")
+    ramp = np.linspace(0, 255, 300).astype(np.uint8)
+    photo = Page(Path("photo.png"), 1, np.stack([np.tile(ramp, (200, 1))] * 3, axis=2))
+    assert ocr(photo).texts == []
+
+
+def test_tiny_and_narrow_pages_are_no_reason_to_fail(ocr: OCR) -> None:
+    for shape in ((8, 8, 3), (8, 3000, 3), (3000, 8, 3)):
+        assert ocr(Page(Path("x.png"), 1, np.zeros(shape, np.uint8))).texts == []
+
+
+def test_it_travels_to_another_process(ocr: OCR) -> None:
+    there = pickle.loads(pickle.dumps(OCR(threads=2, longest=700, upside_down=True)))
+    assert (there.threads, there.longest, there.upside_down) == (2, 700, True)
+    assert there.layout.threads == 2
+    assert pickle.loads(pickle.dumps(OCR(layout=False))).layout is None
+
+
+def test_a_missing_package_is_said_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    import importlib
+
+    def absent(name: str) -> Any:
+        raise ImportError(f"No module named '{name}'")
+
+    monkeypatch.setattr(importlib, "import_module", absent)
+    page = Page(Path("x.png"), 1, np.zeros((20, 20, 3), np.uint8))
+    for drafter in (OCR(), Layout()):
+        with pytest.raises(SoonerError, match=r"pip install 'sooner\[docs\]'"):
+            drafter(page)

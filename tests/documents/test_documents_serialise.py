@@ -1,0 +1,198 @@
+"""Regions in a target's own format, and back."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sooner.documents import DOTS, PageDraft, Region, Style, draft_texts, page_html, to_markdown
+from sooner.documents.layout_json import read_layout_json, to_layout_json
+from sooner.documents.serialise import written
+from sooner.documents.tables import (
+    Cell,
+    from_rows,
+    grid,
+    read_table,
+    to_html,
+    to_pipes,
+    to_tabs,
+)
+from sooner.documents.text import bare_formula, items, reflowed
+from sooner.errors import SoonerError
+
+PAGE = [
+    Region((0, 0, 100, 20), "Title", 0, ["A\nTitle"]),
+    Region((0, 30, 100, 40), "Section-header", 1, ["1 Method"], 3),
+    Region((0, 50, 100, 80), "Text", 2, ["Lines are hyphen-\nated and\njoined."]),
+    Region((0, 90, 100, 95), "List-item", 3, ["• one\nmore"]),
+    Region((0, 96, 100, 99), "List-item", 4, ["2) two"]),
+    Region((0, 100, 100, 120), "Formula", 5, ["$$ E = mc^2 $$"]),
+    Region((0, 130, 100, 160), "Table", 6, ["a\tb\n1\t<2"]),
+    Region((0, 170, 100, 180), "Picture", 7),
+    Region((0, 190, 100, 199), "Page-footer", 8, ["17"]),
+]
+
+
+def test_a_page_as_markdown() -> None:
+    assert to_markdown(PAGE, Style(furniture=False)) == (
+        "# A Title\n\n### 1 Method\n\nLines are hyphenated and joined.\n\n- one more\n2) two\n\n"
+        "$$\nE = mc^2\n$$\n\n| a | b |\n| --- | --- |\n| 1 | <2 |\n"
+    )
+    assert to_markdown(PAGE).endswith("\n\n17\n")
+    assert to_markdown([]) == ""
+
+
+def test_a_page_as_html() -> None:
+    assert page_html(PAGE) == (
+        "<h1>A Title</h1>\n<h3>1 Method</h3>\n<p>Lines are hyphenated and joined.</p>\n"
+        "<ul><li>one more</li></ul>\n"
+        "<ul><li>2) two</li></ul>\n<p>\\[E = mc^2\\]</p>\n"
+        "<table><tr><td>a</td><td>b</td></tr><tr><td>1</td><td>&lt;2</td></tr></table>\n"
+        "<footer>17</footer>\n"
+    )
+
+
+def test_drafts_are_written_as_the_target_writes() -> None:
+    draft = PageDraft(
+        [
+            Region((10, 20, 30, 40), "Formula", 0, ["\\[x\\]", "$x$", "y"]),
+            Region((10, 50, 30, 60), "Table", 1, ["<table><tr><td>a</td></tr></table>", "a"]),
+            Region((10, 70, 30, 80), "Picture", 2),
+        ],
+        size=(100, 100),
+    )
+    assert draft_texts(draft) == ["$$\nx\n$$", "$$\ny\n$$", "| a |\n| --- |"]
+    style = Style(tables="html", formulas="bare")
+    assert draft_texts(draft, style) == ["x", "y", "<table><tr><td>a</td></tr></table>"]
+    assert draft_texts(draft, "layout-json", size=(200, 50))[0] == (
+        '{"bbox": [20, 10, 60, 20], "category": "Formula", "text": "$$x$$"}'
+    )
+    assert (
+        draft_texts(draft, "layout-json")[-1] == '{"bbox": [10, 70, 30, 80], "category": "Picture"}'
+    )
+
+
+def test_unknown_ways_are_refused() -> None:
+    with pytest.raises(SoonerError, match="did you mean 'pipes'"):
+        Style(tables="pipe")  # type: ignore[arg-type]
+    with pytest.raises(SoonerError, match="unknown formula style"):
+        Style(formulas="latex")  # type: ignore[arg-type]
+    with pytest.raises(SoonerError, match="unknown target format"):
+        draft_texts(PageDraft([]), "json")  # type: ignore[arg-type]
+
+
+def test_lines_are_joined_as_a_reader_does() -> None:
+    assert reflowed("well-\nknown to state-of-the-\nArt") == "wellknown to state-of-the- Art"
+    assert reflowed("one\ntwo\n\nthree\n  four ") == "one two\n\nthree four"
+    assert reflowed("第一\n行 and\nmore") == "第一行 and more"
+    assert reflowed("```\na\n b\n```") == "```\na\n b\n```"
+
+
+def test_items_get_their_marks() -> None:
+    assert items("● one\n(a) two\nmore of it\n12. three") == "- one\n(a) two more of it\n12. three"
+    assert items("no mark") == "- no mark"
+
+
+@pytest.mark.parametrize(
+    "text", ["$$x+1$$", "$$\nx+1\n$$", "\\[x+1\\]", "\\(x+1\\)", "$x+1$", " x+1 ", "`x+1`"]
+)
+def test_formulas_lose_what_is_around_them(text: str) -> None:
+    assert bare_formula(text) == "x+1"
+
+
+def test_a_text_with_formulas_in_it_is_no_formula() -> None:
+    assert bare_formula("$a$ and $b$") == "$a$ and $b$"
+
+
+cells = st.text(st.characters(exclude_categories=["C", "Z"]), max_size=6)
+tables = st.integers(1, 4).flatmap(
+    lambda width: st.lists(st.lists(cells, min_size=width, max_size=width), min_size=1, max_size=4)
+)
+
+
+@given(tables)
+def test_tables_survive_html_and_pipes(rows: list[list[str]]) -> None:
+    table = from_rows(rows)
+    assert grid(read_table(to_html(table))) == rows
+    if not any("\\" in cell for row in rows for cell in row):
+        assert grid(read_table(to_pipes(table))) == rows
+
+
+def test_spans_keep_columns_above_each_other() -> None:
+    table = read_table(
+        "<html><body><table><tr><th rowspan='2'>A</th><td colspan=2>B &amp; C</td></tr>"
+        "<tr><td>x<br>y<td><b>z</b></tr></table></body></html>"
+    )
+    assert table[0] == [Cell("A", rows=2), Cell("B & C", columns=2)]
+    assert grid(table) == [["A", "B & C", ""], ["", "x y", "z"]]
+    assert to_tabs(table) == "A\tB & C\t\n\tx y\tz"
+    assert 'rowspan="2"' in to_html(table)
+
+
+def test_a_broken_table_is_no_reason_to_fail() -> None:
+    assert grid(read_table("<table><tr><td rowspan=x>a<tr><td>b")) == [["a"], ["b"]]
+    assert read_table("") == []
+
+
+def test_layout_json_survives() -> None:
+    pairs = [(region, written(region, text, DOTS)) for region in PAGE for text in region.drafts]
+    parse = read_layout_json(to_layout_json(pairs, (100, 200)))
+    assert not parse.repaired
+    assert [(region.bbox, region.label) for region in parse.regions] == [
+        (region.bbox, region.label) for region, _ in pairs
+    ]
+    assert [region.drafts for region in parse.regions] == [[text] for _, text in pairs]
+
+
+ANSWER = json.dumps(
+    [
+        {"bbox": [1, 2, 3, 4], "category": "Title", "text": '# A "quoted" title, {"bbox": no}'},
+        {"bbox": [5, 6, 7, 8], "category": "Formula", "text": "\\frac{a}{b} \\alpha\nsecond"},
+        {"bbox": [9, 9, 10, 10], "category": "Picture"},
+    ]
+)
+
+
+def test_an_answer_may_be_cut_off_anywhere() -> None:
+    whole = read_layout_json(ANSWER).regions
+    ends = [ANSWER.index('"}') + 2, ANSWER.index('second"}') + 8, len(ANSWER) - 1]
+    assert [ANSWER[end - 1] for end in ends] == ["}"] * 3
+    for cut in range(len(ANSWER)):
+        parse = read_layout_json(ANSWER[:cut])
+        finished = sum(end <= cut for end in ends)
+        assert (parse.raw, parse.repaired) == (ANSWER[:cut], True)
+        assert parse.regions[:finished] == whole[:finished]
+        assert len(parse.regions) in (finished, finished + 1)
+        for part, full in zip(parse.regions[finished:], whole[finished:], strict=False):
+            assert part.bbox == full.bbox
+            assert all(full.drafts[0].startswith(text) for text in part.drafts)
+
+
+def test_what_came_whole_before_a_cut_is_kept() -> None:
+    whole = read_layout_json(ANSWER).regions
+    second = ANSWER.index('{"bbox": [5')
+    assert read_layout_json(ANSWER[:second]).regions == whole[:1]
+    inside = read_layout_json(ANSWER[: second + 60]).regions
+    assert inside[0] == whole[0]
+    assert inside[1].bbox == (5, 6, 7, 8)
+
+
+def test_latex_that_was_not_escaped_is_repaired() -> None:
+    text = r'[{"bbox": [1, 2, 3, 4], "category": "Formula", "text": "\alpha \frac{1}{2} \nu"}]'
+    parse = read_layout_json(text)
+    assert parse.repaired
+    assert parse.regions[0].drafts == [r"\alpha \frac{1}{2} \nu"]
+
+
+def test_code_blocks_objects_and_rubbish() -> None:
+    assert read_layout_json(f"```json\n{ANSWER}\n```").regions == read_layout_json(ANSWER).regions
+    wrapped = read_layout_json('{"layout": [{"bbox": [1, 2, 3, 4], "category": "Text"}]}')
+    assert len(wrapped.regions) == 1
+    for text in ("", "I can't read this.", "[[1, 2]]", "null", '{"bbox": '):
+        assert read_layout_json(text).regions == []
+    broken = '[{"bbox": [1, 2], "category": "Text", "text": "a"}, {"bbox": 7 8, "text"}, '
+    parse = read_layout_json(broken + ANSWER[1:])
+    assert [region.label for region in parse.regions][-3:] == ["Title", "Formula", "Picture"]
