@@ -9,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sooner.documents import Page, PageDraft, PageText, Region, Word
 from sooner.documents.boxes import around
@@ -222,3 +224,33 @@ def test_a_process_can_be_ended_whatever_it_does() -> None:
 def test_a_drafter_that_cannot_travel_is_said() -> None:
     drafter = guarded(Hangs(), LONG, process=True)  # an event belongs to its process
     assert "TypeError" in drafter(blank()).reason
+
+
+numbers = st.integers(0, 280)
+anywhere = st.builds(
+    lambda text, x, y, size: line(text, x, y, size),
+    st.text("ab1. -", min_size=1, max_size=12).filter(lambda text: text.strip() == text != ""),
+    numbers,
+    numbers,
+    st.sampled_from([8.0, 10.0, 24.0]),
+)
+areas = st.builds(
+    lambda x, y, w, h, label: Area((x, y, x + w, y + h), label),
+    *(numbers, numbers, numbers, numbers),
+    st.sampled_from(["Text", "Table", "Title", "Picture", "Formula", "List-item"]),
+)
+
+
+@given(st.lists(anywhere, max_size=12), st.lists(areas, max_size=4))
+def test_no_line_is_lost_or_doubled(page: list[Line], layout: list[Area]) -> None:
+    found = regions_of(page, (300, 400), layout)
+    texts = " ".join(draft for region in found for draft in region.drafts).split()
+    assert sorted(texts) == sorted(" ".join(one.text for one in page).split())
+    assert [region.order for region in found] == list(range(len(found)))
+
+
+@given(st.lists(st.tuples(st.text("abc", min_size=1, max_size=5), numbers, numbers), max_size=12))
+def test_no_word_is_lost_or_doubled(found: list[tuple[str, int, int]]) -> None:
+    page = [Word(text, (x, y, x + 5 * len(text), y + 10), 10.0) for text, x, y in found]
+    texts = " ".join(one.text for one in lines_of(page)).split()
+    assert sorted(texts) == sorted(word.text for word in page)

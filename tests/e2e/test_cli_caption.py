@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import pytest
 
+from sooner import miniatures
 from sooner.cli.main import main
 from tasks import videos
 
@@ -297,3 +298,27 @@ def test_help_is_quick() -> None:
     assert done.returncode == 0, done.stderr
     for said in ("caption", "verify", "doctor", "train", "bench", "--compare"):
         assert said in done.stdout
+
+
+def test_a_draft_head_says_the_same(run: Run, tmp_path: Path) -> None:
+    """A head of the bundled model, untrained: useless, and still word for word the same."""
+    from transformers import AutoModelForImageTextToText
+
+    from sooner.methods.eagle import EagleHead
+
+    target = AutoModelForImageTextToText.from_pretrained(
+        miniatures.find("video").target, dtype="float32"
+    )
+    EagleHead.for_target(target).save_pretrained(tmp_path / "head")
+    options = ["--head", tmp_path / "head", "--window", 4, "--max-new-tokens", 12]
+    done = run("caption", "--sample", *options, "--compare", "-o", tmp_path / "out.jsonl")
+    assert done.code == 0
+    assert "parity: identical" in done.err
+    record = json.loads((tmp_path / "out.jsonl").read_text())
+    assert record["method"] == "eagle"
+    other = run("caption", "--sample", *options, "--method", "speculative")
+    assert other.code != 0
+    assert "eagle" in other.err
+    lacking = run("caption", "--sample", "--method", "eagle")
+    assert lacking.code != 0
+    assert "--head" in lacking.err

@@ -35,6 +35,7 @@ def caption(
     draft: options.Draft = None,
     method: options.Method = None,
     window: options.Window = "auto",
+    head: options.Head = None,
     prune: options.Prune = None,
     placement: options.Placement = "auto",
     frames: options.Frames = None,
@@ -93,6 +94,7 @@ def caption(
         compare=compare,
         prefill=prefill,
         prefill_chunk=prefill_chunk,
+        head=None if head is None else str(head),
     )
     records = Records(output, overwrite) if output is not None else None
     models = options.Models(model, draft, device, dtype, threads, device_map, draft_device)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import typer
 
 from ..errors import SoonerError
-from . import act, bench, caption, doctor, imagine, predict, search, show, train, verify
+from . import act, bench, caption, doctor, imagine, parse, predict, search, show, train, verify
 
 DONE, BAD, INTERRUPTED = 0, 2, 130
 
@@ -23,7 +23,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (caption, imagine, act, search, show, verify, bench, predict, doctor, train):
+for command in (caption, imagine, act, parse, search, show, verify, bench, predict, doctor, train):
     command.register(app)
 
 

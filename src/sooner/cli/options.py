@@ -27,6 +27,10 @@ Method = Annotated[
     ),
 ]
 Window = Annotated[str, typer.Option(metavar="auto|N", help="Draft tokens a round.")]
+Head = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Draft head of the model, for the method `eagle`."),
+]
 Prune = Annotated[
     float | None,
     typer.Option(metavar="SHARE", help="Visual tokens that a pruned draft does without."),

@@ -20,7 +20,18 @@ from .labels import (
     TEXT,
     TITLE,
 )
-from .lines import SAME_SIZE, Block, Line, blocks_of, column_spans, is_item, rows_of, table_text
+from .lines import (
+    SAME_SIZE,
+    Block,
+    Line,
+    blocks_of,
+    column_spans,
+    is_formula,
+    is_item,
+    rows_of,
+    table_text,
+    with_markers,
+)
 from .order import in_reading_order
 from .regions import Region, Size
 
@@ -35,8 +46,8 @@ TITLE_SIZE = 1.5
 
 HEADING_WORDS = 16
 
-CELL_WORDS = 4.0
-"""Words of a cell up to which two columns are a table and no text in two columns."""
+CELL_WORDS, PAIR_WORDS = 4.0, 2.5
+"""Words of a cell up to which columns, and only two columns, are a table and no text in columns."""
 
 ROW_GAP = 1.5
 """Heights of a line that may be free between two rows of a table."""
@@ -89,6 +100,7 @@ def regions_of(
         layout: boxes that a layout model found, in any order.
         sizes: how far those of lines can be relied on.
     """
+    lines = with_markers(lines)
     inside, rest = _assigned(lines, layout)
     body = median([line.size for line in lines]) if lines else 0.0
     regions = []
@@ -122,11 +134,13 @@ def _of_area(found: Area, lines: Sequence[Line], body: float, sizes: Sizes) -> l
         return [Region(found.bbox, PICTURE)]
     if not lines:
         return []
-    if found.label == TABLE:
+    rows = rows_of(lines)
+    is_grid = len(rows) > 1 and all(len(row) > 1 for row in rows)
+    if found.label == TABLE or (found.label == FORMULA and is_grid):
         frame = around([found.bbox, *(line.bbox for line in lines)])
         return [Region(frame, TABLE, 0, [table_text(lines)])]
     if found.label == FORMULA:
-        return [_region([line for row in rows_of(lines) for line in row], FORMULA)]
+        return [_region([line for row in rows for line in row], FORMULA)]
     if found.label != TEXT:
         return [_region(block, found.label) for block in [sorted(lines, key=_top)]]
     blocks = blocks_of(lines, sizes.same)
@@ -137,6 +151,8 @@ def _text_label(block: Block, body: float, sizes: Sizes) -> str:
     """What a layout model calls text may be an item, or a heading that it missed."""
     if is_item(block[0].text) and not _is_heading(block, body, sizes.heading):
         return LIST_ITEM
+    if is_formula(block[0].text):
+        return FORMULA
     return SECTION_HEADER if _is_heading(block, body, sizes.heading) else TEXT
 
 
@@ -146,6 +162,8 @@ def _of_block(block: Block, body: float, size: Size, sizes: Sizes) -> Region:
     label = TEXT
     if CAPTIONED.match(block[0].text):
         label = CAPTION
+    elif is_formula(block[0].text):
+        label = FORMULA
     elif bottom < EDGE * size[1] and len(block) == 1 and not _is_heading(block, body, TITLE_SIZE):
         label = PAGE_HEADER
     elif top > (1 - EDGE) * size[1] and len(block) == 1:
@@ -203,7 +221,8 @@ def _is_table(rows: Sequence[Sequence[Line]]) -> bool:
         return False
     if all(is_item(f"{row[0].text} x") and len(row) == 2 for row in rows):
         return False  # numbers of a list, set apart from its items
-    return sum(len(line.text.split()) for line in cells) / len(cells) <= CELL_WORDS
+    limit = CELL_WORDS if max(map(len, rows)) > 2 else PAIR_WORDS
+    return sum(len(line.text.split()) for line in cells) / len(cells) <= limit
 
 
 def _table(lines: Sequence[Line]) -> Region:

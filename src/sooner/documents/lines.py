@@ -28,6 +28,16 @@ INDENT = 0.8
 MARKER = re.compile(r"\s*(?:[•●▪◦‣∙·*\-–—○□■]|\(?(?:\d{1,3}|[a-zA-Z]|[ivx]{1,4})[.)])\s+\S")
 """How an item of a list begins."""
 
+LONE_MARKER = re.compile(r"[•●▪◦‣∙·*\-–—○□■]|\(?(?:\d{1,2}|[a-z]|[ivx]{1,4})[.)]")
+"""Such a beginning alone, which stands too far from its item to be of one line with it."""
+
+MARKER_GAP = 4.0
+"""Heights of a line between a mark and its item at most."""
+
+TOKEN = re.compile(r"[^\W\d_]+|\d+(?:[.,]\d+)*|\S")
+OPERATOR = re.compile(r"[=<>≤≥≠≈+−×÷±∑∫√^]")
+FUNCTIONS = frozenset(["sin", "cos", "tan", "log", "exp", "ln", "lim", "max", "min", "det", "mod"])
+
 
 @dataclass(frozen=True)
 class Line:
@@ -91,6 +101,34 @@ def _adjoins(left: Line, right: Line) -> bool:
     return -0.5 * em < gap < WORD_GAP * em and shared_height(left.bbox, right.bbox) > SAME_ROW
 
 
+def with_markers(lines: Sequence[Line]) -> list[Line]:
+    """Lines, with marks of lists that stand alone put in front of their items."""
+    marks = [line for line in lines if LONE_MARKER.fullmatch(line.text)]
+    found = [line for line in lines if not LONE_MARKER.fullmatch(line.text)]
+    for mark in marks:
+        right = [
+            (line.bbox[0] - mark.bbox[2], place)
+            for place, line in enumerate(found)
+            if 0 <= line.bbox[0] - mark.bbox[2] < MARKER_GAP * line.size
+            and shared_height(mark.bbox, line.bbox) > SAME_ROW
+        ]
+        if right:
+            place = min(right)[1]
+            line = found[place]
+            bbox = around([mark.bbox, line.bbox])
+            found[place] = Line(f"{mark.text} {line.text}", bbox, line.size)
+        else:
+            found.append(mark)
+    return found
+
+
+def is_formula(text: str) -> bool:
+    """Whether a line is nothing but numbers, letters for numbers, and signs between them."""
+    tokens = TOKEN.findall(text)
+    letters = (token for token in tokens if token[0].isalpha() and token not in FUNCTIONS)
+    return len(tokens) > 2 and bool(OPERATOR.search(text)) and all(len(one) < 3 for one in letters)
+
+
 def rows_of(lines: Iterable[Line]) -> list[list[Line]]:
     """Lines beside each other, from top to bottom, each row from left to right."""
     rows: list[list[Line]] = []
@@ -138,6 +176,8 @@ def _continues(block: Block, line: Line, usual: float, same_size: float) -> bool
     if not -0.5 * height < gap <= limit or shared_width(last.bbox, line.bbox) < SAME_ROW:
         return False
     if max(last.size, line.size) > same_size * min(last.size, line.size) or is_item(line.text):
+        return False
+    if is_formula(last.text) != is_formula(line.text):
         return False
     is_indented = line.bbox[0] - min(other.bbox[0] for other in block) > INDENT * height
     return not is_indented or is_item(first.text) or len(block) == 1

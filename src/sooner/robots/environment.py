@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -35,11 +35,11 @@ class Environment(Protocol):
 
     name: str
     instruction: str
-    action_names: tuple[str, ...]
-    action_units: tuple[str, ...]
-    action_low: np.ndarray
-    action_high: np.ndarray
     max_steps: int
+    action_names: ClassVar[tuple[str, ...]]
+    action_units: ClassVar[tuple[str, ...]]
+    action_low: ClassVar[np.ndarray]
+    action_high: ClassVar[np.ndarray]
 
     def reset(self, seed: int) -> None:
         """A new episode; the same seed gives the same one."""

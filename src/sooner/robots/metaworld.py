@@ -137,4 +137,5 @@ def _make(name: str) -> Any:
 def _expert(name: str) -> Any:
     from metaworld.policies import ENV_POLICY_MAP
 
-    return ENV_POLICY_MAP[name]()
+    policies: Any = ENV_POLICY_MAP
+    return policies[name]()

@@ -30,15 +30,13 @@ PIXELS = 160.0
 class Table:
     """Reach the ball. Actions are `(dx, dy, dz, gripper)` in metres, as Meta-World's are here."""
 
-    name = "table"
-    instruction = "reach the blue ball"
     action_names: ClassVar[tuple[str, ...]] = ("dx", "dy", "dz", "gripper")
     action_units: ClassVar[tuple[str, ...]] = ("m", "m", "m", "")
     action_low: ClassVar[np.ndarray] = -SCALE
     action_high: ClassVar[np.ndarray] = SCALE
-    max_steps = 100
 
     def __init__(self) -> None:
+        self.name, self.instruction, self.max_steps = "table", "reach the blue ball", 100
         self.hand = self.goal = np.zeros(3)
         self._done = 0
 

@@ -10,6 +10,7 @@ from ..decoding.loop import Session
 from ..errors import SoonerError, unknown
 from ..methods import (
     Autoregressive,
+    Eagle,
     Method,
     OnSD,
     ParallelVLM,
@@ -50,6 +51,8 @@ def method_name(settings: CaptionSettings, pair: Pair) -> str:
     """
     if settings.method is not None:
         return settings.method
+    if settings.head is not None:
+        return "eagle"
     return "speculative" if pair.draft is not None else "prompt-lookup"
 
 
@@ -168,6 +171,10 @@ def _sparse_to_dense(settings: CaptionSettings, pair: Pair, inputs: Inputs) -> M
     return SparseToDense(prune=_prune(settings), **_window(settings))
 
 
+def _eagle(settings: CaptionSettings, pair: Pair, inputs: Inputs) -> Method:
+    return Eagle(settings.head, nodes=settings.window)
+
+
 METHODS: dict[str, Entry] = {
     "plain": Entry(_plain, drafts=False),
     "prompt-lookup": Entry(_prompt_lookup, drafts=False),
@@ -177,4 +184,5 @@ METHODS: dict[str, Entry] = {
     "onsd": Entry(_onsd, sees=False),
     "specvlm": Entry(_specvlm),
     "sparse-to-dense": Entry(_sparse_to_dense, drafts=False),
+    "eagle": Entry(_eagle, drafts=False),
 }

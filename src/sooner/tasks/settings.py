@@ -21,6 +21,7 @@ METHODS = (
     "onsd",
     "specvlm",
     "sparse-to-dense",
+    "eagle",
 )
 PREFILLS = ("auto", "fastv", "sparsevlm", "pyramiddrop", "dycoke", "visionzip")
 """Sparse prefills that are known by name; any other is a pattern file."""
@@ -33,9 +34,10 @@ class CaptionSettings:
     """How a video is captioned.
 
     Attributes:
-        method: one of `METHODS`; `None` is `speculative` or `parallel`, whichever is measured to be
-            faster, with a draft that sees, else `prompt-lookup`.
-        window: draft tokens a round, or `"auto"`.
+        method: one of `METHODS`; `None` is `eagle` with a head, `speculative` or `parallel`,
+            whichever is measured to be faster, with a draft that sees, else `prompt-lookup`.
+        window: draft tokens a round, nodes of the tree for `eagle`, or `"auto"`.
+        head: folder of a draft head that was trained for the model, for `eagle`.
         prune: share of the visual tokens that the draft of `parallel`, `specvlm` or
             `sparse-to-dense` does without; `None` is `DEFAULT_PRUNE`.
         placement: where the draft of `parallel` runs.
@@ -71,10 +73,20 @@ class CaptionSettings:
     compare: bool = False
     prefill: str | None = None
     prefill_chunk: int | None = None
+    head: str | None = None
 
     def __post_init__(self) -> None:
         if self.method is not None and self.method not in METHODS:
             raise unknown("method", self.method, METHODS)
+        if self.method == "eagle" and self.head is None:
+            raise SoonerError(
+                "method 'eagle' needs a draft head; give --head (`sooner train draft` trains one)"
+            )
+        if self.head is not None and self.method not in (None, "eagle"):
+            raise SoonerError(
+                f"head '{self.head}' is for method 'eagle', not for '{self.method}'; leave one of "
+                "them out"
+            )
         if self.frames is not None and self.fps is not None:
             raise SoonerError(
                 f"frames={self.frames} and fps={self.fps:g} contradict each other; give one of them"

@@ -61,9 +61,9 @@ class Contender:
     def mode(self) -> str:
         return EXACT if not self.tolerance else RELAXED
 
-    def act(self, seen: list[Any], **options: Any) -> list[Any]:
+    def act(self, observations: list[Any], **options: Any) -> list[Any]:
         """Actions for a batch of observations."""
-        return self.policy.act(seen, method=self.method, **options)
+        return self.policy.act(observations, method=self.method, **options)
 
 
 Loader = Callable[[Allowance | None], Policy]

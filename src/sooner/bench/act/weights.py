@@ -93,7 +93,9 @@ def _int4(decoder: nn.Module) -> None:
     from torchao.quantization import IntxWeightOnlyConfig, quantize_
     from torchao.quantization.granularity import PerGroup
 
-    quantize_(decoder, IntxWeightOnlyConfig(weight_dtype=torch.int4, granularity=PerGroup(GROUP)))
+    kind: Any = torch  # its stubs don't know the type yet
+    config = IntxWeightOnlyConfig(weight_dtype=kind.int4, granularity=PerGroup(GROUP))
+    quantize_(decoder, config)
 
 
 KINDS: dict[str, Callable[[nn.Module], None]] = {"int8": _int8, "int4": _int4}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from transformers import (
     Qwen2VLImageProcessor,
@@ -20,7 +21,7 @@ SMALLEST, LARGEST = 32 * 192, 1024 * 1024
 
 def build_processor() -> Qwen3VLProcessor:
     """The real Qwen3-VL processor; it leaves pages of multiples of 32 pixels as they are."""
-    pixels = {
+    pixels: dict[str, Any] = {
         "patch_size": PATCH,
         "merge_size": MERGE,
         "temporal_patch_size": 2,

@@ -19,7 +19,7 @@ from ...robots.registry import make
 HORIZON = 2
 NAMES = ("reach", "push", "drawer-open", "table")
 SHARD = 2000
-LONGEST = 150
+LONGEST = {"reach": 100, "push": 150, "drawer-open": 150, "table": 100}
 """Actions of a demonstration, disturbances included."""
 KEYS = ("pictures", "tasks", "actions", "points", "places")
 
@@ -57,7 +57,7 @@ def demonstrate(name: str, seed: int) -> Iterator[Record]:
 def _episode(env: Any, rng: np.random.Generator) -> Iterator[Record]:
     rough = rng.random() < 0.6  # the others show what an undisturbed episode looks like
     after, taken = 0, 0
-    while taken < LONGEST and after < 4:
+    while taken < LONGEST[env.name] and after < 4:
         if rough and rng.random() < 0.3:
             taken += _disturb(env, rng)
         seen = env.picture(), env.points(), env.project()

@@ -212,7 +212,7 @@ class Policy:
             longest = self.horizon * max(one.dims for one in self.statistics.values())
             depth = max(longest - 2, 1)
             nodes = GPU_NODES if self.adapter.device.type == "cuda" else CPU_NODES
-            options = {"nodes": nodes, "depth": depth, "legal": legal}
+            options: dict[str, Any] = {"nodes": nodes, "depth": depth, "legal": legal}
             if tolerance is not None and not tolerance.is_exact:
                 # The likeliest tokens are neighbours. What passes for one of them passes for the
                 # next, so siblings would only take the place of deeper nodes.

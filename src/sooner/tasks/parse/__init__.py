@@ -5,6 +5,8 @@
 ...     print(parser(page, OCR()(page)).markdown)
 """
 
+from .delivery import Delivery
+from .job import ParseJob
 from .parser import PageParser
 from .result import FAILED, PARTIAL, SUCCESS, ParsedPage, ParsedRegion, StageStats
 from .settings import ParseSettings
@@ -13,7 +15,9 @@ __all__ = [
     "FAILED",
     "PARTIAL",
     "SUCCESS",
+    "Delivery",
     "PageParser",
+    "ParseJob",
     "ParseSettings",
     "ParsedPage",
     "ParsedRegion",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any
 
 from ...documents import PageDraft, Region, Style, draft_texts, page_html, texts_of
@@ -44,8 +44,8 @@ def pieces_of(draft: PageDraft, form: str, size: tuple[int, int] | None = None) 
         for place, region in enumerate(draft.regions)
         if (texts := _texts(region, draft, target, size))
     ]
-    ends = [_end(a.region, b.region, target) for a, b in zip(pieces, pieces[1:], strict=False)]
-    return [replace(one, end=end) for one, end in zip(pieces, [*ends, ""], strict=True)]
+    ends = [_end(a.region, b.region, target) for a, b in pairwise(pieces)]
+    return [replace(one, end=end) for one, end in zip(pieces, [*ends, ""], strict=False)]
 
 
 def heard_pieces(

@@ -31,7 +31,7 @@ class Said:
     truncated: str | None = None
 
 
-class _RanAway(Exception):
+class _RunawayError(Exception):
     """Leaves the engine: nothing that would follow is wanted."""
 
 
@@ -64,7 +64,7 @@ def speak(
             one.drafted.append(place < drafted)
             if token not in eos and watch.add(token):
                 one.sound, one.truncated = watch.sound, REPETITION
-                raise _RanAway
+                raise _RunawayError
 
     stats = None
     try:
@@ -72,7 +72,7 @@ def speak(
             model, inputs, method, on_tokens=listen, do_sample=False, max_new_tokens=limit
         )
         stats = made.stats
-    except _RanAway:
+    except _RunawayError:
         pass
     return [_ended(said[row], limit, eos) for row in range(rows)], stats
 

@@ -1,0 +1,97 @@
+"""`sooner parse`: documents to Markdown, drafted by OCR, verified by a model, resumable."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from . import options
+from . import parse_options as asked
+from .display import Display
+from .parse_display import PagesDisplay
+
+if TYPE_CHECKING:
+    from ..tasks.parse import ParseJob
+
+BAD, INTERRUPTED = 2, 130
+
+
+def register(app: typer.Typer) -> None:
+    """Add the subcommand."""
+    app.command(name="parse")(parse)
+
+
+def parse(
+    inputs: asked.Inputs,
+    output: asked.Output,
+    pages: asked.Pages = None,
+    model: options.Model = None,
+    drafter: asked.Drafter = "auto",
+    tolerance: asked.Tolerance = 1.0,
+    stages: asked.Stages = "both",
+    form: asked.Form = None,
+    format_: asked.Format = "md,json",
+    prompt: options.Prompt = None,
+    region_prompt: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="The same about a region's crop.")
+    ] = None,
+    max_new_tokens: options.MaxNewTokens = 4096,
+    margin: Annotated[int, typer.Option(metavar="N", help="Pixels around a region's crop.")] = 8,
+    resume: asked.Resume = True,
+    on_error: asked.OnError = "skip",
+    timeout: asked.Timeout = 120.0,
+    dpi: asked.Dpi = 200.0,
+    password: asked.Password = None,
+    overlay: asked.Overlay = True,
+    device: options.Device = "auto",
+    dtype: options.Dtype = "auto",
+    threads: options.Threads = None,
+    quiet: options.Quiet = False,
+    debug: options.Debug = False,
+) -> None:
+    """Parse documents into Markdown and regions, page by page, as the model alone would.
+
+    The drafter reads the next page while the model confirms this one. Finished pages are kept
+    whatever happens, and the same command goes on behind them. A page that fails does not stop
+    the others; the exit code tells.
+    """
+    from ..tasks.parse import ParseSettings
+
+    if debug:
+        options.log_decisions()
+    settings = ParseSettings(
+        stages=stages,
+        tolerance=tolerance,
+        form=form,
+        prompt=prompt,
+        region_prompt=region_prompt,
+        max_new_tokens=max_new_tokens,
+        margin=margin,
+    )
+    display = Display(quiet)
+    wanted = asked.Wanted(
+        inputs, output, settings, pages, model, drafter, format_, overlay, timeout, resume,
+        on_error, dpi, password, device, dtype, threads, debug,
+    )  # fmt: skip
+    shown = PagesDisplay(display)
+    job = wanted.job(shown.page)
+    try:
+        with shown:
+            job.run(lambda: wanted.load(display))
+    except KeyboardInterrupt:
+        display.error(f"interrupted: {shown.counts(job.counts)}; the same command goes on there")
+        raise typer.Exit(INTERRUPTED) from None
+    finally:
+        _close(job)
+    for line in shown.summary(job.counts):
+        display.line(line, "bold")
+    if job.counts.failed:
+        raise typer.Exit(BAD)
+
+
+def _close(job: ParseJob) -> None:
+    """End the drafter's process, if it has one."""
+    close = getattr(job.drafter, "close", None)
+    if close is not None:
+        close()

@@ -1,0 +1,113 @@
+"""Pages as they are done: a line each, and on a terminal a bar with speed and estimate."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
+
+from .display import Display
+
+if TYPE_CHECKING:
+    from ..tasks.parse.counts import Counts
+
+STYLES = {"SUCCESS": "", "PARTIAL": "yellow", "FAILED": "red"}
+
+
+class PagesDisplay:
+    """What a person sees of a run.
+
+    Args:
+        display: where.
+    """
+
+    def __init__(self, display: Display) -> None:
+        self.display = display
+        self._bar: Progress | None = None
+        self._speeds: list[tuple[float, float]] = []  # tokens and seconds of pages that ended
+
+    def __enter__(self) -> PagesDisplay:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def page(self, record: dict[str, Any], counts: Counts) -> None:
+        """A page is done; failures are told even if nothing else is."""
+        line = page_line(record, counts)
+        if record["status"] == "FAILED":
+            self.display.error(line)
+        else:
+            self.display.line(f"  {line}", STYLES[record["status"]])
+            for note in record["notes"]:
+                self.display.line(f"    {note}", "yellow")
+        if record["tokens_per_second"]:
+            self._speeds.append((record["tokens"], record["seconds"]["decode"]))
+        self._advance(counts)
+
+    def _advance(self, counts: Counts) -> None:
+        if self.display.quiet or not self.display.err.is_terminal:
+            return
+        if self._bar is None:
+            self._bar = Progress(
+                SpinnerColumn(),
+                BarColumn(),
+                TextColumn("{task.completed}/{task.total} pages{task.fields[pace]}"),
+                console=self.display.err,
+                transient=True,
+            )
+            self._bar.add_task("", total=counts.total, pace="")
+            self._bar.start()
+        done = counts.done + counts.failed
+        task = self._bar.task_ids[0]
+        self._bar.update(task, completed=done, total=counts.total, pace=pace(counts))
+
+    def counts(self, counts: Counts) -> str:
+        """How many pages are in which state."""
+        told = f"{counts.done} of {counts.total} pages parsed"
+        told += f", {counts.partial} of them in part" if counts.partial else ""
+        told += f", {counts.before} done before" if counts.before else ""
+        return told + (f", {counts.failed} failed" if counts.failed else "")
+
+    def summary(self, counts: Counts) -> list[str]:
+        """Lines for the end."""
+        line = self.counts(counts)
+        if counts.done:
+            line += f"; {counts.pages_per_second:.2f} pages/s"
+        seconds = sum(took for _, took in self._speeds)
+        if seconds:
+            tokens = sum(tokens for tokens, _ in self._speeds)
+            line += f", {tokens / seconds:.0f} tokens/s of decoding"
+        return [line]
+
+
+def page_line(record: dict[str, Any], counts: Counts) -> str:
+    """One page in a line."""
+    done = counts.done + counts.failed
+    page = f" page {record['page']}" if record["page"] else ""
+    line = f"[{done}/{counts.total}] {record['document']}{page}: {record['status']}"
+    if record["reason"]:
+        line += f", {record['reason']}"
+    if record["status"] == "FAILED":
+        return line
+    line += f", {record['tokens']} tokens, {record['regions']} regions, mode: {record['mode']}"
+    if record["mean_acceptance_length"]:
+        line += f", acceptance: {record['mean_acceptance_length']:.2f} tokens a step"
+    return f"{line}, {record['seconds']['e2e']:.2f} s{pace(counts)}"
+
+
+def pace(counts: Counts) -> str:
+    """Speed, and about how long the rest takes."""
+    left = counts.seconds_left
+    if not left or counts.total == counts.done + counts.failed:
+        return ""
+    minutes, seconds = divmod(round(left), 60)
+    rest = f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
+    return f"; {counts.pages_per_second:.2f} pages/s, about {rest} left"

@@ -1,0 +1,83 @@
+"""Drafters by the names that the command line has for them."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+
+from ...documents.drafters import OCR, AllOf, Drafter, FirstOf, PlainText, SavedJson, TextLayer
+from ...documents.drafters.guard import GuardedProcess, GuardedThread, guarded
+from ...errors import SoonerError, unknown
+from ..identity import fingerprint, sha256
+
+AUTO, NONE = "auto", "none"
+NAMES = (AUTO, "ocr", "text-layer", "saved:FILE", "text:FILE", NONE)
+TIMEOUT = 120.0
+"""Seconds that a drafter has for a page."""
+
+Guarded = GuardedThread | GuardedProcess
+
+_FROM_FILES: dict[str, Callable[[str], Drafter]] = {"saved": SavedJson, "text": PlainText}
+
+
+def make_drafter(spec: str) -> Drafter | None:
+    """The drafter that `spec` names; several of them, put together, where it has commas.
+
+    `auto` takes a PDF's own text layer where it is good, else OCR; `none` drafts nothing.
+
+    Raises:
+        SoonerError: an unknown name, a file that does not exist, or OCR that is not installed.
+    """
+    names = [name.strip() for name in spec.split(",")]
+    if names == [NONE]:
+        return None
+    if NONE in names:
+        raise SoonerError(f"drafter is '{spec}', but 'none' drafts nothing; leave it or the rest")
+    drafters = [_one(name) for name in names]
+    return drafters[0] if len(drafters) == 1 else AllOf(*drafters)
+
+
+def _one(name: str) -> Drafter:
+    kind, path = name.partition(":")[::2]
+    if kind in _FROM_FILES:
+        if not path:
+            raise SoonerError(f"drafter '{name}' needs a file or a folder, as in {kind}:drafts")
+        return _FROM_FILES[kind](path)
+    if name not in NAMES:
+        raise unknown("drafter", name, NAMES)
+    if name == "text-layer":
+        return TextLayer()
+    _check_ocr(name)
+    return OCR() if name == "ocr" else FirstOf(TextLayer(), OCR())
+
+
+def _check_ocr(name: str) -> None:
+    if importlib.util.find_spec("rapidocr") is None:
+        raise SoonerError(
+            f"drafter '{name}' needs rapidocr; install it with: pip install 'sooner[docs]', or use "
+            "--drafter text-layer or none"
+        )
+
+
+def guard(drafter: Drafter | None, spec: str, timeout: float = TIMEOUT) -> Guarded | None:
+    """A drafter that can neither break nor hold up a run; see `guarded`.
+
+    OCR is the one that may hang or die, and takes the CPU: it gets a process of its own.
+    """
+    if drafter is None:
+        return None
+    takes_long = any(name.strip() in (AUTO, "ocr") for name in spec.split(","))
+    return guarded(drafter, timeout, process=takes_long)
+
+
+def drafter_hash(spec: str) -> str:
+    """What tells one state of a drafter from another: its name, and the content of its files."""
+    parts = []
+    for name in spec.split(","):
+        path = Path(name.partition(":")[2])
+        if path.is_file():
+            parts.append(f"{name} {sha256(path)}")
+        else:
+            parts.append(f"{name} {fingerprint(str(path))}" if ":" in name else name.strip())
+    return ",".join(parts)

@@ -1,0 +1,164 @@
+"""Documents to a folder of results: page by page, resumable, whatever happens on the way."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ...documents import BrokenPage, Document, Page
+from ...documents.drafters import Drafter
+from ...errors import SoonerError
+from .ahead import Drafted, one_ahead
+from .counts import Counts
+from .delivery import Delivery, record_of
+from .manifest import Manifest
+from .parser import PageParser
+from .plan import Reading, Work, plan
+from .result import FAILED, PARTIAL, ParsedPage
+
+OnPage = Callable[[dict[str, Any], Counts], None]
+"""Told a page's record and how many are done, after its files are on disk."""
+
+
+@dataclass
+class ParseJob:
+    """Parses documents, one page after the other.
+
+    Attributes:
+        documents: what, from `sooner.documents.find_documents`.
+        delivery: where to.
+        settings_hash: tells results of these settings from others'.
+        reading: which pages, how large.
+        drafter: `guarded`; `None` decodes plainly.
+        fresh: do again what was done before.
+        stop_on_error: end at the first page that fails.
+        on_page: told about each page.
+        debug: let unexpected errors through.
+        counts: how far it is.
+
+    Raises:
+        OutputError: the folder can't be written.
+    """
+
+    documents: Sequence[Document]
+    delivery: Delivery
+    settings_hash: str
+    reading: Reading = field(default_factory=Reading)
+    drafter: Drafter | None = None
+    fresh: bool = False
+    stop_on_error: bool = False
+    on_page: OnPage | None = None
+    debug: bool = False
+    counts: Counts = field(default_factory=Counts)
+
+    def __post_init__(self) -> None:
+        self.manifest = Manifest(self.delivery.folder)
+        self.works = plan(
+            self.documents,
+            self.reading,
+            self.manifest,
+            self.settings_hash,
+            self.delivery.has,
+            self.fresh,
+        )
+        for work in self.works:
+            self.manifest.forget_stale(work.document.place, work.input_hash)
+        self.counts.total = sum(work.todo for work in self.works)
+        self.counts.before = sum(work.done for work in self.works)
+
+    def run(self, load: Callable[[], PageParser]) -> Counts:
+        """Do what is left to be done.
+
+        Args:
+            load: makes the parser, when the first page needs it.
+
+        Raises:
+            OutputError: nothing more can be written; what is finished is kept.
+            SoonerError: the model can't be loaded; or, with `stop_on_error`, what is wrong with a
+                page.
+        """
+        try:
+            self._run(load)
+        finally:
+            self.manifest.tidy()
+        return self.counts
+
+    def _run(self, load: Callable[[], PageParser]) -> None:
+        parser: PageParser | None = None
+        before: Work | None = None
+        for drafted in one_ahead(self._pages(), self.drafter):
+            if before is not None and drafted.tag is not before:
+                self._finish(before)
+            before = drafted.tag
+            if parser is None and isinstance(drafted.page, Page):
+                parser = load()
+            began = time.perf_counter()
+            parsed = self._parsed(parser, drafted)
+            e2e = drafted.waited + time.perf_counter() - began
+            parsed = replace(parsed, seconds={**parsed.seconds, "e2e": e2e})
+            record = self._keep(drafted, parsed, parser)
+            self._count(record, drafted.waited + time.perf_counter() - began)
+            if self.stop_on_error and parsed.status == FAILED:
+                page = f", page {parsed.number}" if parsed.number else ""
+                raise SoonerError(f"'{drafted.tag.document.path}'{page}: {parsed.reason}")
+        if before is not None:
+            self._finish(before)
+        for work in self.works:
+            if not work.todo and not self.delivery.has_document(work.document):
+                self._finish(work)
+
+    def _pages(self) -> Iterator[tuple[Work, Page | BrokenPage]]:
+        for work in self.works:
+            if work.todo:
+                for page in self.reading.read(work):
+                    yield work, page
+
+    def _parsed(self, parser: PageParser | None, drafted: Drafted[Work]) -> ParsedPage:
+        """A page's result; what goes wrong with it is its result."""
+        page, work = drafted.page, drafted.tag
+        name = str(work.document.place)
+        if isinstance(page, BrokenPage):
+            return ParsedPage(name, page.number, FAILED, page.reason)
+        assert parser is not None
+        try:
+            parsed = parser(page, drafted.draft)
+        except SoonerError as error:
+            return ParsedPage(name, page.number, FAILED, str(error), size=page.size)
+        except Exception as error:
+            if self.debug:
+                raise
+            text = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+            return ParsedPage(name, page.number, FAILED, text, size=page.size)
+        took = drafted.draft.seconds if drafted.draft is not None else 0.0
+        seconds = {"drafter": took, "wait": drafted.waited, **parsed.seconds}
+        return replace(parsed, source=name, seconds=seconds)
+
+    def _keep(
+        self, drafted: Drafted[Work], parsed: ParsedPage, parser: PageParser | None
+    ) -> dict[str, Any]:
+        """Write a page's files, then its record: a run that is killed in between does it again."""
+        work, page = drafted.tag, drafted.page
+        names = []
+        if parsed.status != FAILED and parser is not None and isinstance(page, Page):
+            names = self.delivery.write_page(work.document, page, parsed, parser.ask.form)
+        record = record_of(work, parsed, names)
+        self.manifest.add(record)
+        return record
+
+    def _count(self, record: dict[str, Any], seconds: float) -> None:
+        counts, status = self.counts, record["status"]
+        counts.failed += status == FAILED
+        counts.done += status != FAILED
+        counts.partial += status == PARTIAL
+        counts.total = max(counts.total, counts.done + counts.failed)
+        counts.seconds += seconds
+        if self.on_page is not None:
+            self.on_page(record, counts)
+
+    def _finish(self, work: Work) -> None:
+        """Write a document's own files."""
+        place = work.document.place
+        records = self.manifest.current(place, work.input_hash, self.settings_hash)
+        self.delivery.write_document(work, records)
