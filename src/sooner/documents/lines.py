@@ -19,7 +19,7 @@ SAME_ROW = 0.5
 SAME_SIZE = 1.35
 """Ratio of sizes up to which two lines are of one block, if sizes are measured on a picture."""
 
-LINE_GAP, MOST_LINE_GAP = 0.45, 1.2
+LINE_GAP, MOST_LINE_GAP = 0.45, 0.95
 """Heights of a line that may be free between two lines of a block: always, and at most."""
 
 INDENT = 0.8
@@ -154,7 +154,10 @@ def blocks_of(lines: Sequence[Line], same_size: float = SAME_SIZE) -> list[Block
 
 
 def _usual_gap(lines: Sequence[Line]) -> float:
-    """Heights that are free between a line and the next one below it, as a median."""
+    """Heights that are free between a line and the next one below it within a paragraph.
+
+    That is the lower quartile, since the larger ones are between paragraphs.
+    """
     gaps = []
     for line in lines:
         below = [
@@ -165,7 +168,7 @@ def _usual_gap(lines: Sequence[Line]) -> float:
         ]
         if below:
             gaps.append(max(min(below), 0.0) / max(line.bbox[3] - line.bbox[1], 1.0))
-    return median(gaps) if gaps else 0.0
+    return sorted(gaps)[len(gaps) // 4] if gaps else 0.0
 
 
 def _continues(block: Block, line: Line, usual: float, same_size: float) -> bool:
@@ -179,8 +182,11 @@ def _continues(block: Block, line: Line, usual: float, same_size: float) -> bool
         return False
     if is_formula(last.text) != is_formula(line.text):
         return False
-    is_indented = line.bbox[0] - min(other.bbox[0] for other in block) > INDENT * height
-    return not is_indented or is_item(first.text) or len(block) == 1
+    left = min(other.bbox[0] for other in block)
+    if len(block) == 1 or is_item(first.text):
+        return True
+    is_outside = line.bbox[0] < left - INDENT * height
+    return not is_outside and line.bbox[0] <= left + INDENT * height
 
 
 def is_item(text: str) -> bool:

@@ -11,6 +11,7 @@ from PIL import Image
 
 from ...errors import SoonerError
 from ..boxes import around
+from ..bullets import with_bullets
 from ..grouping import regions_of
 from ..lines import Line
 from ..page import Page, Picture
@@ -65,7 +66,7 @@ class OCR:
 
     def __call__(self, page: Page) -> PageDraft:
         began = time.perf_counter()
-        lines = self.lines(page)
+        lines = with_bullets(self.lines(page), page.picture)
         areas = self.layout(page) if self.layout is not None and lines else []
         regions = regions_of(lines, page.size, areas)
         reason = "" if lines else "no text found on the page"

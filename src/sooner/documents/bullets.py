@@ -1,0 +1,61 @@
+"""Bullets in front of lines, which OCR is blind to: a dot alone is no text to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from .lines import Line, is_item
+from .page import Picture
+
+REACH = 2.2
+"""Heights of a line to the left of it in which a bullet is looked for."""
+
+SMALLEST, LARGEST = 0.12, 0.6
+"""Width and height of a bullet in heights of its line."""
+
+MIDDLE = (0.3, 0.7)
+"""Where the middle of a bullet is, in heights of its line from the top: a full stop is lower."""
+
+SOLID = 0.5
+"""Share of a bullet's box that is ink at least."""
+
+CONTRAST = 64
+"""Difference in brightness to the paper from which a pixel is ink."""
+
+
+def with_bullets(lines: Sequence[Line], picture: Picture) -> list[Line]:
+    """Lines, with `•` in front of those that have a dot to their left and nothing else."""
+    return [_marked(line, picture) for line in lines]
+
+
+def _marked(line: Line, picture: Picture) -> Line:
+    if is_item(line.text):
+        return line
+    x0, y0, x1, y1 = line.bbox
+    left = max(round(x0 - REACH * line.size), 0)
+    window = picture[max(round(y0), 0) : round(y1), left : round(x0)]
+    start = _dot(window, y1 - y0)
+    if start is None:
+        return line
+    return replace(line, text=f"• {line.text}", bbox=(float(left + start), y0, x1, y1))
+
+
+def _dot(window: Picture, height: float) -> int | None:
+    """Where a dot begins that is the only thing in a window, in pixels from its left."""
+    if min(window.shape[:2]) < 2:
+        return None
+    grey = window.mean(axis=2)  # [rows, columns]
+    ink = np.abs(grey - np.median(grey)) > CONTRAST
+    if not ink.any():
+        return None
+    columns, rows = np.flatnonzero(ink.any(0)), np.flatnonzero(ink.any(1))
+    wide, high = columns[-1] - columns[0] + 1, rows[-1] - rows[0] + 1
+    fits = all(SMALLEST * height <= side <= LARGEST * height for side in (wide, high))
+    middle = (rows[0] + rows[-1]) / 2 / height
+    is_round = max(wide, high) <= 1.5 * min(wide, high)
+    solid = ink[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1].mean() >= SOLID
+    is_dot = fits and is_round and solid and MIDDLE[0] <= middle <= MIDDLE[1]
+    return int(columns[0]) if is_dot else None

@@ -1,0 +1,365 @@
+"""Pages parsed by tiny random models: the same text whatever was drafted."""
+
+from __future__ import annotations
+
+import copy
+import json
+from itertools import chain
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
+from sooner.documents import PageDraft, Region
+from sooner.errors import SoonerError
+from sooner.methods import Autoregressive
+from sooner.tasks.loading import Loaded, Pair, load_pair
+from sooner.tasks.parse import PARTIAL, SUCCESS, PageParser, ParseSettings
+from sooner.tasks.parse.asking import picture_inputs
+from sooner.tasks.parse.contexts import cut, page_drafts, pieces_of, region_drafts
+from sooner.tasks.parse.forms import FORMS, ask_of
+from sooner.tasks.parse.matching import accepted_shares, placed
+from sooner.tasks.parse.reading import read
+from sooner.tasks.parse.runaway import LONGEST, PERIODS, runaway
+from sooner.tasks.parse.speaking import speak
+from tasks.parsing import draft_of, noise_page, qwen3_vl
+
+LIMIT = 40
+FIXED = {"nodes": 12, "max_new_tokens": LIMIT}  # not what this machine measures to pay
+
+
+@pytest.fixture(scope="module")
+def qwen() -> Pair:
+    return qwen3_vl()
+
+
+@pytest.fixture(scope="module")
+def llava(target_folder: Path) -> Pair:
+    return load_pair(str(target_folder))
+
+
+def plain_text(pair: Pair) -> str:
+    return PageParser(pair, ParseSettings(**FIXED))(noise_page()).raw
+
+
+def perfect(pair: Pair) -> PageDraft:
+    """The model's own text in three regions."""
+    words = plain_text(pair).split(" ")
+    parts = words[:10], words[10:25], words[25:]
+    return draft_of(noise_page(), *(" ".join(part) for part in parts))
+
+
+def drafts(pair: Pair) -> dict[str, PageDraft]:
+    page, whole = noise_page(), perfect(pair)
+    texts = whole.texts
+    known = texts[0].split(" ")
+    return {
+        "perfect": whole,
+        "shuffled": draft_of(page, *reversed(texts)),
+        "branches": draft_of(page, *([texts[-1 - n], text] for n, text in enumerate(texts))),
+        "garbage": draft_of(page, " ".join(known[::-1] * 5), "", "???", " ".join(known * 3)),
+        "half": draft_of(page, f"{texts[0]} {texts[0]}", " ".join(known[::2])),
+    }
+
+
+@pytest.mark.parametrize("stages", ["page", "both"])
+@pytest.mark.parametrize("quality", ["perfect", "shuffled", "branches", "garbage", "half"])
+@pytest.mark.parametrize("family", ["qwen", "llava"])
+def test_the_text_is_that_of_plain_decoding(
+    family: str, quality: str, stages: str, request: pytest.FixtureRequest
+) -> None:
+    pair = request.getfixturevalue(family)
+    parser = PageParser(pair, ParseSettings(stages=stages, **FIXED))
+    plain = PageParser(pair, ParseSettings(**FIXED))(noise_page())
+    for _ in range(2):  # what the first page taught is used for the second
+        parsed = parser(noise_page(), drafts(pair)[quality])
+        assert parsed.raw == plain.raw
+        assert parsed.markdown == plain.markdown
+        assert parsed.mode == "exact"
+        assert parsed.notes == []
+        assert set(parsed.stages) == ({"page"} if stages == "page" else {"regions", "page"})
+    assert len(set(plain.raw.split(" "))) > 3
+
+
+@pytest.mark.parametrize("family", ["qwen", "llava"])
+def test_perfect_drafts_save_steps(family: str, request: pytest.FixtureRequest) -> None:
+    pair = request.getfixturevalue(family)
+    plain = PageParser(pair, ParseSettings(**FIXED))(noise_page())
+    parser = PageParser(pair, ParseSettings(stages="page", **FIXED))
+    parsed = parser(noise_page(), perfect(pair))
+    assert plain.last.aal == 0
+    assert plain.last.steps == plain.last.tokens
+    assert parsed.last.steps < 0.6 * parsed.last.tokens
+    assert parsed.last.aal > 1
+
+
+def test_a_region_says_what_it_says_alone(qwen: Pair) -> None:
+    """A ragged batch of crops of different size, drafts good and bad."""
+    page = noise_page(140, 160)
+    boxes = [(0, 0, 140, 40), (0, 40, 70, 160), (75, 45, 133, 90)]
+    crops = [page.crop(box, 2) for box in boxes]
+    target = qwen.target
+    alone = []
+    for crop in crops:
+        inputs = picture_inputs(target.processor, [crop], "w8 w9 w10", target.model)
+        (said,), _ = speak(target.model, inputs, Autoregressive(), 24, 0, {95})
+        alone.append(target.tokenizer.decode(said.tokens))
+    assert len(set(alone)) == 3
+    regions = [
+        Region(box, order=n, drafts=[text])
+        for n, (box, text) in enumerate(zip(boxes, [alone[0], "w1 w2", alone[1]], strict=True))
+    ]
+    parser = PageParser(qwen, ParseSettings(stages="regions", margin=2, nodes=8, max_new_tokens=24))
+    parsed = parser(page, PageDraft(regions, size=page.size, drafter="x"))
+    assert [region.text for region in parsed.regions] == alone
+    assert parsed.markdown == "\n\n".join(alone) + "\n"
+    assert parsed.mode == "approximate"
+    assert parsed.regions[0].acceptance > 0.8
+    assert parsed.stages["regions"].rows == 3
+
+
+def test_regions_without_a_box_keep_their_draft(qwen: Pair) -> None:
+    page = noise_page()
+    texts = plain_text(qwen).split(" ")
+    regions = [
+        Region(None, order=0, drafts=[" ".join(texts[:20])]),
+        Region((0, 0, 84, 2), order=1, drafts=["w3"]),  # too thin to be looked at
+        Region((0, 0, 84, 50), order=2, drafts=["w4 w5"]),
+    ]
+    parser = PageParser(qwen, ParseSettings(**FIXED))
+    parsed = parser(page, PageDraft(regions, size=page.size))
+    assert parsed.stages["regions"].rows == 1
+    assert parsed.raw == plain_text(qwen)
+    assert parsed.last.aal > 0.3
+
+
+def test_a_drafter_that_failed_is_named(qwen: Pair) -> None:
+    parser = PageParser(qwen, ParseSettings(**FIXED))
+    parsed = parser(noise_page(), PageDraft([], drafter="ocr", reason="no answer within 3 s"))
+    assert parsed.notes == ["drafter ocr: no answer within 3 s; decoded plainly"]
+    assert parsed.raw == plain_text(qwen)
+
+
+def test_with_a_tolerance_the_mode_is_relaxed(qwen: Pair) -> None:
+    parser = PageParser(qwen, ParseSettings(tolerance=0.5, stages="page", **FIXED))
+    parsed = parser(noise_page(), drafts(qwen)["half"])
+    assert parsed.mode == parsed.last.mode == "relaxed"
+    assert parser(noise_page()).mode == "exact"  # nothing was drafted, so nothing was relaxed
+
+
+def test_a_page_that_is_cut_is_partial(qwen: Pair) -> None:
+    parsed = PageParser(qwen, ParseSettings(max_new_tokens=5))(noise_page())
+    assert (parsed.status, parsed.truncated) == (PARTIAL, "length")
+    assert parsed.reason == "cut after 5 tokens; raise --max-new-tokens"
+    assert not parsed.counts_for_speed
+
+
+def test_a_page_that_ends_is_a_success(qwen: Pair) -> None:
+    """End ids are drafted, and no part of the text."""
+    model = copy.deepcopy(qwen.target.model)
+    text = plain_text(qwen).split(" ")
+    model.generation_config.eos_token_id = [int(text[30][1:]), 95]
+    pair = Pair(Loaded("ends", model, qwen.target.processor), prompt=qwen.prompt)
+    plain = PageParser(pair, ParseSettings(**FIXED))(noise_page())
+    assert plain.status == SUCCESS
+    assert plain.raw.split(" ") == text[: text.index(text[30])]
+    draft = draft_of(noise_page(), plain.raw)
+    parsed = PageParser(pair, ParseSettings(stages="page", **FIXED))(noise_page(), draft)
+    assert parsed.raw == plain.raw
+    assert parsed.status == SUCCESS
+    assert parsed.regions[0].acceptance > 0.8
+
+
+def stuck(pair: Pair) -> Pair:
+    """The same model, but that it always says token 1."""
+    model = copy.deepcopy(pair.target.model)
+    with torch.no_grad():
+        model.lm_head.weight.zero_()
+    model.generation_config.suppress_tokens = [0]
+    return Pair(Loaded("stuck", model, pair.target.processor), prompt=pair.prompt)
+
+
+def test_a_runaway_is_stopped_and_told(qwen: Pair) -> None:
+    pair = stuck(qwen)
+    plain = PageParser(pair, ParseSettings(max_new_tokens=200, repetition=20))(noise_page())
+    assert (plain.status, plain.truncated) == (PARTIAL, "repetition")
+    assert plain.reason == "stopped after 21 tokens: the text repeats itself"
+    assert plain.raw == " ".join(["w1"] * 21)
+    assert plain.markdown == "w1\n"
+    assert not plain.counts_for_speed
+    assert plain.last.tokens_per_second == 0
+    drafted = PageParser(pair, ParseSettings(max_new_tokens=200, repetition=20, nodes=12))
+    again = drafted(noise_page(), draft_of(noise_page(), "w1 " * 60))
+    assert again.raw == plain.raw
+    never = PageParser(pair, ParseSettings(max_new_tokens=60, repetition=0))(noise_page())
+    assert never.truncated == "length"
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.integers(0, 2), max_size=12),
+    st.lists(st.integers(0, 2), min_size=1, max_size=5),
+    st.integers(1, 30),
+)
+def test_runaways_are_what_their_definition_says(
+    head: list[int], period: list[int], limit: int
+) -> None:
+    tokens = head + period * 12
+
+    def is_runaway(text: list[int]) -> bool:
+        for p in range(1, min(LONGEST, len(text)) + 1):
+            run = 0
+            while run + p < len(text) and text[-1 - run] == text[-1 - run - p]:
+                run += 1
+            if run >= limit and run >= (PERIODS - 1) * p:
+                return True
+        return False
+
+    ends = [end for end in range(1, len(tokens) + 1) if is_runaway(tokens[:end])]
+    found = runaway(tokens, limit)
+    assert (found[0] if found else None) == (ends[0] if ends else None)
+
+
+def test_rows_of_a_table_are_no_runaway() -> None:
+    assert runaway([5, 6, 7, 8] * 40, 256) is None
+    assert runaway(list(range(300)) * 3, 256) is None
+    assert runaway([1, 2, *[5, 6, 7, 8] * 80], 256) == (262, 6)
+
+
+@pytest.fixture(scope="module")
+def joining() -> PreTrainedTokenizerFast:
+    """Byte-pair encoding that joins marks to the line feeds behind them, as Qwen's does."""
+    core = Tokenizer(models.BPE())
+    marks = Regex(r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+| ?\p{L}+|\p{N}|\s+")
+    core.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(marks, "isolated"), pre_tokenizers.ByteLevel(False, use_regex=False)]
+    )
+    core.decoder = decoders.ByteLevel()
+    text = "The end.\n\nThe start of it.\n\n- one\n- two\n\n"
+    core.train_from_iterator([text] * 20, trainers.BpeTrainer(vocab_size=300, show_progress=False))
+    return PreTrainedTokenizerFast(tokenizer_object=core)
+
+
+def test_drafts_are_cut_as_they_stand_on_the_page(joining: PreTrainedTokenizerFast) -> None:
+    regions = [
+        Region(None, order=0, drafts=["The end.", "The start."]),
+        Region(None, "List-item", 1, ["- one"]),
+        Region(None, "List-item", 2, ["- two"]),
+        Region(None, order=3, drafts=["The start of it."]),
+    ]
+    pieces = pieces_of(PageDraft(regions), "markdown")
+    assert [piece.end for piece in pieces] == ["\n\n", "\n", "\n\n", ""]
+    rows = page_drafts(joining, pieces, "markdown", [999])
+    (joined,) = joining(".\n\n")["input_ids"]
+    assert rows[0][-1] == joined  # and not a full stop alone
+    assert rows[3][-1] == 999
+    assert [joining.decode(row) for row in rows[:3]] == ["The end.\n\n", "- one\n", "- two\n\n"]
+    assert joining.decode(rows[4]) == "The start.\n\n"
+    assert [*chain(*rows[:3]), *rows[3][:-1]] == joining(
+        "The end.\n\n- one\n- two\n\nThe start of it."
+    )["input_ids"]  # fmt: skip
+    (alone,) = region_drafts(joining, pieces[3], [999])
+    assert alone == [*joining("The start of it.")["input_ids"], 999]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.sampled_from(["a.", "\n\n", " b", "- c", ".\n"]), min_size=1, max_size=6))
+def test_cuts_add_up(joining: PreTrainedTokenizerFast, texts: list[str]) -> None:
+    assert [*chain(*cut(joining, texts))] == joining("".join(texts))["input_ids"]
+
+
+def test_forms_are_the_target_s_own() -> None:
+    regions = [
+        Region((10, 20, 30, 40), "Title", 0, ["Fruit"]),
+        Region((10, 50, 30, 60), "Table", 1, ["a\tb\n1\t2"]),
+    ]
+    draft = PageDraft(regions, size=(100, 100))
+    texts = {form: [piece.texts[0] for piece in pieces_of(draft, form)] for form in FORMS}
+    assert texts["markdown"][0] == "# Fruit"
+    assert "| a" in texts["markdown"][1]
+    assert "<td>" in texts["markdown-html"][1]
+    assert texts["html"][0] == "<h1>Fruit</h1>"
+    cell = json.loads(texts["dots"][0])
+    assert cell == {"bbox": [10, 20, 30, 40], "category": "Title", "text": "# Fruit"}
+    scaled = pieces_of(draft, "dots", (200, 50))
+    assert json.loads(scaled[0].texts[0])["bbox"] == [20, 10, 60, 20]
+
+
+def test_prompts_follow_the_family_and_the_caller() -> None:
+    dots = ask_of("dots_ocr")
+    assert (dots.form, dots.region_form) == ("dots", "dots-text")
+    assert dots.region != dots.page
+    mine = ask_of("dots_ocr", prompt="read it")
+    assert (mine.page, mine.region, mine.form) == ("read it", "read it", "dots")
+    assert ask_of("qwen3_vl", known="trained on this").region == "trained on this"
+    assert ask_of("qwen3_vl", form="html", region_prompt="r").region == "r"
+
+
+BROKEN = (
+    '[{"bbox": [10, 20, 30, 40], "category": "Title", "text": "# Fruit"}, '
+    '{"bbox": [10, 50, 30, 60], "category": "Text", "text": "cut o'
+)
+
+
+def test_broken_json_is_read_as_far_as_possible() -> None:
+    found = read(BROKEN, "dots", PageDraft([]), (100, 200), (50, 100))
+    assert found.repaired
+    assert [region.drafts for region in found.regions] == [["# Fruit"], ["cut o"]]
+    assert found.regions[0].bbox == (20, 40, 60, 80)
+    assert found.markdown.startswith("# Fruit\n")
+    whole = read(BROKEN[: BROKEN.index("}") + 1] + "]", "dots", PageDraft([]), (50, 100), None)
+    assert not whole.repaired
+    nothing = read("I can't read this", "dots", PageDraft([]), (50, 100), None)
+    assert (nothing.repaired, nothing.markdown) == (True, "I can't read this")
+
+
+def test_blocks_get_the_boxes_that_they_were_read_from() -> None:
+    regions = [
+        Region((0, 0, 9, 9), "Page-header", 0, ["Journal of Fruit"]),
+        Region((0, 10, 9, 20), "Title", 1, ["A report on fruit"]),
+        Region((0, 20, 9, 30), "Caption", 2, ["Figure one: pears and apples"]),
+        Region((0, 30, 9, 40), "Text", 3, ["pears and apples are fruit"]),
+    ]
+    text = "# A Report on Fruit\n\nPears, and apples, are fruit.\n\nFigure one: pears and apples"
+    found = placed(text + "\n\nnobody drafted this", regions)
+    assert [region.bbox and region.bbox[1] for region in found] == [10, 30, 20, None]
+    assert [region.label for region in found] == ["Title", "Text", "Caption", "Text"]
+    assert [region.order for region in found] == [0, 1, 2, 3]
+
+
+def test_shares_of_drafted_tokens() -> None:
+    shares = accepted_shares(["ab cd", "nowhere", "ef"], "ab cd ef", [0, 3, 6], [True, False, True])
+    assert shares == [0.5, None, 1.0]
+
+
+def test_a_page_too_large_for_the_model_is_refused(qwen: Pair) -> None:
+    with pytest.raises(SoonerError, match=r"prompt of \d+ tokens, but .* has 512 positions; lower"):
+        PageParser(qwen)(noise_page(560, 560))
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"stages": "pages"}, "did you mean 'page'"),
+        ({"form": "markdwn"}, "did you mean 'markdown'"),
+        ({"tolerance": 1.5}, "tolerance is 1.5"),
+        ({"tolerance": 0.0}, "tolerance is 0"),
+        ({"max_new_tokens": 0}, "max_new_tokens is 0"),
+        ({"margin": -1}, "margin is -1"),
+        ({"nodes": 0}, "nodes is 0"),
+        ({"prompt": " "}, "prompt is empty"),
+    ],
+)
+def test_settings_refuse(options: dict, told: str) -> None:
+    with pytest.raises(SoonerError, match=told):
+        ParseSettings(**options)
+
+
+def test_settings_are_told_apart() -> None:
+    assert ParseSettings().digest("a") == ParseSettings().digest("a")
+    assert ParseSettings(margin=9).digest("a") != ParseSettings().digest("a")
+    assert ParseSettings().digest("a") != ParseSettings().digest("b")
