@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from sooner.documents import Page, PageDraft, PageText, Region, Word
 from sooner.documents.boxes import around
+from sooner.documents.bullets import with_bullets
 from sooner.documents.drafters import AllOf, FirstOf, TextLayer, guarded
 from sooner.documents.grouping import Area, regions_of
-from sooner.documents.lines import Line, blocks_of, lines_of, table_text
+from sooner.documents.lines import Line, blocks_of, is_formula, lines_of, table_text
 from sooner.errors import SoonerError
 
 LONG = 60.0
@@ -254,3 +255,52 @@ def test_no_word_is_lost_or_doubled(found: list[tuple[str, int, int]]) -> None:
     page = [Word(text, (x, y, x + 5 * len(text), y + 10), 10.0) for text, x, y in found]
     texts = " ".join(one.text for one in lines_of(page)).split()
     assert sorted(texts) == sorted(word.text for word in page)
+
+
+def test_cells_beside_a_column_of_text_stay_out_of_it() -> None:
+    left = [line(f"number {n} of the left text", 10, 100 + 14 * n) for n in range(6)]
+    cells = [line(text, 170 + 70 * (n % 2), 100 + 14 * (n // 2)) for n, text in enumerate("abcd")]
+    right = [line("the right column goes on", 160, 150 + 14 * n) for n in range(4)]
+    found = regions_of([*left, *cells, *right], (300, 400))
+    assert [(region.label, region.drafts[0][:8]) for region in found] == [
+        ("Text", "number 0"),
+        ("Table", "a\tb\nc\td"),
+        ("Text", "the righ"),
+    ]
+
+
+def test_a_short_last_line_stays_with_its_paragraph() -> None:
+    rows = ["words that go from the left edge to the right one"] * 2 + ["a short end"]
+    page = [line(text, 10, 50 + 14 * n) for n, text in enumerate([*rows, *rows, *rows])]
+    assert len(regions_of(page, (300, 400))) == 1
+
+
+def test_formulas_are_known_by_their_signs() -> None:
+    pieces = [line("65 +", 60, 100), line("c", 110, 100), line("= p", 140, 100)]
+    text = line("words above it, as many as a line has", 10, 60)
+    found = regions_of([text, *pieces, line("words below", 10, 114)], (300, 400))
+    assert [(region.label, region.drafts[0]) for region in found][1] == ("Formula", "65 + c = p")
+    assert is_formula("f(x) = sin x + 3.5")
+    assert not is_formula("a = the area")
+    assert not is_formula("12 34 56")
+
+
+def test_marks_of_lists_are_put_in_front_of_their_items() -> None:
+    page = [line("●", 10, 100), line("one", 35, 100), line("2.", 10, 114), line("two", 35, 114)]
+    found = regions_of(page, (300, 400))
+    assert [(region.label, region.drafts[0]) for region in found] == [
+        ("List-item", "● one"),
+        ("List-item", "2. two"),
+    ]
+
+
+def test_dots_that_ocr_does_not_see_are_bullets_and_others_are_not() -> None:
+    picture = np.full((200, 300, 3), 255, np.uint8)
+    picture[47:54, 20:27] = 0  # a bullet, in the middle of its line
+    picture[86:90, 20:24] = 0  # a full stop, at the bottom
+    picture[122:138, 18:26] = 0  # a letter, as high as the line
+    picture[147:154, 20:27] = picture[147:154, 12:17] = 0  # the end of a word
+    page = [line(f"item {n}", 40, y, 20) for n, y in enumerate((40, 70, 120, 140, 170))]
+    found = with_bullets(page, picture)
+    assert [one.text for one in found] == ["• item 0", "item 1", "item 2", "item 3", "item 4"]
+    assert found[0].bbox[0] == 20

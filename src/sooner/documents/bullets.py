@@ -13,13 +13,16 @@ from .page import Picture
 REACH = 2.2
 """Heights of a line to the left of it in which a bullet is looked for."""
 
+APART = 0.4
+"""Heights that are free to the left of a bullet, which a last letter of another column's is not."""
+
 SMALLEST, LARGEST = 0.12, 0.6
 """Width and height of a bullet in heights of its line."""
 
 MIDDLE = (0.3, 0.7)
 """Where the middle of a bullet is, in heights of its line from the top: a full stop is lower."""
 
-SOLID = 0.5
+SOLID = 0.6
 """Share of a bullet's box that is ink at least."""
 
 CONTRAST = 64
@@ -35,7 +38,7 @@ def _marked(line: Line, picture: Picture) -> Line:
     if is_item(line.text):
         return line
     x0, y0, x1, y1 = line.bbox
-    left = max(round(x0 - REACH * line.size), 0)
+    left = max(round(x0 - (REACH + APART) * line.size), 0)
     window = picture[max(round(y0), 0) : round(y1), left : round(x0)]
     start = _dot(window, y1 - y0)
     if start is None:
@@ -44,18 +47,27 @@ def _marked(line: Line, picture: Picture) -> Line:
 
 
 def _dot(window: Picture, height: float) -> int | None:
-    """Where a dot begins that is the only thing in a window, in pixels from its left."""
+    """Where a dot begins that is the last thing in a window, in pixels from its left."""
     if min(window.shape[:2]) < 2:
         return None
     grey = window.mean(axis=2)  # [rows, columns]
     ink = np.abs(grey - np.median(grey)) > CONTRAST
-    if not ink.any():
+    columns = np.flatnonzero(ink.any(0))
+    if not len(columns):
         return None
-    columns, rows = np.flatnonzero(ink.any(0)), np.flatnonzero(ink.any(1))
-    wide, high = columns[-1] - columns[0] + 1, rows[-1] - rows[0] + 1
+    gaps = np.flatnonzero(np.diff(columns) > 1)
+    first = columns[gaps[-1] + 1] if len(gaps) else columns[0]
+    before = columns[gaps[-1]] if len(gaps) else -1 - APART * height
+    dot = ink[:, first : columns[-1] + 1]
+    return int(first) if first - before > APART * height and _is_round(dot, height) else None
+
+
+def _is_round(ink: np.ndarray, height: float) -> bool:
+    """Whether ink, `[rows, columns]`, is a dot beside the middle of a line."""
+    rows = np.flatnonzero(ink.any(1))
+    wide, high = ink.shape[1], rows[-1] - rows[0] + 1
     fits = all(SMALLEST * height <= side <= LARGEST * height for side in (wide, high))
     middle = (rows[0] + rows[-1]) / 2 / height
-    is_round = max(wide, high) <= 1.5 * min(wide, high)
-    solid = ink[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1].mean() >= SOLID
-    is_dot = fits and is_round and solid and MIDDLE[0] <= middle <= MIDDLE[1]
-    return int(columns[0]) if is_dot else None
+    even = max(wide, high) <= 1.5 * min(wide, high)
+    solid = ink[rows[0] : rows[-1] + 1].mean() >= SOLID
+    return bool(fits and even and solid and MIDDLE[0] <= middle <= MIDDLE[1])

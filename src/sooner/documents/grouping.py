@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from .boxes import Box, area, around, overlap
+from .columns import columns_of
 from .labels import (
     CAPTION,
     FORMULA,
@@ -28,6 +29,7 @@ from .lines import (
     column_spans,
     is_formula,
     is_item,
+    joined_formulas,
     rows_of,
     table_text,
     with_markers,
@@ -44,7 +46,8 @@ EDGE = 0.07
 TITLE_SIZE = 1.5
 """Size of a title, in sizes of the text."""
 
-HEADING_WORDS = 16
+HEADING_WORDS, FOOTER_WORDS = 16, 6
+"""Words at most."""
 
 CELL_WORDS, PAIR_WORDS = 4.0, 2.5
 """Words of a cell up to which columns, and only two columns, are a table and no text in columns."""
@@ -105,10 +108,11 @@ def regions_of(
     body = median([line.size for line in lines]) if lines else 0.0
     regions = []
     for place, found in enumerate(layout):
-        regions += _of_area(found, inside[place], body, sizes)
-    tables, rest = _tables(rest)
-    regions += [_table(table) for table in tables]
-    regions += [_of_block(block, body, size, sizes) for block in blocks_of(rest, sizes.same)]
+        regions += _of_area(found, inside[place], body, size, sizes)
+    for group in columns_of(rest, size[0]):
+        tables, others = _tables(joined_formulas(group))
+        regions += [_table(table) for table in tables]
+        regions += [_of_block(block, body, size, sizes) for block in blocks_of(others, sizes.same)]
     return in_reading_order(_one_title(regions))
 
 
@@ -129,7 +133,9 @@ def _assigned(lines: Sequence[Line], layout: Sequence[Area]) -> tuple[list[list[
     return inside, rest
 
 
-def _of_area(found: Area, lines: Sequence[Line], body: float, sizes: Sizes) -> list[Region]:
+def _of_area(
+    found: Area, lines: Sequence[Line], body: float, size: Size, sizes: Sizes
+) -> list[Region]:
     if found.label == PICTURE:
         return [Region(found.bbox, PICTURE)]
     if not lines:
@@ -143,8 +149,13 @@ def _of_area(found: Area, lines: Sequence[Line], body: float, sizes: Sizes) -> l
         return [_region([line for row in rows for line in row], FORMULA)]
     if found.label != TEXT:
         return [_region(block, found.label) for block in [sorted(lines, key=_top)]]
-    blocks = blocks_of(lines, sizes.same)
-    return [_region(block, _text_label(block, body, sizes)) for block in blocks]
+    regions = []
+    for group in columns_of(lines, size[0]):
+        tables, others = _tables(joined_formulas(group))
+        regions += [_table(table) for table in tables]
+        blocks = blocks_of(others, sizes.same)
+        regions += [_region(block, _text_label(block, body, sizes)) for block in blocks]
+    return regions
 
 
 def _text_label(block: Block, body: float, sizes: Sizes) -> str:
@@ -159,6 +170,7 @@ def _text_label(block: Block, body: float, sizes: Sizes) -> str:
 def _of_block(block: Block, body: float, size: Size, sizes: Sizes) -> Region:
     region = _region(block, TEXT)
     top, bottom = around(line.bbox for line in block)[1::2]
+    words = sum(len(line.text.split()) for line in block)
     label = TEXT
     if CAPTIONED.match(block[0].text):
         label = CAPTION
@@ -166,10 +178,10 @@ def _of_block(block: Block, body: float, size: Size, sizes: Sizes) -> Region:
         label = FORMULA
     elif bottom < EDGE * size[1] and len(block) == 1 and not _is_heading(block, body, TITLE_SIZE):
         label = PAGE_HEADER
-    elif top > (1 - EDGE) * size[1] and len(block) == 1:
-        label = PAGE_FOOTER
     elif is_item(block[0].text) and not _is_heading(block, body, sizes.heading):
         label = LIST_ITEM
+    elif top > (1 - EDGE) * size[1] and words <= FOOTER_WORDS:
+        label = PAGE_FOOTER
     elif _is_heading(block, body, TITLE_SIZE) and top < size[1] / 2:
         label = TITLE
     elif _is_heading(block, body, sizes.heading):

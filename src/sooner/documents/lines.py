@@ -36,6 +36,7 @@ MARKER_GAP = 4.0
 
 TOKEN = re.compile(r"[^\W\d_]+|\d+(?:[.,]\d+)*|\S")
 OPERATOR = re.compile(r"[=<>≤≥≠≈+−×÷±∑∫√^]")
+RELATION = re.compile(r"[=<>≤≥≠≈]")
 FUNCTIONS = frozenset(["sin", "cos", "tan", "log", "exp", "ln", "lim", "max", "min", "det", "mod"])
 
 
@@ -127,6 +128,19 @@ def is_formula(text: str) -> bool:
     tokens = TOKEN.findall(text)
     letters = (token for token in tokens if token[0].isalpha() and token not in FUNCTIONS)
     return len(tokens) > 2 and bool(OPERATOR.search(text)) and all(len(one) < 3 for one in letters)
+
+
+def joined_formulas(lines: Sequence[Line]) -> list[Line]:
+    """Lines, with formulas of which the pieces stand far from each other in one piece."""
+    found: list[Line] = []
+    for row in rows_of(lines):
+        text = " ".join(line.text for line in row)
+        if len(row) > 1 and RELATION.search(text) and is_formula(text):
+            bbox = around(line.bbox for line in row)
+            found.append(Line(text, bbox, max(line.size for line in row)))
+        else:
+            found += row
+    return found
 
 
 def rows_of(lines: Iterable[Line]) -> list[list[Line]]:

@@ -8,10 +8,12 @@ from .jacobi import GSD, CoupledJacobi
 from .onsd import OnSD
 from .parallel import ParallelVLM
 from .prompt_lookup import PromptLookup
+from .relaxed import Relaxed
 from .sd_tree import SDTree
 from .sparse_to_dense import SparseToDense
 from .speculative import Speculative
 from .specvlm import SpecVLM
+from .tolerance import Tolerance
 
 __all__ = [
     "GSD",
@@ -24,9 +26,11 @@ __all__ = [
     "OnSD",
     "ParallelVLM",
     "PromptLookup",
+    "Relaxed",
     "SDTree",
     "SoonerOutput",
     "SparseToDense",
     "SpecVLM",
     "Speculative",
+    "Tolerance",
 ]

@@ -13,7 +13,7 @@ from ...errors import SoonerError
 from ..boxes import around
 from ..bullets import with_bullets
 from ..grouping import regions_of
-from ..lines import Line
+from ..lines import Line, with_markers
 from ..page import Page, Picture
 from ..regions import PageDraft
 from ..resolution import MOST_SIDE
@@ -66,7 +66,7 @@ class OCR:
 
     def __call__(self, page: Page) -> PageDraft:
         began = time.perf_counter()
-        lines = with_bullets(self.lines(page), page.picture)
+        lines = with_bullets(with_markers(self.lines(page)), page.picture)
         areas = self.layout(page) if self.layout is not None and lines else []
         regions = regions_of(lines, page.size, areas)
         reason = "" if lines else "no text found on the page"

@@ -1,54 +1,18 @@
-"""Runs a recipe: stages, steps, resumable state, the finished checkpoint.
-
-What differs between the three parts is behind `Lesson`: the model, its loss and its card.
-"""
+"""The three parts of the motion miniature as lessons of the common trainer."""
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import math
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-import numpy as np
 import torch
-from torch import nn
 
-from sooner.errors import SoonerError
+from ..lessons import Lesson
+from ..lessons import Trainer as CommonTrainer
+from .recipe import Recipe
 
-from ..progress import Line
-from ..training import schedule, threads
-from .recipe import Recipe, Stage
-
-
-class Lesson(Protocol):
-    """One part of the miniature being trained.
-
-    `model` holds all that must be kept between runs, buffers included.
-    """
-
-    model: nn.Module
-
-    def enter(self, stage: Stage, index: int) -> None:
-        """Make what a stage needs from its own seed, so that a resumed run makes the same."""
-
-    def shape_like(self, state: dict[str, torch.Tensor]) -> None:
-        """Give `model` the depth of a saved state."""
-
-    def loss(self, stage: Stage, rng: np.random.Generator) -> tuple[torch.Tensor, dict[str, float]]:
-        """The loss of one step on data drawn from `rng`, and what to report beside it."""
-
-    def after_step(self, rng: np.random.Generator) -> None:
-        """What follows the optimizer's step."""
-
-    def check(self) -> dict[str, float]:
-        """Held-out figures, quick enough for the middle of training."""
-
-    def save(self, folder: Path, steps: int, seconds: float) -> None:
-        """Write the checkpoint and its card."""
+FIXED = ("part", "shape", "seed", "bank")
 
 
 def build_lesson(out: Path, config: Recipe) -> Lesson:
@@ -65,135 +29,8 @@ def build_lesson(out: Path, config: Recipe) -> Lesson:
         return lessons[config.part](out, config)
 
 
-class Trainer:
-    """One run. Its whole state is in `state.pt`, so a resumed run makes the same steps."""
+class Trainer(CommonTrainer):
+    """One run of a part; see `lessons.Trainer`."""
 
-    def __init__(
-        self,
-        out: Path,
-        config: Recipe,
-        *,
-        threads: int | None = None,
-        progress: bool = True,
-        on_step: Callable[[dict[str, Any]], None] | None = None,
-    ) -> None:
-        self.out, self.config, self.threads = out, config, threads
-        self.progress, self.on_step = progress, on_step
-        self.stage_index = self.step = 0
-        self.seconds = 0.0
-        self.rng = np.random.default_rng(config.seed)
-        self.lesson = build_lesson(out, config)
-        self.optimizer: torch.optim.Optimizer | None = None
-
-    # --- the run
-
-    def run(self, stop_after: int | None = None) -> Path:
-        left = stop_after if stop_after is not None else math.inf
-        with threads(self.threads), Line(self.progress) as line:
-            while self.stage_index < len(self.config.stages):
-                stage = self.config.stages[self.stage_index]
-                self._enter(stage)
-                while self.step < stage.steps:
-                    if left <= 0:
-                        self.save_state()
-                        return self.out / "checkpoint"
-                    begun = time.perf_counter()
-                    report = self._step(stage)
-                    self.seconds += time.perf_counter() - begun
-                    left -= 1
-                    self._report(stage, report, line)
-                self.stage_index, self.step, self.optimizer = self.stage_index + 1, 0, None
-                self.save_state()
-            steps = sum(stage.steps for stage in self.config.stages)
-            self.lesson.save(self.out / "checkpoint", steps, self.seconds)
-        return self.out / "checkpoint"
-
-    def _enter(self, stage: Stage) -> None:
-        if self.optimizer is not None:
-            return
-        self.lesson.enter(stage, self.stage_index)
-        self.optimizer = torch.optim.AdamW(
-            [p for p in self.lesson.model.parameters() if p.requires_grad],
-            lr=stage.lr, betas=(0.9, 0.98), weight_decay=0.01,
-        )  # fmt: skip
-
-    def _step(self, stage: Stage) -> dict[str, Any]:
-        assert self.optimizer is not None
-        for group in self.optimizer.param_groups:
-            group["lr"] = stage.lr * schedule(self.step, stage.over or stage.steps)
-        with torch.autocast("cpu", torch.bfloat16, enabled=stage.bf16):
-            loss, report = self.lesson.loss(stage, self.rng)
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        trained = [p for p in self.lesson.model.parameters() if p.grad is not None]
-        nn.utils.clip_grad_norm_(trained, 1.0)
-        self.optimizer.step()
-        self.lesson.after_step(self.rng)
-        self.step += 1
-        return {"loss": float(loss.detach()), **report}
-
-    # --- reports and state
-
-    def _report(self, stage: Stage, report: dict[str, Any], line: Line) -> None:
-        entry = {
-            "stage": self.stage_index, "kind": stage.kind, "step": self.step,
-            "steps": stage.steps, "seconds": round(self.seconds, 1), **report,
-        }  # fmt: skip
-        if self.config.check_every and self.step % self.config.check_every == 0:
-            entry["check"] = {key: round(value, 4) for key, value in self.lesson.check().items()}
-        line.show(entry)
-        if self.on_step is not None:
-            self.on_step(entry)
-        if self.step % 20 == 0 or "check" in entry:
-            self.out.mkdir(parents=True, exist_ok=True)
-            with (self.out / "log.jsonl").open("a") as log:
-                log.write(json.dumps(entry) + "\n")
-        if self.step % self.config.save_every == 0:
-            self.save_state()
-
-    def save_state(self) -> None:
-        """Write `state.pt`; the file is replaced whole, so a kill leaves the old one."""
-        self.out.mkdir(parents=True, exist_ok=True)
-        state = {
-            "recipe": json.loads(json.dumps(dataclasses.asdict(self.config))),
-            "stage_index": self.stage_index,
-            "step": self.step,
-            "seconds": self.seconds,
-            "model": self.lesson.model.state_dict(),
-            "optimizer": self.optimizer.state_dict() if self.optimizer is not None else None,
-            "rng": self.rng.bit_generator.state,
-        }
-        fresh = self.out / "state.pt.part"
-        torch.save(state, fresh)
-        fresh.replace(self.out / "state.pt")
-
-    def resume(self) -> bool:
-        """Load `state.pt` if there is one. SoonerError if finished stages differ."""
-        path = self.out / "state.pt"
-        if not path.exists():
-            return False
-        state = torch.load(path, weights_only=True)
-        self._check_recipe(state)
-        self.stage_index, self.step = state["stage_index"], state["step"]
-        self.seconds = state["seconds"]
-        # Before the stage is entered: what `enter` makes may hang on the weights so far.
-        self.lesson.shape_like(state["model"])
-        self.lesson.model.load_state_dict(state["model"])
-        if state["optimizer"] is not None:
-            self._enter(self.config.stages[self.stage_index])
-            assert self.optimizer is not None
-            self.lesson.model.load_state_dict(state["model"])
-            self.optimizer.load_state_dict(state["optimizer"])
-        self.rng.bit_generator.state = state["rng"]
-        return True
-
-    def _check_recipe(self, state: dict[str, Any]) -> None:
-        # Later stages may change between runs; what the weights already went through may not.
-        begun = state["stage_index"] + (state["optimizer"] is not None)
-        then, now = state["recipe"], json.loads(json.dumps(dataclasses.asdict(self.config)))
-        same = then["stages"][:begun] == now["stages"][:begun]
-        if not same or any(then[key] != now[key] for key in ("part", "shape", "seed", "bank")):
-            raise SoonerError(
-                f"{self.out / 'state.pt'} is of another recipe; "
-                "train with that recipe, into another folder, or with resume=False"
-            )
+    def __init__(self, out: Path, config: Recipe, **options: Any) -> None:
+        super().__init__(out, config, build_lesson(out, config), FIXED, **options)

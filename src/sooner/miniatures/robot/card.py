@@ -10,15 +10,16 @@ from typing import Any
 import torch
 import transformers
 
+from ..lessons import plain
 from . import architecture
-from .recipe import Recipe, plain
+from .recipe import Recipe
 
 
 def write(folder: Path, recipe: Recipe, seconds: float, held_out: dict[str, Any]) -> Path:
     """Write `card.json` into a checkpoint folder.
 
     Args:
-        held_out: of `Trainer.check`. Success rates come from closed loops: `sooner act rollout`.
+        held_out: of `PolicyLesson.check`; success rates come from `sooner act rollout`.
     """
     from ...models.openvla import OpenVLAForActionPrediction
 

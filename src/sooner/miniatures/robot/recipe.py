@@ -12,7 +12,6 @@ The draft head is trained on what the finished policy says, 8,000 observations o
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +32,8 @@ class Stage:
         rows: demonstrations a step.
         lr: peak learning rate.
         layers: decoder depth from here on; 0 leaves it.
+        over: steps of the cosine, where the stage ends before it does; 0 is `steps`.
+        bf16: run the losses under bfloat16 autocast.
     """
 
     kind: Literal["vision", "policy"]
@@ -40,6 +41,8 @@ class Stage:
     rows: int
     lr: float
     layers: int = 0
+    over: int = 0
+    bf16: bool = False
 
     def __post_init__(self) -> None:
         if self.kind not in ("vision", "policy"):
@@ -109,17 +112,15 @@ def train(
         on_step: told every step's report.
 
     Raises:
-        ValueError: `state.pt` is of another recipe.
-        SoonerError: the simulator is not installed.
+        SoonerError: `state.pt` is of another recipe; the simulator is not installed.
     """
-    from .trainer import Trainer
+    from ..lessons import Trainer
+    from .learn import FIXED, PolicyLesson
 
-    trainer = Trainer(out, recipe, threads=threads, progress=progress, on_step=on_step)
+    trainer = Trainer(
+        out, recipe, PolicyLesson(out, recipe), FIXED,
+        threads=threads, progress=progress, on_step=on_step,
+    )  # fmt: skip
     if resume:
         trainer.resume()
     return trainer.run(stop_after)
-
-
-def plain(recipe: Recipe) -> dict[str, Any]:
-    """The recipe as plain data."""
-    return dataclasses.asdict(recipe)

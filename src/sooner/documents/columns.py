@@ -1,0 +1,72 @@
+"""Text in two columns told from tables, whose cells stand beside each other just so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .lines import Line
+
+MIDDLE = (0.35, 0.65)
+"""Where the gutter between two columns is, in widths of the page."""
+
+LEAST_LINES, LEAST_WORDS = 3, 2.2
+"""Lines of a column, and words of its lines on average; cells of tables have fewer."""
+
+
+def columns_of(lines: Sequence[Line], width: float) -> list[list[Line]]:
+    """Groups of lines that belong together: columns, and what goes over both of them."""
+    gutter = _gutter(lines, width)
+    if gutter is None:
+        return [list(lines)] if lines else []
+    groups: list[list[Line]] = [[]]
+    for band, crosses in _bands(lines, gutter):
+        sides = [] if crosses else _sides(band, gutter)
+        if sides:
+            groups += [*sides, []]
+        else:
+            groups[-1] += band
+    return [group for group in groups if group]
+
+
+def _bands(lines: Sequence[Line], gutter: float) -> list[tuple[list[Line], bool]]:
+    """Lines from top to bottom that all cross the gutter, or all do not."""
+    bands: list[tuple[list[Line], bool]] = []
+    for line in sorted(lines, key=lambda line: line.bbox[1]):
+        crosses = line.bbox[0] < gutter < line.bbox[2]
+        if not bands or bands[-1][1] != crosses:
+            bands.append(([], crosses))
+        bands[-1][0].append(line)
+    return bands
+
+
+def _gutter(lines: Sequence[Line], width: float) -> float | None:
+    """Where the fewest lines cross the middle of the page, in the widest gap; `None` if no line
+    ends to the left of one that begins to the right."""
+    low, high = MIDDLE[0] * width, MIDDLE[1] * width
+    edges = sorted({edge for line in lines for edge in line.bbox[::2] if low <= edge <= high})
+    places = [(b - a, (a + b) / 2) for a, b in zip([low, *edges], [*edges, high], strict=True)]
+    best: tuple[int, float, float] | None = None
+    for gap, place in places:
+        if gap > 0 and _has_sides(lines, place):
+            crossing = sum(line.bbox[0] < place < line.bbox[2] for line in lines)
+            best = min(best or (crossing, -gap, place), (crossing, -gap, place))
+    return None if best is None else best[2]
+
+
+def _has_sides(lines: Sequence[Line], place: float) -> bool:
+    left = sum(line.bbox[2] <= place for line in lines)
+    return min(left, sum(line.bbox[0] >= place for line in lines)) >= LEAST_LINES
+
+
+def _sides(band: list[Line], gutter: float) -> list[list[Line]]:
+    """Both columns of a band, if it is two columns of text."""
+    sides = [
+        [line for line in band if line.bbox[2] <= gutter],
+        [line for line in band if line.bbox[0] >= gutter],
+    ]
+    return sides if all(map(_is_text, sides)) else []
+
+
+def _is_text(lines: Sequence[Line]) -> bool:
+    words = sum(len(line.text.split()) for line in lines)
+    return len(lines) >= LEAST_LINES and words >= LEAST_WORDS * len(lines)
