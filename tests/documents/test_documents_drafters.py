@@ -304,3 +304,5 @@ def test_dots_that_ocr_does_not_see_are_bullets_and_others_are_not() -> None:
     found = with_bullets(page, picture)
     assert [one.text for one in found] == ["• item 0", "item 1", "item 2", "item 3", "item 4"]
     assert found[0].bbox[0] == 20
+    ending = Line("of another line, a", (0, 40, 28, 60), 20)
+    assert with_bullets([*page, ending], picture)[0].text == "item 0"

@@ -67,6 +67,7 @@ def test_drafts_are_written_as_the_target_writes() -> None:
     assert draft_texts(draft) == ["$$\nx\n$$", "$$\ny\n$$", "| a |\n| --- |"]
     style = Style(tables="html", formulas="bare")
     assert draft_texts(draft, style) == ["x", "y", "<table><tr><td>a</td></tr></table>"]
+    assert draft_texts(draft, Style(formulas="spaced"))[0] == "$$ x $$"
     assert draft_texts(draft, "layout-json", size=(200, 50))[0] == (
         '{"bbox": [20, 10, 60, 20], "category": "Formula", "text": "$$x$$"}'
     )

@@ -18,6 +18,7 @@ from sooner.miniatures.document import (
     data,
     evaluate,
     losses,
+    reading,
     recipe,
     render,
     words,
@@ -130,8 +131,9 @@ def test_training_reads_what_the_processor_writes(size: tuple[int, int]) -> None
     assert torch.allclose(grey, sheets.patches[:, None].expand_as(grey), atol=1e-5)
     with torch.no_grad():
         seen = losses.see(model, sheets.patches, sheets.grid)
+        shown = reading.Shown(seen, sheets.words, sheets.previous)
         hints = losses.Hints(SHAPE.width)
-        loss, _ = losses.read(model, hints, rows, seen, sheets.before, 0.0, bf16=False)
+        loss, _ = reading.read(model, hints, rows, shown, 0.0, bf16=False)
         kinds = (rows.ids == writer.image).int()
         told = model(
             input_ids=rows.ids, mm_token_type_ids=kinds, labels=rows.labels,
@@ -151,8 +153,8 @@ def test_visual_tokens_are_labelled_with_what_they_show() -> None:
         cell = word.row * 16 + word.column
         assert vocabulary[sheets.words[0, cell]] == word.text
         assert data.MARKS[sheets.marks[0, cell]] == word.mark
-        assert sheets.before[0, cell] == (data.IGNORE if last is None else vocabulary.index(last))
-        last = word.text
+        assert sheets.previous[0, cell] == (data.IGNORE if last is None else last)
+        last = cell
     empty = [cell for cell in range(320) if cell not in shown]
     assert (sheets.words[0, empty] == writer.image).all()
     assert (sheets.labels[0, empty] == 0).all()
@@ -184,9 +186,8 @@ def test_the_guide_reads_the_decoder_s_own_attention() -> None:
     sheets = writer.sheets([page], rng)
     rows = writer.rows(rng, [writer.answer(page)], 2, 16)
     seen = losses.see(model, sheets.patches, sheets.grid)
-    loss, report = losses.read(
-        model, losses.Hints(SHAPE.width), rows, seen, sheets.before, 0.5, bf16=False
-    )
+    shown = reading.Shown(seen, sheets.words, sheets.previous)
+    loss, report = reading.read(model, losses.Hints(SHAPE.width), rows, shown, 0.5, bf16=False)
     loss.backward()
     attention = model.model.language_model.layers[1].self_attn
     with torch.no_grad():

@@ -125,7 +125,7 @@ async def running(policy: Any, **settings: Any) -> AsyncIterator[httpx.AsyncClie
             yield client
 
 
-async def until(what: Any, seconds: float = 20.0) -> None:
+async def until(what: Any, seconds: float = 120.0) -> None:
     """Wait for a condition; how long it takes decides nothing."""
     async with asyncio.timeout(seconds):
         while not what():

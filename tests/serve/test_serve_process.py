@@ -23,7 +23,7 @@ from sooner.serve.run import bind, build_server, url
 from sooner.tasks.act import Observation, RemotePolicy
 from tiny_policy import INSTRUCTIONS, image, policy
 
-WAIT = 60
+WAIT = 240
 """Seconds after which a test gives up; none depends on how long things take."""
 
 

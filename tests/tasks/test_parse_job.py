@@ -23,15 +23,14 @@ from sooner.tasks.parse.ahead import one_ahead
 from sooner.tasks.parse.drafters import drafter_hash, guard, make_drafter
 from sooner.tasks.parse.manifest import NAME, Manifest
 from sooner.tasks.parse.output import OutputError, write_whole
-from sooner.tasks.parse.plan import Reading
-from tasks.drafting import Die, Hang, Raise, SayNumber
-from tasks.parsing import EchoParser, pdf, picture
+from sooner.tasks.parse.plan import Intake
+from tasks.drafting import Die, EchoParser, Hang, Raise, SayNumber, pdf, picture
 
-SMALL = Reading(resolution=Resolution(dpi=72))
+SMALL = Intake(resolution=Resolution(dpi=72))
 
 
 def job(source: Path, out: Path, drafter: Drafter | None = None, **options: Any) -> ParseJob:
-    given = {"settings_hash": "s", "reading": SMALL, "delivery": Delivery(out, ("md", "json"))}
+    given = {"settings_hash": "s", "intake": SMALL, "delivery": Delivery(out, ("md", "json"))}
     return ParseJob(find_documents([source]), drafter=drafter, **{**given, **options})
 
 
@@ -134,8 +133,8 @@ def test_a_second_run_skips_what_is_done(tree: Path, tmp_path: Path) -> None:
 
 def test_pages_of_several_runs_make_one_document(tmp_path: Path) -> None:
     source, out = pdf(tmp_path / "a.pdf", 4), tmp_path / "out"
-    some = Reading(PageRange.parse("3-4"), SMALL.resolution)
-    assert run(source, out, SayNumber(), reading=some).told == [3, 4]
+    some = Intake(PageRange.parse("3-4"), SMALL.resolution)
+    assert run(source, out, SayNumber(), intake=some).told == [3, 4]
     assert (out / "a.pdf.md").read_text() == "number 3\n\nnumber 4\n"
     assert run(source, out, SayNumber()).told == [1, 2]
     text = (out / "a.pdf.md").read_text()
@@ -175,7 +174,7 @@ def test_bad_documents_do_not_stop_good_ones(mixed: Path, tmp_path: Path) -> Non
     # What failed is tried again, what is done is not.
     again = job(mixed, out, SayNumber())
     assert again.run(lambda: pytest.fail("no model is needed")).failed == 4
-    opened = job(mixed, out, reading=Reading(resolution=SMALL.resolution, password="secret"))
+    opened = job(mixed, out, intake=Intake(resolution=SMALL.resolution, password="secret"))
     assert (opened.run(EchoParser).done, opened.counts.failed) == (1, 3)
     assert records(out)["b-locked.pdf", 1]["status"] == "SUCCESS"
     assert ("b-locked.pdf", 0) not in records(out)
@@ -190,9 +189,9 @@ def test_the_run_may_stop_at_the_first_failure(mixed: Path, tmp_path: Path) -> N
 
 def test_pages_that_are_not_there_are_told(tmp_path: Path) -> None:
     source, out = pdf(tmp_path / "a.pdf", 2), tmp_path / "out"
-    beyond = Reading(PageRange.parse("2-5"), SMALL.resolution)
+    beyond = Intake(PageRange.parse("2-5"), SMALL.resolution)
     for _ in range(2):
-        counts = job(source, out, reading=beyond).run(EchoParser)
+        counts = job(source, out, intake=beyond).run(EchoParser)
         assert counts.failed == 1
         assert records(out)["a.pdf", 0]["reason"] == "has 2 pages, not page 3-5"
     run(source, out)
@@ -333,7 +332,7 @@ def test_a_file_keeps_its_old_content_if_writing_fails(tmp_path: Path) -> None:
 SCRIPT = """
 import sys, time
 from pathlib import Path
-from tasks.parsing import EchoParser
+from tasks.drafting import EchoParser
 from tasks.test_parse_job import job
 
 class Slow(EchoParser):

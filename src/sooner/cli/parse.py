@@ -71,9 +71,24 @@ def parse(
     )
     display = Display(quiet)
     wanted = asked.Wanted(
-        inputs, output, settings, pages, model, drafter, format_, overlay, timeout, resume,
-        on_error, dpi, password, device, dtype, threads, debug,
-    )  # fmt: skip
+        inputs=inputs,
+        output=output,
+        settings=settings,
+        pages=pages,
+        model=model,
+        drafter=drafter,
+        formats=format_,
+        overlay=overlay,
+        timeout=timeout,
+        resume=resume,
+        on_error=on_error,
+        dpi=dpi,
+        password=password,
+        device=device,
+        dtype=dtype,
+        threads=threads,
+        debug=debug,
+    )
     shown = PagesDisplay(display)
     job = wanted.job(shown.page)
     try:

@@ -107,25 +107,25 @@ class Wanted:
         from ..tasks.parse import Delivery, ParseJob
         from ..tasks.parse.drafters import drafter_hash, guard, make_drafter
         from ..tasks.parse.files import check_formats
-        from ..tasks.parse.loading import parser_name, settings_hash
-        from ..tasks.parse.plan import Reading
+        from ..tasks.parse.identity import parser_name, settings_hash
+        from ..tasks.parse.plan import Intake
 
         self._check()
         pages = PageRange() if self.pages is None else PageRange.parse(self.pages)
-        reading = Reading(pages, Resolution(self.dpi), self.password)
+        intake = Intake(pages, Resolution(self.dpi), self.password)
         drafter = guard(make_drafter(self.drafter), self.drafter, self.timeout)
         hashed = settings_hash(
             self.settings,
             parser_name(self.model),
             self.dtype,
             drafter_hash(self.drafter),
-            reading.resolution,
+            intake.resolution,
         )
         return ParseJob(
             documents=find_documents(self.inputs),
             delivery=Delivery(self.output, check_formats(self.formats), self.overlay),
             settings_hash=hashed,
-            reading=reading,
+            intake=intake,
             drafter=drafter,
             fresh=not self.resume,
             stop_on_error=self.on_error == "stop",
@@ -149,8 +149,7 @@ class Wanted:
         """
         import torch
 
-        from ..tasks.parse import PageParser
-        from ..tasks.parse.loading import load_parser
+        from ..tasks.parse import PageParser, load_parser
 
         if not self.debug:
             options.hush()

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from .boxes import overlap
 from .lines import Line, is_item
 from .page import Picture
 
@@ -31,7 +32,14 @@ CONTRAST = 64
 
 def with_bullets(lines: Sequence[Line], picture: Picture) -> list[Line]:
     """Lines, with `•` in front of those that have a dot to their left and nothing else."""
-    return [_marked(line, picture) for line in lines]
+    found = []
+    for line in lines:
+        marked = _marked(line, picture)
+        dot = (marked.bbox[0], line.bbox[1], line.bbox[0], line.bbox[3])
+        is_taken = any(overlap(dot, other.bbox) > 0 for other in lines if other is not line)
+        # The last letter of another line may be as round as a bullet.
+        found.append(line if is_taken else marked)
+    return found
 
 
 def _marked(line: Line, picture: Picture) -> Line:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .lines import Line
+from .lines import Line, rows_of
 
 MIDDLE = (0.35, 0.65)
 """Where the gutter between two columns is, in widths of the page."""
 
-LEAST_LINES, LEAST_WORDS = 3, 2.2
-"""Lines of a column, and words of its lines on average; cells of tables have fewer."""
+LEAST_LINES = 3
+"""Lines of a column."""
+
+PROSE_LINES, PROSE_WORDS = 2, 3
+"""Lines of a column that are text, alone in their row, and words of each; tables have none."""
 
 
 def columns_of(lines: Sequence[Line], width: float) -> list[list[Line]]:
@@ -68,5 +71,6 @@ def _sides(band: list[Line], gutter: float) -> list[list[Line]]:
 
 
 def _is_text(lines: Sequence[Line]) -> bool:
-    words = sum(len(line.text.split()) for line in lines)
-    return len(lines) >= LEAST_LINES and words >= LEAST_WORDS * len(lines)
+    rows = rows_of(lines)
+    prose = sum(len(row) == 1 and len(row[0].text.split()) >= PROSE_WORDS for row in rows)
+    return len(lines) >= LEAST_LINES and prose >= PROSE_LINES

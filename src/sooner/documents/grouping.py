@@ -145,10 +145,8 @@ def _of_area(
     if found.label == TABLE or (found.label == FORMULA and is_grid):
         frame = around([found.bbox, *(line.bbox for line in lines)])
         return [Region(frame, TABLE, 0, [table_text(lines)])]
-    if found.label == FORMULA:
-        return [_region([line for row in rows for line in row], FORMULA)]
     if found.label != TEXT:
-        return [_region(block, found.label) for block in [sorted(lines, key=_top)]]
+        return [_region([line for row in rows for line in row], found.label)]
     regions = []
     for group in columns_of(lines, size[0]):
         tables, others = _tables(joined_formulas(group))
@@ -244,10 +242,6 @@ def _table(lines: Sequence[Line]) -> Region:
 def _region(lines: Sequence[Line], label: str) -> Region:
     text = "\n".join(line.text for line in lines)
     return Region(around(line.bbox for line in lines), label, 0, [text])
-
-
-def _top(line: Line) -> tuple[float, float]:
-    return line.bbox[1], line.bbox[0]
 
 
 def _region_top(region: Region) -> float:

@@ -25,6 +25,7 @@ from .text import bare_formula, heading, items, reflowed
 
 FORMULAS = {
     "dollars": "$${}$$",
+    "spaced": "$$ {} $$",
     "lines": "$$\n{}\n$$",
     "brackets": "\\[{}\\]",
     "bare": "{}",
@@ -38,8 +39,8 @@ class Style:
 
     Args:
         tables: `"pipes"` of Markdown, `"html"`, or `"tabs"` between cells.
-        formulas: LaTeX in `"dollars"` (`$$x$$`), dollars on `"lines"` of their own, `"brackets"`
-            (`\\[x\\]`), or `"bare"`.
+        formulas: LaTeX in `"dollars"` (`$$x$$`), `"spaced"` ones (`$$ x $$`), dollars on `"lines"`
+            of their own, `"brackets"` (`\\[x\\]`), or `"bare"`.
         headings: mark headings with `#`.
         furniture: write page headers and footers.
 
@@ -48,7 +49,7 @@ class Style:
     """
 
     tables: Literal["pipes", "html", "tabs"] = "pipes"
-    formulas: Literal["dollars", "lines", "brackets", "bare"] = "lines"
+    formulas: Literal["dollars", "spaced", "lines", "brackets", "bare"] = "lines"
     headings: bool = True
     furniture: bool = True
 

@@ -36,7 +36,7 @@ class OCR:
         layout: finds boxes and what they are; `True` for rapid-layout, `False` for none.
         upside_down: look for lines that stand on their heads, which costs a little.
         squeeze: share of a page's width that is kept. Reading takes time by the width of lines:
-            0.8 saves a fifth, and costs nothing on clean print, but very much on bad scans.
+            0.8 saves a fifth of it, and loses few words of clean print, but many of bad scans.
 
     Raises:
         SoonerError: an option out of range; when called, if a package is not installed or a model

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from transformers import Qwen3VLForConditionalGeneration
 
-from . import data, losses
+from . import data, losses, reading
 
 CHUNK = 8
 
@@ -24,7 +24,7 @@ class PageBank:
     Attributes:
         rows, columns: visual tokens down and across.
         features, deep: what the tower says, half precision, `[pages, cells, width]`.
-        before: of `data.Sheets`, `[pages, cells]`.
+        words, previous: of `data.Sheets`, `[pages, cells]`.
         answers: one a page.
     """
 
@@ -32,17 +32,17 @@ class PageBank:
     columns: int
     features: torch.Tensor
     deep: torch.Tensor
-    before: torch.Tensor
+    words: torch.Tensor
+    previous: torch.Tensor
     answers: list[data.Answer]
 
-    def draw(
-        self, rng: np.random.Generator, count: int
-    ) -> tuple[losses.Seen, torch.Tensor, list[data.Answer]]:
-        """`count` pages: what is seen, `before`, and their answers."""
+    def draw(self, rng: np.random.Generator, count: int) -> tuple[reading.Shown, list[data.Answer]]:
+        """`count` pages as they are seen, and their answers."""
         picked = rng.integers(len(self.answers), size=count)
         at = torch.from_numpy(picked)
         seen = losses.Seen(self.features[at].float(), self.deep[at].float())
-        return seen, self.before[at], [self.answers[page] for page in picked]
+        shown = reading.Shown(seen, self.words[at], self.previous[at])
+        return shown, [self.answers[page] for page in picked]
 
 
 def encode(
@@ -54,7 +54,7 @@ def encode(
 ) -> PageBank:
     """Draw `pages` pages of `size` (rows, columns) from `seed` and encode them."""
     rng = np.random.default_rng(seed)
-    features, deep, before, answers = [], [], [], []
+    features, deep, shown, previous, answers = [], [], [], [], []
     with torch.no_grad():
         for begin in range(0, pages, CHUNK):
             some = data.sample_pages(rng, min(CHUNK, pages - begin), *size)
@@ -62,6 +62,8 @@ def encode(
             seen = losses.see(model, sheets.patches, sheets.grid)
             features.append(seen.features.half())
             deep.append(seen.deep.half())
-            before.append(sheets.before)
+            shown.append(sheets.words)
+            previous.append(sheets.previous)
             answers += [writer.answer(page) for page in some]
-    return PageBank(*size, torch.cat(features), torch.cat(deep), torch.cat(before), answers)
+    parts = (torch.cat(part) for part in (features, deep, shown, previous))
+    return PageBank(*size, *parts, answers)

@@ -27,7 +27,7 @@ class Sheets:
         grid: patches in time, down and across, `[pages, 3]`.
         words: token of the word that begins in each visual token, `[pages, cells]`; the image
             token's own id where none does.
-        before: token of the word read before that one; `IGNORE` where there is none.
+        previous: visual token of the word read before that one; `IGNORE` where there is none.
         marks: what stands behind the word, index into `MARKS`, `[pages, cells]`.
         labels: its region's, 1 + index into `LABELS`; 0 where no word begins.
     """
@@ -35,7 +35,7 @@ class Sheets:
     patches: Tensor
     grid: Tensor
     words: Tensor
-    before: Tensor
+    previous: Tensor
     marks: Tensor
     labels: Tensor
 
@@ -107,7 +107,7 @@ class Writer:
         size = (len(pages), rows * columns)
         found = {
             "words": np.full(size, self.image),
-            "before": np.full(size, IGNORE),
+            "previous": np.full(size, IGNORE),
             "marks": np.zeros(size, np.int64),
             "labels": np.zeros(size, np.int64),
         }
@@ -117,10 +117,10 @@ class Writer:
                 for word in region.words:
                     cell = number, word.row * columns + word.column
                     found["words"][cell] = self.vocabulary[word.text]
-                    found["before"][cell] = last
+                    found["previous"][cell] = last
                     found["marks"][cell] = MARKS.index(word.mark)
                     found["labels"][cell] = 1 + LABELS.index(region.label)
-                    last = self.vocabulary[word.text]
+                    last = cell[1]
         grid = torch.tensor([[1, rows * MERGE, columns * MERGE]] * len(pages))
         told = {name: torch.from_numpy(part).long() for name, part in found.items()}
         return Sheets(to_patches(pictures), grid, **told)

@@ -1,4 +1,4 @@
-"""What the recipe minimises: naming the words on a page, saying them, and knowing where one is."""
+"""What the tower minimises: naming the word that begins in each visual token."""
 
 from __future__ import annotations
 
@@ -11,15 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from transformers import Qwen3VLForConditionalGeneration
-from transformers.models.qwen3_vl.modeling_qwen3_vl import apply_rotary_pos_emb
 
-from .data import IGNORE, MARKS, Rows, Sheets
+from .data import MARKS, Sheets
 from .page import LABELS
 
 BLANK = 0.2
 """Weight of visual tokens in which no word begins: most of a page."""
-HERE, NEXT = 1 / 3, 2 / 3
-"""Depth of the layers whose first head is guided to the last word said, and to the next one."""
 
 
 class Hints(nn.Module):
@@ -84,105 +81,14 @@ def name(
     best = logits.argmax(-1)
     dotted = shown & (sheets.marks > 0)
     report = {
-        "word": _share((best == truth)[shown]),
-        "blank": _share((best == truth)[~shown]),
-        "mark": _share((marks.argmax(-1) == sheets.marks)[dotted]),
-        "label": _share((labels.argmax(-1) == sheets.labels)[shown]),
+        "word": share((best == truth)[shown]),
+        "blank": share((best == truth)[~shown]),
+        "mark": share((marks.argmax(-1) == sheets.marks)[dotted]),
+        "label": share((labels.argmax(-1) == sheets.labels)[shown]),
     }
     return loss, report
 
 
-def _share(right: Tensor) -> float:
+def share(right: Tensor) -> float:
+    """How much of a mask is true, for reports."""
     return round(float(right.float().mean()), 4)
-
-
-def read(
-    model: Qwen3VLForConditionalGeneration,
-    hints: Hints,
-    rows: Rows,
-    seen: Seen,
-    before: Tensor,
-    guide: float,
-    bf16: bool,
-) -> tuple[Tensor, dict[str, Any]]:
-    """The loss of saying the page, and with `guide` those that show the decoder how.
-
-    Args:
-        before: of `Sheets`, `[rows, cells]`.
-        guide: weight of the guided attention (to the last and the next word) and of naming, in
-            each visual token, the word that is read before it; 0 leaves them out.
-    """
-    decoder = model.model.language_model
-    cells = seen.features.shape[1]
-    picture = slice(rows.image, rows.image + cells)
-    embeds = decoder.embed_tokens(rows.ids)  # [rows, length, width]
-    embeds = torch.cat(
-        [embeds[:, : picture.start], seen.features.to(embeds), embeds[:, picture.stop :]], dim=1
-    )
-    visual = torch.zeros(rows.ids.shape, dtype=torch.bool)
-    visual[:, picture] = True
-    guided = [round(share * len(decoder.layers)) for share in (HERE, NEXT)] if guide else []
-    with _watched(decoder, guided) as heard, torch.autocast("cpu", torch.bfloat16, enabled=bf16):
-        hidden = decoder(
-            inputs_embeds=embeds, position_ids=rows.positions, use_cache=False,
-            visual_pos_masks=visual,
-            deepstack_visual_embeds=[seen.deep.flatten(0, 1).to(embeds)],
-        ).last_hidden_state.float()  # fmt: skip
-    told = rows.labels[:, 1:] != IGNORE
-    logits = model.lm_head(hidden[:, :-1][told])  # [told, vocab]
-    truth = rows.labels[:, 1:][told]
-    loss = cross_entropy(logits, truth)
-    report = {"read": _share(logits.argmax(-1) == truth)}
-    if not guide:
-        return loss, report
-    for where, layer, targets in zip(("here", "next"), guided, (rows.here, rows.next), strict=True):
-        extra, report[where] = _attend(
-            decoder.layers[layer].self_attn, heard[layer], targets, rows, cells
-        )
-        loss = loss + guide * extra
-    known = before != IGNORE
-    told_before = hints.before(heard[guided[0]][0].float()[:, picture][known])
-    named = told_before @ decoder.embed_tokens.weight.T
-    report["before"] = _share(named.argmax(-1) == before[known])
-    return loss + guide * cross_entropy(named, before[known]), report
-
-
-@contextmanager
-def _watched(decoder: Any, layers: list[int]) -> Iterator[dict[int, tuple[Tensor, Any]]]:
-    """What the attention of `layers` is given: states `[rows, length, width]`, RoPE's waves."""
-    heard: dict[int, tuple[Tensor, Any]] = {}
-
-    def listen(layer: int) -> Any:
-        def hook(module: nn.Module, args: tuple, given: dict[str, Any]) -> None:
-            heard[layer] = given["hidden_states"], given["position_embeddings"]
-
-        return hook
-
-    handles = [
-        decoder.layers[layer].self_attn.register_forward_pre_hook(listen(layer), with_kwargs=True)
-        for layer in layers
-    ]
-    try:
-        yield heard
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def _attend(
-    attention: Any, heard: tuple[Tensor, Any], targets: Tensor, rows: Rows, cells: int
-) -> tuple[Tensor, float]:
-    """Cross-entropy of the first head's attention against the visual tokens `targets`."""
-    states, (cos, sin) = heard
-    states, width = states.float(), attention.head_dim
-    query = attention.q_norm(states @ attention.q_proj.weight[:width].T)[:, None]
-    key = attention.k_norm(states @ attention.k_proj.weight[:width].T)[:, None]
-    query, key = apply_rotary_pos_emb(query, key, cos.float(), sin.float())
-    scores = query[:, 0, rows.begin :] @ key[:, 0].transpose(1, 2) * attention.scaling
-    length = key.shape[2]
-    later = torch.arange(length) > torch.arange(rows.begin, length)[:, None]
-    scores = scores.masked_fill(later, float("-inf"))  # [rows, answer, length]
-    wanted = targets[:, rows.begin :]
-    known = wanted != IGNORE
-    scores, truth = scores[known], wanted[known] + rows.image
-    return cross_entropy(scores, truth), _share(scores.argmax(-1) == truth)

@@ -24,6 +24,7 @@ from . import architecture
 
 Size = tuple[int, int]
 STRIPS: tuple[Size, ...] = ((1, 16), (2, 16), (3, 16), (3, 8))
+MIXED: tuple[Size, ...] = ((20, 16), (20, 16), (10, 16), (6, 16), (3, 16), (4, 8))
 LINES: tuple[Size, ...] = ((1, 16), (1, 8), (2, 16), (3, 8))
 PARTS: tuple[Size, ...] = ((3, 16), (4, 8), (5, 16), (7, 8), (8, 16))
 PAGES: tuple[Size, ...] = ((20, 16), (20, 16), (10, 16), (14, 16), (6, 16), (4, 8))
@@ -117,11 +118,13 @@ def _known(kind: type, options: Mapping[str, Any]) -> Mapping[str, Any]:
 TARGET = Recipe(
     shape=architecture.TARGET,
     stages=(
-        Stage("vision", 1500, 768, 2e-3, STRIPS, layers=6),
-        Stage("language", 700, 768, 1.5e-3, LINES, pages=4000, guide=0.3),
-        Stage("language", 500, 1536, 1.2e-3, PARTS, pages=1200, guide=0.3, bf16=True),
-        Stage("language", 700, 2560, 1e-3, PAGES, pages=600, guide=0.3, bf16=True),
-        Stage("language", 80, 2560, 3e-4, PAGES, layers=18, pages=200, bf16=True),
+        Stage("vision", 1000, 768, 2e-3, STRIPS, layers=6),
+        Stage("vision", 400, 960, 1.5e-3, MIXED),
+        Stage("language", 400, 768, 1.5e-3, LINES, pages=3000, guide=0.3),
+        Stage("language", 400, 1536, 1.2e-3, PARTS, pages=600, guide=0.3, bf16=True),
+        Stage("language", 700, 2560, 1e-3, PAGES, pages=400, guide=0.3, bf16=True),
+        Stage("joint", 150, 2560, 5e-4, PAGES, guide=0.3, bf16=True),
+        Stage("joint", 60, 2560, 3e-4, PAGES, layers=18, bf16=True),
     ),
 )
 

@@ -18,7 +18,7 @@ from sooner.errors import SoonerError
 
 from ..progress import Line
 from ..training import schedule, threads
-from . import architecture, bank, build, card, data, evaluate, losses
+from . import architecture, bank, build, card, data, evaluate, losses, reading
 from .recipe import Recipe, Stage, plain
 
 CHECK_SEED = 10_007  # held-out pages for progress reports; training seeds are small numbers
@@ -136,19 +136,18 @@ class Trainer:
         named: torch.Tensor | float = 0.0
         report: dict[str, Any] = {}
         if stage.kind == "language":
-            seen, before, answers = self.banks[rows, columns].draw(self.rng, count)
+            shown, answers = self.banks[rows, columns].draw(self.rng, count)
         else:
             pages = data.sample_pages(self.rng, count, rows, columns)
             sheets = self.writer.sheets(pages, self.rng)
-            seen, before = losses.see(self.model, sheets.patches, sheets.grid), sheets.before
+            seen = losses.see(self.model, sheets.patches, sheets.grid)
             named, report = losses.name(self.model, self.hints, seen, sheets)
             if stage.kind == "vision":
                 return named, report
+            shown = reading.Shown(seen, sheets.words, sheets.previous)
             answers = [self.writer.answer(page) for page in pages]
         text = self.writer.rows(self.rng, answers, rows, columns)
-        loss, told = losses.read(
-            self.model, self.hints, text, seen, before, stage.guide, stage.bf16
-        )
+        loss, told = reading.read(self.model, self.hints, text, shown, stage.guide, stage.bf16)
         return loss + 0.3 * named, {**report, **told}
 
     # --- reports and state

@@ -7,7 +7,7 @@ sees how to come back; what it learns is always the expert's own answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,11 +79,18 @@ def _disturb(env: Any, rng: np.random.Generator) -> int:
     return steps
 
 
-def collect(folder: Path, name: str, count: int, seed: int) -> None:
-    """Write `count` records of task `name` as shards into `folder`; shards that are there stay."""
+def collect(
+    folder: Path, name: str, count: int, seed: int, tell: Callable[[int], None] = lambda done: None
+) -> None:
+    """Write `count` records of task `name` as shards into `folder`; shards that are there stay.
+
+    Args:
+        tell: told how many records there are, shard by shard.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     wanted = [folder / f"{name}-{number:03}.npz" for number in range(-(-count // SHARD))]
     for number, path in enumerate(wanted):
+        tell(number * SHARD)
         if path.exists():
             continue
         source = demonstrate(name, seed + 100_000 * number)

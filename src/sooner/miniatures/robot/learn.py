@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..progress import Line
 from . import architecture, build, card, collect, data, losses
 from .recipe import Recipe, Stage
 
@@ -24,15 +26,18 @@ class PolicyLesson:
     Args:
         out: gets the folder `data`, unless its demonstrations are there.
         config: the recipe.
+        progress: show a line while demonstrations are made.
 
     Raises:
         SoonerError: demonstrations have to be made and the simulator is not installed.
     """
 
-    def __init__(self, out: Path, config: Recipe) -> None:
+    def __init__(self, out: Path, config: Recipe, progress: bool = False) -> None:
         self.config = config
-        for name, count in config.records.items():
-            collect.collect(out / "data", name, count, config.data_seed)
+        with Line(progress) as line:
+            for name, count in config.records.items():
+                tell = partial(_told, line, name, count)
+                collect.collect(out / "data", name, count, config.data_seed, tell)
         records = collect.load(out / "data")
         self.kept, self.held = data.split(records, config.held)
         stats = architecture.statistics(records["actions"][self.kept])
@@ -92,3 +97,7 @@ class PolicyLesson:
     def save(self, folder: Path, steps: int, seconds: float) -> None:
         build.save(self.policy, folder)
         card.write(folder, self.config, seconds, self.check())
+
+
+def _told(line: Line, name: str, count: int, done: int) -> None:
+    line.show({"stage": 0, "kind": f"demonstrations of {name}", "step": done, "steps": count})

@@ -118,7 +118,7 @@ def train(
     from .learn import FIXED, PolicyLesson
 
     trainer = Trainer(
-        out, recipe, PolicyLesson(out, recipe), FIXED,
+        out, recipe, PolicyLesson(out, recipe, progress), FIXED,
         threads=threads, progress=progress, on_step=on_step,
     )  # fmt: skip
     if resume:

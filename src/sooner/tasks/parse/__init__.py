@@ -1,15 +1,41 @@
 """Documents to Markdown: drafts of an OCR pipeline, verified by a model that reads pages.
 
->>> parser = PageParser(load_parser("Qwen/Qwen3-VL-2B-Instruct"))
->>> for page in read_pages("paper.pdf"):
-...     print(parser(page, OCR()(page)).markdown)
+    >>> parser = PageParser(load_parser("Qwen/Qwen3-VL-2B-Instruct"))
+    >>> for page in read_pages("paper.pdf"):
+    ...     print(parser(page, OCR()(page)).markdown)
+
+`parser` parses a page, `regions` is its first stage, `contexts` makes tokens of drafts, `reading`
+makes a page of what the model said; `job` takes documents to a folder of results, `plan` says what
+is left to be done, `ahead` reads and drafts the next page meanwhile. Names are imported on first
+use: those that decode need torch.
 """
 
-from .delivery import Delivery
-from .job import ParseJob
-from .parser import PageParser
-from .result import FAILED, PARTIAL, SUCCESS, ParsedPage, ParsedRegion, StageStats
-from .settings import ParseSettings
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .delivery import Delivery
+    from .job import ParseJob
+    from .loading import load_parser
+    from .parser import PageParser
+    from .result import FAILED, PARTIAL, SUCCESS, ParsedPage, ParsedRegion, StageStats
+    from .settings import ParseSettings
+
+_HOME = {
+    "FAILED": "result",
+    "PARTIAL": "result",
+    "SUCCESS": "result",
+    "Delivery": "delivery",
+    "PageParser": "parser",
+    "ParseJob": "job",
+    "ParseSettings": "settings",
+    "ParsedPage": "result",
+    "ParsedRegion": "result",
+    "StageStats": "result",
+    "load_parser": "loading",
+}
 
 __all__ = [
     "FAILED",
@@ -22,4 +48,11 @@ __all__ = [
     "ParsedPage",
     "ParsedRegion",
     "StageStats",
+    "load_parser",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'sooner.tasks.parse' has no attribute '{name}'")
+    return getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)

@@ -94,8 +94,9 @@ class _Worker(Generic[Tag]):
     def _work(self) -> None:
         try:
             for tag, page in self._while_wanted():
-                is_page = isinstance(page, Page)
-                draft = self.drafter(page) if self.drafter is not None and is_page else None
+                draft = None
+                if self.drafter is not None and isinstance(page, Page):
+                    draft = self.drafter(page)
                 self._made.put((tag, page, draft))
             self._made.put(None)
         except BaseException as error:

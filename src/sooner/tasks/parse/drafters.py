@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import multiprocessing
+import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+from ...documents import Page, PageDraft
 from ...documents.drafters import OCR, AllOf, Drafter, FirstOf, PlainText, SavedJson, TextLayer
 from ...documents.drafters.guard import GuardedProcess, GuardedThread, guarded
 from ...errors import SoonerError, unknown
@@ -67,8 +71,25 @@ def guard(drafter: Drafter | None, spec: str, timeout: float = TIMEOUT) -> Guard
     """
     if drafter is None:
         return None
-    takes_long = any(name.strip() in (AUTO, "ocr") for name in spec.split(","))
-    return guarded(drafter, timeout, process=takes_long)
+    if any(name.strip() in (AUTO, "ocr") for name in spec.split(",")):
+        return guarded(_Undisturbed(drafter), timeout, process=True)
+    return guarded(drafter, timeout)
+
+
+class _Undisturbed:
+    """A drafter that does not hear Ctrl-C once it is in a process of its own: a terminal sends it
+    to that one too, which the program ends itself."""
+
+    def __init__(self, drafter: Drafter) -> None:
+        self.drafter, self.name = drafter, drafter.name
+
+    def __call__(self, page: Page) -> PageDraft:
+        return self.drafter(page)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if multiprocessing.parent_process() is not None:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def drafter_hash(spec: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...documents import BrokenPage, Document, Page
 from ...documents.drafters import Drafter
@@ -14,9 +14,11 @@ from .ahead import Drafted, one_ahead
 from .counts import Counts
 from .delivery import Delivery, record_of
 from .manifest import Manifest
-from .parser import PageParser
-from .plan import Reading, Work, plan
+from .plan import Intake, Work, plan
 from .result import FAILED, PARTIAL, ParsedPage
+
+if TYPE_CHECKING:
+    from .parser import PageParser
 
 OnPage = Callable[[dict[str, Any], Counts], None]
 """Told a page's record and how many are done, after its files are on disk."""
@@ -30,7 +32,7 @@ class ParseJob:
         documents: what, from `sooner.documents.find_documents`.
         delivery: where to.
         settings_hash: tells results of these settings from others'.
-        reading: which pages, how large.
+        intake: which pages, how large.
         drafter: `guarded`; `None` decodes plainly.
         fresh: do again what was done before.
         stop_on_error: end at the first page that fails.
@@ -45,7 +47,7 @@ class ParseJob:
     documents: Sequence[Document]
     delivery: Delivery
     settings_hash: str
-    reading: Reading = field(default_factory=Reading)
+    intake: Intake = field(default_factory=Intake)
     drafter: Drafter | None = None
     fresh: bool = False
     stop_on_error: bool = False
@@ -57,7 +59,7 @@ class ParseJob:
         self.manifest = Manifest(self.delivery.folder)
         self.works = plan(
             self.documents,
-            self.reading,
+            self.intake,
             self.manifest,
             self.settings_hash,
             self.delivery.has,
@@ -112,7 +114,7 @@ class ParseJob:
     def _pages(self) -> Iterator[tuple[Work, Page | BrokenPage]]:
         for work in self.works:
             if work.todo:
-                for page in self.reading.read(work):
+                for page in self.intake.read(work):
                     yield work, page
 
     def _parsed(self, parser: PageParser | None, drafted: Drafted[Work]) -> ParsedPage:

@@ -38,8 +38,8 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Reading:
-    """How documents are read; see `read_pages`."""
+class Intake:
+    """Which pages of documents are read, and how; see `read_pages`."""
 
     pages: PageRange = field(default_factory=PageRange)
     resolution: Resolution = field(default_factory=Resolution)
@@ -57,7 +57,7 @@ class Reading:
 
 def plan(
     documents: Sequence[Document],
-    reading: Reading,
+    intake: Intake,
     manifest: Manifest,
     settings_hash: str,
     is_there: Callable[[Document, int], bool],
@@ -73,20 +73,20 @@ def plan(
         fresh: do everything again.
     """
     return [
-        _work(document, reading, manifest, settings_hash, is_there, fresh) for document in documents
+        _work(document, intake, manifest, settings_hash, is_there, fresh) for document in documents
     ]
 
 
 def _work(
     document: Document,
-    reading: Reading,
+    intake: Intake,
     manifest: Manifest,
     settings_hash: str,
     is_there: Callable[[Document, int], bool],
     fresh: bool,
 ) -> Work:
-    wanted = reading.pages
-    count = reading.count(document.path)
+    wanted = intake.pages
+    count = intake.count(document.path)
     numbers = wanted.select(count)
     hashed = _hash(document.path)
     records = [] if fresh else manifest.current(document.place, hashed, settings_hash)

@@ -1,0 +1,144 @@
+"""What the decoder minimises: saying the page, and knowing where on it the words stand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from transformers import Qwen3VLForConditionalGeneration
+from transformers.models.qwen3_vl.modeling_qwen3_vl import apply_rotary_pos_emb
+
+from .data import IGNORE, Rows
+from .losses import Hints, Seen, share
+
+PREVIOUS, HERE, NEXT = 1 / 6, 1 / 3, 2 / 3
+"""Depth of the layers whose first head is guided: from a word on the page to the one read before
+it, then from a token of the answer to the last word said, then to the next one."""
+Heard = dict[int, tuple[Tensor, tuple[Tensor, Tensor]]]
+"""By layer what its attention is given: states `[rows, length, width]`, RoPE's cos and sin."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Pages as the decoder gets them; `words` and `previous` of `data.Sheets`, [pages, cells]."""
+
+    seen: Seen
+    words: Tensor
+    previous: Tensor
+
+
+def read(
+    model: Qwen3VLForConditionalGeneration,
+    hints: Hints,
+    rows: Rows,
+    shown: Shown,
+    guide: float,
+    bf16: bool,
+) -> tuple[Tensor, dict[str, Any]]:
+    """The loss of saying the page, and with `guide` those that show the decoder how.
+
+    Args:
+        guide: weight of the guided attention and of naming, in each visual token, the word that is
+            read before it; 0 leaves them out.
+        bf16: run the decoder under bfloat16 autocast.
+    """
+    decoder = model.model.language_model
+    with _listening(decoder, _guided(decoder) if guide else ()) as heard:
+        hidden = _decode(decoder, rows, shown.seen, bf16)  # [rows, length, width]
+    told = rows.labels[:, 1:] != IGNORE
+    logits = model.lm_head(hidden[:, :-1][told])  # [told, vocab]
+    truth = rows.labels[:, 1:][told]
+    loss, report = cross_entropy(logits, truth), {"read": share(logits.argmax(-1) == truth)}
+    if not guide:
+        return loss, report
+    extra, found = _guide(decoder, hints, heard, rows, shown)
+    return loss + guide * extra, {**report, **found}
+
+
+def _decode(decoder: Any, rows: Rows, seen: Seen, bf16: bool) -> Tensor:
+    cells = slice(rows.image, rows.image + seen.features.shape[1])
+    embeds = decoder.embed_tokens(rows.ids)  # [rows, length, width]
+    parts = [embeds[:, : cells.start], seen.features.to(embeds), embeds[:, cells.stop :]]
+    visual = torch.zeros(rows.ids.shape, dtype=torch.bool)
+    visual[:, cells] = True
+    with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+        said = decoder(
+            inputs_embeds=torch.cat(parts, dim=1), position_ids=rows.positions, use_cache=False,
+            visual_pos_masks=visual,
+            deepstack_visual_embeds=[seen.deep.flatten(0, 1).to(embeds)],
+        )  # fmt: skip
+    return said.last_hidden_state.float()
+
+
+def _guided(decoder: Any) -> tuple[int, ...]:
+    return tuple(round(depth * len(decoder.layers)) for depth in (PREVIOUS, HERE, NEXT))
+
+
+@contextmanager
+def _listening(decoder: Any, layers: tuple[int, ...]) -> Iterator[Heard]:
+    heard: Heard = {}
+
+    def listen(layer: int) -> Any:
+        def hook(module: nn.Module, args: tuple, given: dict[str, Any]) -> None:
+            heard[layer] = given["hidden_states"], given["position_embeddings"]
+
+        return hook
+
+    handles = [
+        decoder.layers[layer].self_attn.register_forward_pre_hook(listen(layer), with_kwargs=True)
+        for layer in layers
+    ]
+    try:
+        yield heard
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _guide(
+    decoder: Any, hints: Hints, heard: Heard, rows: Rows, shown: Shown
+) -> tuple[Tensor, dict[str, Any]]:
+    """The sum of the auxiliary losses."""
+    cells = slice(rows.image, rows.image + shown.words.shape[1])
+    answer = slice(rows.begin, rows.ids.shape[1])
+    previous, here, following = _guided(decoder)
+    own = torch.arange(shown.words.shape[1])
+    # A second column follows words that the first one's cells cannot see yet.
+    earlier = shown.previous.masked_fill(shown.previous > own, IGNORE)
+    loss, report = _name_previous(decoder, hints, heard[here][0][:, cells], shown)
+    for name, layer, at, targets in (
+        ("previous", previous, cells, earlier),
+        ("here", here, answer, rows.here[:, answer]),
+        ("next", following, answer, rows.next[:, answer]),
+    ):
+        scores = _scores(decoder.layers[layer].self_attn, *heard[layer], at)
+        known = targets != IGNORE
+        scores, truth = scores[known], targets[known] + rows.image  # [known, length]
+        loss = loss + cross_entropy(scores, truth)
+        report[name] = share(scores.argmax(-1) == truth)
+    return loss, report
+
+
+def _name_previous(
+    decoder: Any, hints: Hints, states: Tensor, shown: Shown
+) -> tuple[Tensor, dict[str, Any]]:
+    known = shown.previous != IGNORE
+    truth = shown.words.gather(1, shown.previous.clamp(min=0))[known]
+    named = hints.before(states[known].float()) @ decoder.embed_tokens.weight.T  # [known, vocab]
+    return cross_entropy(named, truth), {"before": share(named.argmax(-1) == truth)}
+
+
+def _scores(attention: Any, states: Tensor, waves: tuple[Tensor, Tensor], at: slice) -> Tensor:
+    """What the first head's softmax is taken of, for the places `at`: `[rows, places, length]`"""
+    states, width, length = states.float(), attention.head_dim, states.shape[1]
+    query = attention.q_norm(states @ attention.q_proj.weight[:width].T)[:, None]
+    key = attention.k_norm(states @ attention.k_proj.weight[:width].T)[:, None]
+    query, key = apply_rotary_pos_emb(query, key, waves[0].float(), waves[1].float())
+    scores = query[:, 0, at] @ key[:, 0].transpose(1, 2) * attention.scaling
+    later = torch.arange(length) > torch.arange(at.start, at.stop)[:, None]
+    return scores.masked_fill(later, float("-inf"))

@@ -1,0 +1,200 @@
+"""`sooner parse` through its entry point: what is printed, what is on disk, the exit code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from sooner import miniatures
+from sooner.cli.main import main
+from tasks.drafting import pdf, picture
+
+
+class Outcome(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Outcome]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs the command line in this process, through the function that the script calls."""
+
+    def call(*arguments: object) -> Outcome:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as left:
+            main([str(argument) for argument in arguments])
+        shown = capsys.readouterr()
+        assert "Traceback" not in shown.err
+        return Outcome(int(left.value.code or 0), shown.out, shown.err)
+
+    return call
+
+
+@pytest.fixture
+def how(target_folder: Path) -> list[object]:
+    return ["--model", target_folder, "--drafter", "text-layer", "--max-new-tokens", 8,
+            "--dpi", 72]  # fmt: skip
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    root = tmp_path / "in"
+    (root / "sub").mkdir(parents=True)
+    pdf(root / "sub" / "paper.pdf", 3)
+    picture(root / "scan.png")
+    return root
+
+
+def records(out: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (out / "manifest.jsonl").read_text().splitlines()]
+
+
+def errors(outcome: Outcome) -> list[str]:
+    return [line for line in outcome.err.splitlines() if line.startswith("sooner: ")]
+
+
+def test_a_tree_is_parsed(run: Run, tree: Path, tmp_path: Path, how: list[object]) -> None:
+    out = tmp_path / "out"
+    done = run("parse", tree, "-o", out, *how, "--format", "md,json,html")
+    assert done.code == 0
+    assert errors(done) == []
+    assert "loading models" in done.err
+    assert "[4/4] sub/paper.pdf page 3: " in done.err
+    assert "mode: exact" in done.err
+    assert "about " in done.err  # an estimate, but for the last page
+    assert "4 of 4 pages parsed" in done.err
+    assert "pages/s" in done.err.splitlines()[-1]
+    found = records(out)
+    assert [(one["document"], one["page"]) for one in found] == [
+        ("scan.png", 1), ("sub/paper.pdf", 1), ("sub/paper.pdf", 2), ("sub/paper.pdf", 3),
+    ]  # fmt: skip
+    for record in found:
+        for name in record["files"]:
+            assert (out / name).stat().st_size > 0
+    assert len(found[0]["files"]) == 4
+    page = json.loads((out / "sub/paper.pdf/page-0002.json").read_text())
+    assert page["size"] == [60, 40]
+    assert page["stages"]["page"]["tokens"] == 8
+    # Random text never ends, and says nothing about speed.
+    assert {one["truncated"] for one in found} == {"length"}
+    assert {one["tokens_per_second"] for one in found} == {None}
+
+
+def test_the_same_command_goes_on(
+    run: Run, tree: Path, tmp_path: Path, how: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    first = run("parse", tree / "sub", "-o", out, *how, "--pages", "1,3")
+    assert (first.code, len(records(out))) == (0, 2)
+    rest = run("parse", tree / "sub", "-o", out, *how)
+    assert "1 of 1 pages parsed, 1 of them in part, 2 done before" in rest.err
+    with monkeypatch.context() as patch:  # nothing left to do: no model is even loaded
+        patch.setattr("sooner.tasks.parse.loading.load_parser", None)
+        again = run("parse", tree / "sub", "-o", out, *how)
+    assert again.code == 0
+    assert "0 of 0 pages parsed, 3 done before" in again.err
+    fresh = run("parse", tree / "sub", "-o", out, *how, "--fresh")
+    assert "3 of 3 pages parsed" in fresh.err
+    other = run("parse", tree / "sub", "-o", out, *how, "--prompt", "what ?")
+    assert "3 of 3 pages parsed" in other.err
+    assert len(records(out)) == 3
+
+
+def test_failures_are_told_and_counted(
+    run: Run, tree: Path, tmp_path: Path, how: list[object]
+) -> None:
+    (tree / "cut.pdf").write_bytes((tree / "sub" / "paper.pdf").read_bytes()[:300])
+    picture(tree / "dot.png", 1, 1)
+    out = tmp_path / "out"
+    done = run("parse", tree, "-o", out, *how, "--quiet")
+    assert done.code == 2
+    assert done.err.splitlines() == errors(done)
+    assert errors(done) == [
+        "sooner: [1/6] cut.pdf: FAILED, is truncated",
+        "sooner: [2/6] dot.png page 1: FAILED, is 1 x 1 px, too small to hold text (at least 8 px "
+        "a side)",
+    ]
+    assert [one["status"] for one in records(out)].count("FAILED") == 2
+    stopped = run("parse", tree, "-o", tmp_path / "other", *how, "--on-error", "stop")
+    assert stopped.code == 2
+    assert len(records(tmp_path / "other")) == 1
+
+
+def test_ctrl_c_says_how_to_go_on(
+    run: Run, tree: Path, tmp_path: Path, how: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sooner.tasks.parse import PageParser
+
+    out, real = tmp_path / "out", PageParser.__call__
+
+    def interrupted(self: Any, page: Any, draft: Any = None) -> Any:
+        if page.number == 2:
+            raise KeyboardInterrupt
+        return real(self, page, draft)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PageParser, "__call__", interrupted)
+        done = run("parse", tree / "sub", "-o", out, *how)
+    assert done.code == 130
+    (line,) = errors(done)
+    assert line.startswith("sooner: interrupted: 1 of 3 pages parsed")
+    assert line.endswith("; the same command goes on there")
+    assert "2 of 2 pages parsed" in run("parse", tree / "sub", "-o", out, *how).err
+
+
+def test_a_terminal_shows_a_bar(
+    run: Run, tree: Path, tmp_path: Path, how: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    done = run("parse", tree / "sub", "-o", tmp_path / "out", *how)
+    assert done.code == 0
+    assert "3/3 pages" in done.err
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--drafter", "ocrr"], "did you mean 'ocr'"),
+        (["--stages", "pages"], "did you mean 'page'"),
+        (["--format", "md,jsn"], "did you mean 'json'"),
+        (["--pages", "0"], "the first page is 1"),
+        (["--tolerance", "2"], "tolerance is 2"),
+        (["--on-error", "stpo"], "did you mean 'stop'"),
+        (["--timeout", "0"], "timeout is 0"),
+        (["--dpi", "-5"], "dpi is -5"),
+        (["--threads", "0"], "threads is 0"),
+        (["--model", "./nowhere"], "does not exist"),
+    ],
+)
+def test_bad_options_are_one_line(
+    run: Run, tree: Path, tmp_path: Path, how: list[object], options: list[str], told: str
+) -> None:
+    done = run("parse", tree, "-o", tmp_path / "out", *how, *options)
+    assert done.code == 2
+    (line,) = done.err.splitlines()
+    assert told in line
+
+
+def test_nothing_to_parse_is_one_line(run: Run, tmp_path: Path, how: list[object]) -> None:
+    done = run("parse", tmp_path / "nothing", "-o", tmp_path / "out", *how)
+    assert (done.code, len(done.err.splitlines())) == (2, 1)
+
+
+def test_without_a_model_it_says_which_to_give(
+    run: Run, tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(miniatures, "names", lambda: ["video"])
+    done = run("parse", tree, "-o", tmp_path / "out", "--drafter", "none")
+    assert done.code == 2
+    assert errors(done) == [
+        "sooner: the 'document' miniature is not in this installation; give a model with --model"
+    ]
