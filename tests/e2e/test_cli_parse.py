@@ -108,6 +108,15 @@ def test_the_same_command_goes_on(
     assert len(records(out)) == 3
 
 
+def test_results_within_the_inputs_are_no_documents(
+    run: Run, tree: Path, how: list[object]
+) -> None:
+    out = tree / "parsed"
+    assert run("parse", tree, "-o", out, *how).code == 0
+    again = run("parse", tree, "-o", out, *how)
+    assert "0 of 0 pages parsed, 4 done before" in again.err
+
+
 def test_failures_are_told_and_counted(
     run: Run, tree: Path, tmp_path: Path, how: list[object]
 ) -> None:
@@ -171,6 +180,7 @@ def test_a_terminal_shows_a_bar(
         (["--on-error", "stpo"], "did you mean 'stop'"),
         (["--timeout", "0"], "timeout is 0"),
         (["--dpi", "-5"], "dpi is -5"),
+        (["--longest", "0"], "longest is 0"),
         (["--threads", "0"], "threads is 0"),
         (["--model", "./nowhere"], "does not exist"),
     ],

@@ -25,7 +25,7 @@ from sooner.tasks.parse.forms import FORMS, ask_of
 from sooner.tasks.parse.matching import accepted_shares, placed
 from sooner.tasks.parse.reading import read
 from sooner.tasks.parse.runaway import LONGEST, PERIODS, runaway
-from sooner.tasks.parse.speaking import speak
+from sooner.tasks.parse.speaking import Said, speak
 from tasks.parsing import draft_of, noise_page, qwen3_vl
 
 LIMIT = 40
@@ -97,7 +97,8 @@ def test_perfect_drafts_save_steps(family: str, request: pytest.FixtureRequest) 
     assert parsed.last.aal > 1
 
 
-def test_a_region_says_what_it_says_alone(qwen: Pair) -> None:
+@pytest.mark.parametrize("rows", [32, 2])
+def test_a_region_says_what_it_says_alone(qwen: Pair, rows: int) -> None:
     """A ragged batch of crops of different size, drafts good and bad."""
     page = noise_page(140, 160)
     boxes = [(0, 0, 140, 40), (0, 40, 70, 160), (75, 45, 133, 90)]
@@ -113,7 +114,8 @@ def test_a_region_says_what_it_says_alone(qwen: Pair) -> None:
         Region(box, order=n, drafts=[text])
         for n, (box, text) in enumerate(zip(boxes, [alone[0], "w1 w2", alone[1]], strict=True))
     ]
-    parser = PageParser(qwen, ParseSettings(stages="regions", margin=2, nodes=8, max_new_tokens=24))
+    options = {"margin": 2, "nodes": 8, "max_new_tokens": 24, "region_rows": rows}
+    parser = PageParser(qwen, ParseSettings(stages="regions", **options))
     parsed = parser(page, PageDraft(regions, size=page.size, drafter="x"))
     assert [region.text for region in parsed.regions] == alone
     assert parsed.markdown == "\n\n".join(alone) + "\n"
@@ -318,6 +320,25 @@ def test_broken_json_is_read_as_far_as_possible() -> None:
     assert (nothing.repaired, nothing.markdown) == (True, "I can't read this")
 
 
+def test_what_was_said_is_kept_beside_what_was_repaired(
+    qwen: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "sooner.tasks.parse.parser.speak",
+        lambda *given: ([Said([1, 2], [True, False], 2)], None),
+    )
+    monkeypatch.setattr(PageParser, "_text", lambda self, tokens: BROKEN)
+    parsed = PageParser(qwen, ParseSettings(form="dots"))(noise_page())
+    assert parsed.raw == BROKEN
+    assert parsed.repaired
+    assert (parsed.status, parsed.reason) == (
+        PARTIAL, "the answer is no valid JSON; it was read as far as possible",
+    )  # fmt: skip
+    assert [region.label for region in parsed.regions] == ["Title", "Text"]
+    # Said in pixels of what the model sees, 84 x 112 of them, as the page has.
+    assert parsed.regions[0].bbox_1000 == (119, 178, 358, 358)
+
+
 def test_blocks_get_the_boxes_that_they_were_read_from() -> None:
     regions = [
         Region((0, 0, 9, 9), "Page-header", 0, ["Journal of Fruit"]),
@@ -330,6 +351,19 @@ def test_blocks_get_the_boxes_that_they_were_read_from() -> None:
     assert [region.bbox and region.bbox[1] for region in found] == [10, 30, 20, None]
     assert [region.label for region in found] == ["Title", "Text", "Caption", "Text"]
     assert [region.order for region in found] == [0, 1, 2, 3]
+
+
+def test_a_block_may_be_of_several_regions_and_several_of_one() -> None:
+    regions = [
+        Region((0, 0, 9, 9), "List-item", 0, ["- wash the fruit"]),
+        Region((1, 10, 12, 19), "List-item", 1, ["- peel the fruit"]),
+        Region((0, 20, 9, 29), "Text", 2, ["One paragraph. And then another one."]),
+        Region((0, 30, 9, 39), "Page-footer", 3, ["3"]),
+    ]
+    text = "- wash the fruit\n- peel the fruit\n\nOne paragraph.\n\nAnd then 3 another one."
+    found = placed(text, regions)
+    assert [region.bbox for region in found] == [(0, 0, 12, 19), (0, 20, 9, 29), (0, 20, 9, 29)]
+    assert [region.label for region in found] == ["List-item", "Text", "Text"]
 
 
 def test_shares_of_drafted_tokens() -> None:

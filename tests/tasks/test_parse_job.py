@@ -364,9 +364,11 @@ def test_a_run_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     with open(out / NAME, "ab") as file:
         file.write(b'{"document": "a.pdf", "page": 3, "stat')  # as a crash might leave it
     (out / "a.pdf" / "page-0003.md").write_text("half")
+    (out / "a.pdf" / ".page-0004.md.part").write_text("hal")
     assert run(source, out).told == [3, 4]
     assert (out / "a.pdf/page-0002.md").stat().st_mtime_ns == kept
     assert sorted(page for _, page in records(out)) == [1, 2, 3, 4]
+    assert not [name for name in listing(out) if name.endswith(".part")]
     assert (out / "a.pdf.md").read_text() == "\n".join(["nothing drafted\n"] * 4)
 
 
@@ -387,6 +389,12 @@ def test_an_output_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("")
     with pytest.raises(OutputError, match="can't be written"):
         job(pdf(tmp_path / "a.pdf"), tmp_path / "out")
+
+
+def test_results_in_place_of_a_document_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match=r"which is a file; choose another folder with -o"):
+        job(pdf(tmp_path / "a.pdf"), tmp_path)
+    assert listing(tmp_path) == ["a.pdf"]
 
 
 def test_drafters_by_name(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import torch
 
 from sooner.errors import SoonerError
 from sooner.tasks import comparison
+from sooner.methods import EagleHead
 from sooner.tasks.caption import Callbacks, caption
 from sooner.tasks.clip import prepare
 from sooner.tasks.loading import Pair, load_pair
@@ -34,9 +35,17 @@ def poor(target_folder: Path, poor_folder: Path) -> Pair:
     return load_pair(str(target_folder), str(poor_folder))
 
 
+@pytest.fixture(scope="module")
+def head(poor: Pair, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """An untrained draft head of the target."""
+    folder = tmp_path_factory.mktemp("head")
+    EagleHead.for_target(poor.target.model).save_pretrained(folder)
+    return str(folder)
+
+
 @pytest.mark.parametrize("method", METHODS)
-def test_text_is_what_the_model_generates(clip: Path, poor: Pair, method: str) -> None:
-    settings = replace(SHORT, method=method)
+def test_text_is_what_the_model_generates(clip: Path, poor: Pair, head: str, method: str) -> None:
+    settings = replace(SHORT, method=method, head=head if method == "eagle" else None)
     record = caption(clip, poor, settings)
     ready = prepare(clip, poor, settings)
     ids = poor.target.model.generate(**ready.inputs, max_new_tokens=24, do_sample=False)
@@ -121,8 +130,9 @@ def test_a_difference_is_judged_and_no_speed_is_claimed(
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_verify_agrees_with_hf(clip: Path, poor: Pair, method: str) -> None:
-    report = verify(clip, poor, replace(SHORT, method=method))
+def test_verify_agrees_with_hf(clip: Path, poor: Pair, head: str, method: str) -> None:
+    settings = replace(SHORT, method=method, head=head if method == "eagle" else None)
+    report = verify(clip, poor, settings)
     assert report["verdict"] == "identical"
     assert report["candidate_ids"] == report["reference_ids"]
     with pytest.raises(SoonerError, match="needs 0"):

@@ -79,6 +79,8 @@ def test_output_that_can_not_be_written(tmp_path: Path) -> None:
         ({"temperature": -1.0}, "temperature is -1"),
         ({"temperature": 1.0, "top_p": 0.0}, "top_p is 0"),
         ({"top_p": 0.5}, "temperature 0 is greedy"),
+        ({"method": "eagle"}, "needs a draft head"),
+        ({"method": "speculative", "head": "h"}, "'h' is for method 'eagle'"),
         ({"windw": 3}, "did you mean 'window'"),
     ],
 )
@@ -100,6 +102,7 @@ def test_every_setting_counts_in_the_hash() -> None:
         "method": "plain", "window": 3, "frames": 4, "fps": 2.0, "prompt": "what?",
         "max_new_tokens": 5, "temperature": 0.5, "top_p": 0.9, "seed": 3, "compare": True,
             "prune": 0.5, "placement": "inline", "prefill": "fastv", "prefill_chunk": 64,
+        "head": "folder",
     }  # fmt: skip
     assert set(changed) == {field.name for field in dataclasses.fields(CaptionSettings)}
     warm = CaptionSettings(temperature=1.0)

@@ -15,6 +15,7 @@ from .display import Display
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ..documents import Document
     from ..tasks.parse import PageParser, ParseJob, ParseSettings
     from ..tasks.parse.counts import Counts
 
@@ -69,6 +70,9 @@ OnError = Annotated[
     str, typer.Option("--on-error", metavar="skip|stop", help="What a page that fails does.")
 ]
 Dpi = Annotated[float, typer.Option(metavar="N", help="Resolution of the pages' pictures.")]
+Longest = Annotated[
+    int | None, typer.Option(metavar="N", help="Pixels of their longer side, instead of --dpi.")
+]
 Password = Annotated[str | None, typer.Option(metavar="TEXT", help="Of encrypted PDFs.")]
 Overlay = Annotated[
     bool, typer.Option("--overlay/--no-overlay", help="A picture of each page's regions.")
@@ -91,6 +95,7 @@ class Wanted:
     resume: bool
     on_error: str
     dpi: float
+    longest: int | None
     password: str | None
     device: str
     dtype: str
@@ -112,7 +117,7 @@ class Wanted:
 
         self._check()
         pages = PageRange() if self.pages is None else PageRange.parse(self.pages)
-        intake = Intake(pages, Resolution(self.dpi), self.password)
+        intake = Intake(pages, Resolution(self.dpi, self.longest), self.password)
         drafter = guard(make_drafter(self.drafter), self.drafter, self.timeout)
         hashed = settings_hash(
             self.settings,
@@ -122,7 +127,7 @@ class Wanted:
             intake.resolution,
         )
         return ParseJob(
-            documents=find_documents(self.inputs),
+            documents=self._apart(find_documents(self.inputs)),
             delivery=Delivery(self.output, check_formats(self.formats), self.overlay),
             settings_hash=hashed,
             intake=intake,
@@ -132,6 +137,13 @@ class Wanted:
             on_page=on_page,
             debug=self.debug,
         )
+
+    def _apart(self, documents: list[Document]) -> list[Document]:
+        """Without the pictures of earlier results, if these lie within the inputs."""
+        output = self.output.resolve()
+        if not any(folder.resolve() in output.parents for folder in self.inputs):
+            return documents
+        return [one for one in documents if output not in one.path.resolve().parents]
 
     def _check(self) -> None:
         if self.on_error not in ("skip", "stop"):

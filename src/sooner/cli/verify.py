@@ -26,6 +26,7 @@ def verify(
     draft: options.Draft = None,
     method: options.Method = None,
     window: options.Window = "auto",
+    head: options.Head = None,
     prune: options.Prune = None,
     placement: options.Placement = "auto",
     frames: options.Frames = None,
@@ -61,6 +62,7 @@ def verify(
         fps=fps,
         prompt=prompt,
         max_new_tokens=max_new_tokens,
+        head=None if head is None else str(head),
     )
     display = Display(quiet)
     videos = found.find(files)

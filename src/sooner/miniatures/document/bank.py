@@ -65,5 +65,11 @@ def encode(
             shown.append(sheets.words)
             previous.append(sheets.previous)
             answers += [writer.answer(page) for page in some]
-    parts = (torch.cat(part) for part in (features, deep, shown, previous))
-    return PageBank(*size, *parts, answers)
+    return PageBank(
+        *size,
+        torch.cat(features),
+        torch.cat(deep),
+        torch.cat(shown),
+        torch.cat(previous),
+        answers,
+    )

@@ -9,7 +9,7 @@ from typing import Any
 
 from ...documents import Document, Page
 from .files import FORMATS, check_formats, document_file, join, overlay, page_file, page_text
-from .output import write_whole
+from .output import OutputError, write_whole
 from .plan import Work
 from .result import FAILED, PARTIAL, SUCCESS, ParsedPage
 
@@ -35,6 +35,19 @@ class Delivery:
         """Files of a page, below the folder."""
         suffixes = [*self.formats, *(["png"] if self.overlay else [])]
         return [page_file(document.place, number, suffix) for suffix in suffixes]
+
+    def check(self, document: Document) -> None:
+        """Refuse, before any work, what could not be written afterwards.
+
+        Raises:
+            OutputError: a file lies where the folder of a document's pages would be.
+        """
+        place = self.folder / document.place
+        if place.is_file():
+            raise OutputError(
+                f"the pages of '{document.path}' would go to '{place}', which is a file; choose "
+                "another folder with -o"
+            )
 
     def has(self, document: Document, number: int) -> bool:
         return all((self.folder / name).is_file() for name in self.files(document, number))

@@ -41,7 +41,7 @@ class ParseJob:
         counts: how far it is.
 
     Raises:
-        OutputError: the folder can't be written.
+        OutputError: the folder can't be written, or holds a document where its pages would be.
     """
 
     documents: Sequence[Document]
@@ -56,6 +56,8 @@ class ParseJob:
     counts: Counts = field(default_factory=Counts)
 
     def __post_init__(self) -> None:
+        for document in self.documents:
+            self.delivery.check(document)
         self.manifest = Manifest(self.delivery.folder)
         self.works = plan(
             self.documents,

@@ -24,7 +24,8 @@ def write_whole(path: Path, pieces: Iterable[bytes]) -> None:
 
 
 def _whole(path: Path, write: Callable[[IO[bytes]], None]) -> None:
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    # Always the same name: what a killed run left there, the next one writes over.
+    part = path.with_name(f".{path.name}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(part, "wb") as file:

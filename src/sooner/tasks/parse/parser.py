@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ...decoding.stats import APPROXIMATE, Stats
@@ -19,7 +19,7 @@ from .reading import Reading, described, parsed_region, read
 from .regions import RegionStage, Verified
 from .result import LENGTH, PARTIAL, REPETITION, SUCCESS, ParsedPage, StageStats
 from .settings import ParseSettings
-from .speaking import Said, eos_ids, figures, speak
+from .speaking import Said, combined, eos_ids, figures, speak
 
 NO_DRAFT = PageDraft([])
 
@@ -203,25 +203,6 @@ class PageParser:
 
     def _text(self, tokens: Sequence[int]) -> str:
         return str(self.target.tokenizer.decode(tokens, skip_special_tokens=True))
-
-
-def combined(runs: Iterable[Stats]) -> StageStats:
-    """Several runs as one."""
-    runs = list(runs)
-    steps = sum(run.num_spec_steps for run in runs)
-    accepted = sum(run.num_accepted_draft_tokens for run in runs)
-    seconds = sum(run.decode_seconds for run in runs)
-    decoded = sum(run.decode_tokens for run in runs)
-    return StageStats(
-        rows=sum(run.rows for run in runs),
-        tokens=sum(run.tokens for run in runs),
-        steps=sum(run.nfe for run in runs),
-        mode=runs[0].mode,
-        mean_acceptance_length=1 + accepted / steps if steps else 0.0,
-        aal=accepted / steps if steps else 0.0,
-        decode_seconds=seconds,
-        tokens_per_second=decoded / seconds if seconds else 0.0,
-    )
 
 
 def _seconds(runs: Sequence[Stats], verified: Verified, processor: float) -> dict[str, float]:

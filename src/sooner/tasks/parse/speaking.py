@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -101,6 +101,25 @@ def figures(stats: Stats | None, said: list[Said], mode: str) -> StageStats:
         aal=stats.aal,
         decode_seconds=stats.decode_seconds,
         tokens_per_second=stats.tokens_per_second,
+    )
+
+
+def combined(runs: Iterable[Stats]) -> StageStats:
+    """Several runs as one."""
+    runs = list(runs)
+    steps = sum(run.num_spec_steps for run in runs)
+    accepted = sum(run.num_accepted_draft_tokens for run in runs)
+    seconds = sum(run.decode_seconds for run in runs)
+    decoded = sum(run.decode_tokens for run in runs)
+    return StageStats(
+        rows=sum(run.rows for run in runs),
+        tokens=sum(run.tokens for run in runs),
+        steps=sum(run.nfe for run in runs),
+        mode=runs[0].mode,
+        mean_acceptance_length=1 + accepted / steps if steps else 0.0,
+        aal=accepted / steps if steps else 0.0,
+        decode_seconds=seconds,
+        tokens_per_second=decoded / seconds if seconds else 0.0,
     )
 
 
