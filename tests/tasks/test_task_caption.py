@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from sooner.errors import SoonerError
-from sooner.tasks import comparison
 from sooner.methods import EagleHead
+from sooner.tasks import comparison
 from sooner.tasks.caption import Callbacks, caption
 from sooner.tasks.clip import prepare
 from sooner.tasks.loading import Pair, load_pair

@@ -17,6 +17,10 @@ from .page import LABELS
 
 BLANK = 0.2
 """Weight of visual tokens in which no word begins: most of a page."""
+LOUD = 20.0
+"""Factor on what the tower says when words are named. Without it visual tokens grow 40 times as
+long as the decoder's embeddings, and what its attention adds to them drowns for a thousand steps.
+"""
 
 
 class Hints(nn.Module):
@@ -70,12 +74,14 @@ def name(
     that it shows, and saying it is copying.
     """
     table = model.model.language_model.embed_tokens.weight  # [vocab, width]
-    logits = seen.features @ table.T  # [pages, cells, vocab]
+    logits = LOUD * seen.features @ table.T  # [pages, cells, vocab]
     truth, shown = sheets.words, sheets.labels > 0
     weight = torch.where(shown, 1.0, BLANK)
     each = cross_entropy(logits.flatten(0, 1), truth.flatten(), reduction="none")
     loss = (each * weight.flatten()).sum() / weight.sum()
-    marks, labels = hints.kind(seen.deep + seen.features).split([len(MARKS), 1 + len(LABELS)], -1)
+    marks, labels = hints.kind(LOUD * (seen.deep + seen.features)).split(
+        [len(MARKS), 1 + len(LABELS)], -1
+    )
     loss = loss + cross_entropy(marks[shown], sheets.marks[shown])
     loss = loss + cross_entropy(labels[shown], sheets.labels[shown])
     best = logits.argmax(-1)
