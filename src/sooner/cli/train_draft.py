@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -80,10 +81,10 @@ def recorded(pair: Any, out: Path, asked: Asked, quiet: bool) -> Any:
             "{video|image, prompt}"
         )
 
-    def tell(index: dict[str, Any], count: list[int] = [0]) -> None:  # noqa: B006
-        count[0] += 1
-        if not quiet:
-            typer.echo(f"recorded {index['batches']} batches, {count[0]} of this run", err=True)
+    done = count(1)
+
+    def tell(index: dict[str, Any]) -> None:
+        typer.echo(f"recorded batch {next(done)} of this run", err=True)
 
     return record(
         pair.target.model,
