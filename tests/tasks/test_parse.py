@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
@@ -398,3 +399,18 @@ def test_settings_are_told_apart() -> None:
     assert ParseSettings().digest("a") == ParseSettings().digest("a")
     assert ParseSettings(margin=9).digest("a") != ParseSettings().digest("a")
     assert ParseSettings().digest("a") != ParseSettings().digest("b")
+
+
+@pytest.mark.parametrize(("prefill", "mode"), [("fastv:0.5", "approximate"), ("auto", "exact")])
+def test_what_a_sparse_prefill_did_is_said(prefill: str, mode: str) -> None:
+    """Patterns leave so short a page dense. Nothing stays behind: the next parser is exact."""
+    pair, page = qwen3_vl(), noise_page()
+    asked = ParseSettings(stages="page", max_new_tokens=12, repetition=0)
+    before = PageParser(pair, asked)(page)
+    sparse = PageParser(pair, replace(asked, prefill=prefill))(page)
+    assert (sparse.mode, sparse.stages["page"].mode) == (mode, mode)
+    after = PageParser(pair, asked)(page)
+    assert after.mode == "exact"
+    assert after.raw == before.raw
+    with pytest.raises(SoonerError, match="fastv"):
+        ParseSettings(prefill="fastw")

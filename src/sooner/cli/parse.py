@@ -38,6 +38,7 @@ def parse(
     ] = None,
     max_new_tokens: options.MaxNewTokens = 4096,
     margin: Annotated[int, typer.Option(metavar="N", help="Pixels around a region's crop.")] = 8,
+    prefill: options.Prefill = None,
     resume: asked.Resume = True,
     on_error: asked.OnError = "skip",
     timeout: asked.Timeout = 120.0,
@@ -69,6 +70,7 @@ def parse(
         region_prompt=region_prompt,
         max_new_tokens=max_new_tokens,
         margin=margin,
+        prefill=prefill,
     )
     display = Display(quiet)
     wanted = asked.Wanted(

@@ -12,6 +12,8 @@ from ...errors import SoonerError
 from ...methods import HSD, Autoregressive, Method
 from ...methods.aligned import Experience
 from ..loading import Pair
+from ..prefill import build_prefill
+from ..settings import CaptionSettings
 from .asking import page_message, picture_inputs, room_for, seen_size
 from .contexts import Piece, heard_pieces, page_drafts, pieces_of
 from .forms import ask_of
@@ -39,7 +41,8 @@ class PageParser:
     """
 
     def __init__(self, pair: Pair, settings: ParseSettings | None = None) -> None:
-        self.target, self.settings = pair.target, settings or ParseSettings()
+        self.pair, self.target = pair, pair.target
+        self.settings = settings or ParseSettings()
         asked = self.settings
         self.ask = ask_of(
             getattr(pair.target.model.config, "model_type", ""),
@@ -100,9 +103,14 @@ class PageParser:
         took = time.perf_counter() - began
         limit = room_for(self.target.model, inputs, self.settings.max_new_tokens)
         method = self._method(self._drafts(draft, pieces, verified, seen))
+        prefill = build_prefill(CaptionSettings(prefill=self.settings.prefill), self.pair, inputs)
         (said,), stats = speak(
-            self.target.model, inputs, method, limit, self.settings.repetition, set(self.eos)
-        )
+            self.target.model, inputs, method, limit, self.settings.repetition, set(self.eos),
+            prefill,
+        )  # fmt: skip
+        mode = method.mode if prefill is None else APPROXIMATE
+        if stats is not None:  # a short page may have been prefilled densely after all
+            mode = stats.mode
         raw = self._text(said.tokens)
         text = raw if said.sound == len(said.tokens) else self._text(said.tokens[: said.sound])
         reading = read(text, self.ask.form, draft, page.size, seen)
@@ -121,8 +129,8 @@ class PageParser:
             repaired=reading.repaired,
             drafter=draft.drafter,
             notes=notes,
-            mode=method.mode,
-            stages={**self._first_figures(verified), "page": figures(stats, [said], method.mode)},
+            mode=mode,
+            stages={**self._first_figures(verified), "page": figures(stats, [said], mode)},
             seconds=_seconds(runs, verified, took),
         )
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ...errors import SoonerError, unknown
+from ..settings import parse_prefill
 from .forms import FORMS
 
 STAGES = ("page", "both", "regions")
@@ -32,6 +33,8 @@ class ParseSettings:
         nodes: draft tokens that a forward verifies, or `"auto"` for what measurably pays.
         window: tokens that must match, n of eq. 4.
         repetition: tokens that repeat a period until a page counts as runaway; 0 for never.
+        prefill: what makes the page's prompt cheaper and the result *approximate*, as in
+            `CaptionSettings`; `None` is the model's own prefill.
 
     Raises:
         SoonerError: a value out of range, or a name that is unknown.
@@ -48,6 +51,7 @@ class ParseSettings:
     nodes: int | Literal["auto"] = "auto"
     window: int = 3
     repetition: int = 256
+    prefill: str | None = None
 
     def __post_init__(self) -> None:
         if self.stages not in STAGES:
@@ -61,6 +65,8 @@ class ParseSettings:
         _at_least(1, max_new_tokens=self.max_new_tokens, region_rows=self.region_rows)
         _at_least(1, window=self.window, nodes=1 if self.nodes == "auto" else self.nodes)
         _at_least(0, margin=self.margin, repetition=self.repetition)
+        if self.prefill is not None:
+            parse_prefill(self.prefill)
         for name in ("prompt", "region_prompt"):
             text = getattr(self, name)
             if text is not None and not text.strip():

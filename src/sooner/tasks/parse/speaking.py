@@ -10,6 +10,7 @@ from typing import Any
 from ...decoding.stats import Stats
 from ...generation import generate
 from ...methods import Method
+from ..prefill import Prefill
 from .result import LENGTH, REPETITION, StageStats
 from .runaway import RunawayWatch
 
@@ -42,6 +43,7 @@ def speak(
     limit: int,
     repetition: int,
     eos: set[int],
+    prefill: Prefill | None = None,
 ) -> tuple[list[Said], Stats | None]:
     """Decode greedily; a lone row is stopped where it repeats itself for too long.
 
@@ -49,6 +51,7 @@ def speak(
         limit: most new tokens of a row.
         repetition: of `RunawayWatch`; rows of a batch end at `limit` at the latest.
         eos: ids that end a row.
+        prefill: a sparse one; the model's own by default.
 
     Returns:
         What each row said, and the run's figures; `None` if it was stopped.
@@ -69,8 +72,9 @@ def speak(
     stats = None
     try:
         made = generate(
-            model, inputs, method, on_tokens=listen, do_sample=False, max_new_tokens=limit
-        )
+            model, inputs, method, prefill=prefill, on_tokens=listen, do_sample=False,
+            max_new_tokens=limit,
+        )  # fmt: skip
         stats = made.stats
     except _RunawayError:
         pass
