@@ -1,13 +1,15 @@
 """The training recipe of the document miniature, as data, and the one call that runs it.
 
-1. *vision*: the tower alone, on strips of text, by an auxiliary loss that names the word which
-   begins in each visual token, by the decoder's own embeddings: reading is copying from then on.
+1. *vision*: the tower alone, on strips of text and then on whole pages, by an auxiliary loss that
+   names the word which begins in each visual token, by the decoder's own embeddings: reading is
+   copying from then on. Strips alone are not enough: a tower that names 93 % of their words names
+   58 % of a full page's.
 2. *language*, shallow: a decoder of six layers on pages that the frozen tower has encoded once,
-   from single lines to full pages. Auxiliary losses guide one attention head to the last word
-   said and a later one to the next, and name, in each visual token, the word read before it.
-3. *language*, deep: `architecture.grow` inserts layers that change nothing, and training goes on
-   for a while at full depth, where a step costs three times as much.
-4. *joint*: everything together on freshly drawn pages, to take up the slack.
+   from single lines to full pages. Auxiliary losses guide three attention heads, from each word on
+   the page to the one read before it, from the answer to the last word said, and to the next one.
+3. *joint*: everything together on freshly drawn pages, to take up the slack.
+4. *joint*, deep: `architecture.grow` inserts layers that change nothing, and training goes on for
+   a while at full depth, where a step of the decoder costs three times as much.
 """
 
 from __future__ import annotations
