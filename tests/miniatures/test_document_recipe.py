@@ -74,7 +74,7 @@ def test_another_recipe_is_refused(home: Path) -> None:
 
 def test_the_card_says_how_good_it_is(home: Path) -> None:
     card = json.loads((home / "checkpoint" / "card.json").read_text())
-    assert card["steps"] == 6
+    assert (card["steps"], card["layers"]) == (6, 4)
     assert set(card["accuracy"]) == {"pages each", "line", "block", "half page", "page"}
     assert 0 <= card["accuracy"]["page"]["words"] <= 1
 

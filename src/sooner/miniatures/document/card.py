@@ -15,12 +15,10 @@ from .recipe import Recipe, plain
 
 HELD_OUT = 20_011
 SIZES = {"line": (1, 16), "block": (5, 16), "half page": (10, 16), "page": (20, 16)}
-PAGES = 16
 
 
-def measure(folder: Path, pages: int = PAGES) -> dict[str, Any]:
-    """Held-out word accuracy of a checkpoint by size of the page, by HF `generate`."""
-    model, processor = evaluate.load(folder)
+def measure(model: Any, processor: Any, pages: int) -> dict[str, Any]:
+    """Held-out word accuracy by size of the page, by HF `generate`."""
     return {
         name: evaluate.measure(model, processor, HELD_OUT, pages, size)
         for name, size in SIZES.items()
@@ -29,9 +27,12 @@ def measure(folder: Path, pages: int = PAGES) -> dict[str, Any]:
 
 def write(folder: Path, recipe: Recipe, seconds: float) -> Path:
     """Measure the checkpoint in `folder` and write `card.json` into it."""
+    model, processor = evaluate.load(folder)
+    pages = recipe.card_pages
     told = {
-        "parameters": architecture.parameters(evaluate.load(folder)[0]),
-        "accuracy": {"pages each": recipe.card_pages, **measure(folder, recipe.card_pages)},
+        "parameters": architecture.parameters(model),
+        "layers": model.config.text_config.num_hidden_layers,
+        "accuracy": {"pages each": pages, **measure(model, processor, pages)},
         "training_seconds": round(seconds),
         "steps": sum(stage.steps for stage in recipe.stages),
         "recipe": {**plain(recipe), "start": Path(recipe.start).name},

@@ -122,10 +122,10 @@ TARGET = Recipe(
     stages=(
         Stage("vision", 1000, 768, 2e-3, STRIPS, layers=6),
         Stage("vision", 400, 960, 1.5e-3, MIXED),
-        Stage("language", 400, 768, 1.5e-3, LINES, pages=3000, guide=0.3),
-        Stage("language", 400, 1536, 1.2e-3, PARTS, pages=600, guide=0.3, bf16=True),
-        Stage("language", 700, 2560, 1e-3, PAGES, pages=400, guide=0.3, bf16=True),
-        Stage("joint", 150, 2560, 5e-4, PAGES, guide=0.3, bf16=True),
+        Stage("language", 300, 768, 1.5e-3, LINES, pages=1500, guide=0.3),
+        Stage("language", 250, 1536, 1.2e-3, PARTS, pages=300, guide=0.3, bf16=True),
+        Stage("language", 1400, 2560, 1e-3, PAGES, pages=400, guide=0.3, bf16=True),
+        Stage("joint", 300, 2560, 5e-4, PAGES, guide=0.3, bf16=True),
         Stage("joint", 60, 2560, 3e-4, PAGES, layers=18, bf16=True),
     ),
 )
