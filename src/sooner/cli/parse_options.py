@@ -116,6 +116,7 @@ class Wanted:
         from ..tasks.parse.plan import Intake
 
         self._check()
+        documents = self._apart(find_documents(self.inputs))
         pages = PageRange() if self.pages is None else PageRange.parse(self.pages)
         intake = Intake(pages, Resolution(self.dpi, self.longest), self.password)
         drafter = guard(make_drafter(self.drafter), self.drafter, self.timeout)
@@ -127,7 +128,7 @@ class Wanted:
             intake.resolution,
         )
         return ParseJob(
-            documents=self._apart(find_documents(self.inputs)),
+            documents=documents,
             delivery=Delivery(self.output, check_formats(self.formats), self.overlay),
             settings_hash=hashed,
             intake=intake,
