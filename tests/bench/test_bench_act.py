@@ -15,6 +15,7 @@ from sooner.bench import report
 from sooner.bench.act import arms, observations, page, run
 from sooner.bench.act.arms import Positions
 from sooner.bench.act.settings import ActSettings
+from sooner.cli.main import main
 from sooner.errors import SoonerError
 
 SETTINGS = ActSettings(
@@ -160,3 +161,10 @@ def test_a_world_without_expert_is_named() -> None:
         patch.setattr(observations, "make", lambda name: Bare())
         with pytest.raises(SoonerError, match="has no expert"):
             observations.record(("bare",), 1, 0)
+
+
+def test_no_episodes_is_refused_and_not_the_default(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["bench", "act", "--episodes", "0"])
+    assert left.value.code
+    assert "episodes is 0" in capsys.readouterr().err

@@ -15,7 +15,7 @@ from .bench_parts import numbers, show_tables, some_of
 if TYPE_CHECKING:
     from ..bench.act.settings import ActSettings
 
-FULL_EPISODES = 17
+EPISODES, FULL_EPISODES = 4, 17
 
 
 def act(
@@ -79,6 +79,8 @@ def act(
 
     if json is not None:
         check_writable(json)
+    if episodes is None:
+        episodes = FULL_EPISODES if full else EPISODES
     bins = numbers("tolerances", tolerances, "3,9") if tolerances else TOLERANCES
     if chosen not in bins:
         raise SoonerError(
@@ -97,7 +99,7 @@ def act(
         chosen=chosen,
         observations=at_least_one("observations", observations),
         repeats=at_least_one("repeats", repeats),
-        episodes=at_least_one("episodes", episodes or (FULL_EPISODES if full else 4)),
+        episodes=at_least_one("episodes", episodes),
         batch=at_least_one("batch", batch),
         device=device,
         dtype=dtype,

@@ -67,7 +67,9 @@ def recorded(pair: Any, out: Path, asked: Asked, quiet: bool) -> Any:
 
     if asked.data is not None and (asked.data / "index.json").is_file():
         return DataSet.open(asked.data)
-    longest = asked.max_new_tokens or _answer(pair.target.model)
+    longest = asked.max_new_tokens
+    if longest is None:
+        longest = _answer(pair.target.model)
     settings = CaptionSettings(prompt=asked.prompt, frames=asked.frames, max_new_tokens=longest)
     if asked.data is not None:
         batches = prompts.ask(prompts.read_questions(asked.data), pair, settings)
