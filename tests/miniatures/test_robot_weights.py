@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ import torch
 from PIL import Image
 
 from sooner import miniatures
+from sooner.errors import SoonerError
 from sooner.methods.eagle import EagleHead
 from sooner.models.openvla import OpenVLAForActionPrediction
 from sooner.robots.registry import make
@@ -98,6 +101,26 @@ def test_it_reaches_the_ball(policy: Policy) -> None:
         act = partial(policy.act, method=method)
         found = run_rollouts(act, "table", episodes=4, seed=EPISODES[0], batch=4)
         assert found.success_rate == 1.0
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("metaworld") is None, reason="the robots extra is not installed"
+)
+def test_it_opens_the_drawer_in_mujoco(policy: Policy, tmp_path: Path) -> None:
+    """One filmed episode in real physics, relaxed."""
+    try:
+        found = run_rollouts(
+            partial(policy.act, method="relaxed"), "drawer-open", episodes=1, seed=EPISODES[0],
+            films=tmp_path,
+        )  # fmt: skip
+    except SoonerError as error:
+        if "can't render" not in str(error):
+            raise
+        pytest.skip(str(error))
+    [episode] = found.episodes
+    assert episode.success
+    assert episode.film is not None
+    assert episode.film.stat().st_size > 10_000
 
 
 def test_the_sample_is_a_moment_of_reach(policy: Policy) -> None:

@@ -9,8 +9,8 @@ import typer
 
 from ..errors import SoonerError
 from . import options
-from .bench import Json, at_least_one, check_writable, measured
-from .bench_parts import numbers, show_tables, some_of
+from .bench import Json, at_least_one, check_writable
+from .bench_parts import numbers, run_in_parts, show_tables, some_of
 
 if TYPE_CHECKING:
     from ..bench.act.settings import ActSettings
@@ -75,7 +75,6 @@ def act(
     With --json the file grows part by part, so that an interrupted run keeps what it has measured.
     """
     from ..bench.act.settings import ENVS, TOLERANCES, ActSettings
-    from ..bench.report import write_json
 
     if json is not None:
         check_writable(json)
@@ -107,16 +106,12 @@ def act(
         seed=seed,
     )
 
-    def keep(result: dict[str, Any]) -> None:
-        if json is not None:
-            write_json(result, json)
-
-    def work(settings: ActSettings, progress: Any) -> dict[str, Any]:
+    def work(settings: ActSettings, progress: Any, keep: Any) -> dict[str, Any]:
         from ..bench.act.run import run
 
         return run(settings, progress, keep)
 
-    show(measured(work, settings, debug))
+    show(run_in_parts(work, settings, json, debug))
     if json is not None:
         typer.echo(f"wrote {json}", err=True)
 

@@ -1,12 +1,29 @@
-"""What the bench commands share: printed tables, and options that are lists."""
+"""What the bench commands share: runs in parts, printed tables, and options that are lists."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from ..errors import SoonerError, unknown
-from .bench import WIDE, at_least_one
+from .bench import WIDE, at_least_one, measured
+
+
+def run_in_parts(run: Any, settings: Any, json: Path | None, debug: bool) -> dict[str, Any]:
+    """Run a bench that hands over its result as it grows, and keep it part by part.
+
+    Args:
+        run: `(settings, progress, keep) -> result`.
+        json: written whole whenever a part is done; `None` keeps nothing.
+    """
+    from ..bench.report import write_json
+
+    def keep(result: dict[str, Any]) -> None:
+        if json is not None:
+            write_json(result, json)
+
+    return measured(lambda settings, progress: run(settings, progress, keep), settings, debug)
 
 
 def show_tables(tables: Sequence[Any], left: int = 1) -> None:

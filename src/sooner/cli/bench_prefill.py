@@ -9,8 +9,8 @@ import typer
 
 from ..errors import SoonerError
 from . import options
-from .bench import Json, at_least_one, check_writable, measured
-from .bench_parts import numbers, show_tables, some_of
+from .bench import Json, at_least_one, check_writable
+from .bench_parts import numbers, run_in_parts, show_tables, some_of
 
 if TYPE_CHECKING:
     from ..bench.prefill.settings import PrefillSettings
@@ -57,7 +57,6 @@ def prefill(
     With --json the file grows part by part, so that an interrupted run keeps what it has measured.
     """
     from ..bench.prefill.settings import FULL_LENGTHS, LENGTHS, PrefillSettings
-    from ..bench.report import write_json
 
     if json is not None:
         check_writable(json)
@@ -78,16 +77,12 @@ def prefill(
         seed=seed,
     )
 
-    def keep(result: dict[str, Any]) -> None:
-        if json is not None:
-            write_json(result, json)
-
-    def work(settings: PrefillSettings, progress: Any) -> dict[str, Any]:
+    def work(settings: PrefillSettings, progress: Any, keep: Any) -> dict[str, Any]:
         from ..bench.prefill.run import run
 
         return run(settings, progress, keep)
 
-    show(measured(work, settings, debug))
+    show(run_in_parts(work, settings, json, debug))
     if json is not None:
         typer.echo(f"wrote {json}", err=True)
 
