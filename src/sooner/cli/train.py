@@ -26,7 +26,7 @@ def _group() -> None:
 @commands.command()
 def miniature(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="Such as: image, motion, robot, video.")
+        str, typer.Argument(metavar="NAME", help="Such as: document, image, motion, robot, video.")
     ],
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="By default miniature-NAME, here.")

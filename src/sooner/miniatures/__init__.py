@@ -74,6 +74,7 @@ def _ships(
 
 _ALL = dict(
     (
+        _ships("document", "sample.png", "read the page", draft="draft"),
         _ships("image", None, "a red circle left of a blue square on green", judge="classifier"),
         _ships("motion", "sample.mp4", tokenizer="tokenizer", judge="probe"),
         _ships("robot", "sample.png", "reach the red ball", head="head"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from transformers import (
 
 from . import words
 from .architecture import MERGE, PATCH
+from .page import CELL
+from .world import PAGE
 
 SMALLEST, LARGEST = 32 * 192, 1024 * 1024
 """Pixels of a picture that is neither enlarged nor shrunk."""
@@ -38,7 +41,8 @@ def build_processor() -> Qwen3VLProcessor:
 
 
 def save(model: Qwen3VLForConditionalGeneration, folder: Path) -> None:
-    """Write a checkpoint folder: fp16 weights, configs, tokenizer, processor, chat template.
+    """Write a checkpoint folder: fp16 weights, configs, tokenizer, processor, chat template, and
+    `sooner.json`, which says how pages are parsed with it.
 
     `model` keeps its own precision: a half copy is written.
     """
@@ -48,3 +52,6 @@ def save(model: Qwen3VLForConditionalGeneration, folder: Path) -> None:
     half.generation_config = model.generation_config
     half.half().save_pretrained(folder)
     build_processor().save_pretrained(folder)
+    size = [PAGE[1] * CELL, PAGE[0] * CELL]
+    habits = {"prompt": words.PROMPT, "form": "markdown-spaced", "size": size}
+    (folder / "sooner.json").write_text(json.dumps({"parse": habits}, indent=1) + "\n")

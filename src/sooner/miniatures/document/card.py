@@ -25,8 +25,12 @@ def measure(model: Any, processor: Any, pages: int) -> dict[str, Any]:
     }
 
 
-def write(folder: Path, recipe: Recipe, seconds: float) -> Path:
-    """Measure the checkpoint in `folder` and write `card.json` into it."""
+def write(folder: Path, recipe: Recipe, seconds: float, start: Path) -> Path:
+    """Measure the checkpoint in `folder` and write `card.json` into it.
+
+    Args:
+        start: the folder that the recipe starts from, as the run sees it.
+    """
     model, processor = evaluate.load(folder)
     pages = recipe.card_pages
     told = {
@@ -35,14 +39,14 @@ def write(folder: Path, recipe: Recipe, seconds: float) -> Path:
         "accuracy": {"pages each": pages, **measure(model, processor, pages)},
         "training_seconds": round(seconds),
         "steps": sum(stage.steps for stage in recipe.stages),
-        "recipe": {**plain(recipe), "start": Path(recipe.start).name},
+        "recipe": plain(recipe),
         "versions": {
             "python": platform.python_version(),
             "torch": torch.__version__,
             "transformers": transformers.__version__,
         },
     }
-    before = Path(recipe.start) / "card.json"
+    before = start / "card.json"
     if recipe.start and before.is_file():
         kept = ("training_seconds", "steps", "recipe", "versions", "start")
         card = json.loads(before.read_text())

@@ -30,6 +30,7 @@ class Hints(nn.Module):
         super().__init__()
         self.kind = nn.Linear(width, len(MARKS) + 1 + len(LABELS))
         self.before = nn.Linear(width, width)
+        self.before_that = nn.Linear(width, width)
 
 
 @dataclass(frozen=True)

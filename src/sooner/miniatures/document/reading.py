@@ -16,9 +16,10 @@ from transformers.models.qwen3_vl.modeling_qwen3_vl import apply_rotary_pos_emb
 from .data import IGNORE, Rows
 from .losses import Hints, Seen, share
 
-PREVIOUS, HERE, NEXT = 1 / 6, 1 / 3, 2 / 3
+PREVIOUS, AGAIN, HERE, NEXT = 1 / 8, 1 / 4, 1 / 2, 3 / 4
 """Depth of the layers whose first head is guided: from a word on the page to the one read before
-it, then from a token of the answer to the last word said, then to the next one."""
+it, twice, so that it knows of two; then from a token of the answer to the last word said, then to
+the next one. One word before is not enough to know a place by: "in the" stands on a page often."""
 Heard = dict[int, tuple[Tensor, tuple[Tensor, Tensor]]]
 """By layer what its attention is given: states `[rows, length, width]`, RoPE's cos and sin."""
 
@@ -76,7 +77,7 @@ def _decode(decoder: Any, rows: Rows, seen: Seen, bf16: bool) -> Tensor:
 
 
 def _guided(decoder: Any) -> tuple[int, ...]:
-    return tuple(round(depth * len(decoder.layers)) for depth in (PREVIOUS, HERE, NEXT))
+    return tuple(int(depth * len(decoder.layers)) for depth in (PREVIOUS, AGAIN, HERE, NEXT))
 
 
 @contextmanager
@@ -106,13 +107,14 @@ def _guide(
     """The sum of the auxiliary losses."""
     cells = slice(rows.image, rows.image + shown.words.shape[1])
     answer = slice(rows.begin, rows.ids.shape[1])
-    previous, here, following = _guided(decoder)
+    previous, again, here, following = _guided(decoder)
     own = torch.arange(shown.words.shape[1])
     # A second column follows words that the first one's cells cannot see yet.
     earlier = shown.previous.masked_fill(shown.previous > own, IGNORE)
     loss, report = _name_previous(decoder, hints, heard[here][0][:, cells], shown)
     for name, layer, at, targets in (
         ("previous", previous, cells, earlier),
+        ("again", again, cells, earlier),
         ("here", here, answer, rows.here[:, answer]),
         ("next", following, answer, rows.next[:, answer]),
     ):
@@ -127,10 +129,18 @@ def _guide(
 def _name_previous(
     decoder: Any, hints: Hints, states: Tensor, shown: Shown
 ) -> tuple[Tensor, dict[str, Any]]:
-    known = shown.previous != IGNORE
-    truth = shown.words.gather(1, shown.previous.clamp(min=0))[known]
-    named = hints.before(states[known].float()) @ decoder.embed_tokens.weight.T  # [known, vocab]
-    return cross_entropy(named, truth), {"before": share(named.argmax(-1) == truth)}
+    """Name, in each visual token with a word, the one read before it and the one before that."""
+    table = decoder.embed_tokens.weight  # [vocab, width]
+    loss, report = states.new_zeros(()).float(), {}
+    place = torch.arange(shown.previous.shape[1]).expand_as(shown.previous)
+    for name, head in (("before", hints.before), ("before that", hints.before_that)):
+        place = torch.where(place == IGNORE, place, shown.previous.gather(1, place.clamp(min=0)))
+        known = place != IGNORE
+        truth = shown.words.gather(1, place.clamp(min=0))[known]
+        named = head(states[known].float()) @ table.T  # [known, vocab]
+        loss = loss + cross_entropy(named, truth)
+        report[name] = share(named.argmax(-1) == truth)
+    return loss, report
 
 
 def _scores(attention: Any, states: Tensor, waves: tuple[Tensor, Tensor], at: slice) -> Tensor:

@@ -25,20 +25,21 @@ CHECK_SEED = 10_007  # held-out pages for progress reports; training seeds are s
 CHECK_PAGES = 8
 
 
-def _first_model(config: Recipe) -> Any:
+def _first_model(config: Recipe, out: Path) -> Any:
     """The model that the first stage begins with: fresh, or that of the folder `start`."""
     depth = next((stage.layers for stage in config.stages if stage.layers), config.shape.layers)
     if not config.start:
         return architecture.build_model(dataclasses.replace(config.shape, layers=depth))
-    if not (Path(config.start) / "config.json").is_file():
-        raise SoonerError(f"no checkpoint at {config.start!r} to start from")
-    begun = evaluate.load(config.start)[0]
+    folder = (out / config.start).resolve()
+    if not (folder / "config.json").is_file():
+        raise SoonerError(f"no checkpoint at '{folder}' to start from; train that first")
+    begun = evaluate.load(folder)[0]
     depth = begun.config.text_config.num_hidden_layers
     model = architecture.build_model(dataclasses.replace(config.shape, layers=depth))
     try:
         model.load_state_dict(begun.state_dict())
     except RuntimeError as error:
-        raise SoonerError(f"{config.start!r} is not of the shape {config.shape}") from error
+        raise SoonerError(f"'{folder}' is not of the shape {config.shape}") from error
     return model
 
 
@@ -62,7 +63,7 @@ class Trainer:
         self.rng = np.random.default_rng(config.seed)
         with torch.random.fork_rng():  # HF draws first weights from the global generator
             torch.manual_seed(config.seed)
-            self.model = _first_model(config)
+            self.model = _first_model(config, out)
             self.hints = losses.Hints(config.shape.width)
         self.optimizer: torch.optim.Optimizer | None = None
         self.banks: dict[tuple[int, int], bank.PageBank] = {}
@@ -93,7 +94,7 @@ class Trainer:
         """Write the checkpoint and its card."""
         folder = self.out / "checkpoint"
         build.save(self.model, folder)
-        card.write(folder, self.config, self.seconds)
+        card.write(folder, self.config, self.seconds, self.out / self.config.start)
         return folder
 
     def _enter(self, stage: Stage) -> None:
