@@ -15,6 +15,7 @@ $(STAMP): pyproject.toml
 
 demo: $(STAMP)
 	$(BIN)/sooner caption --sample --compare
+	$(BIN)/sooner parse --sample --compare --fresh -o build/demo
 
 test: $(STAMP)
 	$(BIN)/python -m pytest

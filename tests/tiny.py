@@ -25,6 +25,7 @@ from transformers import (
     SiglipVisionConfig,
 )
 
+import tiny_parsers
 from sooner import EagleHead
 from sooner.models.openvla import OpenVLAConfig, OpenVLAForActionPrediction
 
@@ -41,7 +42,13 @@ TEXT = {
     "eos_token_id": EOS,
 }
 TEXT_FAMILIES = ("llama", "qwen2")
-FAMILIES = (*TEXT_FAMILIES, "llava_onevision", "qwen2_5_vl", "qwen3_vl", "openvla")
+FAMILIES = (
+    *TEXT_FAMILIES, "llava_onevision", "qwen2_5_vl", "qwen3_vl", "openvla", "paddleocr_vl",
+    "hunyuan_vl",
+)  # fmt: skip
+PARSERS = tuple(tiny_parsers.BUILDERS)
+"""Document parsers; those that are not among `FAMILIES` are in a smaller matrix of their own."""
+
 VISUAL_KINDS = {
     "image": ["image"],
     "images": ["image", "image"],
@@ -58,6 +65,8 @@ NOISE = {
     "qwen2_5_vl": 0.07,
     "qwen3_vl": 0.08,
     "openvla": 0.07,
+    "paddleocr_vl": 0.07,
+    "hunyuan_vl": 0.07,
 }
 
 
@@ -84,7 +93,7 @@ def noisy(family: str, noise: float | None = None, seed: int = 0) -> Any:
     """
     copy_of = copy.deepcopy(model(family, seed))
     generator = torch.Generator().manual_seed(7)
-    scale = NOISE[family] if noise is None else noise
+    scale = NOISE.get(family, 0.07) if noise is None else noise
     for weights in copy_of.parameters():
         if weights.ndim > 1:
             shake = torch.randn(weights.shape, generator=generator)
@@ -122,6 +131,8 @@ def kinds(family: str) -> tuple[str, ...]:
     """The kinds of prompt that a family takes."""
     if family == "openvla":  # knows pictures alone
         return ("text", "image", "uneven")
+    if family in PARSERS:
+        return ("text", "image", "images", "uneven")
     return ("text",) if family in TEXT_FAMILIES else KINDS
 
 
@@ -210,6 +221,7 @@ BUILDERS = {
     "qwen2_5_vl": _qwen2_5_vl,
     "qwen3_vl": _qwen3_vl,
     "openvla": _openvla,
+    **tiny_parsers.BUILDERS,
 }
 
 
@@ -230,7 +242,7 @@ def inputs(family: str, kind: str = "text", rows: int = 1, seed: int = 0) -> dic
     ids = [[PAD] * (width - len(prompt)) + prompt for prompt in prompts]
     mask = [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts]
     batch = {"input_ids": torch.tensor(ids), "attention_mask": torch.tensor(mask), **pixels}
-    if pixels and family.startswith("qwen"):
+    if pixels and family.startswith(("qwen2", "qwen3", *tiny_parsers.TYPED)):
         types = torch.zeros_like(batch["input_ids"])
         types[batch["input_ids"] == IMAGE] = 1
         types[batch["input_ids"] == VIDEO] = 2
@@ -316,4 +328,8 @@ def _openvla_pixels(
     return spans, {"pixel_values": torch.randn(pictures, 6, 28, 28, generator=generator)}
 
 
-PIXELS = {"llava_onevision": _llava_pixels, "openvla": _openvla_pixels}
+PIXELS = {
+    "llava_onevision": _llava_pixels,
+    "openvla": _openvla_pixels,
+    **dict.fromkeys(PARSERS, tiny_parsers.pixels),
+}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -69,6 +70,7 @@ def generate(
         SoonerError: the request can't be honoured, or memory ran out.
     """
     _refuse(model, inputs, options)
+    inputs = _without_types(model, inputs)
     criteria = StoppingCriteriaList(stopping_criteria or [])
     if stop_strings is not None:
         if tokenizer is None:
@@ -100,6 +102,17 @@ def generate(
         raise told from error
     tokens = [said[row] for row in range(output.sequences.shape[0])]
     return Generation(output.sequences, tokens, output.stats)
+
+
+def _without_types(model: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Inputs as the model takes them.
+
+    Qwen's processors tell which tokens are pictures (`mm_token_type_ids`), and models of their
+    checkpoints' own code, which use the same processors, were written before there was that.
+    """
+    if "mm_token_type_ids" in inspect.signature(model.forward).parameters:
+        return inputs
+    return {name: value for name, value in inputs.items() if name != "mm_token_type_ids"}
 
 
 def _refuse(model: Any, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -80,6 +83,20 @@ def test_a_layout_box_gives_its_lines_a_label() -> None:
         ("Text", ["alone"]),
     ]
     assert found[1].bbox == (5, 45, 100, 65)
+
+
+def test_two_tables_in_one_layout_box_stay_two() -> None:
+    """But rows of uneven distance, and a lone row, are of one table."""
+
+    def table(*tops: float) -> list[str]:
+        rows = [[line(f"a{top:.0f}", 10, top), line(f"b{top:.0f}", 90, top)] for top in tops]
+        cells = [cell for row in rows for cell in row]
+        area = Area((5, 5, 150, tops[-1] + 12), "Table", 0.9)
+        return [region.drafts[0] for region in regions_of(cells, (300, 400), [area])]
+
+    assert table(10, 24, 38, 66, 80) == ["a10\tb10\na24\tb24\na38\tb38", "a66\tb66\na80\tb80"]
+    assert len(table(10, 24, 38, 56, 70)) == 1
+    assert len(table(10, 24, 38, 66)) == 1
 
 
 def test_a_table_is_seen_without_a_layout() -> None:
@@ -306,3 +323,79 @@ def test_dots_that_ocr_does_not_see_are_bullets_and_others_are_not() -> None:
     assert found[0].bbox[0] == 20
     ending = Line("of another line, a", (0, 40, 28, 60), 20)
     assert with_bullets([*page, ending], picture)[0].text == "item 0"
+
+
+class Slow:
+    """Takes its time over page 2, says its process over others."""
+
+    name = "slow"
+
+    def __call__(self, page: Page) -> PageDraft:
+        if page.number == 2:
+            time.sleep(LONG)
+        return PageDraft([Region(None, drafts=[str(os.getpid())])], 0.0, self.name)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+
+
+def test_a_page_goes_to_a_process_that_is_free() -> None:
+    """One hangs, the other goes on; when they are closed, both are gone and the call is over."""
+    drafter = guarded(Slow(), timeout=LONG, process=True, count=2)
+    stuck: list[PageDraft] = []
+    hanging = threading.Thread(target=lambda: stuck.append(drafter(blank(2))))
+    hanging.start()
+    try:
+        pids = {int(drafter(blank()).texts[0]) for _ in range(3)}
+        assert hanging.is_alive()
+    finally:
+        drafter.close()
+    hanging.join(LONG / 2)
+    assert not hanging.is_alive()
+    assert stuck[0].regions == []
+    assert "its process died" in stuck[0].reason
+    assert not any(is_alive(pid) for pid in pids)
+    with pytest.raises(SoonerError, match="count is 0"):
+        guarded(Slow(), timeout=1, process=True, count=0)
+
+
+PARENT = """
+import sys, threading
+from documents.test_documents_drafters import Slow, blank
+from sooner.documents.drafters import guarded
+
+if __name__ == "__main__":
+    drafter = guarded(Slow(), timeout=60, process=True)
+    print(drafter(blank()).texts[0], flush=True)
+    drafter(blank(2))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="looks into /proc")
+def test_a_process_ends_with_its_parent_even_in_the_middle_of_a_page(tmp_path: Path) -> None:
+    (tmp_path / "parent.py").write_text(PARENT)
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    with subprocess.Popen(
+        [sys.executable, str(tmp_path / "parent.py")],
+        stdout=subprocess.PIPE, env=environment, text=True,
+    ) as parent:  # fmt: skip
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        assert is_alive(pid)
+        status = Path(f"/proc/{pid}/status").read_text()
+        blocked, ignored = (
+            int(status.partition(name)[2].split()[0], 16) for name in ("SigBlk:", "SigIgn:")
+        )
+        assert blocked & ignored & 1 << signal.SIGINT - 1  # a terminal sends it to both
+        parent.kill()
+        parent.wait()
+    for _ in range(600):
+        if not is_alive(pid):
+            break
+        time.sleep(0.05)
+    assert not is_alive(pid)

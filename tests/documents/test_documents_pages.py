@@ -156,6 +156,10 @@ def test_a_page_of_a_silly_size_is_broken_and_the_next_one_comes(tmp_path: Path)
         canvas.drawString(1, 1, "x")
         canvas.showPage()
     canvas.save()
+    fitted = Resolution(within=(512, 640))
+    large, small, good = read_pages(tmp_path / "sizes.pdf", resolution=fitted)
+    assert (large.size, good.size) == ((512, 512), (427, 640))
+    assert "4 x 4 px, too small" in small.reason
     large, small, good = read_pages(tmp_path / "sizes.pdf", resolution=Resolution(dpi=72))
     assert isinstance(large, BrokenPage)
     assert "20000 x 20000 px, more than" in large.reason
@@ -225,6 +229,22 @@ def test_resolution_shrinks_a_picture_and_never_enlarges_it(tmp_path: Path) -> N
     Image.new("L", (600, 900)).save(tmp_path / "odd.png", dpi=(1, 1))
     odd = only(tmp_path / "odd.png", resolution=Resolution(dpi=100))
     assert (odd.size, odd.dpi) == ((600, 900), 0.0)
+
+
+def test_pages_may_be_fit_into_the_size_that_a_model_knows(tmp_path: Path) -> None:
+    fitted = Resolution(within=(512, 640))
+    for name, size, wanted in (
+        ("same.png", (512, 640), (512, 640)),
+        ("large.png", (1024, 1280), (512, 640)),
+        ("small.png", (256, 320), (512, 640)),
+        ("wide.png", (640, 512), (512, 410)),
+        ("strip.png", (512, 32), (512, 32)),
+    ):
+        Image.new("RGB", size, "white").save(tmp_path / name)
+        (page,) = read_pages(tmp_path / name, resolution=fitted)
+        assert page.size == wanted
+    with pytest.raises(SoonerError, match="within is"):
+        Resolution(within=(512, 0))
 
 
 def test_a_fax_with_half_the_lines_gets_square_pixels(tmp_path: Path) -> None:

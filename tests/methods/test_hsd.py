@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -264,3 +265,60 @@ def test_drafts_that_do_not_fit_the_batch_or_the_vocabulary_are_refused() -> Non
     ):
         with pytest.raises(sooner.SoonerError, match=told):
             sooner.generate(tiny.model("llama"), inputs, HSD(drafts), max_new_tokens=3)
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3_vl"])
+def test_alternatives_change_nothing_but_the_steps(family: str) -> None:
+    """Two drafts of each region, one of them wrong now and then, in any order."""
+    rng = random.Random(family)
+    kind = "text" if family == "llama" else "uneven"
+    drafts = []
+    for text in texts(family, kind, 2):
+        regions = [text[start : start + 8] for start in range(0, NEW, 8)]
+        pairs = [[*wrong_now_and_then(one, rng), one] for one in regions]
+        drafts.append(rng.sample(pairs, len(pairs)))
+    expected = matrix.reference(family, kind, 2, NEW)
+    for options in ({"nodes": 24}, {"nodes": 3}, {}):
+        made = sooner.generate(
+            tiny.model(family), tiny.inputs(family, kind, 2), HSD(drafts, **options),
+            max_new_tokens=NEW, eos_token_id=None,
+        )  # fmt: skip
+        assert made.sequences.tolist() == expected.tolist()
+
+
+def test_drafts_may_be_made_while_the_prompt_is_prefilled() -> None:
+    """A function is asked once, behind the prefill, and its time is not the decoding's."""
+    expected, asked = texts("llama", "text", 3), []
+
+    def drafts() -> list[list[list[int]]]:
+        asked.append(len(expected))
+        time.sleep(0.3)
+        return [[text] for text in expected]
+
+    made = run([[], [], []], nodes=12)
+    late = sooner.generate(
+        tiny.model("llama"), tiny.inputs("llama", "text", 3), HSD(drafts, nodes=12),
+        max_new_tokens=NEW, eos_token_id=None,
+    )  # fmt: skip
+    assert late.tokens == made.tokens == expected
+    assert asked == [3]
+    assert late.stats.aal >= 9
+    assert late.stats.seconds["draft_prefill"] >= 0.3
+    assert late.stats.seconds["draft"] >= 0
+
+
+def test_drafts_that_come_late_know_which_rows_ended_at_once() -> None:
+    expected = texts("llama", "text", 3)
+    end = expected[1][0]
+    wanted = matrix.reference("llama", "text", 3, NEW, end).tolist()
+    made = tiny.model("llama").generate(
+        **tiny.inputs("llama", "text", 3),
+        custom_generate=HSD(lambda: [[text] for text in expected], nodes=12),
+        max_new_tokens=NEW, eos_token_id=end, do_sample=False,
+    )  # fmt: skip
+    assert made.tolist() == wanted
+    with pytest.raises(sooner.SoonerError, match="drafts are for 1 rows, the batch has 2"):
+        sooner.generate(
+            tiny.model("llama"), tiny.inputs("llama", "text", 2), HSD(lambda: [[[1]]]),
+            max_new_tokens=3,
+        )  # fmt: skip

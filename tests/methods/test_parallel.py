@@ -22,9 +22,13 @@ import tiny
 from fakes import ERROR, FakeAdapter, Table, chi_square, say
 from sooner.decoding.acceptance import Guess, couple
 from sooner.methods import pruning
+from sooner.methods.cost import Acceptance
 from sooner.methods.parallel import drafter as drafter_module
 from sooner.methods.parallel import method as method_module
+from sooner.methods.parallel import policy as policy_module
+from sooner.methods.parallel.board import Board
 from sooner.methods.parallel.stream import DraftRow
+from sooner.methods.parallel.view import View
 from sooner.methods.parallel.worker import ProcessWorker
 
 PLACEMENTS = ("inline", "thread", "process")
@@ -75,7 +79,7 @@ def test_the_draft_runs_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     method = sooner.ParallelVLM(target, prune=0, window=5, placement="inline")
     # Measured times are this machine's; the windows of one whose draft costs nothing are the same
     # everywhere.
-    monkeypatch.setattr(drafter_module, "best_windows", lambda model, most: [most] * (most + 1))
+    monkeypatch.setattr(policy_module, "best_windows", lambda model, most: [most] * (most + 1))
     inputs = tiny.inputs("llava_onevision", "video", 1)
     made = sooner.generate(target, inputs, method, max_new_tokens=NEW, eos_token_id=None)
     assert made.stats.acceptance_rate == 1.0
@@ -151,11 +155,14 @@ def _fakes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(method_module, "prompt_for", lambda adapter, context: dict(context.inputs))
 
 
-@pytest.mark.parametrize("window", [1, 3])
+@pytest.mark.parametrize(
+    ("placement", "window"), [("inline", 1), ("inline", 3), ("thread", 3), ("process", 3)]
+)
 @pytest.mark.usefixtures("_fakes")
-def test_sampling_keeps_the_joint_distribution(window: int) -> None:
-    method = sooner.ParallelVLM(PrunableFake(NEAR), prune=0, window=window, placement="inline")
-    said = say(method, PrunableFake(TARGET), SAMPLES, LENGTH)
+def test_sampling_keeps_the_joint_distribution(placement: Any, window: int) -> None:
+    method = sooner.ParallelVLM(PrunableFake(NEAR), prune=0, window=window, placement=placement)
+    samples = SAMPLES if placement == "inline" else SAMPLES // 3
+    said = say(method, PrunableFake(TARGET), samples, LENGTH)
     assert chi_square(said, TARGET.joint()) > ERROR
 
 
@@ -186,6 +193,42 @@ def test_a_coupled_draw_follows_p() -> None:
     assert chi_square(drawn[:, None], {(x,): float(p[x]) for x in range(3)}) > ERROR
     taken = (drawn == guess.tokens)[guess.known].float().mean()
     assert taken > 0.6  # sum of min(p, q); independent draws would agree 0.26 of the time
+
+
+# Learning ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", [0, 4], ids=["plain rounds", "windows"])
+def test_runs_add_to_what_is_known_of_the_draft(
+    policy: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Plain rounds judge the worker's next token, too, so a draft that gets better is noticed."""
+    monkeypatch.setattr(policy_module, "best_windows", lambda model, most: [policy] * (most + 1))
+    target, seen = tiny.model("llava_onevision"), Acceptance()
+    method = sooner.ParallelVLM(target, prune=0, window=5, placement="inline", experience=seen)
+    inputs = tiny.inputs("llava_onevision", "video", 1)
+    options = {"max_new_tokens": NEW, "eos_token_id": None}
+    counts = [0.0]
+    for _ in range(2):
+        made = sooner.generate(target, inputs, method, **options)
+        assert (made.stats.num_draft_tokens > 12) == bool(policy)
+        counts.append(seen.accepted)
+    assert counts[0] + 10 < counts[1] < counts[2]
+    assert seen.refused == 0
+
+
+def test_a_view_shows_nothing_that_an_update_throws_away() -> None:
+    board = Board(rows=2, positions=8, ring=4, vocab=0, shared=False)
+    view = View(board)
+    for row in range(2):
+        board.show(row, [5, 6, 7])
+    view.commit({0: (0, [5]), 1: (0, [9])})  # row 0 said what was drafted, row 1 did not
+    assert view.read(0, 1, 4) == [6, 7]
+    assert view.read(1, 1, 4) == []
+    assert (view.needed([0]), view.needed([0, 1])) == (0, 1)
+    board.rewrite(1, [9, 3])
+    board.acknowledged = 1
+    assert view.read(1, 1, 4) == [3]
 
 
 # Failure ----------------------------------------------------------------------------------------

@@ -167,6 +167,7 @@ def test_an_unknown_model_type_is_refused_with_those_that_are_known() -> None:
 def test_a_model_type_with_a_typing_error_is_answered_with_the_nearest() -> None:
     model = copy.deepcopy(tiny.model("qwen2"))
     model.config.model_type = "qwen-2"
+    model.config.use_sliding_window, model.config.sliding_window = True, 8  # nothing generic either
     with refused(sooner.SoonerError, "'qwen-2'", "did you mean 'qwen2'?"):
         adapt(model)
 

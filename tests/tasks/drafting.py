@@ -39,8 +39,9 @@ class EchoParser:
         self.raising = raising or {}
         self.told: list[int] = []
 
-    def __call__(self, page: Page, draft: PageDraft | None = None) -> ParsedPage:
+    def __call__(self, page: Page, draft: Any = None) -> ParsedPage:
         self.told.append(page.number)
+        draft = draft() if callable(draft) else draft
         if page.number in self.raising:
             raise self.raising[page.number]
         text = " ".join(draft.texts) if draft is not None and draft.texts else "nothing drafted"

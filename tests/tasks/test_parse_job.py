@@ -9,18 +9,20 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from PIL import Image
 
-from sooner.documents import PageRange, Resolution, find_documents, read_pages
+from documents.paper import without_pages
+from sooner.documents import PageDraft, PageRange, Resolution, find_documents, read_pages
 from sooner.documents.drafters import AllOf, Drafter, FirstOf, TextLayer, guarded
 from sooner.errors import SoonerError
 from sooner.tasks.parse import FAILED, Delivery, ParseJob
-from sooner.tasks.parse.ahead import one_ahead
-from sooner.tasks.parse.drafters import drafter_hash, guard, make_drafter
+from sooner.tasks.parse.ahead import ahead
+from sooner.tasks.parse.drafters import drafter_hash, guard, make_drafter, processes_of
 from sooner.tasks.parse.manifest import NAME, Manifest
 from sooner.tasks.parse.output import OutputError, write_whole
 from sooner.tasks.parse.plan import Intake
@@ -180,6 +182,31 @@ def test_bad_documents_do_not_stop_good_ones(mixed: Path, tmp_path: Path) -> Non
     assert ("b-locked.pdf", 0) not in records(out)
 
 
+def test_pages_without_anything_to_read_or_of_silly_size(tmp_path: Path) -> None:
+    """A page without text is the model's to read; others fail with the reason, one line each."""
+    root, out = tmp_path / "odd", tmp_path / "out"
+    root.mkdir()
+    picture(root / "blank.png")
+    picture(root / "dot.png", 1, 1)
+    picture(root / "long.png", 20_000, 10)
+    without_pages(root / "zero.pdf")
+
+    class SeeNothing(SayNumber):
+        def __call__(self, page: Any) -> Any:
+            return PageDraft([], 0.0, self.name, page.size, "no text found on the page")
+
+    counts = job(root, out, SeeNothing()).run(EchoParser)
+    assert (counts.done, counts.failed) == (1, 3)
+    found = {name: one for (name, _), one in records(out).items()}
+    assert found["blank.png"]["notes"] == ["no text found on the page"]
+    reasons = {name: one["reason"] for name, one in found.items() if one["status"] == FAILED}
+    assert reasons == {
+        "dot.png": "is 1 x 1 px, too small to hold text (at least 8 px a side)",
+        "long.png": "is 20000 x 10 px, more than 16000 px a side",
+        "zero.pdf": "has no pages",
+    }
+
+
 def test_the_run_may_stop_at_the_first_failure(mixed: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     with pytest.raises(SoonerError, match=r"b-locked.pdf': is encrypted"):
@@ -226,7 +253,10 @@ def test_unexpected_errors_get_through_when_debugging(tmp_path: Path) -> None:
 def test_ctrl_c_keeps_what_is_done(tmp_path: Path) -> None:
     source, out = pdf(tmp_path / "a.pdf", 3), tmp_path / "out"
     with pytest.raises(KeyboardInterrupt):
-        run(source, out, raising={2: KeyboardInterrupt()})
+        run(source, out, SayNumber(), raising={2: KeyboardInterrupt()})
+    for thread in [one for one in threading.enumerate() if one.name.startswith("pages-")]:
+        thread.join(30)
+        assert not thread.is_alive()
     assert run(source, out).told == [2, 3]
 
 
@@ -280,12 +310,63 @@ def test_the_next_page_is_drafted_while_this_one_is_verified(tmp_path: Path) -> 
     assert counts.done == 4
 
 
+@pytest.mark.parametrize("workers", [0, 1, 3])
+def test_results_do_not_depend_on_the_number_of_workers(tmp_path: Path, workers: int) -> None:
+    """Pages come in order, each with its own draft, and no more are in memory than there are
+    workers."""
+    source, out = pdf(tmp_path / "a.pdf", 9), tmp_path / "out"
+    lock, started, finished = threading.Lock(), [0], [0]
+
+    class Uneven(SayNumber):
+        def __call__(self, page: Any) -> Any:
+            with lock:
+                started[0] += 1
+                assert started[0] <= finished[0] + workers + 1
+            time.sleep(0.02 * (page.number % 3 == 0))
+            return super().__call__(page)
+
+    class Checked(EchoParser):
+        def __call__(self, page: Any, draft: Any = None) -> Any:
+            assert callable(draft)
+            parsed = super().__call__(page, draft)
+            with lock:
+                finished[0] += 1
+            return parsed
+
+    counts = job(source, out, Uneven(), workers=workers, debug=True).run(Checked)
+    assert (counts.done, counts.failed) == (9, 0)
+    wanted = [f"number {number}\n" for number in range(1, 10)]
+    assert (out / "a.pdf.md").read_text() == "\n".join(wanted)
+    assert [page for _, page in records(out)] == list(range(1, 10))
+
+
+def test_a_page_is_begun_before_its_draft_is_there(tmp_path: Path) -> None:
+    begun = threading.Event()
+
+    class Late(SayNumber):
+        def __call__(self, page: Any) -> Any:
+            assert begun.wait(30), "the parser was not called"
+            return super().__call__(page)
+
+    class Eager(EchoParser):
+        def __call__(self, page: Any, draft: Any = None) -> Any:
+            begun.set()
+            return super().__call__(page, draft)
+
+    job(pdf(tmp_path / "a.pdf", 2), tmp_path / "out", Late(), debug=True).run(Eager)
+    assert (tmp_path / "out" / "a.pdf.md").read_text() == "number 1\n\nnumber 2\n"
+
+
 def test_errors_of_the_other_thread_come_out(tmp_path: Path) -> None:
     pages = ((None, page) for page in read_pages(pdf(tmp_path / "a.pdf", 3)))
-    drafted = one_ahead(pages, Raise())
-    assert next(drafted).page.number == 1
+    drafted = ahead(pages, Raise())
+    assert next(drafted).draft().texts == ["number 1"]
+    second = next(drafted)
+    assert second.page.number == 2
     with pytest.raises(RuntimeError, match="out of ink"):
-        next(drafted)
+        second.draft()
+    assert next(drafted).draft().texts == ["number 3"]
+    assert next(drafted, None) is None
 
 
 def test_a_full_disk_leaves_nothing_half_written(
@@ -422,6 +503,12 @@ def test_ocr_has_a_process_of_its_own(tmp_path: Path) -> None:
     assert set(kinds.values()) == {"GuardedProcess"}
     assert type(guard(SayNumber(), "text-layer")).__name__ == "GuardedThread"
     assert guard(None, "none") is None
+    assert type(guard(SayNumber(), "ocr", workers=0)).__name__ == "GuardedThread"
+    assert type(guard(SayNumber(), "ocr", workers=2)).__name__ == "GuardedProcesses"
+    several = guard(SayNumber(), "ocr", workers=2)
+    assert [processes_of(one) for one in (None, guard(SayNumber(), "ocr"), several)] == [0, 1, 2]
+    with pytest.raises(SoonerError, match="workers is -1"):
+        guard(SayNumber(), "ocr", workers=-1)
 
 
 def test_drafts_from_changed_files_are_other_drafts(tmp_path: Path) -> None:

@@ -11,11 +11,13 @@ import pytest
 
 import tiny
 from sooner.methods import ParallelVLM, Speculative
+from sooner.methods.cost import ENOUGH, PRIOR, Acceptance
 from sooner.tasks import registry
 from sooner.tasks.caption import caption
-from sooner.tasks.choice import Pace, measure
+from sooner.tasks.choice import MARGIN, Way, beside, by_turns, choose
 from sooner.tasks.clip import prepare
 from sooner.tasks.loading import Pair, load_pair
+from sooner.tasks.pace import Pace, measure
 from sooner.tasks.registry import Noted, build_method
 from sooner.tasks.settings import CaptionSettings
 
@@ -45,22 +47,118 @@ def build(
     return method
 
 
+def gain(pace: Pace, acceptance: float = PRIOR) -> float:
+    """Speed of drafting beside the target over that of drafting by turns."""
+    return beside(pace, acceptance) / by_turns(pace, acceptance)
+
+
 def test_a_draft_with_a_core_of_its_own_runs_beside_the_target() -> None:
-    assert FREE.gain > registry.MARGIN
-    assert LONG.gain > registry.MARGIN
+    assert gain(FREE) > MARGIN
+    assert gain(LONG) > MARGIN
 
 
 def test_models_that_slow_each_other_down_take_turns() -> None:
-    assert CROWDED.gain < 0.8
+    assert gain(CROWDED) < 0.8
 
 
 def test_a_lucky_measurement_beside_counts_no_more_than_alone() -> None:
-    assert replace(FREE, target_beside=0.001, draft_beside=1e-4).gain == FREE.gain
+    assert gain(replace(FREE, target_beside=0.001, draft_beside=1e-4)) == gain(FREE)
 
 
 def test_a_draft_as_slow_as_its_target_takes_turns() -> None:
-    assert Pace(0.01, 0.012, 0.01, 0.01, 0.01, 0.01).gain < 1.3
-    assert Pace(0.01, 0.012, 0.01, 0.01, 0.02, 0.02).gain < registry.MARGIN
+    assert gain(Pace(0.01, 0.012, 0.01, 0.01, 0.01, 0.01)) < 1.3
+    assert gain(Pace(0.01, 0.012, 0.01, 0.01, 0.02, 0.02)) < MARGIN
+
+
+# What earlier files showed ----------------------------------------------------------------------
+
+
+def shown(rate: float, tokens: int = 200) -> Acceptance:
+    """What `tokens` judged draft tokens teach."""
+    made = Acceptance()
+    made.accepted, made.refused = rate * tokens, (1 - rate) * tokens
+    return made
+
+
+def chosen(pace: Pace, whole: Acceptance, pruned: Acceptance, **options: bool) -> Way:
+    seen = {0.0: whole, 0.9: pruned}
+    asked = {"is_open": True, "can_prune": True, **options}
+    return choose(pace, seen.__getitem__, 0.9, **asked)[0]
+
+
+def test_pruning_that_was_tried_and_loses_too_much_is_given_up() -> None:
+    assert chosen(LONG, Acceptance(), Acceptance()).prune == 0.9
+    assert chosen(LONG, Acceptance(), shown(0.1)).prune == 0.0
+    assert chosen(LONG, shown(0.9), shown(0.1)).prune == 0.0
+
+
+def test_pruning_that_keeps_acceptance_stays() -> None:
+    assert chosen(LONG, Acceptance(), shown(0.85)).prune == 0.9
+    assert chosen(LONG, shown(0.86), shown(0.85)).prune == 0.9
+
+
+def test_pruning_is_not_tried_where_it_saves_nothing() -> None:
+    assert chosen(FREE, shown(0.9), Acceptance()).prune == 0.0
+    assert chosen(LONG, Acceptance(), Acceptance(), can_prune=False).prune == 0.0
+
+
+def test_a_few_tokens_prove_nothing() -> None:
+    some = shown(0.0, tokens=int(ENOUGH) - 1)
+    assert chosen(LONG, Acceptance(), some).prune == 0.9
+
+
+def test_a_draft_that_is_always_wrong_does_not_keep_a_core_busy() -> None:
+    assert chosen(FREE, Acceptance(), Acceptance()).is_beside
+    assert not chosen(FREE, shown(0.0), Acceptance()).is_beside
+    assert not chosen(LONG, shown(0.0), shown(0.0)).is_beside
+
+
+def test_a_ratio_that_was_asked_for_is_never_changed() -> None:
+    poor = chosen(LONG, shown(0.9), shown(0.0), is_open=False)
+    assert (poor.is_beside, poor.prune) == (False, 0.0)  # by turns nothing is pruned
+    assert chosen(LONG, shown(0.9), shown(0.8), is_open=False).prune == 0.9
+
+
+def test_expectations_say_where_they_come_from() -> None:
+    assert "0.67 (assumed)" in str(chosen(FREE, Acceptance(), Acceptance()))
+    assert "(seen in earlier files)" in str(chosen(FREE, shown(0.9), Acceptance()))
+
+
+def test_files_teach_the_files_behind_them(
+    target_folder: Path, clip: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the models slow each other down a little, only a very good draft is worth it."""
+    slower = replace(FREE, target_beside=1.2 * FREE.target)
+    assert gain(slower) < 1 < MARGIN < gain(slower, 0.9)
+    monkeypatch.setattr(registry, "measure", lambda *_: slower)
+    pair = load_pair(str(target_folder), str(target_folder))  # a draft that is always right
+    inputs = prepare(clip, pair, SETTINGS).draft_inputs
+    assert by_default(SETTINGS, pair, inputs) is Speculative
+    # In line each round judges a draft, whatever the clock says.
+    first = replace(SETTINGS, method="parallel", placement="inline", prune=0.0, max_new_tokens=40)
+    caption(clip, pair, first)
+    assert by_default(SETTINGS, pair, inputs) is ParallelVLM
+    assert by_default(SETTINGS, replace(pair), inputs) is Speculative
+    sampled = replace(SETTINGS, temperature=0.7)  # of which greedy runs say nothing
+    assert by_default(sampled, pair, inputs) is Speculative
+
+
+def by_default(settings: CaptionSettings, pair: Pair, inputs: object) -> type:
+    method = build_method(settings, pair, inputs)
+    assert isinstance(method, Noted)
+    return type(method.method)
+
+
+def test_a_method_that_was_asked_for_learns_as_well(pair: Pair, clip: Path) -> None:
+    fresh = replace(pair)
+    for method in ("speculative", "parallel"):
+        settings = replace(SETTINGS, method=method, max_new_tokens=24, prune=0.0)
+        caption(clip, fresh, settings)
+        (seen,) = fresh.accepted.values()  # both draft alike
+        assert seen.accepted + seen.refused > 0
+
+
+# The default ------------------------------------------------------------------------------------
 
 
 def test_the_faster_way_is_taken(pair: Pair, clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 
 import tiny
 from sooner.errors import SoonerError
@@ -85,7 +85,7 @@ class TestRefused:
         def unreachable(*args: object, **kwargs: object) -> None:
             raise OSError("We couldn't connect to the hub\nmore text")
 
-        monkeypatch.setattr(loading.PreTrainedConfig, "get_config_dict", unreachable)
+        monkeypatch.setattr(PreTrainedConfig, "get_config_dict", unreachable)
         with pytest.raises(SoonerError, match="check the name, your connection") as caught:
             load_pair("some/model")
         assert "\n" not in str(caught.value)

@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from sooner.methods.cost import PRIOR, Acceptance, CostModel
 from sooner.methods.window import LONGEST_PAUSE, PAUSE, AdaptiveWindow, FixedWindow
 
 
@@ -206,3 +207,33 @@ def test_a_fixed_window_stays() -> None:
     window.observe_draft(9.0)
     window.observe_round([3], [0], 9.0)
     assert (window.choose(), window.largest) == (3, 3)
+
+
+def test_a_run_begins_with_the_acceptance_of_earlier_ones() -> None:
+    """Where only a good draft pays, what was seen decides from the first measured round on."""
+    seen = {rate: Acceptance() for rate in (0.0, 1.0)}
+    for _ in range(4):  # a draft that is no good is judged seldom
+        for rate, one in seen.items():
+            Machine(rate, 0.4, 0.1).run(AdaptiveWindow(16, experience=one), 60)
+    assert all(one.is_known for one in seen.values())
+    fresh = {rate: AdaptiveWindow(16, experience=one) for rate, one in seen.items()}
+    assert fresh[1.0].model.acceptance > 0.9 > 0.2 > fresh[0.0].model.acceptance
+    assert AdaptiveWindow(16).model.acceptance == pytest.approx(PRIOR)
+
+
+def test_what_is_kept_forgets_slowly_and_the_run_quickly() -> None:
+    seen = Acceptance()
+    model = CostModel(seen)
+    for _ in range(60):
+        model.observe_round([4], [4], 1.0)
+    for _ in range(10):
+        model.observe_round([4], [0], 1.0)
+    assert model.acceptance < 0.65 < 0.9 < seen.rate
+
+
+def test_rows_are_judged_up_to_their_first_refusal() -> None:
+    seen = Acceptance()
+    seen.observe([4, 4, 0], [4, 1, 0])
+    assert (seen.accepted, seen.refused) == (5 / 3, 1 / 3)
+    seen.observe([0, 0], [0, 0])
+    assert (seen.accepted, seen.refused) == (5 / 3, 1 / 3)

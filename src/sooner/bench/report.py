@@ -11,12 +11,14 @@ from .act import page as act
 from .imagine import page as imagine
 from .pages import cell, figures_folder, head, table_lines
 from .parallel import page as parallel
+from .parse import page as parse
 from .prefill import page as prefill
 
 PAGES: dict[str, Any] = {
     "act": act,
     "imagine": imagine,
     "parallel": parallel,
+    "parse": parse,
     "prefill": prefill,
 }
 """Pages of the benches that have more to show than one table of arms."""

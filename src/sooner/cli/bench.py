@@ -41,11 +41,13 @@ def register(app: typer.Typer) -> None:
     from .bench_act import act
     from .bench_imagine import imagine
     from .bench_parallel import parallel
+    from .bench_parse import parse
     from .bench_prefill import prefill
 
     group.command()(act)
     group.command()(imagine)
     group.command()(parallel)
+    group.command()(parse)
     group.command()(prefill)
     app.add_typer(group, name="bench")
 

@@ -28,6 +28,7 @@ STAGES = {
     "survey": "trying patterns, layer by layer",
     "trial": "measuring those that were found",
     "rollout": "rolling out",
+    "score": "scoring",
 }
 
 

@@ -12,7 +12,20 @@ from collections.abc import Sequence
 import typer
 
 from ..errors import SoonerError
-from . import act, bench, caption, doctor, imagine, parse, predict, search, show, train, verify
+from . import (
+    act,
+    bench,
+    caption,
+    doctor,
+    evaluate,
+    imagine,
+    parse,
+    predict,
+    search,
+    show,
+    train,
+    verify,
+)
 
 DONE, BAD, INTERRUPTED = 0, 2, 130
 
@@ -23,7 +36,21 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (caption, imagine, act, parse, search, show, verify, bench, predict, doctor, train):
+PARTS = (
+    caption,
+    imagine,
+    act,
+    parse,
+    search,
+    show,
+    verify,
+    evaluate,
+    bench,
+    predict,
+    doctor,
+    train,
+)
+for command in PARTS:
     command.register(app)
 
 

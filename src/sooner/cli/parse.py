@@ -23,10 +23,12 @@ def register(app: typer.Typer) -> None:
 
 
 def parse(
-    inputs: asked.Inputs,
     output: asked.Output,
+    inputs: asked.Inputs = None,
+    sample: asked.Sample = False,
     pages: asked.Pages = None,
     model: options.Model = None,
+    trust_remote_code: asked.TrustRemoteCode = False,
     drafter: asked.Drafter = "auto",
     tolerance: asked.Tolerance = 1.0,
     stages: asked.Stages = "both",
@@ -37,15 +39,23 @@ def parse(
         str | None, typer.Option(metavar="TEXT", help="The same about a region's crop.")
     ] = None,
     max_new_tokens: options.MaxNewTokens = 4096,
-    margin: Annotated[int, typer.Option(metavar="N", help="Pixels around a region's crop.")] = 8,
+    margin: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            help="Pixels around a region's crop, for models that don't cut pages into squares.",
+        ),
+    ] = 8,
     prefill: options.Prefill = None,
     resume: asked.Resume = True,
     on_error: asked.OnError = "skip",
-    timeout: asked.Timeout = 120.0,
-    dpi: asked.Dpi = 200.0,
+    timeout: asked.Timeout = None,
+    workers: asked.Workers = 1,
+    dpi: asked.Dpi = None,
     longest: asked.Longest = None,
     password: asked.Password = None,
     overlay: asked.Overlay = True,
+    compare: asked.Compare = False,
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
     threads: options.Threads = None,
@@ -59,6 +69,7 @@ def parse(
     the others; the exit code tells.
     """
     from ..tasks.parse import ParseSettings
+    from ..tasks.parse.drafters import processes_of
 
     if debug:
         options.log_decisions()
@@ -71,10 +82,11 @@ def parse(
         max_new_tokens=max_new_tokens,
         margin=margin,
         prefill=prefill,
+        timeout=timeout,
     )
     display = Display(quiet)
     wanted = asked.Wanted(
-        inputs=inputs,
+        inputs=asked.inputs_of(inputs, sample),
         output=output,
         settings=settings,
         pages=pages,
@@ -83,6 +95,7 @@ def parse(
         formats=format_,
         overlay=overlay,
         timeout=timeout,
+        workers=workers,
         resume=resume,
         on_error=on_error,
         dpi=dpi,
@@ -92,12 +105,14 @@ def parse(
         dtype=dtype,
         threads=threads,
         debug=debug,
+        trust_remote_code=trust_remote_code,
+        compare=compare,
     )
-    shown = PagesDisplay(display)
+    shown = PagesDisplay(display, output if sample else None)
     job = wanted.job(shown.page)
     try:
         with shown:
-            job.run(lambda: wanted.load(display))
+            job.run(lambda: wanted.load(display, processes_of(job.drafter)))
     except KeyboardInterrupt:
         display.error(f"interrupted: {shown.counts(job.counts)}; the same command goes on there")
         raise typer.Exit(INTERRUPTED) from None

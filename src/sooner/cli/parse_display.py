@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +21,11 @@ class PagesDisplay:
 
     Args:
         display: where.
+        texts: the output folder, if each page's Markdown shall be shown as well.
     """
 
-    def __init__(self, display: Display) -> None:
-        self.display = display
+    def __init__(self, display: Display, texts: Path | None = None) -> None:
+        self.display, self.texts = display, texts
         self._bar: Progress | None = None
         self._speeds: list[tuple[float, float]] = []  # tokens and seconds of pages that ended
 
@@ -45,12 +47,21 @@ class PagesDisplay:
         if record["status"] == "FAILED":
             self.display.error(line)
         else:
+            self._show(record)
             self.display.line(f"  {line}", STYLES[record["status"]])
             for note in record["notes"]:
                 self.display.line(f"    {note}", "yellow")
+            if record.get("compared") is not None:
+                self.display.line(*comparison_line(record["compared"], record["mode"]))
         if record["tokens_per_second"]:
             self._speeds.append((record["tokens"], record["seconds"]["decode"]))
         self._advance(counts)
+
+    def _show(self, record: dict[str, Any]) -> None:
+        """A page's Markdown, if it was written."""
+        for name in record["files"] if self.texts is not None else ():
+            if name.endswith(".md"):
+                self.display.line((self.texts / name).read_text(encoding="utf-8").strip() + "\n")
 
     def _advance(self, counts: Counts) -> None:
         if self.display.quiet or not self.display.err.is_terminal:
@@ -86,6 +97,21 @@ class PagesDisplay:
             tokens = sum(tokens for tokens, _ in self._speeds)
             line += f", {tokens / seconds:.0f} tokens/s of decoding"
         return [line]
+
+
+def comparison_line(compared: dict[str, Any], mode: str) -> tuple[str, str]:
+    """Speed-up and parity of a page, and their style."""
+    parity = compared["parity"]
+    is_same = parity == "identical"
+    style = "bold green" if is_same else "bold red" if mode == "exact" else "yellow"
+    if compared["decode_speedup"] is None:
+        return f"    parity: {parity}; no speed-up is claimed", style
+    return (
+        f"    speed-up: {compared['decode_speedup']:.2f}x decoding, "
+        f"{compared['e2e_speedup']:.2f}x with its drafter and all else (plain: "
+        f"{compared['plain_seconds']:.2f} s), parity: {parity}",
+        style,
+    )
 
 
 def page_line(record: dict[str, Any], counts: Counts) -> str:

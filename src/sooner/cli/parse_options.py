@@ -15,13 +15,19 @@ from .display import Display
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..documents import Document
+    from ..documents import Document, Resolution
     from ..tasks.parse import PageParser, ParseJob, ParseSettings
     from ..tasks.parse.counts import Counts
 
 Inputs = Annotated[
-    list[Path],
+    list[Path] | None,
     typer.Argument(metavar="INPUT...", help="PDFs, pictures, folders of them, or patterns."),
+]
+Sample = Annotated[
+    bool, typer.Option("--sample", help="The bundled page, whose Markdown is printed.")
+]
+Compare = Annotated[
+    bool, typer.Option("--compare", help="Decode each page plainly too: speed-up and parity.")
 ]
 Output = Annotated[
     Path, typer.Option("-o", "--output", metavar="FOLDER", help="Mirrors the inputs' tree.")
@@ -52,15 +58,27 @@ Form = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="How the model writes: markdown, markdown-html, dots or html; by default as its "
-        "family does.",
+        help="How the model writes: markdown, markdown-spaced, markdown-html, dots or html; by "
+        "default as its family does, or its folder's sooner.json says.",
     ),
 ]
 Format = Annotated[
     str, typer.Option("--format", metavar="md,json,html", help="Files of each page and document.")
 ]
 Timeout = Annotated[
-    float, typer.Option(metavar="S", help="Seconds for the drafter; then a page decodes plainly.")
+    float | None,
+    typer.Option(
+        metavar="S",
+        help="Seconds that a page may take: its drafter, then the page decodes plainly; its "
+        "decoding, then it is cut and PARTIAL. By default 120 for the drafter, any for decoding.",
+    ),
+]
+Workers = Annotated[
+    int,
+    typer.Option(
+        metavar="N",
+        help="Drafter processes that work ahead, on as many pages; 0 drafts each page in turn.",
+    ),
 ]
 Resume = Annotated[
     bool,
@@ -69,11 +87,23 @@ Resume = Annotated[
 OnError = Annotated[
     str, typer.Option("--on-error", metavar="skip|stop", help="What a page that fails does.")
 ]
-Dpi = Annotated[float, typer.Option(metavar="N", help="Resolution of the pages' pictures.")]
+Dpi = Annotated[
+    float | None,
+    typer.Option(
+        metavar="N", help="Resolution of the pages' pictures: 200, or the model's own size."
+    ),
+]
 Longest = Annotated[
     int | None, typer.Option(metavar="N", help="Pixels of their longer side, instead of --dpi.")
 ]
 Password = Annotated[str | None, typer.Option(metavar="TEXT", help="Of encrypted PDFs.")]
+TrustRemoteCode = Annotated[
+    bool,
+    typer.Option(
+        "--trust-remote-code",
+        help="Run the Python files of a checkpoint that transformers has no class for.",
+    ),
+]
 Overlay = Annotated[
     bool, typer.Option("--overlay/--no-overlay", help="A picture of each page's regions.")
 ]
@@ -91,16 +121,19 @@ class Wanted:
     drafter: str
     formats: str
     overlay: bool
-    timeout: float
+    timeout: float | None
+    workers: int
     resume: bool
     on_error: str
-    dpi: float
+    dpi: float | None
     longest: int | None
     password: str | None
     device: str
     dtype: str
     threads: int | None
     debug: bool
+    trust_remote_code: bool = False
+    compare: bool = False
 
     def job(self, on_page: Callable[[dict[str, Any], Counts], None]) -> ParseJob:
         """The run, planned: documents found, pages counted, the manifest read.
@@ -108,9 +141,9 @@ class Wanted:
         Raises:
             SoonerError: no documents, no model, no drafter, or an output that can't be written.
         """
-        from ..documents import PageRange, Resolution, find_documents
+        from ..documents import PageRange, find_documents
         from ..tasks.parse import Delivery, ParseJob
-        from ..tasks.parse.drafters import drafter_hash, guard, make_drafter
+        from ..tasks.parse.drafters import TIMEOUT, drafter_hash, guard, make_drafter
         from ..tasks.parse.files import check_formats
         from ..tasks.parse.identity import parser_name, settings_hash
         from ..tasks.parse.plan import Intake
@@ -118,11 +151,13 @@ class Wanted:
         self._check()
         documents = self._apart(find_documents(self.inputs))
         pages = PageRange() if self.pages is None else PageRange.parse(self.pages)
-        intake = Intake(pages, Resolution(self.dpi, self.longest), self.password)
-        drafter = guard(make_drafter(self.drafter), self.drafter, self.timeout)
+        name = parser_name(self.model)
+        intake = Intake(pages, self._resolution(name), self.password)
+        timeout = TIMEOUT if self.timeout is None else self.timeout
+        drafter = guard(make_drafter(self.drafter), self.drafter, timeout, self.workers)
         hashed = settings_hash(
             self.settings,
-            parser_name(self.model),
+            name,
             self.dtype,
             drafter_hash(self.drafter),
             intake.resolution,
@@ -133,10 +168,25 @@ class Wanted:
             settings_hash=hashed,
             intake=intake,
             drafter=drafter,
+            workers=self.workers,
             fresh=not self.resume,
             stop_on_error=self.on_error == "stop",
+            compare=self.compare,
             on_page=on_page,
             debug=self.debug,
+        )
+
+    def _resolution(self, model: str) -> Resolution:
+        """As asked for; else the size of the pages that the model knows, if it knows one only."""
+        from ..documents import Resolution
+        from ..tasks.parse.habits import habits_of
+
+        if self.dpi is None and self.longest is None:
+            return Resolution(within=habits_of(model).size)
+        return (
+            Resolution(longest=self.longest)
+            if self.dpi is None
+            else Resolution(self.dpi, self.longest)
         )
 
     def _apart(self, documents: list[Document]) -> list[Document]:
@@ -149,13 +199,16 @@ class Wanted:
     def _check(self) -> None:
         if self.on_error not in ("skip", "stop"):
             raise unknown("on-error", self.on_error, ("skip", "stop"))
-        if not self.timeout > 0:
+        if self.timeout is not None and not self.timeout > 0:
             raise SoonerError(f"timeout is {self.timeout:g}; it must be above 0")
         if self.threads is not None and self.threads < 1:
             raise SoonerError(f"threads is {self.threads}; it must be a whole number of 1 or more")
 
-    def load(self, display: Display) -> PageParser:
+    def load(self, display: Display, beside: int = 0) -> PageParser:
         """The model; a miniature gets one thread, as `options.load_models` explains.
+
+        Args:
+            beside: processes that work on the CPU meanwhile.
 
         Raises:
             SoonerError: it can't be loaded, or does not read pages.
@@ -168,8 +221,25 @@ class Wanted:
             options.hush()
         with display.job():
             display.stage("load")
-            pair = load_parser(self.model, self.device, self.dtype)
+            pair = load_parser(self.model, self.device, self.dtype, self.trust_remote_code)
             parser = PageParser(pair, self.settings)
         if self.threads is not None or pair.miniature is not None:
             torch.set_num_threads(self.threads or 1)
+        elif beside:  # a core for each of them, or they wait for each other at every barrier
+            torch.set_num_threads(max(torch.get_num_threads() - beside, 1))
         return parser
+
+
+def inputs_of(given: list[Path] | None, sample: bool) -> list[Path]:
+    """The files given, the bundled page, or both.
+
+    Raises:
+        SoonerError: neither.
+    """
+    from .. import miniatures
+
+    bundled = miniatures.find("document").sample
+    found = [*(given or []), *([bundled] if sample and bundled is not None else [])]
+    if not found:
+        raise SoonerError("nothing to parse; name a file or a folder, or use --sample")
+    return found

@@ -9,6 +9,7 @@ from statistics import median
 
 from .boxes import Box, area, around, overlap
 from .columns import columns_of
+from .grids import parted
 from .labels import (
     CAPTION,
     FORMULA,
@@ -143,8 +144,9 @@ def _of_area(
     rows = rows_of(lines)
     is_grid = len(rows) > 1 and all(len(row) > 1 for row in rows)
     if found.label == TABLE or (found.label == FORMULA and is_grid):
-        frame = around([found.bbox, *(line.bbox for line in lines)])
-        return [Region(frame, TABLE, 0, [table_text(lines)])]
+        tables = [[line for row in part for line in row] for part in parted(rows)]
+        frame = [found.bbox] if len(tables) == 1 else []
+        return [_table(table, frame) for table in tables]
     if found.label != TEXT:
         return [_region([line for row in rows for line in row], found.label)]
     regions = []
@@ -235,8 +237,8 @@ def _is_table(rows: Sequence[Sequence[Line]]) -> bool:
     return sum(len(line.text.split()) for line in cells) / len(cells) <= limit
 
 
-def _table(lines: Sequence[Line]) -> Region:
-    return Region(around(line.bbox for line in lines), TABLE, 0, [table_text(lines)])
+def _table(lines: Sequence[Line], frame: Sequence[Box] = ()) -> Region:
+    return Region(around([*frame, *(line.bbox for line in lines)]), TABLE, 0, [table_text(lines)])
 
 
 def _region(lines: Sequence[Line], label: str) -> Region:

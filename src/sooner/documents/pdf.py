@@ -15,7 +15,7 @@ from ..errors import SoonerError
 from .page import BrokenPage, Page
 from .pdf_text import page_text
 from .ranges import PageRange
-from .resolution import POINTS, Resolution, size_problem
+from .resolution import FINEST, POINTS, Resolution, size_problem
 
 PASSWORD = 4
 """PDFium's error code for a wrong password, or for none where there should be one."""
@@ -153,8 +153,9 @@ def _drawn(
     native = page.get_size()  # as it is shown, so after rotation
     scale = resolution.of_pdf(*native)
     way_out = "; lower the dpi, or give the longest side"
-    if problem := size_problem(native[0] * scale, native[1] * scale, way_out):
-        return BrokenPage(path, number, problem)
+    for pixels in (scale, min(scale, FINEST)):
+        if problem := size_problem(native[0] * pixels, native[1] * pixels, way_out):
+            return BrokenPage(path, number, problem)
     bitmap = page.render(scale=scale, rev_byteorder=True, prefer_bgrx=False)
     picture = np.array(bitmap.to_numpy())  # own memory: the bitmap's ends with it
     bitmap.close()

@@ -9,6 +9,9 @@ from ..errors import SoonerError
 LEAST_SIDE, MOST_SIDE, MOST_PIXELS = 8, 16_000, 100_000_000
 """Sides of a picture that is worth reading, and pixels that fit into memory."""
 
+FINEST = 300.0 / 72.0
+"""Pixels a point at which a page is judged to be too small: drawn larger, a dot is still a dot."""
+
 POINTS = 72.0
 """Points of a PDF in an inch."""
 
@@ -17,12 +20,14 @@ POINTS = 72.0
 class Resolution:
     """Size of the pictures that pages are read as.
 
-    PDF pages are drawn at that size. Pictures are only ever made smaller, as more pixels show
-    nothing more.
+    PDF pages are drawn at that size. Pictures are only made smaller otherwise, as more pixels show
+    nothing more. Width and height keep their ratio.
 
     Args:
         dpi: pixels an inch. A picture that does not say how large it is stays as it is.
         longest: pixels of the longer side, instead of `dpi`.
+        within: width and height that a page shall just fit into, instead of `dpi`, for a model that
+            reads pages of one size. Pictures are made larger for that, too.
 
     Raises:
         SoonerError: a number that is not above 0.
@@ -30,24 +35,36 @@ class Resolution:
 
     dpi: float = 200.0
     longest: int | None = None
+    within: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         for name in ("dpi", "longest"):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise SoonerError(f"{name} is {value}; it must be above 0")
+        if self.within is not None and min(self.within) < 1:
+            raise SoonerError(f"within is {self.within}; both sides must be 1 or more")
 
     def of_pdf(self, width: float, height: float) -> float:
         """Pixels a point for a page of that size in points."""
+        if self.within is not None:
+            return self._fit(width, height)
         if self.longest is not None:
             return self.longest / max(width, height, 1e-6)
         return self.dpi / POINTS
 
     def of_picture(self, width: int, height: int, dpi: float) -> float:
-        """Factor, at most 1, for a picture of that size in pixels, with `dpi` 0 for unknown."""
+        """Factor for a picture of that size in pixels, with `dpi` 0 for unknown; at most 1, unless
+        it shall fit."""
+        if self.within is not None:
+            return self._fit(width, height)
         if self.longest is not None:
             return min(1.0, self.longest / max(width, height))
         return min(1.0, self.dpi / dpi) if dpi else 1.0
+
+    def _fit(self, width: float, height: float) -> float:
+        assert self.within is not None
+        return min(self.within[0] / max(width, 1e-6), self.within[1] / max(height, 1e-6))
 
 
 def size_problem(width: float, height: float, way_out: str = "") -> str:

@@ -91,6 +91,9 @@ class Method:
         video_grid_thw: Tensor | None = None,
         second_per_grid_ts: Tensor | None = None,
         batch_num_images: Tensor | None = None,
+        pixel_attention_mask: Tensor | None = None,
+        pixel_values_local: Tensor | None = None,
+        num_local_patches: Tensor | None = None,
         generator: torch.Generator | None = None,
         on_tokens: OnTokens | None = None,
         **model_kwargs: Any,
@@ -114,6 +117,9 @@ class Method:
             "video_grid_thw": video_grid_thw,
             "second_per_grid_ts": second_per_grid_ts,
             "batch_num_images": batch_num_images,
+            "pixel_attention_mask": pixel_attention_mask,
+            "pixel_values_local": pixel_values_local,
+            "num_local_patches": num_local_patches,
         }
         pixels = {name: value for name, value in given.items() if value is not None}
         copies = config.num_return_sequences or 1

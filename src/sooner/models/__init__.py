@@ -7,21 +7,30 @@ from typing import Any
 
 from torch import nn
 
-from ..errors import SoonerError, did_you_mean
+from ..errors import SoonerError, UnsupportedError, did_you_mean
 from .base import Adapter
 from .canvas import Canvas, Sampling
 from .chameleon import Chameleon, ChameleonCanvas
 from .cosmos_ar import CosmosAR, CosmosCanvas
+from .deepseek_ocr import DeepSeekOCR
+from .dots_ocr import DotsOCR
 from .emu3 import Emu3, Emu3Canvas
+from .generic import generic
+from .glm_ocr import GlmOCR
+from .hunyuan_vl import HunYuanVL
 from .janus import Janus, JanusCanvas
 from .llava_onevision import LlavaOnevision
 from .openvla import OpenVLA
+from .paddleocr_vl import PaddleOCRVL
+from .parsers import Parser
 from .qwen2_5_vl import Qwen25VL
 from .qwen3_vl import Qwen3VL
+from .self_check import self_check
 from .text import TextModel
 
 _READERS = (
-    Chameleon, CosmosAR, Emu3, Janus, LlavaOnevision, OpenVLA, Qwen25VL, Qwen3VL, TextModel,
+    Chameleon, CosmosAR, DeepSeekOCR, DotsOCR, Emu3, GlmOCR, HunYuanVL, Janus, LlavaOnevision,
+    OpenVLA, PaddleOCRVL, Parser, Qwen25VL, Qwen3VL, TextModel,
 )  # fmt: skip
 _PAINTERS = (ChameleonCanvas, CosmosCanvas, Emu3Canvas, JanusCanvas)
 
@@ -34,18 +43,27 @@ CANVASES: dict[str, type[Canvas]] = {
 
 
 def adapt(model: nn.Module) -> Adapter:
-    """The adapter of a loaded HF model.
+    """The adapter of a loaded HF model: its family's, or else the generic one.
+
+    A model that no family handles is compared with its own `generate` when it is first seen
+    (`self_check`); the log tells.
 
     Raises:
-        SoonerError: no family handles the model's `model_type`.
+        SoonerError: no family handles the model's `model_type`, and the generic adapter can't.
     """
     model_type = _model_type(model)
-    if model_type not in FAMILIES:
+    if model_type in FAMILIES:
+        return FAMILIES[model_type](model)
+    try:
+        adapter = generic(model)
+        adapter.prove()
+    except UnsupportedError as error:
         raise SoonerError(
-            f"model type '{model_type}' is not supported{did_you_mean(model_type, FAMILIES)}; "
-            f"supported: {', '.join(sorted(FAMILIES))} (docs/add-a-model.md says how to add one)"
-        )
-    return FAMILIES[model_type](model)
+            f"model type '{model_type}' is not supported{did_you_mean(model_type, FAMILIES)}: "
+            f"{error}; supported: {', '.join(sorted(FAMILIES))} (docs/add-a-model.md says how to "
+            "add one)"
+        ) from error
+    return adapter
 
 
 def canvas(model: nn.Module, **options: Any) -> Canvas:
@@ -82,4 +100,4 @@ def _model_type(model: nn.Module) -> str:
     return getattr(config, "model_type", type(model).__name__)
 
 
-__all__ = ["CANVASES", "FAMILIES", "Adapter", "Canvas", "Sampling", "adapt", "canvas"]
+__all__ = ["CANVASES", "FAMILIES", "Adapter", "Canvas", "Sampling", "adapt", "canvas", "self_check"]

@@ -65,6 +65,11 @@ class Adapter:
             )
 
     @property
+    def body(self) -> Any:
+        """The module whose forward embeds a prompt and calls the decoder."""
+        return self.model.model
+
+    @property
     def layers(self) -> int:
         return int(self.text_config.num_hidden_layers)
 
@@ -80,6 +85,11 @@ class Adapter:
     @property
     def dtype(self) -> torch.dtype:
         return self.embedding.weight.dtype
+
+    @property
+    def axes(self) -> int:
+        """Axes of a position in M-RoPE families."""
+        return 3
 
     @property
     def max_positions(self) -> int | None:
@@ -211,7 +221,7 @@ class Adapter:
     def prompt_arguments(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """The decoder's arguments for the whole prompt, from the family's own forward."""
         try:
-            return decoder_arguments(self.model.model, self.decoder, inputs)
+            return decoder_arguments(self.body, self.decoder, inputs)
         except ValueError as error:
             if "do not match" not in str(error):
                 raise
@@ -227,9 +237,10 @@ class Adapter:
         line = torch.arange(packed.width, device=self.device).expand(packed.rows, -1)
         if not self.mrope:
             return line
-        if given is None:  # a prompt without pixels: all three axes count tokens
-            return line.expand(3, -1, -1)
-        return each_axis(given[-3:], packed)  # some versions put the text positions in front
+        if given is None:  # a prompt without pixels: every axis counts tokens
+            return line.expand(self.axes, -1, -1)
+        # Some versions put the text positions in front.
+        return each_axis(given[-self.axes :], packed)
 
     def embed_tokens(self, tokens: Tensor) -> Tensor:
         """`[rows, entries]` to `[rows, entries, hidden]`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import Mapping
 from typing import Any
@@ -27,9 +28,10 @@ def decoder_arguments(body: nn.Module, decoder: nn.Module, inputs: Mapping[str, 
     """
     owner = threading.get_ident()
 
-    def stop(_module: nn.Module, _args: tuple, kwargs: dict[str, Any]) -> None:
+    def stop(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
         if threading.get_ident() == owner:
-            raise _DoorReachedError(kwargs)
+            names = inspect.signature(module.forward).parameters  # for what comes without a name
+            raise _DoorReachedError({**dict(zip(names, args, strict=False)), **kwargs})
 
     handle = decoder.register_forward_pre_hook(stop, with_kwargs=True)
     try:

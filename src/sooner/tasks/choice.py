@@ -1,102 +1,126 @@
-"""Draft beside the target or by turns? Measured on these models and this machine, not guessed.
+"""Draft beside the target or by turns, and from how many visual tokens? Measured, not guessed.
 
-Both ways draft the same tokens, so what decides is time: how long a step of either model takes
-alone, and how long while the other one works too. Few cores, a busy machine or one shared GPU make
-the two slow each other down, and then turns are better.
+What decides is time and acceptance. `pace` tells how long a step of either model takes alone, and
+how long while the other one works too: few cores, a busy machine or one shared GPU make the two
+slow each other down, and then turns are better. Acceptance is what earlier files showed. Before the
+first it is assumed, and a way that looks best with what is assumed of it is tried, which tells.
 """
 
 from __future__ import annotations
 
-import contextlib
-import multiprocessing
-import os
-import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from statistics import median
-from typing import Any
 
-import torch
-from torch import Tensor
-
-from ..decoding.runner import ModelRunner
-from ..methods.cost import CostModel
+from ..methods.cost import Acceptance, CostModel
 from ..methods.parallel.policy import best_windows
-from ..methods.parallel.worker import GRACE, place
-from ..models import adapt
+from .pace import BLOCK, Pace
 
-STEPS, WORDS, BLOCK = 3, 8, 5
-"""Timed forwards of each kind; words of the made-up prompt; tokens of a verification."""
-WARM, BESIDE = 4, 9
-"""First forwards of a worker that do not count: a forked one copies every page that it touches; and
-the target's timed forwards beside it."""
 MARGIN = 1.05
 """What `parallel` has to gain on paper: its rounds cost more than their forwards."""
 PRUNING_PAYS = 1.4
-"""The draft's step with every visual token over that with few, from which on it is pruned: what
-pruning loses in acceptance it has to win in time. The paper's pairs have 1.6 to 1.7 (table 3)."""
+"""The draft's step with every visual token over that with few, from which on pruning is tried: what
+it loses in acceptance it has to win in time. The paper's pairs have 1.6 to 1.7 (table 3)."""
 LARGEST, CYCLE = 16, 24
 """Longest window; rounds without a rejection that are worth counting."""
 
+Seen = Callable[[float], Acceptance]
+"""Acceptance of drafts that do without a share of the visual tokens."""
+
 
 @dataclass(frozen=True)
-class Pace:
-    """Seconds of a forward.
+class Way:
+    """How to draft, and what to expect of it.
 
     Attributes:
-        target, block: the target's over one token and over `BLOCK` tokens.
-        draft: the draft's over one token; `few` behind a pruned prompt.
-        target_beside, draft_beside: the same while the other model works.
-        seconds: what measuring took.
+        is_beside: the draft works beside the target, else by turns.
+        prune: share of the visual tokens that it does without.
+        acceptance: chance that a draft token is accepted.
+        is_seen: that was seen in earlier files; else it is assumed.
+        speed: of decoding, over plain decoding's.
     """
 
-    target: float
-    block: float
-    draft: float
-    few: float
-    target_beside: float
-    draft_beside: float
-    seconds: float = 0.0
-
-    @property
-    def gain(self) -> float:
-        """Speed of drafting beside the target over that of drafting by turns, best windows each."""
-        turns = self._costs(self.target, self.block, self.draft)
-        slower = max(self.target_beside / self.target, 1.0)
-        draft = max(self.draft_beside, self.draft)
-        both = self._costs(slower * self.target, slower * self.block, draft)
-        return _speed_beside(both) * self.target / turns.gain(turns.best(LARGEST))
-
-    @property
-    def pruning_pays(self) -> bool:
-        return self.draft >= PRUNING_PAYS * self.few
-
-    def _costs(self, target: float, block: float, draft: float) -> CostModel:
-        """What the engine would know of such a pair, with its prior of the acceptance."""
-        model = CostModel()
-        model.costs.add(1, target)
-        model.costs.add(BLOCK, block)
-        model.observe_draft(draft)
-        return model
+    is_beside: bool
+    prune: float
+    acceptance: float
+    is_seen: bool
+    speed: float
 
     def __str__(self) -> str:
-        alone, both = (
-            f"{1e3 * target:.1f} and {1e3 * draft:.1f} ms"
-            for target, draft in (
-                (self.target, self.draft),
-                (self.target_beside, self.draft_beside),
-            )
-        )
-        return (
-            f"target and draft step in {alone} alone, {both} at once: gain "
-            f"{self.gain:.2f} (measured in {self.seconds:.2f} s)"
-        )
+        known = "seen in earlier files" if self.is_seen else "assumed"
+        return f"{self.speed:.2f}x plain at an acceptance of {self.acceptance:.2f} ({known})"
 
 
-def _speed_beside(model: CostModel) -> float:
-    """Tokens a second of `ParallelDrafter`'s own policy (see `methods.parallel.policy`).
+def choose(pace: Pace, seen: Seen, share: float, is_open: bool, can_prune: bool) -> list[Way]:
+    """Every way to draft that comes into question, the one to take first.
+
+    Args:
+        pace: of these models here.
+        seen: acceptance so far.
+        share: of the visual tokens that a pruned draft does without.
+        is_open: that share may be 0 as well; else it was asked for.
+        can_prune: ranking, which needs a prefill that is whole, is possible.
+    """
+    whole, rate = seen(0.0), expected(seen, share)
+    turns = Way(False, 0.0, rate, whole.is_known, by_turns(pace, rate))
+    ways = []
+    if is_open or not share:
+        ways.append(Way(True, 0.0, rate, whole.is_known, beside(pace, rate)))
+    pruned = seen(share)
+    tried = pruned.is_known or pace.draft >= PRUNING_PAYS * pace.few
+    if share and (not is_open or (can_prune and tried)):
+        rate = pruned.rate if pruned.is_known else rate
+        ways.append(Way(True, share, rate, pruned.is_known, beside(pace, rate, is_pruned=True)))
+    ways.sort(key=lambda way: -way.speed)
+    return [*ways, turns] if ways[0].speed >= MARGIN * turns.speed else [turns, *ways]
+
+
+def expected(seen: Seen, share: float) -> float:
+    """Acceptance to expect of a draft that sees everything: no less than a pruned one's."""
+    whole, pruned = seen(0.0), seen(share)
+    if whole.is_known or not pruned.is_known:
+        return whole.rate
+    return max(whole.rate, pruned.rate)
+
+
+def by_turns(pace: Pace, acceptance: float) -> float:
+    """Speed of drafting by turns over plain decoding's, which it falls back to."""
+    model = _costs(pace.target, pace.block, pace.draft, acceptance)
+    return max(model.gain(model.best(LARGEST)), 1.0)
+
+
+def beside(pace: Pace, acceptance: float, is_pruned: bool = False) -> float:
+    """Speed of drafting beside the target over plain decoding's."""
+    slower = max(pace.target_beside / pace.target, 1.0)
+    draft = max(pace.draft_beside, pace.draft)
+    if is_pruned:
+        draft *= min(pace.few / pace.draft, 1.0)
+    model = _costs(slower * pace.target, slower * pace.block, draft, acceptance)
+    return _tokens_a_second(model) * pace.target
+
+
+class _Expected(CostModel):
+    """A cost model whose acceptance is given."""
+
+    def __init__(self, acceptance: float) -> None:
+        super().__init__()
+        self.expected = acceptance
+
+    @property
+    def acceptance(self) -> float:
+        return self.expected
+
+
+def _costs(target: float, block: float, draft: float, acceptance: float) -> CostModel:
+    """What the engine would know of such a pair."""
+    model = _Expected(acceptance)
+    model.costs.add(1, target)
+    model.costs.add(BLOCK, block)
+    model.observe_draft(draft)
+    return model
+
+
+def _tokens_a_second(model: CostModel) -> float:
+    """Speed of `ParallelDrafter`'s own policy (see `methods.parallel.policy`).
 
     Each rejection begins anew with nothing drafted, so a cycle from one to the next tells all.
     """
@@ -112,99 +136,3 @@ def _speed_beside(model: CostModel) -> float:
         have = min(max(have - window, 0) + int(forward / draft) - 1, LARGEST)
         have = max(have, 0)
     return tokens / seconds
-
-
-@torch.inference_mode()
-def measure(target: Any, draft: Any, tokens: int, share: float, placement: str) -> Pace:
-    """Time a few steps behind a prompt of `tokens` tokens, whose cache is made up, not computed.
-
-    Args:
-        target, draft: HF models.
-        share: of the prompt that a pruned draft does without.
-        placement: of the draft's worker.
-    """
-    begin = time.perf_counter()
-    big, small = Steps(target, tokens), Steps(draft, tokens)
-    few = Steps(draft, max(WORDS, int(tokens * (1 - share))))
-    whole, pruned = quickest(small, few)
-    alone = big.seconds(1), big.seconds(BLOCK), whole, pruned
-    with busy(small, placement) as tally:
-        beside = big.seconds(1, BESIDE)
-    forwards, nanoseconds = tally.tolist()[1:]
-    draft_beside = nanoseconds / max(forwards, 1) / 1e9 or alone[2]
-    return Pace(*alone, beside, draft_beside, time.perf_counter() - begin)
-
-
-class Steps:
-    """A model behind a prompt of a given length, ready for steps that leave no trace."""
-
-    def __init__(self, model: Any, tokens: int) -> None:
-        self.adapter = adapt(model)
-        size = min(tokens, (self.adapter.max_positions or tokens + BLOCK) - BLOCK)
-        ids = [one for one in range(4 * WORDS) if one not in self.adapter.visual_ids][:WORDS]
-        self.words = torch.tensor([ids], device=self.adapter.device) % self.adapter.vocab_size
-        self.runner = ModelRunner(self.adapter, size + BLOCK)
-        prompt = self.adapter.embed_prompt({"input_ids": self.words})
-        self.runner.prefill(prompt)
-        self.runner.resume([max(size, WORDS)], prompt.next_position)
-
-    def step(self, block: int = 1) -> float:
-        """Seconds of one forward over `block` tokens."""
-        start = time.perf_counter()
-        logits = self.runner.forward_chain(self.words[:, :block]).logits
-        logits.argmax(-1).tolist()  # waits for the device
-        return time.perf_counter() - start
-
-    def seconds(self, block: int, steps: int = STEPS) -> float:
-        """Median over a few forwards behind one that does not count."""
-        self.step(block)
-        return median(self.step(block) for _ in range(steps))
-
-
-def quickest(*several: Steps) -> list[float]:
-    """Seconds of the fastest one-token step of each, in turns: a stall must not decide."""
-    rounds = [[one.step() for one in several] for _ in range(1 + STEPS)]
-    return [min(times) for times in zip(*rounds, strict=True)]
-
-
-@contextmanager
-def busy(steps: Steps, placement: str) -> Iterator[Tensor]:
-    """The draft steps on and on where its worker would run.
-
-    Yields:
-        `[stop, forwards, nanoseconds]`, in shared memory.
-    """
-    tally = torch.zeros(3, dtype=torch.long).share_memory_()
-    forks = place(placement, steps.adapter.device).shared
-    arguments = (steps, tally, os.getpid() if forks else None)
-    kind: Any = multiprocessing.get_context("fork").Process if forks else threading.Thread
-    worker = kind(target=_go_on, args=arguments, daemon=True)
-    worker.start()
-    deadline = time.perf_counter() + GRACE
-    try:
-        while not int(tally[1]) and worker.is_alive() and time.perf_counter() < deadline:
-            time.sleep(1e-4)
-        yield tally
-    finally:
-        tally[0] = 1
-        worker.join(GRACE)
-        if forks and worker.is_alive():
-            worker.kill()
-            worker.join()
-
-
-def _go_on(steps: Steps, tally: Tensor, parent: int | None) -> None:
-    """Body of the worker; a forked one ends with its parent and runs none of its exit handlers."""
-    if parent is not None:
-        torch.set_num_threads(1)  # a forked child has none of OpenMP's threads
-    device = steps.adapter.device
-    stream = torch.cuda.Stream(device) if device.type == "cuda" else None
-    with torch.inference_mode(), torch.cuda.stream(stream) if stream else contextlib.nullcontext():
-        for _ in range(WARM):
-            steps.step()
-        while not int(tally[0]) and (parent is None or os.getppid() == parent):
-            spent = steps.step()
-            tally[2] += int(spent * 1e9)
-            tally[1] += 1
-    if parent is not None:
-        os._exit(0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,16 +14,16 @@ from transformers import (
     AutoModelForImageTextToText,
     AutoProcessor,
     AutoTokenizer,
-    PreTrainedConfig,
 )
 
 from .. import miniatures
-from ..errors import SoonerError, did_you_mean, unknown
+from ..errors import SoonerError, unknown
 from ..methods.checks import same_tokenizer
 from ..models import FAMILIES
 from ..models.openvla import OpenVLA, load_policy
-from ..models.text import TextModel
 from .identity import model_names
+from .model_types import is_text_only, model_type, one_line, told_config, told_type
+from .remote_code import auto_class, brings_code, check_trust
 
 DTYPES = {
     "float32": torch.float32,
@@ -51,7 +50,8 @@ class Loaded:
 
     @property
     def tokenizer(self) -> Any:
-        return self.processor if self.is_text else self.processor.tokenizer
+        """The processor's; some models that see come without a processor, as DeepSeek-OCR."""
+        return getattr(self.processor, "tokenizer", self.processor)
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,7 @@ class Pair:
         miniature: name of the bundled miniature, if that is what this is.
         dtype: as it was asked for.
         paces: step times that `registry` has measured, so that the next file needs not.
+        accepted: how often drafts were accepted so far, by how they were made.
     """
 
     target: Loaded
@@ -71,6 +72,7 @@ class Pair:
     miniature: str | None = None
     dtype: str = "auto"
     paces: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    accepted: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
 
 def load_pair(
@@ -82,6 +84,7 @@ def load_pair(
     device_map: Any = None,
     draft_device: str | None = None,
     miniature: str = "video",
+    trust_remote_code: bool = False,
 ) -> Pair:
     """Load a target and its draft.
 
@@ -93,6 +96,7 @@ def load_pair(
         dtype: `auto` (float32 on a CPU and for miniatures, else the checkpoint's own), or a name.
         device_map: passed to transformers for the target, which it may shard.
         draft_device: where the draft runs; `None` is `device`.
+        trust_remote_code: run the Python files of checkpoints that transformers has no class for.
 
     Raises:
         SoonerError: an unknown model, type, device or dtype, or two different tokenizers.
@@ -108,15 +112,16 @@ def load_pair(
             )
     kind = pick_dtype(dtype, where, is_small=small is not None)
     names = model_names(model, draft, miniature)
-    types = [model_type(name) for name in names if name is not None]
+    trust = trust_remote_code
+    types = [model_type(name, trust) for name in names if name is not None]
     if is_text_only(types[0]):
         raise SoonerError(
             f"model '{names[0]}' of type '{types[0]}' reads text only; a video needs one of "
             f"{', '.join(sorted(name for name in FAMILIES if not is_text_only(name)))}"
         )
-    target = load(names[0], where, kind, device_map)
+    target = load(names[0], where, kind, device_map, trust)
     beside = where if draft_device is None else pick_device(draft_device)
-    loaded = None if names[1] is None else load(names[1], beside, kind)
+    loaded = None if names[1] is None else load(names[1], beside, kind, None, trust)
     if loaded is not None:
         same_tokenizer(target.tokenizer, loaded.tokenizer)
     if small is None:
@@ -124,27 +129,52 @@ def load_pair(
     return Pair(target, loaded, small.prompt, small.name, dtype)
 
 
-def load(name: str, device: torch.device, dtype: Any, device_map: Any = None) -> Loaded:
+def load(
+    name: str,
+    device: torch.device,
+    dtype: Any,
+    device_map: Any = None,
+    trust_remote_code: bool = False,
+) -> Loaded:
     """Load one model with its processor, attention by SDPA.
+
+    Args:
+        trust_remote_code: run the Python files of a checkpoint that transformers has no class for;
+            where it has one, they are left alone.
 
     Raises:
         SoonerError: weights or processor can't be read; says which file is at fault.
     """
-    kind = model_type(name)
+    kind = model_type(name, trust_remote_code)
     if kind in OpenVLA.model_types:  # no class of transformers
         with explained(name, device):
             model, processor = load_policy(name, device, dtype, device_map)
         return Loaded(name, model, processor)
-    is_text = is_text_only(kind)
+    is_text, config = is_text_only(kind), told_config(name)
     auto: Any = AutoModelForCausalLM if is_text else AutoModelForImageTextToText
     maker: Any = AutoTokenizer if is_text else AutoProcessor
-    options = {} if device_map is None else {"device_map": device_map}
+    options: dict[str, Any] = {"trust_remote_code": False}
+    if brings_code(config):
+        check_trust(name, config, trust_remote_code)
+        auto, options = auto_class(config), {"trust_remote_code": True}
     with explained(name, device):
-        processor = maker.from_pretrained(name)
-        model = auto.from_pretrained(name, dtype=dtype, attn_implementation="sdpa", **options)
+        processor = maker.from_pretrained(name, **options)
+        if device_map is not None:
+            options["device_map"] = device_map
+        model = _from_pretrained(auto, name, dtype=dtype, **options)
         if device_map is None:
             model = model.to(device)
     return Loaded(name, model.eval(), processor, is_text)
+
+
+def _from_pretrained(auto: Any, name: str, **options: Any) -> Any:
+    """Attention by SDPA; some code that a checkpoint brings knows the eager one alone."""
+    try:
+        return auto.from_pretrained(name, attn_implementation="sdpa", **options)
+    except ValueError as error:
+        if not options["trust_remote_code"] or "scaled_dot_product_attention" not in str(error):
+            raise
+    return auto.from_pretrained(name, attn_implementation="eager", **options)
 
 
 @contextmanager
@@ -161,59 +191,6 @@ def explained(name: str, device: torch.device) -> Iterator[None]:
         ) from error
     except (OSError, ValueError, ImportError, RuntimeError, SafetensorError) as error:
         raise SoonerError(f"model '{name}' can't be loaded: {one_line(error)}") from error
-
-
-def model_type(name: str) -> str:
-    """The `model_type` in a model's config, which has to be one of `sooner.models.FAMILIES`.
-
-    Raises:
-        SoonerError: no such model, or a type that is not supported.
-    """
-    kind = told_type(name)
-    if kind not in FAMILIES:
-        raise SoonerError(
-            f"model '{name}' is of type '{kind}', which is not supported"
-            f"{did_you_mean(kind, FAMILIES)}; supported: {', '.join(sorted(FAMILIES))}"
-        )
-    return kind
-
-
-def told_type(name: str) -> str:
-    """The `model_type` in a model's config, whatever it is.
-
-    Raises:
-        SoonerError: no such model, or none that transformers could load.
-    """
-    if _looks_local(name) and not Path(name).is_dir():
-        raise SoonerError(f"model folder '{name}' does not exist; check the path")
-    try:
-        config, _ = PreTrainedConfig.get_config_dict(name)
-    except (OSError, ValueError) as error:
-        raise SoonerError(_not_found(name)) from error
-    kind = config.get("model_type")
-    if kind is None:
-        raise SoonerError(
-            f"model '{name}' has no readable config.json with a model_type; "
-            "give a transformers checkpoint"
-        )
-    return str(kind)
-
-
-def is_text_only(kind: str) -> bool:
-    return issubclass(FAMILIES[kind], TextModel)
-
-
-def _looks_local(name: str) -> bool:
-    return name.startswith(("/", ".", "~")) or name.count("/") > 1
-
-
-def _not_found(name: str) -> str:
-    if Path(name).is_dir():
-        return f"model folder '{name}' has no readable config.json; give a transformers checkpoint"
-    return (
-        f"model '{name}' is no folder here, and the hub gave no config for it; check the name, "
-        "your connection, and your access to it (hf auth login)"
-    )
 
 
 def pick_device(name: str) -> torch.device:
@@ -249,6 +226,7 @@ def pick_dtype(name: str, device: torch.device, is_small: bool) -> Any:
     return DTYPES[name]
 
 
-def one_line(error: BaseException) -> str:
-    """The first line of an error's text, or its type if it has none."""
-    return next(iter(str(error).strip().splitlines()), "") or type(error).__name__
+__all__ = [
+    "DTYPES", "Loaded", "Pair", "explained", "is_text_only", "load", "load_pair", "model_type",
+    "one_line", "pick_device", "pick_dtype", "told_config", "told_type",
+]  # fmt: skip

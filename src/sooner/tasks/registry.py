@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from ..decoding.loop import Session
@@ -20,8 +21,10 @@ from ..methods import (
     Speculative,
     SpecVLM,
 )
-from .choice import MARGIN, Pace, measure
+from ..methods.cost import Acceptance
+from .choice import choose
 from .loading import Pair
+from .pace import Pace, measure
 from .settings import DEFAULT_PRUNE, CaptionSettings
 
 Inputs = Mapping[str, Any] | None
@@ -103,15 +106,19 @@ class Noted(Method):
 def _measured(settings: CaptionSettings, pair: Pair, inputs: Mapping[str, Any]) -> Method:
     """Drafting beside the target if that is faster here, else by turns."""
     pace = _pace(settings, pair, inputs)
-    if pace.gain < MARGIN:
-        why = f"speculative by default; {pace}"
-        return Noted(_speculative(settings, pair, inputs), why)
-    prune = settings.prune
-    if prune is None:  # ranking needs a prefill that is whole
-        is_whole = settings.prefill is None and settings.prefill_chunk is None
-        prune = DEFAULT_PRUNE if pace.pruning_pays and is_whole else 0.0
-    why = f"parallel by default, the draft without {prune:.0%} of the visual tokens; {pace}"
-    return Noted(_parallel(replace(settings, prune=prune), pair, inputs), why)
+    ways = choose(
+        pace,
+        partial(_seen, settings, pair),
+        _prune(settings),
+        is_open=settings.prune is None,
+        can_prune=settings.prefill is None and settings.prefill_chunk is None,
+    )
+    best, next_best = ways[:2]
+    told = f"{best}, before {next_best}; {pace}"
+    if not best.is_beside:
+        return Noted(_speculative(settings, pair, inputs), f"speculative by default: {told}")
+    why = f"parallel by default, the draft without {best.prune:.0%} of the visual tokens: {told}"
+    return Noted(_parallel(replace(settings, prune=best.prune), pair, inputs), why)
 
 
 def _pace(settings: CaptionSettings, pair: Pair, inputs: Mapping[str, Any]) -> Pace:
@@ -122,6 +129,16 @@ def _pace(settings: CaptionSettings, pair: Pair, inputs: Mapping[str, Any]) -> P
         models = pair.target.model, _draft(pair)
         pair.paces[key] = measure(*models, tokens, _prune(settings), settings.placement)
     return pair.paces[key]
+
+
+def _seen(settings: CaptionSettings, pair: Pair, prune: float | None) -> Acceptance:
+    """Acceptance of this pair's drafts so far, kept with the pair from file to file.
+
+    Args:
+        prune: share of the visual tokens that the draft does without; `None`: it sees none.
+    """
+    key = prune, settings.temperature, settings.top_p, settings.prefill
+    return pair.accepted.setdefault(key, Acceptance())
 
 
 def _draft(pair: Pair) -> Any:
@@ -147,12 +164,15 @@ def _prompt_lookup(settings: CaptionSettings, pair: Pair, inputs: Inputs) -> Met
 
 
 def _speculative(settings: CaptionSettings, pair: Pair, inputs: Inputs) -> Method:
-    return Speculative(_draft(pair), window=settings.window, draft_inputs=inputs)
+    seen = _seen(settings, pair, None if inputs is None else 0.0)
+    return Speculative(_draft(pair), window=settings.window, draft_inputs=inputs, experience=seen)
 
 
 def _parallel(settings: CaptionSettings, pair: Pair, inputs: Inputs) -> Method:
+    prune = _prune(settings)
     options: dict[str, Any] = {"placement": settings.placement, **_window(settings)}
-    return ParallelVLM(_draft(pair), prune=_prune(settings), draft_inputs=inputs, **options)
+    options |= {"draft_inputs": inputs, "experience": _seen(settings, pair, prune)}
+    return ParallelVLM(_draft(pair), prune=prune, **options)
 
 
 def _sd_tree(settings: CaptionSettings, pair: Pair, inputs: Inputs) -> Method:
@@ -160,7 +180,7 @@ def _sd_tree(settings: CaptionSettings, pair: Pair, inputs: Inputs) -> Method:
 
 
 def _onsd(settings: CaptionSettings, pair: Pair, inputs: Inputs) -> Method:
-    return OnSD(_draft(pair), window=settings.window)
+    return OnSD(_draft(pair), window=settings.window, experience=_seen(settings, pair, None))
 
 
 def _specvlm(settings: CaptionSettings, pair: Pair, inputs: Inputs) -> Method:

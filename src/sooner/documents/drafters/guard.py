@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import multiprocessing
+import queue
+import signal
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -12,14 +17,20 @@ from ...errors import SoonerError
 from ..page import Page
 from ..regions import PageDraft
 from .base import Drafter
+from .serving import answer as answered
+from .serving import said, serve
 
 GRACE = 5.0
 """Seconds for a process to end by itself."""
 
 
 def guarded(
-    drafter: Drafter, timeout: float, process: bool = False, start: float = 60.0
-) -> GuardedThread | GuardedProcess:
+    drafter: Drafter,
+    timeout: float,
+    process: bool = False,
+    start: float = 60.0,
+    count: int = 1,
+) -> GuardedThread | GuardedProcess | GuardedProcesses:
     """A drafter that answers within `timeout` seconds, whatever `drafter` does.
 
     One that raises, hangs or dies gives an empty draft with the reason. What it can't do depends on
@@ -30,22 +41,29 @@ def guarded(
       ends; one that kills the process, kills the process.
     - in a process of its own anything can be: it is killed and started anew for the next page.
       The drafter must be picklable, starting takes a second or two and the memory of its models,
-      and pages travel to it.
+      and pages travel to it. It ends with its parent, however that ends.
+
+    All of them may be called from several threads.
 
     Args:
         drafter: to be guarded; loads its models itself.
         timeout: seconds for a page.
         process: run it in a process of its own.
         start: seconds that such a process gets in addition, for its first page.
+        count: such processes, for as many pages at a time.
 
     Raises:
-        SoonerError: a time that is not above 0.
+        SoonerError: a time that is not above 0, or fewer than one process.
     """
     if not (timeout > 0 and start > 0):
         raise SoonerError(f"guarded: timeout is {timeout}, start {start}; both must be above 0")
-    if process:
+    if count < 1:
+        raise SoonerError(f"guarded: count is {count}; it must be a whole number of 1 or more")
+    if not process:
+        return GuardedThread(drafter, timeout)
+    if count == 1:
         return GuardedProcess(drafter, timeout, start)
-    return GuardedThread(drafter, timeout)
+    return GuardedProcesses(drafter, timeout, start, count)
 
 
 class GuardedThread:
@@ -55,14 +73,19 @@ class GuardedThread:
         self.drafter, self.timeout = drafter, timeout
         self.name = drafter.name
         self._running: threading.Thread | None = None
+        self._turn = threading.Lock()
 
     def __call__(self, page: Page) -> PageDraft:
+        with self._turn:
+            return self._draft(page)
+
+    def _draft(self, page: Page) -> PageDraft:
         began = time.perf_counter()
         if self._running is not None and self._running.is_alive():
             return _empty(self.name, page, began, "still busy with an earlier page")
         answer: list[PageDraft | BaseException] = []
         self._running = threading.Thread(
-            target=_answer, args=(self.drafter, page, answer), name="drafter", daemon=True
+            target=answered, args=(self.drafter, page, answer), name="drafter", daemon=True
         )
         self._running.start()
         self._running.join(self.timeout)
@@ -70,7 +93,7 @@ class GuardedThread:
             return _empty(self.name, page, began, f"no answer within {self.timeout:g} s")
         if isinstance(answer[0], PageDraft):
             return answer[0]
-        return _empty(self.name, page, began, _said(answer[0]))
+        return _empty(self.name, page, began, said(answer[0]))
 
     def close(self) -> None:
         """Nothing to do: a thread can't be ended, and does not keep the program from ending."""
@@ -84,8 +107,13 @@ class GuardedProcess:
         self.name = drafter.name
         self._process: Any = None
         self._pipe: Connection | None = None
+        self._turn = threading.RLock()
 
     def __call__(self, page: Page) -> PageDraft:
+        with self._turn:
+            return self._draft(page)
+
+    def _draft(self, page: Page) -> PageDraft:
         began = time.perf_counter()
         limit = self.timeout
         try:
@@ -103,27 +131,34 @@ class GuardedProcess:
             answer = self._died()
         except Exception as error:  # a drafter or a page that can't be sent
             self.close()
-            answer = _said(error)
+            answer = said(error)
         return answer if isinstance(answer, PageDraft) else _empty(self.name, page, began, answer)
 
     def close(self) -> None:
-        """End the process, by force if need be. The next page starts another one."""
-        if self._pipe is not None:
-            self._pipe.close()
-        if self._process is not None:
-            self._process.terminate()
-            self._process.join(GRACE)
-            if self._process.is_alive():
-                self._process.kill()
-                self._process.join()
-        self._process = self._pipe = None
+        """End the process, by force if need be. The next page starts another one.
+
+        A call that is under way in another thread gets an empty draft.
+        """
+        while True:
+            _end(self._process)
+            # Only then: a call that waits at the pipe hears that the other end is gone.
+            if self._turn.acquire(timeout=0.1):
+                break
+        try:
+            if self._pipe is not None:
+                self._pipe.close()
+            _end(self._process)
+            self._process = self._pipe = None
+        finally:
+            self._turn.release()
 
     def _launch(self) -> None:
         # Not forked: threads of ONNX or torch would be lost in the middle of whatever they do.
         context = multiprocessing.get_context("spawn")
         pipe, other = context.Pipe()
-        process = context.Process(target=_serve, args=(self.drafter, other), daemon=True)
-        process.start()
+        process = context.Process(target=serve, args=(self.drafter, other), daemon=True)
+        with _deaf_to_interrupts():
+            process.start()
         other.close()
         self._process, self._pipe = process, pipe
         # A page is larger than a pipe: without somebody at the other end, sending would wait.
@@ -139,30 +174,52 @@ class GuardedProcess:
         return f"its process died (exit code {code})"
 
 
-def _serve(drafter: Drafter, pipe: Connection) -> None:
-    pipe.send(True)
-    while True:
+class GuardedProcesses:
+    """Several processes with the same drafter; a page goes to one that is free."""
+
+    def __init__(self, drafter: Drafter, timeout: float, start: float, count: int) -> None:
+        self.name = drafter.name
+        self.processes = [GuardedProcess(drafter, timeout, start) for _ in range(count)]
+        self._free: queue.SimpleQueue[GuardedProcess] = queue.SimpleQueue()
+        for process in self.processes:
+            self._free.put(process)
+
+    def __call__(self, page: Page) -> PageDraft:
+        process = self._free.get()
         try:
-            page = pipe.recv()
-        except (EOFError, OSError):
-            return
-        answer: list[PageDraft | BaseException] = []
-        _answer(drafter, page, answer)
-        pipe.send(answer[0] if isinstance(answer[0], PageDraft) else _said(answer[0]))
+            return process(page)
+        finally:
+            self._free.put(process)
+
+    def close(self) -> None:
+        """End the processes, as `GuardedProcess.close` does."""
+        for process in self.processes:
+            process.close()
 
 
-def _answer(drafter: Drafter, page: Page, answer: list[PageDraft | BaseException]) -> None:
+def _end(process: Any) -> None:
+    if process is None:
+        return
+    process.terminate()
+    process.join(GRACE)
+    if process.is_alive():
+        process.kill()
+        process.join()
+
+
+@contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    """Processes that start meanwhile do not hear Ctrl-C, which a terminal sends to them, too: it is
+    for their parent, which ends them."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()  # which would unblock what is blocked here
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        answer.append(drafter(page))
-    except BaseException as error:
-        answer.append(error)
-
-
-def _said(error: BaseException) -> str:
-    text = " ".join(str(error).split())[:200]
-    if isinstance(error, SoonerError):
-        return text
-    return f"failed with {type(error).__name__}: {text}" if text else f"failed with {error!r}"
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _empty(name: str, page: Page, began: float, reason: str) -> PageDraft:

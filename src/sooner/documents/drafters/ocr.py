@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import threading
 import time
 from typing import Any
@@ -99,6 +100,8 @@ class OCR:
     def _load(self) -> Any:
         package = needed("rapidocr", "OCR")
         needed("onnxruntime", "OCR")
+        if multiprocessing.parent_process() is not None:  # nobody else's setting
+            needed("cv2", "OCR").setNumThreads(self.threads)
         engine = "EngineConfig.onnxruntime"
         settings = {
             "Global.log_level": "critical",

@@ -84,12 +84,12 @@ class Alignment:
         self.index, self.trust, self.repeats = index, trust, repeats
         self.joint = list(joint)
         self.text: list[int] = []
-        self.near = 0  # place where the text was last seen
+        self.near = len(index.tokens)  # place where the text was last seen; now none
         self.anchor: tuple[int, int] | None = None  # last sure place, and tokens said since
         self._visited = bytearray(len(index.tokens))
         self._unused = list(index.starts)
         self.cursors: list[Cursor] = [
-            (index.tokens, start, OPENING) for start in self._openings(len(index.tokens))
+            (index.tokens, start, OPENING) for start in self._openings(self.near)
         ]
 
     def advance(self, new: Sequence[int]) -> None:
@@ -188,25 +188,46 @@ class Alignment:
         return chance, self._visited[place], (place - self.near) % len(tokens)
 
     def _openings(self, place: int) -> list[int]:
-        """Where unused drafts begin, those behind `place` first, the one around it left out."""
+        """Where unused drafts begin, those behind `place` first; the one around it and its
+        alternatives are left out."""
         if not self._unused:
             return []
         behind = bisect_left(self._unused, place)
-        around = self.index.start_of(place) if place < len(self.index.tokens) else -1
-        ahead = self._unused[behind : behind + OPENINGS + 1]
-        if len(ahead) <= OPENINGS:
-            ahead = ahead + self._unused[: min(behind, OPENINGS + 1 - len(ahead))]
-        return [start for start in ahead if start != around][:OPENINGS]
+        around: list[int] = []
+        if place < len(self.index.tokens):
+            around = self.index.siblings[self.index.start_of(place)]
+        most = OPENINGS + len(around)
+        ahead = self._unused[behind : behind + most]
+        if len(ahead) < most:
+            ahead = ahead + self._unused[: min(behind, most - len(ahead))]
+        return [start for start in ahead if start not in around][:OPENINGS]
 
     def _retire(self, seen: Sequence[int]) -> None:
-        """Mark places; a draft of which the text has gone through half is used."""
+        """Mark places; a region of which the text has gone through half is used.
+
+        That half may be in pieces of several alternatives: a text follows now the one, now the
+        other. Once it is said, none of them opens again.
+        """
         start = end = -1
         for place in seen:
             self._visited[place] = 1
             if not start <= place < end:
                 start, end = self.index.start_of(place), self.index.end_of(place)
-            if 2 * self._visited.count(1, start, end) >= end - start and start in self._unused:
-                self._unused.remove(start)
+            siblings = self.index.siblings[start]
+            if start in self._unused and self._is_used(siblings):
+                self._unused = [other for other in self._unused if other not in siblings]
+
+    def _is_used(self, siblings: Sequence[int]) -> bool:
+        """Whether alternatives were gone through, together, for half of one that was followed."""
+        ends = [self.index.end_of(start) for start in siblings]
+        gone = [
+            self._visited.count(1, start, end) for start, end in zip(siblings, ends, strict=True)
+        ]
+        half = sum(gone)
+        return any(
+            count and 2 * half >= end - start
+            for count, start, end in zip(gone, siblings, ends, strict=True)
+        )
 
 
 def _join(found: dict[int, Branch], token: int, kind: int, cursor: Cursor) -> None:

@@ -8,15 +8,18 @@ from typing import Any
 
 from ...errors import SoonerError
 
-Drafts = tuple[tuple[tuple[int, ...], ...], ...]
-"""For each row its drafts, each a sequence of token ids."""
+Ids = tuple[int, ...]
+
+Drafts = tuple[tuple[Ids | tuple[Ids, ...], ...], ...]
+"""For each row its drafts, each a sequence of token ids, or several: alternatives of one region."""
 
 
 def read_drafts(drafts: Any, tokenizer: Any = None) -> Drafts:
     """Token ids of `drafts`, which are for each row a list of drafts.
 
     Args:
-        drafts: a draft is a list, array or tensor of token ids, or a text.
+        drafts: a draft is a list, array or tensor of token ids, or a text; or a list of such, of
+            which the target will say one at most.
         tokenizer: turns texts into ids, without special tokens.
 
     Raises:
@@ -32,7 +35,27 @@ def read_drafts(drafts: Any, tokenizer: Any = None) -> Drafts:
     )
 
 
-def _read(draft: Any, where: str, tokenizer: Any) -> tuple[int, ...]:
+def alternatives(draft: Ids | tuple[Ids, ...]) -> tuple[Ids, ...]:
+    """The drafts that `draft` holds: itself, unless it is several."""
+    return draft if draft and isinstance(draft[0], tuple) else (draft,)  # type: ignore[return-value]
+
+
+def _read(draft: Any, where: str, tokenizer: Any) -> Ids | tuple[Ids, ...]:
+    """One draft, or the alternatives that it consists of."""
+    if not isinstance(draft, str):
+        draft = _listed(draft, where, "a list of token ids, or a text")
+        if draft and all(_is_several(one) for one in draft):
+            return tuple(
+                _read_one(one, f"{where}[{place}]", tokenizer) for place, one in enumerate(draft)
+            )
+    return _read_one(draft, where, tokenizer)
+
+
+def _is_several(value: Any) -> bool:
+    return isinstance(value, str | list | tuple) or getattr(value, "ndim", 0) > 0
+
+
+def _read_one(draft: Any, where: str, tokenizer: Any) -> Ids:
     if isinstance(draft, str):
         if tokenizer is None:
             raise SoonerError(f"HSD: {where} is a text; give tokenizer=, or token ids")

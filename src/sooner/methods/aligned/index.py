@@ -21,19 +21,33 @@ class DraftIndex:
     Args:
         drafts: token ids of each; empty ones are left out.
         window: longest n-gram, n.
+        groups: a number for each draft; those with the same one are alternatives, of which a text
+            says one at most. By default each stands alone.
 
     Attributes:
         tokens: all drafts one after the other, each followed by `END`.
         starts: place of the first token of each draft, ascending.
+        siblings: for each of these, those of its alternatives, itself included.
     """
 
-    def __init__(self, drafts: Sequence[Sequence[int]], window: int = 3) -> None:
+    def __init__(
+        self,
+        drafts: Sequence[Sequence[int]],
+        window: int = 3,
+        groups: Sequence[int] | None = None,
+    ) -> None:
         self.window = window
         self.tokens: list[int] = []
         self.starts: list[int] = []
-        for draft in drafts:
+        self.siblings: dict[int, list[int]] = {}
+        together: dict[int, list[int]] = {}
+        numbers = range(len(drafts)) if groups is None else groups
+        for draft, number in zip(drafts, numbers, strict=True):
             if len(draft):
-                self.starts.append(len(self.tokens))
+                start = len(self.tokens)
+                self.starts.append(start)
+                self.siblings[start] = together.setdefault(number, [])
+                self.siblings[start].append(start)
                 self.tokens += [*draft, END]
         self._behind: dict[tuple[int, ...], list[int]] = {}
         for size in range(1, window + 1):

@@ -17,7 +17,7 @@ from ..rules import follow_choices
 from .acceptance import follow_tolerantly
 from .alignment import Alignment
 from .drafter import AlignedDrafter
-from .drafts import Drafts, read_drafts
+from .drafts import Drafts, alternatives, read_drafts
 from .index import DraftIndex
 from .size import Experience, FixedNodes, MeasuredNodes, Sizing
 
@@ -40,7 +40,10 @@ class HSD(Method):
 
     Args:
         drafts: for each prompt a list of drafts, each a list, array or tensor of token ids, or a
-            text. A row without drafts decodes plainly.
+            text. A row without drafts decodes plainly. A draft may be a list of such: alternatives
+            of one region, of which none is proposed again once one was followed. Or a function
+            that returns all this, called once the prompt is prefilled, so that drafts may be made
+            meanwhile.
         window: tokens that must match, n; fewer are tried where nothing does.
         tolerance: tau of eq. 10. 1 is exact; below it (the paper has 0.75) a draft token passes
             that is nearly as likely as the target's best one, and the result is *relaxed*.
@@ -87,7 +90,8 @@ class HSD(Method):
             raise SoonerError(
                 f"HSD: tolerance is {self.tolerance!r}; it must be above 0, and at most 1 (exact)"
             )
-        object.__setattr__(self, "drafts", read_drafts(self.drafts, self.tokenizer))
+        if not callable(self.drafts):
+            object.__setattr__(self, "drafts", read_drafts(self.drafts, self.tokenizer))
         ((separator,),) = read_drafts([[self.separator]], self.tokenizer)
         object.__setattr__(self, "separator", separator)
 
@@ -100,15 +104,28 @@ class HSD(Method):
         return 1 + (self.max_nodes if self.nodes == "auto" else int(self.nodes))
 
     def drafter(self, context: Context) -> Drafter:
-        self._check(context)
         experience = self.experience if self.experience is not None else Experience()
+        is_late = callable(self.drafts)
+
+        def rows() -> list[Alignment]:
+            drafts = read_drafts(self.drafts(), self.tokenizer) if is_late else self.drafts
+            return self._rows(drafts, context, experience)
+
+        sizing = self._sizing(experience)
+        return AlignedDrafter(context, rows if is_late else rows(), sizing, self.depth, self.width)
+
+    def _rows(self, drafts: Drafts, context: Context, experience: Experience) -> list[Alignment]:
+        """Each row's drafts, indexed; copies of a prompt share theirs."""
+        self._check(drafts, context)
         rows = []
-        for drafts in self.drafts:
-            index = DraftIndex(drafts, self.window)
+        for row in drafts:
+            several = [alternatives(draft) for draft in row]
+            groups = [number for number, each in enumerate(several) for _ in each]
+            index = DraftIndex([one for each in several for one in each], self.window, groups)
             for _ in range(context.copies):
                 repeats = NgramIndex(self.window, self.window, []) if self.repeats else None
                 rows.append(Alignment(index, experience.trust, self.separator, repeats))
-        return AlignedDrafter(context, rows, self._sizing(experience), self.depth, self.width)
+        return rows
 
     def rule(self, context: Context) -> Rule:
         return follow_choices if self.tolerance == 1 else follow_tolerantly(self.tolerance)
@@ -120,15 +137,15 @@ class HSD(Method):
             )
         return FixedNodes(int(self.nodes))
 
-    def _check(self, context: Context) -> None:
-        drafts: Drafts = self.drafts
+    def _check(self, drafts: Drafts, context: Context) -> None:
         if len(drafts) != context.prompts:
             raise SoonerError(
                 f"HSD: drafts are for {len(drafts)} rows, the batch has {context.prompts}; give "
                 "each row a list of drafts, an empty one for none"
             )
         known = context.target.vocab_size
-        largest = max((max(draft, default=0) for row in drafts for draft in row), default=0)
+        each = (one for row in drafts for draft in row for one in alternatives(draft))
+        largest = max((max(one, default=0) for one in each), default=0)
         if max(largest, *self.separator, 0) >= known:
             raise SoonerError(
                 f"HSD: drafts hold token id {largest}, the target has {known} ids; encode them "

@@ -1,12 +1,11 @@
-"""Pages with their drafts, made one ahead of where they are verified."""
+"""Pages with their drafts, made ahead of where they are verified."""
 
 from __future__ import annotations
 
 import queue
 import threading
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator
 from typing import Generic, TypeVar
 
 from ...documents import BrokenPage, Page, PageDraft
@@ -14,100 +13,172 @@ from ...documents.drafters import Drafter
 
 Tag = TypeVar("Tag")
 
+TICK = 0.2
+"""Seconds of one wait, so that Ctrl-C is heard on every system."""
 
-@dataclass(frozen=True)
+
 class Drafted(Generic[Tag]):
-    """A page that is ready to be verified.
+    """A page that can be worked on, though its draft may still be under way.
 
-    Attributes:
+    Args:
         tag: what it came with.
         page: its picture; or why there is none.
-        draft: what was drafted; `None` without a drafter or a picture.
-        waited: seconds that whoever asked for it had to wait.
+        make: makes its draft, or waits for it; `None` if there will be none.
+        waited: seconds that whoever asked for the page had to wait.
     """
 
-    tag: Tag
-    page: Page | BrokenPage
-    draft: PageDraft | None = None
-    waited: float = 0.0
+    def __init__(
+        self,
+        tag: Tag,
+        page: Page | BrokenPage,
+        make: Callable[[], PageDraft | None] | None = None,
+        waited: float = 0.0,
+    ) -> None:
+        self.tag, self.page, self.waited = tag, page, waited
+        self._make = make
+
+    def draft(self) -> PageDraft | None:
+        """What was drafted, once it is there; `None` without a drafter or a picture.
+
+        Raises:
+            Exception: what drafting raised.
+        """
+        return None if self._make is None else self._make()
 
 
-def one_ahead(
-    pages: Iterator[tuple[Tag, Page | BrokenPage]], drafter: Drafter | None
-) -> Iterator[Drafted[Tag]]:
-    """Pages with drafts, in order; the next one is read and drafted while the last is verified.
+def ahead(
+    pages: Iterator[tuple[Tag, Page | BrokenPage]], drafter: Drafter | None, workers: int = 1
+) -> Generator[Drafted[Tag], None, None]:
+    """Pages in order, while the next ones are read and drafted.
 
-    No more than one is made ahead, so memory stays flat.
+    A page comes as soon as it is read: what needs its picture alone need not wait for its draft.
+    No more than `workers` pages are read ahead, so memory stays flat.
 
     Args:
         pages: read in a thread of its own.
         drafter: called there too; it should be `guarded`, since an error that it raises comes out
-            here.
+            of `Drafted.draft`.
+        workers: pages that are drafted at a time. 0 reads and drafts where the page is asked for.
 
     Raises:
-        Exception: what reading or drafting raised.
+        Exception: what reading raised.
     """
-    worker = _Worker(pages, drafter)
-    worker.start()
+    if not workers:
+        yield from _inline(pages, drafter)
+        return
+    crew = _Crew(pages, drafter, workers)
+    crew.start()
     try:
         while True:
             began = time.perf_counter()
-            made = worker.take()
-            if made is None:
+            found = crew.take()
+            if found is None:
                 return
-            yield Drafted(*made, waited=time.perf_counter() - began)
+            found.waited = time.perf_counter() - began
+            yield found
     finally:
-        worker.stop()
+        crew.stop()
 
 
-class _Worker(Generic[Tag]):
-    """Makes a page each time that one is taken."""
+def _inline(
+    pages: Iterator[tuple[Tag, Page | BrokenPage]], drafter: Drafter | None
+) -> Iterator[Drafted[Tag]]:
+    while True:
+        began = time.perf_counter()
+        try:
+            tag, page = next(pages)
+        except StopIteration:
+            return
+        coming = _Coming(page, drafter)
+        yield Drafted(tag, page, coming.made, time.perf_counter() - began)
+
+
+class _Coming:
+    """A draft that is made once, by whoever asks first."""
+
+    def __init__(self, page: Page | BrokenPage, drafter: Drafter | None) -> None:
+        self.page, self.drafter = page, drafter
+        self._is_made = threading.Event()
+        self._draft: PageDraft | None = None
+        self._error: BaseException | None = None
+
+    def make(self) -> None:
+        try:
+            if self.drafter is not None and isinstance(self.page, Page):
+                self._draft = self.drafter(self.page)
+        except BaseException as error:
+            self._error = error
+        self._is_made.set()
+
+    def made(self) -> PageDraft | None:
+        if not self._is_made.is_set():
+            self.make()
+        return self._result()
+
+    def awaited(self) -> PageDraft | None:
+        while not self._is_made.wait(TICK):
+            pass
+        return self._result()
+
+    def _result(self) -> PageDraft | None:
+        if self._error is not None:
+            raise self._error
+        return self._draft
+
+
+class _Crew(Generic[Tag]):
+    """Threads that read a page each time that one is taken, and draft it."""
 
     def __init__(
-        self, pages: Iterator[tuple[Tag, Page | BrokenPage]], drafter: Drafter | None
+        self,
+        pages: Iterator[tuple[Tag, Page | BrokenPage]],
+        drafter: Drafter | None,
+        workers: int,
     ) -> None:
-        self.pages, self.drafter = pages, drafter
-        self._slots = threading.Semaphore(1)
-        self._made: queue.SimpleQueue = queue.SimpleQueue()
+        self.pages, self.drafter, self.workers = pages, drafter, workers
+        self._slots = threading.Semaphore(workers)
+        self._reading = threading.Lock()
+        self._read: queue.SimpleQueue = queue.SimpleQueue()
         self._stopped = False
 
     def start(self) -> None:
-        # A daemon: a drafter that hangs must not keep the program from ending.
-        threading.Thread(target=self._work, name="pages", daemon=True).start()
+        for number in range(self.workers):
+            # Daemons: a drafter that hangs must not keep the program from ending.
+            threading.Thread(target=self._work, name=f"pages-{number}", daemon=True).start()
 
-    def take(self) -> tuple[Tag, Page | BrokenPage, PageDraft | None] | None:
+    def take(self) -> Drafted[Tag] | None:
         while True:
             try:
-                made = self._made.get(timeout=0.2)  # so that Ctrl-C is heard on every system
+                found = self._read.get(timeout=TICK)
                 break
             except queue.Empty:
                 continue
         self._slots.release()
-        if isinstance(made, BaseException):
-            raise made
-        return made
+        if isinstance(found, BaseException):
+            raise found
+        return found
 
     def stop(self) -> None:
         self._stopped = True
-        self._slots.release()
+        self._slots.release(self.workers)
 
     def _work(self) -> None:
-        try:
-            for tag, page in self._while_wanted():
-                draft = None
-                if self.drafter is not None and isinstance(page, Page):
-                    draft = self.drafter(page)
-                self._made.put((tag, page, draft))
-            self._made.put(None)
-        except BaseException as error:
-            self._made.put(error)
+        while (coming := self._next()) is not None:
+            coming.make()
 
-    def _while_wanted(self) -> Iterator[tuple[Tag, Page | BrokenPage]]:
-        while True:
-            self._slots.acquire()
+    def _next(self) -> _Coming | None:
+        """Read the next page and hand it over, its draft to follow."""
+        self._slots.acquire()
+        with self._reading:
             if self._stopped:
-                return
+                return None
             try:
-                yield next(self.pages)
-            except StopIteration:
-                return
+                tag, page = next(self.pages)
+            except BaseException as error:
+                self._stopped = True
+                self._slots.release(self.workers)
+                self._read.put(None if isinstance(error, StopIteration) else error)
+                return None
+            coming = _Coming(page, self.drafter)
+            self._read.put(Drafted(tag, page, coming.awaited))
+            return coming

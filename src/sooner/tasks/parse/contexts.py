@@ -101,8 +101,8 @@ def end_of(form: str) -> str:
     return "]" if FORMS[form] == "layout-json" else ""
 
 
-def page_drafts(tokenizer: Any, pieces: Sequence[Piece], form: str, eos: Ids) -> list[Ids]:
-    """Token ids of each draft of each region of a page.
+def page_drafts(tokenizer: Any, pieces: Sequence[Piece], form: str, eos: Ids) -> list[list[Ids]]:
+    """Token ids of the drafts of each region of a page: alternatives, each once.
 
     A tokenizer joins a full stop to the line feeds behind it, or marks a word that begins a line,
     so that a region's tokens depend on what stands around it. The page is therefore put together,
@@ -112,7 +112,7 @@ def page_drafts(tokenizer: Any, pieces: Sequence[Piece], form: str, eos: Ids) ->
     Args:
         eos: ids that end a text; the first is expected.
     """
-    found: dict[tuple[int, ...], None] = {}
+    found: list[dict[tuple[int, ...], None]] = [{} for _ in pieces]
     for place in range(max((len(piece.texts) for piece in pieces), default=0)):
         texts = [piece.texts[min(place, len(piece.texts) - 1)] for piece in pieces]
         texts = [text + piece.end for text, piece in zip(texts, pieces, strict=True)]
@@ -120,9 +120,10 @@ def page_drafts(tokenizer: Any, pieces: Sequence[Piece], form: str, eos: Ids) ->
         texts[-1] += end_of(form)
         rows = cut(tokenizer, texts)
         rows[-1] = rows[-1] + eos[:1]
-        wanted = (n for n, piece in enumerate(pieces) if place < len(piece.texts))
-        found.update(dict.fromkeys(tuple(rows[n]) for n in wanted if rows[n]))
-    return [list(ids) for ids in found]
+        for ids, piece, each in zip(rows, pieces, found, strict=True):
+            if ids and place < len(piece.texts):
+                each[tuple(ids)] = None
+    return [[list(ids) for ids in each] for each in found if each]
 
 
 def region_drafts(tokenizer: Any, piece: Piece, eos: Ids) -> list[Ids]:

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from ...documents import Document, Page
-from .files import FORMATS, check_formats, document_file, join, overlay, page_file, page_text
+from .files import FORMATS, check_formats, document_file, join, page_file, page_text
 from .output import OutputError, write_whole
+from .overlay import overlay
 from .plan import Work
 from .result import FAILED, PARTIAL, SUCCESS, ParsedPage
 
@@ -133,4 +134,5 @@ def record_of(work: Work, parsed: ParsedPage, files: Sequence[Path]) -> dict[str
         "tokens_per_second": last.tokens_per_second if counts else None,
         "seconds": {name: round(took, 4) for name, took in parsed.seconds.items()},
         "notes": parsed.notes,
+        **({} if parsed.compared is None else {"compared": parsed.compared}),
     }

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
-import multiprocessing
-import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from ...documents import Page, PageDraft
 from ...documents.drafters import OCR, AllOf, Drafter, FirstOf, PlainText, SavedJson, TextLayer
-from ...documents.drafters.guard import GuardedProcess, GuardedThread, guarded
+from ...documents.drafters.guard import GuardedProcess, GuardedProcesses, GuardedThread, guarded
 from ...errors import SoonerError, unknown
 from ..identity import fingerprint, sha256
 
@@ -20,7 +16,7 @@ NAMES = (AUTO, "ocr", "text-layer", "saved:FILE", "text:FILE", NONE)
 TIMEOUT = 120.0
 """Seconds that a drafter has for a page."""
 
-Guarded = GuardedThread | GuardedProcess
+Guarded = GuardedThread | GuardedProcess | GuardedProcesses
 
 _FROM_FILES: dict[str, Callable[[str], Drafter]] = {"saved": SavedJson, "text": PlainText}
 
@@ -64,32 +60,33 @@ def _check_ocr(name: str) -> None:
         )
 
 
-def guard(drafter: Drafter | None, spec: str, timeout: float = TIMEOUT) -> Guarded | None:
+def guard(
+    drafter: Drafter | None, spec: str, timeout: float = TIMEOUT, workers: int = 1
+) -> Guarded | None:
     """A drafter that can neither break nor hold up a run; see `guarded`.
 
-    OCR is the one that may hang or die, and takes the CPU: it gets a process of its own.
+    OCR is the one that may hang or die, and takes the CPU: it gets processes of its own.
+
+    Args:
+        workers: how many of them; 0 leaves it in this one, where a page waits for its own draft.
+
+    Raises:
+        SoonerError: a time that is not above 0, or fewer workers than none.
     """
+    if workers < 0:
+        raise SoonerError(f"workers is {workers}; it must be a whole number of 0 or more")
     if drafter is None:
         return None
-    if any(name.strip() in (AUTO, "ocr") for name in spec.split(",")):
-        return guarded(_Undisturbed(drafter), timeout, process=True)
+    if workers and any(name.strip() in (AUTO, "ocr") for name in spec.split(",")):
+        return guarded(drafter, timeout, process=True, count=workers)
     return guarded(drafter, timeout)
 
 
-class _Undisturbed:
-    """A drafter that does not hear Ctrl-C once it is in a process of its own: a terminal sends it
-    to that one too, which the program ends itself."""
-
-    def __init__(self, drafter: Drafter) -> None:
-        self.drafter, self.name = drafter, drafter.name
-
-    def __call__(self, page: Page) -> PageDraft:
-        return self.drafter(page)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        if multiprocessing.parent_process() is not None:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
+def processes_of(drafter: Drafter | None) -> int:
+    """How many processes a drafter has besides this one."""
+    if isinstance(drafter, GuardedProcesses):
+        return len(drafter.processes)
+    return int(isinstance(drafter, GuardedProcess))
 
 
 def drafter_hash(spec: str) -> str:

@@ -1,30 +1,18 @@
-"""A page and a document as files: Markdown, JSON, HTML, and a picture of the regions."""
+"""A page and a document as files: Markdown, JSON, HTML."""
 
 from __future__ import annotations
 
 import html
-import io
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from PIL import Image, ImageDraw
-
-from ...documents import Page, Region, page_html
+from ...documents import Region, page_html
 from ...errors import unknown
 from .result import ParsedPage
 
 FORMATS = ("md", "json", "html")
-LONGEST = 1200
-"""Pixels of the longer side of a picture of regions."""
-
-COLOURS = {
-    "Title": "#c0392b", "Section-header": "#d35400", "Text": "#2471a3", "List-item": "#148f77",
-    "Table": "#7d3c98", "Formula": "#b7950b", "Picture": "#707b7c",
-}  # fmt: skip
-OTHER = "#34495e"
-
 HEAD = (
     "<!doctype html>\n"
     # What a model says is shown and never run.
@@ -118,22 +106,3 @@ _JOIN: dict[str, Callable[[Sequence[Path], dict[str, Any]], Iterator[bytes]]] = 
     "html": _join_html,
     "json": _join_json,
 }
-
-
-def overlay(page: Page, parsed: ParsedPage) -> bytes:
-    """A PNG of the page with the boxes of its regions and their places in reading order."""
-    image = Image.fromarray(page.picture)
-    image.thumbnail((LONGEST, LONGEST))
-    draw = ImageDraw.Draw(image)
-    across, down = image.width / page.width, image.height / page.height
-    for region in parsed.regions:
-        if region.bbox is None:
-            continue
-        x0, y0, x1, y1 = region.bbox
-        colour = COLOURS.get(region.label, OTHER)
-        place = (x0 * across, y0 * down, x1 * across, y1 * down)
-        draw.rectangle(place, outline=colour, width=2)
-        draw.text((place[0] + 3, place[1] + 1), str(region.order + 1), fill=colour)
-    buffer = io.BytesIO()
-    image.save(buffer, format="PNG")
-    return buffer.getvalue()

@@ -11,13 +11,14 @@ Target = Style | Literal["layout-json", "html"]
 
 FORMS: dict[str, Target] = {
     "markdown": MARKDOWN,
+    "markdown-spaced": Style(formulas="spaced"),
     "markdown-html": Style(tables="html", formulas="dollars"),
     "dots": "layout-json",
     "dots-text": DOTS,
     "html": "html",
 }
-"""Markdown; Markdown with tables in HTML; dots.ocr's list of boxes, and what it writes about a
-crop; HTML elements, one a line."""
+"""Markdown; with blanks within dollars, `$$ x $$`; with tables in HTML; dots.ocr's list of boxes,
+and what it writes about a crop; HTML elements, one a line."""
 
 
 @dataclass(frozen=True)
@@ -73,12 +74,12 @@ ASKS = {
     ),
     "paddleocr_vl": Ask("OCR:"),
 }
-"""By `model_type`; others get `GENERAL`, or what their miniature was trained on."""
+"""By `model_type`; others get `GENERAL`, or what the model's own folder says (`habits.py`)."""
 
 
 def ask_of(
     model_type: str,
-    known: str | None = None,
+    known: Ask | None = None,
     prompt: str | None = None,
     region_prompt: str | None = None,
     form: str | None = None,
@@ -86,10 +87,10 @@ def ask_of(
     """What models of a family are asked, complete.
 
     Args:
-        known: the prompt that a miniature was trained on.
+        known: what this very model was trained on, if its folder says so.
         prompt, region_prompt, form: what a caller wants instead; regions follow the page.
     """
-    ask = Ask(known) if known else ASKS.get(model_type, GENERAL)
+    ask = known or ASKS.get(model_type, GENERAL)
     if prompt is not None:
         ask = Ask(prompt, ask.form)
     if form is not None:

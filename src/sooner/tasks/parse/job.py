@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ...documents import BrokenPage, Document, Page
 from ...documents.drafters import Drafter
 from ...errors import SoonerError
-from .ahead import Drafted, one_ahead
+from .ahead import Drafted, ahead
+from .comparison import compare_plain, warm_up
 from .counts import Counts
 from .delivery import Delivery, record_of
 from .manifest import Manifest
@@ -34,8 +36,10 @@ class ParseJob:
         settings_hash: tells results of these settings from others'.
         intake: which pages, how large.
         drafter: `guarded`; `None` decodes plainly.
+        workers: pages that it is given ahead; 0 is none.
         fresh: do again what was done before.
         stop_on_error: end at the first page that fails.
+        compare: decode each page plainly too, and tell how much sooner its parsing was.
         on_page: told about each page.
         debug: let unexpected errors through.
         counts: how far it is.
@@ -49,8 +53,10 @@ class ParseJob:
     settings_hash: str
     intake: Intake = field(default_factory=Intake)
     drafter: Drafter | None = None
+    workers: int = 1
     fresh: bool = False
     stop_on_error: bool = False
+    compare: bool = False
     on_page: OnPage | None = None
     debug: bool = False
     counts: Counts = field(default_factory=Counts)
@@ -92,26 +98,41 @@ class ParseJob:
     def _run(self, load: Callable[[], PageParser]) -> None:
         parser: PageParser | None = None
         before: Work | None = None
-        for drafted in one_ahead(self._pages(), self.drafter):
-            if before is not None and drafted.tag is not before:
-                self._finish(before)
-            before = drafted.tag
-            if parser is None and isinstance(drafted.page, Page):
-                parser = load()
-            began = time.perf_counter()
-            parsed = self._parsed(parser, drafted)
-            e2e = drafted.waited + time.perf_counter() - began
-            parsed = replace(parsed, seconds={**parsed.seconds, "e2e": e2e})
-            record = self._keep(drafted, parsed, parser)
-            self._count(record, drafted.waited + time.perf_counter() - began)
-            if self.stop_on_error and parsed.status == FAILED:
-                page = f", page {parsed.number}" if parsed.number else ""
-                raise SoonerError(f"'{drafted.tag.document.path}'{page}: {parsed.reason}")
+        with closing(ahead(self._pages(), self.drafter, self.workers)) as coming:
+            for drafted in coming:
+                if before is not None and drafted.tag is not before:
+                    self._finish(before)
+                before = drafted.tag
+                if parser is None and isinstance(drafted.page, Page):
+                    parser = load()
+                    if self.compare:
+                        warm_up(parser, drafted.page)
+                self._do(parser, drafted)
         if before is not None:
             self._finish(before)
         for work in self.works:
             if not work.todo and not self.delivery.has_document(work.document):
                 self._finish(work)
+
+    def _do(self, parser: PageParser | None, drafted: Drafted[Work]) -> None:
+        """Parse a page, keep what came of it, and count it."""
+        began = time.perf_counter()
+        parsed = self._parsed(parser, drafted)
+        e2e = drafted.waited + time.perf_counter() - began
+        parsed = replace(parsed, seconds={**parsed.seconds, "e2e": e2e})
+        if self.compare and parser is not None and isinstance(drafted.page, Page):
+            parsed = self._compared(parser, drafted.page, parsed)
+        record = self._keep(drafted, parsed, parser)
+        self._count(record, drafted.waited + time.perf_counter() - began)
+        if self.stop_on_error and parsed.status == FAILED:
+            page = f", page {parsed.number}" if parsed.number else ""
+            raise SoonerError(f"'{drafted.tag.document.path}'{page}: {parsed.reason}")
+
+    def _compared(self, parser: PageParser, page: Page, parsed: ParsedPage) -> ParsedPage:
+        """With what plain decoding says and takes; that a page failed is told already."""
+        if parsed.status == FAILED:
+            return parsed
+        return replace(parsed, compared=compare_plain(parser, page, parsed))
 
     def _pages(self) -> Iterator[tuple[Work, Page | BrokenPage]]:
         for work in self.works:
@@ -127,7 +148,7 @@ class ParseJob:
             return ParsedPage(name, page.number, FAILED, page.reason)
         assert parser is not None
         try:
-            parsed = parser(page, drafted.draft)
+            parsed = parser(page, None if self.drafter is None else drafted.draft)
         except SoonerError as error:
             return ParsedPage(name, page.number, FAILED, str(error), size=page.size)
         except Exception as error:
@@ -135,8 +156,9 @@ class ParseJob:
                 raise
             text = " ".join(f"{type(error).__name__}: {error}".split())[:300]
             return ParsedPage(name, page.number, FAILED, text, size=page.size)
-        took = drafted.draft.seconds if drafted.draft is not None else 0.0
-        seconds = {"drafter": took, "wait": drafted.waited, **parsed.seconds}
+        draft = drafted.draft()  # known by now
+        seconds = {"drafter": draft.seconds if draft is not None else 0.0, **parsed.seconds}
+        seconds["wait"] = drafted.waited + seconds.get("wait", 0.0)
         return replace(parsed, source=name, seconds=seconds)
 
     def _keep(

@@ -4,26 +4,43 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
-from ...decoding.stats import APPROXIMATE, Stats
+from ...decoding.stats import APPROXIMATE, EXACT, Stats
 from ...documents import Page, PageDraft
-from ...errors import SoonerError
 from ...methods import HSD, Autoregressive, Method
 from ...methods.aligned import Experience
 from ..loading import Pair
 from ..prefill import build_prefill
 from ..settings import CaptionSettings
 from .asking import page_message, picture_inputs, room_for, seen_size
-from .contexts import Piece, heard_pieces, page_drafts, pieces_of
-from .forms import ask_of
+from .cells import Cells, cells_of
+from .drafting import Drafting, Late
+from .forms import Ask, ask_of
+from .habits import habits_of
 from .reading import Reading, described, parsed_region, read
 from .regions import RegionStage, Verified
-from .result import LENGTH, PARTIAL, REPETITION, SUCCESS, ParsedPage, StageStats
+from .result import LENGTH, PARTIAL, REPETITION, SUCCESS, TIME, ParsedPage, StageStats
 from .settings import ParseSettings
 from .speaking import Said, combined, eos_ids, figures, speak
 
-NO_DRAFT = PageDraft([])
+
+@dataclass(frozen=True)
+class _Seen:
+    """A page as the model's inputs.
+
+    Attributes:
+        inputs: of one row.
+        size: width and height in which the model says boxes, if that can be told.
+        cells: its raster of visual tokens, if it has one.
+        seconds: that its processor took.
+    """
+
+    inputs: dict[str, Any]
+    size: tuple[int, int] | None
+    cells: Cells | None
+    seconds: float
 
 
 class PageParser:
@@ -37,16 +54,17 @@ class PageParser:
         settings: how.
 
     Raises:
-        SoonerError: the model's processor has no chat template.
+        SoonerError: the model's processor has no chat template, or its `sooner.json` is broken.
     """
 
     def __init__(self, pair: Pair, settings: ParseSettings | None = None) -> None:
         self.pair, self.target = pair, pair.target
         self.settings = settings or ParseSettings()
         asked = self.settings
+        known = habits_of(pair.target.name).ask or (Ask(pair.prompt) if pair.prompt else None)
         self.ask = ask_of(
             getattr(pair.target.model.config, "model_type", ""),
-            pair.prompt,
+            known,
             asked.prompt,
             asked.region_prompt,
             asked.form,
@@ -57,64 +75,62 @@ class PageParser:
         # Drafts of the first stage are a pipeline's, those of the second are the target's own.
         self.regions = RegionStage(self.target, asked, self.ask.region, Experience())
 
-    def __call__(self, page: Page, draft: PageDraft | None = None) -> ParsedPage:
+    def __call__(self, page: Page, draft: PageDraft | Late | None = None) -> ParsedPage:
         """Parse a page.
 
         Args:
             page: its picture.
-            draft: what drafters say of it; nothing is decoded plainly.
+            draft: what drafters say of it, or a function that waits for that: it is called once the
+                page is prefilled. Without, and where it is empty, the page is decoded plainly.
 
         Raises:
             SoonerError: the page does not fit the model, or memory ran out.
         """
-        draft = draft or NO_DRAFT
-        notes = [_blamed(draft)] if draft.reason else []
-        verified, pieces = Verified([]), list[Piece]()
-        if self.settings.stages != "page" and draft.regions:
-            pieces = pieces_of(draft, self.ask.region_form)
-            verified = self._first_stage(page, pieces, notes)
+        regions = None if self.settings.stages == "page" else self.regions
+        drafting = Drafting(page, draft, self.ask, regions, self.target.tokenizer, self.eos)
         if self.settings.stages == "regions":
-            if any(one is not None for one in verified.said):
-                return self._assembled(page, draft, pieces, verified, notes)
-            notes.append("no regions to parse; the page was parsed as a whole")
-        return self._page(page, draft, pieces, verified, notes)
+            drafting.first_stage(self._see(page).cells)
+            if any(one is not None for one in drafting.verified.said):
+                return self._assembled(drafting)
+            drafting.regions = None
+            drafting.notes.append("no regions to parse; the page was parsed as a whole")
+        return self._page(drafting)
 
-    def _first_stage(self, page: Page, pieces: list[Piece], notes: list[str]) -> Verified:
-        try:
-            return self.regions(page, pieces)
-        except SoonerError as error:
-            notes.append(f"stage 1 was left out: {error}")
-            return Verified([None] * len(pieces))
-
-    def _page(
-        self,
-        page: Page,
-        draft: PageDraft,
-        pieces: list[Piece],
-        verified: Verified,
-        notes: list[str],
-    ) -> ParsedPage:
-        """Stage 2: one pass over the page, with what there is as an unordered set of drafts."""
+    def _see(self, page: Page) -> _Seen:
         began = time.perf_counter()
-        inputs = picture_inputs(
-            self.target.processor, [page.picture], self.ask.page, self.target.model
-        )
-        seen = seen_size(self.target.model, inputs)
+        target = self.target
+        inputs = picture_inputs(target.processor, [page.picture], self.ask.page, target.model)
+        cells = cells_of(target.processor, inputs)
         took = time.perf_counter() - began
-        limit = room_for(self.target.model, inputs, self.settings.max_new_tokens)
-        method = self._method(self._drafts(draft, pieces, verified, seen))
-        prefill = build_prefill(CaptionSettings(prefill=self.settings.prefill), self.pair, inputs)
+        return _Seen(inputs, seen_size(target.model, inputs), cells, took)
+
+    def _page(self, drafting: Drafting) -> ParsedPage:
+        """Stage 2: one pass over the page, with what there is as an unordered set of drafts.
+
+        Vision and prefill come first, and what is drafted is waited for behind them; then stage 1
+        has its turn.
+        """
+        page, settings = drafting.page, self.settings
+        seen = self._see(page)
+        limit = room_for(self.target.model, seen.inputs, settings.max_new_tokens)
+        asked = CaptionSettings(prefill=settings.prefill)
+        prefill = build_prefill(asked, self.pair, seen.inputs)
+        method = self._method(drafting, seen, is_late=prefill is None)
         (said,), stats = speak(
-            self.target.model, inputs, method, limit, self.settings.repetition, set(self.eos),
-            prefill,
+            self.target.model, seen.inputs, method, limit, settings.repetition, set(self.eos),
+            prefill, settings.timeout,
         )  # fmt: skip
         mode = method.mode if prefill is None else APPROXIMATE
         if stats is not None:  # a short page may have been prefilled densely after all
             mode = stats.mode
-        raw = self._text(said.tokens)
-        text = raw if said.sound == len(said.tokens) else self._text(said.tokens[: said.sound])
-        reading = read(text, self.ask.form, draft, page.size, seen)
-        status, reason = _judged(said, reading, limit)
+        if drafting.is_empty and prefill is None:  # nothing to be tolerant about
+            mode = EXACT
+        raw = drafting.text(said.tokens)
+        is_sound = said.sound == len(said.tokens)
+        text = raw if is_sound else drafting.text(said.tokens[: said.sound])
+        draft, verified = drafting.draft, drafting.verified
+        reading = read(text, self.ask.form, draft, page.size, seen.size)
+        status, reason = _judged(said, reading, limit, settings.timeout)
         runs = [*verified.runs, *([stats] if stats is not None else [])]
         return ParsedPage(
             source=page.source.name,
@@ -128,66 +144,56 @@ class PageParser:
             truncated=said.truncated,
             repaired=reading.repaired,
             drafter=draft.drafter,
-            notes=notes,
+            notes=drafting.notes,
             mode=mode,
-            stages={**self._first_figures(verified), "page": figures(stats, [said], mode)},
-            seconds=_seconds(runs, verified, took),
+            stages={
+                **_first_figures(verified),
+                "page": replace(figures(stats, [said], mode), mode=mode),
+            },
+            seconds=_seconds(runs, drafting, seen.seconds),
         )
 
-    def _method(self, drafts: list[list[int]]) -> Method:
-        if not drafts:
+    def _method(self, drafting: Drafting, seen: _Seen, is_late: bool) -> Method:
+        """How stage 2 decodes.
+
+        Args:
+            is_late: ask for the drafts behind the prefill; a sparse one would not be stage 1's.
+        """
+        if drafting.is_none:
             return Autoregressive()
         settings = self.settings
+
+        def drafts() -> list[list[list[list[int]]]]:
+            return [drafting.groups(seen.size, seen.cells)]
+
+        found = drafts if is_late else drafts()
+        if drafting.is_empty and not is_late:
+            return Autoregressive()
         return HSD(
-            [drafts],
+            found,
             window=settings.window,
             tolerance=settings.tolerance,
             nodes=settings.nodes,
             experience=self.experience,
         )
 
-    def _drafts(
-        self,
-        draft: PageDraft,
-        pieces: list[Piece],
-        verified: Verified,
-        seen: tuple[int, int] | None,
-    ) -> list[list[int]]:
-        """Token ids for stage 2: of stage 1 where it came to an end, else as they were drafted."""
-        heard = {
-            piece.place: text
-            for piece, one in zip(pieces, verified.said, strict=False)
-            if one is not None and one.truncated is None and (text := self._text(one.tokens))
-        }
-        whole = heard_pieces(
-            pieces_of(draft, self.ask.form, seen), heard, self.ask.form, draft, seen
-        )
-        return page_drafts(self.target.tokenizer, whole, self.ask.form, self.eos) if whole else []
-
-    def _assembled(
-        self,
-        page: Page,
-        draft: PageDraft,
-        pieces: list[Piece],
-        verified: Verified,
-        notes: list[str],
-    ) -> ParsedPage:
+    def _assembled(self, drafting: Drafting) -> ParsedPage:
         """Regions put one behind the other, as drafters order them; no pass over the page."""
+        page, draft = drafting.page, drafting.draft
+        pieces, verified = drafting.pieces, drafting.verified
         regions, shares, blocks = [], [], ""
-        cut = 0
+        cut = [one.truncated for one in verified.said if one is not None and one.truncated]
         for piece, one in zip(pieces, verified.said, strict=True):
-            text = piece.texts[0] if one is None else self._text(one.tokens[: one.sound])
-            cut += one is not None and one.truncated is not None
+            text = piece.texts[0] if one is None else drafting.text(one.tokens[: one.sound])
             if text:
                 blocks += text + (piece.end or "\n")
                 regions.append(replace(piece.region, drafts=[text]))
                 shares.append(sum(one.drafted) / len(one.drafted) if one and one.drafted else None)
-        figures_of = self._first_figures(verified)
         return ParsedPage(
             source=page.source.name,
             number=page.number,
             status=PARTIAL if cut else SUCCESS,
-            reason=f"{cut} of {len(pieces)} regions did not come to an end" if cut else "",
+            reason=f"{len(cut)} of {len(pieces)} regions did not come to an end" if cut else "",
             markdown=blocks,
             raw=blocks,
             regions=[
@@ -195,46 +201,40 @@ class PageParser:
                 for order, (region, share) in enumerate(zip(regions, shares, strict=True))
             ],
             size=page.size,
-            truncated=LENGTH if cut else None,
+            truncated=cut[0] if cut else None,
             drafter=draft.drafter,
-            notes=notes,
+            notes=drafting.notes,
             mode=APPROXIMATE,
-            stages=figures_of,
-            seconds=_seconds(verified.runs, verified, 0.0),
+            stages=_first_figures(verified),
+            seconds=_seconds(verified.runs, drafting, 0.0),
         )
 
-    def _first_figures(self, verified: Verified) -> dict[str, StageStats]:
-        """Of stage 1, if it ran: batches put together, those that were stopped left out."""
-        if not verified.runs:
-            return {}
-        return {"regions": combined(verified.runs)}
 
-    def _text(self, tokens: Sequence[int]) -> str:
-        return str(self.target.tokenizer.decode(tokens, skip_special_tokens=True))
+def _first_figures(verified: Verified) -> dict[str, StageStats]:
+    """Of stage 1, if it ran: batches put together, those that were stopped left out."""
+    return {"regions": combined(verified.runs)} if verified.runs else {}
 
 
-def _seconds(runs: Sequence[Stats], verified: Verified, processor: float) -> dict[str, float]:
-    seconds = {
+def _seconds(runs: Sequence[Stats], drafting: Drafting, processor: float) -> dict[str, float]:
+    verified = drafting.verified
+    return {
+        "wait": drafting.waited,
         "processor": processor + verified.seconds["processor"],
         "vision": sum(run.seconds["vision"] for run in runs),
         "prefill": sum(run.seconds["prefill"] for run in runs),
         "decode": sum(run.decode_seconds for run in runs),
+        "regions": verified.seconds["regions"],
     }
-    return {**seconds, "regions": verified.seconds["regions"]}
 
 
-def _judged(said: Said, reading: Reading, limit: int) -> tuple[str, str]:
+def _judged(said: Said, reading: Reading, limit: int, seconds: float | None) -> tuple[str, str]:
     """Status and reason."""
     if said.truncated == REPETITION:
         return PARTIAL, f"stopped after {len(said.tokens)} tokens: the text repeats itself"
     if said.truncated == LENGTH:
         return PARTIAL, f"cut after {limit} tokens; raise --max-new-tokens"
+    if said.truncated == TIME:
+        return PARTIAL, f"cut after {len(said.tokens)} tokens and {seconds:g} s; raise --timeout"
     if reading.repaired:
         return PARTIAL, "the answer is no valid JSON; it was read as far as possible"
     return SUCCESS, ""
-
-
-def _blamed(draft: PageDraft) -> str:
-    """What a drafter's reason means for a page."""
-    how = "" if draft.regions else "; decoded plainly"
-    return f"drafter {draft.drafter or 'none'}: {draft.reason}{how}"

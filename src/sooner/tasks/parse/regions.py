@@ -13,6 +13,7 @@ from ...documents.page import Picture
 from ...methods import HSD
 from ...methods.aligned import Experience
 from .asking import picture_inputs, room_for
+from .cells import Cells
 from .contexts import Piece, region_drafts
 from .settings import ParseSettings
 from .speaking import Said, eos_ids, speak
@@ -63,24 +64,31 @@ class RegionStage:
         self.experience = experience
         self.eos = eos_ids(target.model)
 
-    def __call__(self, page: Page, pieces: Sequence[Piece]) -> Verified:
-        """What the target reads in each piece's region; pieces without a box are left out."""
+    def __call__(self, page: Page, pieces: Sequence[Piece], cells: Cells | None = None) -> Verified:
+        """What the target reads in each piece's region; pieces without a box are left out.
+
+        Args:
+            cells: the target's raster over the page, along which regions are cut out of it as the
+                target sees it; without, they get a margin.
+        """
         began = time.perf_counter()
         done = Verified([None] * len(pieces))
-        found = (self._crop(page, place, piece) for place, piece in enumerate(pieces))
-        crops = [crop for crop in found if crop is not None]
+        seen = page.picture if cells is None else cells.picture(page)
+        crops = []
+        for place, piece in enumerate(pieces):
+            drafts = region_drafts(self.target.tokenizer, piece, self.eos)
+            if drafts and is_worth_a_look(piece.region, page):
+                crops.append(_Crop(place, self._cut(page, piece.region, cells, seen), drafts))
         for first in range(0, len(crops), self.settings.region_rows):
             self._verify(crops[first : first + self.settings.region_rows], done)
         done.seconds["regions"] = time.perf_counter() - began
         return done
 
-    def _crop(self, page: Page, place: int, piece: Piece) -> _Crop | None:
-        if not is_worth_a_look(piece.region, page):
-            return None
-        assert piece.region.bbox is not None
-        drafts = region_drafts(self.target.tokenizer, piece, self.eos)
-        picture = page.crop(piece.region.bbox, self.settings.margin)
-        return _Crop(place, picture, drafts) if drafts else None
+    def _cut(self, page: Page, region: Region, cells: Cells | None, seen: Picture) -> Picture:
+        assert region.bbox is not None
+        if cells is None:
+            return page.crop(region.bbox, self.settings.margin)
+        return cells.crop(seen, region.bbox, page.size)
 
     def _verify(self, crops: Sequence[_Crop], done: Verified) -> None:
         began = time.perf_counter()
@@ -92,15 +100,16 @@ class RegionStage:
         wanted = min(TIMES * longest + SPARE, self.settings.max_new_tokens)
         limit = room_for(self.target.model, inputs, wanted)
         method = HSD(
-            [crop.drafts for crop in crops],
+            [[crop.drafts] for crop in crops],
             window=self.settings.window,
             tolerance=self.settings.tolerance,
             nodes=self.settings.nodes,
             experience=self.experience,
         )
         said, stats = speak(
-            self.target.model, inputs, method, limit, self.settings.repetition, set(self.eos)
-        )
+            self.target.model, inputs, method, limit, self.settings.repetition, set(self.eos),
+            seconds=self.settings.timeout,
+        )  # fmt: skip
         if stats is not None:
             done.runs.append(stats)
         for crop, one in zip(crops, said, strict=True):

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 SUCCESS, PARTIAL, FAILED = "SUCCESS", "PARTIAL", "FAILED"
-REPETITION, LENGTH = "repetition", "length"
+REPETITION, LENGTH, TIME = "repetition", "length", "time"
 
 
 @dataclass(frozen=True)
@@ -59,17 +59,19 @@ class ParsedPage:
         raw: what the target said, to the letter.
         regions: in reading order.
         size: width and height of the page's picture, in pixels.
-        truncated: `repetition` or `length` if the target did not come to an end. Such pages are
-            never part of a figure about speed.
+        truncated: `repetition`, `length` or `time` if the target did not come to an end. Such
+            pages are never part of a figure about speed.
         repaired: the target's answer was no valid JSON, and was read as far as possible. That is
             outside the claim of exactness; `raw` is inside.
         drafter: who drafted; empty for nobody.
         notes: what else should be known, such as a drafter that failed.
         mode: `exact`, `relaxed` or `approximate`.
         stages: figures of the stages that ran, `regions` and `page`.
-        seconds: `drafter` (its own time, mostly hidden behind the page before), `wait` (for it),
+        seconds: `drafter` (its own time, mostly hidden behind the page before), `wait` (for the
+            page, and for its draft where that came later than the prefill's end),
             `processor`, `vision`, `prefill`, `decode` (drafts' tokens included), `regions` (all of
             stage 1, contained in the others) and `e2e` (from the page before to this one's end).
+        compared: with plain decoding, see `comparison.compare_plain`; `None` if nobody asked.
     """
 
     source: str
@@ -87,6 +89,7 @@ class ParsedPage:
     mode: str = "exact"
     stages: dict[str, StageStats] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
+    compared: dict[str, Any] | None = None
 
     @property
     def last(self) -> StageStats:

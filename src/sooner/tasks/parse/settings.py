@@ -28,11 +28,14 @@ class ParseSettings:
         prompt: what the target is asked about a page; `None` is what its family is best asked.
         region_prompt: what it is asked about a region; `None` is the same, or the family's own.
         max_new_tokens: where a page is cut.
-        margin: pixels of the page around a region's crop.
+        margin: pixels of the page around a region's crop. Models that lay a raster of visual
+            tokens over a page get whole cells of that instead (`cells.py`).
         region_rows: most regions that are verified in one batch.
         nodes: draft tokens that a forward verifies, or `"auto"` for what measurably pays.
         window: tokens that must match, n of eq. 4.
         repetition: tokens that repeat a period until a page counts as runaway; 0 for never.
+        timeout: seconds of decoding, for a page and for each batch of regions; what takes longer
+            is cut. `None` never is.
         prefill: what makes the page's prompt cheaper and the result *approximate*, as in
             `CaptionSettings`; `None` is the model's own prefill.
 
@@ -51,6 +54,7 @@ class ParseSettings:
     nodes: int | Literal["auto"] = "auto"
     window: int = 3
     repetition: int = 256
+    timeout: float | None = None
     prefill: str | None = None
 
     def __post_init__(self) -> None:
@@ -65,6 +69,8 @@ class ParseSettings:
         _at_least(1, max_new_tokens=self.max_new_tokens, region_rows=self.region_rows)
         _at_least(1, window=self.window, nodes=1 if self.nodes == "auto" else self.nodes)
         _at_least(0, margin=self.margin, repetition=self.repetition)
+        if self.timeout is not None and not self.timeout > 0:
+            raise SoonerError(f"timeout is {self.timeout:g}; it must be above 0")
         if self.prefill is not None:
             parse_prefill(self.prefill)
         for name in ("prompt", "region_prompt"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from ...decoding.stats import Stats
 from ...generation import generate
 from ...methods import Method
 from ..prefill import Prefill
-from .result import LENGTH, REPETITION, StageStats
+from .result import LENGTH, REPETITION, TIME, StageStats
 from .runaway import RunawayWatch
 
 
@@ -32,7 +33,7 @@ class Said:
     truncated: str | None = None
 
 
-class _RunawayError(Exception):
+class _EnoughError(Exception):
     """Leaves the engine: nothing that would follow is wanted."""
 
 
@@ -44,6 +45,7 @@ def speak(
     repetition: int,
     eos: set[int],
     prefill: Prefill | None = None,
+    seconds: float | None = None,
 ) -> tuple[list[Said], Stats | None]:
     """Decode greedily; a lone row is stopped where it repeats itself for too long.
 
@@ -52,6 +54,8 @@ def speak(
         repetition: of `RunawayWatch`; rows of a batch end at `limit` at the latest.
         eos: ids that end a row.
         prefill: a sparse one; the model's own by default.
+        seconds: of decoding, after which all rows are stopped; neither the prefill nor the wait for
+            drafts counts.
 
     Returns:
         What each row said, and the run's figures; `None` if it was stopped.
@@ -60,14 +64,19 @@ def speak(
     watch = RunawayWatch(repetition if rows == 1 else 0)
     said: dict[int, Said] = defaultdict(Said)
 
+    clock = _Clock(seconds)
+
     def listen(row: int, tokens: list[int], drafted: int) -> None:
         one = said[row]
+        is_late = clock.is_over(is_first=not one.tokens)
         for place, token in enumerate(tokens):
             one.tokens.append(token)
             one.drafted.append(place < drafted)
             if token not in eos and watch.add(token):
                 one.sound, one.truncated = watch.sound, REPETITION
-                raise _RunawayError
+                raise _EnoughError
+        if is_late and tokens[-1] not in eos:
+            raise _EnoughError
 
     stats = None
     try:
@@ -76,18 +85,38 @@ def speak(
             max_new_tokens=limit,
         )  # fmt: skip
         stats = made.stats
-    except _RunawayError:
+    except _EnoughError:
         pass
-    return [_ended(said[row], limit, eos) for row in range(rows)], stats
+    return [_ended(said[row], limit, eos, clock.has_stopped) for row in range(rows)], stats
 
 
-def _ended(one: Said, limit: int, eos: set[int]) -> Said:
+class _Clock:
+    """Says when decoding has taken too long, from the second commit on: what lies in front of that
+    is prefill, and waiting for drafts."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self.seconds = seconds
+        self.began: float | None = None
+        self.has_stopped = False
+
+    def is_over(self, is_first: bool) -> bool:
+        if self.seconds is None or is_first:
+            return False
+        now = time.perf_counter()
+        self.began = self.began or now
+        self.has_stopped = now - self.began > self.seconds
+        return self.has_stopped
+
+
+def _ended(one: Said, limit: int, eos: set[int], is_late: bool) -> Said:
     if one.truncated is None:
         if one.tokens and one.tokens[-1] in eos:
             one.tokens.pop()
             one.drafted.pop()
         elif len(one.tokens) >= limit:
             one.truncated = LENGTH
+        elif is_late:
+            one.truncated = TIME
         one.sound = len(one.tokens)
     return one
 

@@ -1,0 +1,8 @@
+"""`sooner bench parse`: pages parsed plainly, by peers, and with an OCR pipeline as the drafter.
+
+`run` is the whole; `sheets` are the pages, `arms` the contenders, `speed` times them page by page
+and `figures` sums up; `exactness` compares many pages, `document` times a whole PDF (made by `pdf`)
+from file to files, `cores` asks what plain decoding makes of more threads, `quality` makes drafts
+worse (by `damage`), `overhead` counts what a round costs beside the model; `scores`, `goals`,
+`page` and `plots` judge and show it.
+"""

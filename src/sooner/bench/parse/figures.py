@@ -1,0 +1,159 @@
+"""Figures over pages: ratios of totals with their intervals, by arm and by kind of page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .sheets import KINDS
+
+Data = dict[str, Any]
+RESAMPLES = 2000
+SPEEDS = {
+    "decode_speedup": "decode",
+    "drafted_speedup": "drafted",
+    "e2e_speedup": "e2e",
+}
+"""Name of each speed-up, and the seconds of a page that it is the ratio of."""
+
+
+def ratio(
+    base: Sequence[float],
+    arm: Sequence[float],
+    seed: int,
+    tokens: tuple[Sequence[float], Sequence[float]] | None = None,
+) -> Data:
+    """Total of `base` over total of `arm`, with the 95 % interval of a bootstrap over pages.
+
+    Args:
+        tokens: of each page, of both: what is compared then is the time of a token.
+    """
+    above, below = np.array(base, float), np.array(arm, float)
+    if not len(below) or below.sum() <= 0:
+        return {"value": None, "interval": None}
+    ours, theirs = (np.array(one, float) for one in tokens or (np.ones(len(above)),) * 2)
+    picks = np.random.default_rng(seed).integers(len(above), size=(RESAMPLES, len(above)))
+    many = [above, below, ours, theirs]
+    spread = _quotient(*(one[picks].sum(1) for one in many))
+    low, high = np.percentile(spread, (2.5, 97.5))
+    value = float(_quotient(*(one.sum(keepdims=True) for one in many))[0])
+    return {"value": value, "interval": [float(low), float(high)]}
+
+
+def _quotient(
+    above: np.ndarray, below: np.ndarray, ours: np.ndarray, theirs: np.ndarray
+) -> np.ndarray:
+    least = 1e-12
+    return above * theirs / (np.maximum(below, least) * np.maximum(ours, least))
+
+
+def arm_rows(pages: Sequence[Data], names: Sequence[str], seed: int) -> list[Data]:
+    """A row for each arm over all pages, with `by_kind` inside.
+
+    Pages that plain decoding or the arm itself did not bring to an end count for nothing but
+    `truncated`, which names them.
+
+    Args:
+        pages: of `speed.Course`: `number`, `kinds`, and a record of each arm in `arms`.
+    """
+    return [_row(pages, name, seed) for name in names]
+
+
+def _row(pages: Sequence[Data], name: str, seed: int) -> Data:
+    mine = [page for page in pages if name in page["arms"]]
+    counted = [page for page in mine if _counts(page, name)]
+    told: Data = {
+        "method": name,
+        "mode": mine[0]["arms"][name]["mode"] if mine else None,
+        "pages": len(counted),
+        "truncated": [page["number"] for page in mine if not _counts(page, name)],
+        **_sameness(mine, name),
+    }
+    is_red = told["parity"] == "bug"
+    told |= _counts_of(counted, name)
+    if counted and not is_red:
+        told |= _speeds(counted, name, seed)
+    told["by_kind"] = [_of_kind(counted, name, kind, seed, is_red) for kind in KINDS]
+    return told
+
+
+def _counts(page: Data, name: str) -> bool:
+    """Whether a page says anything about speed."""
+    return not page["arms"]["plain"]["truncated"] and not page["arms"][name]["truncated"]
+
+
+def _sameness(pages: Sequence[Data], name: str) -> Data:
+    same = [page["arms"][name]["same"] for page in pages]
+    verdicts = {page["arms"][name]["verdict"] for page in pages}
+    exact = bool(pages) and pages[0]["arms"][name]["mode"] == "exact"
+    worst = next((one for one in ("bug", "tie", "identical") if one in verdicts), None)
+    return {
+        "identical": sum(same),
+        "compared": len(same),
+        "parity": worst if exact else None,
+    }
+
+
+def _counts_of(pages: Sequence[Data], name: str) -> Data:
+    arms = [page["arms"][name] for page in pages]
+    forwards = [one["forwards"] for one in arms]
+    return {
+        "tokens": sum(one["tokens"] for one in arms),
+        "forwards": sum(forwards) / len(arms) if arms and None not in forwards else None,
+        "aal": _mean(arms, "accepted", "steps"),
+        "aal_regions": _mean(arms, "region_accepted", "region_steps"),
+    }
+
+
+def _mean(arms: Sequence[Data], accepted: str, steps: str) -> float | None:
+    """Accepted draft tokens a verification step (eq. 14), over all pages together."""
+    total = sum(one[steps] or 0 for one in arms)
+    return sum(one[accepted] or 0 for one in arms) / total if total else None
+
+
+def _speeds(pages: Sequence[Data], name: str, seed: int) -> Data:
+    told: Data = {}
+    # A lossy text that ends early is no faster for it: in decoding, times of a token are compared.
+    tokens = tuple([page["arms"][one]["tokens"] for page in pages] for one in ("plain", name))
+    for speed, kind in SPEEDS.items():
+        found = ratio(
+            [seconds(page, "plain", kind) for page in pages],
+            [seconds(page, name, kind) for page in pages],
+            seed,
+            (tokens[0], tokens[1]) if kind == "decode" else None,
+        )
+        told[speed], told[f"{speed}_interval"] = found["value"], found["interval"]
+    spent = [seconds(page, name, "e2e") for page in pages]
+    told["seconds_a_page"] = sum(spent) / len(spent)
+    made = [page["arms"][name]["drafter"] + page["arms"][name]["making"] for page in pages]
+    told["draft_seconds_a_page"] = sum(made) / len(made)
+    told["decode_seconds_a_page"] = sum(seconds(page, name, "decode") for page in pages) / len(
+        pages
+    )
+    return told
+
+
+def seconds(page: Data, name: str, kind: str) -> float:
+    """Seconds of an arm on a page.
+
+    `decode` is in decoding loops alone, those of stage 1 included; `drafted` adds all that is made
+    for the draft's sake (the drafter, stage 1, a draft model's prefill; see eq. 12); `e2e` is from
+    picture to Markdown, the drafter before it and hidden behind nothing (eq. 13).
+    """
+    arm = page["arms"][name]
+    drafter = arm["drafter"]
+    if kind == "decode":
+        return float(arm["decode"])
+    if kind == "drafted":
+        return float(arm["decode"] + arm["drafting"] + drafter)
+    return float(arm["e2e"] + drafter)
+
+
+def _of_kind(pages: Sequence[Data], name: str, kind: str, seed: int, is_red: bool) -> Data:
+    part = [page for page in pages if kind in page["kinds"]]
+    told: Data = {"kind": kind, "pages": len(part), **_counts_of(part, name)}
+    if part and not is_red:
+        told |= _speeds(part, name, seed)
+    return told

@@ -1,0 +1,142 @@
+"""The figures of a parse result, as PNG and SVG."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ..figures import check_matplotlib, save
+
+Data = dict[str, Any]
+# Okabe and Ito's colours, which stay apart for the colour-blind; markers differ as well.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+MARKERS = "osD^vPx"
+BY_KIND = ("speculative", "prompt-lookup", "hsd-page", "hsd", "hsd-relaxed")
+"""Arms that are shown by kind of page."""
+CURVES = ("image", "letters", "boxes")
+
+
+def write_figures(result: Data, folder: Path, stem: str) -> list[str]:
+    """Draw every figure that the result has data for; returns the files' names.
+
+    Raises:
+        SoonerError: matplotlib is not installed.
+    """
+    check_matplotlib()
+    folder.mkdir(parents=True, exist_ok=True)
+    files = []
+    for name in drawable(result):
+        files += save(FIGURES[name](result), folder / f"{stem}-{name}")
+    return files
+
+
+def drawable(result: Data) -> list[str]:
+    """Names of the figures that the result has data for."""
+    fast = [row for row in result.get("arms") or [] if row.get("decode_speedup")]
+    there = {
+        "arms": len(fast) > 1 and fast[0]["method"] == "plain",
+        "kinds": any(row["method"] in BY_KIND for row in fast),
+        "quality": bool((result.get("quality") or {}).get("rows")),
+    }
+    return [name for name in FIGURES if there[name]]
+
+
+def arms(result: Data) -> Any:
+    """Decode and end-to-end speed-up of each arm."""
+    figure, (axis,) = _axes(1, "parsing pages, one at a time", 8.5)
+    rows = [row for row in result["arms"][1:] if row.get("decode_speedup")]
+    for number, (key, label) in enumerate(
+        (("decode_speedup", "decoding"), ("e2e_speedup", "picture to Markdown, OCR not hidden"))
+    ):
+        at = [place + 0.38 * number - 0.19 for place in range(len(rows))]
+        values = [row[key] for row in rows]
+        spans = [row[f"{key}_interval"] for row in rows]
+        axis.bar(at, values, 0.36, color=COLOURS[number], label=label, yerr=_errors(values, spans),
+                 capsize=2, error_kw={"lw": 0.8})  # fmt: skip
+    axis.axhline(1, color="black", lw=0.8)
+    axis.set_xticks(range(len(rows)), [row["method"] for row in rows], rotation=30, ha="right")
+    axis.set_ylabel("times plain decoding")
+    axis.legend(fontsize=8)
+    return figure
+
+
+def kinds(result: Data) -> Any:
+    """Table 1 as bars: speed-up by kind of page."""
+    figure, axes = _axes(2, "by kind of page (table 1)", 6.2)
+    rows = [row for row in result["arms"] if row["method"] in BY_KIND and row.get("decode_speedup")]
+    names = [one["kind"] for one in rows[0]["by_kind"] if one["pages"]]
+    for axis, key, label in zip(
+        axes, ("decode_speedup", "e2e_speedup"), ("decoding", "picture to Markdown"), strict=True
+    ):
+        wide = 0.8 / len(rows)
+        for number, row in enumerate(rows):
+            found = {one["kind"]: one for one in row["by_kind"]}
+            at = [place + wide * (number - (len(rows) - 1) / 2) for place in range(len(names))]
+            heights = [found[name].get(key) or 0.0 for name in names]
+            axis.bar(at, heights, 0.92 * wide, color=COLOURS[number], label=row["method"])
+        axis.axhline(1, color="black", lw=0.8)
+        axis.set_xticks(range(len(names)), names, rotation=20, ha="right")
+        axis.set_ylabel(f"{label}, times plain")
+    _below(figure, axes[0])
+    return figure
+
+
+def quality(result: Data) -> Any:
+    """Figure 3: AAL and decode speed-up against the quality of the draft."""
+    figure, axes = _axes(2, "quality of drafts (figure 3)", 5.6)
+    told = result["quality"]
+    rows = [*told["rows"], *told["garbage"]]
+    keys = (("aal", "AAL"), ("decode_speedup", "decoding, times plain"))
+    for axis, (key, label) in zip(axes, keys, strict=True):
+        for number, arm in enumerate(dict.fromkeys(row["arm"] for row in rows)):
+            mine = [row for row in rows if row["arm"] == arm and row.get(key) is not None]
+            _curves(axis, mine, arm, key, number)
+        axis.set(xlabel="score of the draft (F1 of its words)", ylabel=label, ylim=(0, None))
+    axes[1].axhline(1, color="black", lw=0.8)
+    _below(figure, axes[0])
+    return figure
+
+
+def _curves(axis: Any, rows: list[Data], arm: str, key: str, number: int) -> None:
+    """One arm: a line for each way in which drafts get worse, points for the two extremes."""
+    ocr = [row for row in rows if row["kind"] == "ocr"]
+    for place, kind in enumerate(CURVES):
+        line = sorted(
+            [*ocr, *(row for row in rows if row["kind"] == kind)], key=lambda row: -row["level"]
+        )
+        axis.plot([row["quality"] for row in line], [row[key] for row in line],
+                  color=COLOURS[place + 1], marker=MARKERS[place], ms=4, lw=1.2,
+                  ls="-" if number == 0 else "--", label=f"{kind}, {arm}")  # fmt: skip
+    for kind, mark in (("truth", "*"), ("garbage", "X")):
+        ends = [row for row in rows if row["kind"] == kind]
+        axis.plot([row["quality"] for row in ends], [row[key] for row in ends], mark,
+                  color="black", ms=8, mfc="black" if number == 0 else "white",
+                  label=f"{kind}, {arm}", ls="none")  # fmt: skip
+
+
+def _below(figure: Any, axis: Any) -> None:
+    """One legend for all axes, beneath them."""
+    handles, labels = axis.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=5, fontsize=8)
+
+
+def _errors(values: list[float], spans: list[list[float]]) -> list[list[float]]:
+    low = [max(value - span[0], 0.0) for value, span in zip(values, spans, strict=True)]
+    high = [max(span[1] - value, 0.0) for value, span in zip(values, spans, strict=True)]
+    return [low, high]
+
+
+def _axes(columns: int, title: str, width: float) -> tuple[Any, Any]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width * columns, 4.2), layout="constrained")
+    figure.suptitle(title)
+    axes = figure.subplots(1, columns, squeeze=False)[0]
+    for axis in axes:
+        axis.grid(alpha=0.25)
+        axis.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+FIGURES: dict[str, Callable[[Data], Any]] = {"arms": arms, "kinds": kinds, "quality": quality}

@@ -1,0 +1,119 @@
+"""`sooner bench parse`: pages parsed plainly, by peers, and with an OCR pipeline's drafts."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from ..errors import SoonerError
+from . import options
+from . import parse_options as asked
+from .bench import Json, at_least_one, check_writable
+from .bench_parts import run_in_parts, show_tables, some_of
+
+PAGES, FULL_PAGES, FULL_EXACT = 8, 40, 200
+
+
+def parse(
+    model: options.Model = None,
+    draft: Annotated[
+        str | None,
+        typer.Option(metavar="ID|DIR", help="Of the speculative arm; by default the miniature's."),
+    ] = None,
+    prompt: options.Prompt = None,
+    form: asked.Form = None,
+    arms: Annotated[
+        str | None, typer.Option(metavar="A,B,...", help="Only these arms (plain is always in).")
+    ] = None,
+    parts: Annotated[
+        str | None,
+        typer.Option(metavar="A,B,...", help="Only arms, document, exactness, quality, overhead."),
+    ] = None,
+    pages: Annotated[
+        int | None, typer.Option(metavar="N", help="Held-out pages of the arms; by default 8.")
+    ] = None,
+    repeats: Annotated[
+        int, typer.Option(metavar="N", help="Timed runs of each arm on each page.")
+    ] = 1,
+    document_pages: Annotated[
+        int, typer.Option(metavar="N", help="Of the PDFs that are parsed from end to end.")
+    ] = 20,
+    quality_pages: Annotated[
+        int, typer.Option(metavar="N", help="Of the curve of draft quality.")
+    ] = 2,
+    exact_pages: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Pages whose ids are compared with plain decoding's, besides; --full and --parts "
+            "exactness take 200, a quarter of an hour.",
+        ),
+    ] = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="40 pages of the arms, 200 compared.")
+    ] = False,
+    max_new_tokens: options.MaxNewTokens = 512,
+    device: options.Device = "auto",
+    dtype: options.Dtype = "auto",
+    threads: Annotated[
+        int, typer.Option(metavar="N", help="torch threads, and as many for OCR.")
+    ] = 1,
+    seed: Annotated[int, typer.Option(metavar="S", help="Of the pages.")] = 20_261_121,
+    json: Json = None,
+    debug: options.Debug = False,
+) -> None:
+    """Time the arms on held-out pages and whole PDFs, real OCR being the drafter.
+
+    With --json the file grows part by part, so that an interrupted run keeps what it has measured.
+    Exits with 1 when an exact arm differs from plain decoding by more than a tie.
+    """
+    from ..bench.parse.settings import ARMS, PARTS, ParseBenchSettings
+
+    if json is not None:
+        check_writable(json)
+    if exact_pages is None:
+        asked_for = parts is not None and "exactness" in parts
+        exact_pages = FULL_EXACT if full or asked_for else 0
+    elif exact_pages < 0:
+        raise SoonerError(f"--exact-pages is {exact_pages}; it must be 0 or more")
+    if pages is None:
+        pages = FULL_PAGES if full else PAGES
+    settings = ParseBenchSettings(
+        model=model,
+        draft=draft,
+        prompt=prompt,
+        form=form,
+        arms=some_of("arm", arms, ARMS, "plain"),
+        parts=some_of("part", parts, PARTS, ""),
+        pages=at_least_one("pages", pages),
+        repeats=at_least_one("repeats", repeats),
+        document_pages=at_least_one("document-pages", document_pages),
+        quality_pages=at_least_one("quality-pages", quality_pages),
+        exact_pages=exact_pages,
+        max_new_tokens=at_least_one("max-new-tokens", max_new_tokens),
+        device=device,
+        dtype=dtype,
+        threads=at_least_one("threads", threads),
+        seed=seed,
+    )
+
+    def work(settings: ParseBenchSettings, progress: Any, keep: Any) -> dict[str, Any]:
+        from ..bench.parse.run import run
+
+        return run(settings, progress, keep)
+
+    result = run_in_parts(work, settings, json, debug)
+    show(result)
+    if json is not None:
+        typer.echo(f"wrote {json}", err=True)
+    rows = [*result.get("arms", []), *result.get("exactness", {}).get("rows", [])]
+    if any(row.get("parity") == "bug" or row.get("bugs") for row in rows if row["mode"] == "exact"):
+        raise typer.Exit(1)
+
+
+def show(result: dict[str, Any]) -> None:
+    """Print every table of the result."""
+    from ..bench.parse.page import tables
+
+    show_tables(tables(result), left=2)

@@ -1,0 +1,107 @@
+"""Models whose decoder embeds the pictures itself: their prefill is their own forward."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache
+
+from ..decoding.cache import SlotCache
+from ..decoding.interface import Prompt
+from ..errors import UnsupportedError
+from .base import Adapter
+from .door import decoder_arguments
+from .packing import Packing
+
+EXTRA = "own_prefill"
+"""Under this name the prompt's inputs travel to `decode`."""
+
+
+@dataclass(frozen=True)
+class OwnInputs:
+    """A batch of prompts as the model itself takes them.
+
+    Attributes:
+        inputs: processed inputs, padded as they came, with `position_ids [rows, padded]`.
+        packed: moves the padding to the end.
+        copies: rows that each prompt becomes behind the prefill.
+    """
+
+    inputs: dict[str, Any]
+    packed: Packing
+    copies: int = 1
+
+
+class OwnPrefill(Adapter):
+    """One running position; keys and values of the prompt are taken from the model's own cache.
+
+    Prompts are not there as embeddings with features in place, so they can neither be pruned nor
+    prefilled in chunks.
+    """
+
+    @property
+    def body(self) -> Any:
+        return self.model
+
+    def embed_prompt(self, inputs: Mapping[str, Any]) -> Prompt:
+        """Lengths and places of the prompts; their embeddings are of the tokens alone."""
+        ids = inputs["input_ids"]
+        mask = inputs.get("attention_mask")
+        mask = torch.ones_like(ids) if mask is None else mask.to(ids.device)
+        packed = Packing(mask.bool())
+        places = (mask.cumsum(-1) - 1).clamp(min=0)  # as `generate` numbers them
+        own = {**inputs, "attention_mask": mask, "position_ids": places}
+        return Prompt(
+            embeds=packed(self.embedding(ids)),
+            positions=self._positions(None, packed),
+            lengths=packed.lengths,
+            next_position=torch.tensor(packed.lengths, device=ids.device),
+            visual=self.visual_tokens(inputs),
+            extras={EXTRA: OwnInputs(own, packed)},
+        )
+
+    def decode(self, embeds: Tensor, positions: Tensor, **kwargs: Any) -> Tensor:
+        own = kwargs.pop(EXTRA, None)
+        if own is not None:
+            return self._prefill(own, kwargs["past_key_values"])
+        return self.step(embeds, positions, **kwargs)
+
+    def step(self, embeds: Tensor, positions: Tensor, **kwargs: Any) -> Tensor:
+        """Run the decoder behind a prompt; `[rows, entries, hidden]` in and out."""
+        return super().decode(embeds, positions, **kwargs)
+
+    def _prefill(self, own: OwnInputs, cache: SlotCache) -> Tensor:
+        """The model's own prefill, its keys and values packed into the slots."""
+        arguments = decoder_arguments(self.body, self.decoder, own.inputs)
+        filled = DynamicCache()
+        hidden = self.decoder(**{**arguments, "past_key_values": filled, "use_cache": True})[0]
+        layers: Any = filled.layers
+        for layer, slots in zip(layers, cache.slot_layers, strict=True):
+            slots.update(*(_packed_heads(states, own) for states in (layer.keys, layer.values)))
+        return own.packed(hidden).repeat_interleave(own.copies, 0)
+
+    def repeat_extras(self, prompt: Prompt, copies: int) -> dict[str, Any]:
+        own = prompt.extras[EXTRA]
+        return {EXTRA: replace(own, copies=own.copies * copies)}
+
+    def prune_prompt(self, prompt: Prompt, kept: list[Tensor], repack: bool = False) -> Prompt:
+        raise UnsupportedError(
+            f"{type(self.model).__name__} embeds its pictures inside its decoder, where visual "
+            "tokens can't be pruned; use a method that doesn't prune"
+        )
+
+    def cut_extras(self, prompt: Prompt, start: int, end: int) -> dict[str, Any]:
+        raise UnsupportedError(
+            f"{type(self.model).__name__} embeds its pictures inside its decoder, which takes a "
+            "prompt as a whole; leave prefill_chunk_size unset"
+        )
+
+
+def _packed_heads(states: Tensor, own: OwnInputs) -> Tensor:
+    """`[prompts, heads, padded, dim]` to `[rows, heads, width, dim]`."""
+    packed = own.packed(states.transpose(1, 2)).transpose(1, 2)
+    return packed.repeat_interleave(own.copies, 0)

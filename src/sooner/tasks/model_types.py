@@ -1,0 +1,117 @@
+"""Of what type a checkpoint is, and whether that can be decoded, told by its config alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    PreTrainedConfig,
+)
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+    MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
+)
+
+from ..errors import SoonerError, did_you_mean
+from ..models import FAMILIES
+from ..models.generic import generic
+from ..models.text import TextModel
+from .remote_code import brings_code, check_trust
+
+_SEEING, _READING = MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES, MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+
+def model_type(name: str, trust_remote_code: bool = False) -> str:
+    """The `model_type` in a model's config: of `sooner.models.FAMILIES`, or one that the generic
+    adapter may take.
+
+    Raises:
+        SoonerError: no such model, a type that is not supported, or one whose code comes with the
+            checkpoint and is not to be run.
+    """
+    config = told_config(name)
+    kind = str(config["model_type"])
+    if brings_code(config):
+        if not trust_remote_code:
+            check_trust(name, config, trust=False)
+        return kind
+    if kind in FAMILIES:
+        return kind
+    if (reason := _unsuited(name, kind)) is not None:
+        raise SoonerError(
+            f"model '{name}' is of type '{kind}', which is not supported"
+            f"{did_you_mean(kind, FAMILIES)}{reason}; supported: {', '.join(sorted(FAMILIES))}"
+        )
+    return kind
+
+
+def _unsuited(name: str, kind: str) -> str | None:
+    """What speaks against the generic adapter, found without reading weights; `None` if nothing."""
+    if kind not in _SEEING and kind not in _READING:
+        return ""
+    auto: Any = AutoModelForImageTextToText if kind in _SEEING else AutoModelForCausalLM
+    try:
+        with torch.device("meta"):
+            generic(auto.from_config(AutoConfig.from_pretrained(name, trust_remote_code=False)))
+    except Exception as error:
+        return f" ({one_line(error)})"
+    return None
+
+
+def told_type(name: str) -> str:
+    """The `model_type` in a model's config, whatever it is.
+
+    Raises:
+        SoonerError: no such model, or none that transformers could load.
+    """
+    return str(told_config(name)["model_type"])
+
+
+def told_config(name: str) -> dict[str, Any]:
+    """A model's config as it is written, with a `model_type`.
+
+    Raises:
+        SoonerError: no such model, or none that transformers could load.
+    """
+    if _looks_local(name) and not Path(name).is_dir():
+        raise SoonerError(f"model folder '{name}' does not exist; check the path")
+    try:
+        config, _ = PreTrainedConfig.get_config_dict(name)
+    except (OSError, ValueError) as error:
+        raise SoonerError(_not_found(name)) from error
+    if config.get("model_type") is None:
+        raise SoonerError(
+            f"model '{name}' has no readable config.json with a model_type; "
+            "give a transformers checkpoint"
+        )
+    return dict(config)
+
+
+def is_text_only(kind: str) -> bool:
+    """Whether models of a type read text only; unknown ones that bring their own code see."""
+    if kind in FAMILIES:
+        return issubclass(FAMILIES[kind], TextModel)
+    return kind in _READING and kind not in _SEEING
+
+
+def _looks_local(name: str) -> bool:
+    return name.startswith(("/", ".", "~")) or name.count("/") > 1
+
+
+def _not_found(name: str) -> str:
+    if Path(name).is_dir():
+        return f"model folder '{name}' has no readable config.json; give a transformers checkpoint"
+    return (
+        f"model '{name}' is no folder here, and the hub gave no config for it; check the name, "
+        "your connection, and your access to it (hf auth login)"
+    )
+
+
+def one_line(error: BaseException) -> str:
+    """The first line of an error's text, or its type if it has none."""
+    return next(iter(str(error).strip().splitlines()), "") or type(error).__name__

@@ -1,0 +1,116 @@
+"""What becomes of a page's draft: waited for, verified region by region, turned into tokens."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...documents import Page, PageDraft
+from ...errors import SoonerError
+from .cells import Cells
+from .contexts import Ids, Piece, heard_pieces, page_drafts, pieces_of
+from .forms import Ask
+from .regions import RegionStage, Verified
+
+NO_DRAFT = PageDraft([])
+
+Late = Callable[[], PageDraft | None]
+"""A draft that may still be under way; calling it waits."""
+
+
+class Drafting:
+    """One page's draft on its way into the decoder; each step is taken once, when it is due.
+
+    Args:
+        page: its picture.
+        draft: of it; or what waits for it.
+        ask: what the target is asked.
+        regions: stage 1; `None` leaves it out.
+        tokenizer: the target's.
+        eos: ids that end a text.
+
+    Attributes:
+        verified: what stage 1 made of `pieces`.
+        notes: what went wrong.
+        waited: seconds until the draft was there.
+        is_empty: nothing was drafted that the target could confirm.
+    """
+
+    def __init__(
+        self,
+        page: Page,
+        draft: PageDraft | Late | None,
+        ask: Ask,
+        regions: RegionStage | None,
+        tokenizer: Any,
+        eos: Ids,
+    ) -> None:
+        self.page, self.ask, self.regions = page, ask, regions
+        self.tokenizer, self.eos = tokenizer, eos
+        self.verified, self.pieces = Verified([]), list[Piece]()
+        self.notes: list[str] = []
+        self.waited = 0.0
+        self.is_empty = True
+        self._given = draft
+        self._draft: PageDraft | None = None
+
+    @property
+    def is_none(self) -> bool:
+        """Nobody drafts."""
+        return self._given is None
+
+    @property
+    def draft(self) -> PageDraft:
+        """What was drafted; the first call waits for it."""
+        if self._draft is None:
+            given, began = self._given, time.perf_counter()
+            self._draft = (given() if callable(given) else given) or NO_DRAFT
+            self.waited = time.perf_counter() - began
+            if self._draft.reason:
+                self.notes.append(_blamed(self._draft))
+        return self._draft
+
+    def first_stage(self, cells: Cells | None) -> None:
+        """Let the target read every region on its own.
+
+        Args:
+            cells: its raster over the page.
+        """
+        if self.regions is None or not self.draft.regions:
+            return
+        self.pieces = pieces_of(self.draft, self.ask.region_form)
+        try:
+            self.verified = self.regions(self.page, self.pieces, cells)
+        except SoonerError as error:
+            self.notes.append(f"stage 1 was left out: {error}")
+            self.verified = Verified([None] * len(self.pieces))
+
+    def groups(self, seen: tuple[int, int] | None, cells: Cells | None) -> list[list[Ids]]:
+        """Token ids for stage 2, alternatives of a region together.
+
+        They are what stage 1 read where it came to an end, else as they were drafted.
+
+        Args:
+            seen: width and height in which the target says boxes.
+        """
+        self.first_stage(cells)
+        heard = {
+            piece.place: text
+            for piece, one in zip(self.pieces, self.verified.said, strict=False)
+            if one is not None and one.truncated is None and (text := self.text(one.tokens))
+        }
+        form = self.ask.form
+        whole = heard_pieces(pieces_of(self.draft, form, seen), heard, form, self.draft, seen)
+        found = page_drafts(self.tokenizer, whole, form, self.eos) if whole else []
+        self.is_empty = not found
+        return found
+
+    def text(self, tokens: Sequence[int]) -> str:
+        return str(self.tokenizer.decode(tokens, skip_special_tokens=True))
+
+
+def _blamed(draft: PageDraft) -> str:
+    """What a drafter's reason means for a page."""
+    how = "" if draft.regions else "; decoded plainly"
+    return f"drafter {draft.drafter or 'none'}: {draft.reason}{how}"

@@ -1,0 +1,194 @@
+"""`sooner eval docs` through its entry point, with a parser that needs no model."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import torch
+
+from evaluation import benchmarks
+from evaluation.benchmarks import ONE, TWO
+from sooner.cli import parse_options
+from sooner.cli.main import main
+from tasks.drafting import EchoParser, pdf
+
+
+class Outcome(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Outcome]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Iterator[Run]:
+    """Runs the command in this process."""
+    threads = torch.get_num_threads()
+
+    def call(*arguments: object) -> Outcome:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as left:
+            main(["eval", "docs", *(str(argument) for argument in arguments)])
+        shown = capsys.readouterr()
+        assert "Traceback" not in shown.err
+        return Outcome(int(left.value.code or 0), shown.out, shown.err)
+
+    yield call
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def parser(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> EchoParser:
+    """Takes the model's place: says what was drafted."""
+    echo = EchoParser()
+    (tmp_path / "m").mkdir()  # hashed, never loaded
+    monkeypatch.setattr(parse_options.Wanted, "load", lambda self, display: echo)
+    return echo
+
+
+def drafts(folder: Path) -> str:
+    """Texts of both pages, as drafts."""
+    folder.mkdir()
+    (folder / "one.md").write_text(ONE)
+    (folder / "two.md").write_text(TWO)
+    return f"text:{folder}"
+
+
+def test_predictions_are_scored_and_written_for_the_official_scorer(
+    run: Run, tmp_path: Path
+) -> None:
+    folder = benchmarks.omnidocbench(tmp_path / "b", pictures=False)
+    given = tmp_path / "p"
+    given.mkdir()
+    (given / "one.png.md").write_text(ONE)
+    out, result = tmp_path / "o", tmp_path / "r" / "result.json"
+    shown = run(folder, "--predictions", given, "-o", out, "--json", result, "-q")
+    assert shown.code == 0
+    assert "OmniDocBench, 2 pages" in shown.out
+    assert "language: english" in shown.out
+    assert "two: no prediction" in shown.out
+    assert "not official figures" in shown.out
+    assert (out / "one.md").read_text() == ONE
+    assert (out / "two.md").read_text() == ""
+    told = json.loads(result.read_text())
+    assert told["counts"] == {"pages": 2, "empty": 1}
+    assert told["versions"]["rapidfuzz"]
+    assert told["settings"] == {"predictions": str(given)}
+    assert {page["page"] for page in told["pages"]} == {"one", "two"}
+
+
+def test_pages_are_parsed_scored_and_not_parsed_again(
+    run: Run, parser: EchoParser, tmp_path: Path
+) -> None:
+    folder, out = benchmarks.omnidocbench(tmp_path / "b"), tmp_path / "o"
+    arguments = (folder, "-o", out, "--drafter", drafts(tmp_path / "d"), "--model", tmp_path / "m")
+    first = run(*arguments, "--json", tmp_path / "r.json")
+    assert first.code == 0
+    assert sorted(path.name for path in out.iterdir()) == ["manifest.jsonl", "one.md", "two.md"]
+    assert "水果很便宜" in (out / "two.md").read_text()
+    assert len(parser.told) == 2
+    assert json.loads((tmp_path / "r.json").read_text())["settings"]["tolerance"] == 1
+    again = run(*arguments)
+    assert again.code == 0
+    assert again.out == first.out
+    assert len(parser.told) == 2
+    (out / "one.md").unlink()
+    assert run(*arguments).code == 0
+    assert len(parser.told) == 3
+
+
+def test_a_page_that_fails_counts_as_empty_and_is_tried_again(
+    run: Run, parser: EchoParser, tmp_path: Path
+) -> None:
+    folder, out = benchmarks.omnidocbench(tmp_path / "b"), tmp_path / "o"
+    (folder / "images" / "two.jpg").write_bytes(b"no picture")
+    arguments = (folder, "-o", out, "--drafter", drafts(tmp_path / "d"), "--model", tmp_path / "m")
+    shown = run(*arguments)
+    assert shown.code == 2
+    assert "1 of 2 pages count as empty" in shown.out
+    assert (out / "two.md").read_text() == ""
+    benchmarks.draw(folder / "images" / "two.jpg")
+    assert run(*arguments).code == 0
+    assert "水果很便宜" in (out / "two.md").read_text()
+
+
+def test_pdf_pages_are_called_as_olmocr_wants_them(
+    run: Run, parser: EchoParser, tmp_path: Path
+) -> None:
+    folder, out = benchmarks.olmocr(tmp_path / "b"), tmp_path / "o"
+    for name, pages in (("a/x.pdf", 1), ("b.pdf", 2), ("c.pdf", 1)):
+        path = folder / "bench_data" / "pdfs" / name
+        path.parent.mkdir(exist_ok=True)
+        pdf(path, pages)
+    shown = run(folder, "-o", out, "--drafter", "text-layer", "--model", tmp_path / "m")
+    assert shown.code == 0
+    names = ["a/x_pg1_repeat1.md", "b_pg1_repeat1.md", "b_pg2_repeat1.md", "c_pg1_repeat1.md"]
+    assert sorted(str(path.relative_to(out)) for path in out.rglob("*.md")) == names
+    assert "page 2 says so" in (out / "b_pg2_repeat1.md").read_text()
+    assert "left out: math tests (1)" in shown.out
+
+
+KILLED = """
+import os, signal, sys
+from sooner.cli import parse_options
+from sooner.cli.main import main
+from tasks.drafting import EchoParser
+
+class Dying(EchoParser):
+    def __call__(self, page, draft=None):
+        if page.source.name == "two.jpg":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().__call__(page, draft)
+
+parse_options.Wanted.load = lambda self, display: Dying()
+main(sys.argv[1:])
+"""
+
+
+def test_a_killed_run_goes_on_where_it_was(run: Run, parser: EchoParser, tmp_path: Path) -> None:
+    folder, out = benchmarks.omnidocbench(tmp_path / "b"), tmp_path / "o"
+    arguments = [folder, "-o", out, "--drafter", drafts(tmp_path / "d"), "--model", tmp_path / "m"]
+    tests = Path(__file__).parent.parent
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED, "eval", "docs", *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": str(tests)},
+        capture_output=True,
+        check=False,
+    )
+    assert killed.returncode == -9
+    assert [path.name for path in out.glob("*.md")] == ["one.md"]
+    assert run(*arguments).code == 0
+    assert len(parser.told) == 1
+
+
+def test_wrong_asking_is_one_line(run: Run, parser: EchoParser, tmp_path: Path) -> None:
+    folder = benchmarks.omnidocbench(tmp_path / "b")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    for arguments, told in (
+        ((folder,), "give -o FOLDER"),
+        ((empty, "--predictions", empty), "holds no known benchmark"),
+        ((folder, "--predictions", tmp_path / "no"), "does not exist"),
+        ((folder, "--predictions", empty), "has no prediction"),
+        ((folder, "--benchmark", "omnidoc", "--predictions", empty), "did you mean"),
+        ((folder, "--predictions", empty, "--limit", 0), "limit is 0"),
+        ((folder, "-o", tmp_path / "o", "--model", tmp_path / "m", "--timeout", 0), "above 0"),
+    ):
+        shown = run(*arguments)
+        assert shown.code == 2
+        assert told in shown.err
+        assert shown.err.count("\n") == 1
+    shutil.rmtree(folder / "images")
+    shown = run(folder, "-o", tmp_path / "o", "--model", tmp_path / "m")
+    assert shown.code == 2
+    assert "2 of 2 pages" in shown.err

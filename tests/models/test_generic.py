@@ -1,0 +1,364 @@
+"""The generic adapter: exact where it takes a model, and one line where it does not."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from transformers import (
+    CLIPVisionConfig,
+    CohereConfig,
+    CohereForCausalLM,
+    GemmaConfig,
+    GemmaForCausalLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    Idefics3Config,
+    Idefics3ForConditionalGeneration,
+    LlamaConfig,
+    LlavaConfig,
+    LlavaForConditionalGeneration,
+    MambaConfig,
+    MambaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    PaliGemmaConfig,
+    PaliGemmaForConditionalGeneration,
+    Qwen2VLConfig,
+    Qwen2VLForConditionalGeneration,
+    SiglipVisionConfig,
+    T5Config,
+    T5ForConditionalGeneration,
+)
+
+import sooner
+import tiny
+from same_drafts import SameDrafts
+from sooner.errors import SoonerError, UnsupportedError
+from sooner.methods import Method
+from sooner.models import FAMILIES, adapt, generic, self_check
+from sooner.models.generic import Generic, GenericText
+from sooner.models.unsuitable import HANDED
+
+TEXT: dict[str, Any] = {**tiny.TEXT, "num_hidden_layers": 2}
+VISION: dict[str, Any] = {
+    "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2,
+    "image_size": 28, "patch_size": 7,
+}  # fmt: skip
+OPTIONS: dict[str, Any] = {
+    "max_new_tokens": 15,
+    "eos_token_id": None,
+    "pad_token_id": 0,
+    "do_sample": False,
+}
+
+
+def filled(built: Any) -> Any:
+    """Random weights, large enough that attention really selects."""
+    generator = torch.Generator().manual_seed(0)
+    for weights in built.parameters():
+        if weights.ndim > 1:
+            weights.data.normal_(0, 0.15, generator=generator)
+    return built.eval()
+
+
+def gpt2() -> Any:
+    """Learned positions, and a decoder that is no `model.model`."""
+    return GPT2LMHeadModel(
+        GPT2Config(
+            vocab_size=96,
+            n_embd=32,
+            n_layer=2,
+            n_head=4,
+            n_positions=128,
+            bos_token_id=None,
+            eos_token_id=None,
+        )
+    )
+
+
+def mistral(window: int | None = None) -> Any:
+    return MistralForCausalLM(MistralConfig(**TEXT, sliding_window=window))
+
+
+def gemma() -> Any:
+    """Scales its embeddings."""
+    return GemmaForCausalLM(GemmaConfig(**TEXT, head_dim=12, tie_word_embeddings=False))
+
+
+def llava() -> Any:
+    config = LlavaConfig(
+        vision_config=CLIPVisionConfig(**VISION), text_config=LlamaConfig(**TEXT),
+        image_token_index=tiny.IMAGE, vision_feature_layer=-1,
+    )  # fmt: skip
+    return LlavaForConditionalGeneration(config)
+
+
+def idefics3() -> Any:
+    """As SmolVLM and Granite-Docling: pictures with a mask of their pixels."""
+    config = Idefics3Config(
+        vision_config=dict(VISION), text_config=LlamaConfig(**TEXT), image_token_id=tiny.IMAGE,
+        scale_factor=2,
+    )  # fmt: skip
+    return Idefics3ForConditionalGeneration(config)
+
+
+def paligemma() -> Any:
+    config = PaliGemmaConfig(
+        vision_config=SiglipVisionConfig(**VISION, projection_dim=48),
+        text_config=GemmaConfig(**TEXT, head_dim=12), image_token_index=tiny.IMAGE,
+        projection_dim=48,
+    )  # fmt: skip
+    return PaliGemmaForConditionalGeneration(config)
+
+
+def qwen2_vl() -> Any:
+    rope = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 2, 2]}
+    vision = {"depth": 1, "embed_dim": 32, "hidden_size": 48, "num_heads": 2, "patch_size": 7}
+    return Qwen2VLForConditionalGeneration(
+        Qwen2VLConfig(vision_config=vision, text_config={**TEXT, "rope_parameters": rope})
+    )
+
+
+def cohere() -> Any:
+    return CohereForCausalLM(CohereConfig(**TEXT, logit_scale=0.5))
+
+
+def mamba() -> Any:
+    return MambaForCausalLM(MambaConfig(vocab_size=96, hidden_size=32, num_hidden_layers=1))
+
+
+def t5() -> Any:
+    return T5ForConditionalGeneration(
+        T5Config(vocab_size=96, d_model=32, d_ff=48, num_layers=1, num_heads=4, d_kv=8)
+    )
+
+
+def longrope() -> Any:
+    model = mistral()
+    model.config.rope_parameters = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}
+    return model
+
+
+WORDS: dict[str, Callable[[], Any]] = {"gpt2": gpt2, "mistral": mistral, "gemma": gemma}
+SEEING: dict[str, tuple[Callable[[], Any], int]] = {"llava": (llava, 16), "idefics3": (idefics3, 4)}
+METHODS: dict[str, Callable[[Any, list[list[int]]], Method]] = {
+    "plain": lambda model, said: sooner.Autoregressive(),
+    "prompt-lookup": lambda model, said: sooner.PromptLookup(),
+    "itself": lambda model, said: sooner.Speculative(model, window=4),
+    "tree": lambda model, said: sooner.SDTree(model),
+    "hsd": lambda model, said: SameDrafts([[said[0][8:], said[1][:7] + said[0][3:5]]], nodes=10),
+    "hsd-garbage": lambda model, said: SameDrafts([[said[0][::-1] * 2, [7, 7, 8]]], nodes=10),
+}
+
+
+def words() -> dict[str, Any]:
+    return tiny.inputs("llama", "text", 2)
+
+
+def pictures(name: str) -> dict[str, Any]:
+    """Two prompts of different length with a picture each; in one, part of it is no picture."""
+    generator = torch.Generator().manual_seed(4)
+    span = [tiny.IMAGE] * SEEING[name][1]
+    prompts = [[1, 2, *span, 4, 5, 6], [7, 8, 9, 3, *span, 4, 5, 6]]
+    width = len(prompts[1])
+    made = {
+        "input_ids": torch.tensor([[tiny.PAD] * (width - len(row)) + row for row in prompts]),
+        "attention_mask": torch.tensor([[0] * (width - len(r)) + [1] * len(r) for r in prompts]),
+        "pixel_values": torch.randn(2, 3, 28, 28, generator=generator),
+    }
+    if name == "idefics3":
+        made["pixel_values"] = made["pixel_values"][:, None]
+        made["pixel_attention_mask"] = torch.ones(2, 1, 28, 28, dtype=torch.long)
+        made["pixel_attention_mask"][1, :, 14:] = 0
+    return made
+
+
+def exact(model: Any, inputs: dict[str, Any], method: str) -> sooner.Stats:
+    expected = model.generate(**inputs, **OPTIONS)
+    said = expected[:, inputs["input_ids"].shape[1] :].tolist()
+    assert len({*said[0], *said[1]}) > 4
+    made = sooner.generate(model, inputs, METHODS[method](model, said), **OPTIONS)
+    assert made.sequences.tolist() == expected.tolist()
+    return made.stats
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", WORDS)
+def test_unknown_text_models_are_exact(name: str, method: str) -> None:
+    model = filled(WORDS[name]())
+    stats = exact(model, words(), method)
+    assert type(adapt(model)) is GenericText
+    if method == "itself":
+        assert stats.mean_acceptance_length == 4.0 or stats.nfe == 4
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", SEEING)
+def test_unknown_models_that_see_are_exact(name: str, method: str) -> None:
+    model = filled(SEEING[name][0]())
+    exact(model, pictures(name), method)
+    assert type(adapt(model)) is Generic
+
+
+def test_a_mask_of_pixels_is_not_lost_on_the_way() -> None:
+    """`generate` uses up what an encoder takes, unless the method names it."""
+    model, inputs = filled(idefics3()), pictures("idefics3")
+    without = {key: value for key, value in inputs.items() if key != "pixel_attention_mask"}
+    said = [model.generate(**given, **OPTIONS).tolist() for given in (inputs, without)]
+    assert said[0] != said[1]
+    assert sooner.generate(model, inputs, **OPTIONS).sequences.tolist() == said[0]
+    assert set(inspect.signature(Method.__call__).parameters) >= HANDED
+
+
+# Refusals
+
+
+REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
+    "sliding window": (lambda: mistral(8), "a sliding window of 8 tokens"),
+    "state": (mamba, "a state that can't be rolled back"),
+    "encoder": (t5, "an encoder and a decoder"),
+    "m-rope": (qwen2_vl, "positions of several axes"),
+    "dynamic rope": (longrope, "'dynamic' RoPE"),
+    "scaled logits": (cohere, "otherwise than its own generate()"),
+    "training": (lambda: mistral().train(), "in training mode; call .eval() first"),
+}
+
+
+@pytest.mark.parametrize("why", REFUSED)
+def test_refused_in_one_line(why: str) -> None:
+    build, told = REFUSED[why]
+    model = build() if why == "training" else filled(build())
+    with pytest.raises(SoonerError) as caught:
+        adapt(model)
+    text = str(caught.value)
+    assert told in text
+    assert "is not supported" in text
+    assert all(family in text for family in FAMILIES)
+    assert "\n" not in text
+
+
+def test_a_picture_that_is_seen_from_both_sides_is_refused() -> None:
+    model = filled(paligemma())
+    with pytest.raises(SoonerError, match="an attention mask of its own"):
+        adapt(model)
+
+
+class Deaf(MistralForCausalLM):
+    """Attends backwards whatever it is told."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.model.register_forward_pre_hook(self._forget, with_kwargs=True)
+
+    @staticmethod
+    def _forget(_module: Any, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+        mask = kwargs.get("attention_mask")
+        return args, {**kwargs, "attention_mask": None if mask is None or mask.ndim == 4 else mask}
+
+
+class Placed(MistralForCausalLM):
+    """Counts its positions by the cache, whatever it is told."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.model.register_forward_pre_hook(self._count, with_kwargs=True)
+
+    @staticmethod
+    def _count(_module: Any, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+        cache, block = kwargs["past_key_values"], kwargs["inputs_embeds"].shape[1]
+        start = cache.get_seq_length() if cache is not None else 0
+        return args, {**kwargs, "position_ids": torch.arange(start, start + block)[None]}
+
+
+@pytest.mark.parametrize("kind", [Deaf, Placed])
+def test_what_a_config_does_not_tell_the_self_check_finds(kind: type) -> None:
+    """Masks or positions that are ignored show only when a tree is compared."""
+    model = filled(kind(MistralConfig(**TEXT, sliding_window=None)))
+    assert generic(model) is not None
+    with pytest.raises(SoonerError, match=r"fails its self-check|otherwise than its own"):
+        adapt(model)
+
+
+class Axes(LlavaForConditionalGeneration):
+    """Gives its pictures places of its own, which a config with no `mrope` does not tell."""
+
+    def forward(self, input_ids: Any = None, position_ids: Any = None, **kwargs: Any) -> Any:
+        if input_ids is not None and bool((input_ids == tiny.IMAGE).any()):
+            position_ids = position_ids // 2
+        return super().forward(input_ids=input_ids, position_ids=position_ids, **kwargs)
+
+
+def test_places_of_its_own_are_seen_at_the_door() -> None:
+    model = filled(Axes(llava().config))
+    adapt(model)  # words don't show it
+    with pytest.raises(UnsupportedError, match="positions of its own"):
+        sooner.generate(model, pictures("llava"), **OPTIONS)
+
+
+# The self-check
+
+
+def counted(model: Any) -> list[int]:
+    """Grows with each call of the model's `generate`."""
+    calls, own = list[int](), model.generate
+
+    def generate(*args: Any, **kwargs: Any) -> Any:
+        calls.append(len(calls))
+        return own(*args, **kwargs)
+
+    model.generate = generate
+    return calls
+
+
+def test_a_model_is_checked_once_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    model = filled(llava())
+    calls = counted(model)
+    with caplog.at_level(logging.WARNING, logger="sooner"):
+        adapt(model)
+        words_alone = len(calls)
+        adapt(model)
+        assert len(calls) == words_alone
+        for _ in range(2):
+            sooner.generate(model, pictures("llava"), **OPTIONS)
+    assert len(calls) == words_alone + 2 + 1, "two of ours, and one check behind pictures"
+    told = [record.getMessage() for record in caplog.records if record.name == "sooner"]
+    assert len(told) == 2
+    assert "'llava' has no adapter of its own" in told[0]
+    assert "behind words" in told[0]
+    assert "behind pictures" in told[1]
+
+
+def test_other_attention_is_checked_anew() -> None:
+    model = filled(mistral())
+    adapt(model)
+    model.set_attn_implementation("eager")
+    calls = counted(model)
+    adapt(model)
+    assert calls
+
+
+def test_the_self_check_can_be_asked_for() -> None:
+    model = filled(llava())
+    self_check(adapt(model), pictures("llava"))
+    adapter = adapt(tiny.model("llama"))
+    self_check(adapter)
+    broken = copy.copy(adapter)
+    broken.decode = lambda embeds, positions, **kwargs: adapter.decode(  # type: ignore[method-assign]
+        embeds, positions + (embeds.shape[1] > 1) * (positions > 9), **kwargs
+    )
+    with pytest.raises(UnsupportedError, match="of their spread apart"):
+        self_check(broken)
+
+
+def test_half_precision_passes_and_a_wrong_mask_does_not() -> None:
+    model = filled(mistral()).bfloat16()
+    self_check(generic(model))
+    deaf = filled(Deaf(MistralConfig(**TEXT, sliding_window=None))).bfloat16()
+    with pytest.raises(UnsupportedError):
+        self_check(generic(deaf))

@@ -1,0 +1,130 @@
+"""Document parsers that transformers holds, in a smaller matrix than that of `tiny.FAMILIES`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+import method_matrix as matrix
+import sooner
+import tiny
+from fakes import ERROR, chi_square
+from method_matrix import LONG, METHODS, Case
+from methods.test_baselines import joint
+from methods.test_exactness import decode
+from models.test_tree_forward import ROOTS, TREES, close, incremental, path_to, prefilled
+from sooner.models import FAMILIES, adapt, self_check
+
+SMALL = [family for family in tiny.PARSERS if family not in tiny.FAMILIES]
+SEEING = [family for family in SMALL if family != "deepseek_ocr2"]
+METHODS_HERE = ("plain", "prompt-lookup", "noisy-4", "words-only", "sd-tree", "specvlm",
+                "sparse-to-dense", "eagle", "hsd-wide", "hsd")  # fmt: skip
+
+
+def kinds(family: str) -> tuple[str, ...]:
+    return tiny.kinds(family) if family in SEEING else ("text",)
+
+
+CASES = [
+    Case(family, method, kinds(family)[(i + j) % len(kinds(family))], 1 + (i + j) % 3, 6,
+         ("session", "custom_generate")[j % 2], ends=(i + j) % 2 == 0)
+    for i, family in enumerate(SMALL)
+    for j, method in enumerate(METHODS_HERE)
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_greedy_ids_equal_those_of_generate(case: Case) -> None:
+    end = matrix.middle_token(case.family, case.kind, case.rows) if case.ends else None
+    expected = matrix.reference(case.family, case.kind, case.rows, LONG, end)
+    actual = decode(case, METHODS[case.method](case.family), LONG, end)
+    assert actual.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("kind", ["image", "images", "uneven"])
+@pytest.mark.parametrize("family", SEEING)
+def test_every_kind_of_prompt_is_exact_with_a_draft_model(family: str, kind: str) -> None:
+    case = Case(family, "noisy-4", kind, 3, 0, "session", ends=False)
+    expected = matrix.reference(family, kind, 3, 13)
+    assert decode(case, METHODS["noisy-4"](family), 13, None).tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("family", SMALL)
+@torch.no_grad()
+def test_every_path_of_ragged_trees_equals_incremental_decoding(family: str) -> None:
+    kind = kinds(family)[-1]
+    runner, prompt = prefilled(family, kind)
+    first = runner.prefill(prompt)
+    forward = runner.forward_tree(ROOTS, TREES)
+    nodes = [path_to(TREES, row, size - 1) for row, size in enumerate(TREES.sizes)]
+    length = max(map(len, nodes))
+    said = [
+        [int(ROOTS[row]), *TREES.tokens[row, path].tolist(), *[1] * (length - len(path))]
+        for row, path in enumerate(nodes)
+    ]
+    expected = incremental(family, kind, said)
+    close(first.logits[:, 0], expected[:, 0])
+    for row, path in enumerate(nodes):
+        entries = [0, *[node + 1 for node in path]]
+        close(forward.logits[row, entries], expected[row, 1 : 1 + len(entries)])
+
+
+@pytest.mark.parametrize("family", [*SEEING, "paddleocr_vl", "hunyuan_vl"])
+def test_pictures_reach_the_prompt(family: str) -> None:
+    """Other pixels, other text: otherwise the tests above would be about words, or one word."""
+    inputs = tiny.inputs(family, "image", 1)
+    said = matrix.reference(family, "image", 1, LONG).tolist()
+    assert len(set(said[0][inputs["input_ids"].shape[1] :])) > 1
+    changed = {**inputs, "pixel_values": inputs["pixel_values"].flip(0, -1) + 1}
+    made = sooner.generate(
+        tiny.model(family), changed, max_new_tokens=LONG, eos_token_id=None, do_sample=False
+    )
+    assert made.sequences.tolist() != said
+
+
+@pytest.mark.parametrize("family", ["paddleocr_vl", "hunyuan_vl", "glm_ocr"])
+def test_pictures_take_fewer_positions_than_tokens_or_others(family: str) -> None:
+    """Otherwise the tests above would not test the axes."""
+    adapter = adapt(tiny.model(family))
+    prompt = adapter.embed_prompt(tiny.inputs(family, "images", 2))
+    assert prompt.positions.shape == (adapter.axes, 2, prompt.width)
+    assert prompt.next_position.shape == (adapter.axes, 2)
+    axes = prompt.positions[:, 0, : prompt.lengths[0]]
+    assert not all(torch.equal(axes[0], axis) for axis in axes[1:])
+    if family == "hunyuan_vl":
+        assert adapter.axes == 4
+        assert prompt.next_position.unique().tolist() == sorted(prompt.lengths)
+        numbers = axes[3][prompt.visual[0, : prompt.lengths[0]]]
+        assert [int((numbers == picture).sum()) for picture in (0, 1)] == [8, 8]
+    else:
+        assert (prompt.next_position < torch.tensor(prompt.lengths)).all()
+
+
+@pytest.mark.parametrize(("family", "name"), [("paddleocr_vl", "noisy-4"), ("hunyuan_vl", "hsd")])
+def test_samples_have_the_enumerated_distribution(family: str, name: str) -> None:
+    length, options = 3, {"top_k": 2, "temperature": 1.2}
+    one = tiny.inputs(family, "image", 1)
+    expected = joint(family, one, options, length)
+    many = {key: value.repeat(300, *[1] * (value.ndim - 1)) for key, value in one.items()}
+    made = sooner.generate(
+        tiny.model(family), many, METHODS[name](family), max_new_tokens=length,
+        eos_token_id=None, do_sample=True, seed=1, **options,
+    )  # fmt: skip
+    assert chi_square(torch.tensor(made.tokens), expected) > ERROR
+
+
+@pytest.mark.parametrize("family", ["paddleocr_vl", "hunyuan_vl", "llama", "qwen2_5_vl"])
+def test_the_self_check_passes_what_the_matrix_passes(family: str) -> None:
+    self_check(adapt(tiny.model(family)), tiny.inputs(family, tiny.kinds(family)[-1], 2))
+
+
+def test_published_types_have_an_adapter(tmp_path: Path) -> None:
+    """By the type that a checkpoint's config says."""
+    for family in tiny.PARSERS:
+        tiny.model(family).config.save_pretrained(tmp_path)
+        told = json.loads((tmp_path / "config.json").read_text())["model_type"]
+        assert told == family
+        assert told in FAMILIES

@@ -1,0 +1,267 @@
+"""dots.ocr and DeepSeek-OCR from checkpoints that bring their own code: only on demand, exactly."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+from transformers import dynamic_module_utils
+
+import sooner
+import standins
+import tiny
+from method_matrix import LONG
+from same_drafts import SameDrafts
+from sooner.cli.main import main
+from sooner.errors import SoonerError, UnsupportedError
+from sooner.models import adapt, self_check
+from sooner.models.deepseek_ocr import DeepSeekOCR
+from sooner.models.dots_ocr import DotsOCR
+from sooner.tasks.loading import Loaded, load, load_pair
+from sooner.tasks.parse import PageParser, ParseSettings, load_parser
+from tasks.parsing import draft_of, noise_page
+from tasks.test_task_families import tokenizer
+
+CPU, F32 = torch.device("cpu"), torch.float32
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
+    """Two checkpoints; their code is copied to a folder of the tests' own."""
+    home = tmp_path_factory.mktemp("remote")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dynamic_module_utils, "HF_MODULES_CACHE", str(home / "modules"))
+        yield {
+            "dots_ocr": standins.dots(home / "dots", tokenizer()),
+            "deepseek_ocr": standins.deepseek(home / "deepseek", tokenizer()),
+        }
+
+
+@pytest.fixture(scope="module")
+def loaded(folders: dict[str, Path]) -> dict[str, Loaded]:
+    return {
+        name: load(str(folder), CPU, F32, trust_remote_code=True)
+        for name, folder in folders.items()
+    }
+
+
+def dots_inputs(loaded: dict[str, Loaded]) -> dict[str, Any]:
+    """Two ragged prompts through the checkpoint's own processor, a picture of 28 x 42 each."""
+    processor = loaded["dots_ocr"].processor
+    generator = torch.Generator().manual_seed(3)
+    pictures = [
+        torch.randint(0, 256, (28, 42, 3), generator=generator, dtype=torch.uint8).numpy()
+        for _ in range(2)
+    ]
+    asked = ["w8 w9", "w10 w11 w12 w13 w14"]
+    texts = [
+        processor.apply_chat_template(
+            [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": words}]}],
+            tokenize=False,
+        )
+        for words in asked
+    ]
+    return dict(
+        processor(
+            text=texts,
+            images=[[picture] for picture in pictures],
+            padding=True,
+            padding_side="left",
+            return_tensors="pt",
+        )
+    )
+
+
+def inputs_of(loaded: dict[str, Loaded], name: str) -> dict[str, Any]:
+    made = dots_inputs(loaded) if name == "dots_ocr" else standins.deepseek_inputs()
+    made.pop("mm_token_type_ids", None)  # of Qwen's processors; the model's generate refuses them
+    return made
+
+
+NAMES = ("dots_ocr", "deepseek_ocr")
+Make = Callable[[Any, list[list[int]]], sooner.Method]
+METHODS: dict[str, Make] = {
+    "plain": lambda model, said: sooner.Autoregressive(),
+    "prompt-lookup": lambda model, said: sooner.PromptLookup(),
+    "itself": lambda model, said: sooner.Speculative(model, window=4),
+    "stranger": lambda model, said: sooner.Speculative(tiny.model("qwen2", seed=5), window=3),
+    "tree": lambda model, said: sooner.SDTree(model),
+    "hsd-perfect": lambda model, said: SameDrafts([[said[0], said[1]]], nodes=10),
+    "hsd-partly": lambda model, said: SameDrafts([[said[0][12:], said[1][:9] + said[0][3:6]]]),
+    "hsd-garbage": lambda model, said: SameDrafts([[said[0][::-1] * 3, [7, 7, 7, 8]]], nodes=12),
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", NAMES)
+def test_ids_are_those_of_the_model_s_own_generate(
+    loaded: dict[str, Loaded], name: str, method: str
+) -> None:
+    model, inputs = loaded[name].model, inputs_of(loaded, name)
+    options = {"max_new_tokens": LONG, "eos_token_id": None, "do_sample": False}
+    expected = model.generate(**inputs, **options)
+    said = expected[:, inputs["input_ids"].shape[1] :].tolist()
+    assert all(len(set(row)) > 3 for row in said[1:])
+    made = METHODS[method](model, said)
+    result = sooner.generate(model, inputs, made, **options)
+    assert result.sequences.tolist() == expected.tolist()
+    if method in ("itself", "hsd-perfect"):
+        assert result.stats.nfe < LONG
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_pictures_are_seen_where_they_are(loaded: dict[str, Loaded], name: str) -> None:
+    inputs = inputs_of(loaded, name)
+    prompt = adapt(loaded[name].model).embed_prompt(inputs)
+    counted = (inputs["input_ids"] == tiny.IMAGE).sum(1)
+    assert prompt.visual.sum(1).tolist() == counted.tolist()
+    assert prompt.lengths == inputs["attention_mask"].sum(1).tolist()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_tree_behind_pictures_is_what_generate_says_step_by_step(
+    loaded: dict[str, Loaded], name: str
+) -> None:
+    self_check(adapt(loaded[name].model), inputs_of(loaded, name))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_several_answers_to_a_prompt_share_its_prefill(
+    loaded: dict[str, Loaded], name: str
+) -> None:
+    """Drawn at a temperature so low that each is the greedy one."""
+    model, inputs = loaded[name].model, inputs_of(loaded, name)
+    greedy = model.generate(**inputs, max_new_tokens=8, eos_token_id=None, do_sample=False)
+    result = sooner.generate(
+        model, inputs, sooner.PromptLookup(), max_new_tokens=8, eos_token_id=None, do_sample=True,
+        temperature=1e-6, top_k=0, num_return_sequences=2, seed=1,
+    )  # fmt: skip
+    assert result.sequences.tolist() == greedy.repeat_interleave(2, 0).tolist()
+
+
+def test_what_deepseek_ocr_can_not_do_is_said(loaded: dict[str, Loaded]) -> None:
+    model, inputs = loaded["deepseek_ocr"].model, standins.deepseek_inputs()
+    options = {"max_new_tokens": 4, "eos_token_id": None, "do_sample": False}
+    with pytest.raises(UnsupportedError, match="as a whole; leave prefill_chunk_size unset"):
+        sooner.generate(model, inputs, prefill_chunk_size=4, **options)
+    with pytest.raises(UnsupportedError, match="can't be pruned"):
+        sooner.generate(model, inputs, sooner.SpecVLM(model, prune=0.5), **options)
+
+
+def test_what_a_processor_tells_beyond_the_model_is_left_out(loaded: dict[str, Loaded]) -> None:
+    model, inputs = loaded["dots_ocr"].model, dots_inputs(loaded)
+    assert "mm_token_type_ids" in inputs
+    options = {"max_new_tokens": 4, "eos_token_id": None, "do_sample": False}
+    expected = model.generate(**inputs_of(loaded, "dots_ocr"), **options)
+    assert sooner.generate(model, inputs, **options).sequences.tolist() == expected.tolist()
+
+
+# Trust
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_adapters_are_the_family_s_own(loaded: dict[str, Loaded], name: str) -> None:
+    adapter = adapt(loaded[name].model)
+    assert type(adapter) is {"dots_ocr": DotsOCR, "deepseek_ocr": DeepSeekOCR}[name]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_code_is_run_unasked(
+    folders: dict[str, Path], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: object, **kwargs: object) -> None:
+        raise AssertionError("code of the checkpoint was run")
+
+    monkeypatch.setattr(dynamic_module_utils, "get_class_in_module", fail)
+    folder = str(folders[name])
+    for ask in (lambda: load(folder, CPU, F32), lambda: load_pair(folder),
+                lambda: load_parser(folder)):  # fmt: skip
+        with pytest.raises(SoonerError, match="give --trust-remote-code") as told:
+            ask()
+        assert "\n" not in str(told.value)
+        assert "modeling_" in str(told.value)
+
+
+def test_running_code_is_said_in_one_line(
+    folders: dict[str, Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, logger="sooner"):
+        load(str(folders["dots_ocr"]), CPU, F32, trust_remote_code=True)
+    (record,) = [record for record in caplog.records if record.name == "sooner"]
+    told = record.getMessage()
+    assert told.startswith("running code of the checkpoint '")
+    assert told.endswith("configuration_dots.py, modeling_dots_ocr.py")
+
+
+def test_a_class_of_transformers_comes_before_the_checkpoint_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PaddleOCR-VL, say, is published with code; transformers has its own."""
+    folder = tmp_path / "text"
+    tiny.model("qwen2").save_pretrained(folder)
+    tokenizer().save_pretrained(folder)
+    config = json.loads((folder / "config.json").read_text())
+    config["auto_map"] = {"AutoModelForCausalLM": "modeling_evil.Evil"}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "modeling_evil.py").write_text("raise SystemExit('run')\n")
+    for trust in (False, True):
+        assert type(load(str(folder), CPU, F32, None, trust).model).__name__ == "Qwen2ForCausalLM"
+
+
+def test_deepseek_vl2_is_no_deepseek_ocr() -> None:
+    model = tiny.model("qwen2")
+    with pytest.raises(UnsupportedError, match="no images_seq_mask"):
+        DeepSeekOCR(model)
+
+
+# Pages
+
+
+def test_a_page_is_parsed_as_plain_decoding_parses_it(folders: dict[str, Path]) -> None:
+    pair = load_parser(str(folders["dots_ocr"]), trust_remote_code=True)
+    settings = ParseSettings(prompt="w8 w9", form="markdown", stages="page", max_new_tokens=LONG)
+    plain = PageParser(pair, settings)(noise_page())
+    words = plain.raw.split(" ")
+    draft = draft_of(noise_page(), " ".join(words[:14]), " ".join(words[14:]))
+    parsed = PageParser(pair, settings)(noise_page(), draft)
+    assert parsed.raw == plain.raw
+    assert parsed.mode == "exact"
+    assert parsed.last.steps < plain.last.steps
+
+
+def test_a_model_without_a_processor_reads_no_pages(folders: dict[str, Path]) -> None:
+    with pytest.raises(SoonerError, match="a tokenizer, but no processor of pictures"):
+        load_parser(str(folders["deepseek_ocr"]), trust_remote_code=True)
+
+
+@pytest.mark.parametrize("trusted", [False, True])
+def test_the_command_line_asks_for_trust(
+    folders: dict[str, Path],
+    tmp_path: Path,
+    trusted: bool,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    threads = torch.get_num_threads()
+    Image.fromarray(noise_page().picture).save(tmp_path / "page.png")
+    asked = ["parse", tmp_path / "page.png", "-o", tmp_path / "out", "--model",
+             folders["dots_ocr"], "--drafter", "none", "--max-new-tokens", 4, "--prompt", "w8",
+             "--form", "markdown"]  # fmt: skip
+    asked += ["--trust-remote-code"] * trusted
+    with pytest.raises(SystemExit) as left:
+        main([str(one) for one in asked])
+    torch.set_num_threads(threads)
+    told = capsys.readouterr().err + caplog.text
+    if trusted:
+        assert not left.value.code, told
+        assert list((tmp_path / "out").rglob("*.md"))
+        assert told.count("running code of the checkpoint") == 1
+    else:
+        assert left.value.code == 2
+        assert "give --trust-remote-code" in told

@@ -1,0 +1,122 @@
+"""Crops along the raster of visual tokens: a region looks as it does on the page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import Qwen2VLImageProcessor
+
+from sooner.documents import Page
+from sooner.tasks.parse.cells import SLACK, Cells, cells_of
+from tasks.parsing import noise_page
+
+PROCESSOR = Qwen2VLImageProcessor(
+    patch_size=7, merge_size=2, size={"shortest_edge": 14 * 14 * 4, "longest_edge": 10**6}
+)
+
+
+class Holder:
+    image_processor = PROCESSOR
+
+
+def tokens(picture: np.ndarray) -> np.ndarray:
+    """What each visual token sees, `[down, across, pixels]`."""
+    made = PROCESSOR(images=[picture], return_tensors="pt")
+    _, down, across = (int(side) for side in made["image_grid_thw"][0])
+    return made["pixel_values"].numpy().reshape(down // 2, across // 2, -1)
+
+
+def cells_over(page: Page) -> Cells:
+    cells = cells_of(Holder(), PROCESSOR(images=[page.picture], return_tensors="pt"))
+    assert cells is not None
+    return cells
+
+
+def test_a_crop_has_the_page_s_own_tokens() -> None:
+    page = noise_page(140, 112)
+    cells = cells_over(page)
+    assert (cells.side, cells.size, cells.least) == (14, (140, 112), 14 * 14 * 4)
+    crop = cells.crop(cells.picture(page), (31, 20, 109, 50), page.size)
+    assert crop.shape == (42, 84, 3)
+    np.testing.assert_array_equal(tokens(crop), tokens(page.picture)[1:4, 2:8])
+
+
+def test_a_page_of_another_size_is_cut_as_the_model_sees_it() -> None:
+    page = noise_page(150, 100)
+    cells = cells_over(page)
+    assert cells.size == (154, 98)
+    seen = cells.picture(page)
+    assert seen.shape == (98, 154, 3)
+    crop = cells.crop(seen, (80, 50, 150, 100), page.size)
+    np.testing.assert_array_equal(crop, seen[42:98, 70:154])
+    found, whole = tokens(crop), tokens(page.picture)[3:, 5:]
+    # Pillow and the processor round differently when they enlarge.
+    assert np.abs(found - whole).mean() < 0.02
+    assert np.abs(found - tokens(page.picture)[2:6, 4:10]).mean() > 0.5
+
+
+@pytest.mark.parametrize(
+    ("box", "shape"),
+    [((0, 0, 13, 13), (14, 56)), ((100, 0, 138, 10), (14, 56)), ((0, 60, 14, 99), (42, 28))],
+)
+def test_a_small_crop_is_not_enlarged(box: tuple, shape: tuple[int, int]) -> None:
+    page = noise_page(140, 112)
+    cells = cells_over(page)
+    crop = cells.crop(cells.picture(page), box, page.size)
+    assert crop.shape[:2] == shape
+    found = tokens(crop)
+    assert found.shape[:2] == (shape[0] // 14, shape[1] // 14)
+    left, top = (round(edge) // 14 for edge in box[:2])
+    first = tokens(page.picture)[top : top + 1, left : left + 1]
+    np.testing.assert_array_equal(found[:1, :1], first)
+    assert (crop[:, -14:] == 255).all()
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.integers(1, 9),
+    st.integers(1, 9),
+    st.tuples(*[st.floats(0, 1)] * 4),
+    st.integers(20, 300),
+    st.integers(20, 300),
+    st.integers(0, 40),
+)
+def test_crops_are_whole_cells_around_the_box(
+    across: int, down: int, ends: tuple[float, ...], width: int, height: int, few: int
+) -> None:
+    side = 10
+    size = (across * side, down * side)
+    cells = Cells(side, size, few * side * side)
+    places = np.arange(size[0] * size[1]).reshape(size[1], size[0])
+    picture = np.stack([places % 251, places // 251 % 251, places // 251**2], -1).astype(np.uint8)
+    x, y = sorted(ends[:2]), sorted(ends[2:])
+    box = (x[0] * width, y[0] * height, x[1] * width, y[1] * height)
+    crop = cells.crop(picture, box, (width, height))
+    assert crop.shape[0] % side == crop.shape[1] % side == 0
+    assert crop.shape[0] * crop.shape[1] >= few * side * side
+    seen = (x[0] * size[0], y[0] * size[1], x[1] * size[0], y[1] * size[1])
+    first = [int(value) for value in crop[0, 0]]
+    at = first[0] + 251 * first[1] + 251**2 * first[2]
+    top, left = divmod(at, size[0])
+    assert left % side == top % side == 0
+    slack = SLACK * side + 1e-6
+    assert left <= seen[0] + slack
+    assert top <= seen[1] + slack
+    assert left + crop.shape[1] >= seen[2] - slack
+    assert top + crop.shape[0] >= seen[3] - slack
+    if not few:  # no cell that the box does not touch, but for a box without any area
+        assert left > seen[0] - side - 1e-6
+        assert left + crop.shape[1] < seen[2] + side + 1e-6 + (x[0] == x[1]) * side
+        assert top > seen[1] - side - 1e-6
+        assert top + crop.shape[0] < seen[3] + side + 1e-6 + (y[0] == y[1]) * side
+
+
+@pytest.mark.parametrize("inputs", [{}, {"image_grid_thw": [[1, 2, 2], [1, 2, 2]]}])
+def test_others_have_no_raster(inputs: dict[str, Any]) -> None:
+    assert cells_of(Holder(), inputs) is None
+    assert cells_of(Path(), {"image_grid_thw": [[1, 2, 2]]}) is None

@@ -1,0 +1,62 @@
+"""What a model's folder says about parsing with it: prompt, form, size of pages."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sooner.documents import PageDraft, Region
+from sooner.errors import SoonerError
+from sooner.tasks.parse.contexts import pieces_of
+from sooner.tasks.parse.habits import NAME, habits_of
+
+
+def folder(path: Path, **told: Any) -> str:
+    (path / NAME).write_text(json.dumps({"parse": told}))
+    return str(path)
+
+
+def test_a_folder_says_how_its_model_was_trained(tmp_path: Path) -> None:
+    told = {"prompt": "read the page", "form": "markdown-spaced", "size": [512, 640]}
+    habits = habits_of(folder(tmp_path, **told))
+    assert habits.ask is not None
+    assert (habits.ask.page, habits.ask.form) == ("read the page", "markdown-spaced")
+    assert habits.size == (512, 640)
+    region = Region((0, 0, 9, 9), "Formula", 0, ["x + y = 2"])
+    (piece,) = pieces_of(PageDraft([region]), habits.ask.form)
+    assert piece.texts == ["$$ x + y = 2 $$"]
+
+
+def test_most_folders_and_all_hub_ids_say_nothing(tmp_path: Path) -> None:
+    for name in (str(tmp_path), "Qwen/Qwen3-VL-2B-Instruct"):
+        assert (habits_of(name).ask, habits_of(name).size) == (None, None)
+    assert habits_of(folder(tmp_path, size=[10, 20])).ask is None
+    (tmp_path / NAME).write_text("{}")
+    assert habits_of(str(tmp_path)).size is None
+
+
+@pytest.mark.parametrize(
+    ("told", "reason"),
+    [
+        ({"promt": "x"}, "did you mean 'prompt'"),
+        ({"prompt": "x", "form": "markdwn"}, "did you mean 'markdown'"),
+        ({"form": "markdown"}, "a form but no prompt"),
+        ({"size": [5]}, "not enough values"),
+        ({"size": [0, 5]}, "both sides must be 1 or more"),
+    ],
+    ids=str,
+)
+def test_a_broken_file_is_refused_in_a_line(tmp_path: Path, told: dict, reason: str) -> None:
+    with pytest.raises(SoonerError, match=reason) as caught:
+        habits_of(folder(tmp_path, **told))
+    assert NAME in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_no_json_is_refused(tmp_path: Path) -> None:
+    (tmp_path / NAME).write_text("[1]")
+    with pytest.raises(SoonerError, match="can't be used"):
+        habits_of(str(tmp_path))

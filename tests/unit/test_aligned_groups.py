@@ -1,0 +1,156 @@
+"""Alternatives of one region: followed in pieces, used together, never opened again."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sooner.errors import SoonerError
+from sooner.methods.aligned.alignment import Alignment
+from sooner.methods.aligned.drafts import alternatives, read_drafts
+from sooner.methods.aligned.index import DraftIndex
+from sooner.methods.aligned.prefix_tree import Limits, grow
+from sooner.methods.aligned.trust import Trust
+
+TOKENS = st.integers(0, 3)
+GROUPS = st.lists(
+    st.lists(st.lists(TOKENS, min_size=1, max_size=7), min_size=1, max_size=3), max_size=4
+)
+ROUNDS = st.lists(st.lists(TOKENS, min_size=1, max_size=4), min_size=1, max_size=6)
+FREE = Limits(nodes=1000, depth=1000, width=1000)
+
+
+def row_of(groups: list[list[list[int]]]) -> Alignment:
+    flat = [draft for group in groups for draft in group]
+    numbers = [number for number, group in enumerate(groups) for _ in group]
+    return Alignment(DraftIndex(flat, 3, numbers), Trust())
+
+
+def openings(row: Alignment) -> set[tuple[int, ...]]:
+    """Whole drafts that may begin behind the last one that was followed."""
+    index = row.index
+    return {tuple(index.tokens[start : index.end_of(start)]) for start in row._openings(row.near)}
+
+
+class Brute(Alignment):
+    """Notes each place that the best continuation went through, in the order of the text."""
+
+    def _retire(self, seen: list[int]) -> None:  # type: ignore[override]
+        self.places = [*getattr(self, "places", []), *seen]
+        super()._retire(seen)
+
+
+def unused(groups: list[list[list[int]]], places: list[int]) -> list[int]:
+    """Starts of drafts of which no alternative was followed, from the definition.
+
+    A region is used once its alternatives, together, have been gone through for half the length of
+    one that was touched.
+    """
+    flat = [(number, draft) for number, group in enumerate(groups) for draft in group]
+    starts = [0, *accumulate(len(draft) + 1 for _, draft in flat)]
+    used: set[int] = set()
+    for count in range(1, len(places) + 1):
+        seen = set(places[:count])
+        for number in range(len(groups)):
+            mine = [
+                (start, len(draft))
+                for (other, draft), start in zip(flat, starts, strict=False)
+                if other == number
+            ]
+            gone = [sum(start <= place < start + size for place in seen) for start, size in mine]
+            if any(
+                one and 2 * sum(gone) >= size for one, (_, size) in zip(gone, mine, strict=True)
+            ):
+                used.add(number)
+    return [start for (number, _), start in zip(flat, starts, strict=False) if number not in used]
+
+
+@given(GROUPS, ROUNDS)
+@settings(max_examples=300, deadline=None)
+def test_what_is_unused_follows_the_definition(
+    groups: list[list[list[int]]], rounds: list[list[int]]
+) -> None:
+    flat = [draft for group in groups for draft in group]
+    numbers = [number for number, group in enumerate(groups) for _ in group]
+    row = Brute(DraftIndex(flat, 3, numbers), Trust())
+    for new in rounds:
+        row.advance(new)
+        assert row._unused == unused(groups, row.places)
+
+
+@given(GROUPS, ROUNDS)
+@settings(max_examples=100, deadline=None)
+def test_no_alternative_of_the_draft_that_ends_opens_behind_it(
+    groups: list[list[list[int]]], rounds: list[list[int]]
+) -> None:
+    row = row_of(groups)
+    for new in rounds:
+        row.advance(new)
+        for place in range(len(row.index.tokens)):
+            start = row.index.start_of(place)
+            assert not set(row._openings(place)) & set(row.index.siblings[start])
+
+
+@given(st.lists(st.lists(TOKENS, min_size=1, max_size=7), max_size=4), ROUNDS)
+@settings(max_examples=100, deadline=None)
+def test_groups_of_one_are_drafts_that_stand_alone(
+    drafts: list[list[int]], rounds: list[list[int]]
+) -> None:
+    one, other = row_of([[draft] for draft in drafts]), Alignment(DraftIndex(drafts, 3), Trust())
+    for new in rounds:
+        one.advance(new)
+        other.advance(new)
+        assert grow(one, FREE) == grow(other, FREE)
+
+
+OCR, LAYER = [1, 2, 3, 44, 5, 6], [1, 2, 3, 4, 5, 6]
+NEXT = [7, 8, 9]
+
+
+def test_a_region_that_was_said_by_one_draft_is_used_in_all() -> None:
+    row = row_of([[OCR, LAYER], [NEXT]])
+    assert openings(row) == {tuple(OCR), tuple(LAYER), tuple(NEXT)}
+    row.advance([1, 2, 3, 4, 5])
+    assert openings(row) == {tuple(NEXT)}
+    assert (6, 1) not in paths(row)
+    assert (6, 7) in paths(row)
+    alone = row_of([[OCR], [LAYER], [NEXT]])
+    alone.advance([1, 2, 3, 4, 5])
+    assert len(alone._unused) == 2  # as two regions of their own, one is still to come
+
+
+def test_half_a_region_may_be_said_in_pieces_of_several() -> None:
+    row = row_of([[[1, 2, 30, 31, 32, 33], [40, 41, 3, 4, 42, 43]], [NEXT]])
+    for token in (1, 2, 3):
+        row.advance([token])
+        assert openings(row) == {tuple(NEXT)}  # those around the place are never offered
+        assert len(row._unused) == 3
+    row.advance([4])
+    assert row._unused == [row.index.starts[2]]
+
+
+def test_alternatives_go_on_beside_each_other() -> None:
+    row = row_of([[OCR, LAYER], [NEXT]])
+    row.advance([1, 2])
+    found = paths(row)
+    assert {(3, 44, 5, 6, 7), (3, 4, 5, 6, 7)} <= found
+
+
+def paths(row: Alignment) -> set[tuple[int, ...]]:
+    tree, found = grow(row, FREE), list[tuple[int, ...]]()
+    for token, parent in zip(tree.tokens, tree.parents, strict=True):
+        found.append((*(found[parent] if parent >= 0 else ()), token))
+    return set(found)
+
+
+def test_alternatives_are_lists_within_a_draft() -> None:
+    given = [[[1, 2], [[3], [4, 5]], [[[6]]]]]
+    with pytest.raises(SoonerError, match=r"drafts\[0\]\[2\]\[0\] holds \[6\]; token ids are"):
+        read_drafts(given)
+    (row,) = read_drafts([[[1, 2], [[3], [4, 5]], []]])
+    assert row == ((1, 2), ((3,), (4, 5)), ())
+    assert [alternatives(one) for one in row] == [((1, 2),), ((3,), (4, 5)), ((),)]
+    assert read_drafts([row]) == (row,)
