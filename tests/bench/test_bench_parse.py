@@ -126,7 +126,7 @@ def test_held_out_pages_are_compared_one_by_one(result: dict[str, Any]) -> None:
 
 def test_a_document_goes_from_file_to_files_the_same_way(result: dict[str, Any]) -> None:
     rows = result["document"]
-    assert [row["method"] for row in rows] == ["hsd-page", "hsd"]
+    assert [row["method"] for row in rows] == ["hsd-page", "hsd", "hsd-auto"]
     for row in rows:
         assert row["identical"] == row["counted"]
         assert len(row["left_out"]) == row["pages"] - row["counted"]

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sooner.bench.parse import run
 from sooner.bench.parse.damage import degraded, garbage, jittered, misspelt
 from sooner.bench.parse.figures import arm_rows, ratio
 from sooner.bench.parse.goals import goals
@@ -18,6 +19,7 @@ from sooner.bench.parse.settings import ParseBenchSettings
 from sooner.bench.parse.sheets import kinds_of, oracle, sample_sheets
 from sooner.documents import Page, Resolution, Style, read_pages, to_markdown
 from sooner.documents.drafters import TextLayer
+from sooner.errors import SoonerError
 from sooner.miniatures.document import blocks
 from sooner.miniatures.document.page import Page as Made
 
@@ -229,3 +231,17 @@ def test_goals_are_met_or_not() -> None:
     assert met["text layer, 20 pages, file to Markdown, hsd"] is True
     assert not any("hsd-page" in goal for goal in met)
     assert [met[goal] for goal in met if "share of a step" in goal] == [False]
+
+
+def test_parts_are_added_to_an_earlier_result() -> None:
+    before = {
+        "bench": "parse", "model": "m", "settings": {"model": None}, "provenance": {"seed": 1},
+        "exactness": {"pages": 200}, "accuracy": {"of": "exactness"}, "overhead": {"share": 0.5},
+    }  # fmt: skip
+    kept = run._kept(before, ParseBenchSettings(parts=("overhead",)))
+    assert kept["exactness"] == {"pages": 200}
+    assert "overhead" not in kept
+    assert kept["kept"]["parts"] == ["accuracy", "exactness"]
+    assert kept["kept"]["provenance"] == {"seed": 1}
+    with pytest.raises(SoonerError, match="another file"):
+        run._kept(before, ParseBenchSettings(model="other"))

@@ -142,7 +142,7 @@ def test_regions_without_a_box_keep_their_draft(qwen: Pair) -> None:
         Region((0, 0, 84, 2), order=1, drafts=["w3"]),  # too thin to be looked at
         Region((0, 0, 84, 50), order=2, drafts=["w4 w5"]),
     ]
-    parser = PageParser(qwen, ParseSettings(**FIXED))
+    parser = PageParser(qwen, ParseSettings(stages="both", **FIXED))
     parsed = parser(page, PageDraft(regions, size=page.size))
     assert parsed.stages["regions"].rows == 1
     assert parsed.raw == plain_text(qwen)

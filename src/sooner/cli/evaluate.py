@@ -50,7 +50,7 @@ def docs(
     model: options.Model = None,
     drafter: asked.Drafter = "auto",
     tolerance: asked.Tolerance = 1.0,
-    stages: asked.Stages = "both",
+    stages: asked.Stages = "auto",
     form: asked.Form = None,
     prompt: options.Prompt = None,
     max_new_tokens: options.MaxNewTokens = 4096,

@@ -31,7 +31,7 @@ def parse(
     trust_remote_code: asked.TrustRemoteCode = False,
     drafter: asked.Drafter = "auto",
     tolerance: asked.Tolerance = 1.0,
-    stages: asked.Stages = "both",
+    stages: asked.Stages = "auto",
     form: asked.Form = None,
     format_: asked.Format = "md,json",
     prompt: options.Prompt = None,

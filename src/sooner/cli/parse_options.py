@@ -51,7 +51,8 @@ Stages = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help="both (each region on its own, then the page), page, or regions (approximate).",
+        help="both (each region on its own, then the page), page, auto (of these what measurably "
+        "pays), or regions (approximate).",
     ),
 ]
 Form = Annotated[

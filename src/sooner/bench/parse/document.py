@@ -23,8 +23,8 @@ Progress = Callable[[str], None]
 Data = dict[str, Any]
 KINDS = {"scan": "ocr", "text layer": "text-layer"}
 """Documents, and what drafts them."""
-ARMS = {"plain": None, "hsd-page": "page", "hsd": "both"}
-"""Arms, and the stages of those that have a draft."""
+ARMS = {"plain": None, "hsd-page": "page", "hsd": "both", "hsd-auto": "auto"}
+"""Arms, and the stages of those that have a draft; `hsd-auto` is what `sooner parse` does."""
 
 
 def documents(settings: ParseBenchSettings, stable: Stable, progress: Progress) -> list[Data]:
@@ -34,7 +34,7 @@ def documents(settings: ParseBenchSettings, stable: Stable, progress: Progress) 
     parser. Both arms write the same files.
     """
     sheets = sample_sheets(settings.document_pages, "document", settings.seed)
-    wanted = {"plain", *settings.arms}
+    wanted = {"plain", "hsd-auto", *settings.arms}
     rows: list[Data] = []
     with tempfile.TemporaryDirectory() as folder:
         for number, (kind, drafter) in enumerate(KINDS.items()):

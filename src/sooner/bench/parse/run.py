@@ -27,16 +27,29 @@ from .speed import Course
 
 Progress = Callable[[str], None]
 Keep = Callable[[dict[str, Any]], None]
+RESULTS = {
+    "arms": ("arms", "pages"), "document": ("document", "cores"), "quality": ("quality",),
+    "overhead": ("overhead",), "exactness": ("exactness", "accuracy"),
+}  # fmt: skip
+"""What each part puts into the result; the accuracy is that of the larger sample."""
 OCR_PACKAGES = ("rapidocr", "rapid-layout", "onnxruntime", "pypdfium2")
 
 
 def run(
-    settings: ParseBenchSettings, progress: Progress = print, keep: Keep | None = None
+    settings: ParseBenchSettings,
+    progress: Progress = print,
+    keep: Keep | None = None,
+    before: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Measure and return the result object.
 
     Args:
         keep: handed the result as far as it is, after each part, so that nothing is lost.
+        before: an earlier result, whose parts are kept where this run does not measure them anew;
+            `kept` then holds that run's settings and provenance.
+
+    Raises:
+        SoonerError: `before` is of another model; OCR is not installed.
 
     Returns:
         `arms`, a row each; `pages`, what they are made of; `accuracy`, `document`, `cores`,
@@ -45,6 +58,7 @@ def run(
     from ..provenance import provenance
 
     check_ocr()
+    kept = _kept(before, settings)
     torch.set_num_threads(settings.threads)
     progress("loading")
     stable = Stable(settings)
@@ -55,6 +69,7 @@ def run(
         "model": "miniature:document" if settings.model is None else settings.model,
         "settings": asdict(settings),
         "provenance": provenance(str(stable.model.device), dtype, settings.seed),
+        **kept,
     }
     result["provenance"]["versions"] |= _versions()
 
@@ -70,7 +85,9 @@ def run(
         sheets = sample_sheets(1 + settings.pages, "arms", settings.seed)
         pages, texts = course.run(sheets, drafter)
         rows = arm_rows(pages, [one.name for one in contenders], settings.seed)
-        done(arms=rows, pages=pages, accuracy=accuracy(texts, settings, "arms"))
+        done(arms=rows, pages=pages)
+        if "accuracy" not in result:
+            done(accuracy=accuracy(texts, settings, "arms"))
     if "document" in settings.parts:
         done(document=documents(settings, stable, progress))
         done(cores=cores(settings, stable, progress))
@@ -81,6 +98,19 @@ def run(
     if "exactness" in settings.parts and settings.exact_pages:
         done(**exactness(settings, stable, progress))
     return result
+
+
+def _kept(before: dict[str, Any] | None, settings: ParseBenchSettings) -> dict[str, Any]:
+    """What an earlier result has and this run won't make, and what made it."""
+    if before is None:
+        return {}
+    if before.get("settings", {}).get("model") != settings.model:
+        raise SoonerError(f"the result to add to is of '{before.get('model')}'; write another file")
+    of_parts = {name for part in settings.parts for name in RESULTS[part]}
+    kept = {name: before[name] for names in RESULTS.values() for name in names if name in before}
+    kept = {name: part for name, part in kept.items() if name not in of_parts}
+    made = {name: before[name] for name in ("settings", "provenance")}
+    return {**kept, "kept": {"parts": sorted(kept), **made}} if kept else {}
 
 
 def check_ocr() -> None:

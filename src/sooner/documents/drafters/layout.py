@@ -35,9 +35,8 @@ class Layout:
         self._lock = threading.Lock()
 
     def __call__(self, page: Page) -> list[Area]:
+        self.ready()
         with self._lock:
-            if self._engine is None:
-                self._engine = self._load()
             found = self._engine(np.ascontiguousarray(page.picture[:, :, ::-1]))  # BGR
         boxes, names, scores = found.boxes, found.class_names, found.scores
         if boxes is None:
@@ -46,6 +45,12 @@ class Layout:
             Area(box(place), label_of(name), float(score))
             for place, name, score in zip(boxes, names, scores, strict=True)
         ]
+
+    def ready(self) -> None:
+        """Load the model now, not with the first page."""
+        with self._lock:
+            if self._engine is None:
+                self._engine = self._load()
 
     def __getstate__(self) -> dict[str, Any]:
         """For another process, which loads its own model."""

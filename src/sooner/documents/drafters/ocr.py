@@ -66,6 +66,7 @@ class OCR:
         self._lock = threading.Lock()
 
     def __call__(self, page: Page) -> PageDraft:
+        self._ready()  # loading is no part of a page's time
         began = time.perf_counter()
         lines = with_bullets(with_markers(self.lines(page)), page.picture)
         areas = self.layout(page) if self.layout is not None and lines else []
@@ -79,15 +80,21 @@ class OCR:
         if min(page.size) * scale < LEAST_SIDE:
             return []
         picture = _shrunk(page.picture, scale, self.squeeze)
+        self._ready()
         with self._lock:
-            if self._engine is None:
-                self._engine = self._load()
             found = self._engine(np.ascontiguousarray(picture[:, :, ::-1]))  # BGR
         boxes, texts = getattr(found, "boxes", None), getattr(found, "txts", None)
         if boxes is None or not texts:
             return []
         back = np.array(page.size) / (picture.shape[1], picture.shape[0])
         return [_line(np.asarray(box) * back, text) for box, text in zip(boxes, texts, strict=True)]
+
+    def _ready(self) -> None:
+        with self._lock:
+            if self._engine is None:
+                self._engine = self._load()
+        if self.layout is not None:
+            self.layout.ready()
 
     def __getstate__(self) -> dict[str, Any]:
         """For another process, which loads its own models."""

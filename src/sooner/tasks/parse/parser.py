@@ -24,6 +24,7 @@ from .regions import RegionStage, Verified
 from .result import LENGTH, PARTIAL, REPETITION, SUCCESS, TIME, ParsedPage, StageStats
 from .settings import ParseSettings
 from .speaking import Said, combined, eos_ids, figures, speak
+from .stages import BOTH, PAGE, StageChoice
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,7 @@ class PageParser:
         self.experience = Experience()
         # Drafts of the first stage are a pipeline's, those of the second are the target's own.
         self.regions = RegionStage(self.target, asked, self.ask.region, Experience())
+        self.choice = StageChoice()
 
     def __call__(self, page: Page, draft: PageDraft | Late | None = None) -> ParsedPage:
         """Parse a page.
@@ -86,7 +88,8 @@ class PageParser:
         Raises:
             SoonerError: the page does not fit the model, or memory ran out.
         """
-        regions = None if self.settings.stages == "page" else self.regions
+        stages = self._stages(is_drafted=draft is not None)
+        regions = None if stages == PAGE else self.regions
         drafting = Drafting(page, draft, self.ask, regions, self.target.tokenizer, self.eos)
         if self.settings.stages == "regions":
             drafting.first_stage(self._see(page).cells)
@@ -94,7 +97,20 @@ class PageParser:
                 return self._assembled(drafting)
             drafting.regions = None
             drafting.notes.append("no regions to parse; the page was parsed as a whole")
-        return self._page(drafting)
+        parsed = self._page(drafting)
+        if not drafting.is_empty and parsed.counts_for_speed:
+            took = parsed.seconds["regions"] + parsed.last.decode_seconds
+            self.choice.add(stages, parsed.last.tokens, took)
+        return parsed
+
+    def _stages(self, is_drafted: bool) -> str:
+        """Which stages this page goes through."""
+        settings = self.settings
+        if settings.stages != "auto":
+            return settings.stages
+        if settings.tolerance < 1 or not is_drafted:
+            return BOTH
+        return self.choice.pick()
 
     def _see(self, page: Page) -> _Seen:
         began = time.perf_counter()

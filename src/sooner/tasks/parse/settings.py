@@ -12,7 +12,7 @@ from ...errors import SoonerError, unknown
 from ..settings import parse_prefill
 from .forms import FORMS
 
-STAGES = ("page", "both", "regions")
+STAGES = ("auto", "page", "both", "regions")
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,8 @@ class ParseSettings:
     Attributes:
         stages: `page` verifies the drafts on the whole page (stage 2 alone); `both` verifies each
             region's on its crop first (stage 1), and what comes out of that on the page;
-            `regions` stops after stage 1, whose result is *approximate*.
+            `auto` is of these two what measurably pays, or `both` below tolerance 1, where the
+            text depends on it; `regions` stops after stage 1, whose result is *approximate*.
         tolerance: tau of eq. 10; 1 is exact, below it the result is *relaxed*.
         form: how the target writes, one of `forms.FORMS`; `None` is what its family writes.
         prompt: what the target is asked about a page; `None` is what its family is best asked.
@@ -43,7 +44,7 @@ class ParseSettings:
         SoonerError: a value out of range, or a name that is unknown.
     """
 
-    stages: str = "both"
+    stages: str = "auto"
     tolerance: float = 1.0
     form: str | None = None
     prompt: str | None = None

@@ -1,0 +1,76 @@
+"""Plain decoding beside parsing: the same text is told as such, another one claims nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from sooner.cli.main import app
+from sooner.cli.parse_display import comparison_line
+from sooner.documents import Page
+from sooner.tasks.parse import PageParser, ParsedPage
+from sooner.tasks.parse.comparison import compare_plain
+
+PLAIN = ParsedPage(
+    "a.png", 1, raw="one two three", seconds={"processor": 0.5, "prefill": 1.5, "decode": 8.0}
+)
+PARSED = replace(
+    PLAIN, seconds={"drafter": 2.0, "processor": 0.5, "prefill": 1.5, "decode": 1.0, "e2e": 99.0}
+)
+
+
+def against(plain: ParsedPage, parsed: ParsedPage) -> dict[str, Any]:
+    return compare_plain(cast(PageParser, lambda page: plain), cast(Page, None), parsed)
+
+
+def test_speed_is_decoding_and_everything() -> None:
+    told = against(PLAIN, PARSED)
+    assert told["parity"] == "identical"
+    assert told["decode_speedup"] == pytest.approx(8.0)
+    assert told["e2e_speedup"] == pytest.approx(10.0 / 5.0)  # the drafter counts, waiting does not
+
+
+def test_another_text_claims_no_speed() -> None:
+    told = against(PLAIN, replace(PARSED, raw="one twenty"))
+    assert told["parity"] == "differs from letter 6 on"
+    assert told["decode_speedup"] is None
+    line, style = comparison_line(told, "exact")
+    assert "no speed-up is claimed" in line
+    assert style == "bold red"
+
+
+def test_a_relaxed_text_may_differ() -> None:
+    told = against(PLAIN, replace(PARSED, raw="one two", mode="relaxed"))
+    assert told["parity"] == "differs from letter 7 on"
+    assert told["decode_speedup"] == pytest.approx(8.0)
+
+
+def test_a_page_that_was_cut_claims_no_speed() -> None:
+    assert against(PLAIN, replace(PARSED, truncated="repetition"))["decode_speedup"] is None
+
+
+def test_the_bundled_page_by_command(tmp_path: Path) -> None:
+    words = ["parse", "--sample", "--compare", "--drafter", "none", "-o", str(tmp_path)]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.output
+    assert "# man red special never" in result.output
+    assert "parity: identical" in result.output
+
+
+def test_nothing_to_parse(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["parse", "-o", str(tmp_path)])
+    assert result.exit_code != 0
+    assert "--sample" in str(result.exception) + result.output
+
+
+def test_the_sample_is_a_page() -> None:
+    from sooner import miniatures
+
+    sample = miniatures.find("document").sample
+    assert sample is not None
+    assert Image.open(sample).size == (512, 640)
