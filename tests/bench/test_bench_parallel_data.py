@@ -15,6 +15,7 @@ from sooner.bench.parallel.records import to_parity, to_record, to_sample
 from sooner.bench.parallel.settings import ParallelSettings
 from sooner.bench.parallel.summary import summarise
 from sooner.bench.parallel.timeline import fates, phases
+from sooner.bench.parallel.verdicts import rate, run_length
 from sooner.bench.parallel.watch import Event
 from sooner.bench.protocol import Sample
 from sooner.decoding.parity import Parity
@@ -118,10 +119,10 @@ def test_only_asked_parts_run() -> None:
 def study(pruned: list[int], whole: list[int]) -> dict[str, Any]:
     book = Book(None, {})
     book.add(record("plain", made=stats(0.01, 40, "plain", [40])))
-    book.add(
-        record(OURS, made=stats(0.0025, 40, "parallel", pruned, 0.001), first_token_seconds=0.51)
-    )
-    book.add(record(UNPRUNED, made=stats(0.0025, 40, "parallel", whole, 0.001)))
+    for arm, runs, seconds in ((OURS, pruned, 0.51), (UNPRUNED, whole, 0.5)):
+        made = stats(0.0025, 40, "parallel", [3 * length for length in runs], 0.001)
+        text = [right for length in runs for right in (*[True] * (length - 1), False)]
+        book.add(record(arm, made=made, first_token_seconds=seconds, verdicts=text))
     return summarise(book, ParallelSettings(alphas=(), criteria=("uv-prune",)))
 
 
@@ -129,12 +130,41 @@ def test_speed_and_lengths_come_from_the_runs() -> None:
     made = study(pruned=[5, 7], whole=[10, 10])
     arms = {arm["method"]: arm for arm in made["arms"]}
     assert arms[OURS]["decode_speedup"] == pytest.approx(4.0)
-    assert arms[OURS]["accepted_run_length"] == 6.0
+    assert arms[OURS]["accepted_run_length"] == 18.0
+    assert arms[OURS]["draft_run_length"] == 6.0
+    assert arms[OURS]["draft_agreement"] == pytest.approx(10 / 12)
     assert arms["plain"]["accepted_run_length"] is None
     assert arms[OURS]["first_token_ratio"] == pytest.approx(1.02)
     points = {one["alpha"]: one for one in made["sweep"]}
     assert points[0.9]["speed_ratio"] == pytest.approx(10.0)
-    assert points[0.0]["accepted_run_length"] == 10.0
+    assert points[0.0]["draft_run_length"] == 10.0
+
+
+@pytest.mark.parametrize(
+    ("text", "runs"),
+    [
+        ([True, True, False, True, False], [3, 2]),
+        ([False, False, True], [1, 1, 1]),  # the last one's end is the text's
+        ([True, True], [2]),
+        ([False], [1]),
+    ],
+)
+def test_runs_are_those_that_verifying_token_by_token_would_count(
+    text: list[bool], runs: list[int]
+) -> None:
+    """Where the target says all that the draft would not, each token ends a run or does not."""
+    literal = Stats()
+    for right in text:  # windows of one token, of which the bonus token is left out
+        literal.record_step(0, 1, int(right), 1)
+    literal.close_runs()
+    assert literal.runs == runs
+    assert run_length([text]) == sum(runs) / len(runs)
+
+
+def test_nothing_judged_has_no_length() -> None:
+    assert run_length([]) is None
+    assert run_length([[]]) is None
+    assert rate([[]]) is None
 
 
 def test_a_wrong_text_has_no_speed() -> None:
@@ -157,6 +187,10 @@ def test_goals_say_what_was_reached() -> None:
     assert (speed["reached"], speed["met"]) == (pytest.approx(4.0), True)
     kept = next(one for name, one in told.items() if "uv-prune" in name)
     assert (kept["reached"], kept["met"]) == (pytest.approx(95.0), True)
+    opening = next(one for name, one in told.items() if "first token" in name)
+    assert (opening["reached"], opening["met"]) == (pytest.approx(2.0), True)
+    without = goals({**made, "arms": made["arms"][:1]}, 0.9)  # as when only the sweep ran
+    assert opening in without
     ranking = next(one for name, one in told.items() if "ranking" in name)
     assert (ranking["reached"], ranking["met"]) == (pytest.approx(0.5), True)
 
@@ -193,3 +227,4 @@ def test_phases_split_the_draft_by_the_end_of_the_targets_prefill() -> None:
     assert found["rest"] == pytest.approx(7.0 - (1 + 4 + 1 + 0.5))
     assert (found["ranking"], found["waiting"], found["first_token"]) == (0.5, 0.5, 5.0)
     assert found["draft_useful"] == 1.0
+    assert phases(target, draft, [7, 8, 9], begin=0.75)["launch"] == 0.25

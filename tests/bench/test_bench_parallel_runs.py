@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 import sooner
 import tiny
@@ -19,6 +20,7 @@ from sooner.bench.parallel.peak import peak
 from sooner.bench.parallel.running import Runner, kept_by_frame
 from sooner.bench.parallel.settings import ParallelSettings
 from sooner.bench.parallel.timeline import TimedVLM, phases
+from sooner.bench.parallel.verdicts import verdicts
 from sooner.bench.parallel.watch import watched
 from sooner.cli.main import main
 from tasks import fixtures, videos
@@ -101,6 +103,46 @@ def test_kept_tokens_are_counted_by_their_frames() -> None:
     assert kept_by_frame(model, clip, [0, each]) == [1, 1, *[0] * (frames - 2)]
 
 
+@pytest.mark.parametrize("family", ["llava_onevision", "qwen2_5_vl"])
+def test_verdicts_are_the_drafts_own_words(family: str) -> None:
+    """Against HF's forward of the whole prefix, token by token."""
+    draft, inputs = tiny.noisy(family), tiny.inputs(family, "image")
+    made = sooner.generate(tiny.model(family), inputs, max_new_tokens=12, do_sample=False)
+    tokens = made.tokens[0]
+    own = [
+        sooner.generate(
+            draft, follow(inputs, tokens[:end]), max_new_tokens=1, eos_token_id=None
+        ).tokens[0][0]
+        for end in range(1, len(tokens))
+    ]
+    vocab = draft.config.get_text_config().vocab_size
+    wanted = [one == said for one, said in zip(own, tokens[1:], strict=True)]
+    assert verdicts(draft, inputs, tokens, vocab) == wanted
+    visual = int((inputs["input_ids"] == tiny.IMAGE).sum())
+    everything = list(range(visual)), visual
+    assert verdicts(draft, inputs, tokens, vocab, everything) == wanted
+    assert len(verdicts(draft, inputs, tokens, vocab, ([0], visual))) == len(wanted)
+
+
+def follow(inputs: dict[str, Any], tokens: list[int]) -> dict[str, Any]:
+    """The prompt and `tokens` behind it."""
+    behind = torch.tensor([tokens])
+    longer = {"input_ids": behind, "attention_mask": torch.ones_like(behind)}
+    longer["mm_token_type_ids"] = torch.zeros_like(behind)
+    return {
+        name: torch.cat([value, longer[name]], 1) if name in longer else value
+        for name, value in inputs.items()
+    }
+
+
+def test_a_draft_equal_to_its_target_says_every_token() -> None:
+    inputs, model = tiny.inputs(FAMILY, "video"), tiny.model(FAMILY)
+    made = sooner.generate(model, inputs, max_new_tokens=12, do_sample=False)
+    vocab = model.config.get_text_config().vocab_size
+    assert verdicts(model, inputs, made.tokens[0], vocab) == [True] * (len(made.tokens[0]) - 1)
+    assert verdicts(model, inputs, made.tokens[0][:1], vocab) == []
+
+
 def test_an_interrupted_study_loses_nothing_and_ends_as_a_whole_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,6 +175,11 @@ def test_an_interrupted_study_loses_nothing_and_ends_as_a_whole_one(
         ("uv-prune", 0.0), ("uv-prune", 0.5), ("uv-prune", 0.9), ("uniform", 0.5), ("uniform", 0.9),
     }  # fmt: skip
     assert sum(points["uniform", 0.5]["kept_by_frame"]) in (16, 17)  # half of 33, one a newline
+    assert all(len(one["kept_by_frame"]) == 2 for one in result["sweep"] if one["alpha"])
+    assert all(0 <= one["draft_agreement"] <= 1 for one in result["sweep"])
+    assert "repacked_draft_run_length" in points["uv-prune", 0.9]
+    lengths = [one["goal"] for one in result["goals"] if one["goal"].startswith("M of")]
+    assert len(lengths) == 2  # one a criterion
     page = markdown(result, "study.json")
     for table in ("table 1", "table 2", "tables 3 and 5", "table 6", "table 7"):
         assert table in page

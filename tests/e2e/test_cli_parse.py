@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -208,3 +209,24 @@ def test_without_a_model_it_says_which_to_give(
     assert errors(done) == [
         "sooner: the 'document' miniature is not in this installation; give a model with --model"
     ]
+
+
+def test_a_model_s_folder_says_what_it_is_asked_and_how_large_pages_are(
+    run: Run, tree: Path, tmp_path: Path, target_folder: Path
+) -> None:
+    """Without options; those that are given have the say."""
+    model = tmp_path / "model"
+    shutil.copytree(target_folder, model)
+    told = {"prompt": "w8 w9", "form": "html", "size": [90, 120]}
+    (model / "sooner.json").write_text(json.dumps({"parse": told}))
+    how = ["--model", model, "--drafter", "none", "--max-new-tokens", 4, "--workers", 0]
+    out = tmp_path / "out"
+    assert run("parse", tree / "sub", "-o", out, *how).code == 0
+    page = json.loads((out / "paper.pdf/page-0001.json").read_text())
+    assert page["size"] == [90, 60]
+    again = run("parse", tree / "sub", "-o", out, *how, "--dpi", 72)
+    assert "3 of 3 pages parsed" in again.err
+    (model / "sooner.json").write_text('{"parse": {"size": "large"}}')
+    broken = run("parse", tree / "sub", "-o", out, *how)
+    assert broken.code == 2
+    assert "sooner.json' can't be used" in errors(broken)[0]

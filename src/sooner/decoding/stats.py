@@ -34,7 +34,8 @@ class Stats:
         nfe: sequential target forwards, the prefill included.
         num_draft_tokens: draft tokens that were verified.
         acceptance_histogram: accepted draft tokens of a decoding step -> number of row steps.
-        runs: tokens between two rejections (PEARL's and ParallelVLM's M), one entry a run.
+        runs: tokens between two rejections (PEARL's and ParallelVLM's M), one entry a run; of steps
+            that verified drafts.
         seconds: time of each phase of `PHASES`.
         verify_seconds: for each block size (root and nodes), the seconds of every such forward.
         draft_seconds: mean seconds of a draft forward in each window that was not catching up.
@@ -95,6 +96,8 @@ class Stats:
         self.num_draft_tokens += drafted
         self.decode_tokens += committed
         self.acceptance_histogram[accepted] += 1
+        if not drafted:
+            return  # nothing could be rejected: plain steps must not make runs look long
         self._open_runs[row] += committed
         if accepted < drafted:
             self.runs.append(self._open_runs.pop(row))

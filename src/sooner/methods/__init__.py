@@ -3,6 +3,7 @@
 from .aligned import HSD
 from .autoregressive import Autoregressive
 from .base import Method, SoonerOutput
+from .cost import Acceptance
 from .eagle import Eagle, EagleHead
 from .jacobi import GSD, CoupledJacobi
 from .onsd import OnSD
@@ -18,6 +19,7 @@ from .tolerance import Tolerance
 __all__ = [
     "GSD",
     "HSD",
+    "Acceptance",
     "Autoregressive",
     "CoupledJacobi",
     "Eagle",

@@ -6,6 +6,54 @@ from collections import defaultdict, deque
 
 MEMORY = 0.85
 """Weight that the acceptance seen so far keeps from round to round."""
+LONG_MEMORY = 0.995
+"""The same for what is kept from run to run: some hundred rounds count."""
+PRIOR, WEIGHT = 2 / 3, 3.0
+"""Acceptance that is expected before anything is known, and draft tokens' worth of that belief."""
+ENOUGH = 12.0
+"""Judged draft tokens from which on acceptance counts as known."""
+
+
+class Acceptance:
+    """How often draft tokens are accepted, kept from run to run if it is handed on.
+
+    For one pair of models and one way to draft and sample. Times are not kept: they follow the
+    prompt's length and the batch, and a few rounds measure them anew.
+
+    Attributes:
+        accepted, refused: draft tokens, those of old rounds with less weight.
+    """
+
+    def __init__(self) -> None:
+        self.accepted = self.refused = 0.0
+
+    def observe(self, drafted: list[int], accepted: list[int]) -> None:
+        """A round judged `drafted` tokens of each row and took `accepted` of them."""
+        if not any(drafted):
+            return
+        good, bad = verdicts(drafted, accepted)
+        self.accepted = LONG_MEMORY * self.accepted + good
+        self.refused = LONG_MEMORY * self.refused + bad
+
+    @property
+    def is_known(self) -> bool:
+        """Whether enough was seen to choose by."""
+        return self.accepted + self.refused >= ENOUGH
+
+    @property
+    def rate(self) -> float:
+        """Estimated chance that a draft token is accepted; `PRIOR` before the first."""
+        return (self.accepted + WEIGHT * PRIOR) / (self.accepted + self.refused + WEIGHT)
+
+
+def verdicts(drafted: list[int], accepted: list[int]) -> tuple[float, float]:
+    """Draft tokens accepted and refused in a round, mean over rows.
+
+    Behind the first refusal of a row nothing is judged, so a row refuses one token or none.
+    """
+    rows = len(drafted)
+    refused = sum(good < many for many, good in zip(drafted, accepted, strict=True))
+    return sum(accepted) / rows, refused / rows
 
 
 class CostModel:
@@ -17,13 +65,18 @@ class CostModel:
         (1 - a^(w+1)) / (1 - a) tokens  in  w * t + T(w + 1) seconds
 
     (Leviathan et al. 2023, eq. 1). Recent rounds count more than old ones.
+
+    Args:
+        experience: the acceptance of earlier runs, which this one begins with and adds to.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, experience: Acceptance | None = None) -> None:
+        self.experience = experience if experience is not None else Acceptance()
         self.costs = ForwardCosts()
         self.rounds = 0
         self._draft_times = Recent()
-        self._accepted, self._refused = 2.0, 1.0  # a weak prior of 2/3
+        expected = self.experience.rate  # weak evidence: another text may be harder
+        self._accepted, self._refused = WEIGHT * expected, WEIGHT * (1 - expected)
 
     def observe_draft(self, seconds_each: float) -> None:
         """One draft forward took `seconds_each`."""
@@ -33,12 +86,17 @@ class CostModel:
         """A target forward over the largest of `drafted`, plus the root, took `seconds`."""
         self.rounds += 1
         self.costs.add(1 + max(drafted, default=0), seconds)
+        self.observe_verdicts(drafted, accepted)
+
+    def observe_verdicts(self, drafted: list[int], accepted: list[int]) -> None:
+        """Of `drafted` tokens of each row `accepted` were what the target says, too."""
         if not any(drafted):
             return
         self.forget(MEMORY)
-        for many, good in zip(drafted, accepted, strict=True):
-            self._accepted += good / len(drafted)
-            self._refused += (good < many) / len(drafted)
+        good, bad = verdicts(drafted, accepted)
+        self._accepted += good
+        self._refused += bad
+        self.experience.observe(drafted, accepted)
 
     def forget(self, share: float) -> None:
         """Let the acceptance seen so far weigh only `share` as much as before."""

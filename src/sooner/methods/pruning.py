@@ -38,8 +38,11 @@ def similarity(states: Tensor, visual: Tensor) -> Tensor:
         states: one row's hidden states, `[width, hidden]`.
         visual: which of them are visual, `[width]` bool; the others are text.
     """
-    unit = normalize(states.float(), dim=-1)
-    return unit[visual] @ unit[~visual].sum(0)
+    states = states.float()
+    text = normalize(states[~visual], dim=-1).sum(0)  # [hidden]
+    # Norms are divided by last, so that no normalised copy of the video is made.
+    lengths = states.norm(dim=-1).clamp_min(torch.finfo(states.dtype).tiny)
+    return ((states @ text) / lengths)[visual]
 
 
 def similarity_variation(first: Tensor, last: Tensor, visual: Tensor) -> Tensor:

@@ -20,6 +20,7 @@ from .base import Method
 from .chain_draft import ChainDrafter
 from .checks import positive, same_tokenizer, same_vocabulary
 from .context import Context
+from .cost import Acceptance
 from .prompts import prompt_for
 from .rules import follow_choices
 from .window import AdaptiveWindow, FixedWindow, Window
@@ -38,6 +39,8 @@ class Speculative(Method):
         draft_inputs: the prompt as the draft's own processor gives it. Without it the draft gets
             the target's, which is right only if both process pixels alike.
         tokenizer, draft_tokenizer: given both, they are compared token by token.
+        experience: the acceptance of earlier runs, which `"auto"` begins with and adds to; for one
+            pair of models. Without it every run begins with a guess.
 
     Raises:
         SoonerError: a window below 1, or draft and target of different tokenizers.
@@ -49,6 +52,7 @@ class Speculative(Method):
     draft_inputs: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
     tokenizer: Any = field(default=None, repr=False, compare=False)
     draft_tokenizer: Any = field(default=None, repr=False, compare=False)
+    experience: Acceptance | None = field(default=None, repr=False, compare=False)
     name: ClassVar[str] = "speculative"
 
     def __post_init__(self) -> None:
@@ -79,7 +83,8 @@ class Speculative(Method):
 
     def _window(self, context: Context) -> Window:
         if self.window == "auto":
-            return AdaptiveWindow(self.max_window, note=context.stats.note)
+            note = context.stats.note
+            return AdaptiveWindow(self.max_window, note=note, experience=self.experience)
         return FixedWindow(int(self.window))
 
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from .cost import CostModel
+from .cost import Acceptance, CostModel
 
 logger = logging.getLogger("sooner")
 
@@ -61,13 +61,18 @@ class AdaptiveWindow:
         largest: upper limit of the window.
         first: window before anything is known.
         note: told each change of mind in one line.
+        experience: the acceptance of earlier runs, and where more of it goes.
     """
 
     def __init__(
-        self, largest: int = 16, first: int = 4, note: Callable[[str], None] | None = None
+        self,
+        largest: int = 16,
+        first: int = 4,
+        note: Callable[[str], None] | None = None,
+        experience: Acceptance | None = None,
     ) -> None:
         self.largest = largest
-        self.model = CostModel()
+        self.model = CostModel(experience)
         self._first = min(first, largest)
         self._note = note or logger.info
         self._plain_left = 0

@@ -22,7 +22,8 @@ def goals(result: Figures, prune: float) -> list[Figures]:
     if phases:
         share = sum(one["ranking"] for one in phases) / sum(one["prefill"] for one in phases)
         found.append(_below("ranking, % of the target's prefill", 1.0, 100 * share))
-    ratio = arms.get(OURS, {}).get("first_token_ratio")
+    swept = {one["method"]: one for one in result["sweep"]}  # where the sweep alone was asked for
+    ratio = arms.get(OURS, swept.get(OURS, {})).get("first_token_ratio")
     if ratio is not None:
         what = "draft prefill's addition to the time to the first token, %"
         found.append(_below(what, 5.0, 100 * (ratio - 1)))
@@ -42,14 +43,15 @@ def _speeds(arms: dict[str, Figures], best: Figures) -> list[Figures]:
 
 
 def _lengths(points: Sequence[Figures], prune: float) -> list[Figures]:
-    """Accepted run lengths of pruned drafts over the unpruned draft's."""
+    """Accepted run lengths of pruned drafts over the unpruned draft's: those of the same text,
+    judged token by token, for a real run's follow its windows, too."""
     whole = next((one for one in points if one["alpha"] == 0), None)
-    if whole is None or not whole.get("accepted_run_length"):
+    if whole is None or not whole.get("draft_run_length"):
         return []
     found = []
     for one in points:
-        if one["alpha"] == prune and one.get("accepted_run_length"):
-            share = 100 * one["accepted_run_length"] / whole["accepted_run_length"]
+        if one["alpha"] == prune and one.get("draft_run_length"):
+            share = 100 * one["draft_run_length"] / whole["draft_run_length"]
             what = f"M of {one['criterion']} at α {prune:g}, % of the unpruned draft's"
             is_ours = one["criterion"] == "uv-prune"
             found.append(_above(what, 95.0, share) if is_ours else _below(what, 95.0, share))

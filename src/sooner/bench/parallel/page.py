@@ -17,6 +17,12 @@ FIGURES = {
     "kept": "Visual tokens that the draft keeps of each frame (figure 7a)",
     "alpha": "Speed-up and accepted run length by pruning ratio (figure 6)",
 }
+JUDGED = (
+    "M: tokens between two rejections if each token of the text is held against what the draft, "
+    "having read the text so far, would say; no clock or window decides it. *M of the run*: of "
+    "the verifications that were made. *Positions packed*: kept tokens numbered anew, instead of "
+    "keeping their places, which is what runs."
+)
 METHODS = (
     ("method", "{}"), ("accepted_run_length", "{:.2f}"), ("mean_acceptance_length", "{:.2f}"),
     ("acceptance_rate", "{:.2f}"), ("tokens_per_second", "{:.1f}"), ("decode_speedup", "{:.2f}×"),
@@ -100,13 +106,15 @@ def _ratios(points: Sequence[Figures]) -> Table:
     """Table 7: what higher ratios cost."""
     line = _line(points, "uv-prune")
     keys = (
-        ("accepted_run_length", "M", "{:.2f}"), ("acceptance_rate", "τ", "{:.2f}"),
+        ("draft_run_length", "M", "{:.2f}"), ("draft_agreement", "draft agrees", "{:.1%}"),
+        ("repacked_draft_run_length", "M, positions packed", "{:.2f}"),
+        ("accepted_run_length", "M of the run", "{:.2f}"), ("acceptance_rate", "τ", "{:.2f}"),
         ("decode_speedup", "speed-up", "{:.2f}×"), ("simulated_speedup", "simulated", "{:.2f}×"),
         ("parity", "parity", "{}"),
     )  # fmt: skip
     rows = [[head, *(cell(one.get(key), form) for one in line)] for key, head, form in keys]
     heads = ["α", *(f"{one['alpha']:g}" for one in line)]
-    return Table("UV-Prune by pruning ratio (table 7)", heads, rows)
+    return Table("UV-Prune by pruning ratio (table 7)", heads, rows, JUDGED)
 
 
 def _criteria(result: Figures) -> Table:
@@ -118,7 +126,7 @@ def _criteria(result: Figures) -> Table:
     for name in names:
         line = {one["alpha"]: one for one in _line(points, name)}
         cells = [
-            f"{cell(line[alpha].get('accepted_run_length'), '{:.2f}')} / "
+            f"{cell(line[alpha].get('draft_run_length'), '{:.2f}')} / "
             f"{cell(line[alpha].get('decode_speedup'), '{:.2f}×')}"
             if alpha in line
             else "–"
@@ -126,7 +134,7 @@ def _criteria(result: Figures) -> Table:
         ]
         rows.append([name, *cells])
     heads = ["criterion", *(f"α {alpha:g}" for alpha in ratios)]
-    remark = "M / speed-up; `similarity` is UV-Prune without variation."
+    remark = f"M / speed-up; `similarity` is UV-Prune without variation. {JUDGED}"
     return Table("Pruning criteria (figures 6 and 7)", heads, rows, remark)
 
 
@@ -148,21 +156,35 @@ def _breakdown(result: Figures) -> Table:
 def _overlap(runs: Sequence[Figures]) -> Table:
     """Means over clips of what both sides did in watched runs."""
     keys = (
-        ("vision", "target: vision"), ("prefill", "target: prefill"),
+        ("launch", "before both"), ("vision", "target: vision"), ("prefill", "target: prefill"),
         ("ranking", "of it ranking"), ("verify", "target: verifying"),
         ("waiting", "target: waiting for drafts"), ("rest", "target: the rest"),
         ("draft_vision", "draft: vision"), ("draft_prefill", "draft: prefill"),
         ("draft_hidden", "of both hidden under the target's"),
         ("draft_exposed", "of both exposed"), ("draft_seconds", "draft: drafting"),
     )  # fmt: skip
-    rows = [[name, f"{1e3 * fmean(run[key] for run in runs):.1f}"] for key, name in keys]
+    rows = [
+        [name, f"{1e3 * fmean(run[key] for run in runs):.1f}"]
+        for key, name in keys
+        if all(key in run for run in runs)  # older results know fewer phases
+    ]
     prefill = sum(run["prefill"] for run in runs)
     rows.append(
         ["ranking, share of the target's prefill", _share(runs, "ranking", prefill)],
     )
+    first = sum(run["first_token"] for run in runs)
+    rows.append(
+        [
+            "exposed vision and prefill of the draft, share of the time to the first token",
+            _share(runs, "draft_exposed", first),
+        ]
+    )
     useful = [run["draft_useful"] for run in runs if run["draft_useful"] is not None]
     rows.append(["draft tokens that came to stand", f"{fmean(useful):.0%}" if useful else "–"])
-    remark = "One run a clip with both models watched by hooks; milliseconds."
+    remark = (
+        "One run a clip with both models watched by hooks; milliseconds. *Before both*: from the "
+        "call to the target's first work, the worker's start included."
+    )
     return Table("What overlaps", ["phase", "ms"], rows, remark)
 
 

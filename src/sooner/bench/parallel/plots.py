@@ -111,7 +111,7 @@ def _mark_scenes(axis: Any, each: int | None, frames: int) -> None:
 def alpha(result: Data) -> Any:
     """Figure 6: speed-up and accepted run length by pruning ratio."""
     figure, panels = axes(1, 2, (9.5, 3.6), "What pruning the draft costs and brings")
-    keys = (("decode_speedup", "speed-up of decoding, ×"), ("accepted_run_length", "M, tokens"))
+    keys = (("decode_speedup", "speed-up of decoding, ×"), ("draft_run_length", "M, tokens"))
     points = result["sweep"]
     for axis, (key, name) in zip(panels, keys, strict=True):
         for criterion, look in LOOK.items():

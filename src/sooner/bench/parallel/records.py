@@ -13,7 +13,7 @@ from ..protocol import Sample
 
 Record = dict[str, Any]
 """`arm`, `clip`, `repeat`; the fields of a `Sample`; `first_token_seconds`, `parity`, and what only
-some arms have: `kept`, `acceptance_ratio`, `gone`."""
+some arms have: `kept`, `verdicts`, `repacked`, `acceptance_ratio`."""
 
 COUNTS = (
     "mode", "method", "tokens", "decode_tokens", "nfe", "num_draft_tokens", "runs", "seconds",

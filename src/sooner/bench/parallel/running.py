@@ -30,6 +30,7 @@ from ..protocol import Sample
 from .contenders import ALL_CORES, OURS, PLAIN, Contender
 from .records import Record, to_record
 from .settings import ParallelSettings
+from .verdicts import verdicts
 
 WARM = 6
 """New tokens of a warm-up."""
@@ -112,6 +113,7 @@ class Runner:
             clip.inputs,
             method,
             prefill=LOSSY[one.name]() if one.name in LOSSY else None,
+            seed=self.settings.seed + index,  # of what `random` keeps
             on_tokens=lambda row, tokens, drafted: arrivals.append(time.perf_counter()),
             max_new_tokens=clip.max_new_tokens,
             do_sample=False,
@@ -120,8 +122,8 @@ class Runner:
         seconds = time.perf_counter() - start
         stats = made.stats
         extra: dict[str, Any] = {"first_token_seconds": arrivals[0] - begin}
-        if isinstance(method, SeenVLM) and method.prune:
-            extra["kept"] = kept_by_frame(self.model, clip, method.seen[-1].kept_tokens[0])
+        if isinstance(method, SeenVLM):
+            extra |= self._judged(method, clip, made.tokens[0])
         sample = Sample(made.tokens, stats.decode_seconds, seconds, stats.decode_tokens, stats)
         return sample, extra
 
@@ -129,7 +131,8 @@ class Runner:
         """The arm's method, with the draft's inputs of this clip."""
         pair = self.bench.pair
         if one.alpha is None:
-            return build_method(self.bench.caption_settings(_base(one)), pair, clip.draft_inputs)
+            alone = replace(pair)  # with nothing learnt: no run may depend on those before it
+            return build_method(self.bench.caption_settings(_base(one)), alone, clip.draft_inputs)
         assert pair.draft is not None
         placement: Any = self.settings.placement
         return SeenVLM(
@@ -139,6 +142,22 @@ class Runner:
             placement=placement,
             draft_inputs=clip.draft_inputs,
         )
+
+    def _judged(self, method: SeenVLM, clip: Clip, tokens: list[int]) -> dict[str, Any]:
+        """What the draft would have said of the text, and what it was shown of each frame."""
+        model, inputs = method.draft, clip.draft_inputs or clip.inputs
+        vocab = adapt(self.model).vocab_size
+        if not method.prune:
+            return {"verdicts": verdicts(model, inputs, tokens, vocab)}
+        indices = method.seen[-1].kept_tokens[0]
+        kept = indices, int(adapt(self.model).visual_tokens(clip.inputs).sum())
+        found = {
+            "kept": kept_by_frame(self.model, clip, indices),
+            "verdicts": verdicts(model, inputs, tokens, vocab, kept),
+        }
+        if method.criterion == "uv-prune" and not adapt(model).mrope:
+            found["repacked"] = verdicts(model, inputs, tokens, vocab, kept, repack=True)
+        return found
 
     def _acceptance_ratio(self, one: Contender, index: int, tokens: list[int]) -> float:
         """Share of the arm's tokens that the full target would say too (table 2's A)."""

@@ -13,6 +13,7 @@ from .book import Book
 from .contenders import OURS, PLAIN, Contender, contenders, sweep
 from .records import Record, to_parity, to_sample
 from .settings import ParallelSettings
+from .verdicts import rate, run_length
 
 Figures = dict[str, Any]
 
@@ -80,11 +81,22 @@ def _row(book: Book, one: Contender, window: int) -> Figures:
     kept = [each["kept"] for each in records if each["repeat"] == 0 and each.get("kept")]
     if kept and len({len(each) for each in kept}) == 1:
         figures["kept_by_frame"] = [sum(column) / len(kept) for column in zip(*kept, strict=True)]
+    figures |= _agreement(records)
     predicted = _simulated(one, runs, plain, window)
     if predicted is not None:
         figures["simulated_speedup"] = predicted
         figures["share_of_simulation"] = figures["decode_speedup"] / predicted
     return figures
+
+
+def _agreement(records: Sequence[Record]) -> Figures:
+    """What the drafts of an arm would have said, see `verdicts`; and with positions packed."""
+    found: Figures = {}
+    for key, name in (("verdicts", "draft"), ("repacked", "repacked_draft")):
+        texts = [each[key] for each in records if each["repeat"] == 0 and each.get(key)]
+        if texts:
+            found |= {f"{name}_run_length": run_length(texts), f"{name}_agreement": rate(texts)}
+    return found
 
 
 def _simulated(one: Contender, runs: Measured, plain: Measured, window: int) -> float | None:
@@ -121,6 +133,8 @@ def _point(figures: Figures) -> Figures:
         "method", "accepted_run_length", "mean_acceptance_length", "acceptance_rate",
         "draft_step_seconds", "target_step_seconds", "decode_speedup", "simulated_speedup",
         "share_of_simulation", "parity", "kept_by_frame", "first_token_ratio",
+        "draft_run_length", "draft_agreement", "repacked_draft_run_length",
+        "repacked_draft_agreement",
     )  # fmt: skip
     point = {name: figures[name] for name in names if name in figures}
     draft = point.get("draft_step_seconds")

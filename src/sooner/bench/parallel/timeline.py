@@ -111,8 +111,9 @@ def phases(
     """Seconds of the run by phase.
 
     Returns:
-        The target's `vision`, `prefill` (`ranking` within it), `verify`, `waiting` and what is left
-        of the time to its last forward, `rest`; `first_token`, when the prefill ended; the draft's
+        What is before the target's first work, `launch`, which sets the worker going; its
+        `vision`, `prefill` (`ranking` within it), `verify`, `waiting` and what is left of the time
+        to its last forward, `rest`; `first_token`, when the prefill ended; the draft's
         `draft_vision`, `draft_prefill`, split by the end of the target's prefill into
         `draft_hidden` and `draft_exposed`; `draft_seconds` of its steps, and
         `draft_useful`, the share of them whose token came to stand in the text.
@@ -124,6 +125,7 @@ def phases(
     good = sum(right is True for right in fates(draft, said))
     drafted = sum(event.token >= 0 for event in draft)
     found = {
+        "launch": min(event.start for event in target) - begin,
         "vision": _total(target, "vision"),
         "prefill": _total(target, "prefill"),
         "verify": _total(target, "step"),

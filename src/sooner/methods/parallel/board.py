@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ...decoding.stats import Stats
+
 
 class Board:
     """Drafted tokens by original row and position, written by the worker, read by the decoder.
@@ -82,3 +84,10 @@ class Board:
     @property
     def nanoseconds(self) -> int:
         return int(self.counters[2])
+
+    def report(self, stats: Stats) -> None:
+        """Put the worker's tally into the statistics of a run."""
+        stats.draft_forwards = self.forwards
+        stats.draft_forward_seconds = self.nanoseconds / 1e9
+        if self.forwards:
+            stats.draft_seconds = [stats.draft_forward_seconds / self.forwards]

@@ -14,11 +14,13 @@ from ...decoding.rows import Rows
 from ...decoding.sampling import Processing
 from ...decoding.tree import Tree
 from ..context import Context
-from ..cost import CostModel
+from ..cost import Acceptance, CostModel
 from ..prompts import prompt_lengths, visual_tokens
 from ..rules import follow_choices
-from .policy import best_windows
+from .patience import Patience
+from .policy import Plan
 from .tap import OnStates, Tap
+from .view import View
 from .worker import Worker
 
 logger = logging.getLogger("sooner")
@@ -26,12 +28,7 @@ logger = logging.getLogger("sooner")
 Rank = Callable[[Tensor, Tensor, Tensor], Tensor]
 """`(states before the decoder, after layer L, visual mask)` of a row -> kept visual tokens."""
 
-REPLAN = 8
-"""Rounds between two looks at the costs."""
 Listen = Callable[[OnStates], Tap]
-
-PATIENCE = 8.0
-"""Draft forwards' worth of time that the target waits for a token before it goes on without."""
 
 
 class ParallelDrafter(Drafter):
@@ -49,10 +46,17 @@ class ParallelDrafter(Drafter):
         rank: chooses kept visual tokens; `None` keeps all.
         listen: hears the target's prefill, and tells what `rank` judges by.
         window: most tokens verified at once.
+        experience: the acceptance of earlier runs, and where more of it goes.
     """
 
     def __init__(
-        self, context: Context, worker: Worker, rank: Rank | None, listen: Listen, window: int
+        self,
+        context: Context,
+        worker: Worker,
+        rank: Rank | None,
+        listen: Listen,
+        window: int,
+        experience: Acceptance | None = None,
     ) -> None:
         self.context = context
         self.worker = worker
@@ -60,15 +64,14 @@ class ParallelDrafter(Drafter):
         self.rank = rank
         self.listen = listen
         self.window = window
-        self.model = CostModel()
+        self.model = CostModel(experience)
+        self.plan = Plan(self.model, window)
         self.tap: Tap | None = None
         self.pending: list[int] = []  # sizes of the window under verification
-        self.number = 0  # of the last update
-        self.trusted: dict[int, int] = {}  # original row -> update that must be acknowledged
+        self.view = View(worker.board)
+        self.patience = Patience(worker, self._warn)
         self.kept_tokens: list[list[int]] = []
         self.started = False
-        self._policy: list[int] = []  # the window for each number of tokens that are there
-        self._planned = -REPLAN
         self._warned = False
 
     def start(self, pending: Tree, rows: Rows) -> None:
@@ -93,9 +96,10 @@ class ParallelDrafter(Drafter):
         for row, length in enumerate(lengths):
             mask = visual[row, :length].to(last.device)
             begun = first[row, :length].to(last.device)  # a sharded target may have layer L there
-            indices = self.rank(begun, last[row, :length], mask).cpu()
-            kept.append((indices, int(mask.sum())))
-        self.kept_tokens = [indices.tolist() for indices, _ in kept]
+            indices = self.rank(begun, last[row, :length], mask)
+            # As plain numbers: a tensor through a pipe takes a detour over shared memory.
+            kept.append((indices.tolist(), int(mask.sum())))
+        self.kept_tokens = [indices for indices, _ in kept]
         self.worker.order("prefill", kept)
         stats.rank_seconds += stats.clock() - begin
 
@@ -105,7 +109,8 @@ class ParallelDrafter(Drafter):
         self._learn(outcome)
         device = outcome.hidden.device
         if not self.worker.is_usable:
-            self._warn()
+            reason = self.worker.failure
+            self._warn(f"the draft worker is gone ({reason}); decoding goes on without it")
             return Tree.empty(len(outcome.new), device)
         self._tell(outcome)
         return self._window(outcome, device)
@@ -114,18 +119,35 @@ class ParallelDrafter(Drafter):
         board = self.worker.board
         if board.forwards:
             self.model.observe_draft(board.nanoseconds / board.forwards / 1e9)
-        if not outcome.is_first:
-            self.model.observe_round(self.pending, outcome.accepted, outcome.seconds)
+        if outcome.is_first:
+            return
+        self.model.observe_round(self.pending, outcome.accepted, outcome.seconds)
+        if not any(self.pending):
+            self.model.observe_verdicts(*self._unasked(outcome))
+
+    def _unasked(self, outcome: Outcome) -> tuple[list[int], list[int]]:
+        """Drafts of each row, 0 or 1, that a plain round has judged by the way, and those right.
+
+        So a draft that is not worth verifying now is noticed when it gets better.
+        """
+        drafted, right = [], []
+        for row, new in enumerate(outcome.new):
+            place = len(outcome.rows.said(row)) - len(new)
+            token = self.view.read(outcome.rows.active[row], place, 1)
+            drafted.append(len(token))
+            right.append(int(bool(token) and token == new[:1]))
+        return drafted, right
 
     def _tell(self, outcome: Outcome) -> None:
-        """Send what was committed; rows whose draft differs are trusted once it is handled."""
-        self.number += 1
-        for row, new in enumerate(outcome.new):
-            original = outcome.rows.active[row]
-            start = len(outcome.rows.said(row)) - len(new)
-            if self.worker.board.read(original, start, len(new)) != new:
-                self.trusted[original] = self.number
-        self.worker.order("update", self.number, outcome.new)
+        """Send what was committed."""
+        rows = outcome.rows
+        self.view.commit(
+            {
+                rows.active[row]: (len(rows.said(row)) - len(new), new)
+                for row, new in enumerate(outcome.new)
+            }
+        )
+        self.worker.order("update", self.view.number, outcome.new)
 
     def _window(self, outcome: Outcome, device: torch.device) -> Tree:
         """The next window: what is drafted already, and what is worth waiting for."""
@@ -139,7 +161,8 @@ class ParallelDrafter(Drafter):
             for row in range(len(limits))
         }
         if any(held < min(size, limit) for held, limit in zip(have, limits, strict=True)):
-            self._await(wanted, size)
+            needed = self.view.needed(list(wanted))
+            self.patience.wait(wanted, needed, size, self.model.draft_seconds)
         drafts = [self._drafted(outcome, row, min(size, limits[row])) for row in range(len(limits))]
         return self._tree(outcome, drafts, device)
 
@@ -148,23 +171,12 @@ class ParallelDrafter(Drafter):
             return 0  # one plain step tells what speculation has to beat
         if not self.model.is_ready:
             return max(min(4, largest), min(have))
-        if self.model.rounds >= self._planned + REPLAN:
-            self._planned = self.model.rounds
-            self._policy = best_windows(self.model, self.window)
-        mean = min(round(sum(have) / len(have)), self.window)
-        return min(self._policy[mean], largest)
-
-    def _await(self, wanted: dict[int, int], size: int) -> None:
-        each = self.model.draft_seconds or 0.05
-        update = max(self.trusted.get(row, 0) for row in wanted)
-        self.worker.wait(wanted, update, PATIENCE * each * (size + 1))
+        return min(self.plan.choose(round(sum(have) / len(have))), largest)
 
     def _drafted(self, outcome: Outcome, row: int, limit: int) -> list[int]:
         """Draft tokens behind what active row `row` said, if they can be trusted yet."""
-        board, original = self.worker.board, outcome.rows.active[row]
-        if board.acknowledged < self.trusted.get(original, 0):
-            return []
-        return board.read(original, len(outcome.rows.said(row)), limit)
+        rows = outcome.rows
+        return self.view.read(rows.active[row], len(rows.said(row)), limit)
 
     def _tree(self, outcome: Outcome, drafts: list[list[int]], device: torch.device) -> Tree:
         sizes = [len(draft) for draft in drafts]
@@ -189,8 +201,7 @@ class ParallelDrafter(Drafter):
         board = self.worker.board
         for row, size in enumerate(tree.sizes):
             original, place = rows.active[row], len(rows.said(row)) + size
-            trusted = board.acknowledged >= self.trusted.get(original, 0)
-            token = board.read(original, place, 1) if trusted else []
+            token = self.view.read(original, place, 1)
             known.append(bool(token))
             tokens.append(token[0] if token else 0)
             q.append(board.read_probs(original, place, 1)[0])
@@ -227,20 +238,12 @@ class ParallelDrafter(Drafter):
     def close(self) -> None:
         if self.tap is not None:
             self.tap.remove()
-        self._report()
+        self.worker.board.report(self.context.stats)
         self.worker.close()
 
-    def _report(self) -> None:
-        """Put the worker's tally into the statistics."""
-        board, stats = self.worker.board, self.context.stats
-        stats.draft_forwards = board.forwards
-        stats.draft_forward_seconds = board.nanoseconds / 1e9
-        if board.forwards:
-            stats.draft_seconds = [board.nanoseconds / board.forwards / 1e9]
-
-    def _warn(self) -> None:
+    def _warn(self, text: str) -> None:
+        """Tell once that something is wrong with the worker."""
         if not self._warned:
             self._warned = True
-            text = f"the draft worker is gone ({self.worker.failure}); decoding goes on without it"
             self.context.stats.notes.append(text)
             logger.warning(text)

@@ -19,6 +19,7 @@ from ..base import Method
 from ..calls import to_device
 from ..checks import positive, same_tokenizer, same_vocabulary
 from ..context import Context
+from ..cost import Acceptance
 from ..prompts import prompt_for
 from ..pruning import BY_ATTENTION, CRITERIA, Criterion, rank
 from .drafter import Listen, ParallelDrafter, Rank
@@ -54,6 +55,8 @@ class ParallelVLM(Method):
         repack: number the draft's kept tokens anew instead of leaving them their positions.
         draft_inputs: the prompt as the draft's own processor gives it; the target's by default.
         tokenizer, draft_tokenizer: given both, they are compared token by token.
+        experience: the acceptance of earlier runs, which this one begins with and adds to; for one
+            pair of models and one way to prune. Without it every run begins with a guess.
 
     Raises:
         SoonerError: a value out of range, an unknown name, or different tokenizers.
@@ -69,6 +72,7 @@ class ParallelVLM(Method):
     draft_inputs: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
     tokenizer: Any = field(default=None, repr=False, compare=False)
     draft_tokenizer: Any = field(default=None, repr=False, compare=False)
+    experience: Acceptance | None = field(default=None, repr=False, compare=False)
     name: ClassVar[str] = "parallel"
 
     def __post_init__(self) -> None:
@@ -109,9 +113,8 @@ class ParallelVLM(Method):
             chunk=context.prefill_chunk,
         )
         worker = launch(place(self.placement, adapter.device), job, context.rows.active)
-        return ParallelDrafter(
-            context, worker, self._rank(context), self._listen(context, depth), self.window
-        )
+        rank, listen = self._rank(context), self._listen(context, depth)
+        return ParallelDrafter(context, worker, rank, listen, self.window, self.experience)
 
     def rule(self, context: Context) -> Rule:
         assert isinstance(context.drafter, ParallelDrafter)

@@ -22,6 +22,29 @@ SWEEPS = 12
 """Value iterations for each speed that is tried; a chain of full windows is rarely longer."""
 BISECTIONS = 14
 """Halvings of the interval of speeds, which starts between plain decoding and the best chain."""
+REPLAN = 8
+"""Rounds between two looks at the costs."""
+
+
+class Plan:
+    """The best windows by what is known now, made anew every few rounds.
+
+    Args:
+        model: costs and acceptance, measured meanwhile.
+        largest: most draft tokens of a window.
+    """
+
+    def __init__(self, model: CostModel, largest: int) -> None:
+        self.model, self.largest = model, largest
+        self.windows: list[int] = []  # for each number of tokens that are there
+        self._made = -REPLAN
+
+    def choose(self, have: int) -> int:
+        """The window to verify where `have` tokens are drafted already."""
+        if self.model.rounds >= self._made + REPLAN:
+            self._made = self.model.rounds
+            self.windows = best_windows(self.model, self.largest)
+        return self.windows[min(have, self.largest)]
 
 
 def best_windows(model: CostModel, largest: int) -> list[int]:

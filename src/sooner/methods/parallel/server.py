@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -15,6 +15,9 @@ from ...decoding.sampling import Processing
 from ..prompts import embed
 from .board import Board
 from .stream import DraftStream
+
+Kept = Sequence[tuple[list[int], int]]
+"""Of each row the kept ones among the target's visual tokens, and how many those are."""
 
 
 class Orders(Protocol):
@@ -89,17 +92,12 @@ class DraftServer:
             assert self.stream is not None
             self.stream.keep_rows(*details)
 
-    def prefill(self, kept: list[Tensor] | None) -> None:
-        """Prefill on the kept visual tokens (indices into the target's), or on all of them."""
+    def prefill(self, kept: Kept | None) -> None:
+        """Prefill on the kept visual tokens, or on all of them."""
         job, prompt = self.job, self.prompt
         assert prompt is not None
         if kept is not None:
-            counts = prompt.visual.sum(1).tolist()
-            kept = [
-                translate(indices, total, have)
-                for (indices, total), have in zip(kept, counts, strict=True)
-            ]
-            prompt = job.adapter.prune_prompt(prompt, kept, job.repack)
+            prompt = pruned(job.adapter, prompt, kept, job.repack)
         generator = torch.Generator(device=job.adapter.device).manual_seed(job.seed)
         self.stream = DraftStream(
             job.adapter,
@@ -138,6 +136,16 @@ class DraftServer:
                 self.board.show_probs(original, len(row.tokens) - 1, p[index])
             self.board.show(original, row.tokens)
         self.board.count(1, time.perf_counter_ns() - start)
+
+
+def pruned(adapter: Adapter, prompt: Prompt, kept: Kept, repack: bool) -> Prompt:
+    """The draft's prompt with those visual tokens that stand for the target's kept ones."""
+    counts = prompt.visual.sum(1).tolist()
+    own = [
+        translate(torch.tensor(indices, dtype=torch.long), total, have)
+        for (indices, total), have in zip(kept, counts, strict=True)
+    ]
+    return adapter.prune_prompt(prompt, own, repack)
 
 
 def translate(indices: Tensor, total: int, have: int) -> Tensor:
