@@ -154,3 +154,18 @@ def test_alternatives_are_lists_within_a_draft() -> None:
     assert row == ((1, 2), ((3,), (4, 5)), ())
     assert [alternatives(one) for one in row] == [((1, 2),), ((3,), (4, 5)), ((),)]
     assert read_drafts([row]) == (row,)
+
+
+@pytest.mark.parametrize("drafts", [[[0], [0, 0], [0]], [[0]] * 40, [[1, 1]] * 20 + [[1]] * 20])
+def test_regions_that_say_the_same_are_no_explosion(drafts: list[list[int]]) -> None:
+    """Each continuation has a place of its own, so there are never more than places."""
+    row = Alignment(DraftIndex(drafts, 3), Trust())
+    row.advance([3, 2])
+    cursors = row.cursors
+    for _ in range(60):
+        branches = row.branches(cursors)
+        assert all(len(behind) <= len(row.index.tokens) for _, _, behind in branches.values())
+        if not branches:
+            break
+        cursors = next(iter(branches.values()))[2]
+    assert len(grow(row, Limits(nodes=64, depth=64, width=8)).tokens) <= 64

@@ -231,11 +231,16 @@ class Alignment:
 
 
 def _join(found: dict[int, Branch], token: int, kind: int, cursor: Cursor) -> None:
+    """Add a continuation to the branch that begins with `token`; each place once, the best first.
+
+    Regions that say the same (cells, bullets) end and open into one another: twice the same place
+    at every end would be exponentially many along a branch.
+    """
     branch = found.get(token)
     if branch is None:
         better = 1 + sum(other == kind for other, _, _ in found.values()) if found else 0
         found[token] = (kind, better, [cursor])
-    else:
+    elif all(cursor[1] != one[1] or cursor[0] is not one[0] for one in branch[2]):
         branch[2].append(cursor)
 
 
