@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ..errors import SoonerError
+
+# Okabe and Ito's colours, which stay apart for the colour-blind; markers differ as well.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+MARKERS = "osD^vPx"
 
 
 def check_matplotlib() -> None:
@@ -33,3 +38,22 @@ def save(figure: Any, stem: Path) -> list[str]:
                 options = {"metadata": {"Date": None}}
             figure.savefig(path, dpi=150, **options)
     return [path.name for path in paths]
+
+
+def draw(
+    makers: Mapping[str, Callable[[dict[str, Any]], Any]],
+    result: dict[str, Any],
+    folder: Path,
+    stem: str,
+) -> list[str]:
+    """Draw a figure with each maker and write it as `stem`-name; returns the files' names.
+
+    Raises:
+        SoonerError: matplotlib is not installed.
+    """
+    check_matplotlib()
+    folder.mkdir(parents=True, exist_ok=True)
+    files = []
+    for name, make in makers.items():
+        files += save(make(result), folder / f"{stem}-{name}")
+    return files

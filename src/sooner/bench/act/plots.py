@@ -6,12 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..figures import check_matplotlib, save
+from ..figures import COLOURS, MARKERS, draw
 
 Data = dict[str, Any]
-# Okabe and Ito's colours, which stay apart for the colour-blind; markers differ as well.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-MARKERS = "osD^vPx"
 
 
 def write_figures(result: Data, folder: Path, stem: str) -> list[str]:
@@ -20,12 +17,7 @@ def write_figures(result: Data, folder: Path, stem: str) -> list[str]:
     Raises:
         SoonerError: matplotlib is not installed.
     """
-    check_matplotlib()
-    folder.mkdir(parents=True, exist_ok=True)
-    files = []
-    for name in drawable(result):
-        files += save(FIGURES[name](result), folder / f"{stem}-{name}")
-    return files
+    return draw({name: FIGURES[name] for name in drawable(result)}, result, folder, stem)
 
 
 def drawable(result: Data) -> list[str]:
