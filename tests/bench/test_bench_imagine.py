@@ -13,6 +13,7 @@ import torch
 import tiny_canvas
 from sooner import miniatures
 from sooner.bench.imagine import breakdown, peers, subjects
+from sooner.bench.imagine import run as bench_run
 from sooner.bench.imagine.arms import draw_beginning, draw_rows
 from sooner.bench.imagine.settings import ARMS
 from sooner.bench.imagine.subjects import Subject
@@ -160,6 +161,53 @@ def test_parts_can_be_left_out(tmp_path: Path) -> None:
     assert not (tmp_path / "figures").exists()
     assert run("bench", "report", str(target)) == 0
     assert (tmp_path / "figures" / "imagine-image-windows.png").exists()
+
+
+@pytest.mark.usefixtures("tiny")
+def test_parts_are_added_to_an_earlier_result(tmp_path: Path) -> None:
+    target = tmp_path / "x.json"
+    quick = ["--arms", "gumbel", *SMALL, "--json", str(target)]
+    assert run("bench", "imagine", "--kind", "both", "--parts", "speed", *quick) == 0
+    first = json.loads(target.read_text())
+    assert run("bench", "imagine", "--parts", "speed,study", "--add", *quick) == 0
+    added = json.loads(target.read_text())
+    assert added["video"] == first["video"]
+    assert [arm["kind"] for arm in added["arms"]].count("image") == len(first["arms"]) / 2
+    assert {arm["kind"] for arm in added["arms"]} == {"image", "video"}
+    assert "study" in added["image"]
+    assert added["kept"]["parts"] == ["video speed"]
+    assert added["model"] == first["model"]
+    assert run("bench", "report", str(target)) == 0
+    assert "Of an earlier run: video speed (" in target.with_suffix(".md").read_text()
+
+
+@pytest.mark.usefixtures("tiny")
+def test_an_interrupted_run_keeps_its_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(bench_run.PARTS, "study", stop)
+    target = tmp_path / "x.json"
+    assert run("bench", "imagine", "--arms", "gumbel", *SMALL, "--json", str(target)) == 130
+    found = json.loads(target.read_text())
+    assert {"quality", "breakdown"} <= set(found["image"])
+    assert "study" not in found["image"]
+
+
+@pytest.mark.usefixtures("tiny")
+def test_another_models_result_is_not_added_to(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "x.json"
+    before = {"bench": "imagine", "arms": [], "image": {"model": "other"}, "provenance": {}}
+    target.write_text(json.dumps(before))
+    quick = ["--parts", "speed", "--arms", "gumbel", *SMALL, "--add"]
+    assert run("bench", "imagine", *quick, "--json", str(target)) == 2
+    assert "the result to add to is of 'other'" in capsys.readouterr().err
+    assert run("bench", "imagine", *quick) == 2
+    assert "--add needs the FILE" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -18,13 +18,14 @@ from sooner.miniatures.image import (
     classifier,
     codes,
     hints,
+    patches,
     recipe,
     target,
     words,
     world,
 )
 
-TINY_CODES = architecture.CodesShape(entries=32, dim=4, multiplier=(1, 1, 1), latent=32)
+TINY_CODES = architecture.CodesShape(entries=32, dim=4)
 TINY = architecture.Shape(layers=3, width=32, heads=2, kv_heads=1, intermediate=32)
 PARTS: dict[str, recipe.AnyRecipe] = {
     "codes": recipe.CodesRecipe(TINY_CODES, steps=5, batch=2, free=2, bf16=False),
@@ -192,6 +193,35 @@ def test_codes_survive_a_round_trip(trained: Path) -> None:
     seen = codes.decode(model, made)
     assert seen.shape == (2, 3, world.SIDE, world.SIDE)
     assert 0 <= float(seen.min()) <= float(seen.max()) <= 1
+
+
+def test_the_written_encoder_is_the_trained_one() -> None:
+    """Janus's own encoder, with its norms and attention, finds what the patch encoder finds."""
+    torch.manual_seed(0)
+    model, trained = architecture.build_codes(TINY_CODES), patches.PatchEncoder(TINY_CODES)
+    pixels = codes.to_pixels([world.drawn(index, 0)[1] for index in range(2)])
+    patches.write_into(model, trained)
+    model.half().float()  # as checkpoints are written
+    with torch.no_grad():
+        found = model.quant_conv(model.encoder(pixels))
+        torch.testing.assert_close(found, trained(pixels), rtol=0, atol=2e-3)
+
+
+def test_a_code_hangs_on_its_own_pixels_alone(trained: Path) -> None:
+    model = build.load_codes(trained / "codes" / "checkpoint")
+    one, two = codes.to_pixels([world.drawn(index, 0)[1] for index in range(2)])
+    mixed = one.clone()
+    mixed[:, 16:32, 24:28] = two[:, 16:32, 24:28]  # rows 4 to 7 of column 6
+    made = codes.encode(model, torch.stack([one, two, mixed])).view(3, 16, 16)
+    swapped = torch.zeros(16, 16, dtype=torch.bool)
+    swapped[4:8, 6] = True
+    assert torch.equal(made[2], torch.where(swapped, made[1], made[0]))
+    assert not torch.equal(made[0], made[1])
+
+
+def test_shapes_without_pairs_are_refused() -> None:
+    with pytest.raises(ValueError, match="twice as wide"):
+        architecture.CodesShape(multiplier=(1, 1, 1))
 
 
 def test_scores_of_the_judge() -> None:

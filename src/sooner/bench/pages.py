@@ -19,7 +19,13 @@ class Table:
 
 
 def head(result: Mapping[str, Any], source: str, title: str) -> list[str]:
-    """Title, origin and provenance; `source` names the JSON that the page is made from."""
+    """Title, origin and provenance, and which parts an earlier run left.
+
+    Args:
+        result: with `provenance`, and `kept` if it was added to.
+        source: the JSON that the page is made from.
+        title: of the page.
+    """
     origin = result["provenance"]
     versions = origin["versions"]
     return [
@@ -30,6 +36,19 @@ def head(result: Mapping[str, Any], source: str, title: str) -> list[str]:
         f"`{' '.join(origin['argv'])}` · {origin['date']} · revision `{origin['git']}` · "
         f"{origin['device']}, {origin['threads']} thread(s), {origin['dtype']} · torch "
         f"{versions['torch']}, transformers {versions['transformers']}",
+        *_kept(result),
+    ]
+
+
+def _kept(result: Mapping[str, Any]) -> list[str]:
+    kept = result.get("kept")
+    if not kept:
+        return []
+    made = kept["provenance"]
+    return [
+        "",
+        f"Of an earlier run: {', '.join(kept['parts'])} (`{' '.join(made['argv'])}` · "
+        f"{made['date']} · revision `{made['git']}`).",
     ]
 
 

@@ -9,8 +9,8 @@ import typer
 
 from ..errors import unknown
 from . import options
-from .bench import Json, at_least_one, check_writable, measured
-from .bench_parts import numbers, show_tables, some_of
+from .bench import Json, at_least_one, check_writable
+from .bench_parts import Add, numbers, read_result, run_in_parts, show_tables, some_of
 
 if TYPE_CHECKING:
     from ..bench.imagine.settings import ImagineSettings
@@ -60,23 +60,23 @@ def imagine(
     threads: Annotated[int, typer.Option(metavar="N", help="torch threads.")] = 1,
     seed: Annotated[int, typer.Option(metavar="S", help="Of prompts and draws.")] = 20_261_121,
     json: Json = None,
+    add: Add = False,
     debug: options.Debug = False,
 ) -> None:
     """Time plain decoding, HF, SJD, coupled draws and GSD alike, and judge what they draw.
 
     Pictures that need the model go to `figures/` beside the JSON, the others come from `sooner
-    bench report`. Exits with 1 when greedy decoding differs from the model's own by more than a
-    tie.
+    bench report`. The JSON grows part by part, so that an interrupted run keeps what it has
+    measured. Exits with 1 when greedy decoding differs from the model's own by more than a tie.
     """
-    from ..bench.imagine.run import run
     from ..bench.pages import figures_folder
-    from ..bench.report import write_json
 
     asked = {
         "samples": samples, "quality_samples": quality_samples, "batch": batch, "rows": rows,
     }  # fmt: skip
     if json is not None:
         check_writable(json)
+    before = read_result(json, "imagine") if add else None
     settings = _settings(
         full,
         {name: value for name, value in asked.items() if value is not None},
@@ -94,10 +94,15 @@ def imagine(
         threads=at_least_one("threads", threads),
         seed=seed,
     )
-    result = measured(run, settings, debug)
+
+    def work(settings: ImagineSettings, progress: Any, keep: Any) -> dict[str, Any]:
+        from ..bench.imagine.run import run
+
+        return run(settings, progress, keep, before)
+
+    result = run_in_parts(work, settings, json, debug)
     show(result)
     if json is not None:
-        write_json(result, json)
         typer.echo(f"wrote {json}", err=True)
     if any(arm["parity"] == "bug" for arm in result["arms"]):
         raise typer.Exit(1)

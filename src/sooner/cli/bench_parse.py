@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from json import loads as parse_json
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -12,7 +10,7 @@ from ..errors import SoonerError
 from . import options
 from . import parse_options as asked
 from .bench import Json, at_least_one, check_writable
-from .bench_parts import run_in_parts, show_tables, some_of
+from .bench_parts import Add, read_result, run_in_parts, show_tables, some_of
 
 PAGES, FULL_PAGES, FULL_EXACT = 8, 40, 200
 
@@ -63,9 +61,7 @@ def parse(
     ] = 1,
     seed: Annotated[int, typer.Option(metavar="S", help="Of the pages.")] = 20_261_121,
     json: Json = None,
-    add: Annotated[
-        bool, typer.Option("--add", help="Keep what --json's FILE has of the other parts.")
-    ] = False,
+    add: Add = False,
     debug: options.Debug = False,
 ) -> None:
     """Time the arms on held-out pages and whole PDFs, real OCR being the drafter.
@@ -77,7 +73,7 @@ def parse(
 
     if json is not None:
         check_writable(json)
-    before = read_result(json) if add else None
+    before = read_result(json, "parse") if add else None
     if exact_pages is None:
         asked_for = parts is not None and "exactness" in parts
         exact_pages = FULL_EXACT if full or asked_for else 0
@@ -116,23 +112,6 @@ def parse(
     rows = [*result.get("arms", []), *result.get("exactness", {}).get("rows", [])]
     if any(row.get("parity") == "bug" or row.get("bugs") for row in rows if row["mode"] == "exact"):
         raise typer.Exit(1)
-
-
-def read_result(path: Path | None) -> dict[str, Any]:
-    """The result to add to.
-
-    Raises:
-        SoonerError: no file was named, or it holds no result.
-    """
-    if path is None or not path.is_file():
-        raise SoonerError(f"--add needs the FILE of an earlier --json, not {str(path)!r}")
-    try:
-        found = parse_json(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise SoonerError(f"'{path}' is no result of this command: {error}") from error
-    if not isinstance(found, dict) or found.get("bench") != "parse":
-        raise SoonerError(f"'{path}' is no result of this command")
-    return found
 
 
 def show(result: dict[str, Any]) -> None:

@@ -3,11 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from json import loads as parse_json
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from ..errors import SoonerError, unknown
 from .bench import WIDE, at_least_one, measured
+
+Add = Annotated[bool, typer.Option("--add", help="Keep what --json's FILE has of the other parts.")]
+
+
+def read_result(path: Path | None, bench: str) -> dict[str, Any]:
+    """The result that `--add` adds to.
+
+    Args:
+        path: of an earlier `--json`.
+        bench: the command that wrote it.
+
+    Raises:
+        SoonerError: no file was named, or it holds no result of that command.
+    """
+    if path is None or not path.is_file():
+        raise SoonerError(f"--add needs the FILE of an earlier --json, not {str(path)!r}")
+    try:
+        found = parse_json(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise SoonerError(f"'{path}' is no result of this command: {error}") from error
+    if not isinstance(found, dict) or found.get("bench") != bench:
+        raise SoonerError(f"'{path}' is no result of this command")
+    return found
 
 
 def run_in_parts(run: Any, settings: Any, json: Path | None, debug: bool) -> dict[str, Any]:

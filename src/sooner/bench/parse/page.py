@@ -66,22 +66,9 @@ def markdown(result: Data, source: str) -> str:
     from .plots import drawable
 
     captions = {name: text for name, text in FIGURES.items() if name in drawable(result)}
-    lines = head(result, source, f"Parsing: {result['model']}") + _kept(result)
+    lines = head(result, source, f"Parsing: {result['model']}")
     lines += sections(tables(result)) + pictures(captions, source)
     return "\n".join(lines) + "\n"
-
-
-def _kept(result: Data) -> list[str]:
-    """Which parts are of an earlier run, and which run that was."""
-    kept = result.get("kept")
-    if not kept:
-        return []
-    made = kept["provenance"]
-    return [
-        "",
-        f"Of an earlier run: {', '.join(kept['parts'])} (`{' '.join(made['argv'])}` · "
-        f"{made['date']} · revision `{made['git']}`).",
-    ]
 
 
 def _goals(goals: list[Data]) -> Table:

@@ -36,7 +36,8 @@ ROPE_BASE = 146.0
 
 @dataclass(frozen=True)
 class CodesShape:
-    """Sizes of the VQ autoencoder. GroupNorm wants channels in multiples of 32."""
+    """Sizes of the VQ autoencoder. GroupNorm wants channels in multiples of 32, and `patches`
+    wants the last level twice as wide as the one before."""
 
     entries: int = 512
     dim: int = 8
@@ -44,16 +45,24 @@ class CodesShape:
     multiplier: tuple[int, ...] = (1, 1, 2)
     latent: int = 64
 
+    def __post_init__(self) -> None:
+        *_, before, last = self.multiplier
+        if len(self.multiplier) != 3 or last != 2 * before or self.latent < self.channels * last:
+            raise ValueError(
+                f"multiplier is {self.multiplier} and latent is {self.latent}; it is three levels, "
+                f"the last twice as wide as the one before and no wider than latent"
+            )
+
 
 @dataclass(frozen=True)
 class Shape:
     """Sizes of the text-to-image decoder; `layers` is the depth to end with."""
 
-    layers: int = 16
-    width: int = 128
-    heads: int = 4
-    kv_heads: int = 2
-    intermediate: int = 256
+    layers: int = 24
+    width: int = 96
+    heads: int = 3
+    kv_heads: int = 3
+    intermediate: int = 192
 
 
 CODES = CodesShape()

@@ -2,7 +2,7 @@
 
 HF's `decode` normalises codebook entries to length one, and with such entries the nearest one
 to z is the one of the largest cosine, whatever z's length. So everything here lives on the unit
-sphere, and HF's own `encode` finds the same codes.
+sphere, and HF's own `encode` finds the same codes once `patches` has written its encoder.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from transformers.models.janus.modeling_janus import JanusVQVAE
 
 from . import architecture, card, world
 from .loop import Schedule, decayed
+from .patches import PatchEncoder, write_into
 from .recipe import CodesRecipe
 
 KEEP = 0.98  # of the running counts and sums at each step
@@ -50,12 +51,17 @@ class Codes:
     def __init__(self, config: CodesRecipe) -> None:
         self.config, self.steps = config, config.steps
         self.model = architecture.build_codes(config.shape).train()
-        self.modules = {"model": self.model}
+        self.patches = PatchEncoder(config.shape).train()
+        self.modules = {"model": self.model, "patches": self.patches}
         entries, dim = config.shape.entries, config.shape.dim
         # Running sums of what each entry stood for: the codebook is their direction.
         self.book = {"counts": torch.zeros(entries), "sums": torch.zeros(entries, dim)}
+        for unused in (self.model.encoder, self.model.quant_conv):
+            unused.requires_grad_(False)  # written at the end
         self.optimizer = torch.optim.AdamW(
-            decayed(self.model, 0.01), lr=config.lr, betas=(0.9, 0.98)
+            decayed(self.model, 0.01) + decayed(self.patches, 0.01),
+            lr=config.lr,
+            betas=(0.9, 0.98),
         )
         self.schedule = Schedule(config.lr, config.steps)
 
@@ -65,10 +71,7 @@ class Codes:
             self._place_entries(index)
         self.schedule.set(self.optimizer, index)
         pixels = self._pixels(index)
-        with torch.autocast("cpu", torch.bfloat16, enabled=self.config.bf16):
-            hidden = self.model.quant_conv(self.model.encoder(pixels))
-        # [n, dim, grid, grid], on the sphere
-        z = functional.normalize(hidden.float(), dim=1)
+        z = functional.normalize(self.patches(pixels), dim=1)  # [n, dim, grid, grid]
         commit, report, latent = torch.zeros(()), {}, z
         if index >= self.config.free:
             picked, entry = self._nearest(z)
@@ -82,7 +85,8 @@ class Codes:
         loss = error + self.config.commit * commit
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        for module in self.modules.values():
+            torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
         self.optimizer.step()
         return {"loss": float(error.detach()), "commit": float(commit.detach()), **report}
 
@@ -95,6 +99,7 @@ class Codes:
 
     def finish(self, folder: Path, seconds: float) -> None:
         """Write the autoencoder in fp16, and its card."""
+        write_into(self.model, self.patches)
         half = JanusVQVAE(self.model.config)
         half.load_state_dict(self.model.state_dict())
         half.half().save_pretrained(folder)
@@ -136,7 +141,7 @@ class Codes:
         batches = max(1, 24 * entries // (self.config.batch * architecture.TOKENS))
         latents = []
         for ahead in range(batches):
-            hidden = self.model.quant_conv(self.model.encoder(self._pixels(index + ahead)))
+            hidden = self.patches(self._pixels(index + ahead))
             latents.append(functional.normalize(hidden, dim=1).permute(0, 2, 3, 1).flatten(0, 2))
         flat = torch.cat(latents)  # [points, dim]
         generator = torch.Generator().manual_seed(self.config.seed)

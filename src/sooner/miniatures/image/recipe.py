@@ -88,10 +88,10 @@ class TargetRecipe:
     """
 
     shape: Shape = TARGET
-    bank: int = 12000
-    shallow: int = 4
-    steps: tuple[int, int] = (3000, 150)
-    lr: tuple[float, float] = (2e-3, 1e-3)
+    bank: int = 20000
+    shallow: int = 6
+    steps: tuple[int, int] = (7000, 60)
+    lr: tuple[float, float] = (2e-3, 5e-5)
     batch: int = 12
     captions: int = 32
     hint: float = 0.5
