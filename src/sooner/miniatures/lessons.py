@@ -144,7 +144,8 @@ class Trainer:
             group["lr"] = stage.lr * schedule(self.step, stage.over or stage.steps)
         with torch.autocast("cpu", torch.bfloat16, enabled=stage.bf16):
             loss, report = self.lesson.loss(stage, self.rng)
-        self.optimizer.zero_grad(set_to_none=True)
+        # All gradients: those that an earlier stage left to what is frozen now would count below.
+        self.lesson.model.zero_grad(set_to_none=True)
         loss.backward()
         trained = [p for p in self.lesson.model.parameters() if p.grad is not None]
         nn.utils.clip_grad_norm_(trained, 1.0)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
+
+from sooner.errors import SoonerError
 
 
 @contextlib.contextmanager
@@ -27,6 +31,40 @@ def schedule(step: int, steps: int) -> float:
     if step < warm:
         return (step + 1) / warm
     return 0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * (step - warm) / max(steps - warm, 1)))
+
+
+def first_model(
+    config: Any, start: Path | None, build: Callable[[Any], Any], load: Callable[[Path], Any]
+) -> Any:
+    """The model that a recipe's first stage begins with.
+
+    Args:
+        config: the recipe, with the `shape` to end with and `stages` that may name `layers`.
+        start: checkpoint folder to begin with; `None` is fresh weights.
+        build: a fresh model of a shape, weights from torch's global generator.
+        load: model and processor of a folder.
+
+    Raises:
+        SoonerError: there is no checkpoint in `start`, or one of another shape.
+    """
+    depth = next((stage.layers for stage in config.stages if stage.layers), config.shape.layers)
+    if start is None:
+        return build(dataclasses.replace(config.shape, layers=depth))
+    if not (start / "config.json").is_file():
+        raise SoonerError(f"no checkpoint at '{start}' to start from; train that first")
+    begun = load(start)[0]
+    depth = begun.config.text_config.num_hidden_layers
+    model = build(dataclasses.replace(config.shape, layers=depth))
+    try:
+        model.load_state_dict(begun.state_dict())
+    except RuntimeError as error:
+        raise SoonerError(f"'{start}' is not of the shape {config.shape}") from error
+    return model
+
+
+def depth_of(state: dict[str, torch.Tensor], mark: str) -> int:
+    """Layers of a saved decoder, whose weights are called `mark`, their number, and the rest."""
+    return len({key[len(mark) :].split(".")[0] for key in state if key.startswith(mark)})
 
 
 def deepen(text: Any, layers: int) -> None:

@@ -10,8 +10,9 @@ from typing import Any
 import torch
 import transformers
 
+from ..lessons import plain
 from . import architecture, evaluate
-from .recipe import Recipe, plain
+from .recipe import Recipe
 
 HELD_OUT = 20_011
 SIZES = {"line": (1, 16), "block": (5, 16), "half page": (10, 16), "page": (20, 16)}

@@ -51,6 +51,7 @@ class Stage:
         layers: decoder depth from here on; 0 leaves it.
         pages: encoded pages of each size, for "language".
         guide: weight of the decoder's auxiliary losses; 0 where layers have been inserted.
+        over: steps of the cosine, where the stage ends before it does; 0 is `steps`.
         bf16: run the decoder under bfloat16 autocast, which pays on full pages.
     """
 
@@ -62,6 +63,7 @@ class Stage:
     layers: int = 0
     pages: int = 0
     guide: float = 0.0
+    over: int = 0
     bf16: bool = False
 
     def __post_init__(self) -> None:
@@ -187,14 +189,14 @@ def train(
         ValueError: `state.pt` is of another recipe; the error says how to go on.
         SoonerError: there is no fitting checkpoint to start from.
     """
-    from .trainer import Trainer
+    from ..lessons import Trainer
+    from .learn import FIXED, ReadingLesson
 
-    trainer = Trainer(Path(out), config, threads=threads, progress=progress, on_step=on_step)
+    out = Path(out)
+    trainer = Trainer(
+        out, config, ReadingLesson(out, config), FIXED,
+        threads=threads, progress=progress, on_step=on_step,
+    )  # fmt: skip
     if resume:
         trainer.resume()
     return trainer.run(stop_after)
-
-
-def plain(recipe: Recipe) -> dict[str, Any]:
-    """The recipe as plain data."""
-    return dataclasses.asdict(recipe)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ..progress import Line
+from ..training import depth_of
 from . import architecture, build, card, collect, data, losses
 from .recipe import Recipe, Stage
 
@@ -55,9 +56,7 @@ class PolicyLesson:
             architecture.grow(self.policy, stage.layers)
 
     def shape_like(self, state: dict[str, Tensor]) -> None:
-        mark = "policy.model.language_model.layers."
-        layers = {int(key[len(mark) :].split(".")[0]) for key in state if key.startswith(mark)}
-        architecture.grow(self.policy, len(layers))
+        architecture.grow(self.policy, depth_of(state, "policy.model.language_model.layers."))
 
     def loss(self, stage: Stage, rng: np.random.Generator) -> tuple[Tensor, dict[str, Any]]:
         batch = self.reader.batch(rng.choice(self.kept, stage.rows), rng)
