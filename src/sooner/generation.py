@@ -15,6 +15,7 @@ from torch import Tensor
 from transformers import StoppingCriteriaList, StopStringCriteria
 
 from .decoding.loop import OnTokens
+from .decoding.ranks import Ranks
 from .decoding.stats import Stats
 from .errors import SoonerError, UnsupportedError
 from .methods import Autoregressive, Method
@@ -69,7 +70,7 @@ def generate(
     Raises:
         SoonerError: the request can't be honoured, or memory ran out.
     """
-    _refuse(model, inputs, options)
+    _refuse(model, inputs, options, prefill)
     inputs = _without_types(model, inputs)
     criteria = StoppingCriteriaList(stopping_criteria or [])
     if stop_strings is not None:
@@ -115,8 +116,15 @@ def _without_types(model: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
     return {name: value for name, value in inputs.items() if name != "mm_token_type_ids"}
 
 
-def _refuse(model: Any, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+def _refuse(
+    model: Any, inputs: Mapping[str, Any], options: Mapping[str, Any], prefill: Prefill | None
+) -> None:
     """Refuse by name what `generate` would swallow, or fail at far inside."""
+    if prefill is not None and Ranks.of(model) is not None:
+        raise UnsupportedError(
+            f"{type(prefill).__name__} looks at all heads of the target, and each rank holds some; "
+            "leave prefill out, or use device_map instead of tp_plan"
+        )
     if options.get("logits_processor") and model.config.model_type == "janus":
         raise UnsupportedError(
             f"{type(model).__name__}.generate drops logits_processor for text; leave it out"

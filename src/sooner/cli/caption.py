@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,6 +10,7 @@ import typer
 
 from ..errors import SoonerError
 from . import options
+from .company import Company
 from .display import Display, heading
 from .interrupt import unbroken
 
@@ -63,6 +65,7 @@ def caption(
     prefill_chunk: options.PrefillChunk = None,
     device: options.Device = "auto",
     device_map: options.DeviceMap = None,
+    tp: options.TensorParallel = False,
     draft_device: options.DraftDevice = None,
     dtype: options.Dtype = "auto",
     threads: options.Threads = None,
@@ -96,11 +99,14 @@ def caption(
         prefill_chunk=prefill_chunk,
         head=None if head is None else str(head),
     )
-    records = Records(output, overwrite) if output is not None else None
-    models = options.Models(model, draft, device, dtype, threads, device_map, draft_device)
-    job = _Job(settings, records, Display(quiet), models, debug)
+    company = Company(tp)
+    records = Records(output, overwrite) if output is not None and company.speaks else None
+    models = options.Models(model, draft, device, dtype, threads, device_map, draft_device, tp)
+    display = Display(quiet or not company.speaks)
+    job = _Job(settings, records, display, models, debug, company)
     try:
-        job.run(_inputs(files, sample))
+        with company.joined(device):
+            job.run(_inputs(files, sample))
     except KeyboardInterrupt:
         job.display.error(job.interrupted())
         raise typer.Exit(INTERRUPTED) from None
@@ -133,9 +139,10 @@ class _Job:
         display: Display,
         models: options.Models,
         debug: bool,
+        company: Company,
     ) -> None:
         self.settings, self.records, self.display = settings, records, display
-        self.models, self.debug = models, debug
+        self.models, self.debug, self.company = models, debug, company
         self.pair: Any = None
         self.done = self.skipped = self.failed = self.total = 0
 
@@ -149,9 +156,10 @@ class _Job:
         self.total = len(videos) + self.failed
         for number, path in enumerate(videos, start=1):
             heading(self.display, path, number, len(videos))
-            if self._attempt(self._is_wanted, path):
+            if self.company.agree(partial(self._attempt, self._is_wanted, path)):
                 self._load()
-                self._attempt(self._caption, path)
+                if not self._attempt(self._caption, path) and self.company.is_many:
+                    raise typer.Exit(BAD)  # the others may have got elsewhere: end with them
         if self.total > 1:
             self.display.line(self._counts(), "bold")
 

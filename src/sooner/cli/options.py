@@ -68,6 +68,10 @@ DeviceMap = Annotated[
         metavar="auto|JSON", help="Shard the target over devices, as transformers' device_map."
     ),
 ]
+TensorParallel = Annotated[
+    bool,
+    typer.Option("--tp", help="Shard the target over torchrun's processes; the first one drafts."),
+]
 DraftDevice = Annotated[
     str | None, typer.Option(metavar="NAME", help="Where the draft runs; by default --device.")
 ]
@@ -91,6 +95,7 @@ def load_models(
     debug: bool = False,
     *,
     device_map: str | None = None,
+    tp_plan: str | None = None,
     draft_device: str | None = None,
     miniature: str = "video",
 ) -> Any:
@@ -116,6 +121,7 @@ def load_models(
         device=device,
         dtype=dtype,
         device_map=parse_device_map(device_map),
+        tp_plan=tp_plan,
         draft_device=draft_device,
         miniature=miniature,
     )
@@ -135,6 +141,7 @@ class Models:
     threads: int | None
     device_map: str | None
     draft_device: str | None
+    tp: bool = False
 
     def load(self, debug: bool) -> Any:
         """The pair, see `load_models`."""
@@ -146,6 +153,7 @@ class Models:
             self.threads,
             debug,
             device_map=self.device_map,
+            tp_plan="auto" if self.tp else None,
             draft_device=self.draft_device,
         )
 

@@ -35,6 +35,7 @@ from .context import Context
 from .prompts import embed
 from .requests import check_chunk, refuse_config
 from .rules import follow_choices
+from .sharded import led
 
 
 @dataclass
@@ -59,6 +60,8 @@ class Method:
 
     name: ClassVar[str] = ""
     mode: ClassVar[str] = EXACT
+    needs_whole_target: ClassVar[bool] = False
+    """Whether drafting runs the target, or looks into its heads, which a shard can't answer for."""
 
     def largest_block(self) -> int:
         """Most tokens that one target forward will be asked to verify, the root included."""
@@ -189,13 +192,14 @@ class Method:
         )
         if stopping.limit is None:
             raise SoonerError("no limit on new tokens; pass max_new_tokens")
-        drafter = context.drafter = self.drafter(context)
+        way = led(self, target)
+        drafter = context.drafter = way.drafter(context)
         try:
             prompt = _embed(context)
         except BaseException:
             drafter.close()  # it may have set a worker going
             raise
-        capacity = prompt.width + stopping.limit + self.largest_block()
+        capacity = prompt.width + stopping.limit + way.largest_block()
         guided = guidance != 1.0
         return Session(
             target=GuidedRunner(target, capacity, guidance)
@@ -204,7 +208,7 @@ class Method:
             prompt=prompt,
             rows=rows,
             drafter=drafter,
-            rule=self.rule(context),
+            rule=way.rule(context),
             processing=processing,
             stopping=stopping,
             stats=stats,

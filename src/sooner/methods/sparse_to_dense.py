@@ -48,6 +48,7 @@ class SparseToDense(Method):
     prune: float = 0.9
     queries: int = 64
     name: ClassVar[str] = "sparse-to-dense"
+    needs_whole_target: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         positive(self, "window", "queries")

@@ -49,6 +49,7 @@ class SpecVLM(SDTree):
     layers: int | None = None
     queries: int = 64
     name: ClassVar[str] = "specvlm"
+    needs_whole_target: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -17,6 +17,7 @@ from transformers import (
 )
 
 from .. import miniatures
+from ..decoding.ranks import Ranks
 from ..errors import SoonerError, unknown
 from ..methods.checks import same_tokenizer
 from ..models import FAMILIES
@@ -24,6 +25,7 @@ from ..models.openvla import OpenVLA, load_policy
 from .identity import model_names
 from .model_types import is_text_only, model_type, one_line, told_config, told_type
 from .remote_code import auto_class, brings_code, check_trust
+from .sharding import check_plan, join, plan_options
 
 DTYPES = {
     "float32": torch.float32,
@@ -38,7 +40,7 @@ class Loaded:
 
     Attributes:
         name: hub id or folder, as asked for.
-        model: in eval mode, on its device.
+        model: in eval mode, on its device; `None` for the draft of a rank that does not draft.
         processor: its processor; its tokenizer if it reads text only.
         is_text: it reads text only.
     """
@@ -47,6 +49,11 @@ class Loaded:
     model: Any
     processor: Any
     is_text: bool = False
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether other processes hold the rest of it, and all have to run it together."""
+        return Ranks.of(self.model) is not None
 
     @property
     def tokenizer(self) -> Any:
@@ -82,6 +89,7 @@ def load_pair(
     device: str = "auto",
     dtype: str = "auto",
     device_map: Any = None,
+    tp_plan: Any = None,
     draft_device: str | None = None,
     miniature: str = "video",
     trust_remote_code: bool = False,
@@ -95,13 +103,19 @@ def load_pair(
         device: `auto` (CUDA if there is any), `cpu`, `cuda`, `cuda:1`, ...
         dtype: `auto` (float32 on a CPU and for miniatures, else the checkpoint's own), or a name.
         device_map: passed to transformers for the target, which it may shard.
+        tp_plan: `auto` or a plan of transformers: the target is sharded over the processes that
+            `torchrun` started, each of which makes this call. The draft is on the first alone.
         draft_device: where the draft runs; `None` is `device`.
         trust_remote_code: run the Python files of checkpoints that transformers has no class for.
 
     Raises:
-        SoonerError: an unknown model, type, device or dtype, or two different tokenizers.
+        SoonerError: an unknown model, type, device or dtype, two different tokenizers, a `tp_plan`
+            without `torchrun` or beside a `device_map`.
     """
-    where = pick_device(device)
+    if tp_plan is not None and device_map is not None:
+        raise SoonerError("device_map and tp_plan both shard the target; give one of them")
+    ranks = None if tp_plan is None else join(device)
+    where = pick_device(device) if ranks is None else ranks.device
     small = None
     if model is None:
         small = miniatures.find(miniature)
@@ -119,9 +133,13 @@ def load_pair(
             f"model '{names[0]}' of type '{types[0]}' reads text only; a video needs one of "
             f"{', '.join(sorted(name for name in FAMILIES if not is_text_only(name)))}"
         )
-    target = load(names[0], where, kind, device_map, trust)
+    target = load(names[0], where, kind, device_map, trust, tp_plan)
     beside = where if draft_device is None else pick_device(draft_device)
-    loaded = None if names[1] is None else load(names[1], beside, kind, None, trust)
+    loaded = None
+    if names[1] is not None and (ranks is None or ranks.leads):
+        loaded = load(names[1], beside, kind, None, trust)
+    elif names[1] is not None:
+        loaded = Loaded(names[1], None, target.processor, is_text_only(types[1]))
     if loaded is not None:
         same_tokenizer(target.tokenizer, loaded.tokenizer)
     if small is None:
@@ -135,17 +153,23 @@ def load(
     dtype: Any,
     device_map: Any = None,
     trust_remote_code: bool = False,
+    tp_plan: Any = None,
 ) -> Loaded:
     """Load one model with its processor, attention by SDPA.
 
     Args:
         trust_remote_code: run the Python files of a checkpoint that transformers has no class for;
             where it has one, they are left alone.
+        tp_plan: see `load_pair`; the process group is there.
 
     Raises:
         SoonerError: weights or processor can't be read; says which file is at fault.
     """
     kind = model_type(name, trust_remote_code)
+    if tp_plan is not None:
+        if kind in OpenVLA.model_types or brings_code(told_config(name)):
+            raise SoonerError(f"'{name}' is no model of transformers' own, so tp_plan can't be had")
+        check_plan(name, tp_plan)
     if kind in OpenVLA.model_types:  # no class of transformers
         with explained(name, device):
             model, processor = load_policy(name, device, dtype, device_map)
@@ -161,8 +185,10 @@ def load(
         processor = maker.from_pretrained(name, **options)
         if device_map is not None:
             options["device_map"] = device_map
+        if tp_plan is not None:
+            options |= plan_options(tp_plan)
         model = _from_pretrained(auto, name, dtype=dtype, **options)
-        if device_map is None:
+        if device_map is None and Ranks.of(model) is None:
             model = model.to(device)
     return Loaded(name, model.eval(), processor, is_text)
 

@@ -85,6 +85,7 @@ def build_method(
             "--method prompt-lookup"
         )
     is_open = settings.method is None and settings.window == "auto"
+    is_open = is_open and not pair.target.is_sharded  # one rank can't time what all run together
     if is_open and name == "speculative" and draft_inputs is not None:
         return _measured(settings, pair, draft_inputs)
     return METHODS[name].build(settings, pair, draft_inputs)

@@ -7,20 +7,20 @@ from pathlib import Path
 from typing import Any
 
 from ...tasks.needles import ResultGrid
-from ..figures import check_matplotlib, save
+from ..figures import COLOURS, draw
 from .needle_plot import needle_heatmap
 
 Data = dict[str, Any]
 
-# Okabe and Ito's colours, which stay apart for the colour-blind; markers differ as well.
+BLUE, VERMILION, GREEN, PURPLE, ORANGE, _, BLACK = COLOURS
 LOOK: dict[str, dict[str, Any]] = {
-    "dense": {"color": "#000000", "marker": "x", "label": "dense (fused)"},
-    "a-shape": {"color": "#E69F00", "marker": "s", "label": "A-shape"},
+    "dense": {"color": BLACK, "marker": "x", "label": "dense (fused)"},
+    "a-shape": {"color": ORANGE, "marker": "s", "label": "A-shape"},
     "tri-shape": {"color": "#F0E442", "marker": "P", "label": "tri-shape"},
-    "strided": {"color": "#CC79A7", "marker": "D", "label": "strided"},
-    "vertical-slash": {"color": "#D55E00", "marker": "v", "label": "vertical-slash (MInference)"},
-    "grid": {"color": "#0072B2", "marker": "o", "label": "grid"},
-    "ours": {"color": "#009E73", "marker": "^", "label": "ours (MMInference)"},
+    "strided": {"color": PURPLE, "marker": "D", "label": "strided"},
+    "vertical-slash": {"color": VERMILION, "marker": "v", "label": "vertical-slash (MInference)"},
+    "grid": {"color": BLUE, "marker": "o", "label": "grid"},
+    "ours": {"color": GREEN, "marker": "^", "label": "ours (MMInference)"},
 }
 
 
@@ -30,14 +30,7 @@ def write_figures(result: Data, folder: Path, stem: str) -> list[str]:
     Raises:
         SoonerError: matplotlib is not installed.
     """
-    check_matplotlib()
-    folder.mkdir(parents=True, exist_ok=True)
-    files = []
-    for name, make in FIGURES.items():
-        figure = make(result)
-        if figure is not None:
-            files += save(figure, folder / f"{stem}-{name}")
-    return files
+    return draw({name: FIGURES[name] for name in drawable(result)}, result, folder, stem)
 
 
 def drawable(result: Data) -> list[str]:
@@ -48,9 +41,7 @@ def drawable(result: Data) -> list[str]:
 
 def layer(result: Data) -> Any:
     """Figure 16: latency of one layer, and how much of it is the index."""
-    rows = result.get("layer")
-    if not rows:
-        return None
+    rows = result["layer"]
     figure, (left, right) = _axes(2, "one attention layer")
     _curves(left, rows, "seconds", "seconds")
     _curves(right, [row for row in rows if row["method"] != "dense"], "index_seconds", None)
@@ -60,9 +51,7 @@ def layer(result: Data) -> Any:
 
 def model(result: Data) -> Any:
     """Figure 10: latency of the whole prefill, and its speed-up."""
-    rows = result.get("model_rows")
-    if not rows:
-        return None
+    rows = result["model_rows"]
     figure, (left, right) = _axes(2, f"prefill of {result['model']}")
     _curves(left, rows, "seconds", "seconds")
     _curves(right, rows, "speedup", None)
@@ -73,9 +62,7 @@ def model(result: Data) -> Any:
 
 def trade(result: Data) -> Any:
     """Work against error, and work against time, at the greatest length."""
-    rows = result.get("layer")
-    if not rows:
-        return None
+    rows = result["layer"]
     tokens = max(row["tokens"] for row in rows)
     figure, (left, right) = _axes(2, f"one attention layer, {tokens:,} tokens")
     for row in rows:
@@ -95,9 +82,7 @@ def trade(result: Data) -> Any:
 
 def regions(result: Data) -> Any:
     """Figure 12: recall of an index where it was built, and elsewhere."""
-    told = result.get("regions")
-    if not told:
-        return None
+    told = result["regions"]
     figure, (axis,) = _axes(1, "where an index holds", width=6.5)
     shown = axis.imshow(told["recall"], vmin=0, vmax=1, cmap="viridis", aspect="auto")
     axis.grid(False)
@@ -113,8 +98,7 @@ def regions(result: Data) -> Any:
 
 def needles(result: Data) -> Any:
     """Figures 5, 13 and 14: right answers by length and depth."""
-    told = result.get("needles")
-    return needle_heatmap([ResultGrid.from_dict(grid) for grid in told]) if told else None
+    return needle_heatmap([ResultGrid.from_dict(grid) for grid in result["needles"]])
 
 
 def _curves(axis: Any, rows: list[Data], key: str, label: str | None) -> None:

@@ -60,6 +60,7 @@ class Eagle(Method):
         default_factory=weakref.WeakKeyDictionary, init=False, repr=False, compare=False
     )
     name: ClassVar[str] = "eagle"
+    needs_whole_target: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if isinstance(self.head, str | Path):

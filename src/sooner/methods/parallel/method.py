@@ -88,6 +88,11 @@ class ParallelVLM(Method):
         if self.tokenizer is not None and self.draft_tokenizer is not None:
             same_tokenizer(self.tokenizer, self.draft_tokenizer)
 
+    @property
+    def needs_whole_target(self) -> bool:  # type: ignore[override]
+        """Attention is spread over the heads, and states are not."""
+        return self.prune > 0 and self.criterion in BY_ATTENTION
+
     def largest_block(self) -> int:
         return 1 + self.window
 

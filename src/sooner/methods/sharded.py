@@ -1,0 +1,170 @@
+"""Any method on a target sharded by tensor parallelism: the first rank drafts and judges.
+
+The loop is the same on all ranks. On the first its drafter and rule are the method's own, and what
+they say is told; on the others they are what was heard. Neither draft, seed nor method is needed
+there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+from transformers import StoppingCriteria
+
+from ..decoding.acceptance import Verdict
+from ..decoding.interface import Adapter, Drafter, Outcome, Prompt
+from ..decoding.loop import Rule
+from ..decoding.ranks import Decisions, Ranks
+from ..decoding.rows import Rows
+from ..decoding.sampling import Processing
+from ..decoding.tree import Tree
+from ..errors import UnsupportedError
+from .context import Context
+
+if TYPE_CHECKING:
+    from .base import Method
+
+HEAD = 2
+"""Numbers in front of a tree's: its nodes, and whether it is a chain."""
+
+
+def led(method: Method, target: Adapter) -> Method | Sharded:
+    """The method itself for a whole target; for a sharded one, what its first rank makes of it."""
+    ranks = Ranks.of(target.model)
+    return method if ranks is None else Sharded(method, ranks)
+
+
+class Sharded:
+    """A method on one of the ranks of a target: what a run of the loop asks a method for.
+
+    Args:
+        method: on the first rank, the one that decodes; on others whatever was asked for.
+        ranks: those of the target.
+    """
+
+    def __init__(self, method: Method, ranks: Ranks) -> None:
+        self.method, self.ranks = method, ranks
+        self.own = Drafter()
+        self.largest = 1
+
+    def largest_block(self) -> int:
+        """The first rank's, once there is a drafter."""
+        return self.largest
+
+    def drafter(self, context: Context) -> Drafter:
+        """What drafts on the first rank, and hears of the drafts elsewhere.
+
+        Raises:
+            UnsupportedError: the drafts come out of the target, which no rank has as a whole.
+            SoonerError: on the other ranks, where there is no drafter on the first.
+        """
+        self.largest = int(Decisions(self.ranks, 1).decide(lambda: self._open(context))[0])
+        decisions = Decisions(self.ranks, HEAD + 2 * context.rows.batch * self.largest)
+        # Eos and length follow from the tokens; a clock, or code of the caller's, may not.
+        others = context.stopping.others
+        context.stopping.others = [_Heard(one, decisions) for one in others]
+        return LedDrafter(self.own, context.rows, decisions)
+
+    def _open(self, context: Context) -> list[Tensor]:
+        if self.method.needs_whole_target:
+            raise UnsupportedError(
+                f"{type(self.method).__name__} looks into the target to draft, and each rank holds "
+                "a shard of it; use Speculative or ParallelVLM, or device_map instead of tp_plan"
+            )
+        self.own = self.method.drafter(context)
+        return [torch.tensor([self.method.largest_block()])]
+
+    def rule(self, context: Context) -> Rule:
+        """The first rank's verdicts, on all ranks: its draws, its draft's probabilities."""
+        drafter = context.drafter
+        assert isinstance(drafter, LedDrafter)
+        context.drafter = self.own  # whom the method's rule may ask
+        own = self.method.rule(context) if self.ranks.leads else None
+
+        def rule(
+            tree: Tree, scores: Tensor, processing: Processing, generator: torch.Generator | None
+        ) -> Verdict:
+            def judged() -> list[Tensor]:
+                assert own is not None
+                assert drafter.pending is not None
+                verdict = own(drafter.pending, scores, processing, generator)
+                path = pad(verdict.path, (0, tree.nodes - verdict.path.shape[1]))
+                return [verdict.accepted, verdict.bonus, path]
+
+            told = drafter.decisions.decide(judged).to(scores.device)
+            drafter.decisions.awaited = True
+            rows, nodes = tree.rows, tree.nodes
+            accepted, bonus, path = told[: rows * (2 + nodes)].split([rows, rows, rows * nodes])
+            return Verdict(path.view(rows, nodes), accepted, bonus)
+
+        return rule
+
+
+class LedDrafter(Drafter):
+    """Drafts what the first rank's drafter drafts.
+
+    Args:
+        own: that drafter; on other ranks the base class.
+        rows: the batch.
+        decisions: the way from the first rank to the others.
+
+    Attributes:
+        pending: on the first rank, the draft under verification with its probabilities, which stay
+            there since it alone judges.
+    """
+
+    def __init__(self, own: Drafter, rows: Rows, decisions: Decisions) -> None:
+        self.own, self.rows, self.decisions = own, rows, decisions
+        self.pending: Tree | None = None
+
+    def start(self, pending: Tree, rows: Rows) -> None:
+        if self.pending is None:
+            self.pending = pending  # the first round's, which nobody drafted
+        self.own.start(self.pending, rows)
+
+    def hear(self, prompt: Prompt, start: int, states: Tensor) -> None:
+        self.own.hear(prompt, start, states)
+
+    def finish(self, outcome: Outcome) -> Tree:
+        def drafted() -> list[Tensor]:
+            tree = self.pending = self.own.finish(outcome)
+            head = torch.tensor([tree.nodes, int(tree.is_chain), *tree.sizes])
+            return [head.to(tree.tokens.device), tree.tokens, tree.parents]
+
+        told = self.decisions.decide(drafted)
+        self.decisions.awaited = False
+        return _tree(told, len(outcome.new), outcome.hidden.device)
+
+    def keep_rows(self, rows: list[int]) -> None:
+        self.own.keep_rows(rows)
+
+    def close(self) -> None:
+        try:
+            self.decisions.close(is_over=not self.rows.active)
+        finally:
+            self.own.close()
+
+
+def _tree(told: Tensor, rows: int, device: torch.device) -> Tree:
+    """The trees of a message, without probabilities."""
+    nodes, is_chain, *sizes = told[: HEAD + rows].tolist()
+    body = told[HEAD + rows :][: 2 * rows * nodes].to(device).view(2, rows, nodes)
+    return Tree(body[0], body[1], sizes, is_chain=bool(is_chain))
+
+
+class _Heard(StoppingCriteria):
+    """A criterion that the first rank is asked, and the others hear the answer of."""
+
+    def __init__(self, own: StoppingCriteria, decisions: Decisions) -> None:
+        self.own, self.decisions = own, decisions
+
+    def __call__(self, input_ids: Any, scores: Any, **kwargs: Any) -> Any:
+        def answered() -> list[Tensor]:
+            done = torch.as_tensor(self.own(input_ids, scores, **kwargs))
+            return [done.long().expand(len(input_ids))]
+
+        told = self.decisions.decide(answered)[: len(input_ids)]
+        return told.bool().to(input_ids.device)

@@ -1,0 +1,131 @@
+"""Captioning as a lesson of the common trainer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..training import depth_of, first_model
+from . import architecture, bank, build, card, data, evaluate, losses, pacing
+from .recipe import Recipe, Stage
+
+CHECK_SEED = 10_007  # held-out clips for progress reports; training seeds are small numbers
+CHECK_CLIPS = 8
+DROPPED = (0.7, 0.95)  # fewest and most of a pruned row's visual tokens that are dropped
+FIXED = ("shape", "seed", "bank", "start")
+"""What a resumed run must agree in."""
+
+
+class CaptionLesson:
+    """Clips, the captioner, and the head that names what a token shows; it is dropped in the end.
+
+    Args:
+        config: the recipe.
+
+    Raises:
+        SoonerError: there is no fitting checkpoint to start from.
+    """
+
+    def __init__(self, config: Recipe) -> None:
+        self.config, self.writer = config, data.Writer()
+        start = Path(config.start) if config.start else None
+        with torch.random.fork_rng():  # HF draws first weights from the global generator
+            torch.manual_seed(config.seed)
+            self.captioner = first_model(config, start, architecture.build_model, evaluate.load)
+            self.head = nn.Linear(config.shape.width, sum(data.LABEL_SIZES))
+        self.model: nn.Module = nn.ModuleDict({"captioner": self.captioner, "head": self.head})
+        self.stage: Stage = config.stages[0]
+        self.bank: bank.SceneBank | None = None
+
+    def enter(self, stage: Stage, index: int) -> None:
+        self.stage, self.bank = stage, None
+        if stage.layers:
+            architecture.grow(self.captioner, stage.layers)
+        self.model.requires_grad_(True)
+        if stage.kind == "language":
+            inner = self.captioner.model
+            for module in (inner.vision_tower, inner.multi_modal_projector):
+                module.requires_grad_(False)
+            seed = (self.config.seed, index)
+            self.bank = bank.encode(self.captioner, self.writer, self.config.bank, seed)
+
+    def shape_like(self, state: dict[str, Tensor]) -> None:
+        mark = "captioner.model.language_model.layers."
+        architecture.grow(self.captioner, depth_of(state, mark))
+
+    def loss(self, stage: Stage, rng: np.random.Generator) -> tuple[Tensor, dict[str, Any]]:
+        if stage.kind == "vision":
+            frames = data.sample_frames(rng, stage.size, _noise(rng))
+            seen = losses.see(self.captioner, frames.pixels)
+            return losses.name_tokens(self.head, seen, frames.labels)
+        return self._caption(stage, rng)
+
+    def _caption(self, stage: Stage, rng: np.random.Generator) -> tuple[Tensor, dict[str, Any]]:
+        scenes = int(rng.integers(stage.scenes[0], stage.scenes[1] + 1))
+        shown = stage.pace.draw(rng, scenes)
+        frames = int(shown.sum())
+        row = frames * architecture.POOLED**2 + 24 * (len(shown) + 1)
+        # Rows share their number of frames, and have the scenes' lengths in orders of their own.
+        spread = rng.permuted(np.tile(shown, (max(stage.size // row, 1), 1)), axis=1)
+        extra: Tensor | float = 0.0
+        if stage.kind == "language":
+            features, sentences = self._from_bank(spread, rng)
+        else:
+            features, sentences, extra = self._from_pixels(spread, rng)
+        batch = self.writer.write(rng, sentences, frames)
+        first, kept = len(self.writer.head), None
+        if stage.kind == "language" and rng.random() < stage.pruned:
+            video = range(first, first + features.shape[1] + 1)  # the newline's token is one too
+            kept = data.kept_places(rng, len(spread), batch.ids.shape[1], video, DROPPED)
+        loss, right = losses.predict(self.captioner, batch, features, first, stage.bf16, kept)
+        return loss + extra, {"scenes": len(shown), "frames": frames, "right": right}
+
+    def _from_bank(
+        self, shown: np.ndarray, rng: np.random.Generator
+    ) -> tuple[Tensor, list[list[list[int]]]]:
+        assert self.bank is not None
+        picked = self.bank.draw(rng, *shown.shape)
+        told = [self.bank.told(*pair) for pair in zip(picked, shown, strict=True)]
+        return self.bank.gather(picked, shown), told
+
+    def _from_pixels(
+        self, shown: np.ndarray, rng: np.random.Generator
+    ) -> tuple[Tensor, list[list[list[int]]], Tensor]:
+        clips = [pacing.paced_clip(rng, counts) for counts in shown]
+        scenes = [
+            scene
+            for clip, counts in zip(clips, shown, strict=True)
+            for scene, count in zip(clip.scenes, counts, strict=True)
+            for _ in range(count)
+        ]
+        moments = np.concatenate([pacing.moments(counts) for counts in shown])
+        drawn = data.draw_frames(scenes, moments, _noise(rng))
+        with torch.autocast("cpu", enabled=False):
+            tokens = losses.see(self.captioner, drawn.pixels)
+            loss, _ = losses.name_tokens(self.head, tokens, drawn.labels)
+        sentences = [[self.writer.sentence(scene) for scene in clip.scenes] for clip in clips]
+        return tokens.unflatten(0, (len(shown), -1)).flatten(1, 2), sentences, 0.3 * loss
+
+    def after_step(self, rng: np.random.Generator) -> None:
+        """Nothing follows."""
+
+    def check(self) -> dict[str, float]:
+        """Held-out accuracy of captions; none where frames alone are learnt."""
+        if self.stage.kind == "vision":
+            return {}
+        clips = evaluate.sample_clips(CHECK_SEED, CHECK_CLIPS, self.stage.scenes[1])
+        found = evaluate.score_clips(self.captioner, build.build_processor(), clips)
+        return {key: round(value, 3) for key, value in found.items()}
+
+    def save(self, folder: Path, steps: int, seconds: float) -> None:
+        build.save(self.captioner, folder)
+        card.write(folder, self.config, seconds)
+
+
+def _noise(rng: np.random.Generator) -> torch.Generator:
+    """Noise of a step's pictures, which follows from the step's own generator."""
+    return torch.Generator().manual_seed(int(rng.integers(2**62)))

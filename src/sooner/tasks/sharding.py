@@ -1,0 +1,95 @@
+"""A target sharded over the processes of `torchrun` by transformers' tensor parallelism."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch import distributed
+from transformers import AutoConfig
+
+from ..decoding.ranks import Ranks
+from ..errors import SoonerError
+
+NAMED = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
+"""What `torchrun` tells its processes by."""
+PATIENCE = timedelta(hours=2)
+"""For a rank that is late: the largest checkpoints take long, and some ranks longer than others."""
+
+
+def join(device: str = "auto") -> Ranks:
+    """Make this process one of `torchrun`'s ranks, on a device of its own.
+
+    A process group that is there already is taken as it is.
+
+    Args:
+        device: `auto`, or the kind of device that there is anyway.
+
+    Raises:
+        SoonerError: no `torchrun`, or a device that is not for the caller to choose.
+    """
+    kind = "cuda" if torch.cuda.is_available() else "cpu"
+    if device not in ("auto", kind):
+        raise SoonerError(
+            f"device is '{device}', but tp_plan puts each rank on a device of its own ({kind}); "
+            "leave device at auto"
+        )
+    if not distributed.is_initialized() and any(name not in os.environ for name in NAMED):
+        raise SoonerError(
+            "tp_plan shards over processes, and this is one alone; start it by `torchrun "
+            "--nproc-per-node N`, or use device_map"
+        )
+    here = torch.device(kind)
+    if kind == "cuda":
+        here = torch.device(kind, int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(here)
+    if not distributed.is_initialized():
+        if kind == "cuda":
+            distributed.init_process_group("nccl", timeout=PATIENCE, device_id=here)
+        else:
+            distributed.init_process_group("gloo", timeout=PATIENCE)
+    return Ranks(None, here)
+
+
+def leave() -> None:
+    """End what `join` began; a process that only ends leaves warnings behind."""
+    if distributed.is_initialized():
+        distributed.destroy_process_group()
+
+
+def is_leading() -> bool:
+    """Whether this is the first of `torchrun`'s processes, or the only one."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def check_plan(name: str, plan: Any) -> None:
+    """Refuse a model that can't be sharded over as many ranks as there are.
+
+    Raises:
+        SoonerError: transformers has no plan for its decoder, or its heads can't be dealt out.
+    """
+    config = AutoConfig.from_pretrained(name).get_text_config(decoder=True)
+    if plan == "auto" and not getattr(config, "base_model_tp_plan", None):
+        raise SoonerError(
+            f"transformers has no tensor-parallel plan for '{name}' of type "
+            f"'{config.model_type}'; use device_map, or give tp_plan as a dict"
+        )
+    ranks = distributed.get_world_size()
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    if heads % ranks:
+        raise SoonerError(
+            f"'{name}' has {heads} key-value heads, which {ranks} ranks can't share evenly; start "
+            "as many processes as divide them"
+        )
+
+
+def plan_options(plan: Any) -> dict[str, Any]:
+    """What `from_pretrained` calls a plan in this version of transformers."""
+    from transformers.distributed import DistributedConfig
+
+    if "tp_plan" in inspect.signature(DistributedConfig).parameters:
+        return {"distributed_config": DistributedConfig(tp_plan=plan)}
+    return {"tp_plan": plan}
