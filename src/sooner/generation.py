@@ -122,8 +122,8 @@ def _refuse(
     """Refuse by name what `generate` would swallow, or fail at far inside."""
     if prefill is not None and Ranks.of(model) is not None:
         raise UnsupportedError(
-            f"{type(prefill).__name__} looks at all heads of the target, and each rank holds some; "
-            "leave prefill out, or use device_map instead of tp_plan"
+            "a sparse prefill looks at all heads of the target, and under tp_plan each rank holds "
+            "some; leave prefill out, or use device_map instead"
         )
     if options.get("logits_processor") and model.config.model_type == "janus":
         raise UnsupportedError(

@@ -14,13 +14,18 @@ SMALL = architecture.Shape(2, 32, 2, 1, 48, 192, 1, 32, 2)
 POSITIONS = 400
 
 
-def checkpoint(folder: Path, seed: int, positions: int = POSITIONS) -> Path:
+def checkpoint(
+    folder: Path,
+    seed: int,
+    positions: int = POSITIONS,
+    shape: architecture.Shape = SMALL,
+) -> Path:
     """A random model with the miniature's own processor.
 
     Weights are large, so that the text depends on everything before it.
     """
     torch.manual_seed(seed)
-    model = architecture.build_model(SMALL)
+    model = architecture.build_model(shape)
     for name, weights in model.named_parameters():
         if weights.ndim > 1:
             weights.data.normal_(0, 0.5 if "embed" in name else 0.3)

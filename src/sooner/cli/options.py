@@ -132,7 +132,11 @@ def load_models(
 
 @dataclass(frozen=True)
 class Models:
-    """A pair as it was asked for; see `load_pair`."""
+    """A pair as it was asked for; see `load_pair`.
+
+    Raises:
+        SoonerError: two ways to shard the target at once.
+    """
 
     model: str | None
     draft: str | None
@@ -142,6 +146,10 @@ class Models:
     device_map: str | None
     draft_device: str | None
     tp: bool = False
+
+    def __post_init__(self) -> None:
+        if self.tp and self.device_map is not None:
+            raise SoonerError("--tp and --device-map both shard the target; give one of them")
 
     def load(self, debug: bool) -> Any:
         """The pair, see `load_models`."""

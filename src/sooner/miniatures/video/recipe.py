@@ -51,6 +51,7 @@ class Stage:
         pace: how long the scenes of a clip last; "vision" has no clips.
         pruned: share of "language" steps whose rows lose most of their visual tokens, at random;
             the others keep their positions. Teaches a draft to work on a pruned prompt.
+        over: steps of the cosine, where the stage ends before it does; 0 is `steps`.
         bf16: run the decoder under bfloat16 autocast. On a CPU with AVX-512 BF16, clips of six
             scenes take 0.75 of the time so, those of one scene 1.15 of it.
     """
@@ -63,6 +64,7 @@ class Stage:
     layers: int = 0
     pace: Pace = PAIRS
     pruned: float = 0.0
+    over: int = 0
     bf16: bool = False
 
     def __post_init__(self) -> None:
@@ -196,9 +198,13 @@ def train(
     Raises:
         ValueError: `state.pt` is of another recipe; the error says how to go on.
     """
-    from .trainer import Trainer
+    from ..lessons import Trainer
+    from .learn import FIXED, CaptionLesson
 
-    trainer = Trainer(Path(out), config, threads=threads, progress=progress, on_step=on_step)
+    trainer = Trainer(
+        Path(out), config, CaptionLesson(config), FIXED,
+        threads=threads, progress=progress, on_step=on_step,
+    )  # fmt: skip
     if resume:
         trainer.resume()
     return trainer.run(stop_after)

@@ -1,0 +1,201 @@
+"""A target sharded by tensor parallelism over two processes; the draft is on the first alone."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import sharded_ranks
+import sooner
+import tiny
+from sharded_ranks import FAMILIES, GREEDY, LIMIT, RANKS, SAMPLING, SEEDED
+from sooner.cli import options
+from sooner.errors import SoonerError
+from sooner.tasks.caption import caption
+from sooner.tasks.loading import load_pair
+from sooner.tasks.settings import CaptionSettings
+from tasks import videos
+from tasks.fixtures import SMALL, checkpoint
+
+SHAPE = replace(SMALL, kv_heads=RANKS)
+SECONDS = 150
+"""After which the ranks hang; they take some fifteen on a core of their own."""
+TESTS = Path(sharded_ranks.__file__).parent
+STOPPED = "SoonerError: the first rank stopped decoding"
+
+pytestmark = [
+    pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without distributed"),
+    pytest.mark.skipif(torch.cuda.is_available(), reason="transformers would shard over GPUs"),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Checkpoints and a clip for the ranks."""
+    folder = tmp_path_factory.mktemp("ranks")
+    for family in FAMILIES:
+        tiny.model(family).save_pretrained(folder / family)
+    tiny.model("qwen3_vl").save_pretrained(folder / "planless")
+    checkpoint(folder / "odd", 0)  # one key-value head
+    for name in ("target", "draft"):
+        checkpoint(folder / name, 0, shape=SHAPE)
+    videos.write(folder / "clip.mp4")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def told(folder: Path) -> list[dict[str, Any]]:
+    """What each rank said."""
+    paths = [str(TESTS), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, sharded_ranks.__file__, str(folder), str(number)],
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for number in range(RANKS)
+    ]
+    try:
+        said = [rank.communicate(timeout=SECONDS)[0] for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    assert [rank.returncode for rank in ranks] == [0] * RANKS, "\n\n".join(said)[-6000:]
+    return [json.loads((folder / f"rank-{number}.json").read_text()) for number in range(RANKS)]
+
+
+def whole(family: str) -> Any:
+    """The target in one piece, in the ranks' precision."""
+    return copy.deepcopy(tiny.model(family)).double()
+
+
+def plain(family: str, limit: int = LIMIT) -> list[list[int]]:
+    """What it says by HF's own loop."""
+    inputs = sharded_ranks.inputs(family)
+    width, end = inputs["input_ids"].shape[1], tiny.EOS
+    rows = whole(family).generate(**inputs, max_new_tokens=limit, do_sample=False)[:, width:]
+    cut = [row.index(end) + 1 if end in row else len(row) for row in rows.tolist()]
+    return [row[:length] for row, length in zip(rows.tolist(), cut, strict=True)]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_target_is_sharded(told: list[dict[str, Any]], family: str) -> None:
+    for rank in told:
+        own, all_of_it = rank[f"{family} shard"]
+        assert own == all_of_it / RANKS
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("name", GREEDY)
+def test_greedy_is_the_whole_targets(told: list[dict[str, Any]], family: str, name: str) -> None:
+    assert [rank[f"{family} greedy {name}"] for rank in told] == [plain(family)] * RANKS
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("name", GREEDY)
+def test_every_rank_verified_the_first_ones_drafts(
+    told: list[dict[str, Any]], family: str, name: str
+) -> None:
+    (accepted, drafted), *others = [rank[f"{family} drafted {name}"] for rank in told]
+    assert others == [[accepted, drafted]] * len(others)
+    if name in ("speculative", "sd-tree", "parallel-inline"):  # those that wait for nobody
+        assert drafted > 0
+    if name == "sd-tree":  # nor look at a clock
+        assert any(int(count) for count in accepted)  # JSON has no numbers for keys
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("name", GREEDY)
+def test_ranks_of_different_seeds_say_the_same(
+    told: list[dict[str, Any]], family: str, name: str
+) -> None:
+    first, *others = [rank[f"{family} sampled {name}"] for rank in told]
+    assert all(isinstance(row, list) and row for row in first), first
+    assert others == [first] * len(others)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("name", SEEDED)
+def test_sampling_is_the_whole_targets_with_the_first_ranks_seed(
+    told: list[dict[str, Any]], family: str, name: str
+) -> None:
+    method = SEEDED[name](tiny.noisy(family))
+    options = {"max_new_tokens": LIMIT, "seed": 0, **SAMPLING}
+    alone = sooner.generate(whole(family), sharded_ranks.inputs(family), method, **options)
+    assert told[0][f"{family} sampled {name}"] == alone.tokens
+
+
+def test_the_first_rank_says_when_to_stop(told: list[dict[str, Any]]) -> None:
+    assert [rank["criterion"] for rank in told] == [plain(FAMILIES[0], 6)] * RANKS
+
+
+@pytest.mark.parametrize(
+    ("what", "why"),
+    [
+        ("drafter", "RuntimeError: the draft is broken"),
+        ("callback", "RuntimeError: the caller has enough"),
+        ("request", "UnsupportedError: SparseToDense looks into the target"),
+    ],
+)
+def test_a_failure_of_the_first_rank_ends_the_run_on_all(
+    told: list[dict[str, Any]], what: str, why: str
+) -> None:
+    first, *others = [rank[f"failed {what}"] for rank in told]
+    assert first.startswith(why)
+    assert all(other.startswith(STOPPED) for other in others)
+
+
+def test_after_failures_the_ranks_are_in_step(told: list[dict[str, Any]]) -> None:
+    assert [rank["after failures"] for rank in told] == [plain(FAMILIES[0])] * RANKS
+
+
+def test_what_a_shard_cannot_do_is_refused_everywhere(told: list[dict[str, Any]]) -> None:
+    for rank in told:
+        assert "a sparse prefill looks at all heads" in rank["prefill"]
+        assert "1 key-value heads" in rank["load odd"]
+        assert "no tensor-parallel plan" in rank["load planless"]
+
+
+def test_the_draft_is_on_the_first_rank_alone(told: list[dict[str, Any]]) -> None:
+    assert [rank["pair"] for rank in told] == [[True, True], [True, False]]
+
+
+@pytest.mark.parametrize("method", ["parallel", None])
+def test_the_command_speaks_and_writes_once(
+    told: list[dict[str, Any]], folder: Path, method: str | None
+) -> None:
+    settings = CaptionSettings(method="plain", max_new_tokens=8)
+    pair = load_pair(str(folder / "target"), device="cpu")
+    text = caption(folder / "clip.mp4", pair, settings)["text"]
+    assert told[0][f"command {method}"] == [0, text + "\n"]
+    assert told[1][f"command {method}"] == [0, ""]
+    (line,) = (folder / f"{method}.jsonl").read_text().splitlines()
+    record = json.loads(line)
+    assert (record["text"], record["method"]) == (text, method or "speculative")
+
+
+def test_contradictions_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SoonerError, match="--tp and --device-map"):
+        options.Models(
+            None, None, "auto", "auto", None, device_map="auto", draft_device=None, tp=True
+        )
+    name = str(folder / "target")
+    monkeypatch.delenv("RANK", raising=False)
+    with pytest.raises(SoonerError, match="give one of them"):
+        load_pair(name, tp_plan="auto", device_map="auto")
+    with pytest.raises(SoonerError, match="torchrun --nproc-per-node"):
+        load_pair(name, tp_plan="auto")
+    with pytest.raises(SoonerError, match="leave device at auto"):
+        load_pair(name, tp_plan="auto", device="cuda:1")
