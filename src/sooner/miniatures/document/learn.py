@@ -76,7 +76,7 @@ class ReadingLesson:
         loss, told = reading.read(self.reader, self.hints, text, shown, stage.guide, stage.bf16)
         return loss + 0.3 * named, {**report, **told}
 
-    def _name(self, sheets: data.Sheets) -> tuple[Tensor, Tensor, dict[str, Any]]:
+    def _name(self, sheets: data.Sheets) -> tuple[losses.Seen, Tensor, dict[str, Any]]:
         """What the tower sees, and how well its tokens name words; in full precision."""
         with torch.autocast("cpu", enabled=False):
             seen = losses.see(self.reader, sheets.patches, sheets.grid)

@@ -71,7 +71,8 @@ def write_into(model: JanusVQVAE, patches: PatchEncoder) -> None:
     told: Any = patches.tell
     model.quant_conv.weight.zero_()
     model.quant_conv.weight[:, :hidden] = told.weight
-    model.quant_conv.bias.copy_(told.bias)
+    shift: Any = model.quant_conv.bias
+    shift.copy_(told.bias)
 
 
 def _write_halving(conv: nn.Conv2d) -> None:
