@@ -175,10 +175,15 @@ def test_parts_are_added_to_an_earlier_result(tmp_path: Path) -> None:
     assert [arm["kind"] for arm in added["arms"]].count("image") == len(first["arms"]) / 2
     assert {arm["kind"] for arm in added["arms"]} == {"image", "video"}
     assert "study" in added["image"]
-    assert added["kept"]["parts"] == ["video speed"]
+    assert [run["parts"] for run in added["kept"]] == [["video speed"]]
     assert added["model"] == first["model"]
     assert run("bench", "report", str(target)) == 0
     assert "Of an earlier run: video speed (" in target.with_suffix(".md").read_text()
+    first_run = added["kept"][0]["provenance"]
+    assert run("bench", "imagine", "--parts", "study", "--add", *quick) == 0
+    runs = json.loads(target.read_text())["kept"]
+    assert [one["parts"] for one in runs] == [["image speed"], ["video speed"]]
+    assert runs[1]["provenance"] == first_run
 
 
 @pytest.mark.usefixtures("tiny")

@@ -241,7 +241,7 @@ def test_parts_are_added_to_an_earlier_result() -> None:
     kept = run._kept(before, ParseBenchSettings(parts=("overhead",)))
     assert kept["exactness"] == {"pages": 200}
     assert "overhead" not in kept
-    assert kept["kept"]["parts"] == ["accuracy", "exactness"]
-    assert kept["kept"]["provenance"] == {"seed": 1}
+    assert kept["kept"][0]["parts"] == ["accuracy", "exactness"]
+    assert kept["kept"][0]["provenance"] == {"seed": 1}
     with pytest.raises(SoonerError, match="another file"):
         run._kept(before, ParseBenchSettings(model="other"))

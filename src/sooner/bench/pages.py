@@ -41,15 +41,15 @@ def head(result: Mapping[str, Any], source: str, title: str) -> list[str]:
 
 
 def _kept(result: Mapping[str, Any]) -> list[str]:
-    kept = result.get("kept")
-    if not kept:
-        return []
-    made = kept["provenance"]
-    return [
-        "",
-        f"Of an earlier run: {', '.join(kept['parts'])} (`{' '.join(made['argv'])}` · "
-        f"{made['date']} · revision `{made['git']}`).",
-    ]
+    lines = []
+    for run in result.get("kept", []):
+        made = run["provenance"]
+        lines += [
+            "",
+            f"Of an earlier run: {', '.join(run['parts'])} (`{' '.join(made['argv'])}` · "
+            f"{made['date']} · revision `{made['git']}`).",
+        ]
+    return lines
 
 
 def sections(tables: Sequence[Table]) -> list[str]:

@@ -35,7 +35,9 @@ def imagine(
     ] = None,
     parts: Annotated[
         str | None,
-        typer.Option(metavar="A,B,...", help="Only speed, quality, breakdown, study, story."),
+        typer.Option(
+            metavar="A,B,...", help="Only speed, batch, quality, breakdown, study, story."
+        ),
     ] = None,
     windows: Annotated[
         str, typer.Option(metavar="N,N,...", help="Places drafted ahead, L.")

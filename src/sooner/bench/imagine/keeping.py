@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from ...errors import SoonerError
+from ..earlier import earlier_runs
 from .settings import KINDS, ImagineSettings
 
 OF_PARTS = {
-    "speed": ("parity", "batch"), "quality": ("quality",), "breakdown": ("breakdown",),
-    "study": ("study",), "story": ("story",),
+    "speed": ("parity",), "batch": ("batch",), "quality": ("quality",),
+    "breakdown": ("breakdown",), "study": ("study",), "story": ("story",),
 }  # fmt: skip
 """What each part puts under its kind's name."""
 
@@ -18,9 +19,8 @@ def kept_of(before: dict[str, Any] | None, settings: ImagineSettings) -> dict[st
     """The kinds and parts of `before` that `settings` leave out, ready to be added to.
 
     Returns:
-        As in a result: `arms`, figures under each kind's name, `vocabulary`; and in `kept` the
-        names of those parts and the provenance of the run that made them. Without anything to
-        keep `{"arms": []}`.
+        As in a result: `arms`, figures under each kind's name, `vocabulary`, and `kept`, see
+        `earlier_runs`. Without anything to keep `{"arms": []}`.
     """
     if before is None:
         return {"arms": []}
@@ -36,8 +36,9 @@ def kept_of(before: dict[str, Any] | None, settings: ImagineSettings) -> dict[st
         parts += [f"{kind} {part}" for part in OF_PARTS if part in there]
     if "vocabulary" in before and "breakdown" not in settings.parts:
         found["vocabulary"] = before["vocabulary"]
+        parts.append("vocabulary")
     if parts:
-        found["kept"] = {"parts": parts, "provenance": before["provenance"]}
+        found["kept"] = earlier_runs(before, parts)
     return found
 
 

@@ -28,7 +28,7 @@ PARTS: dict[str, Callable[[Subject, ImagineSettings, Progress], Any]] = {
     "study": study,
     "story": tell,
 }
-"""What each part but the speed adds to its kind's figures, under its own name."""
+"""What each part but the first two adds to its kind's figures, under its own name."""
 
 
 def run(
@@ -102,8 +102,9 @@ def one_kind(
     if "speed" in settings.parts:
         timed = measure(subject, settings, progress)
         yield timed.pop("arms"), timed
-        if settings.batch > 1 and subject.kind == "image":  # a clip's would take minutes
-            yield [], {"batch": batch_figures(subject, settings, progress)}
+    has_batch = settings.batch > 1 and subject.kind == "image"  # a clip's would take minutes
+    if has_batch and "batch" in settings.parts:
+        yield [], {"batch": batch_figures(subject, settings, progress)}
     for name, part in PARTS.items():
         if name in settings.parts:
             yield [], {name: part(subject, settings, progress)}

@@ -9,7 +9,7 @@ ARMS = ("plain", "hf", "sjd", "maximal", "gumbel", "gumbel-noise", "gsd")
 """All arms. `hf` is the model's own `generate`; `gumbel` is verified by rejection sampling, as in
 the paper, `gumbel-noise` by the shared noise itself."""
 KINDS = ("image", "video")
-PARTS = ("speed", "quality", "breakdown", "study", "story")
+PARTS = ("speed", "batch", "quality", "breakdown", "study", "story")
 WINDOWS = (16, 32, 64, 128)
 
 

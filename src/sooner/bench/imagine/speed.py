@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from statistics import median
+from statistics import harmonic_mean, median
 from typing import Any
 
 import torch
@@ -89,27 +89,29 @@ def rows(
 def batch_figures(
     subject: Subject, settings: ImagineSettings, progress: Progress
 ) -> dict[str, Any]:
-    """Tokens a second of a ragged batch against those of one drawing, at the smallest window.
+    """Tokens a second of a ragged batch against those of its drawings one by one.
 
-    The smallest leaves a batch the most room: on a CPU a step soon costs as much as its tokens.
+    At the smallest window, which leaves a batch the most room: on a CPU a step soon costs as much
+    as its tokens.
     """
     window = min(settings.windows)
     method = contender("gumbel", window, settings).method
     assert method is not None
+    rows = range(settings.batch)
     draw_beginning(subject, 0, method, settings.seed, WARM)
-    singles, batched = [], []
+    alone, together = [], []
     for repeat in range(2):
         progress(f"{subject.kind}: batch of {settings.batch}, {repeat + 1}/2")
-        single, _ = draw_rows(subject, [repeat % settings.batch], method, settings.seed + repeat)
-        singles.append(single.stats.tokens_per_second)
-        many, _ = draw_rows(subject, range(settings.batch), method, settings.seed + repeat)
-        batched.append(many.stats.tokens_per_second)
+        seed = settings.seed + repeat
+        drawn = [draw_rows(subject, [row], method, seed)[0] for row in rows]
+        alone.append(harmonic_mean([one.stats.tokens_per_second for one in drawn]))
+        together.append(draw_rows(subject, rows, method, seed)[0].stats.tokens_per_second)
     return {
         "rows": settings.batch,
         "window": window,
-        "tokens_per_second_1": median(singles),
-        "tokens_per_second": median(batched),
-        "speedup": median(batched) / median(singles),
+        "tokens_per_second_1": median(alone),
+        "tokens_per_second": median(together),
+        "speedup": median(together) / median(alone),
     }
 
 

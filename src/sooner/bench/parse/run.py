@@ -12,6 +12,7 @@ import torch
 
 from ...documents.drafters import OCR, Drafter
 from ...errors import SoonerError
+from ..earlier import earlier_runs
 from .arms import Stable
 from .cores import cores
 from .document import documents
@@ -46,7 +47,7 @@ def run(
     Args:
         keep: handed the result as far as it is, after each part, so that nothing is lost.
         before: an earlier result, whose parts are kept where this run does not measure them anew;
-            `kept` then holds that run's settings and provenance.
+            `kept` then tells of the runs behind them, see `earlier_runs`.
 
     Raises:
         SoonerError: `before` is of another model; OCR is not installed.
@@ -109,8 +110,7 @@ def _kept(before: dict[str, Any] | None, settings: ParseBenchSettings) -> dict[s
     of_parts = {name for part in settings.parts for name in RESULTS[part]}
     kept = {name: before[name] for names in RESULTS.values() for name in names if name in before}
     kept = {name: part for name, part in kept.items() if name not in of_parts}
-    made = {name: before[name] for name in ("settings", "provenance")}
-    return {**kept, "kept": {"parts": sorted(kept), **made}} if kept else {}
+    return {**kept, "kept": earlier_runs(before, sorted(kept))} if kept else {}
 
 
 def check_ocr() -> None:
