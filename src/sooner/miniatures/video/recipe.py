@@ -14,8 +14,8 @@ Why these stages (each was seen to pay on two CPU cores):
 
 `LONGER` has stages for clips whose scenes last unevenly, up to 64 frames, with a needle now and
 then, and, for the draft, rows that lose most of their visual tokens. It starts from the four layers
-that do the target's work, where a step takes half a second, and is not finished: what 3,300 and
-2,600 such steps gave is in `weights/long-core` and `weights/long-draft` (their cards say how good
+that do the target's work, where a step takes half a second, and is not finished: what some thousand
+such steps each gave is in `weights/long-core` and `weights/long-draft` (their cards say how good
 they are). The weights that ship have not been through them.
 """
 
