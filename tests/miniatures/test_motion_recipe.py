@@ -11,7 +11,15 @@ import pytest
 import torch
 
 from sooner.errors import SoonerError
-from sooner.miniatures.motion import architecture, card, evaluate, learn_target, recipe, world
+from sooner.miniatures.motion import (
+    architecture,
+    card,
+    evaluate,
+    hints,
+    learn_target,
+    recipe,
+    world,
+)
 from sooner.miniatures.motion.learn_tokenizer import Averages
 from sooner.miniatures.motion.recipe import Recipe, Stage
 from sooner.miniatures.motion.tokenizer import (
@@ -229,9 +237,38 @@ def test_shapes_pass_where_they_are_drawn() -> None:
         drawn = (world.render(clip, None) != world.render(bare, None)).any(-1)  # [33, H, W]
         groups = [drawn[:1], *(drawn[begin : begin + 4] for begin in range(1, 33, 4))]
         blocks = np.stack([group.any(0).reshape(10, 4, 12, 4).any((1, 3)) for group in groups])
-        passed = learn_target.passes(clip, (9, 10, 12)).numpy()
+        passed = np.any([learn_target.passes(m, (9, 10, 12)) for m in clip.movers], axis=0)
         assert passed[blocks].all()
         assert blocks[passed].mean() > 0.7  # the rest are corners that the shapes don't fill
+
+
+def test_hints_name_what_is_where() -> None:
+    mover = world.Mover("square", "blue", (14, 22), (1, -1))
+    other = world.Mover("circle", "red", (34, 34), (0, 0))
+    clip = world.Clip("sand", 1, (mover, other))
+    passed = [learn_target.passes(each, (9, 10, 12)) for each in clip.movers]
+    told = hints.label(clip, (9, 10, 12), passed)
+    assert torch.equal(told[..., 0] != hints.ABSENT, passed[0] | passed[1])
+    x, y = mover.at(4)  # the last frame of the second latent frame
+    assert told[1, y // 4, x // 4].tolist() == [1, 2, 2, 0, hints.REACH, hints.REACH]
+    assert told[1, y // 4, x // 4 - 1].tolist()[4:] == [hints.REACH - 1, hints.REACH]
+    assert told[1, 8, 8].tolist() == [0, 0, 1, 1, hints.REACH, hints.REACH]
+    bounced = next(frame for frame in range(33) if mover.heading(frame)[1] == 1)
+    latent = -(-bounced // 4)
+    x, y = mover.at(4 * latent)
+    assert told[latent, y // 4, x // 4, 3] == 2  # downwards after the wall
+
+
+def test_hints_count_named_blocks_alone() -> None:
+    head = hints.Head(4)
+    states = torch.randn(2, 3, 4)
+    labels = torch.full((2, 3, 6), hints.ABSENT, dtype=torch.int8)
+    assert float(head(states, labels)) == 0
+    labels[1, 2] = torch.tensor([2, 3, 0, 1, 6, 0])
+    logits = head.linear(states[1, 2]).split(hints.HEADS)
+    picked = zip(logits, labels[1, 2].tolist(), strict=True)
+    wanted = -sum(each.log_softmax(0)[at] for each, at in picked) / 6
+    torch.testing.assert_close(head(states, labels), wanted)
 
 
 def test_nucleus() -> None:

@@ -21,18 +21,18 @@ from sooner.models.cosmos_ar import CosmosARConfig, CosmosARForCausalLM
 
 ROPE_THETA = 30.0
 SHARPNESS = 2.0  # first weight of the query norm: attention can tell a neighbour from the start
-LOUDNESS = 2.0  # first size of an embedding: positions of size 1 are added at every layer
+LOUDNESS = 5.0  # first size of an embedding: positions of size 1 are added at every layer
 
 
 @dataclass(frozen=True)
 class Shape:
     """Sizes of the AR model; `latent_shape` and `vocab` are the tokenizer's."""
 
-    layers: int = 16
-    width: int = 128
-    heads: int = 4
-    kv_heads: int = 2
-    intermediate: int = 256
+    layers: int = 24
+    width: int = 96
+    heads: int = 3
+    kv_heads: int = 3
+    intermediate: int = 192
     vocab: int = 768
     latent_shape: tuple[int, int, int] = (9, 10, 12)
 
@@ -79,6 +79,12 @@ def spread(count: int, layers: int) -> list[int]:
     if not 1 <= count <= layers:
         raise SoonerError(f"{count} layers can't be awake of {layers}: give 1 to {layers}")
     return [slot * layers // count for slot in range(count)]
+
+
+def middle(slots: Iterable[int]) -> int:
+    """The slot of the layer halfway through those awake."""
+    ordered = sorted(slots)
+    return ordered[len(ordered) // 2]
 
 
 def sleep(model: CosmosARForCausalLM, slots: Iterable[int]) -> None:

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import nn
 from torch.nn import functional
 
 from sooner.errors import SoonerError
 
-from . import architecture, card, evaluate, world
+from . import architecture, card, evaluate, hints, world
 from .recipe import Recipe, Stage
 from .tokenizer import MotionTokenizer, to_pixels
 
@@ -32,32 +33,44 @@ class TargetLesson:
                 **config.shape,
             }
         )
-        self.model = architecture.build_model(shape).train()
+        self.target = architecture.build_model(shape).train()
         depth = next((stage.layers for stage in config.stages if stage.layers), shape.layers)
-        architecture.sleep(self.model, architecture.spread(depth, shape.layers))
+        architecture.sleep(self.target, architecture.spread(depth, shape.layers))
+        self.head = hints.Head(shape.width)
+        self.model: nn.Module = nn.ModuleDict({"target": self.target, "head": self.head})
+        slots = architecture.awake(self.target)  # the first ones: a layer keeps its slot
+        self.middle = hints.Listener(slots[architecture.middle(slots)])
         self.lattice = 0  # of the bank; 0 before there is one
         self.bank = torch.empty(0)  # [clips, t, h * w] codes
         self.passed = torch.empty(0)  # [clips, t, h * w] whether a shape passes through
         self.fronts = torch.empty(0)  # and whether it has just entered or left
+        self.labels = torch.empty(0)  # [clips, t * h * w, heads] what `hints` name
 
     def enter(self, stage: Stage, index: int) -> None:
         if stage.layers:
-            slots = architecture.spread(stage.layers, self.model.config.num_hidden_layers)
-            architecture.wake(self.model, slots)
+            slots = architecture.spread(stage.layers, self.target.config.num_hidden_layers)
+            architecture.wake(self.target, slots)
         if self.lattice != stage.lattice:
             self.lattice, self.bank = stage.lattice, self._encode_bank(stage.lattice)
-            clips = [
-                world.clip(self.config.seed, index, stage.lattice)
-                for index in range(self.config.bank)
-            ]
-            shape = self.tokenizer.config.latent_shape(world.FRAMES)
-            self.passed = torch.stack([passes(clip, shape) for clip in clips]).flatten(2)
-            self.fronts = self.passed.clone()
-            self.fronts[:, 1:] ^= self.passed[:, :-1]
+            self._look_at_clips()
+
+    def _look_at_clips(self) -> None:
+        shape = self.tokenizer.config.latent_shape(world.FRAMES)
+        passed, labels = [], []
+        for index in range(self.config.bank):
+            clip = world.clip(self.config.seed, index, self.lattice)
+            each = [passes(mover, shape) for mover in clip.movers]
+            passed.append(torch.stack(each).any(0))
+            labels.append(hints.label(clip, shape, each))
+        self.passed = torch.stack(passed).flatten(2)
+        self.labels = torch.stack(labels).flatten(1, 3)
+        self.fronts = self.passed.clone()
+        self.fronts[:, 1:] ^= self.passed[:, :-1]
 
     def shape_like(self, state: dict[str, torch.Tensor]) -> None:
-        slots = {int(key.split(".")[2]) for key in state if key.startswith("model.layers.")}
-        architecture.wake(self.model, slots)
+        mark = "target.model.layers."
+        slots = {int(key.removeprefix(mark).split(".")[0]) for key in state if key.startswith(mark)}
+        architecture.wake(self.target, slots)
 
     def loss(self, stage: Stage, rng: np.random.Generator) -> tuple[torch.Tensor, dict[str, float]]:
         latents, area = self.bank.shape[1:]
@@ -66,7 +79,7 @@ class TargetLesson:
         picked = torch.from_numpy(rng.integers(len(self.bank), size=stage.rows))
         codes = self.bank[picked, begin : begin + length].flatten(1).long()  # [rows, n]
         positions = torch.arange(codes.shape[1])[None] + begin * area
-        logits = self.model(
+        logits = self.target(
             input_ids=self._corrupt(codes, rng), position_ids=positions, use_cache=False
         ).logits[:, :-1]
         each = functional.cross_entropy(
@@ -78,7 +91,11 @@ class TargetLesson:
         weight = torch.where(front, weight.clamp(min=stage.front), weight)
         weight[:, : area - 1] *= FIRST_WEIGHT
         told, moving = each[:, area - 1 :].detach(), passed[:, area - 1 :]
-        return (each * weight).sum() / weight.sum(), {
+        labels = self.labels[picked, begin * area : (begin + length) * area]
+        # A first latent frame is of one frame of pixels: nothing tells which way a shape goes.
+        hint = self.head(self.middle.states[:, area:], labels[:, area:])
+        return (each * weight).sum() / weight.sum() + self.config.hint * hint, {
+            "hint": float(hint.detach()),
             "nats": float(told.mean()),
             "moving": float(told[moving].mean()),
             "front": float(told[front[:, area - 1 :]].mean()),
@@ -90,10 +107,10 @@ class TargetLesson:
 
     def check(self) -> dict[str, float]:
         codes = encode_clips(self.tokenizer, world.HELD_OUT, 4)
-        return evaluate.foresight(self.model, codes)
+        return evaluate.foresight(self.target, codes)
 
     def save(self, folder: Path, steps: int, seconds: float) -> None:
-        write(self.model, folder)
+        write(self.target, folder)
         model = evaluate.load_target(folder)
         probe = self.out.parent / "probe" / "checkpoint"
         figures = card.target_figures(model, self.tokenizer, probe if probe.exists() else None)
@@ -103,7 +120,7 @@ class TargetLesson:
         """Replace a share of the codes, up to twice `Recipe.corrupt` in a row, by random ones."""
         share = 2 * self.config.corrupt * rng.random((len(codes), 1))
         wrong = torch.from_numpy(rng.random(tuple(codes.shape)) < share)
-        other = torch.from_numpy(rng.integers(self.model.config.vocab_size, size=codes.shape))
+        other = torch.from_numpy(rng.integers(self.target.config.vocab_size, size=codes.shape))
         return torch.where(wrong, other, codes)
 
     def _encode_bank(self, lattice: int) -> torch.Tensor:
@@ -123,20 +140,19 @@ class TargetLesson:
         return bank
 
 
-def passes(clip: world.Clip, shape: tuple[int, int, int]) -> torch.Tensor:
-    """Whether any of a clip's shapes is in a block while it lasts: bool [t, h, w]."""
+def passes(mover: world.Mover, shape: tuple[int, int, int]) -> torch.Tensor:
+    """Whether a shape is in a block while it lasts: bool [t, h, w]."""
     frames, rows, columns = shape
     group = (world.FRAMES - 1) // (frames - 1)
     height, width = world.HEIGHT // rows, world.WIDTH // columns
     found = torch.zeros(shape, dtype=torch.bool)
-    for mover in clip.movers:
-        for frame in range(world.FRAMES):
-            x, y = mover.at(frame)
-            left, top = (max(at - world.RADIUS, 0) for at in (x, y))
-            right = (x + world.RADIUS - 1) // width + 1
-            bottom = (y + world.RADIUS - 1) // height + 1
-            latent = (frame + group - 1) // group  # frame 0 stands alone
-            found[latent, top // height : bottom, left // width : right] = True
+    for frame in range(world.FRAMES):
+        x, y = mover.at(frame)
+        left, top = (max(at - world.RADIUS, 0) for at in (x, y))
+        right = (x + world.RADIUS - 1) // width + 1
+        bottom = (y + world.RADIUS - 1) // height + 1
+        latent = (frame + group - 1) // group  # frame 0 stands alone
+        found[latent, top // height : bottom, left // width : right] = True
     return found
 
 

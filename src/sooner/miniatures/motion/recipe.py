@@ -78,6 +78,7 @@ class Recipe:
         bank: clips encoded once for a target.
         corrupt: share of a target's input codes replaced at random while it learns, so that it
             trusts the latent frames before more than a neighbour that may be wrong.
+        hint: weight of a target's loss for naming the shapes, see `hints`; 0 is without.
         grain: how many times as loud as the world's the sensor is while a tokenizer learns. What
             it learns to overlook there makes codes hold still here.
         save_every: steps between resumable checkpoints.
@@ -90,6 +91,7 @@ class Recipe:
     seed: int = 0
     bank: int = 6000
     corrupt: float = 0.05
+    hint: float = 0.5
     grain: float = 1.0
     save_every: int = 50
     check_every: int = 100
@@ -128,15 +130,13 @@ TOKENIZER = Recipe(
 TARGET = Recipe(
     "target",
     stages=(
-        Stage("predict", 1500, 10, 2e-3, latents=3, layers=4),
-        Stage("predict", 500, 8, 2e-3, latents=3, layers=8, focus=4.0, over=850),
-        Stage("predict", 500, 8, 2e-3, latents=3, layers=8, focus=4.0, lattice=4, over=700),
-        Stage("predict", 100, 3, 1.6e-3, layers=8, focus=4.0, lattice=4, over=340),
-        Stage("predict", 600, 3, 1.8e-3, layers=8, focus=4.0, lattice=4, over=850),
-        Stage("predict", 240, 3, 1.2e-3, layers=16, focus=4.0, lattice=4),
-        Stage("predict", 400, 3, 1.4e-3, layers=16, focus=4.0, front=12.0, lattice=4),
+        Stage("predict", 1500, 10, 2e-3, latents=3, layers=6, focus=4.0, lattice=4, over=3000),
+        Stage("predict", 2000, 10, 2e-3, latents=3, focus=4.0, front=8.0, lattice=4, over=3000),
+        Stage("predict", 1500, 3, 1.6e-3, focus=4.0, front=8.0, lattice=4),
+        Stage("predict", 500, 3, 8e-4, layers=12, focus=4.0, front=8.0, lattice=4),
+        Stage("predict", 250, 3, 4e-4, layers=24, focus=2.0, front=4.0, lattice=4),
     ),
-    bank=3000,
+    bank=5000,
 )
 PROBE = Recipe("probe", stages=(Stage("name", 1600, 8, 3e-3, latents=2, bf16=False),))
 RECIPES = {"tokenizer": TOKENIZER, "probe": PROBE, "target": TARGET}

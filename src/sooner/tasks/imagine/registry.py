@@ -38,14 +38,15 @@ def build_method(settings: ImagineSettings, canvas: Canvas) -> Method:
 def default_window(canvas: Canvas, count: int) -> int:
     """Places to draft ahead.
 
-    A GPU looks at a whole window in the time of one place. A processor does not, so there it is
-    halved for pictures, whose rows come in pairs under guidance, and shared by the rows of a batch.
+    A GPU looks at a whole window in the time of one place. A processor does not, so there it is a
+    quarter for pictures, whose rows come in pairs under guidance (of 8 to 128 places, 16 were the
+    fastest by the clock, see docs/results/imagine.md), and shared by the rows of a batch.
     """
     is_clip = canvas.grid.frames > 1
     window = CLIP if is_clip else PICTURE
     if canvas.device.type != "cpu":
         return window
-    return max(8, (window if is_clip else window // 2) // count)
+    return max(8, (window if is_clip else window // 4) // count)
 
 
 def _jacobi(settings: ImagineSettings, options: Options) -> Method:
