@@ -97,16 +97,25 @@ def test_no_arm_runs_twice() -> None:
     names = [one.name for one in contenders(ParallelSettings())]
     assert len(names) == len(set(names))
     assert names[0] == "plain"
-    assert {OURS, UNPRUNED, "fastv", "specvlm", "uv-prune@0.95", "random@0.5"} <= set(names)
+    assert {
+        OURS,
+        UNPRUNED,
+        "fastv",
+        "specvlm",
+        "uv-prune-by-frame@0.95",
+        "uv-prune@0.9",
+        "random@0.5",
+    } <= set(names)
 
 
 def test_points_of_the_sweep_share_the_arms_of_the_other_tables() -> None:
     points = {(one.criterion, one.alpha): one.name for one in sweep(ParallelSettings())}
-    assert points["uv-prune", 0.9] == OURS
-    assert points["uv-prune", 0.0] == UNPRUNED
+    assert points["uv-prune-by-frame", 0.9] == OURS
+    assert points["uv-prune-by-frame", 0.0] == UNPRUNED
+    assert points["uv-prune", 0.9] == "uv-prune@0.9"
     assert points["attention", 0.9] == "attention@0.9"
     assert sum(alpha == 0 for _, alpha in points) == 1
-    assert len(points) == 1 + 5 * 5
+    assert len(points) == 1 + 5 * 7
 
 
 def test_only_asked_parts_run() -> None:
@@ -123,7 +132,7 @@ def study(pruned: list[int], whole: list[int]) -> dict[str, Any]:
         made = stats(0.0025, 40, "parallel", [3 * length for length in runs], 0.001)
         text = [right for length in runs for right in (*[True] * (length - 1), False)]
         book.add(record(arm, made=made, first_token_seconds=seconds, verdicts=text))
-    return summarise(book, ParallelSettings(alphas=(), criteria=("uv-prune",)))
+    return summarise(book, ParallelSettings(alphas=(), criteria=("uv-prune-by-frame",)))
 
 
 def test_speed_and_lengths_come_from_the_runs() -> None:

@@ -31,7 +31,7 @@ SMALL = ParallelSettings(
     scenes=1,
     frames_per_scene=2,
     alphas=(0.5,),
-    criteria=("uv-prune", "uniform"),
+    criteria=("uv-prune-by-frame", "uniform"),
     parts=("methods", "lossy", "sweep", "timeline"),
     max_new_tokens=12,
 )
@@ -171,13 +171,12 @@ def test_an_interrupted_study_loses_nothing_and_ends_as_a_whole_one(
     assert arms["parallel"]["acceptance_ratio"] == 1.0
     assert 0 <= arms["fastv"]["acceptance_ratio"] <= 1
     points = {(one["criterion"], one["alpha"]): one for one in result["sweep"]}
-    assert set(points) == {
-        ("uv-prune", 0.0), ("uv-prune", 0.5), ("uv-prune", 0.9), ("uniform", 0.5), ("uniform", 0.9),
-    }  # fmt: skip
+    ours = {("uv-prune-by-frame", alpha) for alpha in (0.0, 0.5, 0.9)}
+    assert set(points) == ours | {("uniform", 0.5), ("uniform", 0.9)}
     assert sum(points["uniform", 0.5]["kept_by_frame"]) in (16, 17)  # half of 33, one a newline
     assert all(len(one["kept_by_frame"]) == 2 for one in result["sweep"] if one["alpha"])
     assert all(0 <= one["draft_agreement"] <= 1 for one in result["sweep"])
-    assert "repacked_draft_run_length" in points["uv-prune", 0.9]
+    assert "repacked_draft_run_length" in points["uv-prune-by-frame", 0.9]
     lengths = [one["goal"] for one in result["goals"] if one["goal"].startswith("M of")]
     assert len(lengths) == 2  # one a criterion
     page = markdown(result, "study.json")
@@ -228,7 +227,7 @@ def test_the_command_measures_a_users_own_clip(
     asked = ["--parts", "sweep,timeline", "--alphas", "0.5", "--criteria", "uv-prune"]
     wanted = ["--json", str(target), "--plots", str(tmp_path / "plots")]
     assert command("parallel", str(clip), *given, *asked, *wanted) == 0
-    assert "UV-Prune by pruning ratio (table 7)" in capsys.readouterr().out
+    assert "By pruning ratio (table 7)" in capsys.readouterr().out
     assert command("report", str(target)) == 0
     page = target.with_suffix(".md").read_text()
     assert "figures/own-gantt.png" in page

@@ -126,6 +126,56 @@ def test_uv_prune_equals_the_literal_sums() -> None:
     assert kept.tolist() == sorted(sorted(range(6), key=lambda i: -literal[i])[:3])
 
 
+@pytest.mark.parametrize("ratio", [0.0, 0.3, 0.5, 0.9, 0.97, 1.0])
+def test_by_frame_every_frame_keeps_its_share(ratio: float) -> None:
+    """Against a loop over frames: the best of each, as many as round down to the running sum."""
+    torch.manual_seed(5)
+    sizes = [6, 6, 2, 9, 1, 6]  # a picture of nine among videos' frames, a newline
+    frames = torch.cat([torch.full((size,), number) for number, size in enumerate(sizes)])
+    visual = torch.ones(len(frames) + 2, dtype=torch.bool)
+    visual[0] = visual[-1] = False
+    frames = torch.cat([torch.tensor([-1]), frames, torch.tensor([-1])])
+    first, last = torch.randn(2, len(frames), 8)
+    scores = pruning.similarity_variation(first, last, visual).tolist()
+    total, count = sum(sizes), pruning.keep_count(sum(sizes), ratio)
+    wanted, start = [], 0
+    for size in sizes:
+        quota = (start + size) * count // total - start * count // total
+        own = sorted(range(start, start + size), key=lambda i: -scores[i])
+        wanted += sorted(own[:quota])
+        start += size
+    kept = pruning.rank("uv-prune-by-frame", ratio, first, last, visual, frames)
+    assert kept.tolist() == wanted
+    assert len(kept) == count
+
+
+def test_pictures_and_frames_are_groups_of_their_own() -> None:
+    visual = torch.tensor([False, True, True, False, True, True, True, True, True])
+    frames = torch.tensor([-1, -1, -1, -1, 0, 0, 1, 1, -1])  # a picture, words, a video of two
+    assert pruning.groups_of(visual, frames).tolist() == [0, 0, 1, 1, 2, 2, 3]
+
+
+@pytest.mark.parametrize("family", ["llava_onevision", "qwen2_5_vl", "qwen3_vl"])
+def test_a_pruned_draft_sees_every_frame(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The paper's choice may drop a frame whole; by frame none is."""
+    seen: list[Any] = []
+    real = pruning.rank
+
+    def spy(*args: Any) -> Any:
+        kept = real(*args)
+        visual, frames = args[4], args[5]
+        groups = pruning.groups_of(visual, frames)
+        seen.append((groups[kept].unique().tolist(), int(groups.max()) + 1))
+        return kept
+
+    monkeypatch.setattr(method_module, "rank", spy)
+    generate(family, "video", 2, prune=0.5, placement="inline")
+    assert len(seen) == 2
+    for kept, groups in seen:
+        assert groups > 1
+        assert len(set(range(groups)) - set(kept)) <= 1  # a lone newline token has half a place
+
+
 def test_a_row_keeps_what_it_guessed_right() -> None:
     row = DraftRow(tokens=[1, 2, 3, 4], committed=1, fed=4)
     row.commit([2, 3])

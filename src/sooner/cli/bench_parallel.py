@@ -56,8 +56,8 @@ def parallel(
         str, typer.Option(metavar="A,A,...", help="Pruning ratios of the sweep.")
     ] = "0,0.5,0.7,0.8,0.9,0.95",
     criteria: Annotated[
-        str, typer.Option(metavar="A,B,...", help="Pruning criteria of the sweep.")
-    ] = "uv-prune,attention,uniform,random,similarity",
+        str | None, typer.Option(metavar="A,B,...", help="Only these criteria in the sweep.")
+    ] = None,
     prune: Annotated[
         float, typer.Option(metavar="SHARE", help="Pruning ratio of every other arm.")
     ] = 0.9,
@@ -163,10 +163,11 @@ def _parts(text: str | None) -> tuple[str, ...]:
     return _known("part", PARTS if text is None else _split(text), PARTS)
 
 
-def _criteria(text: str) -> tuple[Any, ...]:
+def _criteria(text: str | None) -> tuple[Any, ...]:
+    from ..bench.parallel.settings import SWEPT
     from ..methods.pruning import CRITERIA
 
-    return _known("criterion", _split(text), CRITERIA)
+    return _known("criterion", SWEPT if text is None else _split(text), CRITERIA)
 
 
 def _known(what: str, names: Iterable[str], known: tuple[str, ...]) -> tuple[str, ...]:

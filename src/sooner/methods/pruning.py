@@ -4,11 +4,16 @@ UV-Prune (ParallelVLM, Kong et al. 2025, eq. 2 to 4) scores a video token by how
 similarity with the text *grows* from the embeddings to layer L of the target. The sum over layers
 of eq. 3 telescopes to `S^L - S^0`, and the sum over text tokens of a cosine is one dot product
 with the sum of the normalised text states, so the cost is O(m d) for m tokens of width d.
+
+In the paper all tokens of a prompt compete. By frame (ours), tokens compete with those of their own
+frame or picture alone, and each of these keeps its share of the budget: what a scene holds is never
+dropped for another scene's sake.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -17,18 +22,14 @@ from torch.nn.functional import normalize
 from ..sparse.pruning.keep import keep_count
 
 Criterion = Literal[
-    "uv-prune", "similarity", "attention", "attention-variation", "uniform", "random"
-]
-CRITERIA: tuple[Criterion, ...] = (
-    "uv-prune",
-    "similarity",
-    "attention",
-    "attention-variation",
-    "uniform",
-    "random",
-)
-BY_ATTENTION: tuple[Criterion, ...] = ("attention", "attention-variation")
+    "uv-prune", "uv-prune-by-frame", "similarity", "attention", "attention-by-frame",
+    "attention-variation", "uniform", "random",
+]  # fmt: skip
+CRITERIA: tuple[Criterion, ...] = get_args(Criterion)
+BY_ATTENTION: tuple[Criterion, ...] = ("attention", "attention-by-frame", "attention-variation")
 """Criteria that rank by what the text attends to instead of by states."""
+BY_FRAME: tuple[Criterion, ...] = ("uv-prune-by-frame", "attention-by-frame")
+"""Criteria whose tokens compete within their frame or picture."""
 
 
 def similarity(states: Tensor, visual: Tensor) -> Tensor:
@@ -77,23 +78,55 @@ def uniform(tokens: int, count: int, device: torch.device | str = "cpu") -> Tens
     return (torch.arange(count, device=device) * tokens) // max(count, 1)
 
 
+def top_by_frame(scores: Tensor, count: int, groups: Tensor) -> Tensor:
+    """Indices of the largest scores of each group, in ascending order, `count` in all.
+
+    Args:
+        scores: of each token, `[tokens]`.
+        groups: number of each token's frame, `[tokens]`, ascending from 0. A group keeps as many as
+            its share of the tokens is of `count`, rounded so that neighbours make up for it.
+    """
+    order = scores.argsort(descending=True)
+    order = order[groups[order].argsort(stable=True)]  # group by group, the largest first
+    sizes = groups.bincount()  # [groups]
+    ends = sizes.cumsum(0)
+    quotas = (ends * count // len(scores)).diff(prepend=ends.new_zeros(1))
+    within = torch.arange(len(scores), device=scores.device) - (ends - sizes)[groups]
+    return order[within < quotas[groups]].sort().values
+
+
+def groups_of(visual: Tensor, frames: Tensor) -> Tensor:
+    """Number of the frame or picture of each visual token, ascending from 0: `[visual tokens]`.
+
+    Args:
+        visual: `[width]` bool.
+        frames: frame of each token of the prompt, -1 where it is of none, `[width]`. Tokens of
+            pictures are of none; what stands between two pictures parts them.
+    """
+    places = visual.nonzero()[:, 0]
+    new = (places.diff() != 1) | (frames[places].diff() != 0)
+    return torch.cat([new.new_zeros(1), new]).cumsum(0)
+
+
 def rank(
     criterion: Criterion,
     ratio: float,
     first: Tensor,
     last: Tensor,
     visual: Tensor,
+    frames: Tensor | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
     """Indices, among the visual tokens, of those kept by a criterion, ascending.
 
     Args:
         criterion: `uv-prune`; `similarity` (at layer L, without variation); `attention` (at layer
-            L) and its variation; `uniform`; `random`.
+            L) and its variation; two of these `-by-frame`; `uniform`; `random`.
         ratio: share that is pruned (alpha).
         first, last: states before the decoder and after layer L, `[width, hidden]`; for criteria of
             `BY_ATTENTION` what each token got at the first layer and at layer L, `[width]`.
         visual: `[width]` bool.
+        frames: for criteria of `BY_FRAME`, see `groups_of`; by default the prompt has no video.
     """
     tokens = int(visual.sum())
     count = keep_count(tokens, ratio)
@@ -104,10 +137,19 @@ def rank(
     if criterion == "random":
         order = torch.randperm(tokens, generator=generator)
         return order[:count].sort().values.to(visual.device)
-    if criterion == "similarity":
-        return top(similarity(last, visual), count)
-    if criterion == "attention":
-        return top(attention(last, visual), count)
-    if criterion == "attention-variation":
-        return top(attention_variation(first, last, visual), count)
-    return top(similarity_variation(first, last, visual), count)
+    scores = SCORES[criterion](first, last, visual)
+    if criterion not in BY_FRAME:
+        return top(scores, count)
+    frames = torch.full_like(visual, -1, dtype=torch.long) if frames is None else frames
+    return top_by_frame(scores, count, groups_of(visual, frames))
+
+
+Score = Callable[[Tensor, Tensor, Tensor], Tensor]
+SCORES: dict[Criterion, Score] = {
+    "uv-prune": similarity_variation,
+    "uv-prune-by-frame": similarity_variation,
+    "similarity": lambda first, last, visual: similarity(last, visual),
+    "attention": lambda first, last, visual: attention(last, visual),
+    "attention-by-frame": lambda first, last, visual: attention(last, visual),
+    "attention-variation": attention_variation,
+}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...decoding.stats import APPROXIMATE, EXACT
+from ...methods import ParallelVLM
 from ...methods.pruning import Criterion
 from ..caption_settings import LOSSY
 from .settings import ParallelSettings
@@ -34,7 +35,7 @@ class Contender:
     name: str
     part: str
     alpha: float | None = None
-    criterion: Criterion = "uv-prune"
+    criterion: Criterion = ParallelVLM.criterion
     mode: str = EXACT
 
 
@@ -72,6 +73,6 @@ def point_name(settings: ParallelSettings, criterion: str, alpha: float) -> str:
     """The arm that prunes the share `alpha` by `criterion`; without pruning all are one."""
     if alpha == 0:
         return UNPRUNED
-    if (criterion, alpha) == ("uv-prune", settings.prune):
+    if (criterion, alpha) == (ParallelVLM.criterion, settings.prune):
         return OURS
     return f"{criterion}@{alpha:g}"

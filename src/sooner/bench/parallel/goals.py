@@ -53,7 +53,7 @@ def _lengths(points: Sequence[Figures], prune: float) -> list[Figures]:
         if one["alpha"] == prune and one.get("draft_run_length"):
             share = 100 * one["draft_run_length"] / whole["draft_run_length"]
             what = f"M of {one['criterion']} at α {prune:g}, % of the unpruned draft's"
-            is_ours = one["criterion"] == "uv-prune"
+            is_ours = one["criterion"].startswith("uv-prune")
             found.append(_above(what, 95.0, share) if is_ours else _below(what, 95.0, share))
     return found
 

@@ -14,7 +14,9 @@ Data = dict[str, Any]
 
 # Okabe and Ito's colours, which stay apart for the colour-blind; markers differ as well.
 LOOK: dict[str, Data] = {
-    "uv-prune": {"color": "#D55E00", "marker": "o", "label": "UV-Prune"},
+    "uv-prune-by-frame": {"color": "#D55E00", "marker": "o", "label": "UV-Prune by frame (ours)"},
+    "uv-prune": {"color": "#E69F00", "marker": "P", "label": "UV-Prune (the paper's)"},
+    "attention-by-frame": {"color": "#000000", "marker": "*", "label": "attention by frame"},
     "attention": {"color": "#0072B2", "marker": "s", "label": "attention-guided"},
     "attention-variation": {"color": "#56B4E9", "marker": "v", "label": "attention variation"},
     "similarity": {"color": "#CC79A7", "marker": "D", "label": "similarity, no variation"},

@@ -155,7 +155,7 @@ class Runner:
             "kept": kept_by_frame(self.model, clip, indices),
             "verdicts": verdicts(model, inputs, tokens, vocab, kept),
         }
-        if method.criterion == "uv-prune" and not adapt(model).mrope:
+        if method.criterion == ParallelVLM.criterion and not adapt(model).mrope:
             found["repacked"] = verdicts(model, inputs, tokens, vocab, kept, repack=True)
         return found
 

@@ -12,8 +12,11 @@ from ..caption_settings import BenchSettings
 PARTS = ("methods", "lossy", "sweep", "timeline", "memory")
 """Tables 1 and 6; table 2; tables 3, 5, 7 and figures 6, 7; the Gantt; peak memory of table 6."""
 ALPHAS = (0.0, 0.5, 0.7, 0.8, 0.9, 0.95)
-SWEPT: tuple[Criterion, ...] = ("uv-prune", "attention", "uniform", "random", "similarity")
-"""Ways to choose the draft's visual tokens; `similarity` is UV-Prune without variation."""
+SWEPT: tuple[Criterion, ...] = (
+    "uv-prune-by-frame", "uv-prune", "attention-by-frame", "attention", "uniform", "random",
+    "similarity",
+)  # fmt: skip
+"""Ways to choose the draft's visual tokens, the method's own first."""
 SCENES, FRAMES_PER_SCENE = 6, 8
 
 

@@ -15,7 +15,7 @@ from ...decoding.sampling import Processing
 from ...decoding.tree import Tree
 from ..context import Context
 from ..cost import Acceptance, CostModel
-from ..prompts import prompt_lengths, visual_tokens
+from ..prompts import frame_numbers, prompt_lengths, visual_tokens
 from ..rules import follow_choices
 from .patience import Patience
 from .policy import Plan
@@ -25,8 +25,9 @@ from .worker import Worker
 
 logger = logging.getLogger("sooner")
 
-Rank = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""`(states before the decoder, after layer L, visual mask)` of a row -> kept visual tokens."""
+Rank = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+"""`(states before the decoder, after layer L, visual mask, frames)` of a row -> kept visual
+tokens."""
 
 Listen = Callable[[OnStates], Tap]
 
@@ -90,13 +91,14 @@ class ParallelDrafter(Drafter):
         assert self.rank is not None
         stats = self.context.stats
         begin = stats.clock()
-        visual = visual_tokens(self.context)
+        visual, frames = visual_tokens(self.context), frame_numbers(self.context)
         lengths = prompt_lengths(self.context)
         kept = []
         for row, length in enumerate(lengths):
             mask = visual[row, :length].to(last.device)
             begun = first[row, :length].to(last.device)  # a sharded target may have layer L there
-            indices = self.rank(begun, last[row, :length], mask)
+            own = frames[row, :length].to(last.device)
+            indices = self.rank(begun, last[row, :length], mask, own)
             # As plain numbers: a tensor through a pipe takes a detour over shared memory.
             kept.append((indices.tolist(), int(mask.sum())))
         self.kept_tokens = [indices for indices, _ in kept]

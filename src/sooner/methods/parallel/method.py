@@ -47,8 +47,8 @@ class ParallelVLM(Method):
         prune: share of the visual tokens that the draft does without (alpha); 0 keeps all.
         layer: target layers that run before tokens are ranked (L); `None` is 20, or a third of
             the layers of a model with fewer than 60.
-        criterion: `uv-prune` (the paper's), or, to compare with, `similarity`, `attention`,
-            `attention-variation`, `uniform` or `random`.
+        criterion: `uv-prune-by-frame`; `uv-prune` as in the paper, where all tokens of a prompt
+            compete; or, to compare with, another of `sooner.methods.pruning.CRITERIA`.
         window: most draft tokens verified at once; how many are taken is decided by measurement.
         placement: `process` (forked, own cores), `thread` (own CUDA stream), `inline` (for tests)
             or `auto`.
@@ -65,7 +65,7 @@ class ParallelVLM(Method):
     draft: Any
     prune: float = 0.9
     layer: int | None = None
-    criterion: Criterion = "uv-prune"
+    criterion: Criterion = "uv-prune-by-frame"
     window: int = 16
     placement: Literal["auto", "process", "thread", "inline"] = "auto"
     repack: bool = False
@@ -160,8 +160,9 @@ def _ranked(
     first: Tensor,
     last: Tensor,
     visual: Tensor,
+    frames: Tensor,
 ) -> Tensor:
-    return rank(criterion, ratio, first, last, visual, generator)
+    return rank(criterion, ratio, first, last, visual, frames, generator)
 
 
 def _seed(generator: torch.Generator | None) -> int:
