@@ -24,14 +24,34 @@ from sooner.miniatures.image import (
     words,
     world,
 )
+from sooner.miniatures.image.learn_codes import Averages
+from sooner.miniatures.image.recipe import Recipe, Stage
 
 TINY_CODES = architecture.CodesShape(entries=32, dim=4)
 TINY = architecture.Shape(layers=3, width=32, heads=2, kv_heads=1, intermediate=32)
-PARTS: dict[str, recipe.AnyRecipe] = {
-    "codes": recipe.CodesRecipe(TINY_CODES, steps=5, batch=2, free=2, bf16=False),
-    "classifier": recipe.ClassifierRecipe(bank=6, steps=4, batch=4),
-    "target": recipe.TargetRecipe(
-        TINY, bank=6, shallow=2, steps=(3, 2), lr=(1e-2, 1e-2), batch=4, captions=4, bf16=False
+PARTS = {
+    "codes": Recipe(
+        "codes",
+        stages=(
+            Stage("free", 2, 2, 2e-3, bf16=False),
+            Stage("quantised", 3, 2, 2e-3, bf16=False),
+        ),
+        shape=dataclasses.asdict(TINY_CODES),
+        check_every=0,
+    ),
+    "classifier": Recipe(
+        "classifier", stages=(Stage("name", 3, 4, 2e-3, bf16=False),), bank=6, check_every=0
+    ),
+    "target": Recipe(
+        "target",
+        stages=(
+            Stage("predict", 2, 4, 1e-2, layers=2, bf16=False),
+            Stage("predict", 2, 4, 1e-2, layers=3),
+        ),
+        shape=dataclasses.asdict(TINY),
+        bank=6,
+        captions=4,
+        check_every=0,
     ),
 }
 
@@ -49,7 +69,7 @@ def quick_card(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
-    return torch.load(folder / "state.pt", weights_only=True)["modules"]["model"]
+    return torch.load(folder / "state.pt", weights_only=True)["model"]
 
 
 def same(one: dict, two: dict) -> bool:
@@ -67,18 +87,29 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", PARTS)
-def test_resumed_run_equals_uninterrupted_run(name: str, trained: Path, tmp_path: Path) -> None:
+def beside(trained: Path, folder: Path, name: str) -> Path:
+    """A folder for another run of a part, next to the trained parts before it."""
     for before in ("codes", "classifier"):
         if before != name:
-            (tmp_path / before).symlink_to(trained / before)
-    for steps in (1, 3):  # leaves before and after the codebook is placed, the decoder grown
-        recipe.train(tmp_path / name, PARTS[name], progress=False, stop_after=steps)
+            (folder / before).symlink_to(trained / before)
+    return folder / name
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_resumed_run_equals_uninterrupted_run(name: str, trained: Path, tmp_path: Path) -> None:
+    out, config = beside(trained, tmp_path, name), PARTS[name]
     seen: list[dict] = []
-    recipe.train(tmp_path / name, PARTS[name], progress=False, on_step=seen.append)
-    assert len(seen) == (0 if name == "classifier" else 1)
-    assert same(weights(tmp_path / name), weights(trained / name))
-    assert (tmp_path / name / "checkpoint" / "card.json").exists()
+    for _ in range(sum(stage.steps for stage in config.stages)):
+        assert not (out / "checkpoint").exists()
+        recipe.train(out, config, progress=False, stop_after=1, on_step=seen.append)
+    assert [(one["kind"], one["step"]) for one in seen] == [
+        (stage.kind, step + 1) for stage in config.stages for step in range(stage.steps)
+    ]
+    assert same(weights(out), weights(trained / name))
+    told = json.loads((out / "checkpoint" / "card.json").read_text())
+    assert told["part"] == name
+    assert told["steps"] == len(seen)
+    assert told["recipe"]["seed"] == config.seed
 
 
 def test_checkpoint_is_whole(trained: Path) -> None:
@@ -91,34 +122,120 @@ def test_checkpoint_is_whole(trained: Path) -> None:
     )
     told = json.loads((trained / "target" / "checkpoint" / "card.json").read_text())
     assert told["parameters"] == architecture.parameters(model)
-    assert told["recipe"]["seed"] == PARTS["target"].seed
     assert set(told["accuracy_guided"]) == {"forms", "colours", "relation", "ground", "all"}
 
 
+def test_checkpoints_hold_what_was_trained(trained: Path) -> None:
+    """Every part's folder, read by its own loader, has the weights of its last state."""
+    judge = classifier.load(trained / "classifier" / "checkpoint").state_dict()
+    model = build.load(trained / "target" / "checkpoint")[0].state_dict()
+    made = build.load_codes(trained / "codes" / "checkpoint").state_dict()
+    for name, found, mark in (
+        ("codes", made, "codes.decoder."),
+        ("codes", made, "codes.quantize."),
+        ("classifier", judge, ""),
+        ("target", model, "target.model.language_model."),
+    ):
+        state = weights(trained / name)
+        keys = [key for key in state if key.startswith(mark)]
+        assert keys
+        for key in keys:
+            half = state[key].half().float()
+            torch.testing.assert_close(found[key.removeprefix(f"{name}.")], half, rtol=0, atol=0)
+
+
+def test_checks_measure_and_change_nothing(trained: Path, tmp_path: Path) -> None:
+    expected = {"codes": "psnr_db", "classifier": "ground", "target": "entropy_guided"}
+    for name, figure in expected.items():
+        seen: list[dict] = []
+        config = dataclasses.replace(PARTS[name], check_every=2)
+        (tmp_path / name).mkdir()
+        out = beside(trained, tmp_path / name, name)
+        recipe.train(out, config, progress=False, on_step=seen.append)
+        assert same(weights(out), weights(trained / name))
+        checks = [one["check"] for one in seen if "check" in one]
+        assert np.isfinite(checks[-1][figure])
+
+
 def test_parts_before_are_asked_for(tmp_path: Path) -> None:
-    with pytest.raises(SoonerError, match="train the part 'codes' first"):
-        recipe.train(tmp_path / "target", PARTS["target"], progress=False)
+    for name in ("classifier", "target"):
+        with pytest.raises(SoonerError, match="train the part 'codes' first"):
+            recipe.train(tmp_path / name, PARTS[name], progress=False)
 
 
-def test_another_recipe_is_refused(tmp_path: Path) -> None:
-    recipe.train(tmp_path / "codes", PARTS["codes"], progress=False, stop_after=1)
-    other = dataclasses.replace(PARTS["codes"], seed=5)
-    with pytest.raises(ValueError, match="another recipe"):
-        recipe.train(tmp_path / "codes", other, progress=False)
+@pytest.mark.parametrize("name", PARTS)
+def test_another_recipe_is_refused(name: str, trained: Path) -> None:
+    before = (trained / name / "state.pt").read_bytes()
+    first = dataclasses.replace(PARTS[name].stages[0], lr=5e-3)
+    for change in ({"seed": 5}, {"stages": (first, *PARTS[name].stages[1:])}):
+        other = dataclasses.replace(PARTS[name], **change)
+        with pytest.raises(SoonerError, match="another recipe"):
+            recipe.train(trained / name, other, progress=False)
+    assert (trained / name / "state.pt").read_bytes() == before
+
+
+def test_another_recipe_starts_anew_if_asked(tmp_path: Path) -> None:
+    for config in (PARTS["codes"], dataclasses.replace(PARTS["codes"], seed=5)):
+        recipe.train(tmp_path / "codes", config, progress=False, resume=False, stop_after=1)
+    assert torch.load(tmp_path / "codes" / "state.pt", weights_only=True)["recipe"]["seed"] == 5
+
+
+def test_training_lowers_the_loss(trained: Path, tmp_path: Path) -> None:
+    losses: list[float] = []
+    config = dataclasses.replace(
+        PARTS["target"], stages=(Stage("predict", 30, 4, 1e-2, layers=1, bf16=False),)
+    )
+    recipe.train(
+        beside(trained, tmp_path, "target"), config, progress=False, stop_after=29,
+        on_step=lambda entry: losses.append(entry["loss"]),
+    )  # fmt: skip
+    assert sum(losses[-5:]) < 0.9 * sum(losses[:5])
 
 
 def test_nonsense_is_refused() -> None:
-    with pytest.raises(ValueError, match="batch is 9"):
-        recipe.ClassifierRecipe(bank=8, batch=9)
-    with pytest.raises(ValueError, match="shallow is 4"):
-        recipe.TargetRecipe(TINY, shallow=4)
+    with pytest.raises(SoonerError, match="did you mean 'classifier'"):
+        Recipe("clasifier", stages=())  # type: ignore[arg-type]
+    with pytest.raises(SoonerError, match="stage for codes 'predict'; known: free, quantised"):
+        Recipe("codes", stages=PARTS["target"].stages)
+    with pytest.raises(SoonerError, match="did you mean 'layers'"):
+        dataclasses.replace(PARTS["target"], shape={"layer": 2})
+    with pytest.raises(SoonerError, match="shape option of classifier 'entries'"):
+        dataclasses.replace(PARTS["classifier"], shape={"entries": 2})
+    with pytest.raises(SoonerError, match=r"layers are \[2, 3, 2\]"):
+        dataclasses.replace(PARTS["target"], shape={"layers": 2})
+    with pytest.raises(SoonerError, match="steps and rows of at least 1"):
+        Stage("name", 0, 1, 1e-3)
+    with pytest.raises(SoonerError, match="captions 0"):
+        dataclasses.replace(PARTS["target"], captions=0)
 
 
 def test_training_leaves_torch_as_it_was(tmp_path: Path) -> None:
     threads, state = torch.get_num_threads(), torch.get_rng_state()
-    recipe.train(tmp_path / "codes", PARTS["codes"], progress=False, threads=1, stop_after=1)
+    recipe.train(tmp_path / "codes", PARTS["codes"], progress=False, threads=1, stop_after=3)
     assert torch.get_num_threads() == threads
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_dead_entries_move_to_the_data() -> None:
+    averages = Averages(4, 2)
+    averages.begin(torch.eye(2).repeat(2, 1))
+    averages.count[:] = torch.tensor([1.0, 0.01, 1.0, 0.07])
+    latent = torch.tensor([[0.6, 0.8]]).repeat(5, 1)
+    assert averages.revive(latent, np.random.default_rng(0)) == 1
+    torch.testing.assert_close(
+        averages.book(), torch.tensor([[1.0, 0.0], [0.6, 0.8], [1.0, 0.0], [0.0, 1.0]])
+    )
+    assert averages.count.tolist() == pytest.approx([1.0, 1.0, 1.0, 0.07])
+
+
+def test_entries_follow_what_they_stand_for() -> None:
+    averages = Averages(2, 2)
+    averages.begin(torch.eye(2))
+    there = torch.tensor([[0.6, 0.8], [0.6, 0.8], [0.6, 0.8], [0.0, 1.0]])
+    for _ in range(400):
+        averages.take(there, torch.tensor([0, 0, 0, 1]))
+    torch.testing.assert_close(averages.book(), there[2:], rtol=0, atol=1e-3)
+    torch.testing.assert_close(averages.count, torch.tensor([1.5, 0.5]), rtol=0, atol=1e-3)
 
 
 def tiny_model(layers: int = 2) -> torch.nn.Module:

@@ -135,6 +135,17 @@ def test_growth_keeps_the_function(layers: int) -> None:
     torch.testing.assert_close(rest.logits, before[:, 5:], rtol=1e-4, atol=1e-5)
 
 
+def test_what_was_learnt_is_done_in_the_lower_part() -> None:
+    """A third of the shipped depth holds three of four old layers."""
+    shape = dataclasses.replace(recipe.TARGET.shape, layers=4, vision_layers=1)
+    model = architecture.build_model(shape)
+    old = list(model.model.language_model.layers)
+    architecture.grow(model, 28)
+    layers = list(model.model.language_model.layers)
+    assert [layers.index(layer) for layer in old] == [0, 3, 6, 9]
+    assert all(not layers[slot].mlp.down_proj.weight.any() for slot in (1, 5, 10, 27))
+
+
 def test_grown_layers_can_learn() -> None:
     torch.manual_seed(0)
     model = architecture.build_model(dataclasses.replace(TINY, layers=1))

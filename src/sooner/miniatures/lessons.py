@@ -211,10 +211,11 @@ class Trainer:
 
     def _check_recipe(self, state: dict[str, Any]) -> None:
         # Later stages may change between runs; what the weights already went through may not.
-        begun = state["stage_index"] + (state["optimizer"] is not None)
+        begun = state.get("stage_index", 0) + (state["optimizer"] is not None)
         then, now = state["recipe"], plain(self.config)
-        same = then["stages"][:begun] == now["stages"][:begun]
-        if not same or any(then[key] != now[key] for key in self.fixed):
+        # A file of before there were stages or one of today's options is of another recipe, too.
+        same = then.get("stages", [])[:begun] == now["stages"][:begun]
+        if not same or any(then.get(key) != now[key] for key in self.fixed):
             raise SoonerError(
                 f"{self.out / 'state.pt'} is of another recipe; "
                 "train with that recipe, into another folder, or with resume=False"

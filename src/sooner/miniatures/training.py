@@ -67,15 +67,17 @@ def depth_of(state: dict[str, torch.Tensor], mark: str) -> int:
     return len({key[len(mark) :].split(".")[0] for key in state if key.startswith(mark)})
 
 
-def deepen(text: Any, layers: int) -> None:
+def deepen(text: Any, layers: int, low: float = 1.0) -> None:
     """Deepen a decoder in place to `layers` layers without changing what it computes.
 
-    New layers are spread evenly, each a copy of the layer below it with its two output
-    projections (`o_proj`, `down_proj`) at zero: it adds nothing to the residual stream until
-    training moves them. Most steps then run at a fraction of the final depth's cost.
+    New layers are spread evenly between the old ones, each a copy of the layer below it with its
+    two output projections (`o_proj`, `down_proj`) at zero: it adds nothing to the residual stream
+    until training moves them. Most steps then run at a fraction of the final depth's cost.
 
     Args:
         text: an HF decoder of Llama's kind.
+        low: share of the depth that the old layers are spread over. Below 1, what they have learnt
+            is done early, as in large models, whose upper layers only settle the next word.
 
     Raises:
         ValueError: if the model is already deeper than `layers`.
@@ -83,10 +85,11 @@ def deepen(text: Any, layers: int) -> None:
     old = list(text.layers)
     if layers < len(old):
         raise ValueError(f"cannot grow to {layers} layers: the model has {len(old)}")
+    reach = max(round(low * layers), len(old))
+    sources = [min(slot * len(old) // reach, len(old) - 1) for slot in range(layers)]
     grown = []
-    for slot in range(layers):
-        source = slot * len(old) // layers
-        first = slot == 0 or (slot - 1) * len(old) // layers != source
+    for slot, source in enumerate(sources):
+        first = slot == 0 or sources[slot - 1] != source
         grown.append(old[source] if first else _silent_copy(old[source], text.config))
     for slot, layer in enumerate(grown):
         layer.self_attn.layer_idx = slot  # its cache slot

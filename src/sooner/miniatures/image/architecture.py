@@ -21,6 +21,8 @@ from transformers import (
 )
 from transformers.models.janus.modeling_janus import JanusVQVAE
 
+from sooner.errors import SoonerError
+
 from ..training import deepen
 from . import words, world
 
@@ -48,7 +50,7 @@ class CodesShape:
     def __post_init__(self) -> None:
         *_, before, last = self.multiplier
         if len(self.multiplier) != 3 or last != 2 * before or self.latent < self.channels * last:
-            raise ValueError(
+            raise SoonerError(
                 f"multiplier is {self.multiplier} and latent is {self.latent}; it is three levels, "
                 f"the last twice as wide as the one before and no wider than latent"
             )
@@ -63,10 +65,6 @@ class Shape:
     heads: int = 3
     kv_heads: int = 3
     intermediate: int = 192
-
-
-CODES = CodesShape()
-TARGET = Shape()
 
 
 def codes_config(shape: CodesShape, width: int = 128) -> JanusVQVAEConfig:

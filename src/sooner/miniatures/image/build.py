@@ -48,6 +48,13 @@ def load(folder: Path | str) -> tuple[Any, Any]:
     return model.eval(), JanusProcessor.from_pretrained(folder)
 
 
+def save_codes(model: JanusVQVAE, folder: Path) -> None:
+    """Write an autoencoder alone in fp16; `model` keeps its own precision."""
+    half = JanusVQVAE(model.config)
+    half.load_state_dict(model.state_dict())
+    half.half().save_pretrained(folder)
+
+
 def load_codes(folder: Path | str) -> JanusVQVAE:
     """An autoencoder alone, in fp32 and evaluation mode."""
     import torch

@@ -1,4 +1,4 @@
-"""Cards of the trained parts: how good, how large, how they came about."""
+"""Cards of the trained parts: how good each is, how large, how it came about."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from typing import Any
 
 import torch
 import transformers
+from torch import nn
+from transformers.models.janus.modeling_janus import JanusVQVAE
 
-from . import architecture, world
-from .recipe import AnyRecipe
+from . import architecture, bank, classifier, evaluate, world
+from . import codes as coding
+from .recipe import Recipe
 
 HELD_OUT_SEED = 70_001  # world of the pictures that only cards and tests see
 PICTURES = 256  # real ones, for the codes and the target
@@ -20,9 +23,20 @@ JUDGED = 1024  # real ones, for the classifier
 SAMPLES = 128  # generated for the target, with guidance and without
 
 
-def write(folder: Path, recipe: AnyRecipe, seconds: float, told: dict[str, Any]) -> Path:
-    """Write `card.json`: what was measured, and how it came about."""
-    told = told | {
+def write(
+    folder: Path,
+    model: nn.Module,
+    recipe: Recipe,
+    steps: int,
+    seconds: float,
+    figures: dict[str, Any],
+) -> Path:
+    """Write `card.json` into a checkpoint folder."""
+    told = {
+        "part": recipe.part,
+        "parameters": architecture.parameters(model),
+        **figures,
+        "steps": steps,
         "training_seconds": round(seconds),
         "recipe": dataclasses.asdict(recipe),
         "versions": {
@@ -31,53 +45,42 @@ def write(folder: Path, recipe: AnyRecipe, seconds: float, told: dict[str, Any])
             "transformers": transformers.__version__,
         },
     }
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / "card.json"
     path.write_text(json.dumps(told, indent=1) + "\n")
     return path
 
 
-def write_codes(folder: Path, recipe: AnyRecipe, seconds: float) -> Path:
-    """Measure the autoencoder in `folder` on held-out pictures, and write its card."""
-    from . import build, codes
-
-    model = build.load_codes(folder)
-    pixels = codes.to_pixels([world.drawn(i, HELD_OUT_SEED)[1] for i in range(PICTURES)])
-    made = codes.encode(model, pixels)  # [pictures, tokens]
-    error = codes.decode(model, made) - (pixels / 2 + 0.5)
-    told = {
-        "parameters": architecture.parameters(model),
+def codes_figures(model: JanusVQVAE, pictures: int) -> dict[str, float]:
+    """The autoencoder on held-out pictures: how well it rebuilds, how much of the book it uses."""
+    pixels = coding.to_pixels([world.drawn(i, HELD_OUT_SEED)[1] for i in range(pictures)])
+    made = coding.encode(model, pixels)  # [pictures, tokens]
+    error = coding.decode(model, made) - (pixels / 2 + 0.5)
+    return {
         "mean_absolute_error": round(float(error.abs().mean()), 4),
         "psnr_db": round(float(-10 * error.square().mean().log10()), 2),
         **usage(made, model.config.num_embeddings),
     }
-    return write(folder, recipe, seconds, told)
 
 
-def write_classifier(folder: Path, codes: Any, recipe: AnyRecipe, seconds: float) -> Path:
-    """Measure the classifier in `folder` on held-out pictures through `codes`, and write."""
-    from . import bank, classifier
-    from . import codes as coding
-
-    judge = classifier.load(folder)
-    told: dict[str, Any] = {"parameters": architecture.parameters(judge)}
+def classifier_figures(
+    judge: classifier.Classifier, codes: JanusVQVAE, pictures: int
+) -> dict[str, dict[str, float]]:
+    """The classifier on held-out pictures through `codes`, as `accuracy` tells."""
+    told = {}
     for name, look in (("rebuilt", world.CALM), ("rebuilt_rough", world.ROUGH)):
-        made = bank.encode(codes, JUDGED, HELD_OUT_SEED, look=look)
+        made = bank.encode(codes, pictures, HELD_OUT_SEED, look=look)
         rebuilt = coding.decode(codes, made.codes)
         told[f"accuracy_{name}"] = _rounded(judge.accuracy(rebuilt, made.pictures))
-    return write(folder, recipe, seconds, told)
+    return told
 
 
-def write_target(folder: Path, judge_folder: Path, recipe: AnyRecipe, seconds: float) -> Path:
-    """Measure the decoder in `folder` on held-out captions and pictures, and write its card."""
-    from . import bank, build, classifier, evaluate
-
-    model, processor = build.load(folder)
-    judge = classifier.load(judge_folder)
+def target_figures(
+    model: Any, processor: Any, judge: classifier.Classifier
+) -> dict[str, dict[str, float] | float]:
+    """The decoder on held-out captions and pictures, with guidance and without."""
     scale = model.generation_config.guidance_scale
     real = bank.encode(model.model.vqmodel, PICTURES, HELD_OUT_SEED)
     told: dict[str, Any] = {
-        "parameters": architecture.parameters(model),
         "parameters_decoder": architecture.parameters(model.model.language_model),
         "accuracy_real": _rounded(
             judge.accuracy(evaluate.pixels(model, real.codes), real.pictures)
@@ -92,8 +95,7 @@ def write_target(folder: Path, judge_folder: Path, recipe: AnyRecipe, seconds: f
         pixels = evaluate.pixels(model, codes)
         told[f"accuracy_{name}"] = _rounded(judge.accuracy(pixels, asked))
         told[name] = _rounded(evaluate.openness(model, asked, codes, scale))
-    told |= {"guidance_scale": scale, "samples": SAMPLES}
-    return write(folder, recipe, seconds, told)
+    return told | {"guidance_scale": scale, "samples": SAMPLES}
 
 
 def _rounded(found: dict[str, float]) -> dict[str, float]:

@@ -1,128 +1,133 @@
 """The image miniature's recipes as data, and the one call that runs one of them.
 
-Three parts, each built on the one before: *codes*, the VQ autoencoder; *classifier*, the judge
-of pictures that have been through the codes; *target*, the text-to-image decoder. The target's
-first stage is shallow and takes most steps; `architecture.grow` then inserts layers that change
-nothing, and training goes on at full depth, where a step costs four times as much.
+Three parts, each built on the one before:
+
+1. *codes*: the VQ autoencoder, on rough pictures (`world.ROUGH`). First without quantisation, so
+   that the codebook can begin at k-means of latents that mean something; then quantised, with
+   running averages for entries.
+2. *classifier*: the judge of pictures that have been through the codes.
+3. *target*: the text-to-image decoder, on a bank of pictures encoded once. A shallow decoder takes
+   most steps; `architecture.grow` then inserts layers that change nothing, and training goes on at
+   full depth, where a step costs four times as much.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from .architecture import CODES, TARGET, CodesShape, Shape
+from sooner.errors import SoonerError, unknown
+
+from .architecture import CodesShape, Shape
+
+KINDS = {"codes": ("free", "quantised"), "classifier": ("name",), "target": ("predict",)}
+SHAPES: dict[str, Any] = {"codes": CodesShape, "target": Shape}
 
 
 @dataclass(frozen=True)
-class CodesRecipe:
-    """Training of the autoencoder, on rough pictures (`world.ROUGH`).
+class Stage:
+    """One stretch of training with its own optimizer, warm-up and cosine.
 
     Attributes:
-        shape: its sizes.
+        kind: "free" (codes, not quantised), "quantised" (codes), "name" (classifier) or "predict"
+            (target).
         steps: optimizer steps.
-        batch: pictures a step, each drawn afresh.
+        rows: pictures a step.
         lr: peak learning rate.
-        free: steps before the codebook is placed; until then latents pass unquantised.
-        commit: weight of the distance between latents and their entries.
-        bf16: run convolutions under bfloat16 autocast.
-        seed: of the pictures, the codebook's start and the first weights.
-        save_every: steps between resumable states.
+        layers: a target's depth from here on; 0 leaves it.
+        over: steps of the cosine, where the stage ends before it does; 0 is `steps`.
+        bf16: run the loss under bfloat16 autocast.
     """
 
-    shape: CodesShape = CODES
-    steps: int = 1100
-    batch: int = 16
-    lr: float = 2e-3
-    free: int = 100
-    commit: float = 0.25
+    kind: Literal["free", "quantised", "name", "predict"]
+    steps: int
+    rows: int
+    lr: float
+    layers: int = 0
+    over: int = 0
     bf16: bool = True
-    seed: int = 0
-    save_every: int = 100
-
-
-@dataclass(frozen=True)
-class ClassifierRecipe:
-    """Training of the judge, on pictures that have been through the codes.
-
-    Attributes:
-        bank: pictures drawn and rebuilt once.
-        steps: optimizer steps.
-        batch: pictures a step.
-        lr: peak learning rate.
-        seed: of the pictures and the first weights.
-        save_every: steps between resumable states.
-    """
-
-    bank: int = 8000
-    steps: int = 1500
-    batch: int = 64
-    lr: float = 2e-3
-    seed: int = 1
-    save_every: int = 100
 
     def __post_init__(self) -> None:
-        _check_batch(self.batch, self.bank)
+        if self.steps < 1 or self.rows < 1:
+            raise SoonerError(f"a stage needs steps and rows of at least 1: {self}")
 
 
 @dataclass(frozen=True)
-class TargetRecipe:
-    """Training of the decoder on a bank of pictures encoded once.
+class Recipe:
+    """All that determines a training run, but for the machine's rounding.
 
     Attributes:
-        shape: its sizes at the end.
-        bank: pictures in the bank.
-        shallow: depth to begin with.
-        steps: steps at that depth and steps at full depth.
-        lr: peak learning rates of the two.
-        batch: pictures a step.
-        captions: captions without a picture a step, for the hint; see `hints`.
-        hint: weight of the hint that names attributes.
-        family: weight of the codes' colour families in the loss.
+        part: "codes", "classifier" or "target".
+        stages: in order; a target's first names the depth to begin with.
+        shape: options of the part's `architecture.CodesShape` or `architecture.Shape`; what it
+            leaves out has its default. The classifier has one shape.
+        seed: of the pictures, their order and the first weights.
+        bank: pictures encoded once, for a classifier or a target.
+        commit: weight of the distance between latents and their entries, for codes.
+        captions: captions without a picture a step, for a target's hint; see `hints`.
+        hint: weight of a target's hint that names attributes.
+        family: weight of the codes' colour families in a target's loss.
         dropped: share of captions replaced by pads, for classifier-free guidance.
-        bf16: run the decoder under bfloat16 autocast.
-        seed: of the pictures, the order, the drops and the first weights.
         save_every: steps between resumable states.
+        check_every: steps between held-out checks; 0 is never.
     """
 
-    shape: Shape = TARGET
+    part: Literal["codes", "classifier", "target"]
+    stages: tuple[Stage, ...]
+    shape: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 0
     bank: int = 20000
-    shallow: int = 6
-    steps: tuple[int, int] = (7000, 60)
-    lr: tuple[float, float] = (2e-3, 5e-5)
-    batch: int = 12
+    commit: float = 0.25
     captions: int = 32
     hint: float = 0.5
     family: float = 2.0
     dropped: float = 0.1
-    bf16: bool = True
-    seed: int = 2
     save_every: int = 100
+    check_every: int = 250
 
     def __post_init__(self) -> None:
-        _check_batch(max(self.batch, self.captions), self.bank)
-        if not 1 <= self.shallow <= self.shape.layers:
-            raise ValueError(f"shallow is {self.shallow}; it is 1 to {self.shape.layers} layers")
+        if self.part not in KINDS:
+            raise unknown("part", self.part, KINDS)
+        for stage in self.stages:
+            if stage.kind not in KINDS[self.part]:
+                raise unknown(f"kind of stage for {self.part}", stage.kind, KINDS[self.part])
+        if self.bank < 1 or self.captions < 1:
+            raise SoonerError(f"bank is {self.bank}, captions {self.captions}; both are at least 1")
+        self._check_shape()
+
+    def _check_shape(self) -> None:
+        kind = SHAPES.get(self.part)
+        names = [one.name for one in dataclasses.fields(kind)] if kind is not None else []
+        for key in self.shape:
+            if key not in names:
+                raise unknown(f"shape option of {self.part}", key, names)
+        depths = [stage.layers for stage in self.stages if stage.layers]
+        depths.append(self.shape.get("layers", Shape.layers))
+        if depths != sorted(depths):
+            raise SoonerError(f"layers are {depths}, stages and shape; a decoder only grows")
 
 
-def _check_batch(batch: int, bank: int) -> None:
-    if not 1 <= batch <= bank:
-        raise ValueError(f"batch is {batch}; it is 1 to the bank's {bank} pictures")
-
-
-AnyRecipe = CodesRecipe | ClassifierRecipe | TargetRecipe
-RECIPES: dict[str, AnyRecipe] = {
-    "codes": CodesRecipe(),
-    "classifier": ClassifierRecipe(),
-    "target": TargetRecipe(),
-}
+CODES = Recipe("codes", stages=(Stage("free", 100, 16, 2e-3), Stage("quantised", 1000, 16, 2e-3)))
+CLASSIFIER = Recipe(
+    "classifier", stages=(Stage("name", 1500, 64, 2e-3, bf16=False),), seed=1, bank=8000
+)
+TARGET = Recipe(
+    "target",
+    stages=(
+        Stage("predict", 7000, 12, 2e-3, layers=6),
+        Stage("predict", 60, 12, 5e-5, layers=24),
+    ),
+    seed=2,
+)
+RECIPES = {"codes": CODES, "classifier": CLASSIFIER, "target": TARGET}
 
 
 def train(
     out: Path | str,
-    config: AnyRecipe,
+    config: Recipe,
     *,
     resume: bool = True,
     threads: int | None = None,
@@ -132,52 +137,32 @@ def train(
 ) -> Path:
     """Train one part and write its checkpoint folder.
 
+    `sooner train miniature image` calls this once with each of `RECIPES`, in their order.
+
     Args:
-        out: folder that receives `checkpoint/`, `state.pt` (all that resuming needs) and
-            `log.jsonl`. The classifier and the target read `../codes/checkpoint`, and the
-            target's card `../classifier/checkpoint`.
-        config: one of `RECIPES`, or another of their classes.
+        out: folder that receives `checkpoint/` (what `from_pretrained` reads, with its
+            `card.json`), `state.pt` (all that resuming needs) and `log.jsonl` (a line per
+            report). The classifier and the target read `../codes/checkpoint`, and the target's
+            card `../classifier/checkpoint`.
+        config: the recipe.
         resume: go on from `state.pt` if there is one. The resumed run makes the same steps as
             an uninterrupted one. False starts anew.
         threads: torch threads for this run; None leaves them as they are.
         progress: show a progress line.
         stop_after: leave after this many steps in this call, with `state.pt` written.
-        on_step: called after each step with its figures.
+        on_step: called after each step with `{"stage", "kind", "step", "steps", "loss", ...}`.
 
     Returns:
-        The checkpoint folder. It exists only once every step is done.
+        The checkpoint folder. It exists only once every stage is done, unless `stop_after`
+        ended the call early.
 
     Raises:
-        ValueError: `state.pt` is of another recipe; the error says how to go on.
-        SoonerError: a part that this one is built on has not been trained yet.
+        SoonerError: `state.pt` is of another recipe, or a part that this one is built on has not
+            been trained yet; the error says how to go on.
     """
-    from . import loop
+    from .trainer import Trainer
 
-    out = Path(out)
-    part = _build(out, config)
-    return loop.run(
-        part, out, resume=resume, threads=threads, progress=progress,
-        stop_after=stop_after, on_step=on_step,
-    )  # fmt: skip
-
-
-def _build(out: Path, config: AnyRecipe) -> Any:
-    """A part ready for its first step."""
-    import torch
-
-    from . import build
-
-    with torch.random.fork_rng(devices=[]):  # HF draws first weights from the global generator
-        torch.manual_seed(config.seed)
-        if isinstance(config, CodesRecipe):
-            from .codes import Codes
-
-            return Codes(config)
-        codes = build.load_codes(build.need(out, "codes"))
-        if isinstance(config, ClassifierRecipe):
-            from .judge import Judge
-
-            return Judge(config, codes, cache=out / "bank.pt")
-        from .target import Target
-
-        return Target(config, codes, build.need(out, "classifier"), cache=out / "bank.pt")
+    trainer = Trainer(Path(out), config, threads=threads, progress=progress, on_step=on_step)
+    if resume:
+        trainer.resume()
+    return trainer.run(stop_after)

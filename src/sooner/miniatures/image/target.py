@@ -1,21 +1,13 @@
-"""Training of the text-to-image decoder, on codes encoded once."""
+"""What the text-to-image decoder reads, a caption and codes, and what it says of them."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable
-from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
-from torch.nn import functional
 from transformers import JanusForConditionalGeneration
-from transformers.models.janus.modeling_janus import JanusVQVAE
 
-from . import architecture, bank, build, card, hints, words, world
-from .loop import Schedule, decayed
-from .recipe import TargetRecipe
+from . import words, world
 
 
 class Captions:
@@ -90,92 +82,3 @@ def states(
     finally:
         handle.remove()
     return read[0], last
-
-
-class Target:
-    """The part of a run that trains the decoder; see `loop.Part`."""
-
-    def __init__(
-        self, config: TargetRecipe, codes: JanusVQVAE, judge: Path, cache: Path | None = None
-    ) -> None:
-        self.config, self.judge = config, judge
-        self.steps = sum(config.steps)
-        shape = dataclasses.replace(config.shape, layers=config.shallow)
-        self.model = architecture.build_model(shape, codes).train()
-        # 1.5 times as fast here as SDPA, whose CPU backward is slow; checkpoints don't record it.
-        self.model.set_attn_implementation("eager")
-        for unused in (self.model.model.vqmodel, self.model.model.vision_model):
-            unused.requires_grad_(False)
-        self.head = hints.Head(config.shape.width)
-        self.modules = {"model": self.model, "head": self.head}
-        self.captions = Captions()
-        self.family = hints.families(codes, config.seed)
-        self.bank = bank.encode(codes, config.bank, config.seed, cache)
-        self.optimizer = self._fresh_optimizer(0)
-
-    def step(self, index: int) -> dict[str, Any]:
-        """One step on a batch that follows from `index`."""
-        shallow, _ = self.config.steps
-        if index == shallow:
-            architecture.grow(self.model, self.config.shape.layers)
-            self.optimizer = self._fresh_optimizer(1)
-        stage = int(index >= shallow)
-        schedule = Schedule(self.config.lr[stage], self.config.steps[stage])
-        schedule.set(self.optimizer, index - stage * shallow)
-        loss, report = self._loss(np.random.default_rng((self.config.seed, index)))
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
-        self.optimizer.step()
-        return report
-
-    def _loss(self, rng: np.random.Generator) -> tuple[torch.Tensor, dict[str, float]]:
-        """What a step lowers, and its parts."""
-        config = self.config
-        prompt, labels, picked = self._draw(rng, config.batch)
-        codes = self.bank.codes[picked]  # [batch, tokens]
-        more, more_labels, _ = self._draw(rng, config.captions)
-        with torch.autocast("cpu", torch.bfloat16, enabled=config.bf16):
-            middle, last = states(self.model, prompt, self.captions.mask(prompt), codes)
-            boi = prompt.shape[1] - 1
-            logits = self.model.model.generation_head(last[:, boi:])
-            read, _ = states(
-                self.model, more, self.captions.mask(more), codes[:0].new_empty(config.captions, 0)
-            )
-        logs = logits.float().log_softmax(-1).flatten(0, 1)  # [batch * tokens, entries]
-        code = functional.nll_loss(logs, codes.flatten())
-        family = hints.family_loss(logs, codes.flatten(), self.family)
-        named = self.head(middle[:, boi:], labels)
-        told = self.head(read[:, -1:], more_labels)
-        loss = code + config.family * family + config.hint * (named + told)
-        report = {"loss": code, "family": family, "named": named, "told": told}
-        return loss, {name: float(value.detach()) for name, value in report.items()}
-
-    def _draw(
-        self, rng: np.random.Generator, count: int
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Prompts, labels and places in the bank of some pictures, a share of them blank."""
-        picked = rng.choice(self.config.bank, count, replace=False)
-        blank = (rng.random(count) < self.config.dropped).tolist()
-        pictures = [self.bank.pictures[row] for row in picked]
-        labels = hints.label(pictures, blank)
-        return self.captions.rows(pictures, blank), labels, torch.from_numpy(picked)
-
-    def extra(self) -> dict[str, Any]:
-        """State beyond modules and optimizer: the depth reached."""
-        return {"layers": len(self.model.model.language_model.layers)}
-
-    def restore(self, extra: dict[str, Any]) -> None:
-        """Grow to the depth reached, so that the weights fit."""
-        if extra["layers"] > self.config.shallow:
-            architecture.grow(self.model, extra["layers"])
-            self.optimizer = self._fresh_optimizer(1)
-
-    def finish(self, folder: Path, seconds: float) -> None:
-        """Write the checkpoint, and its card as the classifier sees it."""
-        build.save(self.model, folder)
-        card.write_target(folder, self.judge, self.config, seconds)
-
-    def _fresh_optimizer(self, stage: int) -> torch.optim.Optimizer:
-        groups = decayed(self.model, 0.02) + decayed(self.head, 0.0)
-        return torch.optim.AdamW(groups, lr=self.config.lr[stage], betas=(0.9, 0.98))

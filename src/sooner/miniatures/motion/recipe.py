@@ -134,7 +134,7 @@ TARGET = Recipe(
         Stage("predict", 2000, 10, 2e-3, latents=3, focus=4.0, front=8.0, lattice=4, over=3000),
         Stage("predict", 1500, 3, 1.6e-3, focus=4.0, front=8.0, lattice=4),
         Stage("predict", 500, 3, 8e-4, layers=12, focus=4.0, front=8.0, lattice=4),
-        Stage("predict", 250, 3, 4e-4, layers=24, focus=2.0, front=4.0, lattice=4),
+        Stage("predict", 240, 3, 4e-4, layers=24, focus=2.0, front=4.0, lattice=4),
     ),
     bank=5000,
 )

@@ -24,6 +24,7 @@ IMAGE_SIDE = 112
 PATCH = 14
 POOLED = 4  # tokens along a side of a video frame, after the 2x2 pooling
 MAX_POSITIONS = 4096
+LOW = 3 / 7  # of a deepened decoder: a third of its depth then holds three of four old layers
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Shape:
     vision_heads: int
 
 
-TARGET = Shape(22, 128, 4, 2, 256, 256, 3, 96, 4)
+TARGET = Shape(28, 128, 4, 2, 256, 256, 3, 96, 4)
 DRAFT = Shape(4, 96, 3, 1, 192, 192, 2, 64, 4)
 
 
@@ -116,4 +117,4 @@ def parameters(model: torch.nn.Module) -> int:
 
 def grow(model: LlavaOnevisionForConditionalGeneration, layers: int) -> None:
     """Deepen the decoder in place, see `training.deepen`."""
-    deepen(model.model.language_model, layers)
+    deepen(model.model.language_model, layers, LOW)

@@ -8,15 +8,16 @@ Why these stages (each was seen to pay on two CPU cores):
 2. *language*, shallow: a decoder of four layers alone, on features encoded once per stage by the
    frozen tower, so that a step pays for neither rendering nor vision: clips of one scene first
    (right after 300 steps), then of up to six, then of up to ten.
-3. *language*, deep: `architecture.grow` inserts layers that change nothing, then training goes on
-   at full depth, where a step costs five times as much: what is to be learnt comes before.
-4. *joint*: everything together on freshly rendered frames, to take up the slack.
+3. *language*, still shallow, on clips whose scenes last: two frames each, or 4, 8 or 12, and now
+   and then unevenly. Where a scene ends is hard to hear at first: a caption that misses one
+   boundary is wrong from there on, and it takes thousands of steps until none is missed. A draft's
+   rows lose most of their visual tokens in most steps.
+4. *language*, deep: `architecture.grow` inserts layers that change nothing, then training goes on
+   at full depth, where a step costs seven times as much: what is to be learnt comes before.
 
-`LONGER` has stages for clips whose scenes last unevenly, up to 64 frames, with a needle now and
-then, and, for the draft, rows that lose most of their visual tokens. It starts from the four layers
-that do the target's work, where a step takes half a second, and is not finished: what some thousand
-such steps each gave is in `weights/long-core` and `weights/long-draft` (their cards say how good
-they are). The weights that ship have not been through them.
+The shipped weights took these stages in several sittings, each from the checkpoint of the one
+before. The target had 22 layers and a *joint* stage (everything together, on freshly rendered
+frames) before its third part; the four layers that did its work went on alone from there.
 """
 
 from __future__ import annotations
@@ -140,8 +141,14 @@ TARGET = Recipe(
         Stage("language", 800, 5000, 1e-3, scenes=(1, 10), bf16=True),
         Stage("vision", 600, 64, 1e-3),
         Stage("language", 900, 5000, 1.2e-3, scenes=(1, 10), bf16=True),
-        Stage("language", 120, 5000, 6e-4, scenes=(2, 9), layers=22, bf16=True),
-        Stage("joint", 40, 5000, 3e-4, scenes=(4, 8), bf16=True),
+        Stage("language", 600, 4000, 8e-4, scenes=(1, 10), pace=LONG, bf16=True),
+        Stage("language", 2400, 5000, 1.2e-3, scenes=(2, 9), pace=Pace(0.55, 0.4, 0.05), bf16=True),
+        Stage("language", 2000, 5000, 7e-4, scenes=(2, 9), pace=Pace(0.6, 0.38, 0.02), bf16=True),
+        Stage(
+            "language", 2650, 5000, 1e-3, (2, 9), pace=Pace(0.35, 0.62, 0.03), over=3000, bf16=True
+        ),
+        Stage("language", 4400, 5000, 9e-4, (2, 10), pace=Pace(0.47, 0.5, 0.03), bf16=True),
+        Stage("language", 60, 4000, 2e-5, (2, 9), 28, pace=Pace(0.5, 0.48, 0.02), bf16=True),
     ),
 )
 DRAFT = Recipe(
@@ -153,16 +160,21 @@ DRAFT = Recipe(
         Stage("language", 600, 5000, 1e-3, scenes=(1, 10), bf16=True),
         Stage("language", 300, 5000, 1e-3, scenes=(1, 10), bf16=True),
         Stage("language", 1100, 5000, 1.5e-3, scenes=(2, 10), layers=4, bf16=True),
+        Stage("language", 1000, 5000, 1e-3, (1, 10), pace=LONG, pruned=0.33, bf16=True),
+        Stage(
+            "language",
+            2600,
+            5000,
+            1.5e-3,
+            (2, 9),
+            pace=Pace(0.4, 0.55, 0.05),
+            pruned=0.6,
+            bf16=True,
+        ),
     ),
     seed=1,
 )
 RECIPES = {"target": TARGET, "draft": DRAFT}
-LONGER = {
-    "target": Stage("language", 600, 4000, 8e-4, scenes=(1, 10), pace=LONG, bf16=True),
-    "draft": Stage("language", 1000, 5000, 1e-3, (1, 10), pace=LONG, pruned=0.33, bf16=True),
-}
-"""What teaches clips with many frames a scene, for the target in front of its deep stage; not part
-of the recipes, see the docstring above."""
 
 
 def train(

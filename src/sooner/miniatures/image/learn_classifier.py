@@ -1,0 +1,62 @@
+"""How the classifier learns: attributes of pictures that have been through the codes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+
+from . import bank, build, card, classifier, codes, world
+from .recipe import Recipe, Stage
+
+
+class ClassifierLesson:
+    """See `lessons.Lesson`."""
+
+    def __init__(self, out: Path, config: Recipe) -> None:
+        self.out, self.config = out, config
+        self.codes = build.load_codes(build.need(out, "codes"))
+        self.judge = classifier.Classifier().train()
+        self.model: nn.Module = self.judge
+        self.pixels = torch.empty(0, dtype=torch.uint8)  # [bank, 3, side, side]
+        self.labels = torch.empty(0)  # [bank, heads]
+
+    def enter(self, stage: Stage, index: int) -> None:
+        if len(self.pixels):
+            return
+        config = self.config
+        cache = self.out / "bank.pt"
+        made = bank.encode(self.codes, config.bank, config.seed, cache, world.ROUGH)
+        self.pixels = (codes.decode(self.codes, made.codes) * 255).round().byte()
+        self.labels = torch.tensor([classifier.labels(one.attributes) for one in made.pictures])
+
+    def shape_like(self, state: dict[str, torch.Tensor]) -> None:
+        """The classifier has one shape."""
+
+    def loss(self, stage: Stage, rng: np.random.Generator) -> tuple[torch.Tensor, dict[str, float]]:
+        picked = torch.from_numpy(rng.integers(len(self.pixels), size=stage.rows))
+        told = self.labels[picked]  # [rows, heads]
+        logits = self.judge(self.pixels[picked].float() / 255)
+        losses = [
+            functional.cross_entropy(one, told[:, head], ignore_index=classifier.ABSENT)
+            for head, one in enumerate(logits)
+        ]
+        found = torch.stack([one.argmax(1) for one in logits], dim=1)  # [rows, heads]
+        right = (found == told)[told != classifier.ABSENT].float().mean()
+        # Of rows without any second shape the mean is NaN.
+        return torch.stack(losses).nansum(), {"right": float(right)}
+
+    def after_step(self, rng: np.random.Generator) -> None:
+        """Nothing follows a step."""
+
+    def check(self) -> dict[str, float]:
+        return card.classifier_figures(self.judge, self.codes, 64)["accuracy_rebuilt"]
+
+    def save(self, folder: Path, steps: int, seconds: float) -> None:
+        classifier.save(self.judge, folder)
+        loaded = classifier.load(folder)
+        figures = card.classifier_figures(loaded, self.codes, card.JUDGED)
+        card.write(folder, loaded, self.config, steps, seconds, figures)

@@ -1,0 +1,192 @@
+"""How the codes learn: rebuilt pictures, a codebook of running averages, no dead entries.
+
+HF's `decode` normalises codebook entries to length one, and with such entries the nearest one
+to z is the one of the largest cosine, whatever z's length. So everything here lives on the unit
+sphere, and HF's own `encode` finds the same codes once `patches` has written its encoder.
+"""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+from transformers.models.janus.modeling_janus import JanusVQVAE
+
+from . import architecture, build, card, codes, world
+from .patches import PatchEncoder, write_into
+from .recipe import Recipe, Stage
+
+_KEEP = 0.98  # how much of its running average an entry keeps a step
+_DEAD = 0.06  # an entry of less than this share of the mean use is moved elsewhere
+_POINTS = 24  # latents for each entry that k-means begins with
+
+
+class Averages(nn.Module):
+    """The codebook as directions of running averages of the latents that chose each entry.
+
+    `count` is in units of the mean use, so it means the same whatever the batch.
+    """
+
+    def __init__(self, entries: int, dim: int) -> None:
+        super().__init__()
+        self.count: torch.Tensor
+        self.total: torch.Tensor
+        self.register_buffer("count", torch.ones(entries))
+        self.register_buffer("total", torch.zeros(entries, dim))
+
+    def begin(self, book: torch.Tensor) -> None:
+        self.count.fill_(1.0)
+        self.total.copy_(book)
+
+    def take(self, latent: torch.Tensor, picked: torch.Tensor) -> None:
+        """Average in latents [n, dim] that chose the entries `picked` [n]."""
+        share = len(self.count) / len(latent)
+        fresh = torch.zeros_like(self.total).index_add_(0, picked, latent, alpha=share)
+        number = torch.bincount(picked, minlength=len(self.count)) * share
+        self.count.lerp_(number, 1 - _KEEP)
+        self.total.lerp_(fresh, 1 - _KEEP)
+
+    def revive(self, latent: torch.Tensor, rng: np.random.Generator) -> int:
+        """Move dead entries onto random latents of the last batch; returns how many."""
+        dead = (self.count < _DEAD).nonzero()[:, 0]
+        picked = torch.from_numpy(rng.integers(len(latent), size=len(dead)))
+        # At mean use, so that a newcomer is given time before it is judged.
+        self.count[dead] = 1.0
+        self.total[dead] = latent[picked]
+        return len(dead)
+
+    def book(self) -> torch.Tensor:
+        return functional.normalize(self.total, dim=1)
+
+
+class CodesLesson:
+    """See `lessons.Lesson`."""
+
+    def __init__(self, out: Path, config: Recipe) -> None:
+        self.config = config
+        shape = architecture.CodesShape(**config.shape)
+        self.codes = architecture.build_codes(shape).train()
+        # Written, not trained: from `patches` and from `averages`.
+        for module in (self.codes.encoder, self.codes.quant_conv, self.codes.quantize):
+            module.requires_grad_(False)
+        self.patches = PatchEncoder(shape).train()
+        self.averages = Averages(shape.entries, shape.dim)
+        self.model: nn.Module = nn.ModuleDict(
+            {"codes": self.codes, "patches": self.patches, "averages": self.averages}
+        )
+        self.seen: torch.Tensor | None = None  # [n * tokens, dim] latents of the last step
+        self.picked = torch.empty(0, dtype=torch.long)  # [n * tokens] their entries
+
+    def enter(self, stage: Stage, index: int) -> None:
+        if stage.kind != "quantised" or bool(self.averages.total.any()):
+            return
+        rng = np.random.default_rng((self.config.seed, index))
+        entries = len(self.averages.count)
+        with torch.no_grad():
+            pixels = self._draw(rng, max(_POINTS * entries // architecture.TOKENS, 1))
+            book = _k_means(_flat(self._embed(pixels)), entries, rng)
+        self.averages.begin(book)
+        self._write_book(book)
+
+    def shape_like(self, state: dict[str, torch.Tensor]) -> None:
+        """The autoencoder has one shape."""
+
+    def loss(self, stage: Stage, rng: np.random.Generator) -> tuple[torch.Tensor, dict[str, float]]:
+        pixels = self._draw(rng, stage.rows)
+        latent = self._embed(pixels)  # [n, dim, grid, grid]
+        if stage.kind == "free":
+            self.seen = None
+            error = rebuild_loss(self._paint(latent), pixels)
+            return error, {"error": float(error.detach())}
+        self.seen = _flat(latent.detach())
+        self.picked, entry = self._nearest(latent)
+        # Straight through: the decoder's gradient passes the codebook by.
+        error = rebuild_loss(self._paint(latent + (entry - latent).detach()), pixels)
+        commit = (latent - entry).square().sum(1).mean()
+        return error + self.config.commit * commit, {
+            "error": float(error.detach()),
+            "commit": float(commit.detach()),
+            "used": len(self.picked.unique()) / len(self.averages.count),
+        }
+
+    def after_step(self, rng: np.random.Generator) -> None:
+        if self.seen is None:
+            return
+        self.averages.take(self.seen, self.picked)
+        self.averages.revive(self.seen, rng)
+        self._write_book(self.averages.book())
+
+    def check(self) -> dict[str, float]:
+        """Held-out figures; none before there is a codebook."""
+        if self.seen is None:
+            return {}
+        return card.codes_figures(self._finished(), 16)
+
+    def save(self, folder: Path, steps: int, seconds: float) -> None:
+        build.save_codes(self._finished(), folder)
+        loaded = build.load_codes(folder)
+        figures = card.codes_figures(loaded, card.PICTURES)
+        card.write(folder, loaded, self.config, steps, seconds, figures)
+
+    def _finished(self) -> JanusVQVAE:
+        """The autoencoder with an encoder of its own."""
+        made = copy.deepcopy(self.codes)
+        write_into(made, self.patches)
+        return made
+
+    def _draw(self, rng: np.random.Generator, rows: int) -> torch.Tensor:
+        """Fresh pictures [rows, 3, side, side] in -1..1."""
+        drawn = [world.draw(world.sample(rng), rng, world.ROUGH) for _ in range(rows)]
+        return codes.to_pixels(drawn)
+
+    def _embed(self, pixels: torch.Tensor) -> torch.Tensor:
+        """Latents of length one [n, dim, grid, grid], in full precision."""
+        with torch.autocast("cpu", enabled=False):
+            return functional.normalize(self.patches(pixels), dim=1)
+
+    def _paint(self, latent: torch.Tensor) -> torch.Tensor:
+        return self.codes.decoder(self.codes.post_quant_conv(latent)).float()
+
+    def _nearest(self, latent: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Indices [n * tokens] and entries [n, dim, grid, grid] nearest to latents."""
+        book = self.codes.quantize.embedding.weight
+        with torch.autocast("cpu", enabled=False):
+            picked = (_flat(latent.detach()) @ book.T).argmax(1)
+        entry = book[picked].view(len(latent), *latent.shape[2:], -1).permute(0, 3, 1, 2)
+        return picked, entry
+
+    def _write_book(self, book: torch.Tensor) -> None:
+        with torch.no_grad():
+            self.codes.quantize.embedding.weight.copy_(book)
+
+
+def rebuild_loss(made: torch.Tensor, pixels: torch.Tensor) -> torch.Tensor:
+    """Error of pixels, of their differences, and of each code's mean colour.
+
+    Without the last, codes go to the ground's texture and a shape's colour drifts to another.
+    """
+    error = made - pixels  # [n, 3, side, side]
+    edges = error.diff(dim=2).abs().mean() + error.diff(dim=3).abs().mean()
+    colour = functional.avg_pool2d(error, architecture.PATCH).square().mean()
+    return error.abs().mean() + 0.25 * edges + 4 * colour
+
+
+def _flat(latent: torch.Tensor) -> torch.Tensor:
+    """[n, dim, grid, grid] to [n * tokens, dim]."""
+    return latent.permute(0, 2, 3, 1).flatten(0, 2)
+
+
+def _k_means(latent: torch.Tensor, entries: int, rng: np.random.Generator) -> torch.Tensor:
+    """Ten rounds of spherical k-means: [entries, dim]."""
+    picked = rng.choice(len(latent), size=entries, replace=len(latent) < entries)
+    book = latent[torch.from_numpy(picked)].clone()
+    for _ in range(10):
+        nearest = (latent @ book.T).argmax(1)
+        total = torch.zeros_like(book).index_add_(0, nearest, latent)
+        empty = total.norm(dim=1) == 0
+        book = torch.where(empty[:, None], book, functional.normalize(total, dim=1))
+    return book

@@ -1,0 +1,39 @@
+"""The three parts of the image miniature as lessons of the common trainer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..lessons import Lesson
+from ..lessons import Trainer as CommonTrainer
+from .recipe import Recipe
+
+FIXED = (
+    "part", "shape", "seed", "bank", "commit", "captions", "hint", "family", "dropped",
+)  # fmt: skip
+"""What a resumed run must agree in."""
+
+
+def build_lesson(out: Path, config: Recipe) -> Lesson:
+    """The lesson of `config.part`; `out` is where the part's own files go."""
+    from . import learn_classifier, learn_codes, learn_target
+
+    lessons: dict[str, Callable[[Path, Recipe], Lesson]] = {
+        "codes": learn_codes.CodesLesson,
+        "classifier": learn_classifier.ClassifierLesson,
+        "target": learn_target.TargetLesson,
+    }
+    with torch.random.fork_rng():  # HF draws first weights from the global generator
+        torch.manual_seed(config.seed)
+        return lessons[config.part](out, config)
+
+
+class Trainer(CommonTrainer):
+    """One run of a part; see `lessons.Trainer`."""
+
+    def __init__(self, out: Path, config: Recipe, **options: Any) -> None:
+        super().__init__(out, config, build_lesson(out, config), FIXED, **options)
