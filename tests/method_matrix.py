@@ -85,7 +85,7 @@ METHODS: dict[str, Callable[[str], Method]] = {
     "words-only": _words_only,
     "larger-vocabulary": _larger_vocabulary,
     "parallel": lambda family: ParallelVLM(
-        tiny.noisy(family), prune=0.5, window=5, placement="inline"
+        tiny.noisy(family), prune=0.5, least=0, window=5, placement="inline"
     ),
     "sd-tree": lambda family: SDTree(tiny.noisy(family)),
     "onsd": lambda family: OnSD(tiny.noisy(family), window=3),

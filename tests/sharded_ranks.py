@@ -36,9 +36,15 @@ GREEDY: dict[str, Callable[[Any], sooner.Method | None]] = {
     "prompt-lookup": lambda draft: sooner.PromptLookup(window=3),
     "speculative": lambda draft: sooner.Speculative(draft),  # its window follows the clock
     "sd-tree": lambda draft: sooner.SDTree(draft),
-    "parallel-inline": lambda draft: sooner.ParallelVLM(draft, prune=0.5, placement="inline"),
-    "parallel-thread": lambda draft: sooner.ParallelVLM(draft, prune=0.5, placement="thread"),
-    "parallel-process": lambda draft: sooner.ParallelVLM(draft, prune=0.5, placement="process"),
+    "parallel-inline": lambda draft: sooner.ParallelVLM(
+        draft, prune=0.5, least=0, placement="inline"
+    ),
+    "parallel-thread": lambda draft: sooner.ParallelVLM(
+        draft, prune=0.5, least=0, placement="thread"
+    ),
+    "parallel-process": lambda draft: sooner.ParallelVLM(
+        draft, prune=0.5, least=0, placement="process"
+    ),
 }
 SEEDED: dict[str, Callable[[Any], sooner.Method | None]] = {
     "plain": lambda draft: None,

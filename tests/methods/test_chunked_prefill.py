@@ -39,7 +39,7 @@ def listening(name: str, family: str) -> sooner.Method:
     """Methods that hear the target's prefill."""
     if name == "parallel-attention":
         return sooner.ParallelVLM(
-            tiny.noisy(family), prune=0.5, criterion="attention", placement="inline"
+            tiny.noisy(family), prune=0.5, least=0, criterion="attention", placement="inline"
         )
     return matrix.METHODS[name](family)
 

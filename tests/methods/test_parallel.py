@@ -37,7 +37,7 @@ NEW = 24
 
 
 def generate(family: str, kind: str, rows: int, **options: Any) -> sooner.Generation:
-    method = sooner.ParallelVLM(tiny.noisy(family), **{"window": 6, **options})
+    method = sooner.ParallelVLM(tiny.noisy(family), **{"window": 6, "least": 0, **options})
     inputs = tiny.inputs(family, kind, rows)
     return sooner.generate(
         tiny.model(family), inputs, method, max_new_tokens=NEW, eos_token_id=None, do_sample=False
@@ -147,6 +147,16 @@ def test_by_frame_every_frame_keeps_its_share(ratio: float) -> None:
     kept = pruning.rank("uv-prune-by-frame", ratio, first, last, visual, frames)
     assert kept.tolist() == wanted
     assert len(kept) == count
+
+
+@pytest.mark.parametrize(
+    ("ratio", "least", "kept"), [(0.9, 0, 2), (0.9, 7, 7), (0.9, 99, 20), (0.5, 7, 10), (1.0, 7, 1)]
+)
+def test_few_tokens_are_not_pruned(ratio: float, least: int, kept: int) -> None:
+    visual = torch.ones(20, dtype=torch.bool)
+    first, last = torch.randn(2, 20, 4)
+    found = pruning.rank("attention", ratio, first[:, 0], last[:, 0], visual, least=least)
+    assert len(found) == kept
 
 
 def test_pictures_and_frames_are_groups_of_their_own() -> None:
@@ -414,7 +424,7 @@ def test_an_interrupted_run_leaves_nothing(launched: list[ProcessWorker]) -> Non
         raise KeyboardInterrupt
 
     model = tiny.model("llava_onevision")
-    method = sooner.ParallelVLM(tiny.noisy("llava_onevision"), placement="process")
+    method = sooner.ParallelVLM(tiny.noisy("llava_onevision"), least=0, placement="process")
     with pytest.raises(KeyboardInterrupt):
         sooner.generate(
             model,
@@ -432,7 +442,7 @@ def test_a_failing_prompt_leaves_nothing(launched: list[ProcessWorker]) -> None:
     """An error between the worker's start and the loop must not strand the worker."""
     inputs = tiny.inputs("llava_onevision", "video")
     inputs["pixel_values_videos"] = inputs["pixel_values_videos"][:, :2]
-    method = sooner.ParallelVLM(tiny.noisy("llava_onevision"), placement="process")
+    method = sooner.ParallelVLM(tiny.noisy("llava_onevision"), least=0, placement="process")
     with pytest.raises(sooner.SoonerError, match="do not match"):
         sooner.generate(tiny.model("llava_onevision"), inputs, method, max_new_tokens=4)
     time.sleep(0.1)
@@ -445,6 +455,7 @@ def test_a_failing_prompt_leaves_nothing(launched: list[ProcessWorker]) -> None:
         ({"prune": 1.5}, "prune is 1.5"),
         ({"window": 0}, "window is 0"),
         ({"layer": 0}, "layer is 0"),
+        ({"least": -1}, "least is -1"),
         ({"criterion": "uv-prone"}, "did you mean 'uv-prune'"),
         ({"placement": "proces"}, "did you mean 'process'"),
     ],

@@ -19,11 +19,11 @@ PRUNE = 0.7
 LENGTHS = (2, 5)
 """Pairs of frames of each row's clip; each pair is four tokens."""
 METHODS: dict[str, Any] = {
-    "inline": lambda draft: sooner.ParallelVLM(draft, prune=PRUNE, placement="inline"),
-    "thread": lambda draft: sooner.ParallelVLM(draft, prune=PRUNE, placement="thread"),
-    "process": lambda draft: sooner.ParallelVLM(draft, prune=PRUNE, placement="process"),
+    "inline": lambda draft: sooner.ParallelVLM(draft, prune=PRUNE, least=0, placement="inline"),
+    "thread": lambda draft: sooner.ParallelVLM(draft, prune=PRUNE, least=0, placement="thread"),
+    "process": lambda draft: sooner.ParallelVLM(draft, prune=PRUNE, least=0, placement="process"),
     "attention": lambda draft: sooner.ParallelVLM(
-        draft, prune=PRUNE, criterion="attention", placement="inline"
+        draft, prune=PRUNE, least=0, criterion="attention", placement="inline"
     ),
     "specvlm": lambda draft: sooner.SpecVLM(draft, prune=PRUNE),
     "sparse-to-dense": lambda draft: sooner.SparseToDense(prune=PRUNE),
@@ -103,7 +103,7 @@ def test_prompts_with_several_pictures_and_clips(
     family: str, kind: str, rows: int, placement: Any
 ) -> None:
     """The first prompt of an uneven batch shows nothing at all."""
-    method = sooner.ParallelVLM(tiny.noisy(family), prune=PRUNE, placement=placement)
+    method = sooner.ParallelVLM(tiny.noisy(family), prune=PRUNE, least=0, placement=placement)
     inputs, options = tiny.inputs(family, kind, rows), {"max_new_tokens": NEW}
     made = sooner.generate(
         tiny.model(family), inputs, method, do_sample=False, eos_token_id=None, **options

@@ -219,10 +219,10 @@ def test_choosing_anew_at_each_token_refuses_drafts() -> None:
 
 def test_ranking_a_draft_behind_dropped_tokens_is_refused() -> None:
     draft = tiny.noisy("qwen2_5_vl")
-    fine = sooner.ParallelVLM(draft, layer=1, placement="inline", window=4)
+    fine = sooner.ParallelVLM(draft, least=0, layer=1, placement="inline", window=4)
     expected = decode("qwen2_5_vl", SOME["fastv"]).tokens
     assert decode("qwen2_5_vl", SOME["fastv"], fine).tokens == expected
-    late = sooner.ParallelVLM(draft, layer=4, placement="inline", window=4)
+    late = sooner.ParallelVLM(draft, least=0, layer=4, placement="inline", window=4)
     with pytest.raises(UnsupportedError, match="earlier layer"):
         decode("qwen2_5_vl", SOME["fastv"], late)
 

@@ -75,7 +75,7 @@ def test_target_and_draft_may_both_be_sparse() -> None:
 @pytest.mark.parametrize("placement", ["inline", "thread", "process"])
 def test_a_parallel_draft_runs_beside_a_sparse_target(placement: str) -> None:
     draft = tiny.noisy("qwen2_5_vl")
-    method = sooner.ParallelVLM(draft, prune=0.5, window=4, placement=placement)
+    method = sooner.ParallelVLM(draft, prune=0.5, least=0, window=4, placement=placement)
     expected = decode("qwen2_5_vl", sparse("qwen2_5_vl")).tokens
     with sparse("qwen2_5_vl")(draft):
         assert decode("qwen2_5_vl", sparse("qwen2_5_vl"), method).tokens == expected
@@ -105,7 +105,7 @@ def test_a_tap_hears_of_a_sparse_layer_what_it_hears_of_a_dense_one(family: str)
 def test_drafts_ranked_by_attention_are_ranked_under_sparse_prefills() -> None:
     draft = tiny.noisy("qwen2_5_vl")
     method = sooner.ParallelVLM(
-        draft, prune=0.5, window=4, placement="inline", criterion="attention"
+        draft, prune=0.5, least=0, window=4, placement="inline", criterion="attention"
     )
     expected = decode("qwen2_5_vl", sparse("qwen2_5_vl")).tokens
     assert decode("qwen2_5_vl", sparse("qwen2_5_vl"), method).tokens == expected

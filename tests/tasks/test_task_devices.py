@@ -41,8 +41,12 @@ def spread(family: str) -> Any:
 
 
 METHODS: dict[str, Any] = {
-    "parallel-process": lambda draft: sooner.ParallelVLM(draft, prune=0.5, placement="process"),
-    "parallel-thread": lambda draft: sooner.ParallelVLM(draft, prune=0.5, placement="thread"),
+    "parallel-process": lambda draft: sooner.ParallelVLM(
+        draft, prune=0.5, least=0, placement="process"
+    ),
+    "parallel-thread": lambda draft: sooner.ParallelVLM(
+        draft, prune=0.5, least=0, placement="thread"
+    ),
     "speculative": lambda draft: sooner.Speculative(draft, window=3),
 }
 

@@ -116,6 +116,7 @@ def rank(
     visual: Tensor,
     frames: Tensor | None = None,
     generator: torch.Generator | None = None,
+    least: int = 0,
 ) -> Tensor:
     """Indices, among the visual tokens, of those kept by a criterion, ascending.
 
@@ -127,9 +128,13 @@ def rank(
             `BY_ATTENTION` what each token got at the first layer and at layer L, `[width]`.
         visual: `[width]` bool.
         frames: for criteria of `BY_FRAME`, see `groups_of`; by default the prompt has no video.
+        generator: of `random`.
+        least: so many are kept at least, unless `ratio` is 1.
     """
     tokens = int(visual.sum())
     count = keep_count(tokens, ratio)
+    if ratio < 1:
+        count = max(count, min(least, tokens))
     if count == tokens:
         return torch.arange(tokens, device=visual.device)
     if criterion == "uniform":

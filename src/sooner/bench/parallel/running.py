@@ -138,6 +138,7 @@ class Runner:
         return SeenVLM(
             pair.draft.model,
             prune=one.alpha,
+            least=0,
             criterion=one.criterion,
             placement=placement,
             draft_inputs=clip.draft_inputs,

@@ -30,6 +30,10 @@ from .worker import PLACEMENTS, launch, place
 QUERIES = 64
 """Last words of the prompt whose attention is heard by the attention criteria."""
 
+LEAST = 256
+"""Visual tokens that a draft keeps of a short prompt: the miniature's draft takes as long for a
+token behind 257 of them as behind 26 (docs/results/parallel.md, tables 3 and 5)."""
+
 DEFAULT_DEPTH = 20
 """Layer L after which the paper ranks; shallow models rank after a third of theirs."""
 
@@ -45,6 +49,8 @@ class ParallelVLM(Method):
     Args:
         draft: a loaded HF model of one of the supported families.
         prune: share of the visual tokens that the draft does without (alpha); 0 keeps all.
+        least: visual tokens that the draft keeps whatever `prune` says, unless that is 1: among so
+            few a draft step costs what it costs without them, and it only guesses worse.
         layer: target layers that run before tokens are ranked (L); `None` is 20, or a third of
             the layers of a model with fewer than 60.
         criterion: `uv-prune-by-frame`; `uv-prune` as in the paper, where all tokens of a prompt
@@ -64,6 +70,7 @@ class ParallelVLM(Method):
 
     draft: Any
     prune: float = 0.9
+    least: int = LEAST
     layer: int | None = None
     criterion: Criterion = "uv-prune-by-frame"
     window: int = 16
@@ -79,6 +86,8 @@ class ParallelVLM(Method):
         positive(self, "window")
         if not 0 <= self.prune <= 1:
             raise SoonerError(f"ParallelVLM: prune is {self.prune!r}; it must lie in 0 to 1")
+        if self.least < 0:
+            raise SoonerError(f"ParallelVLM: least is {self.least}; it must be 0 or more")
         if self.layer is not None:
             positive(self, "layer")
         if self.criterion not in CRITERIA:
@@ -146,7 +155,7 @@ class ParallelVLM(Method):
         if self.prune == 0:
             return None
         generator = torch.Generator().manual_seed(_seed(context.generator))
-        return partial(_ranked, self.criterion, self.prune, generator)
+        return partial(_ranked, self, generator)
 
 
 def _tap_states(context: Context, depth: int, on_states: OnStates) -> PrefillTap:
@@ -154,15 +163,16 @@ def _tap_states(context: Context, depth: int, on_states: OnStates) -> PrefillTap
 
 
 def _ranked(
-    criterion: Criterion,
-    ratio: float,
+    method: ParallelVLM,
     generator: torch.Generator,
     first: Tensor,
     last: Tensor,
     visual: Tensor,
     frames: Tensor,
 ) -> Tensor:
-    return rank(criterion, ratio, first, last, visual, frames, generator)
+    return rank(
+        method.criterion, method.prune, first, last, visual, frames, generator, method.least
+    )
 
 
 def _seed(generator: torch.Generator | None) -> int:
