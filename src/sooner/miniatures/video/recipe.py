@@ -171,6 +171,16 @@ DRAFT = Recipe(
             pruned=0.6,
             bf16=True,
         ),
+        Stage(
+            "language",
+            1500,
+            5000,
+            1e-3,
+            (2, 9),
+            pace=Pace(0.4, 0.57, 0.03),
+            pruned=0.7,
+            bf16=True,
+        ),
     ),
     seed=1,
 )
