@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         SparseToDense,
         Speculative,
         SpecVLM,
+        StandingDraft,
         Tolerance,
     )
     from .models import canvas
@@ -65,6 +66,7 @@ _HOME = {
     "VisionZip": "sparse.compression",
     "SparseVLM": "sparse.pruning",
     "Speculative": "methods",
+    "StandingDraft": "methods",
     "Stats": "decoding.stats",
     "Tolerance": "methods",
     "UnsupportedError": "errors",
@@ -98,6 +100,7 @@ __all__ = [
     "SparseVLM",
     "SpecVLM",
     "Speculative",
+    "StandingDraft",
     "Stats",
     "Tolerance",
     "UnsupportedError",

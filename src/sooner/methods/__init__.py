@@ -7,7 +7,7 @@ from .cost import Acceptance
 from .eagle import Eagle, EagleHead
 from .jacobi import GSD, CoupledJacobi
 from .onsd import OnSD
-from .parallel import ParallelVLM
+from .parallel import ParallelVLM, StandingDraft
 from .prompt_lookup import PromptLookup
 from .relaxed import Relaxed
 from .sd_tree import SDTree
@@ -34,5 +34,6 @@ __all__ = [
     "SparseToDense",
     "SpecVLM",
     "Speculative",
+    "StandingDraft",
     "Tolerance",
 ]

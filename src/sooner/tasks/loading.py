@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -19,6 +21,7 @@ from transformers import (
 from .. import miniatures
 from ..decoding.ranks import Ranks
 from ..errors import SoonerError, unknown
+from ..methods import StandingDraft
 from ..methods.checks import same_tokenizer
 from ..models import FAMILIES
 from ..models.openvla import OpenVLA, load_policy
@@ -54,6 +57,13 @@ class Loaded:
     def is_sharded(self) -> bool:
         """Whether other processes hold the rest of it, and all have to run it together."""
         return Ranks.of(self.model) is not None
+
+    @cached_property
+    def standing(self) -> StandingDraft | None:
+        """A process that drafts with this model for all files; `None` where none can be forked."""
+        if self.model is None or self.model.device.type != "cpu" or not hasattr(os, "fork"):
+            return None
+        return StandingDraft(self.model)
 
     @property
     def tokenizer(self) -> Any:

@@ -139,6 +139,7 @@ class Runner:
             pair.draft.model,
             prune=one.alpha,
             least=0,
+            standing=pair.draft.standing,
             criterion=one.criterion,
             placement=placement,
             draft_inputs=clip.draft_inputs,

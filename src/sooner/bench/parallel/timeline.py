@@ -34,6 +34,8 @@ class TimedVLM(SeenVLM):
 def timeline(runner: Runner, index: int, alpha: float) -> Figures:
     """Run the pruned parallel method once over clip `index` with both sides watched.
 
+    The worker is forked for this run, with the draft's watch in place.
+
     Returns:
         `target` and `draft`, lists of events; `commits`, `[seconds, new tokens, accepted]` each;
         and `phases`, see `phases`. All times are seconds since generation began.
@@ -50,6 +52,7 @@ def timeline(runner: Runner, index: int, alpha: float) -> Figures:
         method = TimedVLM(
             pair.draft.model,
             prune=alpha,
+            least=0,
             placement=plain.placement,
             draft_inputs=clip.draft_inputs,
             log=target,

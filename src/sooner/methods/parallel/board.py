@@ -6,6 +6,9 @@ import torch
 from torch import Tensor
 
 from ...decoding.stats import Stats
+from .arena import Arena, room
+
+Shape = tuple[tuple[int, ...], torch.dtype]
 
 
 class Board:
@@ -21,21 +24,46 @@ class Board:
         ring: draft distributions kept for each row, the newest ones.
         vocab: size of a distribution; 0 keeps none (greedy decoding).
         shared: place the arrays in shared memory.
+        arena: take the arrays from here instead; they hold anything until `clear`.
 
     Attributes:
         acknowledged: number of the last update that the worker has handled.
         forwards, nanoseconds: draft forwards so far, and the time that they took.
     """
 
-    def __init__(self, rows: int, positions: int, ring: int, vocab: int, shared: bool) -> None:
-        self.tokens = torch.zeros(rows, positions, dtype=torch.long)
-        self.lengths = torch.zeros(rows, dtype=torch.long)
-        self.counters = torch.zeros(4, dtype=torch.long)
-        self.probs = torch.zeros(rows, ring, vocab)
+    def __init__(
+        self,
+        rows: int,
+        positions: int,
+        ring: int,
+        vocab: int,
+        *,
+        shared: bool = False,
+        arena: Arena | None = None,
+    ) -> None:
+        make = arena.take if arena is not None else _zeros
+        shapes = self._shapes(rows, positions, ring, vocab)
+        self.tokens, self.lengths, self.counters, self.probs = (make(*told) for told in shapes)
         if shared:
             # Files behind these are unlinked at once: nothing is left behind, however we end.
             for array in (self.tokens, self.lengths, self.counters, self.probs):
                 array.share_memory_()
+
+    @staticmethod
+    def _shapes(rows: int, positions: int, ring: int, vocab: int) -> list[Shape]:
+        ids = torch.long
+        arrays: list[Shape] = [((rows, positions), ids), ((rows,), ids), ((4,), ids)]
+        return [*arrays, ((rows, ring, vocab), torch.float32)]
+
+    @classmethod
+    def room(cls, rows: int, positions: int, ring: int, vocab: int) -> int:
+        """Bytes that a board takes of an arena."""
+        return sum(room(*told) for told in cls._shapes(rows, positions, ring, vocab))
+
+    def clear(self) -> None:
+        """Show nothing, as at the beginning."""
+        self.lengths.zero_()
+        self.counters.zero_()
 
     def show(self, row: int, tokens: list[int]) -> None:
         """Replace what row `row` shows."""
@@ -91,3 +119,7 @@ class Board:
         stats.draft_forward_seconds = self.nanoseconds / 1e9
         if self.forwards:
             stats.draft_seconds = [stats.draft_forward_seconds / self.forwards]
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    return torch.zeros(shape, dtype=dtype)

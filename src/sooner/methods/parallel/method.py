@@ -24,8 +24,9 @@ from ..prompts import prompt_for
 from ..pruning import BY_ATTENTION, CRITERIA, Criterion, rank
 from .drafter import Listen, ParallelDrafter, Rank
 from .server import Job
+from .standing import StandingDraft
 from .tap import OnStates, PrefillTap
-from .worker import PLACEMENTS, launch, place
+from .worker import PLACEMENTS, ProcessWorker, Worker, launch, place
 
 QUERIES = 64
 """Last words of the prompt whose attention is heard by the attention criteria."""
@@ -60,6 +61,7 @@ class ParallelVLM(Method):
             or `auto`.
         repack: number the draft's kept tokens anew instead of leaving them their positions.
         draft_inputs: the prompt as the draft's own processor gives it; the target's by default.
+        standing: a draft process for all runs, instead of one for each; for the same draft.
         tokenizer, draft_tokenizer: given both, they are compared token by token.
         experience: the acceptance of earlier runs, which this one begins with and adds to; for one
             pair of models and one way to prune. Without it every run begins with a guess.
@@ -77,6 +79,7 @@ class ParallelVLM(Method):
     placement: Literal["auto", "process", "thread", "inline"] = "auto"
     repack: bool = False
     draft_inputs: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
+    standing: StandingDraft | None = field(default=None, repr=False, compare=False)
     tokenizer: Any = field(default=None, repr=False, compare=False)
     draft_tokenizer: Any = field(default=None, repr=False, compare=False)
     experience: Acceptance | None = field(default=None, repr=False, compare=False)
@@ -94,6 +97,8 @@ class ParallelVLM(Method):
             raise unknown("criterion", str(self.criterion), CRITERIA)
         if self.placement not in ("auto", *PLACEMENTS):
             raise unknown("placement", str(self.placement), ("auto", *PLACEMENTS))
+        if self.standing is not None and self.standing.draft is not self.draft:
+            raise SoonerError("ParallelVLM: standing holds another draft; give each its own")
         if self.tokenizer is not None and self.draft_tokenizer is not None:
             same_tokenizer(self.tokenizer, self.draft_tokenizer)
 
@@ -126,9 +131,16 @@ class ParallelVLM(Method):
             copies=context.copies,
             chunk=context.prefill_chunk,
         )
-        worker = launch(place(self.placement, adapter.device), job, context.rows.active)
+        worker = self._worker(job, context.rows.active)
         rank, listen = self._rank(context), self._listen(context, depth)
         return ParallelDrafter(context, worker, rank, listen, self.window, self.experience)
+
+    def _worker(self, job: Job, rows: list[int]) -> Worker:
+        kind = place(self.placement, job.adapter.device)
+        own = None
+        if self.standing is not None and kind is ProcessWorker:
+            own = self.standing.worker(job, rows)
+        return own or launch(kind, job, rows)
 
     def rule(self, context: Context) -> Rule:
         assert isinstance(context.drafter, ParallelDrafter)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -32,8 +32,8 @@ class Orders(Protocol):
 class Job:
     """All that a worker needs for one run; see `DraftStream` and `prompts.embed`."""
 
-    adapter: Adapter
-    inputs: Mapping[str, Any]
+    adapter: Any  # Adapter; `None` while a job travels to a process that has it
+    inputs: Any  # Mapping[str, Any]; a `Parcel` while it travels
     processing: Processing
     prompt_ids: list[list[int]]
     vocab: int

@@ -195,10 +195,7 @@ def _watch(worker: Worker, wanted: dict[int, int], update: int, seconds: float) 
 
 def _serve_forked(server: DraftServer, orders: Any, parents_end: Any, parent: int) -> None:
     """Body of the child process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    parents_end.close()  # or the pipe would never report that the parent is gone
-    torch.set_num_threads(1)  # a forked child has none of OpenMP's threads
-    threading.Thread(target=_follow_parent, args=(parent,), daemon=True).start()
+    settle(parents_end, parent)
     try:
         server.serve(orders)
     except (EOFError, BrokenPipeError):
@@ -207,6 +204,14 @@ def _serve_forked(server: DraftServer, orders: Any, parents_end: Any, parent: in
         with contextlib.suppress(OSError):
             orders.send(f"{type(error).__name__}: {error}")
     os._exit(0)  # no exit handler of the parent's may run here
+
+
+def settle(parents_end: Any, parent: int) -> None:
+    """Make a forked child one that ends with its parent and leaves Ctrl-C to it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parents_end.close()  # or the pipe would never report that the parent is gone
+    torch.set_num_threads(1)  # a forked child has none of OpenMP's threads
+    threading.Thread(target=_follow_parent, args=(parent,), daemon=True).start()
 
 
 def _follow_parent(parent: int) -> None:
@@ -242,7 +247,10 @@ def place(placement: str, device: torch.device) -> type[Worker]:
 
 def launch(kind: type[Worker], job: Job, rows: Sequence[int]) -> Worker:
     """Start a worker for a run over `rows`."""
-    positions = job.limit + 2 * job.window + 2
-    vocab = job.vocab if job.processing.do_sample else 0
-    board = Board(len(rows), positions, 2 * job.window + 2, vocab, kind.shared)
-    return kind(job, board)
+    return kind(job, Board(*board_sizes(job, len(rows)), shared=kind.shared))
+
+
+def board_sizes(job: Job, rows: int) -> tuple[int, int, int, int]:
+    """How large a board a job needs: rows, positions, ring, vocab."""
+    ring = 2 * job.window + 2
+    return rows, job.limit + ring, ring, job.vocab if job.processing.do_sample else 0

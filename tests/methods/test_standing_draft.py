@@ -1,0 +1,248 @@
+"""One draft process for many runs: exact in each, gone in the end, replaced when it fails."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import multiprocessing
+import os
+import random
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import LogitsProcessor, LogitsProcessorList
+
+import fakes
+import method_matrix as matrix
+import sooner
+import tiny
+from fakes import ERROR, FakeAdapter, Table, chi_square, say
+from sooner.methods.parallel import method as method_module
+from sooner.methods.parallel import standing as standing_module
+from sooner.methods.parallel.arena import Arena, Parcel
+from sooner.methods.parallel.board import Board
+
+NEW = 24
+FAMILY = "llava_onevision"
+
+
+@pytest.fixture
+def standing() -> Iterator[sooner.StandingDraft]:
+    with sooner.StandingDraft(tiny.noisy(FAMILY)) as held:
+        yield held
+    assert not multiprocessing.active_children()
+
+
+def generate(held: sooner.StandingDraft, family: str, kind: str, rows: int, **options: Any) -> Any:
+    method = sooner.ParallelVLM(
+        held.draft, window=6, least=0, placement="process", standing=held,
+        prune=options.pop("prune", 0.5),
+    )  # fmt: skip
+    return sooner.generate(
+        tiny.model(family), tiny.inputs(family, kind, rows), method,
+        max_new_tokens=NEW, eos_token_id=None, do_sample=False, **options,
+    )  # fmt: skip
+
+
+def pid(held: sooner.StandingDraft) -> int:
+    (forked,) = held.held
+    return int(forked.process.pid)
+
+
+@pytest.mark.parametrize("family", ["llava_onevision", "qwen2_5_vl", "qwen3_vl"])
+def test_every_run_equals_hf_in_one_process(family: str) -> None:
+    """Prompts of other lengths, kinds and batch sizes follow each other through one memory."""
+    with sooner.StandingDraft(tiny.noisy(family)) as held:
+        seen = set()
+        for kind, rows, prune in (
+            ("video", 1, 0.5), ("images", 3, 0.0), ("text", 2, 0.0), ("video", 2, 0.9),
+        ):  # fmt: skip
+            made = generate(held, family, kind, rows, prune=prune)
+            assert torch.equal(made.sequences, matrix.reference(family, kind, rows, NEW))
+            assert not made.stats.notes
+            seen.add(pid(held))
+        assert len(seen) == 1
+    assert not multiprocessing.active_children()
+
+
+def test_each_run_drafts_from_its_own_prompt() -> None:
+    """The target as its own draft is always right, if it reads the pixels of this run."""
+    target = tiny.model(FAMILY)
+    with sooner.StandingDraft(target) as held:
+        for kind in ("video", "images", "video"):
+            stats = generate(held, FAMILY, kind, 1, prune=0.0).stats
+            assert stats.num_draft_tokens > 0
+            assert stats.acceptance_rate == 1.0
+
+
+def test_killed_at_random_moments(standing: sooner.StandingDraft) -> None:
+    """kill -9: same ids, and the next run has a process again."""
+    reference = matrix.reference(FAMILY, "video", 1, NEW)
+    before = {path.name for path in Path("/dev/shm").iterdir()}
+    moments, struck = random.Random(1), 0
+    for _ in range(40):
+        killer = threading.Timer(moments.uniform(0, 0.06), kill, [standing, signal.SIGKILL])
+        killer.start()
+        made = generate(standing, FAMILY, "video", 1)
+        killer.cancel()
+        killer.join()
+        struck += bool(made.stats.notes)
+        assert torch.equal(made.sequences, reference)
+    assert struck >= 4  # otherwise the moments missed the runs
+    made = generate(standing, FAMILY, "video", 1)
+    assert not made.stats.notes
+    assert {path.name for path in Path("/dev/shm").iterdir()} <= before
+
+
+def kill(held: sooner.StandingDraft, how: int) -> None:
+    for forked in list(held.held):
+        with contextlib.suppress(ValueError, ProcessLookupError, TypeError):
+            os.kill(forked.process.pid, how)
+
+
+def test_a_process_that_hangs_is_replaced(standing: sooner.StandingDraft) -> None:
+    generate(standing, FAMILY, "video", 1)
+    first = pid(standing)
+    kill(standing, signal.SIGSTOP)
+    made = generate(standing, FAMILY, "video", 1)
+    assert torch.equal(made.sequences, matrix.reference(FAMILY, "video", 1, NEW))
+    assert not standing.held  # it did not say that it was done
+    assert not generate(standing, FAMILY, "video", 1).stats.notes
+    assert pid(standing) != first
+
+
+def test_a_crash_is_told_and_the_process_replaced(
+    standing: sooner.StandingDraft, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(self: Any) -> Any:
+        raise MemoryError("no room for the draft")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("sooner.methods.parallel.stream.DraftStream.step", crash)
+        made = generate(standing, FAMILY, "video", 1)
+    assert torch.equal(made.sequences, matrix.reference(FAMILY, "video", 1, NEW))
+    assert any("no room for the draft" in note for note in made.stats.notes)
+    assert not generate(standing, FAMILY, "video", 1).stats.notes
+
+
+def test_more_memory_is_taken_where_a_prompt_needs_it(
+    standing: sooner.StandingDraft, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(standing_module, "SMALLEST", 1 << 12)
+    sizes = []
+    for rows in (1, 8, 1):
+        made = generate(standing, FAMILY, "video", rows)
+        assert torch.equal(made.sequences, matrix.reference(FAMILY, "video", rows, NEW))
+        sizes.append(standing.held[0].arena.size)
+    assert sizes[0] < sizes[1] == sizes[2]
+
+
+class Unpicklable(LogitsProcessor):
+    def __init__(self) -> None:
+        self.scale = lambda scores: scores * 1.0
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        return self.scale(scores)
+
+
+def test_what_cannot_travel_is_forked_for(standing: sooner.StandingDraft) -> None:
+    made = generate(
+        standing, FAMILY, "video", 1, logits_processor=LogitsProcessorList([Unpicklable()])
+    )
+    assert torch.equal(made.sequences, matrix.reference(FAMILY, "video", 1, NEW))
+    assert made.stats.num_draft_tokens > 0
+    assert not standing.held
+    assert not multiprocessing.active_children()
+
+
+def test_a_second_run_at_the_same_time_forks_its_own(standing: sooner.StandingDraft) -> None:
+    inner: list[Any] = []
+
+    def nested(*_: Any) -> None:
+        if not inner:
+            inner.append(None)
+            inner[0] = generate(standing, FAMILY, "images", 1)
+
+    outer = generate(standing, FAMILY, "video", 1, on_tokens=nested)
+    assert torch.equal(outer.sequences, matrix.reference(FAMILY, "video", 1, NEW))
+    assert torch.equal(inner[0].sequences, matrix.reference(FAMILY, "images", 1, NEW))
+    assert len(multiprocessing.active_children()) == 1
+
+
+def test_an_interrupted_run_does_not_spoil_the_next(standing: sooner.StandingDraft) -> None:
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        generate(standing, FAMILY, "video", 1, on_tokens=interrupt)
+    made = generate(standing, FAMILY, "images", 1)
+    assert torch.equal(made.sequences, matrix.reference(FAMILY, "images", 1, NEW))
+    assert not made.stats.notes
+
+
+def test_it_ends_when_nobody_holds_it() -> None:
+    held = sooner.StandingDraft(tiny.noisy(FAMILY))
+    generate(held, FAMILY, "video", 1)
+    assert multiprocessing.active_children()
+    del held
+    gc.collect()
+    assert not multiprocessing.active_children()
+
+
+def test_another_draft_is_refused(standing: sooner.StandingDraft) -> None:
+    with pytest.raises(sooner.SoonerError, match="standing holds another draft"):
+        sooner.ParallelVLM(tiny.model(FAMILY), standing=standing)
+
+
+class PrunableFake(FakeAdapter):
+    visual_ids = ()
+
+
+def test_sampling_keeps_the_joint_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
+    fakes.adapt_fakes(monkeypatch)
+    for module in (method_module, standing_module):
+        monkeypatch.setattr(module, "adapt", lambda model: model)
+    monkeypatch.setattr(method_module, "prompt_for", lambda adapter, context: dict(context.inputs))
+    target = Table(3, 4, seed=1)
+    draft = PrunableFake(Table(3, 4, seed=2, near=target))
+    with sooner.StandingDraft(draft) as held:
+        method = sooner.ParallelVLM(draft, prune=0, window=3, placement="process", standing=held)
+        sources = (torch.Generator().manual_seed(seed) for seed in (0, 1))
+        runs = [say(method, PrunableFake(target), 2000, 4, generator=one) for one in sources]
+        said = torch.cat(runs)
+    assert chi_square(said, target.joint()) > ERROR
+
+
+def test_a_parcel_opens_to_what_was_laid_down() -> None:
+    inputs = {"ids": torch.arange(7)[None], "pixels": torch.rand(2, 3, 5), "size": (4, 4)}
+    arena, parcel = Arena(1 << 12), Parcel.of(inputs)
+    for name, piece in parcel.open(arena).items():
+        if isinstance(piece, torch.Tensor):
+            piece.copy_(inputs[name])
+    arena.reset()
+    found = parcel.open(arena)
+    assert torch.equal(found["ids"], inputs["ids"])
+    assert torch.equal(found["pixels"], inputs["pixels"])
+    assert found["size"] == (4, 4)
+    assert arena.used == parcel.room
+
+
+def test_a_board_in_an_arena_begins_empty() -> None:
+    arena = Arena(1 << 12)
+    Board(2, 8, 4, 0, arena=arena).show(1, [5, 6])
+    arena.reset()
+    again = Board(2, 8, 4, 0, arena=arena)
+    assert again.read(1, 0, 8) == [5, 6]
+    again.clear()
+    assert again.read(1, 0, 8) == []
+    assert arena.used == Board.room(2, 8, 4, 0)
+
+
+def test_a_full_arena_says_so() -> None:
+    with pytest.raises(MemoryError, match="arena of 4096 bytes"):
+        Arena(4096).take((2000,), torch.float32)
