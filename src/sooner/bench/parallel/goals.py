@@ -18,12 +18,12 @@ def goals(result: Figures, prune: float) -> list[Figures]:
     ours = [arms[name] for name in (OURS, UNPRUNED) if _speed(arms.get(name))]
     found = _speeds(arms, max(ours, key=_speed)) if ours else []
     found += _lengths(result["sweep"], prune)
-    phases = [run["phases"] for run in result.get("timeline", [])]
-    if phases:
-        share = sum(one["ranking"] for one in phases) / sum(one["prefill"] for one in phases)
-        found.append(_below("ranking, % of the target's prefill", 1.0, 100 * share))
     swept = {one["method"]: one for one in result["sweep"]}  # where the sweep alone was asked for
-    ratio = arms.get(OURS, swept.get(OURS, {})).get("first_token_ratio")
+    pruned = arms.get(OURS, swept.get(OURS, {}))
+    if pruned.get("ranking_share"):
+        share = 100 * pruned["ranking_share"]
+        found.append(_below("ranking, % of the target's prefill", 1.0, share))
+    ratio = pruned.get("first_token_ratio")
     if ratio is not None:
         what = "draft prefill's addition to the time to the first token, %"
         found.append(_below(what, 5.0, 100 * (ratio - 1)))

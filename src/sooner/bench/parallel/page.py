@@ -187,7 +187,8 @@ def _overlap(runs: Sequence[Figures]) -> Table:
     rows.append(["draft tokens that came to stand", f"{fmean(useful):.0%}" if useful else "–"])
     remark = (
         "One run a clip with both models watched by hooks; milliseconds. *Before both*: from the "
-        "call to the target's first work, the worker's start included."
+        "call to the target's first work, the worker's start included: in these runs it is forked "
+        "anew, which the timed ones are spared by a `StandingDraft`."
     )
     return Table("What overlaps", ["phase", "ms"], rows, remark)
 

@@ -81,6 +81,10 @@ def _row(book: Book, one: Contender, window: int) -> Figures:
     kept = [each["kept"] for each in records if each["repeat"] == 0 and each.get("kept")]
     if kept and len({len(each) for each in kept}) == 1:
         figures["kept_by_frame"] = [sum(column) / len(kept) for column in zip(*kept, strict=True)]
+    ranking = sum(each["stats"]["rank_seconds"] for each in records if each["stats"])
+    if ranking and one.alpha is not None:
+        prefill = sum(each["stats"]["seconds"]["prefill"] for each in records)
+        figures["ranking_share"] = ranking / prefill
     figures |= _agreement(records)
     predicted = _simulated(one, runs, plain, window)
     if predicted is not None:
@@ -134,7 +138,7 @@ def _point(figures: Figures) -> Figures:
         "draft_step_seconds", "target_step_seconds", "decode_speedup", "simulated_speedup",
         "share_of_simulation", "parity", "kept_by_frame", "first_token_ratio",
         "draft_run_length", "draft_agreement", "repacked_draft_run_length",
-        "repacked_draft_agreement",
+        "repacked_draft_agreement", "ranking_share",
     )  # fmt: skip
     point = {name: figures[name] for name in names if name in figures}
     draft = point.get("draft_step_seconds")

@@ -68,6 +68,8 @@ class ParallelDrafter(Drafter):
         self.model = CostModel(experience)
         self.plan = Plan(self.model, window)
         self.tap: Tap | None = None
+        self.seen: tuple[Tensor, Tensor]  # visual mask and frames, `[rows, width]` each
+        self.lengths: list[int] = []  # of the target's prompts
         self.pending: list[int] = []  # sizes of the window under verification
         self.view = View(worker.board)
         self.patience = Patience(worker, self._warn)
@@ -84,6 +86,9 @@ class ParallelDrafter(Drafter):
         if self.rank is None:
             self.worker.order("prefill", None)
         else:
+            # What of the prompt is pixels is known before it runs; only the ranking has to wait.
+            self.seen = visual_tokens(self.context), frame_numbers(self.context)
+            self.lengths = prompt_lengths(self.context)
             self.tap = self.listen(self._choose_kept)
 
     def _choose_kept(self, first: Tensor, last: Tensor) -> None:
@@ -91,10 +96,9 @@ class ParallelDrafter(Drafter):
         assert self.rank is not None
         stats = self.context.stats
         begin = stats.clock()
-        visual, frames = visual_tokens(self.context), frame_numbers(self.context)
-        lengths = prompt_lengths(self.context)
+        visual, frames = self.seen
         kept = []
-        for row, length in enumerate(lengths):
+        for row, length in enumerate(self.lengths):
             mask = visual[row, :length].to(last.device)
             begun = first[row, :length].to(last.device)  # a sharded target may have layer L there
             own = frames[row, :length].to(last.device)
