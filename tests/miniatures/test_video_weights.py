@@ -115,7 +115,8 @@ def test_a_target_token_costs_several_draft_tokens(target: tuple, draft: tuple) 
 
 
 def test_cards_tell_what_was_measured(found: dict) -> None:
-    for name, folder in (("target", VIDEO.target), ("draft", VIDEO.draft)):
+    # A draft that loses its place is wrong from there on, so eight clips of it scatter widely.
+    for name, folder, error in (("target", VIDEO.target, 0.05), ("draft", VIDEO.draft, 0.2)):
         card = json.loads((folder / "card.json").read_text())
         assert card["parameters"] == sum(p.numel() for p in evaluate.load(folder)[0].parameters())
-        assert abs(card["accuracy"]["scenes_8_h264"]["all"] - found[name]["all"]) < 0.12
+        assert abs(card["accuracy"]["scenes_8_h264"]["all"] - found[name]["all"]) < error
