@@ -222,6 +222,13 @@ class Trainer:
             )
 
 
+def begin(lessons: Mapping[str, Callable[[Path, Any], Lesson]], out: Path, config: Any) -> Lesson:
+    """The lesson of `config.part`, its first weights by `config.seed`; its files go to `out`."""
+    with torch.random.fork_rng():  # HF draws first weights from the global generator
+        torch.manual_seed(config.seed)
+        return lessons[config.part](out, config)
+
+
 def plain(config: Any) -> dict[str, Any]:
     """A recipe as JSON holds it."""
     return json.loads(json.dumps(dataclasses.asdict(config)))

@@ -149,12 +149,12 @@ class Adapter:
 
     def visual_tokens(self, inputs: Mapping[str, Any]) -> Tensor:
         """Which tokens of the packed prompt stand for pixels, `[rows, width]` bool."""
-        packed = _packing(inputs)
+        packed = Packing.of(inputs)
         return packed(_isin(inputs["input_ids"], self.visual_ids)) & packed.inside
 
     def packed_frames(self, inputs: Mapping[str, Any]) -> Tensor:
         """`video_frames` of the packed prompt, `[rows, width]`; -1 for tokens of no frame."""
-        packed = _packing(inputs)
+        packed = Packing.of(inputs)
         return packed(self.video_frames(inputs)).masked_fill(~packed.inside, -1)
 
     def prune_prompt(self, prompt: Prompt, kept: list[Tensor], repack: bool = False) -> Prompt:
@@ -259,11 +259,6 @@ class Adapter:
     def logits(self, hidden: Tensor) -> Tensor:
         """`[rows, entries, hidden]` to `[rows, entries, vocab]` on the device of the token ids."""
         return self.head(hidden).to(self.device)
-
-
-def _packing(inputs: Mapping[str, Any]) -> Packing:
-    ids, mask = inputs["input_ids"], inputs.get("attention_mask")
-    return Packing((torch.ones_like(ids) if mask is None else mask).bool())
 
 
 def _isin(ids: Tensor, wanted: tuple[int, ...]) -> Tensor:

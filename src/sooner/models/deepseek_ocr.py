@@ -40,8 +40,7 @@ class DeepSeekOCR(OwnPrefill):
     def visual_tokens(self, inputs: Mapping[str, Any]) -> Tensor:
         ids, seen = inputs["input_ids"], inputs.get(PICTURES)
         seen = torch.zeros_like(ids) if seen is None else seen.to(ids.device)
-        mask = inputs.get("attention_mask")
-        packed = Packing((torch.ones_like(ids) if mask is None else mask).bool())
+        packed = Packing.of(inputs)
         return packed(seen.bool()) & packed.inside
 
     def step(self, embeds: Tensor, positions: Tensor, **kwargs: Any) -> Tensor:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -19,6 +22,12 @@ class Packing:
         self.is_identity = bool(mask.all())
         sizes = torch.tensor(self.lengths, device=mask.device)
         self.inside = torch.arange(self.width, device=mask.device)[None] < sizes[:, None]
+
+    @classmethod
+    def of(cls, inputs: Mapping[str, Any]) -> Packing:
+        """For a processor's output: by its `attention_mask`, or of rows without padding."""
+        ids, mask = inputs["input_ids"], inputs.get("attention_mask")
+        return cls((torch.ones_like(ids) if mask is None else mask).bool())
 
     def __call__(self, states: Tensor) -> Tensor:
         """`[rows, padded, ...]` to `[rows, width, ...]`."""

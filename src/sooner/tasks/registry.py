@@ -173,8 +173,8 @@ def _parallel(settings: CaptionSettings, pair: Pair, inputs: Inputs) -> Method:
     prune = _prune(settings)
     options: dict[str, Any] = {"placement": settings.placement, **_window(settings)}
     options |= {"draft_inputs": inputs, "experience": _seen(settings, pair, prune)}
-    if pair.draft is not None:
-        options["standing"] = pair.draft.standing
+    assert pair.draft is not None
+    options["standing"] = pair.draft.standing
     if settings.prune is not None:
         options["least"] = 0  # asked for, so taken at its word
     return ParallelVLM(_draft(pair), prune=prune, **options)

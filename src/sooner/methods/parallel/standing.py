@@ -10,7 +10,9 @@ import threading
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from multiprocessing.reduction import ForkingPickler
+from pickle import PicklingError
 from typing import Any
 
 from ...errors import SoonerError
@@ -18,7 +20,7 @@ from ...models import adapt
 from .arena import Arena, Parcel
 from .board import Board
 from .server import DraftServer, Job
-from .worker import GRACE, ProcessWorker, board_sizes, settle
+from .worker import GRACE, ProcessWorker, board_sizes, live_as_child
 
 logger = logging.getLogger("sooner")
 
@@ -82,15 +84,21 @@ class StandingDraft:
         if not self._busy.acquire(blocking=False):
             return None
         try:
-            return self._hand_over(job, board_sizes(job, len(rows)))
-        except Exception as error:
-            logger.debug("standing draft: %s: %s", type(error).__name__, error)
+            worker = self._hand_over(job, board_sizes(job, len(rows)))
+        except BaseException:
             self.release(is_whole=False)
-            return None
+            raise
+        if worker is None:
+            self.release(is_whole=True)
+        return worker
 
-    def _hand_over(self, job: Job, sizes: tuple[int, int, int, int]) -> StandingWorker:
+    def _hand_over(self, job: Job, sizes: tuple[int, int, int, int]) -> StandingWorker | None:
         parcel = Parcel.of(job.inputs)
-        message = ForkingPickler.dumps((replace(job, adapter=None, inputs=parcel), sizes))
+        try:
+            message = ForkingPickler.dumps((replace(job, adapter=None, inputs=parcel), sizes))
+        except (PicklingError, AttributeError, TypeError) as error:  # pickle raises any of these
+            logger.info("this run forks a draft process of its own: %s", error)
+            return None
         forked = self._process(Board.room(*sizes) + parcel.room)
         forked.arena.reset()
         board = Board(*sizes, arena=forked.arena)
@@ -98,7 +106,9 @@ class StandingDraft:
         for name, piece in parcel.open(forked.arena).items():
             if name in parcel.shapes:
                 piece.copy_(job.inputs[name])
-        forked.orders.send_bytes(message)
+        # One that died since it was looked at is found gone by the run, as in its midst.
+        with contextlib.suppress(BrokenPipeError):
+            forked.orders.send_bytes(message)
         return StandingWorker(self, forked, board)
 
     def _process(self, room: int) -> Forked:
@@ -154,18 +164,14 @@ def _end(held: list[Forked]) -> None:
 
 def _serve(adapter: Any, arena: Arena, orders: Any, parents_end: Any, parent: int) -> None:
     """Body of the process: run after run."""
-    settle(parents_end, parent)
-    try:
-        while True:
-            job, sizes = orders.recv()
-            arena.reset()
-            board = Board(*sizes, arena=arena)
-            inputs = job.inputs.open(arena)
-            DraftServer(replace(job, adapter=adapter, inputs=inputs), board).serve(orders)
-            orders.send(DONE)
-    except (EOFError, BrokenPipeError):
-        pass
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            orders.send(f"{type(error).__name__}: {error}")
-    os._exit(0)  # no exit handler of the parent's may run here
+    live_as_child(partial(_runs, adapter, arena, orders), orders, parents_end, parent)
+
+
+def _runs(adapter: Any, arena: Arena, orders: Any) -> None:
+    while True:
+        job, sizes = orders.recv()
+        arena.reset()
+        board = Board(*sizes, arena=arena)
+        inputs = job.inputs.open(arena)
+        DraftServer(replace(job, adapter=adapter, inputs=inputs), board).serve(orders)
+        orders.send(DONE)

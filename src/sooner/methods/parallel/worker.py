@@ -10,8 +10,9 @@ import queue
 import signal
 import threading
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NoReturn
 
 import torch
 
@@ -195,23 +196,28 @@ def _watch(worker: Worker, wanted: dict[int, int], update: int, seconds: float) 
 
 def _serve_forked(server: DraftServer, orders: Any, parents_end: Any, parent: int) -> None:
     """Body of the child process."""
-    settle(parents_end, parent)
+    live_as_child(partial(server.serve, orders), orders, parents_end, parent)
+
+
+def live_as_child(
+    serve: Callable[[], None], orders: Any, parents_end: Any, parent: int
+) -> NoReturn:
+    """Serve in a forked process until that is over or the parent is gone, then end.
+
+    Ctrl-C is the parent's to handle; an error travels to it as this process's last words.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parents_end.close()  # or the pipe would never report that the parent is gone
+    torch.set_num_threads(1)  # a forked child has none of OpenMP's threads
+    threading.Thread(target=_follow_parent, args=(parent,), daemon=True).start()
     try:
-        server.serve(orders)
+        serve()
     except (EOFError, BrokenPipeError):
         pass
     except BaseException as error:
         with contextlib.suppress(OSError):
             orders.send(f"{type(error).__name__}: {error}")
     os._exit(0)  # no exit handler of the parent's may run here
-
-
-def settle(parents_end: Any, parent: int) -> None:
-    """Make a forked child one that ends with its parent and leaves Ctrl-C to it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parents_end.close()  # or the pipe would never report that the parent is gone
-    torch.set_num_threads(1)  # a forked child has none of OpenMP's threads
-    threading.Thread(target=_follow_parent, args=(parent,), daemon=True).start()
 
 
 def _follow_parent(parent: int) -> None:

@@ -6,9 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from ..lessons import Lesson
+from ..lessons import Lesson, begin
 from ..lessons import Trainer as CommonTrainer
 from .recipe import Recipe
 
@@ -27,9 +25,7 @@ def build_lesson(out: Path, config: Recipe) -> Lesson:
         "classifier": learn_classifier.ClassifierLesson,
         "target": learn_target.TargetLesson,
     }
-    with torch.random.fork_rng():  # HF draws first weights from the global generator
-        torch.manual_seed(config.seed)
-        return lessons[config.part](out, config)
+    return begin(lessons, out, config)
 
 
 class Trainer(CommonTrainer):

@@ -6,13 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from ..lessons import Lesson
+from ..lessons import Lesson, begin
 from ..lessons import Trainer as CommonTrainer
 from .recipe import Recipe
 
-FIXED = ("part", "shape", "seed", "bank")
+FIXED = ("part", "shape", "seed", "bank", "hint")
 
 
 def build_lesson(out: Path, config: Recipe) -> Lesson:
@@ -24,9 +22,7 @@ def build_lesson(out: Path, config: Recipe) -> Lesson:
         "target": learn_target.TargetLesson,
         "probe": learn_probe.ProbeLesson,
     }
-    with torch.random.fork_rng():  # HF draws first weights from the global generator
-        torch.manual_seed(config.seed)
-        return lessons[config.part](out, config)
+    return begin(lessons, out, config)
 
 
 class Trainer(CommonTrainer):
