@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from sooner.bench.parallel.agreement import agreement, read_name
 from sooner.bench.parallel.book import Book, book_path
 from sooner.bench.parallel.contenders import OURS, UNPRUNED, contenders, sweep
 from sooner.bench.parallel.goals import goals
@@ -177,6 +178,27 @@ def test_nothing_judged_has_no_length() -> None:
     assert rate([[]]) is None
 
 
+def test_read_texts_count_beside_timed_ones_clip_by_clip() -> None:
+    """M is of all of them; the share is of the clips that both drafts have read."""
+    book = Book(None, {})
+    right, wrong = [True] * 9 + [False], [True] * 4 + [False]
+    book.add(record(UNPRUNED, verdicts=right * 2))
+    book.add(record(UNPRUNED, repeat=1, verdicts=wrong))  # the same text again says nothing new
+    book.add(record(OURS, verdicts=wrong * 4))
+    for clip, text in ((1, right * 2), (2, wrong * 4)):
+        book.add({"arm": read_name(UNPRUNED), "clip": clip, "repeat": 0, "verdicts": text})
+    book.add({"arm": read_name(OURS), "clip": 1, "repeat": 0, "verdicts": right * 2})
+    whole, ours = agreement(book, UNPRUNED, 1), agreement(book, OURS, 1)
+    assert whole["draft_run_length"] == pytest.approx(60 / 8)
+    assert whole["run_length_share"] == {"value": 1.0, "interval": [1.0, 1.0]}
+    assert whole["read_clips"] == 3
+    assert ours["draft_run_length"] == pytest.approx(40 / 6)
+    assert ours["read_clips"] == 2
+    assert ours["run_length_share"]["value"] == pytest.approx(40 / 6 / 10)
+    assert ours["run_length_share"]["interval"] == [0.5, 1.0]  # of one clip and of the other
+    assert agreement(book, "plain", 1) == {}
+
+
 def test_a_wrong_text_has_no_speed() -> None:
     book = Book(None, {})
     book.add(record("plain"))
@@ -196,6 +218,7 @@ def test_goals_say_what_was_reached() -> None:
     assert (speed["reached"], speed["met"]) == (pytest.approx(4.0), True)
     kept = next(one for name, one in told.items() if "uv-prune" in name)
     assert (kept["reached"], kept["met"]) == (pytest.approx(95.0), True)
+    assert kept["interval"] == pytest.approx([95.0, 95.0])  # of one clip
     opening = next(one for name, one in told.items() if "first token" in name)
     assert (opening["reached"], opening["met"]) == (pytest.approx(2.0), True)
     without = goals({**made, "arms": made["arms"][:1]}, 0.9)  # as when only the sweep ran

@@ -28,6 +28,7 @@ from tasks import fixtures, videos
 FAMILY = "llava_onevision"
 SMALL = ParallelSettings(
     clips=1,
+    judged=2,
     scenes=1,
     frames_per_scene=2,
     alphas=(0.5,),
@@ -158,9 +159,26 @@ def test_an_interrupted_study_loses_nothing_and_ends_as_a_whole_one(
     with pytest.raises(StopError):
         study_module.run(SMALL, target, stop_at_fifth)
     assert len(book_path(target).read_text().splitlines()) == 1 + 4
+    reads: list[str] = []
+    read = Runner.read
+
+    def stop_at_third(runner: Runner, *asked: Any) -> Any:
+        reads.append(asked[0].name)
+        if len(reads) == 3:
+            raise StopError
+        return read(runner, *asked)
+
+    monkeypatch.setattr(Runner, "read", stop_at_third)
+    with pytest.raises(StopError):
+        study_module.run(SMALL, target, told.append)
+    kept = len(book_path(target).read_text().splitlines()) - 1
     result = study_module.run(SMALL, target, told.append)
     assert result["complete"]
-    assert result["resumed_runs"] == 4
+    assert result["resumed_runs"] == kept
+    assert len(reads) == len(set(reads)) + 1  # the one that was stopped, and none else, twice
+    assert (result["clips"], result["read_clips"]) == (1, 2)
+    assert all(one["read_clips"] == 2 for one in result["sweep"])
+    assert all("value" in one["run_length_share"] for one in result["sweep"])
     assert json.loads(json.dumps(result)) == json.loads(target.read_text())
     assert not book_path(target).exists()
     arms = {arm["method"]: arm for arm in result["arms"]}

@@ -42,6 +42,9 @@ def parallel(
     clips: Annotated[
         int, typer.Option(metavar="N", help="Clips to render, or samples to take.")
     ] = 2,
+    judged: Annotated[
+        int, typer.Option(metavar="N", help="Rendered clips that M is of, untimed ones included.")
+    ] = 24,
     scenes: Annotated[int, typer.Option(metavar="N", help="Of a rendered clip.")] = 6,
     frames_per_scene: Annotated[
         int, typer.Option(metavar="K", help="Frames that models see of each rendered scene.")
@@ -94,6 +97,7 @@ def parallel(
         dataset=dataset,
         min_seconds=min_seconds,
         clips=full_clips(dataset) if full else at_least_one("clips", clips),
+        judged=at_least_one("judged", judged),
         scenes=at_least_one("scenes", scenes),
         frames_per_scene=at_least_one("frames-per-scene", frames_per_scene),
         frames=frames,

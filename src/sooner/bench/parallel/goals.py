@@ -13,7 +13,8 @@ RIVALS = ((PLAIN, 3.4), ("speculative", 1.3), ("hf-assisted", 1.6))
 
 
 def goals(result: Figures, prune: float) -> list[Figures]:
-    """One entry a figure: `goal`, `wanted`, `reached`, `met`; what was not measured is left out."""
+    """One entry a figure: `goal`, `wanted`, `reached`, `met`, of some the `interval`; what was not
+    measured is left out."""
     arms = {arm["method"]: arm for arm in result["arms"]}
     ours = [arms[name] for name in (OURS, UNPRUNED) if _speed(arms.get(name))]
     found = _speeds(arms, max(ours, key=_speed)) if ours else []
@@ -43,18 +44,18 @@ def _speeds(arms: dict[str, Figures], best: Figures) -> list[Figures]:
 
 
 def _lengths(points: Sequence[Figures], prune: float) -> list[Figures]:
-    """Accepted run lengths of pruned drafts over the unpruned draft's: those of the same text,
-    judged token by token, for a real run's follow its windows, too."""
-    whole = next((one for one in points if one["alpha"] == 0), None)
-    if whole is None or not whole.get("draft_run_length"):
-        return []
+    """Accepted run lengths of pruned drafts over the unpruned draft's: those of the same texts,
+    judged token by token, for a real run's follow its windows, too. Whether M differs from clip to
+    clip by more than what is asked is told by the 95 % `interval`."""
     found = []
     for one in points:
-        if one["alpha"] == prune and one.get("draft_run_length"):
-            share = 100 * one["draft_run_length"] / whole["draft_run_length"]
+        share = one.get("run_length_share", {})
+        if one["alpha"] == prune and share.get("value"):
+            reached = 100 * share["value"]
             what = f"M of {one['criterion']} at α {prune:g}, % of the unpruned draft's"
             is_ours = one["criterion"].startswith("uv-prune")
-            found.append(_above(what, 95.0, share) if is_ours else _below(what, 95.0, share))
+            goal = _above(what, 95.0, reached) if is_ours else _below(what, 95.0, reached)
+            found.append({**goal, "interval": [100 * edge for edge in share["interval"]]})
     return found
 
 

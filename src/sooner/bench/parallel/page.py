@@ -19,8 +19,9 @@ FIGURES = {
 }
 JUDGED = (
     "M: tokens between two rejections if each token of the text is held against what the draft, "
-    "having read the text so far, would say; no clock or window decides it. *M of the run*: of "
-    "the verifications that were made. *Positions packed*: kept tokens numbered anew, instead of "
+    "having read the text so far, would say; no clock or window decides it, so it is of more clips "
+    "than were timed, and 95 % intervals over clips stand in brackets. *M of the run*: of the "
+    "verifications that were made. *Positions packed*: kept tokens numbered anew, instead of "
     "keeping their places, which is what runs."
 )
 METHODS = (
@@ -54,10 +55,17 @@ def tables(result: Figures) -> list[Table]:
 
 def _goals(goals: Sequence[Figures]) -> Table:
     rows = [
-        [one["goal"], one["wanted"], f"{one['reached']:.2f}", "yes" if one["met"] else "no"]
-        for one in goals
+        [one["goal"], one["wanted"], _reached(one), "yes" if one["met"] else "no"] for one in goals
     ]
     return Table("Goals", ["figure", "wanted", "reached", "met"], rows)
+
+
+def _reached(goal: Figures) -> str:
+    told = f"{goal['reached']:.2f}"
+    if "interval" not in goal:
+        return told
+    low, high = goal["interval"]
+    return f"{told} ({low:.0f} to {high:.0f})"
 
 
 def _methods(arms: Sequence[Figures]) -> Table:
@@ -113,9 +121,15 @@ def _ratios(points: Sequence[Figures]) -> Table:
         ("parity", "parity", "{}"),
     )  # fmt: skip
     rows = [[head, *(cell(one.get(key), form) for one in line)] for key, head, form in keys]
+    rows.insert(1, ["M, % of the unpruned draft's", *map(_length_share, line)])
     heads = ["α", *(f"{one['alpha']:g}" for one in line)]
     remark = f"Kept by `{points[0]['criterion']}`. {JUDGED}"
     return Table("By pruning ratio (table 7)", heads, rows, remark)
+
+
+def _length_share(point: Figures) -> str:
+    share = point.get("run_length_share", {"value": None})
+    return "–" if not point["alpha"] else cell(share["value"], "{:.1%}")
 
 
 def _criteria(result: Figures) -> Table:

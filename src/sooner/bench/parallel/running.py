@@ -27,6 +27,7 @@ from ..caption_settings import HF, LOSSY
 from ..clips import Clips
 from ..fidelity import acceptance_ratio
 from ..protocol import Sample
+from .agreement import read_name
 from .contenders import ALL_CORES, OURS, PLAIN, Contender
 from .records import Record, to_record
 from .settings import ParallelSettings
@@ -85,6 +86,20 @@ class Runner:
         if repeat == 0 and (one.name in LOSSY or one.name == OURS):
             extra["acceptance_ratio"] = self._acceptance_ratio(one, clip, sample.tokens[0])
         return to_record(sample, parity, **about, **extra)
+
+    def read(self, one: Contender, index: int) -> Record:
+        """What the draft of an arm would say of a clip's text; nothing is timed."""
+        clip = self.bench.clip(OURS, index)
+        tokens, _ = self.reference(index)
+        method = self.method(one, clip)
+        assert isinstance(method, SeenVLM)
+        method = replace(method, placement="inline", standing=None)
+        if method.prune:
+            seed = self.settings.seed + index
+            generate(self.model, clip.inputs, method, seed=seed, max_new_tokens=2, do_sample=False)
+        judged = self._judged(method, clip, tokens)
+        judged.pop("kept", None)
+        return {"arm": read_name(one.name), "clip": index, "repeat": 0, **judged}
 
     def reference(self, clip: int) -> tuple[list[int], list[Tensor]]:
         """HF's own incremental decoding of a clip."""

@@ -29,6 +29,8 @@ class ParallelSettings:
         files: videos; without them and without `dataset`, held-out ones of the miniature's world.
         dataset, min_seconds: see `sooner.bench.clips.from_dataset`.
         clips: how many to render or to take.
+        judged: with rendered clips, how many texts the drafts of the sweep are held against: the
+            timed clips' and, untimed, more.
         scenes, frames_per_scene: of a rendered clip, and frames that a model is shown of each.
         frames: frames of every other clip; `None` leaves it to the processor.
         repeats: timed runs of each arm on each clip.
@@ -49,6 +51,7 @@ class ParallelSettings:
     dataset: str | None = None
     min_seconds: float | None = None
     clips: int = 2
+    judged: int = 24
     scenes: int = SCENES
     frames_per_scene: int = FRAMES_PER_SCENE
     frames: int | None = None
@@ -69,6 +72,12 @@ class ParallelSettings:
     @property
     def is_rendered(self) -> bool:
         return not self.files and self.dataset is None
+
+    @property
+    def read(self) -> int:
+        """Rendered clips that are read beyond the timed ones."""
+        swept = self.is_rendered and "sweep" in self.parts
+        return max(self.judged - self.clips, 0) if swept else 0
 
     @property
     def shown_frames(self) -> int | None:
@@ -100,6 +109,6 @@ class ParallelSettings:
     def identity(self) -> dict[str, Any]:
         """What a run depends on, beside its arm, clip and repetition; ready for JSON."""
         told = asdict(self)
-        for name in ("clips", "repeats", "parts", "alphas", "criteria", "all_cores"):
+        for name in ("clips", "judged", "repeats", "parts", "alphas", "criteria", "all_cores"):
             del told[name]
         return {**told, "files": [str(path) for path in self.files]}

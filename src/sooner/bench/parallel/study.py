@@ -13,6 +13,7 @@ from ...tasks.loading import Pair, load_pair
 from ..clips import Clips, from_dataset, rendered
 from ..provenance import provenance
 from ..report import write_json
+from .agreement import read_name
 from .book import Book, book_path
 from .contenders import Contender, contenders
 from .goals import goals
@@ -68,7 +69,8 @@ def find_clips(folder: Path, settings: ParallelSettings) -> Clips:
         return from_dataset(
             settings.dataset, settings.clips, settings.seed, settings.min_seconds, folder
         )
-    return rendered(folder, settings.clips, settings.seed, settings.scenes)
+    many = settings.clips + settings.read
+    return rendered(folder, many, settings.seed, settings.scenes)
 
 
 class Study:
@@ -86,16 +88,20 @@ class Study:
         self.pair, self.clips, self.settings = pair, clips, settings
         self.book, self.json_file, self.progress = book, json_file, progress
         self.runner = Runner(pair, clips, settings)
+        self.timed = len(clips.files) - settings.read
         self.extra: dict[str, Any] = {}
 
     def run(self) -> dict[str, Any]:
         """Every run that the book lacks, in turns: each repetition goes through all arms."""
         wanted = [one for one in contenders(self.settings) if self.runner.can_run(one)]
         self._warm_up(wanted)
-        for clip in range(len(self.clips.files)):
+        for clip in range(self.timed):
             for repeat in range(self.settings.repeats):
                 self._round(wanted, clip, repeat)
                 self._write(is_complete=False)
+        swept = [one for one in wanted if one.alpha is not None]
+        for clip in range(self.timed, len(self.clips.files)) if swept else ():
+            self._read(swept, clip)
         if "timeline" in self.settings.parts and self.pair.draft is not None:
             self.extra["timeline"] = self._timelines()
         if "memory" in self.settings.parts and self.pair.draft is not None:
@@ -104,14 +110,14 @@ class Study:
         return self._write(is_complete=True)
 
     def _warm_up(self, wanted: Sequence[Contender]) -> None:
-        last = len(self.clips.files) - 1, self.settings.repeats - 1
+        last = self.timed - 1, self.settings.repeats - 1
         for one in wanted:
             if one.part != "sweep" and not self.book.has(one.name, *last):
                 self.progress(f"warm-up: {one.name}")
                 self.runner.warm_up(one)
 
     def _round(self, wanted: Sequence[Contender], clip: int, repeat: int) -> None:
-        clips, repeats = len(self.clips.files), self.settings.repeats
+        clips, repeats = self.timed, self.settings.repeats
         for number, one in enumerate(wanted, start=1):
             if self.book.has(one.name, clip, repeat):
                 continue
@@ -119,10 +125,17 @@ class Study:
             self.progress(f"{where}, arm {number}/{len(wanted)}: {one.name}")
             self.book.add(self.runner.run(one, clip, repeat))
 
+    def _read(self, swept: Sequence[Contender], clip: int) -> None:
+        """The drafts of the sweep, held against the text of a clip that nobody timed."""
+        self.progress(f"reading clip {clip + 1}/{len(self.clips.files)}")
+        for one in swept:
+            if not self.book.has(read_name(one.name), clip, 0):
+                self.book.add(self.runner.read(one, clip))
+
     def _timelines(self) -> list[dict[str, Any]]:
         found = []
-        for clip in range(len(self.clips.files)):
-            self.progress(f"both sides of clip {clip + 1}/{len(self.clips.files)}")
+        for clip in range(self.timed):
+            self.progress(f"both sides of clip {clip + 1}/{self.timed}")
             made = timeline(self.runner, clip, self.settings.prune)
             if clip >= GANTT:
                 made = {name: made[name] for name in ("clip", "alpha", "new_tokens", "phases")}
@@ -139,7 +152,8 @@ class Study:
             "complete": is_complete,
             "dataset": self.clips.dataset,
             "samples": list(self.clips.ids),
-            "clips": len(self.clips.files),
+            "clips": self.timed,
+            "read_clips": len(self.clips.files),
             "repeats": settings.repeats,
             "prune": settings.prune,
             "frames_per_scene": settings.frames_per_scene if settings.is_rendered else None,

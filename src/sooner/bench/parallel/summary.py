@@ -9,11 +9,11 @@ from typing import Any
 from ...decoding.stats import APPROXIMATE
 from ..prediction import predicted_speedup, step_curve
 from ..protocol import Arm, Measured, Sample, row
+from .agreement import agreement
 from .book import Book
 from .contenders import OURS, PLAIN, Contender, contenders, sweep
 from .records import Record, to_parity, to_sample
 from .settings import ParallelSettings
-from .verdicts import rate, run_length
 
 Figures = dict[str, Any]
 
@@ -36,7 +36,7 @@ def _never(index: int) -> Sample:
 def summarise(book: Book, settings: ParallelSettings) -> Figures:
     """`arms` and `sweep` from the runs so far; arms are compared on the clips they all have."""
     wanted = contenders(settings)
-    rows = {one.name: _row(book, one, settings.window) for one in wanted if book.of(one.name)}
+    rows = {one.name: _row(book, one, settings) for one in wanted if book.of(one.name)}
     swept = sweep(settings) if "sweep" in settings.parts else []
     return {
         "arms": [rows[one.name] for one in wanted if one.name in rows and one.part != "sweep"],
@@ -60,7 +60,7 @@ def _on_same_clips(book: Book, one: Contender) -> Measured:
     return found
 
 
-def _row(book: Book, one: Contender, window: int) -> Figures:
+def _row(book: Book, one: Contender, settings: ParallelSettings) -> Figures:
     runs, plain = measured(book, one), _on_same_clips(book, one)
     assert runs is not None, "arms without runs have no row"
     figures = row(runs, plain)
@@ -85,22 +85,12 @@ def _row(book: Book, one: Contender, window: int) -> Figures:
     if ranking and one.alpha is not None:
         prefill = sum(each["stats"]["seconds"]["prefill"] for each in records)
         figures["ranking_share"] = ranking / prefill
-    figures |= _agreement(records)
-    predicted = _simulated(one, runs, plain, window)
+    figures |= agreement(book, one.name, settings.seed)
+    predicted = _simulated(one, runs, plain, settings.window)
     if predicted is not None:
         figures["simulated_speedup"] = predicted
         figures["share_of_simulation"] = figures["decode_speedup"] / predicted
     return figures
-
-
-def _agreement(records: Sequence[Record]) -> Figures:
-    """What the drafts of an arm would have said, see `verdicts`; and with positions packed."""
-    found: Figures = {}
-    for key, name in (("verdicts", "draft"), ("repacked", "repacked_draft")):
-        texts = [each[key] for each in records if each["repeat"] == 0 and each.get(key)]
-        if texts:
-            found |= {f"{name}_run_length": run_length(texts), f"{name}_agreement": rate(texts)}
-    return found
 
 
 def _simulated(one: Contender, runs: Measured, plain: Measured, window: int) -> float | None:
@@ -138,7 +128,7 @@ def _point(figures: Figures) -> Figures:
         "draft_step_seconds", "target_step_seconds", "decode_speedup", "simulated_speedup",
         "share_of_simulation", "parity", "kept_by_frame", "first_token_ratio",
         "draft_run_length", "draft_agreement", "repacked_draft_run_length",
-        "repacked_draft_agreement", "ranking_share",
+        "repacked_draft_agreement", "ranking_share", "run_length_share", "read_clips",
     )  # fmt: skip
     point = {name: figures[name] for name in names if name in figures}
     draft = point.get("draft_step_seconds")

@@ -61,21 +61,21 @@ def run_length(texts: Sequence[Sequence[bool]]) -> float | None:
     A text's last run, which its end cuts short, counts as `Stats.runs` counts it. `None` where
     nothing was judged.
     """
-    runs = [length for text in texts for length in _runs(text)]
-    return sum(runs) / len(runs) if runs else None
+    lengths = [length for text in texts for length in runs(text)]
+    return sum(lengths) / len(lengths) if lengths else None
 
 
-def _runs(text: Sequence[bool]) -> list[int]:
-    """Lengths of the runs: accepted tokens and the correction behind them."""
-    runs, length = [], 0
+def runs(text: Sequence[bool]) -> list[int]:
+    """Lengths of a text's runs: accepted tokens and the correction behind them."""
+    found, length = [], 0
     for right, group in groupby(text):
         many = len(list(group))
         if right:
             length = many
             continue
-        runs += [length + 1] + [1] * (many - 1)
+        found += [length + 1] + [1] * (many - 1)
         length = 0
-    return [*runs, length] if length else runs
+    return [*found, length] if length else found
 
 
 def rate(texts: Sequence[Sequence[bool]]) -> float | None:

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
+from ..intervals import quotient
 from .sheets import KINDS
 
 Data = dict[str, Any]
-RESAMPLES = 2000
 SPEEDS = {
     "decode_speedup": "decode",
     "drafted_speedup": "drafted",
@@ -30,23 +28,9 @@ def ratio(
     Args:
         tokens: of each page, of both: what is compared then is the time of a token.
     """
-    above, below = np.array(base, float), np.array(arm, float)
-    if not len(below) or below.sum() <= 0:
-        return {"value": None, "interval": None}
-    ours, theirs = (np.array(one, float) for one in tokens or (np.ones(len(above)),) * 2)
-    picks = np.random.default_rng(seed).integers(len(above), size=(RESAMPLES, len(above)))
-    many = [above, below, ours, theirs]
-    spread = _quotient(*(one[picks].sum(1) for one in many))
-    low, high = np.percentile(spread, (2.5, 97.5))
-    value = float(_quotient(*(one.sum(keepdims=True) for one in many))[0])
-    return {"value": value, "interval": [float(low), float(high)]}
-
-
-def _quotient(
-    above: np.ndarray, below: np.ndarray, ours: np.ndarray, theirs: np.ndarray
-) -> np.ndarray:
-    least = 1e-12
-    return above * theirs / (np.maximum(below, least) * np.maximum(ours, least))
+    pages = [1.0] * len(base)
+    ours, theirs = tokens or (pages, pages)
+    return quotient((base, ours), (arm, theirs), seed)
 
 
 def arm_rows(pages: Sequence[Data], names: Sequence[str], seed: int) -> list[Data]:

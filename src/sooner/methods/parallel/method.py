@@ -156,7 +156,7 @@ class ParallelVLM(Method):
             raise SoonerError(
                 f"ParallelVLM: layer is {self.layer}, but the target has {layers} layers"
             )
-        return self.layer or min(DEFAULT_DEPTH, max(1, layers // 3))
+        return self.layer or target_depth(layers)
 
     def _listen(self, context: Context, depth: int) -> Listen:
         if self.criterion in BY_ATTENTION:
@@ -168,6 +168,11 @@ class ParallelVLM(Method):
             return None
         generator = torch.Generator().manual_seed(_seed(context.generator))
         return partial(_ranked, self, generator)
+
+
+def target_depth(layers: int) -> int:
+    """L by default, for a target of `layers` layers: 20, or a third of fewer than 60."""
+    return min(DEFAULT_DEPTH, max(1, layers // 3))
 
 
 def _tap_states(context: Context, depth: int, on_states: OnStates) -> PrefillTap:

@@ -49,7 +49,11 @@ def write(folder: Path, recipe: Recipe, seconds: float) -> Path:
         "accuracy": measure(folder, CLIPS),
         "training_seconds": round(seconds),
         "steps": sum(stage.steps for stage in recipe.stages),
-        "recipe": {**dataclasses.asdict(recipe), "start": Path(recipe.start).name},
+        "recipe": {
+            **dataclasses.asdict(recipe),
+            "start": Path(recipe.start).name,
+            "ranker": Path(recipe.ranker).name,
+        },
         "versions": {
             "python": platform.python_version(),
             "torch": torch.__version__,

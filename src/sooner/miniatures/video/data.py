@@ -41,10 +41,13 @@ class Captions:
     frames_per_row: int
 
 
-def token_labels(scene: world.Scene, at: tuple[float, float]) -> np.ndarray:
-    """What each pooled token of a frame shows: int64 [tokens, len(LABEL_SIZES)].
+def token_labels(
+    scene: world.Scene, at: tuple[float, float], everywhere: bool = False
+) -> np.ndarray:
+    """What each pooled token of a frame is to tell: int64 [tokens, len(LABEL_SIZES)].
 
-    A token shows the shape if the shape's bounding box covers a tenth of its area or more.
+    A token tells of the shape if the shape's bounding box covers a tenth of its area or more, or if
+    every token is to (`everywhere`).
     """
     edges = np.arange(architecture.POOLED + 1) / architecture.POOLED
     overlap = []
@@ -61,28 +64,35 @@ def token_labels(scene: world.Scene, at: tuple[float, float]) -> np.ndarray:
     )
     labels = np.empty((len(covered), len(LABEL_SIZES)), dtype=np.int64)
     labels[:, 0] = list(world.BACKGROUNDS).index(scene.background)
-    labels[:, 1:] = covered[:, None] * np.array(seen)
+    labels[:, 1:] = (covered | everywhere)[:, None] * np.array(seen)
     return labels
 
 
-def draw_frames(scenes: list[world.Scene], moments: np.ndarray, noise: torch.Generator) -> Frames:
-    """Render and degrade one frame of each scene at its moment."""
+def draw_frames(
+    scenes: list[world.Scene],
+    moments: np.ndarray,
+    noise: torch.Generator,
+    everywhere: bool = False,
+) -> Frames:
+    """Render and degrade one frame of each scene at its moment; see `token_labels`."""
     side = architecture.IMAGE_SIDE
     pixels = np.empty((len(scenes), side, side, 3), dtype=np.uint8)
     labels = np.empty((len(scenes), architecture.POOLED**2, len(LABEL_SIZES)), dtype=np.int64)
     for slot, scene in enumerate(scenes):
         at = world.centre(scene, float(moments[slot]))
         world.draw(scene, at, pixels[slot])
-        labels[slot] = token_labels(scene, at)
+        labels[slot] = token_labels(scene, at, everywhere)
     return Frames(normalise(degrade(pixels, noise)), torch.from_numpy(labels))
 
 
-def sample_frames(rng: np.random.Generator, count: int, noise: torch.Generator) -> Frames:
+def sample_frames(
+    rng: np.random.Generator, count: int, noise: torch.Generator, everywhere: bool = False
+) -> Frames:
     """`count` unrelated frames; one in five shows its shape under way."""
     scenes = [world.sample_scene(rng) for _ in range(count)]
     moments = np.where(rng.random(count) < 0.2, rng.uniform(*world.MOVE, count), 0.0)
     moments = np.where(rng.random(count) < 0.5, moments, 1.0 - moments)
-    return draw_frames(scenes, moments, noise)
+    return draw_frames(scenes, moments, noise, everywhere)
 
 
 def degrade(pixels: np.ndarray, noise: torch.Generator) -> torch.Tensor:

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from ..training import depth_of, first_model
-from . import architecture, bank, build, card, data, evaluate, losses, pacing
+from . import architecture, bank, build, card, data, evaluate, losses, pacing, ranking
 from .recipe import Recipe, Stage
 
 CHECK_SEED = 10_007  # held-out clips for progress reports; training seeds are small numbers
 CHECK_CLIPS = 8
 DROPPED = (0.7, 0.95)  # fewest and most of a pruned row's visual tokens that are dropped
-FIXED = ("shape", "seed", "bank", "start")
+FIXED = ("shape", "seed", "bank", "start", "ranker")
 """What a resumed run must agree in."""
 
 
@@ -25,12 +25,13 @@ class CaptionLesson:
 
     Args:
         config: the recipe.
+        out: the run's folder.
 
     Raises:
-        SoonerError: there is no fitting checkpoint to start from.
+        SoonerError: there is no fitting checkpoint to start from, or none to rank with.
     """
 
-    def __init__(self, config: Recipe) -> None:
+    def __init__(self, config: Recipe, out: Path) -> None:
         self.config, self.writer = config, data.Writer()
         start = Path(config.start) if config.start else None
         with torch.random.fork_rng():  # HF draws first weights from the global generator
@@ -40,6 +41,7 @@ class CaptionLesson:
         self.model: nn.Module = nn.ModuleDict({"captioner": self.captioner, "head": self.head})
         self.stage: Stage = config.stages[0]
         self.bank: bank.SceneBank | None = None
+        self.ranker = ranking.Ranker((out / config.ranker).resolve()) if config.ranker else None
 
     def enter(self, stage: Stage, index: int) -> None:
         self.stage, self.bank = stage, None
@@ -52,6 +54,8 @@ class CaptionLesson:
                 module.requires_grad_(False)
             seed = (self.config.seed, index)
             self.bank = bank.encode(self.captioner, self.writer, self.config.bank, seed)
+            if self.ranker is not None and stage.pruned:
+                self.ranker.enter(self.writer, self.config.bank, seed)
 
     def shape_like(self, state: dict[str, Tensor]) -> None:
         mark = "captioner.model.language_model.layers."
@@ -59,7 +63,7 @@ class CaptionLesson:
 
     def loss(self, stage: Stage, rng: np.random.Generator) -> tuple[Tensor, dict[str, Any]]:
         if stage.kind == "vision":
-            frames = data.sample_frames(rng, stage.size, _noise(rng))
+            frames = data.sample_frames(rng, stage.size, _noise(rng), stage.everywhere)
             seen = losses.see(self.captioner, frames.pixels)
             return losses.name_tokens(self.head, seen, frames.labels)
         return self._caption(stage, rng)
@@ -72,25 +76,40 @@ class CaptionLesson:
         # Rows share their number of frames, and have the scenes' lengths in orders of their own.
         spread = rng.permuted(np.tile(shown, (max(stage.size // row, 1), 1)), axis=1)
         extra: Tensor | float = 0.0
+        kept = None
         if stage.kind == "language":
-            features, sentences = self._from_bank(spread, rng)
+            assert self.bank is not None
+            picked = self.bank.draw(rng, *spread.shape)
+            features = self.bank.gather(picked, spread)
+            told = [self.bank.told(*pair) for pair in zip(picked, spread, strict=True)]
+            batch = self.writer.write(rng, told, frames)
+            if rng.random() < stage.pruned:
+                kept = self._kept(batch, picked, spread, rng)
         else:
             features, sentences, extra = self._from_pixels(spread, rng)
-        batch = self.writer.write(rng, sentences, frames)
-        first, kept = len(self.writer.head), None
-        if stage.kind == "language" and rng.random() < stage.pruned:
-            video = range(first, first + features.shape[1] + 1)  # the newline's token is one too
-            kept = data.kept_places(rng, len(spread), batch.ids.shape[1], video, DROPPED)
+            batch = self.writer.write(rng, sentences, frames)
+        first = len(self.writer.head)
         loss, right = losses.predict(self.captioner, batch, features, first, stage.bf16, kept)
         return loss + extra, {"scenes": len(shown), "frames": frames, "right": right}
 
-    def _from_bank(
-        self, shown: np.ndarray, rng: np.random.Generator
-    ) -> tuple[Tensor, list[list[list[int]]]]:
-        assert self.bank is not None
-        picked = self.bank.draw(rng, *shown.shape)
-        told = [self.bank.told(*pair) for pair in zip(picked, shown, strict=True)]
-        return self.bank.gather(picked, shown), told
+    def _kept(
+        self,
+        batch: data.Captions,
+        picked: np.ndarray,
+        shown: np.ndarray,
+        rng: np.random.Generator,
+    ) -> Tensor | None:
+        """The places that are left of pruned rows [rows, kept]; None: too short to prune."""
+        first = len(self.writer.head)
+        visual = batch.frames_per_row * architecture.POOLED**2 + 1  # with the newline's
+        if self.ranker is None:
+            video = range(first, first + visual)
+            return data.kept_places(rng, len(shown), batch.ids.shape[1], video, DROPPED)
+        if not self.ranker.is_worth(visual):
+            return None
+        assert self.ranker.bank is not None
+        seen = self.ranker.bank.gather(picked, shown)
+        return self.ranker.kept(batch, seen, first, float(rng.uniform(*DROPPED)))
 
     def _from_pixels(
         self, shown: np.ndarray, rng: np.random.Generator
@@ -103,7 +122,7 @@ class CaptionLesson:
             for _ in range(count)
         ]
         moments = np.concatenate([pacing.moments(counts) for counts in shown])
-        drawn = data.draw_frames(scenes, moments, _noise(rng))
+        drawn = data.draw_frames(scenes, moments, _noise(rng), self.stage.everywhere)
         with torch.autocast("cpu", enabled=False):
             tokens = losses.see(self.captioner, drawn.pixels)
             loss, _ = losses.name_tokens(self.head, tokens, drawn.labels)

@@ -37,6 +37,25 @@ def name_tokens(
     return loss, report
 
 
+def embed(
+    model: LlavaOnevisionForConditionalGeneration,
+    ids: torch.Tensor,
+    features: torch.Tensor,
+    first: int,
+) -> torch.Tensor:
+    """What the decoder reads: [rows, length, width].
+
+    Args:
+        ids: [rows, length].
+        features: [rows, frames * tokens, width], from place `first` of each row on.
+    """
+    inner = model.model
+    newline = inner.image_newline.expand(features.shape[0], 1, -1)
+    video = torch.cat([features, newline], dim=1)  # [rows, frames * tokens + 1, width]
+    embeds = inner.language_model.embed_tokens(ids)  # [rows, length, width]
+    return torch.cat([embeds[:, :first], video, embeds[:, first + video.shape[1] :]], dim=1)
+
+
 def predict(
     model: LlavaOnevisionForConditionalGeneration,
     batch: data.Captions,
@@ -54,11 +73,7 @@ def predict(
             text is among them. None is every place.
     """
     inner = model.model
-    newline = inner.image_newline.expand(features.shape[0], 1, -1)
-    video = torch.cat([features, newline], dim=1)  # [rows, frames * tokens + 1, width]
-    embeds = inner.language_model.embed_tokens(batch.ids)  # [rows, length, width]
-    after = first + video.shape[1]
-    embeds = torch.cat([embeds[:, :first], video, embeds[:, after:]], dim=1)
+    embeds = embed(model, batch.ids, features, first)
     labels, positions = batch.labels, {}
     if kept is not None:
         embeds = embeds.gather(1, kept[..., None].expand(-1, -1, embeds.shape[2]))

@@ -50,8 +50,10 @@ class Stage:
         scenes: fewest and most scenes of a clip; each step draws one number.
         layers: decoder depth from here on; 0 leaves it.
         pace: how long the scenes of a clip last; "vision" has no clips.
-        pruned: share of "language" steps whose rows lose most of their visual tokens, at random;
-            the others keep their positions. Teaches a draft to work on a pruned prompt.
+        pruned: share of "language" steps whose rows lose most of their visual tokens; the others
+            keep their positions. Teaches a draft to work on a pruned prompt.
+        everywhere: every token of a frame learns to name its shape, not only those that show it, so
+            that it matters less which of them a draft is left with.
         over: steps of the cosine, where the stage ends before it does; 0 is `steps`.
         bf16: run the decoder under bfloat16 autocast. On a CPU with AVX-512 BF16, clips of six
             scenes take 0.75 of the time so, those of one scene 1.15 of it.
@@ -65,6 +67,7 @@ class Stage:
     layers: int = 0
     pace: Pace = PAIRS
     pruned: float = 0.0
+    everywhere: bool = False
     over: int = 0
     bf16: bool = False
 
@@ -90,6 +93,8 @@ class Recipe:
         check_every: steps between held-out checks; 0 is never.
         start: checkpoint folder whose weights the first stage begins with; empty is fresh
             weights. The card then tells what those weights went through before.
+        ranker: checkpoint folder of the target, seen from the run's own folder, whose ranking says
+            what pruned rows keep; short rows then lose nothing. Empty: they lose at random.
     """
 
     shape: architecture.Shape
@@ -99,6 +104,7 @@ class Recipe:
     save_every: int = 100
     check_every: int = 250
     start: str = ""
+    ranker: str = ""
 
     @classmethod
     def from_dict(cls, options: Mapping[str, Any]) -> Recipe:
@@ -218,13 +224,14 @@ def train(
         ended the call early.
 
     Raises:
-        ValueError: `state.pt` is of another recipe; the error says how to go on.
+        SoonerError: `state.pt` is of another recipe, or there is no checkpoint to start from or to
+            rank with; the error says how to go on.
     """
     from ..lessons import Trainer
     from .learn import FIXED, CaptionLesson
 
     trainer = Trainer(
-        Path(out), config, CaptionLesson(config), FIXED,
+        Path(out), config, CaptionLesson(config, Path(out)), FIXED,
         threads=threads, progress=progress, on_step=on_step,
     )  # fmt: skip
     if resume:
