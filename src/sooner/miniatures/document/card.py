@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import platform
 from pathlib import Path
 from typing import Any
 
-import torch
-import transformers
-
+from .. import cards
 from ..lessons import plain
 from . import architecture, evaluate
 from .recipe import Recipe
@@ -34,24 +30,11 @@ def write(folder: Path, recipe: Recipe, seconds: float, start: Path) -> Path:
     """
     model, processor = evaluate.load(folder)
     pages = recipe.card_pages
-    told = {
+    figures = {
         "parameters": architecture.parameters(model),
         "layers": model.config.text_config.num_hidden_layers,
         "accuracy": {"pages each": pages, **measure(model, processor, pages)},
-        "training_seconds": round(seconds),
-        "steps": sum(stage.steps for stage in recipe.stages),
-        "recipe": plain(recipe),
-        "versions": {
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "transformers": transformers.__version__,
-        },
     }
-    before = start / "card.json"
-    if recipe.start and before.is_file():
-        kept = ("training_seconds", "steps", "recipe", "versions", "start")
-        card = json.loads(before.read_text())
-        told["start"] = {name: card[name] for name in kept if name in card}
-    path = folder / "card.json"
-    path.write_text(json.dumps(told, indent=1) + "\n")
-    return path
+    steps = sum(stage.steps for stage in recipe.stages)
+    begun = start if recipe.start else None
+    return cards.write(folder, figures, plain(recipe), steps, seconds, begun)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import platform
 from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
 from torch import nn
 from transformers.models.janus.modeling_janus import JanusVQVAE
 
+from .. import cards
+from ..lessons import plain
 from . import architecture, bank, classifier, evaluate, world
 from . import codes as coding
 from .recipe import Recipe
@@ -32,22 +30,12 @@ def write(
     figures: dict[str, Any],
 ) -> Path:
     """Write `card.json` into a checkpoint folder."""
-    told = {
+    about = {
         "part": recipe.part,
         "parameters": architecture.parameters(model),
         **figures,
-        "steps": steps,
-        "training_seconds": round(seconds),
-        "recipe": dataclasses.asdict(recipe),
-        "versions": {
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "transformers": transformers.__version__,
-        },
     }
-    path = folder / "card.json"
-    path.write_text(json.dumps(told, indent=1) + "\n")
-    return path
+    return cards.write(folder, about, plain(recipe), steps, seconds)
 
 
 def codes_figures(model: JanusVQVAE, pictures: int) -> dict[str, float]:
@@ -70,7 +58,7 @@ def classifier_figures(
     for name, look in (("rebuilt", world.CALM), ("rebuilt_rough", world.ROUGH)):
         made = bank.encode(codes, pictures, HELD_OUT_SEED, look=look)
         rebuilt = coding.decode(codes, made.codes)
-        told[f"accuracy_{name}"] = _rounded(judge.accuracy(rebuilt, made.pictures))
+        told[f"accuracy_{name}"] = cards.rounded(judge.accuracy(rebuilt, made.pictures))
     return told
 
 
@@ -82,10 +70,10 @@ def target_figures(
     real = bank.encode(model.model.vqmodel, PICTURES, HELD_OUT_SEED)
     told: dict[str, Any] = {
         "parameters_decoder": architecture.parameters(model.model.language_model),
-        "accuracy_real": _rounded(
+        "accuracy_real": cards.rounded(
             judge.accuracy(evaluate.pixels(model, real.codes), real.pictures)
         ),
-        "real": _rounded(evaluate.openness(model, real.pictures, real.codes, scale)),
+        "real": cards.rounded(evaluate.openness(model, real.pictures, real.codes, scale)),
         **usage(real.codes, model.config.vq_config.num_embeddings),
     }
     asked = world.prompts(SAMPLES, HELD_OUT_SEED)
@@ -93,13 +81,9 @@ def target_figures(
     for name, guidance in (("guided", scale), ("unguided", 1.0)):
         codes = evaluate.generate(model, processor, captions, guidance=guidance)
         pixels = evaluate.pixels(model, codes)
-        told[f"accuracy_{name}"] = _rounded(judge.accuracy(pixels, asked))
-        told[name] = _rounded(evaluate.openness(model, asked, codes, scale))
+        told[f"accuracy_{name}"] = cards.rounded(judge.accuracy(pixels, asked))
+        told[name] = cards.rounded(evaluate.openness(model, asked, codes, scale))
     return told | {"guidance_scale": scale, "samples": SAMPLES}
-
-
-def _rounded(found: dict[str, float]) -> dict[str, float]:
-    return {name: round(value, 4) for name, value in found.items()}
 
 
 def usage(codes: torch.Tensor, entries: int) -> dict[str, float]:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import platform
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-import transformers
 from torch import nn
 
 from sooner.models.cosmos_ar import CosmosARForCausalLM
 
+from .. import cards
+from ..lessons import plain
 from . import evaluate, world
 from . import probe as probing
 from .recipe import Recipe
@@ -32,22 +30,12 @@ def write(
     figures: dict[str, Any],
 ) -> Path:
     """Write `card.json` into a checkpoint folder."""
-    told = {
+    about = {
         "part": recipe.part,
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "held_out": figures,
-        "steps": steps,
-        "training_seconds": round(seconds),
-        "recipe": dataclasses.asdict(recipe),
-        "versions": {
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "transformers": transformers.__version__,
-        },
     }
-    path = folder / "card.json"
-    path.write_text(json.dumps(told, indent=1) + "\n")
-    return path
+    return cards.write(folder, about, plain(recipe), steps, seconds)
 
 
 @torch.no_grad()
@@ -113,7 +101,7 @@ def target_figures(
     """
     drawn, frames = held_out(clips)
     codes = tokenizer.encode(to_pixels(frames))
-    told: dict[str, Any] = _rounded(evaluate.foresight(model, codes))
+    told: dict[str, Any] = cards.rounded(evaluate.foresight(model, codes))
     told["clips"] = clips
     if probe_folder is None:
         return told
@@ -122,14 +110,10 @@ def target_figures(
     given = evaluate.given(tuple(codes.shape))
     whole = evaluate.continue_codes(model, codes.flatten(1)[:, :given])
     continued = tokenizer.decode(whole.view(codes.shape))
-    told["continued"] = _rounded(probing.accuracy(probe, continued, drawn))
-    told["reconstructed"] = _rounded(probing.accuracy(probe, truth, drawn))
+    told["continued"] = cards.rounded(probing.accuracy(probe, continued, drawn))
+    told["reconstructed"] = cards.rounded(probing.accuracy(probe, truth, drawn))
     frozen = truth[:, :, world.GIVEN - 1 : world.GIVEN].expand_as(truth)
     features = probing.features(probe, truth)
     for name, video in (("frechet", continued), ("frechet_frozen", frozen)):
         told[name] = round(probing.frechet(probing.features(probe, video), features), 5)
     return told
-
-
-def _rounded(found: dict[str, float]) -> dict[str, float]:
-    return {name: round(value, 4) for name, value in found.items()}

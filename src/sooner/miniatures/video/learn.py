@@ -75,22 +75,28 @@ class CaptionLesson:
         row = frames * architecture.POOLED**2 + 24 * (len(shown) + 1)
         # Rows share their number of frames, and have the scenes' lengths in orders of their own.
         spread = rng.permuted(np.tile(shown, (max(stage.size // row, 1), 1)), axis=1)
+        first = len(self.writer.head)
         extra: Tensor | float = 0.0
         kept = None
         if stage.kind == "language":
-            assert self.bank is not None
-            picked = self.bank.draw(rng, *spread.shape)
-            features = self.bank.gather(picked, spread)
-            told = [self.bank.told(*pair) for pair in zip(picked, spread, strict=True)]
-            batch = self.writer.write(rng, told, frames)
-            if rng.random() < stage.pruned:
-                kept = self._kept(batch, picked, spread, rng)
+            features, batch, kept = self._from_bank(spread, rng)
         else:
             features, sentences, extra = self._from_pixels(spread, rng)
             batch = self.writer.write(rng, sentences, frames)
-        first = len(self.writer.head)
         loss, right = losses.predict(self.captioner, batch, features, first, stage.bf16, kept)
         return loss + extra, {"scenes": len(shown), "frames": frames, "right": right}
+
+    def _from_bank(
+        self, shown: np.ndarray, rng: np.random.Generator
+    ) -> tuple[Tensor, data.Captions, Tensor | None]:
+        """Features of clips, their rows, and the places that are left of these."""
+        assert self.bank is not None
+        picked = self.bank.draw(rng, *shown.shape)
+        features = self.bank.gather(picked, shown)
+        told = [self.bank.told(*pair) for pair in zip(picked, shown, strict=True)]
+        batch = self.writer.write(rng, told, int(shown[0].sum()))
+        is_pruned = rng.random() < self.stage.pruned
+        return features, batch, self._kept(batch, picked, shown, rng) if is_pruned else None
 
     def _kept(
         self,

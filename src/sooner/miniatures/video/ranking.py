@@ -39,9 +39,8 @@ class Ranker:
         self.model.requires_grad_(False)
         decoder = self.model.model.language_model
         decoder.layers = decoder.layers[: target_depth(len(decoder.layers))]
-        decoder.norm = (
-            nn.Identity()
-        )  # the states as a hook behind the last of these layers has them
+        # What comes out then is what a hook behind the last of these layers sees.
+        decoder.norm = nn.Identity()
         self.bank: bank.SceneBank | None = None
 
     def enter(self, writer: data.Writer, size: int, seed: tuple[int, ...]) -> None:
@@ -49,7 +48,7 @@ class Ranker:
         self.bank = bank.encode(self.model, writer, size, seed)
 
     def is_worth(self, visual: int) -> bool:
-        """Whether a prompt of so many visual tokens is pruned at all."""
+        """Whether rows of so many visual tokens are pruned at all."""
         return visual > SHORT
 
     @torch.no_grad()

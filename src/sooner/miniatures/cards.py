@@ -1,0 +1,59 @@
+"""What every trained part tells of itself: `card.json` beside its weights."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+NAME = "card.json"
+KEPT = ("training_seconds", "steps", "recipe", "versions", "notes", "start")
+"""What a card tells of the weights that a recipe started from."""
+
+
+def write(
+    folder: Path,
+    figures: Mapping[str, Any],
+    recipe: Mapping[str, Any],
+    steps: int,
+    seconds: float,
+    start: Path | None = None,
+) -> Path:
+    """Write the card of the checkpoint in `folder`.
+
+    Args:
+        figures: how good it is, how large.
+        recipe: as plain data.
+        steps, seconds: of training, by this recipe.
+        start: the checkpoint folder that it started from, if it did; its card is told, too.
+
+    Returns:
+        The card.
+    """
+    told = {
+        **figures,
+        "training_seconds": round(seconds),
+        "steps": steps,
+        "recipe": dict(recipe),
+        "versions": {
+            "python": platform.python_version(),
+            "torch": str(torch.__version__),
+            "transformers": transformers.__version__,
+        },
+    }
+    if start is not None and (start / NAME).is_file():
+        before = json.loads((start / NAME).read_text())
+        told["start"] = {name: before[name] for name in KEPT if name in before}
+    path = folder / NAME
+    path.write_text(json.dumps(told, indent=1) + "\n")
+    return path
+
+
+def rounded(found: Mapping[str, float]) -> dict[str, float]:
+    """Figures as a card shows them."""
+    return {name: round(value, 4) for name, value in found.items()}
