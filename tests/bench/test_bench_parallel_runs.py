@@ -14,6 +14,7 @@ import torch
 import sooner
 import tiny
 from sooner.bench.parallel import study as study_module
+from sooner.bench.parallel.agreement import read_name
 from sooner.bench.parallel.book import book_path
 from sooner.bench.parallel.page import markdown
 from sooner.bench.parallel.peak import peak
@@ -23,12 +24,13 @@ from sooner.bench.parallel.timeline import TimedVLM, phases
 from sooner.bench.parallel.verdicts import verdicts
 from sooner.bench.parallel.watch import watched
 from sooner.cli.main import main
+from sooner.tasks.loading import load_pair
 from tasks import fixtures, videos
 
 FAMILY = "llava_onevision"
 SMALL = ParallelSettings(
     clips=1,
-    judged=2,
+    judged=3,
     scenes=1,
     frames_per_scene=2,
     alphas=(0.5,),
@@ -144,6 +146,23 @@ def test_a_draft_equal_to_its_target_says_every_token() -> None:
     assert verdicts(model, inputs, made.tokens[0][:1], vocab) == []
 
 
+@pytest.mark.parametrize("criterion", ["uv-prune", "attention", "uniform"])
+def test_a_clip_that_is_read_is_judged_as_a_timed_one(tmp_path: Path, criterion: str) -> None:
+    """From what was heard once, the same tokens are kept as in a run of the method."""
+    settings = replace(SMALL, judged=1, criteria=(criterion,), parts=("sweep",))  # type: ignore[arg-type]
+    pair = load_pair()
+    runner = Runner(pair, study_module.find_clips(tmp_path, settings), settings)
+    arms = [one for one in study_module.contenders(settings) if one.alpha is not None]
+    found = {one["arm"]: one for one in study_module.read(runner, arms, 0)}
+    assert len(found) == len(arms) == 3
+    tokens, _ = runner.reference(0)
+    for one in arms:
+        timed = runner.run(one, 0, 0)
+        assert timed["tokens"] == tokens
+        assert found[read_name(one.name)]["verdicts"] == timed["verdicts"]
+        assert found[read_name(one.name)].get("repacked") == timed.get("repacked")
+
+
 def test_an_interrupted_study_loses_nothing_and_ends_as_a_whole_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,25 +178,25 @@ def test_an_interrupted_study_loses_nothing_and_ends_as_a_whole_one(
     with pytest.raises(StopError):
         study_module.run(SMALL, target, stop_at_fifth)
     assert len(book_path(target).read_text().splitlines()) == 1 + 4
-    reads: list[str] = []
-    read = Runner.read
+    reads: list[int] = []
+    read = study_module.read
 
-    def stop_at_third(runner: Runner, *asked: Any) -> Any:
-        reads.append(asked[0].name)
-        if len(reads) == 3:
+    def stop_at_second(runner: Runner, arms: Any, clip: int) -> Any:
+        reads.append(clip)
+        if len(reads) == 2:
             raise StopError
-        return read(runner, *asked)
+        return read(runner, arms, clip)
 
-    monkeypatch.setattr(Runner, "read", stop_at_third)
+    monkeypatch.setattr(study_module, "read", stop_at_second)
     with pytest.raises(StopError):
         study_module.run(SMALL, target, told.append)
     kept = len(book_path(target).read_text().splitlines()) - 1
     result = study_module.run(SMALL, target, told.append)
     assert result["complete"]
     assert result["resumed_runs"] == kept
-    assert len(reads) == len(set(reads)) + 1  # the one that was stopped, and none else, twice
-    assert (result["clips"], result["read_clips"]) == (1, 2)
-    assert all(one["read_clips"] == 2 for one in result["sweep"])
+    assert reads == [1, 2, 2]  # only the one that was stopped again
+    assert (result["clips"], result["read_clips"]) == (1, 3)
+    assert all(one["read_clips"] == 3 for one in result["sweep"])
     assert all("value" in one["run_length_share"] for one in result["sweep"])
     assert json.loads(json.dumps(result)) == json.loads(target.read_text())
     assert not book_path(target).exists()

@@ -27,7 +27,6 @@ from ..caption_settings import HF, LOSSY
 from ..clips import Clips
 from ..fidelity import acceptance_ratio
 from ..protocol import Sample
-from .agreement import read_name
 from .contenders import ALL_CORES, OURS, PLAIN, Contender
 from .records import Record, to_record
 from .settings import ParallelSettings
@@ -87,20 +86,6 @@ class Runner:
             extra["acceptance_ratio"] = self._acceptance_ratio(one, clip, sample.tokens[0])
         return to_record(sample, parity, **about, **extra)
 
-    def read(self, one: Contender, index: int) -> Record:
-        """What the draft of an arm would say of a clip's text; nothing is timed."""
-        clip = self.bench.clip(OURS, index)
-        tokens, _ = self.reference(index)
-        method = self.method(one, clip)
-        assert isinstance(method, SeenVLM)
-        method = replace(method, placement="inline", standing=None)
-        if method.prune:
-            seed = self.settings.seed + index
-            generate(self.model, clip.inputs, method, seed=seed, max_new_tokens=2, do_sample=False)
-        judged = self._judged(method, clip, tokens)
-        judged.pop("kept", None)
-        return {"arm": read_name(one.name), "clip": index, "repeat": 0, **judged}
-
     def reference(self, clip: int) -> tuple[list[int], list[Tensor]]:
         """HF's own incremental decoding of a clip."""
         if self._reference is None or self._reference[0] != clip:
@@ -138,7 +123,10 @@ class Runner:
         stats = made.stats
         extra: dict[str, Any] = {"first_token_seconds": arrivals[0] - begin}
         if isinstance(method, SeenVLM):
-            extra |= self._judged(method, clip, made.tokens[0])
+            kept = method.seen[-1].kept_tokens[0] if one.alpha else None
+            extra |= self.judged(one, clip, made.tokens[0], kept)
+            if kept is not None:  # what the draft was shown of each frame
+                extra["kept"] = kept_by_frame(self.model, clip, kept)
         sample = Sample(made.tokens, stats.decode_seconds, seconds, stats.decode_tokens, stats)
         return sample, extra
 
@@ -160,20 +148,23 @@ class Runner:
             draft_inputs=clip.draft_inputs,
         )
 
-    def _judged(self, method: SeenVLM, clip: Clip, tokens: list[int]) -> dict[str, Any]:
-        """What the draft would have said of the text, and what it was shown of each frame."""
-        model, inputs = method.draft, clip.draft_inputs or clip.inputs
+    def judged(
+        self, one: Contender, clip: Clip, tokens: list[int], kept: list[int] | None
+    ) -> dict[str, Any]:
+        """What the draft of an arm would have said of a text.
+
+        Args:
+            kept: indices among the target's visual tokens; `None` is all of them.
+        """
+        assert self.bench.pair.draft is not None
+        model, inputs = self.bench.pair.draft.model, clip.draft_inputs or clip.inputs
         vocab = adapt(self.model).vocab_size
-        if not method.prune:
+        if kept is None:
             return {"verdicts": verdicts(model, inputs, tokens, vocab)}
-        indices = method.seen[-1].kept_tokens[0]
-        kept = indices, int(adapt(self.model).visual_tokens(clip.inputs).sum())
-        found = {
-            "kept": kept_by_frame(self.model, clip, indices),
-            "verdicts": verdicts(model, inputs, tokens, vocab, kept),
-        }
-        if method.criterion == ParallelVLM.criterion and not adapt(model).mrope:
-            found["repacked"] = verdicts(model, inputs, tokens, vocab, kept, repack=True)
+        chosen = kept, int(adapt(self.model).visual_tokens(clip.inputs).sum())
+        found = {"verdicts": verdicts(model, inputs, tokens, vocab, chosen)}
+        if one.criterion == ParallelVLM.criterion and not adapt(model).mrope:
+            found["repacked"] = verdicts(model, inputs, tokens, vocab, chosen, repack=True)
         return found
 
     def _acceptance_ratio(self, one: Contender, index: int, tokens: list[int]) -> float:

@@ -18,6 +18,7 @@ from .book import Book, book_path
 from .contenders import Contender, contenders
 from .goals import goals
 from .peak import peak_memory
+from .reading import read
 from .running import Runner
 from .settings import ParallelSettings
 from .summary import summarise
@@ -128,9 +129,9 @@ class Study:
     def _read(self, swept: Sequence[Contender], clip: int) -> None:
         """The drafts of the sweep, held against the text of a clip that nobody timed."""
         self.progress(f"reading clip {clip + 1}/{len(self.clips.files)}")
-        for one in swept:
-            if not self.book.has(read_name(one.name), clip, 0):
-                self.book.add(self.runner.read(one, clip))
+        missing = [one for one in swept if not self.book.has(read_name(one.name), clip, 0)]
+        for record in read(self.runner, missing, clip) if missing else ():
+            self.book.add(record)
 
     def _timelines(self) -> list[dict[str, Any]]:
         found = []
