@@ -223,7 +223,8 @@ def markdown(result: Figures, source: str) -> str:
         *head(result, source, f"ParallelVLM: {result['dataset'] or result['model']}"),
         "",
         f"{result['model']}: {result['clips']} clips, {result['repeats']} run(s) of each arm on "
-        f"each; {prompt['all']} prompt tokens, {prompt['visual']} of them visual.",
+        f"each; {prompt['all']} prompt tokens, {prompt['visual']} of them visual. M and what the "
+        f"draft agrees with: of {result.get('read_clips', result['clips'])} clips.",
     ]
     if not result["complete"]:
         lines += ["", "**Interrupted**: the same command goes on with it."]
