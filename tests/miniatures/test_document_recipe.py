@@ -26,6 +26,7 @@ from sooner.miniatures.document import (
 )
 from sooner.miniatures.document.recipe import Recipe, Stage
 from sooner.miniatures.lessons import plain
+from sooner.miniatures.recipes import from_plain
 
 SHAPE = architecture.Shape(4, 32, 2, 1, 16, 32, 704, 2, 32, 2)
 TINY = Recipe(
@@ -220,9 +221,9 @@ def test_word_accuracy_counts_edits() -> None:
 
 def test_recipes_come_from_plain_data() -> None:
     told = plain(TINY)
-    assert Recipe.from_dict(told) == TINY
+    assert from_plain(Recipe, told) == TINY
     with pytest.raises(ValueError, match="did you mean 'stages'"):
-        Recipe.from_dict({"stage": []})
+        from_plain(Recipe, {"stage": []})
 
 
 @pytest.mark.parametrize(

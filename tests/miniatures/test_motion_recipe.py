@@ -28,6 +28,7 @@ from sooner.miniatures.motion.tokenizer import (
     to_frames,
     to_pixels,
 )
+from sooner.miniatures.recipes import from_plain
 
 TINY_TOKENIZER = Recipe(
     "tokenizer",
@@ -120,13 +121,13 @@ def test_training_leaves_torch_as_it_was(tmp_path: Path) -> None:
 def test_recipe_from_plain_data() -> None:
     for config in (*recipe.RECIPES.values(), *TINY.values()):
         plain = json.loads(json.dumps(dataclasses.asdict(config)))
-        assert Recipe.from_dict(plain) == config
+        assert from_plain(Recipe, plain) == config
     with pytest.raises(SoonerError, match=r"sede.*did you mean 'seed'"):
-        Recipe.from_dict({**plain, "sede": 1})
+        from_plain(Recipe, {**plain, "sede": 1})
     with pytest.raises(SoonerError, match="did you mean 'layers'"):
-        Recipe.from_dict({**plain, "stages": [{**plain["stages"][0], "layer": 2}]})
+        from_plain(Recipe, {**plain, "stages": [{**plain["stages"][0], "layer": 2}]})
     with pytest.raises(SoonerError, match="did you mean 'probe'"):
-        Recipe.from_dict({**plain, "part": "prob"})
+        from_plain(Recipe, {**plain, "part": "prob"})
 
 
 # --- the tokenizer

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from sooner.errors import SoonerError
+from sooner.miniatures.recipes import from_plain
 from sooner.miniatures.video import (
     architecture,
     bank,
@@ -169,11 +170,11 @@ def test_vocabulary_must_fit() -> None:
 
 def test_recipe_from_plain_data() -> None:
     plain = json.loads(json.dumps(dataclasses.asdict(MICRO)))
-    assert Recipe.from_dict(plain) == MICRO
+    assert from_plain(Recipe, plain) == MICRO
     with pytest.raises(ValueError, match=r"sede.*did you mean 'seed'"):
-        Recipe.from_dict({**plain, "sede": 1})
+        from_plain(Recipe, {**plain, "sede": 1})
     with pytest.raises(ValueError, match="did you mean 'layers'"):
-        Recipe.from_dict({**plain, "stages": [{**plain["stages"][0], "layer": 2}]})
+        from_plain(Recipe, {**plain, "stages": [{**plain["stages"][0], "layer": 2}]})
     with pytest.raises(ValueError, match="'vison'"):
         Stage("vison", 1, 1, 1e-3)  # type: ignore[arg-type]
 

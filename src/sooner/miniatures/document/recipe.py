@@ -19,14 +19,12 @@ the new layers, all moved at once, cost four of a hundred words.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
-from sooner.errors import unknown
-
+from .. import recipes
+from ..recipes import Options
 from . import architecture
 
 Size = tuple[int, int]
@@ -99,32 +97,6 @@ class Recipe:
     card_pages: int = 32
     start: str = ""
 
-    @classmethod
-    def from_dict(cls, options: Mapping[str, Any]) -> Recipe:
-        """Build a recipe from plain data (JSON, TOML). ValueError names an unknown key."""
-        values = dict(_known(cls, options))
-        if isinstance(values.get("shape"), Mapping):
-            values["shape"] = architecture.Shape(**_known(architecture.Shape, values["shape"]))
-        stages = tuple(_stage(stage) for stage in values.get("stages", ()))
-        return cls(**{**values, "stages": stages})
-
-
-def _stage(options: Stage | Mapping[str, Any]) -> Stage:
-    if isinstance(options, Stage):
-        return options
-    values = dict(_known(Stage, options))
-    if "sizes" in values:
-        values["sizes"] = tuple((int(rows), int(columns)) for rows, columns in values["sizes"])
-    return Stage(**values)
-
-
-def _known(kind: type, options: Mapping[str, Any]) -> Mapping[str, Any]:
-    names = [field.name for field in dataclasses.fields(kind)]
-    for key in options:
-        if key not in names:
-            raise unknown(f"{kind.__name__} option", str(key), names)
-    return options
-
 
 DRAFT = Recipe(
     shape=architecture.DRAFT,
@@ -158,45 +130,22 @@ TARGET = Recipe(
 RECIPES: dict[str, Any] = {"draft": DRAFT, "target": TARGET}
 
 
-def train(
-    out: Path | str,
-    config: Recipe = TARGET,
-    *,
-    resume: bool = True,
-    threads: int | None = None,
-    progress: bool = True,
-    stop_after: int | None = None,
-    on_step: Callable[[dict[str, Any]], None] | None = None,
-) -> Path:
+def train(out: Path | str, config: Recipe = TARGET, **options: Unpack[Options]) -> Path:
     """Train the model and write its checkpoint folder.
 
     Args:
-        out: folder that receives `checkpoint` (what `from_pretrained` reads, with its
-            `card.json`), `state.pt` (all that resuming needs) and `log.jsonl`.
+        out: see `recipes.train`.
         config: the recipe.
-        resume: go on from `state.pt` if there is one. The resumed run makes the same steps as
-            an uninterrupted one. False starts anew.
-        threads: torch threads for this run; None leaves them as they are.
-        progress: show a progress line.
-        stop_after: leave after this many steps in this call, with `state.pt` written.
-        on_step: called after each step with `{"stage", "kind", "step", "steps", "loss", ...}`.
+        options: see `recipes.train`.
 
     Returns:
-        The checkpoint folder. It exists only once every stage is done, unless `stop_after`
-        ended the call early.
+        The checkpoint folder.
 
     Raises:
-        ValueError: `state.pt` is of another recipe; the error says how to go on.
-        SoonerError: there is no fitting checkpoint to start from.
+        SoonerError: `state.pt` is of another recipe, or there is no fitting checkpoint to start
+            from; the error says how to go on.
     """
-    from ..lessons import Trainer
     from .learn import FIXED, ReadingLesson
 
     out = Path(out)
-    trainer = Trainer(
-        out, config, ReadingLesson(out, config), FIXED,
-        threads=threads, progress=progress, on_step=on_step,
-    )  # fmt: skip
-    if resume:
-        trainer.resume()
-    return trainer.run(stop_after)
+    return recipes.train(out, config, ReadingLesson(out, config), FIXED, **options)

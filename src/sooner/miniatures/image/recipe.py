@@ -14,13 +14,15 @@ Three parts, each built on the one before:
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 from sooner.errors import SoonerError, unknown
 
+from .. import recipes
+from ..recipes import Options
 from .architecture import CodesShape, Shape
 
 KINDS = {"codes": ("free", "quantised"), "classifier": ("name",), "target": ("predict",)}
@@ -125,44 +127,26 @@ TARGET = Recipe(
 RECIPES = {"codes": CODES, "classifier": CLASSIFIER, "target": TARGET}
 
 
-def train(
-    out: Path | str,
-    config: Recipe,
-    *,
-    resume: bool = True,
-    threads: int | None = None,
-    progress: bool = True,
-    stop_after: int | None = None,
-    on_step: Callable[[dict[str, Any]], None] | None = None,
-) -> Path:
+def train(out: Path | str, config: Recipe, **options: Unpack[Options]) -> Path:
     """Train one part and write its checkpoint folder.
 
     `sooner train miniature image` calls this once with each of `RECIPES`, in their order.
 
     Args:
-        out: folder that receives `checkpoint/` (what `from_pretrained` reads, with its
-            `card.json`), `state.pt` (all that resuming needs) and `log.jsonl` (a line per
-            report). The classifier and the target read `../codes/checkpoint`, and the target's
-            card `../classifier/checkpoint`.
+        out: see `recipes.train`. The classifier and the target read
+            `../codes/checkpoint`, and the target's card `../classifier/checkpoint`.
         config: the recipe.
-        resume: go on from `state.pt` if there is one. The resumed run makes the same steps as
-            an uninterrupted one. False starts anew.
-        threads: torch threads for this run; None leaves them as they are.
-        progress: show a progress line.
-        stop_after: leave after this many steps in this call, with `state.pt` written.
-        on_step: called after each step with `{"stage", "kind", "step", "steps", "loss", ...}`.
+        options: see `recipes.train`.
 
     Returns:
-        The checkpoint folder. It exists only once every stage is done, unless `stop_after`
-        ended the call early.
+        The checkpoint folder.
 
     Raises:
-        SoonerError: `state.pt` is of another recipe, or a part that this one is built on has not
-            been trained yet; the error says how to go on.
+        SoonerError: `state.pt` is of another recipe, or a part that this one is built on has
+            not been trained yet; the error
+            says how to go on.
     """
-    from .trainer import Trainer
+    from .parts import FIXED, build_lesson
 
-    trainer = Trainer(Path(out), config, threads=threads, progress=progress, on_step=on_step)
-    if resume:
-        trainer.resume()
-    return trainer.run(stop_after)
+    out = Path(out)
+    return recipes.train(out, config, build_lesson(out, config), FIXED, **options)

@@ -15,13 +15,15 @@ Three parts, each from those before it:
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 from sooner.errors import SoonerError, unknown
+
+from .. import recipes
+from ..recipes import Options
 
 PARTS = ("tokenizer", "probe", "target")
 
@@ -100,24 +102,6 @@ class Recipe:
         if self.part not in PARTS:
             raise unknown("part", self.part, PARTS)
 
-    @classmethod
-    def from_dict(cls, options: Mapping[str, Any]) -> Recipe:
-        """Build a recipe from plain data (JSON, TOML). SoonerError names an unknown key."""
-        values = dict(_known(cls, options))
-        stages = [
-            stage if isinstance(stage, Stage) else Stage(**_known(Stage, stage))
-            for stage in values.get("stages", ())
-        ]
-        return cls(**{**values, "stages": tuple(stages)})
-
-
-def _known(kind: type, options: Mapping[str, Any]) -> Mapping[str, Any]:
-    names = [item.name for item in dataclasses.fields(kind)]
-    for key in options:
-        if key not in names:
-            raise unknown(f"{kind.__name__} option", str(key), names)
-    return options
-
 
 TOKENIZER = Recipe(
     "tokenizer",
@@ -142,43 +126,24 @@ PROBE = Recipe("probe", stages=(Stage("name", 1600, 8, 3e-3, latents=2, bf16=Fal
 RECIPES = {"tokenizer": TOKENIZER, "probe": PROBE, "target": TARGET}
 
 
-def train(
-    out: Path | str,
-    config: Recipe,
-    *,
-    resume: bool = True,
-    threads: int | None = None,
-    progress: bool = True,
-    stop_after: int | None = None,
-    on_step: Callable[[dict[str, Any]], None] | None = None,
-) -> Path:
+def train(out: Path | str, config: Recipe, **options: Unpack[Options]) -> Path:
     """Train one part and write its checkpoint folder.
 
     `sooner train miniature motion` calls this once with each of `RECIPES`, in their order.
 
     Args:
-        out: folder that receives `checkpoint/` (what `from_pretrained` reads, with its
-            `card.json`), `state.pt` (all that resuming needs) and `log.jsonl` (a line per
-            report). Parts that need the tokenizer look for `../tokenizer/checkpoint`.
+        out: see `recipes.train`. Parts that need the tokenizer look for `../tokenizer/checkpoint`.
         config: the recipe.
-        resume: go on from `state.pt` if there is one. The resumed run makes the same steps as
-            an uninterrupted one. False starts anew.
-        threads: torch threads for this run; None leaves them as they are.
-        progress: show a progress line.
-        stop_after: leave after this many steps in this call, with `state.pt` written.
-        on_step: called after each step with `{"stage", "kind", "step", "steps", "loss", ...}`.
+        options: see `recipes.train`.
 
     Returns:
-        The checkpoint folder. It exists only once every stage is done, unless `stop_after`
-        ended the call early.
+        The checkpoint folder.
 
     Raises:
         SoonerError: `state.pt` is of another recipe, or the tokenizer is missing; the error
             says how to go on.
     """
-    from .trainer import Trainer
+    from .parts import FIXED, build_lesson
 
-    trainer = Trainer(Path(out), config, threads=threads, progress=progress, on_step=on_step)
-    if resume:
-        trainer.resume()
-    return trainer.run(stop_after)
+    out = Path(out)
+    return recipes.train(out, config, build_lesson(out, config), FIXED, **options)

@@ -12,11 +12,12 @@ The draft head is trained on what the finished policy says, 8,000 observations o
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
+from .. import recipes
+from ..recipes import Options
 from . import architecture
 
 RECORDS = {"reach": 10_000, "push": 18_000, "drawer-open": 14_000, "table": 4000}
@@ -93,34 +94,18 @@ HEAD = {
 """Settings of the shipped head, as `HeadTraining` takes them."""
 
 
-def train(
-    out: Path,
-    recipe: Recipe,
-    *,
-    resume: bool = True,
-    threads: int | None = None,
-    progress: bool = True,
-    stop_after: int | None = None,
-    on_step: Callable[[dict[str, Any]], None] | None = None,
-) -> Path:
+def train(out: Path, recipe: Recipe, **options: Unpack[Options]) -> Path:
     """Collect demonstrations, train, and write a checkpoint; returns its folder.
 
     Args:
-        out: holds `data`, `state.pt`, `log.jsonl` and `checkpoint`.
-        resume: go on from `state.pt` if there is one.
-        stop_after: leave after this many steps, resumably.
-        on_step: told every step's report.
+        out: see `recipes.train`; it gets `data` too.
+        recipe: the recipe.
+        options: see `recipes.train`.
 
     Raises:
         SoonerError: `state.pt` is of another recipe; the simulator is not installed.
     """
-    from ..lessons import Trainer
     from .learn import FIXED, PolicyLesson
 
-    trainer = Trainer(
-        out, recipe, PolicyLesson(out, recipe, progress), FIXED,
-        threads=threads, progress=progress, on_step=on_step,
-    )  # fmt: skip
-    if resume:
-        trainer.resume()
-    return trainer.run(stop_after)
+    lesson = PolicyLesson(out, recipe, options.get("progress", True))
+    return recipes.train(out, recipe, lesson, FIXED, **options)

@@ -24,14 +24,12 @@ rows lost tokens at random before its last stage.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, Unpack
 
-from sooner.errors import unknown
-
+from .. import recipes
+from ..recipes import Options
 from . import architecture
 from .pacing import Pace
 
@@ -111,34 +109,6 @@ class Recipe:
     start: str = ""
     ranker: str = ""
 
-    @classmethod
-    def from_dict(cls, options: Mapping[str, Any]) -> Recipe:
-        """Build a recipe from plain data (JSON, TOML). ValueError names an unknown key."""
-        values = dict(_known(cls, options))
-        if isinstance(values.get("shape"), Mapping):
-            values["shape"] = architecture.Shape(**_known(architecture.Shape, values["shape"]))
-        stages = tuple(_stage(stage) for stage in values.get("stages", ()))
-        return cls(**{**values, "stages": stages})
-
-
-def _stage(options: Stage | Mapping[str, Any]) -> Stage:
-    if isinstance(options, Stage):
-        return options
-    values = dict(_known(Stage, options))
-    if "scenes" in values:
-        values["scenes"] = tuple(values["scenes"])
-    if isinstance(values.get("pace"), Mapping):
-        values["pace"] = Pace(**_known(Pace, values["pace"]))
-    return Stage(**values)
-
-
-def _known(kind: type, options: Mapping[str, Any]) -> Mapping[str, Any]:
-    names = [field.name for field in dataclasses.fields(kind)]
-    for key in options:
-        if key not in names:
-            raise unknown(f"{kind.__name__} option", str(key), names)
-    return options
-
 
 TARGET = Recipe(
     shape=architecture.TARGET,
@@ -183,47 +153,24 @@ DRAFT = Recipe(
 RECIPES = {"target": TARGET, "draft": DRAFT}
 
 
-def train(
-    out: Path | str,
-    config: Recipe = TARGET,
-    *,
-    resume: bool = True,
-    threads: int | None = None,
-    progress: bool = True,
-    stop_after: int | None = None,
-    on_step: Callable[[dict[str, Any]], None] | None = None,
-) -> Path:
+def train(out: Path | str, config: Recipe = TARGET, **options: Unpack[Options]) -> Path:
     """Train one model of the pair and write its checkpoint folder.
 
-    `sooner train miniature video` calls this once with `TARGET` and once with `DRAFT`.
+    `sooner train miniature video` calls this once with each of `RECIPES`, in their order.
 
     Args:
-        out: folder that receives `checkpoint/` (what `from_pretrained` reads), `card.json`
-            (held-out accuracy, sizes, times, versions), `state.pt` (all that resuming needs)
-            and `log.jsonl` (a line per report).
+        out: see `recipes.train`.
         config: the recipe.
-        resume: go on from `state.pt` if there is one. The resumed run makes the same steps as
-            an uninterrupted one. False starts anew.
-        threads: torch threads for this run; None leaves them as they are.
-        progress: show a progress line.
-        stop_after: leave after this many steps in this call, with `state.pt` written.
-        on_step: called after each step with `{"stage", "kind", "step", "steps", "loss", ...}`.
+        options: see `recipes.train`.
 
     Returns:
-        The checkpoint folder. It exists only once every stage is done, unless `stop_after`
-        ended the call early.
+        The checkpoint folder.
 
     Raises:
         SoonerError: `state.pt` is of another recipe, or there is no checkpoint to start from or to
             rank with; the error says how to go on.
     """
-    from ..lessons import Trainer
     from .learn import FIXED, CaptionLesson
 
-    trainer = Trainer(
-        Path(out), config, CaptionLesson(config, Path(out)), FIXED,
-        threads=threads, progress=progress, on_step=on_step,
-    )  # fmt: skip
-    if resume:
-        trainer.resume()
-    return trainer.run(stop_after)
+    out = Path(out)
+    return recipes.train(out, config, CaptionLesson(config, out), FIXED, **options)

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..index import GridIndex, LineIndex
+from ..kernels.boundary import triton as boundary
 from ..kernels.dense import triton as whole_dense
 from ..kernels.grid import triton as whole_grid
 from ..kernels.grid.spacing import spacings
-from ..kernels.q_boundary import triton as by_query
 from ..kernels.tiles import Tiles, tiles_for
-from ..kernels.two_d_boundary import triton as by_pair
 from ..kernels.vertical_slash import triton as whole_lines
 from ..kernels.vertical_slash.lists import line_lists
 from ..plane import Plane
 from .partial import Partial, States
+
+Kernel = Callable[..., None]
 
 
 class TritonBackend:
@@ -54,9 +57,9 @@ class TritonBackend:
             return
         lists, tiles = line_lists(plane, index), self._tiles(states)
         tiles = replace(tiles, rows=index.block, keys=min(tiles.keys, index.block), warps=4)
-        run = {"whole": whole_lines.vertical_slash, "query": by_query.lines, "pair": by_pair.lines}
+        run = _kernel(plane, whole_lines.vertical_slash, boundary.lines)
         with _on(states):
-            run[_kind(plane)](states, plane, lists, index.block, heads, into, tiles)
+            run(states, plane, lists, index.block, heads, into, tiles)
         bottom = int(index.bottom.max())
         if bottom > 0:
             start = max(len(plane.queries) - bottom, 0)
@@ -68,18 +71,18 @@ class TritonBackend:
         """Evenly spaced lines."""
         if _nothing(plane, heads):
             return
-        run = {"whole": whole_grid.grid, "query": by_query.grid, "pair": by_pair.grid}
+        run = _kernel(plane, whole_grid.grid, boundary.grid)
         with _on(states):
-            run[_kind(plane)](states, plane, spacings(index), heads, into, self._tiles(states))
+            run(states, plane, spacings(index), heads, into, self._tiles(states))
 
     def _dense(
         self, states: States, plane: Plane, heads: Tensor, into: Partial, first: Tensor, start: int
     ) -> None:
         if _nothing(plane, heads):
             return
-        run = {"whole": whole_dense.dense, "query": by_query.dense, "pair": by_pair.dense}
+        run = _kernel(plane, whole_dense.dense, boundary.dense)
         with _on(states):
-            run[_kind(plane)](states, plane, heads, into, first, start, self._tiles(states))
+            run(states, plane, heads, into, first, start, self._tiles(states))
 
     def _tiles(self, states: States) -> Tiles:
         return self.tiles or tiles_for(states.queries.shape[-1], states.queries.dtype)
@@ -95,9 +98,9 @@ def _nothing(plane: Plane, heads: Tensor) -> bool:
     return not (len(plane.queries) and len(plane.keys) and len(heads))
 
 
-def _kind(plane: Plane) -> str:
-    """Whose kernels run a plane."""
+def _kernel(plane: Plane, whole: Kernel, permuted: Kernel) -> Kernel:
+    """What runs a plane: the kernel for whole ones, or that of a query or of a 2D-boundary."""
     if plane.is_whole:
-        return "whole"
-    last = int(plane.keys[-1])
-    return "query" if last == len(plane.keys) - 1 else "pair"
+        return whole
+    stay = int(plane.keys[-1]) == len(plane.keys) - 1
+    return partial(permuted, is_pair=not stay)

@@ -1,8 +1,11 @@
-"""Q-boundary attention (MMInference, algorithm 6): queries of one modality, all keys.
+"""Boundaries (MMInference): queries of one modality, all keys (algorithm 6) or one's own (7).
 
-A tile loads its slots first, then queries through them; the modality's own attention, the inner
-step of another kernel, runs over keys that stay where they are; results go back through the slots.
-Nothing is permuted in memory.
+A tile loads its slots first, then queries through them; the modality's own attention is the inner
+step of another kernel; results go back through the slots. Nothing is permuted in memory.
+
+With a query boundary keys stay where they are. With a 2D-boundary (`PAIR`) every step loads the
+slots of its keys, then keys and values through them; a pair of modalities is one launch, which goes
+on from the state that the pairs before it have left in the result.
 """
 
 # ruff: noqa: N803
@@ -27,11 +30,12 @@ from .tables import block_table, class_table, permuted
 
 
 @triton.jit
-def q_boundary_dense(
+def boundary_dense(
     a, plane, first, start,
-    DIM: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
+    PAIR: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr,
+    KEYS: tl.constexpr,
 ):  # fmt: skip
-    """A tile of the modality's queries from place `start` on."""
+    """A tile of the plane's queries from place `start` on."""
     number = tl.program_id(1)
     tile = tl.num_programs(0) - 1 - tl.program_id(0)  # the longest first
     places = start + tile * ROWS + tl.arange(0, ROWS)
@@ -42,18 +46,18 @@ def q_boundary_dense(
     q, top, total, acc = begin(a, head, slots, live, DIM, PADDED)
     top, total, acc = every(
         a, head // a.group, q, frontier, live, 0, 1, plane.keys, top, total, acc,
-        DIM, PADDED, False, KEYS,
+        DIM, PADDED, PAIR, KEYS,
     )  # fmt: skip
     finish(a, head, slots, live, top, total, acc, DIM, PADDED)
 
 
 @triton.jit
-def q_boundary_lines(
+def boundary_lines(
     a, plane, lists, table,
-    DIM: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    PAIR: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr,
+    KEYS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A tile of the modality's queries that share a block of frontiers."""
+    """A tile of the plane's queries that share a block of frontiers."""
     number = tl.program_id(1)
     row = (tl.num_programs(0) - 1 - tl.program_id(0)) * 3
     start = tl.load(table + row)
@@ -67,17 +71,18 @@ def q_boundary_lines(
         q, top, total, acc = begin(a, head, slots, live, DIM, PADDED)
         top, total, acc = lines_step(
             a, lists, number, head // a.group, q, frontier, tl.load(table + row + 2),
-            plane.keys, top, total, acc, DIM, PADDED, False, KEYS, BLOCK,
+            plane.keys, top, total, acc, DIM, PADDED, PAIR, KEYS, BLOCK,
         )  # fmt: skip
         finish(a, head, slots, live, top, total, acc, DIM, PADDED)
 
 
 @triton.jit
-def q_boundary_class(
+def boundary_class(
     a, plane, s, classes,
-    DIM: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
+    PAIR: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr,
+    KEYS: tl.constexpr,
 ):  # fmt: skip
-    """A tile of the modality's queries that share a class."""
+    """A tile of the plane's queries that share a class."""
     number = tl.program_id(1)
     row = (number * classes.tiles + classes.tiles - 1 - tl.program_id(0)) * 3
     start = tl.load(classes.table + row)
@@ -94,17 +99,18 @@ def q_boundary_class(
         q, top, total, acc = begin(a, head, slots, live, DIM, PADDED)
         top, total, acc = class_step(
             a, s, number, head // a.group, q, frontier, live, tl.load(classes.table + row + 2),
-            plane.keys, top, total, acc, DIM, PADDED, False, KEYS,
+            plane.keys, top, total, acc, DIM, PADDED, PAIR, KEYS,
         )  # fmt: skip
         finish(a, head, slots, live, top, total, acc, DIM, PADDED)
 
 
 @triton.jit
-def q_boundary_band(
+def boundary_band(
     a, plane, s,
-    DIM: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
+    PAIR: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr,
+    KEYS: tl.constexpr,
 ):  # fmt: skip
-    """A tile of the modality's queries in their order."""
+    """A tile of the plane's queries in their order."""
     number = tl.program_id(1)
     if wanted(s, number):
         tile = tl.num_programs(0) - 1 - tl.program_id(0)
@@ -117,46 +123,54 @@ def q_boundary_band(
         q, top, total, acc = begin(a, head, slots, live, DIM, PADDED)
         top, total, acc = band_step(
             a, s, number, head // a.group, q, frontier, live, plane.keys, top, total, acc,
-            DIM, PADDED, True, False, KEYS,
+            DIM, PADDED, True, PAIR, KEYS,
         )  # fmt: skip
         finish(a, head, slots, live, top, total, acc, DIM, PADDED)
 
 
 def dense(
     states: States, plane: Plane, heads: Tensor, into: Partial, first: Tensor, start: int,
-    tiles: Tiles,
+    tiles: Tiles, is_pair: bool,
 ) -> None:  # fmt: skip
-    """All causal pairs; arguments as in `kernels.dense.triton.dense`."""
+    """All causal pairs.
+
+    Args:
+        states, plane, heads, into, first, start, tiles: as in `kernels.dense.triton.dense`.
+        is_pair: whether keys are permuted, too.
+    """
     a = attention(states, heads, into, INTERPRETED)
     turns = triton.cdiv(len(plane.queries) - start, tiles.rows)
-    q_boundary_dense[turns, len(heads)](a, permuted(plane), first, start, **sizes(states, tiles))
+    boundary_dense[turns, len(heads)](
+        a, permuted(plane), first, start, PAIR=is_pair, **sizes(states, tiles)
+    )
 
 
 def lines(
     states: States, plane: Plane, lists: LineLists, block: int, heads: Tensor, into: Partial,
-    tiles: Tiles,
+    tiles: Tiles, is_pair: bool,
 ) -> None:  # fmt: skip
-    """Lines; arguments as in `kernels.vertical_slash.triton.vertical_slash`."""
+    """Lines; arguments as in `kernels.vertical_slash.triton.vertical_slash` and `dense`."""
     a = attention(states, heads, into, INTERPRETED)
     table = block_table(plane, block, tiles.rows)
-    q_boundary_lines[len(table), len(heads)](
-        a, permuted(plane), lists, table, BLOCK=block, **sizes(states, tiles)
+    boundary_lines[len(table), len(heads)](
+        a, permuted(plane), lists, table, BLOCK=block, PAIR=is_pair, **sizes(states, tiles)
     )
 
 
 def grid(
-    states: States, plane: Plane, spacing: Spacings, heads: Tensor, into: Partial, tiles: Tiles
-) -> None:
-    """Evenly spaced lines; arguments as in `kernels.grid.triton.grid`."""
+    states: States, plane: Plane, spacing: Spacings, heads: Tensor, into: Partial, tiles: Tiles,
+    is_pair: bool,
+) -> None:  # fmt: skip
+    """Evenly spaced lines; arguments as in `kernels.grid.triton.grid` and `dense`."""
     count = len(plane.queries)
     a, slots, todo = attention(states, heads, into, INTERPRETED), permuted(plane), passes(spacing)
     strides = [stride for stride in todo.strides if stride]
     if strides:
         fit = tiles.at_most(triton.cdiv(count, min(strides)))
         classes = class_table(plane, spacing.stride, todo.strides, fit.rows)
-        q_boundary_class[classes.tiles, len(heads)](
-            a, slots, spacing, classes, **sizes(states, fit)
+        boundary_class[classes.tiles, len(heads)](
+            a, slots, spacing, classes, PAIR=is_pair, **sizes(states, fit)
         )
     if todo.band:
         turns = triton.cdiv(count, tiles.rows)
-        q_boundary_band[turns, len(heads)](a, slots, spacing, **sizes(states, tiles))
+        boundary_band[turns, len(heads)](a, slots, spacing, PAIR=is_pair, **sizes(states, tiles))

@@ -1,4 +1,4 @@
-"""Q-boundary attention in plain torch: queries gathered, attended to, scattered (algorithm 6)."""
+"""Boundaries in plain torch: gathered, attended to, scattered (algorithms 6 and 7)."""
 
 from __future__ import annotations
 
@@ -31,3 +31,17 @@ def q_boundary(states: States, plane: Plane, heads: Tensor, into: Partial, op: O
     part = Partial.empty(gathered)
     op(gathered, inner, heads, part)
     into.add(heads, plane.queries, part.output[heads], part.mass[heads])
+
+
+def two_d_boundary(states: States, plane: Plane, heads: Tensor, into: Partial, op: Op) -> None:
+    """Permute keys and values, then go on as with a query boundary.
+
+    Args:
+        op: as in `q_boundary`; gets a plane whose queries and keys are `0, 1, ...`.
+    """
+    gathered = States(
+        states.queries, states.keys[:, plane.keys], states.values[:, plane.keys], states.scale
+    )  # keys: [kv_heads, keys, head_dim]
+    ranks = torch.arange(len(plane.keys), device=plane.keys.device)
+    inner = Plane(plane.queries, ranks, plane.frontier, plane.period, plane.offset)
+    q_boundary(gathered, inner, heads, into, op)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from ..lessons import Lesson, begin
-from ..lessons import Trainer as CommonTrainer
 from .recipe import Recipe
 
 FIXED = (
@@ -26,10 +24,3 @@ def build_lesson(out: Path, config: Recipe) -> Lesson:
         "target": learn_target.TargetLesson,
     }
     return begin(lessons, out, config)
-
-
-class Trainer(CommonTrainer):
-    """One run of a part; see `lessons.Trainer`."""
-
-    def __init__(self, out: Path, config: Recipe, **options: Any) -> None:
-        super().__init__(out, config, build_lesson(out, config), FIXED, **options)

@@ -1,1 +1,0 @@
-"""One modality's queries against all keys, permuted inside the kernel (algorithm 6)."""
