@@ -40,6 +40,22 @@ def save(figure: Any, stem: Path) -> list[str]:
     return [path.name for path in paths]
 
 
+def subplots(
+    columns: int, title: str, panel: tuple[float, float] = (4.6, 3.8), rows: int = 1
+) -> tuple[Any, Any]:
+    """A figure with a title and light grids, and its axes in one list; `panel` is one's, inches."""
+    from matplotlib.figure import Figure
+
+    width, height = panel
+    figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
+    figure.suptitle(title)
+    found = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axis in found:
+        axis.grid(alpha=0.25)
+        axis.spines[["top", "right"]].set_visible(False)
+    return figure, found
+
+
 def draw(
     makers: Mapping[str, Callable[[dict[str, Any]], Any]],
     result: dict[str, Any],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -14,20 +14,20 @@ from .video import VideoInfo
 GENERAL_PROMPT = "Describe this video in detail."
 
 
-def chat(processor: Any, prompt: str) -> str:
-    """One user message of a video and a question, as the model's chat template writes it.
+def chat(processor: Any, prompt: str, shown: Literal["video", "image"] = "video") -> str:
+    """One user message of a video or picture and a question, as the model's chat template has it.
 
     Raises:
         SoonerError: the processor has no chat template.
     """
-    content = [{"type": "video"}, {"type": "text", "text": prompt}]
+    content = [{"type": shown}, {"type": "text", "text": prompt}]
     messages = [{"role": "user", "content": content}]
     try:
         return processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
     except (ValueError, AttributeError) as error:
         raise SoonerError(
-            f"{type(processor).__name__} has no chat template for a video message ({error}); use "
-            "the instruction-tuned checkpoint of this model"
+            f"{type(processor).__name__} has no chat template for a message with {shown} "
+            f"({error}); use the instruction-tuned checkpoint of this model"
         ) from error
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..figures import COLOURS, MARKERS, draw
+from ..figures import COLOURS, MARKERS, draw, subplots
 
 Data = dict[str, Any]
 
@@ -32,7 +32,7 @@ def drawable(result: Data) -> list[str]:
 
 def tolerance(result: Data) -> Any:
     """Figure 4: acceptance length and success against the tolerance."""
-    figure, (left, right) = _axes(2, "relaxed acceptance")
+    figure, (left, right) = subplots(2, "relaxed acceptance")
     arms = [row for row in result["arms"] if row["method"] == "strict" or row["tolerance"]]
     for number, env in enumerate(result["settings"]["envs"]):
         look = {"color": COLOURS[number], "marker": MARKERS[number], "label": env}
@@ -63,7 +63,7 @@ def _success(axis: Any, rows: list[Data], env: str, look: Data, interval: bool =
 
 def latency(result: Data) -> Any:
     """Median and tail of a call by arm."""
-    figure, (axis,) = _axes(1, "milliseconds of an action", width=7.5)
+    figure, (axis,) = subplots(1, "milliseconds of an action", (7.5, 3.8))
     rows = [row for row in result["arms"] if "p50_ms" in row]
     places = range(len(rows))
     for key, colour, label in (
@@ -78,7 +78,7 @@ def latency(result: Data) -> Any:
 
 def clients(result: Data) -> Any:
     """Throughput and tail latency of the server."""
-    figure, (left, right) = _axes(2, "a server under clients")
+    figure, (left, right) = subplots(2, "a server under clients")
     rows = result["clients"]
     at = [row["clients"] for row in rows]
     left.plot(at, [row["requests_per_second"] for row in rows], color=COLOURS[0], marker="o")
@@ -88,18 +88,6 @@ def clients(result: Data) -> Any:
     right.set(xlabel="clients", ylabel="milliseconds", ylim=(0, None))
     right.legend(fontsize=8)
     return figure
-
-
-def _axes(columns: int, title: str, width: float = 4.6) -> tuple[Any, Any]:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width * columns, 3.8), layout="constrained")
-    figure.suptitle(title)
-    axes = figure.subplots(1, columns, squeeze=False)[0]
-    for axis in axes:
-        axis.grid(alpha=0.25)
-        axis.spines[["top", "right"]].set_visible(False)
-    return figure, axes
 
 
 FIGURES: dict[str, Callable[[Data], Any]] = {

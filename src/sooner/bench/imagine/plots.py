@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..figures import check_matplotlib, save
+from ..figures import check_matplotlib, save, subplots
 
 # Okabe and Ito's colours, which stay apart for the colour-blind; markers differ as well.
 LOOK: dict[str, dict[str, Any]] = {
@@ -22,6 +22,8 @@ LOOK: dict[str, dict[str, Any]] = {
 }
 
 Data = dict[str, Any]
+PANEL = (4.3, 3.6)
+"""Inches of one axis with its labels."""
 
 
 def write_figures(result: Data, folder: Path, stem: str = "imagine") -> list[str]:
@@ -43,24 +45,12 @@ def write_figures(result: Data, folder: Path, stem: str = "imagine") -> list[str
     return files
 
 
-def _axes(columns: int, title: str, width: float = 4.3) -> tuple[Any, Any]:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width * columns, 3.6), layout="constrained")
-    figure.suptitle(title)
-    axes = figure.subplots(1, columns, squeeze=False)[0]
-    for axis in axes:
-        axis.grid(alpha=0.25)
-        axis.spines[["top", "right"]].set_visible(False)
-    return figure, axes
-
-
 def windows(result: Data, kind: str) -> Any:
     """Forwards and decoding time over L: the shape of tables 1 and 2."""
     arms = [arm for arm in result["arms"] if arm["kind"] == kind]
     if not any(arm["window"] for arm in arms):
         return None
-    figure, axes = _axes(2, f"{kind}: what a larger window brings")
+    figure, axes = subplots(2, f"{kind}: what a larger window brings", PANEL)
     panels = (("nfe", "forwards (NFE) a drawing"), ("decode_seconds", "decoding time, seconds"))
     for axis, (key, name) in zip(axes, panels, strict=True):
         for method, look in LOOK.items():
@@ -88,7 +78,7 @@ def trajectories(result: Data, kind: str) -> Any:
     if not study:
         return None
     told = study["trajectories"]
-    figure, axes = _axes(3, f"{kind}: does a draft get better? (L = {study['window']})")
+    figure, axes = subplots(3, f"{kind}: does a draft get better? (L = {study['window']})", PANEL)
     for axis, method in zip(axes, ("sjd", "maximal"), strict=False):
         axis.set_prop_cycle(
             color=["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"]
@@ -116,7 +106,7 @@ def collision(result: Data, kind: str) -> Any:
     study = result.get(kind, {}).get("study")
     if not study:
         return None
-    figure, axes = _axes(2, f"{kind}: collision probability (L = {study['window']})", width=5.2)
+    figure, axes = subplots(2, f"{kind}: collision probability (L = {study['window']})", (5.2, 3.6))
     points = np.array(study["collisions"]["sjd"]["points"]).reshape(-1, 2)
     coupled = np.array(study["collisions"]["maximal"]["points"]).reshape(-1, 2)
     bins = np.linspace(0, 1, 26)
@@ -152,7 +142,7 @@ def strength(result: Data, kind: str) -> Any:
     study = result.get(kind, {}).get("study")
     if not study:
         return None
-    figure, axes = _axes(2, f"{kind}: coupling strength (L = {study['window']})")
+    figure, axes = subplots(2, f"{kind}: coupling strength (L = {study['window']})", PANEL)
     for method in ("maximal", "gumbel"):
         line = [one for one in study["strengths"] if one["coupling"] == method]
         nfe = [one["nfe"] for one in line]
@@ -169,8 +159,8 @@ def hamming(result: Data, kind: str) -> Any:
     study = result.get(kind, {}).get("study")
     if not study:
         return None
-    figure, axes = _axes(
-        3, f"{kind}: drafts changed after N iterations (L = {study['window']})", 3.6
+    figure, axes = subplots(
+        3, f"{kind}: drafts changed after N iterations (L = {study['window']})", (3.6, 3.6)
     )
     for axis, reach in zip(axes, ("1", "2", "3"), strict=True):
         for method in ("maximal", "gumbel"):

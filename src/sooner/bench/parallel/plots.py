@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..figures import check_matplotlib, save
+from ..figures import check_matplotlib, save, subplots
 from .gantt import gantt
 from .page import has_figure
 
@@ -43,15 +43,10 @@ def write_figures(result: Data, folder: Path, stem: str) -> list[str]:
 
 def axes(rows: int, columns: int, size: tuple[float, float], title: str) -> tuple[Any, Any]:
     """A figure with a title and light grids; its axes as one list."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=size, layout="constrained")
+    figure, made = subplots(columns, title, (size[0] / columns, size[1] / rows), rows)
     figure.suptitle(title, fontsize=11)
-    made = figure.subplots(rows, columns, squeeze=False).ravel()
     for axis in made:
-        axis.grid(alpha=0.25)
         axis.set_axisbelow(True)
-        axis.spines[["top", "right"]].set_visible(False)
     return figure, made
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..figures import COLOURS, MARKERS, draw
+from ..figures import COLOURS, MARKERS, draw, subplots
 
 Data = dict[str, Any]
 BY_KIND = ("speculative", "prompt-lookup", "hsd-page", "hsd", "hsd-relaxed")
@@ -36,7 +36,7 @@ def drawable(result: Data) -> list[str]:
 
 def arms(result: Data) -> Any:
     """Decode and end-to-end speed-up of each arm."""
-    figure, (axis,) = _axes(1, "parsing pages, one at a time", 8.5)
+    figure, (axis,) = subplots(1, "parsing pages, one at a time", (8.5, 4.2))
     rows = [row for row in result["arms"][1:] if row.get("decode_speedup")]
     for number, (key, label) in enumerate(
         (("decode_speedup", "decoding"), ("e2e_speedup", "picture to Markdown, OCR not hidden"))
@@ -55,7 +55,7 @@ def arms(result: Data) -> Any:
 
 def kinds(result: Data) -> Any:
     """Table 1 as bars: speed-up by kind of page."""
-    figure, axes = _axes(2, "by kind of page (table 1)", 6.2)
+    figure, axes = subplots(2, "by kind of page (table 1)", (6.2, 4.2))
     rows = [row for row in result["arms"] if row["method"] in BY_KIND and row.get("decode_speedup")]
     names = [one["kind"] for one in rows[0]["by_kind"] if one["pages"]]
     for axis, key, label in zip(
@@ -76,7 +76,7 @@ def kinds(result: Data) -> Any:
 
 def quality(result: Data) -> Any:
     """Figure 3: AAL and decode speed-up against the quality of the draft."""
-    figure, axes = _axes(2, "quality of drafts (figure 3)", 5.6)
+    figure, axes = subplots(2, "quality of drafts (figure 3)", (5.6, 4.2))
     told = result["quality"]
     rows = [*told["rows"], *told["garbage"]]
     keys = (("aal", "AAL"), ("decode_speedup", "decoding, times plain"))
@@ -117,18 +117,6 @@ def _errors(values: list[float], spans: list[list[float]]) -> list[list[float]]:
     low = [max(value - span[0], 0.0) for value, span in zip(values, spans, strict=True)]
     high = [max(span[1] - value, 0.0) for value, span in zip(values, spans, strict=True)]
     return [low, high]
-
-
-def _axes(columns: int, title: str, width: float) -> tuple[Any, Any]:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width * columns, 4.2), layout="constrained")
-    figure.suptitle(title)
-    axes = figure.subplots(1, columns, squeeze=False)[0]
-    for axis in axes:
-        axis.grid(alpha=0.25)
-        axis.spines[["top", "right"]].set_visible(False)
-    return figure, axes
 
 
 FIGURES: dict[str, Callable[[Data], Any]] = {"arms": arms, "kinds": kinds, "quality": quality}

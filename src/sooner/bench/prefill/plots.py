@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ...tasks.needles import ResultGrid
-from ..figures import COLOURS, draw
+from ..figures import COLOURS, draw, subplots
 from .needle_plot import needle_heatmap
 
 Data = dict[str, Any]
@@ -42,7 +42,7 @@ def drawable(result: Data) -> list[str]:
 def layer(result: Data) -> Any:
     """Figure 16: latency of one layer, and how much of it is the index."""
     rows = result["layer"]
-    figure, (left, right) = _axes(2, "one attention layer")
+    figure, (left, right) = subplots(2, "one attention layer")
     _curves(left, rows, "seconds", "seconds")
     _curves(right, [row for row in rows if row["method"] != "dense"], "index_seconds", None)
     right.set(ylabel="seconds of that for the index")
@@ -52,7 +52,7 @@ def layer(result: Data) -> Any:
 def model(result: Data) -> Any:
     """Figure 10: latency of the whole prefill, and its speed-up."""
     rows = result["model_rows"]
-    figure, (left, right) = _axes(2, f"prefill of {result['model']}")
+    figure, (left, right) = subplots(2, f"prefill of {result['model']}")
     _curves(left, rows, "seconds", "seconds")
     _curves(right, rows, "speedup", None)
     right.axhline(1, color="#999999", linewidth=0.8)
@@ -64,7 +64,7 @@ def trade(result: Data) -> Any:
     """Work against error, and work against time, at the greatest length."""
     rows = result["layer"]
     tokens = max(row["tokens"] for row in rows)
-    figure, (left, right) = _axes(2, f"one attention layer, {tokens:,} tokens")
+    figure, (left, right) = subplots(2, f"one attention layer, {tokens:,} tokens")
     for row in rows:
         if row["tokens"] != tokens:
             continue
@@ -83,7 +83,7 @@ def trade(result: Data) -> Any:
 def regions(result: Data) -> Any:
     """Figure 12: recall of an index where it was built, and elsewhere."""
     told = result["regions"]
-    figure, (axis,) = _axes(1, "where an index holds", width=6.5)
+    figure, (axis,) = subplots(1, "where an index holds", (6.5, 3.8))
     shown = axis.imshow(told["recall"], vmin=0, vmax=1, cmap="viridis", aspect="auto")
     axis.grid(False)
     axis.set_xticks(range(len(told["queries"])), told["queries"], rotation=45, ha="right")
@@ -113,18 +113,6 @@ def _curves(axis: Any, rows: list[Data], key: str, label: str | None) -> None:
     if label is not None:
         axis.set_ylabel(label)
         axis.legend(fontsize=8)
-
-
-def _axes(columns: int, title: str, width: float = 4.6) -> tuple[Any, Any]:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width * columns, 3.8), layout="constrained")
-    figure.suptitle(title)
-    axes = figure.subplots(1, columns, squeeze=False)[0]
-    for axis in axes:
-        axis.grid(alpha=0.25)
-        axis.spines[["top", "right"]].set_visible(False)
-    return figure, axes
 
 
 FIGURES: dict[str, Callable[[Data], Any]] = {

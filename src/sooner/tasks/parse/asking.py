@@ -9,24 +9,7 @@ import torch
 
 from ...documents.page import Picture
 from ...errors import SoonerError
-from ..prompting import max_positions
-
-
-def page_message(processor: Any, prompt: str) -> str:
-    """One user message of a picture and a question, as the model's chat template writes it.
-
-    Raises:
-        SoonerError: the processor has no chat template.
-    """
-    content = [{"type": "image"}, {"type": "text", "text": prompt}]
-    messages = [{"role": "user", "content": content}]
-    try:
-        return processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-    except (ValueError, AttributeError) as error:
-        raise SoonerError(
-            f"{type(processor).__name__} has no chat template for a message with a picture "
-            f"({error}); use the instruction-tuned checkpoint of this model"
-        ) from error
+from ..prompting import chat, max_positions
 
 
 def picture_inputs(
@@ -41,7 +24,7 @@ def picture_inputs(
     Raises:
         SoonerError: the processor refuses a picture.
     """
-    message = page_message(processor, prompt)
+    message = chat(processor, prompt, "image")
     try:
         batch = processor(
             text=[message] * len(pictures),

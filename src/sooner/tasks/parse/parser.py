@@ -13,8 +13,9 @@ from ...methods import HSD, Autoregressive, Method
 from ...methods.aligned import Experience
 from ..loading import Pair
 from ..prefill import build_prefill
+from ..prompting import chat
 from ..settings import CaptionSettings
-from .asking import page_message, picture_inputs, room_for, seen_size
+from .asking import picture_inputs, room_for, seen_size
 from .cells import Cells, cells_of
 from .drafting import Drafting, Late
 from .forms import Ask, ask_of
@@ -70,7 +71,7 @@ class PageParser:
             asked.region_prompt,
             asked.form,
         )
-        page_message(self.target.processor, self.ask.page)
+        chat(self.target.processor, self.ask.page, "image")
         self.eos = eos_ids(self.target.model)
         self.experience = Experience()
         # Drafts of the first stage are a pipeline's, those of the second are the target's own.
