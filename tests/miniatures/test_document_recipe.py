@@ -25,8 +25,7 @@ from sooner.miniatures.document import (
     world,
 )
 from sooner.miniatures.document.recipe import Recipe, Stage
-from sooner.miniatures.lessons import plain
-from sooner.miniatures.recipes import from_plain
+from sooner.miniatures.recipes import from_plain, plain
 
 SHAPE = architecture.Shape(4, 32, 2, 1, 16, 32, 704, 2, 32, 2)
 TINY = Recipe(

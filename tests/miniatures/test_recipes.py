@@ -9,8 +9,7 @@ import pytest
 from sooner import miniatures
 from sooner.cli.train import find_recipe
 from sooner.errors import SoonerError
-from sooner.miniatures.lessons import plain
-from sooner.miniatures.recipes import from_plain
+from sooner.miniatures.recipes import from_plain, plain
 
 RECIPES = [
     (name, part, config)

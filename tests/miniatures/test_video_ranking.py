@@ -21,9 +21,10 @@ TINY = architecture.Shape(3, 32, 2, 1, 64, 192, 1, 32, 2)
 LONG = Pace(0.0, 1.0, 0.0, 0.0, most=24)
 ROW = Recipe(
     shape=TINY,
-    stages=(Stage("language", 2, 900, 1e-3, scenes=(2, 2), pace=LONG, pruned=1.0),),
+    stages=(Stage("language", 2, 900, 1e-3, scenes=(2, 2), pace=LONG, pruned=1.0, ranked=True),),
     bank=8,
     check_every=0,
+    ranker="../target/checkpoint",
 )
 
 
@@ -86,7 +87,7 @@ def test_only_long_rows_are_pruned(
 
     monkeypatch.setattr(losses, "predict", watch)
     stage = dataclasses.replace(ROW.stages[0], steps=12)
-    config = dataclasses.replace(ROW, stages=(stage,), ranker="../target/checkpoint")
+    config = dataclasses.replace(ROW, stages=(stage,))
     (tmp_path / "target").mkdir()
     (tmp_path / "target" / "checkpoint").symlink_to(target)
     recipe.train(tmp_path / "draft", config, progress=False, stop_after=11)
@@ -112,9 +113,13 @@ def test_pruned_rows_resume_to_the_same_weights(target: Path, tmp_path: Path) ->
 
 
 def test_a_missing_target_gets_one_line(tmp_path: Path) -> None:
-    config = dataclasses.replace(ROW, ranker="../target/checkpoint")
     with pytest.raises(SoonerError, match=r"target/checkpoint' to rank tokens with; train that"):
-        recipe.train(tmp_path / "draft", config, progress=False)
+        recipe.train(tmp_path / "draft", ROW, progress=False)
+
+
+def test_a_ranked_stage_needs_a_ranker() -> None:
+    with pytest.raises(ValueError, match="needs the recipe's ranker"):
+        dataclasses.replace(ROW, ranker="")
 
 
 def test_everywhere_a_token_names_the_frames_shape() -> None:

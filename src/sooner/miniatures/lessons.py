@@ -5,7 +5,6 @@ What differs between miniatures is behind `Lesson`: the model, its loss and its 
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import time
@@ -20,6 +19,7 @@ from torch import nn
 from sooner.errors import SoonerError
 
 from .progress import Line
+from .recipes import plain
 from .training import schedule, threads
 
 
@@ -227,8 +227,3 @@ def begin(lessons: Mapping[str, Callable[[Path, Any], Lesson]], out: Path, confi
     with torch.random.fork_rng():  # HF draws first weights from the global generator
         torch.manual_seed(config.seed)
         return lessons[config.part](out, config)
-
-
-def plain(config: Any) -> dict[str, Any]:
-    """A recipe as JSON holds it."""
-    return json.loads(json.dumps(dataclasses.asdict(config)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import typing
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -71,8 +72,13 @@ def train(
     return trainer.run(stop_after)
 
 
+def plain(config: Any) -> dict[str, Any]:
+    """A recipe as JSON holds it."""
+    return json.loads(json.dumps(dataclasses.asdict(config)))
+
+
 def from_plain(kind: type[T], options: Mapping[str, Any]) -> T:
-    """A recipe, or a part of one, from plain data (JSON, TOML); the way back from `lessons.plain`.
+    """A recipe, or a part of one, from plain data (JSON, TOML); the way back from `plain`.
 
     Args:
         kind: its dataclass. Fields that are dataclasses, and tuples of these, are made likewise.

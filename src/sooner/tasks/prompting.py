@@ -21,12 +21,20 @@ def chat(processor: Any, prompt: str, shown: Literal["video", "image"] = "video"
         SoonerError: the processor has no chat template.
     """
     content = [{"type": shown}, {"type": "text", "text": prompt}]
-    messages = [{"role": "user", "content": content}]
+    return written(processor, [{"role": "user", "content": content}])
+
+
+def written(processor: Any, messages: list[dict[str, Any]]) -> str:
+    """Messages as the model's chat template writes them, up to where it answers.
+
+    Raises:
+        SoonerError: the processor has no chat template.
+    """
     try:
         return processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
     except (ValueError, AttributeError) as error:
         raise SoonerError(
-            f"{type(processor).__name__} has no chat template for a message with {shown} "
+            f"{type(processor).__name__} has no chat template for pictures and videos "
             f"({error}); use the instruction-tuned checkpoint of this model"
         ) from error
 

@@ -28,11 +28,12 @@ def agreement(book: Book, arm: str, seed: int) -> dict[str, Any]:
     `run_length_share` is M over the unpruned draft's on the same clips, with its 95 % interval.
     """
     found: dict[str, Any] = {}
-    for key, name in (("verdicts", "draft"), ("repacked", "repacked_draft")):
-        texts = list(_texts(book, arm, key).values())
+    own, packed = (_texts(book, arm, key) for key in ("verdicts", "repacked"))
+    for told, name in ((own, "draft"), (packed, "repacked_draft")):
+        texts = list(told.values())
         if texts:
             found |= {f"{name}_run_length": run_length(texts), f"{name}_agreement": rate(texts)}
-    own, whole = _texts(book, arm, "verdicts"), _texts(book, UNPRUNED, "verdicts")
+    whole = _texts(book, UNPRUNED, "verdicts")
     both = [clip for clip in own if clip in whole]
     if both:
         found["run_length_share"] = quotient(_lengths(own, both), _lengths(whole, both), seed)

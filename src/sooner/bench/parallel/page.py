@@ -17,13 +17,6 @@ FIGURES = {
     "kept": "Visual tokens that the draft keeps of each frame (figure 7a)",
     "alpha": "Speed-up and accepted run length by pruning ratio (figure 6)",
 }
-JUDGED = (
-    "M: tokens between two rejections if each token of the text is held against what the draft, "
-    "having read the text so far, would say; no clock or window decides it, so it is of more clips "
-    "than were timed, and 95 % intervals over clips stand in brackets. *M of the run*: of the "
-    "verifications that were made. *Positions packed*: kept tokens numbered anew, instead of "
-    "keeping their places, which is what runs."
-)
 METHODS = (
     ("method", "{}"), ("accepted_run_length", "{:.2f}"), ("mean_acceptance_length", "{:.2f}"),
     ("acceptance_rate", "{:.2f}"), ("tokens_per_second", "{:.1f}"), ("decode_speedup", "{:.2f}×"),
@@ -123,8 +116,19 @@ def _ratios(points: Sequence[Figures]) -> Table:
     rows = [[head, *(cell(one.get(key), form) for one in line)] for key, head, form in keys]
     rows.insert(1, ["M, % of the unpruned draft's", *map(_length_share, line)])
     heads = ["α", *(f"{one['alpha']:g}" for one in line)]
-    remark = f"Kept by `{points[0]['criterion']}`. {JUDGED}"
+    remark = f"Kept by `{points[0]['criterion']}`. {_judged(points)}"
     return Table("By pruning ratio (table 7)", heads, rows, remark)
+
+
+def _judged(points: Sequence[Figures]) -> str:
+    clips = min((one["read_clips"] for one in points if "read_clips" in one), default=None)
+    of = "" if clips is None else f", on {clips} clips"
+    return (
+        "M: tokens between two rejections if each token of the text is held against what the "
+        f"draft, having read the text so far, would say{of}; no clock or window decides it. *M of "
+        "the run*: of the verifications of timed runs. *Positions packed*: kept tokens numbered "
+        "anew, instead of keeping their places, which is what runs."
+    )
 
 
 def _length_share(point: Figures) -> str:
@@ -151,7 +155,7 @@ def _criteria(result: Figures) -> Table:
     heads = ["criterion", *(f"α {alpha:g}" for alpha in ratios)]
     remark = (
         "M / speed-up; `uv-prune` is the paper's, by frame it is ours; `similarity` is UV-Prune "
-        f"without variation. {JUDGED}"
+        f"without variation. {_judged(points)}"
     )
     return Table("Pruning criteria (figures 6 and 7)", heads, rows, remark)
 
@@ -223,8 +227,7 @@ def markdown(result: Figures, source: str) -> str:
         *head(result, source, f"ParallelVLM: {result['dataset'] or result['model']}"),
         "",
         f"{result['model']}: {result['clips']} clips, {result['repeats']} run(s) of each arm on "
-        f"each; {prompt['all']} prompt tokens, {prompt['visual']} of them visual. M and what the "
-        f"draft agrees with: of {result.get('read_clips', result['clips'])} clips.",
+        f"each; {prompt['all']} prompt tokens, {prompt['visual']} of them visual.",
     ]
     if not result["complete"]:
         lines += ["", "**Interrupted**: the same command goes on with it."]

@@ -154,7 +154,6 @@ class Study:
             "dataset": self.clips.dataset,
             "samples": list(self.clips.ids),
             "clips": self.timed,
-            "read_clips": len(self.clips.files),
             "repeats": settings.repeats,
             "prune": settings.prune,
             "frames_per_scene": settings.frames_per_scene if settings.is_rendered else None,

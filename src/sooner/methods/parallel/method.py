@@ -33,7 +33,7 @@ QUERIES = 64
 
 LEAST = 256
 """Visual tokens that a draft keeps of a short prompt: the miniature's draft takes as long for a
-token behind 257 of them as behind 26 (docs/results/parallel.md, tables 3 and 5)."""
+token behind 231 of them as behind 38 (docs/results/parallel.md, tables 3 and 5)."""
 
 DEFAULT_DEPTH = 20
 """Layer L after which the paper ranks; shallow models rank after a third of theirs."""

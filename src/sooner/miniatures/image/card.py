@@ -10,7 +10,7 @@ from torch import nn
 from transformers.models.janus.modeling_janus import JanusVQVAE
 
 from .. import cards
-from ..lessons import plain
+from ..recipes import plain
 from . import architecture, bank, classifier, evaluate, world
 from . import codes as coding
 from .recipe import Recipe

@@ -12,7 +12,7 @@ from torch import nn
 from sooner.models.cosmos_ar import CosmosARForCausalLM
 
 from .. import cards
-from ..lessons import plain
+from ..recipes import plain
 from . import evaluate, world
 from . import probe as probing
 from .recipe import Recipe

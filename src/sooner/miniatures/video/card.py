@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import cards
-from ..lessons import plain
+from ..recipes import plain
 from . import architecture, cases, evaluate
 from .recipe import Recipe
 

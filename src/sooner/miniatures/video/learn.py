@@ -54,7 +54,7 @@ class CaptionLesson:
                 module.requires_grad_(False)
             seed = (self.config.seed, index)
             self.bank = bank.encode(self.captioner, self.writer, self.config.bank, seed)
-            if self.ranker is not None and stage.pruned:
+            if self.ranker is not None and stage.ranked:
                 self.ranker.enter(self.writer, self.config.bank, seed)
 
     def shape_like(self, state: dict[str, Tensor]) -> None:
@@ -108,11 +108,12 @@ class CaptionLesson:
         """The places that are left of pruned rows [rows, kept]; None: too short to prune."""
         first = len(self.writer.head)
         visual = batch.frames_per_row * architecture.POOLED**2 + 1  # with the newline's
-        if self.ranker is None:
+        if not self.stage.ranked:
             video = range(first, first + visual)
             return data.kept_places(rng, len(shown), batch.ids.shape[1], video, DROPPED)
-        if not self.ranker.is_worth(visual):
+        if visual <= ranking.SHORT:
             return None
+        assert self.ranker is not None
         assert self.ranker.bank is not None
         seen = self.ranker.bank.gather(picked, shown)
         return self.ranker.kept(batch, seen, first, float(rng.uniform(*DROPPED)))

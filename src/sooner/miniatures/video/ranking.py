@@ -47,10 +47,6 @@ class Ranker:
         """Encode the scenes that `bank.encode` draws for the draft from the same seed."""
         self.bank = bank.encode(self.model, writer, size, seed)
 
-    def is_worth(self, visual: int) -> bool:
-        """Whether rows of so many visual tokens are pruned at all."""
-        return visual > SHORT
-
     @torch.no_grad()
     def kept(self, batch: data.Captions, features: Tensor, first: int, ratio: float) -> Tensor:
         """Which places of each row are left when the target prunes it: [rows, kept].
@@ -73,13 +69,8 @@ class Ranker:
         frames[first : first + len(numbers)] = numbers
         places = torch.arange(batch.ids.shape[1])
         before, after = places[:first], places[first + features.shape[1] + 1 :]
-        return torch.stack(
-            [
-                torch.cat([before, first + self._rank(ratio, pair, visual, frames), after])
-                for pair in zip(embeds, states, strict=True)
-            ]
-        )
-
-    @staticmethod
-    def _rank(ratio: float, pair: tuple[Tensor, Tensor], visual: Tensor, frames: Tensor) -> Tensor:
-        return rank(CRITERION, ratio, *pair, visual, frames)
+        rows = []
+        for pair in zip(embeds, states, strict=True):
+            chosen = rank(CRITERION, ratio, *pair, visual, frames)
+            rows.append(torch.cat([before, first + chosen, after]))
+        return torch.stack(rows)

@@ -18,8 +18,7 @@ Why these stages (each was seen to pay on two CPU cores):
 
 The shipped target took these stages in several sittings, each from the checkpoint of the one
 before. It had 22 layers and a *joint* stage (everything together, on freshly rendered frames)
-before its third part; the four layers that did its work went on alone from there. The draft's
-rows lost tokens at random before its last stage.
+before its third part; the four layers that did its work went on alone from there.
 """
 
 from __future__ import annotations
@@ -55,6 +54,8 @@ class Stage:
         pace: how long the scenes of a clip last; "vision" has no clips.
         pruned: share of "language" steps whose rows lose most of their visual tokens; the others
             keep their positions. Teaches a draft to work on a pruned prompt.
+        ranked: pruned rows keep what the recipe's ranker would, and short ones all; else they lose
+            tokens at random.
         everywhere: every token of a frame learns to name its shape, not only those that show it, so
             that it matters less which of them a draft is left with.
         over: steps of the cosine, where the stage ends before it does; 0 is `steps`.
@@ -70,6 +71,7 @@ class Stage:
     layers: int = 0
     pace: Pace = PAIRS
     pruned: float = 0.0
+    ranked: bool = False
     everywhere: bool = False
     over: int = 0
     bf16: bool = False
@@ -96,8 +98,8 @@ class Recipe:
         check_every: steps between held-out checks; 0 is never.
         start: checkpoint folder whose weights the first stage begins with; empty is fresh
             weights. The card then tells what those weights went through before.
-        ranker: checkpoint folder of the target, seen from the run's own folder, whose ranking says
-            what pruned rows keep; short rows then lose nothing. Empty: they lose at random.
+        ranker: checkpoint folder of the target, seen from the run's own folder, by whose ranking
+            "ranked" stages prune.
     """
 
     shape: architecture.Shape
@@ -108,6 +110,10 @@ class Recipe:
     check_every: int = 250
     start: str = ""
     ranker: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.ranker and any(stage.ranked for stage in self.stages):
+            raise ValueError("a ranked stage needs the recipe's ranker: a target's checkpoint")
 
 
 TARGET = Recipe(
@@ -145,7 +151,7 @@ DRAFT = Recipe(
         Stage("language", 2600, 5000, 1.5e-3, (2, 9), pace=SLOW, pruned=0.6, bf16=True),
         Stage("language", 1500, 5000, 1e-3, (2, 9), pace=SLOWER, pruned=0.7, bf16=True),
         Stage("vision", 2500, 64, 2e-3, everywhere=True),
-        Stage("language", 9000, 5000, 1.5e-3, (2, 9), pace=SLOWEST, pruned=0.6, bf16=True),
+        Stage("language", 9000, 5000, 1.5e-3, (2, 9), 0, SLOWEST, 0.6, ranked=True, bf16=True),
     ),
     seed=1,
     ranker="../target/checkpoint",

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from transformers.video_utils import VideoMetadata
 
-from ...errors import SoonerError
+from ..prompting import written
 
 Part = np.ndarray | str
 """Frames, uint8 `[frames, height, width, 3]`, or a text."""
@@ -36,9 +36,9 @@ def render(processor: Any, parts: Sequence[Part]) -> str:
         SoonerError: the processor has no chat template.
     """
     if _is_plain(parts) or _keeps_order(processor):
-        return _template(processor, messages(parts))
+        return written(processor, messages(parts))
     body = "\n".join(part if isinstance(part, str) else processor.video_token for part in parts)
-    return _template(processor, messages([body]))
+    return written(processor, messages([body]))
 
 
 def _is_plain(parts: Sequence[Part]) -> bool:
@@ -49,18 +49,8 @@ def _is_plain(parts: Sequence[Part]) -> bool:
 
 def _keeps_order(processor: Any) -> bool:
     video = np.zeros((1, 1, 1, 3), np.uint8)
-    text = _template(processor, messages([_FIRST, video, _SECOND]))
+    text = written(processor, messages([_FIRST, video, _SECOND]))
     return text.index(_FIRST) < text.index(processor.video_token) < text.index(_SECOND)
-
-
-def _template(processor: Any, chat: list[dict[str, Any]]) -> str:
-    try:
-        return processor.apply_chat_template(chat, add_generation_prompt=True, tokenize=False)
-    except (ValueError, AttributeError) as error:
-        raise SoonerError(
-            f"{type(processor).__name__} has no chat template for videos ({error}); use the "
-            "instruction-tuned checkpoint of this model"
-        ) from error
 
 
 def process(processor: Any, parts: Sequence[Part], fps: float) -> dict[str, Any]:
