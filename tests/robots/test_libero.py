@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from sooner.errors import SoonerError
+from sooner.robots.openvla_pictures import as_trained, middle
 from sooner.robots.registry import make
 
 
@@ -70,12 +73,19 @@ def libero(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_episode_begins_as_openvla_evaluates() -> None:
+    """Seeded once with 0 when the environment is made (`get_libero_env`), not at each reset."""
     env: Any = make("libero-goal/3")
     assert (env.instruction, env.max_steps) == ("do 3", 300)
+    assert env._env.options == {
+        "bddl_file_name": "3.bddl",
+        "camera_heights": 256,
+        "camera_widths": 256,
+    }
     env.reset(4)
-    log = env._env.log
-    assert log[:3] == [("seed", 7), "reset", ("start", 101)]
-    assert log[3:] == [[0, 0, 0, 0, 0, 0, -1]] * 10
+    still = [[0, 0, 0, 0, 0, 0, -1]] * 10
+    assert env._env.log == [("seed", 0), "reset", ("start", 101), *still]
+    env.reset(5)
+    assert env._env.log[13:] == ["reset", ("start", 102), *still]
 
 
 @pytest.mark.parametrize(
@@ -100,13 +110,57 @@ def test_the_gripper_is_turned_round_and_success_ends() -> None:
     assert done.over
 
 
-def test_the_picture_is_turned_and_cut() -> None:
+def scene() -> np.ndarray:
+    """Slopes with one sharp and one coloured edge, `[256, 256, 3]` uint8."""
+    down, across = np.mgrid[0:256, 0:256]
+    picture = np.stack([down, across, (down + across) // 2], -1).astype(np.uint8)
+    picture[60:120, 150:200] = (230, 30, 40)
+    return picture
+
+
+def lanczos(size: int, side: int) -> np.ndarray:
+    """`tf.image.resize(method="lanczos3", antialias=True)` along one axis, `[side, size]`."""
+    scale = size / side
+    weights = np.zeros((side, size))
+    for place in range(side):
+        centre = (place + 0.5) * scale
+        reach = (np.arange(size) + 0.5 - centre) / max(scale, 1)
+        weights[place] = np.where(abs(reach) < 3, np.sinc(reach) * np.sinc(reach / 3), 0)
+    return weights / weights.sum(1, keepdims=True)
+
+
+def test_the_picture_is_turned_and_goes_through_jpeg_and_lanczos() -> None:
     env: Any = make("libero-goal/0")
     env.reset(0)
-    film, picture = env.film_frame(), env.picture()
-    assert film[-1, -1, 0] > 0  # what the camera has at its first corner
-    assert picture.shape == (243, 243, 3)  # nine tenths of the area
-    assert np.array_equal(picture, film[6:249, 6:249])
+    env._seen = {"agentview_image": scene()[::-1, ::-1]}
+    assert np.array_equal(env.film_frame(), scene())  # turned by half a turn
+    file = io.BytesIO()
+    Image.fromarray(scene()).save(file, "JPEG", quality=95, subsampling=2)
+    decoded = np.asarray(Image.open(file)).astype(float)
+    assert np.abs(decoded - scene()).max() > 5  # so leaving the round trip out shows
+    weights = lanczos(256, 224)
+    wanted = np.einsum("ij,jkc,lk->ilc", weights, decoded, weights).round().clip(0, 255)
+    made = as_trained(env.film_frame())
+    assert made.dtype == np.uint8
+    assert np.abs(made - wanted).max() <= 1
+    assert (made != wanted).mean() < 1e-3
+    picture = env.picture()
+    assert picture.shape == (224, 224, 3)
+    assert np.array_equal(picture, middle(made))
+
+
+def test_the_middle_is_scaled_up_as_tensorflow_does() -> None:
+    """Nine tenths of the area, sampled from corner to corner: a slope stays one, and a little
+    less steep."""
+    slope = np.repeat(np.arange(224, dtype=np.uint8)[:, None, None], 3, 2).repeat(224, 1)
+    made = middle(slope)
+    edge = (1 - 0.9**0.5) / 2 * 223  # where the first sample lies, in pixels
+    wanted = np.floor(np.linspace(edge, 223 - edge, 224) / 255 * 255.5)
+    assert made.shape == (224, 224, 3)
+    assert np.array_equal(made[:, 17, 1], wanted)
+    assert np.array_equal(middle(slope.swapaxes(0, 1)), made.swapaxes(0, 1))
+    white = np.full((224, 224, 3), 255, np.uint8)
+    assert np.array_equal(middle(white), white)
 
 
 def test_unknown_suites_and_tasks_are_named() -> None:

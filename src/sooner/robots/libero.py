@@ -1,9 +1,11 @@
 """LIBERO (Liu et al. 2023) through `hf-libero`: four suites of ten tasks for a Panda arm.
 
-The protocol is that of OpenVLA's own evaluation: the suite's recorded starts in order, ten steps of
-nothing while objects settle, the camera's picture turned by half a turn, its middle nine tenths
-(policies are fine-tuned on random crops of that share), and a gripper that policies say as 1 for
-open where the simulator wants -1.
+The protocol is that of OpenVLA's own evaluation (`experiments/robot/libero` in its repository): an
+environment per task, seeded once with 0 when it is made; the suite's recorded starts in order; ten
+steps of nothing while objects settle; the camera's picture turned by half a turn, sent through JPEG
+and scaled to 224 x 224 as the training data was; its middle nine tenths (policies are fine-tuned on
+random crops of that share), scaled up again; and a gripper that policies say as 1 for open where
+the simulator wants -1.
 
 Assets of the suites are fetched by `hf-libero` itself. None could be had where this was written, so
 it has run against a stand-in of the package's interface alone.
@@ -19,12 +21,12 @@ import numpy as np
 from ..errors import SoonerError, unknown
 from .environment import Step
 from .metaworld import headless
+from .openvla_pictures import as_trained, middle
 
 SETTLE = 10
-SEED = 7
+SEED = 0
+"""Of the environment, once: it moves objects even where a recorded start is set."""
 SIDE = 256
-CROP = 0.9
-"""Share of the picture's area that is kept."""
 STILL = np.array([0, 0, 0, 0, 0, 0, -1.0])
 
 
@@ -73,12 +75,12 @@ class Libero:
         self.max_steps = SUITES[suite].max_steps
         self._starts = tasks.get_task_init_states(task)
         self._env = _make(tasks.get_task_bddl_file_path(task))
+        self._env.seed(SEED)
         self._seen: Any = None
         self._done = 0
 
     def reset(self, seed: int) -> None:
         """Start number `seed` of the suite's recorded ones, again from the first after the last."""
-        self._env.seed(SEED)
         self._env.reset()
         self._seen = self._env.set_init_state(self._starts[seed % len(self._starts)])
         for _ in range(SETTLE):
@@ -86,7 +88,8 @@ class Libero:
         self._done = 0
 
     def picture(self) -> np.ndarray:
-        return _middle(self.film_frame())
+        """What the policy sees, `[224, 224, 3]` uint8."""
+        return middle(as_trained(self.film_frame()))
 
     def film_frame(self) -> np.ndarray:
         return np.ascontiguousarray(self._seen["agentview_image"][::-1, ::-1])
@@ -101,14 +104,6 @@ class Libero:
 
     def close(self) -> None:
         self._env.close()
-
-
-def _middle(picture: np.ndarray) -> np.ndarray:
-    """The square in the middle with `CROP` of the area; the policy's processor scales it up."""
-    side = picture.shape[0]
-    kept = round(side * CROP**0.5)
-    edge = (side - kept) // 2
-    return np.ascontiguousarray(picture[edge : edge + kept, edge : edge + kept])
 
 
 def _benchmark(name: str) -> Any:
