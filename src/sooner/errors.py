@@ -18,6 +18,48 @@ class BadLogitsError(SoonerError):
     """The model returned NaN, so no next token can be chosen."""
 
 
+class MemoryRanOutError(SoonerError):
+    """There was not enough memory; the same with less to hold may well succeed."""
+
+
+OUT_OF_MEMORY = ("out of memory", "allocate memory", "not enough memory", "alloc_failed")
+"""How torch, CUDA, MPS and the CPU's allocator say that memory ran out, in small letters."""
+
+DEVICE_FAULTS = (
+    "cuda error", "hip error", "device-side assert", "triton error", "illegal memory access",
+    "illegal address", "cublas_status_", "cudnn_status_execution_failed", "nccl error",
+    "device lost", "device_lost", "unspecified launch failure", "command buffer",
+)  # fmt: skip
+"""How accelerators say that they failed, in small letters."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out, of the machine or of an accelerator; needs no torch."""
+    if isinstance(error, MemoryError | MemoryRanOutError) or _is_called(error, "OutOfMemoryError"):
+        return True
+    return isinstance(error, RuntimeError) and _says(error, OUT_OF_MEMORY)
+
+
+def is_device_fault(error: BaseException) -> bool:
+    """Whether an accelerator failed, so that nothing more can be computed in this process.
+
+    After a CUDA error such as a device-side assert every later call raises it again.
+    """
+    if is_out_of_memory(error):
+        return False
+    is_called = _is_called(error, "AcceleratorError")
+    return is_called or (isinstance(error, RuntimeError) and _says(error, DEVICE_FAULTS))
+
+
+def _is_called(error: BaseException, name: str) -> bool:
+    return any(kind.__name__ == name for kind in type(error).__mro__)
+
+
+def _says(error: BaseException, signs: Iterable[str]) -> bool:
+    text = str(error).lower()
+    return any(sign in text for sign in signs)
+
+
 def did_you_mean(value: str, known: Iterable[str]) -> str:
     """Return ` (did you mean 'x'?)` for the nearest known name, or an empty string."""
     nearest = difflib.get_close_matches(value, list(known), n=1)

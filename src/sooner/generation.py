@@ -17,7 +17,7 @@ from transformers import StoppingCriteriaList, StopStringCriteria
 from .decoding.loop import OnTokens
 from .decoding.ranks import Ranks
 from .decoding.stats import Stats
-from .errors import SoonerError, UnsupportedError
+from .errors import MemoryRanOutError, SoonerError, UnsupportedError, is_out_of_memory
 from .methods import Autoregressive, Method
 
 Prefill = Callable[[Any], AbstractContextManager]
@@ -68,7 +68,8 @@ def generate(
         options: anything that `model.generate` takes, such as `max_new_tokens`.
 
     Raises:
-        SoonerError: the request can't be honoured, or memory ran out.
+        SoonerError: the request can't be honoured.
+        MemoryRanOutError: a `SoonerError`, too: what it takes, and what makes it less.
     """
     _refuse(model, inputs, options, prefill)
     inputs = _without_types(model, inputs)
@@ -97,7 +98,7 @@ def generate(
     try:
         with prefill(model) if prefill is not None else nullcontext():
             output = model.generate(**inputs, **options, custom_generate=loop)
-    except RuntimeError as error:
+    except (RuntimeError, MemoryError) as error:
         if (told := out_of_memory(error, model, ids, options)) is None:
             raise
         raise told from error
@@ -144,18 +145,17 @@ def _refuse(
 
 
 def out_of_memory(
-    error: RuntimeError, model: Any, ids: Tensor, options: Mapping[str, Any]
-) -> SoonerError | None:
+    error: Exception, model: Any, ids: Tensor, options: Mapping[str, Any]
+) -> MemoryRanOutError | None:
     """If memory ran out, the error to show: an estimate and a way out."""
-    text = str(error)
-    if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in text:
+    if not is_out_of_memory(error):
         return None
     config = model.config.get_text_config(decoder=True)
     heads = getattr(config, "num_key_value_heads", config.num_attention_heads)
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     rows, slots = ids.shape[0], ids.shape[1] + (options.get("max_new_tokens") or 0)
     size = 2 * config.num_hidden_layers * heads * width * model.dtype.itemsize * rows * slots
-    return SoonerError(
+    return MemoryRanOutError(
         f"out of memory: the cache of {rows} x {slots} tokens alone takes about "
         f"{size / 2**30:.2f} GiB; lower the number of frames, max_new_tokens or the batch"
     )

@@ -11,7 +11,7 @@ import numpy as np
 import psutil
 import torch
 
-from ..errors import SoonerError
+from ..errors import SoonerError, is_out_of_memory
 from ..models import Adapter, adapt
 from ..sparse.attention import States
 from ..sparse.modality import Layout
@@ -132,13 +132,6 @@ def read_sample(
     with torch.inference_mode():
         prompt = adapter.embed_prompt(clip.inputs)
     return Sample(lambda: prompt, Layout.of(prompt, 0), sha256(path)), count
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether that is what went wrong; on a CPU, torch says so in words only."""
-    if isinstance(error, torch.OutOfMemoryError | MemoryError):
-        return True
-    return "allocate memory" in str(error) or "not enough memory" in str(error)
 
 
 def check_memory(adapter: Adapter, tokens: int, frames: int, queries: int) -> None:
