@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,9 @@ import pytest
 
 from sooner import miniatures
 from sooner.cli.main import main
+from sooner.cli.parse_options import Wanted
+from sooner.errors import SoonerError
+from sooner.tasks.parse import ParseSettings
 from tasks.drafting import pdf, picture
 
 
@@ -127,10 +131,11 @@ def test_failures_are_told_and_counted(
     done = run("parse", tree, "-o", out, *how, "--quiet")
     assert done.code == 2
     assert done.err.splitlines() == errors(done)
-    assert errors(done) == [
-        "sooner: [1/6] cut.pdf: FAILED, is truncated",
-        "sooner: [2/6] dot.png page 1: FAILED, is 1 x 1 px, too small to hold text (at least 8 px "
-        "a side)",
+    # The total is of the documents opened so far, which is a matter of moments.
+    assert [re.sub(r"/\d+\+\]", "/N+]", line) for line in errors(done)] == [
+        "sooner: [1/N+] cut.pdf: FAILED, is truncated",
+        "sooner: [2/N+] dot.png page 1: FAILED, is 1 x 1 px, too small to hold text (at least 8 "
+        "px a side)",
     ]
     assert [one["status"] for one in records(out)].count("FAILED") == 2
     stopped = run("parse", tree, "-o", tmp_path / "other", *how, "--on-error", "stop")
@@ -230,3 +235,23 @@ def test_a_model_s_folder_says_what_it_is_asked_and_how_large_pages_are(
     broken = run("parse", tree / "sub", "-o", out, *how)
     assert broken.code == 2
     assert "sooner.json' can't be used" in errors(broken)[0]
+
+
+def test_trees_and_length_are_asked_for_on_the_command_line(
+    run: Run, how: list[object], tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[ParseSettings] = []
+
+    def stop(self: Wanted, on_page: Any) -> Any:
+        asked.append(self.settings)
+        raise SoonerError("enough")
+
+    monkeypatch.setattr(Wanted, "job", stop)
+    options = ["--nodes", 6, "--max-nodes", 7, "--depth", 3]
+    run("parse", tree, "-o", tmp_path / "out", *options)
+    run("parse", tree, "-o", tmp_path / "out", "--tolerance", 0.75)
+    assert (asked[0].nodes, asked[0].max_nodes, asked[0].depth) == (6, 7, 3)
+    assert asked[0].max_new_tokens == 8192
+    assert asked[1].nodes == 16
+    refused = run("parse", tree, "-o", tmp_path / "out", "--nodes", "many")
+    assert "nodes is 'many'; it must be 'auto' or a whole number" in refused.err

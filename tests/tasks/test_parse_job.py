@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,15 +15,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from PIL import Image
 
 from documents.paper import without_pages
+from sooner.cli.parse_display import known
 from sooner.documents import PageDraft, PageRange, Resolution, find_documents, read_pages
 from sooner.documents.drafters import AllOf, Drafter, FirstOf, TextLayer, guarded
-from sooner.errors import SoonerError
+from sooner.errors import MemoryRanOutError, SoonerError
 from sooner.tasks.parse import FAILED, Delivery, ParseJob
 from sooner.tasks.parse.ahead import ahead
+from sooner.tasks.parse.counts import Counts
 from sooner.tasks.parse.drafters import drafter_hash, guard, make_drafter, processes_of
+from sooner.tasks.parse.job import DeviceFaultError
+from sooner.tasks.parse.lock import NAME as LOCK
 from sooner.tasks.parse.manifest import NAME, Manifest
 from sooner.tasks.parse.output import OutputError, write_whole
 from sooner.tasks.parse.plan import Intake
@@ -51,7 +57,9 @@ def records(out: Path) -> dict[tuple[str, int], dict]:
 
 
 def listing(folder: Path) -> list[str]:
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    """Files of a folder, without that of its lock."""
+    files = [path for path in folder.rglob("*") if path.is_file() and path.name != LOCK]
+    return sorted(str(path.relative_to(folder)) for path in files)
 
 
 @pytest.fixture
@@ -117,8 +125,8 @@ def test_a_second_run_skips_what_is_done(tree: Path, tmp_path: Path) -> None:
     assert run(tree, out).told == [1, 1, 2]
     before = {name: (out / name).stat().st_mtime_ns for name in listing(out)}
     again = job(tree, out)
-    assert (again.counts.total, again.counts.before) == (0, 3)
     again.run(lambda: pytest.fail("no model is needed"))
+    assert (again.counts.total, again.counts.before) == (0, 3)
     assert {name: (out / name).stat().st_mtime_ns for name in listing(out)} == before
     assert run(tree, out, fresh=True).told == [1, 1, 2]
     assert run(tree, out, settings_hash="other").told == [1, 1, 2]
@@ -238,6 +246,72 @@ def test_a_page_that_fails_does_not_stop_the_others(tmp_path: Path, error: Excep
     assert whole["failed"] == [{"page": 2, "reason": expected}]
     assert run(source, out).told == [2]
     assert json.loads((out / "a.pdf.json").read_text())["status"] == "SUCCESS"
+
+
+def test_a_broken_device_stops_the_run(tmp_path: Path) -> None:
+    """Every later page would fail the same way; they are left for the next run instead."""
+    source, out = pdf(tmp_path / "a.pdf", 4), tmp_path / "out"
+    fault = torch.AcceleratorError("CUDA error: device-side assert triggered\nCompile with ...")
+    parser = EchoParser({2: fault})
+    with pytest.raises(DeviceFaultError) as caught:
+        job(source, out).run(lambda: parser)
+    assert parser.told == [1, 2]
+    told = str(caught.value)
+    assert "\n" not in told
+    assert re.search(r"a.pdf', page 2: AcceleratorError: CUDA error: device-side assert", told)
+    assert told.endswith("what is finished is kept, the same command goes on there")
+    found = records(out)
+    assert [(page, one["status"]) for (_, page), one in found.items()] == [
+        (1, "SUCCESS"), (2, FAILED),
+    ]  # fmt: skip
+    assert (out / "a.pdf/page-0001.md").is_file()
+    assert run(source, out).told == [2, 3, 4]
+    assert len(records(out)) == 4
+
+
+def test_running_out_of_memory_is_a_page_s_own_failure(tmp_path: Path) -> None:
+    source, out = pdf(tmp_path / "a.pdf", 3), tmp_path / "out"
+    error = MemoryRanOutError("memory ran out, even at 35% of the page's width")
+    assert run(source, out, raising={2: error}).told == [1, 2, 3]
+    assert [one["status"] for one in records(out).values()] == ["SUCCESS", FAILED, "SUCCESS"]
+
+
+def test_thousands_of_documents_begin_with_the_first_page(tmp_path: Path) -> None:
+    """None is hashed or opened before its turn: three at most are, when the first page is done."""
+    root, out, count = tmp_path / "in", tmp_path / "out", 10_000
+    root.mkdir()
+    picture(root / "0.png")
+    for number in range(1, count):
+        os.link(root / "0.png", root / f"{number}.png")
+    opened: set[str] = set()
+    is_watched = [True]
+
+    def watch(event: str, arguments: tuple) -> None:
+        if is_watched[0] and event == "open" and str(arguments[0]).startswith(str(root)):
+            opened.add(str(arguments[0]))
+
+    class Stop(EchoParser):
+        def __call__(self, page: Any, draft: Any = None) -> Any:
+            is_watched[0] = False
+            raise KeyboardInterrupt
+
+    sys.addaudithook(watch)  # can't be taken away again
+    asked = job(root, out)
+    with pytest.raises(KeyboardInterrupt):
+        asked.run(Stop)
+    assert str(root / "0.png") in opened
+    assert len(opened) <= 3
+    assert asked.counts.opened <= 3
+    assert asked.counts.documents == count
+
+
+def test_the_total_is_an_estimate_until_all_is_opened() -> None:
+    counts = Counts(total=6, documents=4, opened=2, done=3, seconds=1.5)
+    assert counts.expected == 12
+    assert counts.seconds_left == pytest.approx(4.5)
+    assert known(counts) == "6+"
+    whole = Counts(total=6, documents=2, opened=2, done=6, seconds=1.5)
+    assert (whole.expected, whole.seconds_left, known(whole)) == (6, 0, "6")
 
 
 def test_unexpected_errors_get_through_when_debugging(tmp_path: Path) -> None:
@@ -429,8 +503,8 @@ job(Path(sys.argv[1]), Path(sys.argv[2])).run(Slow)
 
 def test_a_run_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     source, out = pdf(tmp_path / "a.pdf", 4), tmp_path / "out"
-    tests = str(Path(__file__).parents[1])
-    environment = {**os.environ, "PYTHONPATH": tests, "OMP_NUM_THREADS": "1"}
+    paths = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])
+    environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
     killed = subprocess.Popen(
         [sys.executable, "-c", SCRIPT, str(source), str(out)],
         stdout=subprocess.PIPE, env=environment, text=True,

@@ -1,13 +1,29 @@
-"""A long document takes no more memory than a short one, through the whole command."""
+"""Memory: a long document takes no more than a short one, and a page that takes too much is read
+with less."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+import torch
+from PIL import Image
+from transformers import Qwen2VLImageProcessor
+
+from sooner.documents import Page
+from sooner.errors import MemoryRanOutError
+from sooner.tasks.loading import Pair
+from sooner.tasks.parse import PageParser, ParseSettings
+from tasks.parsing import draft_of, noise_page, qwen3_vl
+
+FIXED = {"nodes": 12, "max_new_tokens": 24}
 
 SCRIPT = """
 import os, sys
@@ -50,7 +66,8 @@ def test_two_hundred_pages_take_the_memory_of_twenty(tmp_path: Path, target_fold
     """A page's picture has 1 MB here: were pages kept, 180 of them would show."""
     (tmp_path / "run.py").write_text(SCRIPT)
     source = long_pdf(tmp_path / "long.pdf", 200)
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    paths = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])
+    environment = {**os.environ, "PYTHONPATH": paths}
     done = subprocess.run(
         [sys.executable, str(tmp_path / "run.py"), str(source), "-o", str(tmp_path / "out"),
          "--model", str(target_folder)],
@@ -61,3 +78,104 @@ def test_two_hundred_pages_take_the_memory_of_twenty(tmp_path: Path, target_fold
     assert late - early < 40e6
     assert len((tmp_path / "out" / "manifest.jsonl").read_text().splitlines()) == 200
     assert "page 200 says" in (tmp_path / "out" / "long.pdf.md").read_text()
+
+
+@pytest.fixture
+def qwen() -> Pair:
+    return qwen3_vl()
+
+
+Limit = Callable[[int], list[int]]
+
+
+@pytest.fixture
+def limited(qwen: Pair, monkeypatch: pytest.MonkeyPatch) -> Iterator[Limit]:
+    """Sets from how many patches on a picture is too much; patches of all that were tried."""
+
+    def set_limit(most: int) -> list[int]:
+        tried: list[int] = []
+        visual = qwen.target.model.model.visual
+        real = visual.forward
+
+        def forward(pixels: torch.Tensor, *others: Any, **named: Any) -> Any:
+            tried.append(len(pixels))
+            if len(pixels) > most:
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+            return real(pixels, *others, **named)
+
+        monkeypatch.setattr(visual, "forward", forward)
+        return tried
+
+    return set_limit
+
+
+def scaled(page: Page, width: int, height: int) -> Page:
+    picture = Image.fromarray(page.picture).resize((width, height), Image.Resampling.LANCZOS)
+    return replace(page, picture=np.array(picture))
+
+
+def test_a_page_that_takes_too_much_memory_is_read_smaller(qwen: Pair, limited: Limit) -> None:
+    parser, page = PageParser(qwen, ParseSettings(**FIXED)), noise_page(168, 224)
+    smaller = parser(scaled(page, 118, 157))
+    tried = limited(24 * 32 - 1)  # patches of 7 pixels
+    parsed = parser(page)
+    assert tried[0] == 24 * 32
+    assert tried[-1] < 24 * 32
+    assert len(tried) == 2
+    assert (parsed.status, parsed.mode) == (smaller.status, "approximate")
+    assert parsed.notes == ["memory ran out: the page was read at 118 x 157 px"]
+    assert parsed.raw == smaller.raw
+    assert parsed.size == page.size
+    # The next page begins as large as ever.
+    assert parser(noise_page()).mode == "exact"
+
+
+def test_regions_are_left_out_first(qwen: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That changes no text, so the result stays exact."""
+    page = noise_page()
+    plain = PageParser(qwen, ParseSettings(**FIXED))(page)
+    parser = PageParser(qwen, ParseSettings(stages="both", **FIXED))
+    monkeypatch.setattr(
+        parser.regions, "_verify",
+        lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError("CUDA out of memory")),
+    )  # fmt: skip
+    draft = draft_of(page, plain.raw[:20], plain.raw[20:])
+    parsed = parser(page, lambda: draft)
+    assert (parsed.raw, parsed.mode, parsed.status) == (plain.raw, "exact", plain.status)
+    assert parsed.notes == ["memory ran out: regions were not read on their own"]
+    assert parsed.last.aal > 1  # drafted as ever
+
+
+def test_a_page_that_never_fits_says_how_far_it_was_tried(qwen: Pair, limited: Limit) -> None:
+    tried = limited(0)
+    with pytest.raises(MemoryRanOutError, match=r"even at 35% of the page's width .*lower --dpi"):
+        PageParser(qwen, ParseSettings(**FIXED))(noise_page(168, 224))
+    assert tried == sorted(set(tried), reverse=True)  # each smaller than the one before it
+    assert len(tried) == 4
+
+
+def test_a_smaller_picture_is_not_tried_where_it_makes_as_many_tokens(
+    qwen: Pair, limited: Limit
+) -> None:
+    """The processor enlarges what has less pixels than it wants."""
+    processor = qwen.target.processor
+    processor.image_processor = Qwen2VLImageProcessor(
+        patch_size=7, merge_size=2, min_pixels=168 * 224, max_pixels=168 * 224
+    )
+    tried = limited(0)
+    with pytest.raises(MemoryRanOutError, match=r"^memory ran out \(out of memory"):
+        PageParser(qwen, ParseSettings(**FIXED))(noise_page(168, 224))
+    assert len(tried) == 1
+
+
+def test_other_errors_are_not_tried_again(qwen: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[int] = []
+
+    def broken(*_: Any, **__: Any) -> Any:
+        tried.append(1)
+        raise torch.AcceleratorError("CUDA error: device-side assert triggered")
+
+    monkeypatch.setattr(qwen.target.model.model.visual, "forward", broken)
+    with pytest.raises(torch.AcceleratorError, match="device-side assert"):
+        PageParser(qwen, ParseSettings(**FIXED))(noise_page())
+    assert len(tried) == 1

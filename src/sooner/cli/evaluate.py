@@ -53,7 +53,7 @@ def docs(
     stages: asked.Stages = "auto",
     form: asked.Form = None,
     prompt: options.Prompt = None,
-    max_new_tokens: options.MaxNewTokens = 4096,
+    max_new_tokens: options.MaxNewTokens = 8192,
     resume: asked.Resume = True,
     timeout: asked.Timeout = None,
     workers: asked.Workers = 1,

@@ -32,13 +32,16 @@ def parse(
     drafter: asked.Drafter = "auto",
     tolerance: asked.Tolerance = 1.0,
     stages: asked.Stages = "auto",
+    nodes: asked.Nodes = "auto",
+    max_nodes: asked.MaxNodes = 64,
+    depth: asked.Depth = 64,
     form: asked.Form = None,
     format_: asked.Format = "md,json",
     prompt: options.Prompt = None,
     region_prompt: Annotated[
         str | None, typer.Option(metavar="TEXT", help="The same about a region's crop.")
     ] = None,
-    max_new_tokens: options.MaxNewTokens = 4096,
+    max_new_tokens: options.MaxNewTokens = 8192,
     margin: Annotated[
         int,
         typer.Option(
@@ -70,6 +73,7 @@ def parse(
     """
     from ..tasks.parse import ParseSettings
     from ..tasks.parse.drafters import processes_of
+    from ..tasks.settings import parse_window
 
     if debug:
         options.log_decisions()
@@ -81,6 +85,9 @@ def parse(
         region_prompt=region_prompt,
         max_new_tokens=max_new_tokens,
         margin=margin,
+        nodes=parse_window(nodes, "nodes"),
+        max_nodes=max_nodes,
+        depth=depth,
         prefill=prefill,
         timeout=timeout,
     )

@@ -70,19 +70,21 @@ class PagesDisplay:
             self._bar = Progress(
                 SpinnerColumn(),
                 BarColumn(),
-                TextColumn("{task.completed}/{task.total} pages{task.fields[pace]}"),
+                TextColumn("{task.completed}/{task.fields[known]} pages{task.fields[pace]}"),
                 console=self.display.err,
                 transient=True,
             )
-            self._bar.add_task("", total=counts.total, pace="")
+            self._bar.add_task("", total=counts.expected, pace="", known="")
             self._bar.start()
         done = counts.done + counts.failed
         task = self._bar.task_ids[0]
-        self._bar.update(task, completed=done, total=counts.total, pace=pace(counts))
+        self._bar.update(
+            task, completed=done, total=counts.expected, known=known(counts), pace=pace(counts)
+        )
 
     def counts(self, counts: Counts) -> str:
         """How many pages are in which state."""
-        told = f"{counts.done} of {counts.total} pages parsed"
+        told = f"{counts.done} of {known(counts)} pages parsed"
         told += f", {counts.partial} of them in part" if counts.partial else ""
         told += f", {counts.before} done before" if counts.before else ""
         return told + (f", {counts.failed} failed" if counts.failed else "")
@@ -118,7 +120,7 @@ def page_line(record: dict[str, Any], counts: Counts) -> str:
     """One page in a line."""
     done = counts.done + counts.failed
     page = f" page {record['page']}" if record["page"] else ""
-    line = f"[{done}/{counts.total}] {record['document']}{page}: {record['status']}"
+    line = f"[{done}/{known(counts)}] {record['document']}{page}: {record['status']}"
     if record["reason"]:
         line += f", {record['reason']}"
     if record["status"] == "FAILED":
@@ -129,10 +131,15 @@ def page_line(record: dict[str, Any], counts: Counts) -> str:
     return f"{line}, {record['seconds']['e2e']:.2f} s{pace(counts)}"
 
 
+def known(counts: Counts) -> str:
+    """Pages in all; with a plus as long as there are documents that nobody has opened yet."""
+    return f"{counts.total}{'' if counts.is_total_known else '+'}"
+
+
 def pace(counts: Counts) -> str:
     """Speed, and about how long the rest takes."""
     left = counts.seconds_left
-    if not left or counts.total == counts.done + counts.failed:
+    if not left:
         return ""
     minutes, seconds = divmod(round(left), 60)
     rest = f"{minutes} min {seconds} s" if minutes else f"{seconds} s"

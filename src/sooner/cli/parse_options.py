@@ -55,6 +55,16 @@ Stages = Annotated[
         "pays), or regions (approximate).",
     ),
 ]
+Nodes = Annotated[
+    str,
+    typer.Option(
+        metavar="N|auto",
+        help="Draft tokens that a forward verifies: auto takes what measurably pays, and below "
+        "tolerance 1, where the text depends on it, 16.",
+    ),
+]
+MaxNodes = Annotated[int, typer.Option(metavar="N", help="Most that --nodes auto takes.")]
+Depth = Annotated[int, typer.Option(metavar="N", help="Most draft tokens on one path of a tree.")]
 Form = Annotated[
     str | None,
     typer.Option(

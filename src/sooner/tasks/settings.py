@@ -184,7 +184,7 @@ def _ratio(text: str, name: str, share: str) -> float:
     return ratio
 
 
-def parse_window(text: str) -> int | Literal["auto"]:
+def parse_window(text: str, name: str = "window") -> int | Literal["auto"]:
     """`auto` or a whole number of 1 or more, from the command line."""
     if text == "auto":
         return "auto"
@@ -192,7 +192,7 @@ def parse_window(text: str) -> int | Literal["auto"]:
         return int(text)
     except ValueError:
         raise SoonerError(
-            f"window is '{text}'; it must be 'auto' or a whole number of 1 or more"
+            f"{name} is '{text}'; it must be 'auto' or a whole number of 1 or more"
         ) from None
 
 

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from ...documents import BrokenPage, Document, Page
 from ...documents.drafters import Drafter
-from ...errors import SoonerError
+from ...errors import SoonerError, is_device_fault
 from .ahead import Drafted, ahead
 from .comparison import compare_plain, warm_up
 from .counts import Counts
 from .delivery import Delivery, record_of
-from .manifest import Manifest
+from .lock import FolderLock
+from .manifest import Manifest, touch
 from .plan import Intake, Work, plan
 from .result import FAILED, PARTIAL, ParsedPage
 
@@ -26,9 +27,16 @@ OnPage = Callable[[dict[str, Any], Counts], None]
 """Told a page's record and how many are done, after its files are on disk."""
 
 
+class DeviceFaultError(SoonerError):
+    """The accelerator failed: no other page would fare better in this process."""
+
+
 @dataclass
 class ParseJob:
     """Parses documents, one page after the other.
+
+    Documents are opened and hashed when their turn comes, so that a run over thousands of them
+    begins with its first page. While it runs, no other process may write to its folder.
 
     Attributes:
         documents: what, from `sooner.documents.find_documents`.
@@ -43,6 +51,8 @@ class ParseJob:
         on_page: told about each page.
         debug: let unexpected errors through.
         counts: how far it is.
+        works: documents opened so far.
+        manifest: of the folder, read when the run begins.
 
     Raises:
         OutputError: the folder can't be written, or holds a document where its pages would be.
@@ -64,19 +74,10 @@ class ParseJob:
     def __post_init__(self) -> None:
         for document in self.documents:
             self.delivery.check(document)
-        self.manifest = Manifest(self.delivery.folder)
-        self.works = plan(
-            self.documents,
-            self.intake,
-            self.manifest,
-            self.settings_hash,
-            self.delivery.has,
-            self.fresh,
-        )
-        for work in self.works:
-            self.manifest.forget_stale(work.document.place, work.input_hash)
-        self.counts.total = sum(work.todo for work in self.works)
-        self.counts.before = sum(work.done for work in self.works)
+        touch(self.delivery.folder)
+        self.works: list[Work] = []
+        self.counts.documents = len(self.documents)
+        self._fault: Exception | None = None
 
     def run(self, load: Callable[[], PageParser]) -> Counts:
         """Do what is left to be done.
@@ -85,14 +86,18 @@ class ParseJob:
             load: makes the parser, when the first page needs it.
 
         Raises:
-            OutputError: nothing more can be written; what is finished is kept.
+            OutputError: nothing more can be written; what is finished is kept. Or another process
+                has the folder.
+            DeviceFaultError: the accelerator failed; what is finished is kept.
             SoonerError: the model can't be loaded; or, with `stop_on_error`, what is wrong with a
                 page.
         """
-        try:
-            self._run(load)
-        finally:
-            self.manifest.tidy()
+        with FolderLock(self.delivery.folder):
+            self.manifest = Manifest(self.delivery.folder)
+            try:
+                self._run(load)
+            finally:
+                self.manifest.tidy()
         return self.counts
 
     def _run(self, load: Callable[[], PageParser]) -> None:
@@ -124,9 +129,15 @@ class ParseJob:
             parsed = self._compared(parser, drafted.page, parsed)
         record = self._keep(drafted, parsed, parser)
         self._count(record, drafted.waited + time.perf_counter() - began)
+        where = f"'{drafted.tag.document.path}'"
+        where += f", page {parsed.number}" if parsed.number else ""
+        if self._fault is not None:
+            raise DeviceFaultError(
+                f"the device failed at {where}: {_one_line(self._fault)}; what is finished is "
+                "kept, the same command goes on there"
+            ) from self._fault
         if self.stop_on_error and parsed.status == FAILED:
-            page = f", page {parsed.number}" if parsed.number else ""
-            raise SoonerError(f"'{drafted.tag.document.path}'{page}: {parsed.reason}")
+            raise SoonerError(f"{where}: {parsed.reason}")
 
     def _compared(self, parser: PageParser, page: Page, parsed: ParsedPage) -> ParsedPage:
         """With what plain decoding says and takes; that a page failed is told already."""
@@ -135,10 +146,23 @@ class ParseJob:
         return replace(parsed, compared=compare_plain(parser, page, parsed))
 
     def _pages(self) -> Iterator[tuple[Work, Page | BrokenPage]]:
-        for work in self.works:
+        """Pages to be done, each document opened when the one before it is read."""
+        for document in self.documents:
+            work = self._opened(document)
             if work.todo:
                 for page in self.intake.read(work):
                     yield work, page
+
+    def _opened(self, document: Document) -> Work:
+        work = plan(
+            document, self.intake, self.manifest, self.settings_hash, self.delivery.has, self.fresh
+        )
+        self.manifest.forget_stale(document.place, work.input_hash)
+        self.works.append(work)
+        self.counts.opened += 1
+        self.counts.total += work.todo
+        self.counts.before += work.done
+        return work
 
     def _parsed(self, parser: PageParser | None, drafted: Drafted[Work]) -> ParsedPage:
         """A page's result; what goes wrong with it is its result."""
@@ -154,8 +178,8 @@ class ParseJob:
         except Exception as error:
             if self.debug:
                 raise
-            text = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-            return ParsedPage(name, page.number, FAILED, text, size=page.size)
+            self._fault = error if is_device_fault(error) else None
+            return ParsedPage(name, page.number, FAILED, _one_line(error), size=page.size)
         draft = drafted.draft()  # known by now
         seconds = {"drafter": draft.seconds if draft is not None else 0.0, **parsed.seconds}
         seconds["wait"] = drafted.waited + seconds.get("wait", 0.0)
@@ -188,3 +212,7 @@ class ParseJob:
         place = work.document.place
         records = self.manifest.current(place, work.input_hash, self.settings_hash)
         self.delivery.write_document(work, records)
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:300]

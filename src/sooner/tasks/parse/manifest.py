@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ class Manifest:
     """`manifest.jsonl` of an output folder.
 
     A line is flushed and synced before `add` returns; one that a crash cut off is ignored when
-    reading. A page that was done again has two lines until `tidy`; the later one counts.
+    reading. A page that was done again has two lines until `tidy`; the later one counts. Threads of
+    one process may share it; another process must not write meanwhile (`FolderLock`).
 
     Args:
         folder: of the results.
@@ -28,10 +30,9 @@ class Manifest:
     def __init__(self, folder: Path) -> None:
         self.path = folder / NAME
         self._records: dict[str, dict[int, dict[str, Any]]] = {}  # document -> page -> record
+        self._changing = threading.RLock()
+        touch(folder)
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            with open(self.path, "ab"):
-                pass
             lines = self.path.read_bytes().split(b"\n")
         except OSError as error:
             raise unwritable(self.path, error) from error
@@ -43,8 +44,9 @@ class Manifest:
 
     def of(self, document: Path) -> list[dict[str, Any]]:
         """Records of a document, by page."""
-        pages = self._records.get(document.as_posix(), {})
-        return [pages[number] for number in sorted(pages)]
+        with self._changing:
+            pages = self._records.get(document.as_posix(), {})
+            return [pages[number] for number in sorted(pages)]
 
     def current(self, document: Path, input_hash: str, settings_hash: str) -> list[dict[str, Any]]:
         """Those of them that are of this content and these settings."""
@@ -78,14 +80,16 @@ class Manifest:
         self._keep(record)
 
     def _keep(self, record: dict[str, Any]) -> None:
-        self._records.setdefault(record["document"], {})[record["page"]] = record
+        with self._changing:
+            self._records.setdefault(record["document"], {})[record["page"]] = record
 
     def forget_stale(self, document: Path, input_hash: str) -> None:
         """Leave out what a document was before it changed, and what was wrong with it as a whole,
         which comes to light anew; `tidy` takes it away."""
-        for record in self.of(document):
-            if record["input_hash"] != input_hash or record["page"] == 0:
-                del self._records[record["document"]][record["page"]]
+        with self._changing:
+            for record in self.of(document):
+                if record["input_hash"] != input_hash or record["page"] == 0:
+                    del self._records[record["document"]][record["page"]]
 
     def tidy(self) -> None:
         """Rewrite the file with one line a page, in order, if it has others."""
@@ -95,6 +99,21 @@ class Manifest:
         lines = (json.dumps(record, ensure_ascii=False).encode() + b"\n" for record in pages)
         write_whole(self.path, lines)
         self._lines, self._torn = len(pages), False
+
+
+def touch(folder: Path) -> None:
+    """Make sure that there is a manifest in a folder, and that it can be written.
+
+    Raises:
+        OutputError: it can't.
+    """
+    path = folder / NAME
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with open(path, "ab"):
+            pass
+    except OSError as error:
+        raise unwritable(path, error) from error
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:

@@ -18,6 +18,8 @@ from ..settings import CaptionSettings
 from .asking import picture_inputs, room_for, seen_size
 from .cells import Cells, cells_of
 from .drafting import Drafting, Late
+from .effort import Effort, NotSmallerError, with_less
+from .fences import unwrapped
 from .forms import Ask, ask_of
 from .habits import habits_of
 from .reading import Reading, described, parsed_region, read
@@ -43,6 +45,11 @@ class _Seen:
     size: tuple[int, int] | None
     cells: Cells | None
     seconds: float
+
+    @property
+    def width(self) -> int:
+        """Tokens of the prompt."""
+        return int(self.inputs["input_ids"].shape[1])
 
 
 class PageParser:
@@ -86,19 +93,53 @@ class PageParser:
             draft: what drafters say of it, or a function that waits for that: it is called once the
                 page is prefilled. Without, and where it is empty, the page is decoded plainly.
 
+        What runs out of memory is tried again with less (`effort.py`); the page's notes tell.
+
         Raises:
-            SoonerError: the page does not fit the model, or memory ran out.
+            MemoryRanOutError: the least was too much.
+            SoonerError: the page does not fit the model.
         """
         stages = self._stages(is_drafted=draft is not None)
+        widths: list[int] = []  # tokens of the prompts that were tried
+        has_regions = stages != PAGE and draft is not None
+
+        def attempt(effort: Effort) -> ParsedPage:
+            return self._attempt(page, draft, stages if effort.regions else PAGE, effort, widths)
+
+        return with_less(attempt, has_regions)
+
+    def _attempt(
+        self,
+        page: Page,
+        draft: PageDraft | Late | None,
+        stages: str,
+        effort: Effort,
+        widths: list[int],
+    ) -> ParsedPage:
+        """Parse a page, however much memory that takes.
+
+        Args:
+            widths: tokens of the prompts that memory did not suffice for; this one's is added.
+
+        Raises:
+            NotSmallerError: a smaller picture makes no shorter prompt.
+        """
         regions = None if stages == PAGE else self.regions
         drafting = Drafting(page, draft, self.ask, regions, self.target.tokenizer, self.eos)
-        if self.settings.stages == "regions":
-            drafting.first_stage(self._see(page).cells)
+        drafting.notes += effort.told(page)
+        if stages == "regions":
+            drafting.first_stage(self._see(page, effort).cells)
             if any(one is not None for one in drafting.verified.said):
                 return self._assembled(drafting)
             drafting.regions = None
             drafting.notes.append("no regions to parse; the page was parsed as a whole")
-        parsed = self._page(drafting)
+        seen = self._see(page, effort)
+        if effort.scale < 1 and widths and seen.width >= min(widths):
+            raise NotSmallerError
+        widths.append(seen.width)
+        parsed = self._page(drafting, seen)
+        if effort.scale < 1:
+            parsed = replace(parsed, mode=APPROXIMATE)
         if not drafting.is_empty and parsed.counts_for_speed:
             took = parsed.seconds["regions"] + parsed.last.decode_seconds
             self.choice.add(stages, parsed.last.tokens, took)
@@ -113,22 +154,21 @@ class PageParser:
             return BOTH
         return self.choice.pick()
 
-    def _see(self, page: Page) -> _Seen:
+    def _see(self, page: Page, effort: Effort) -> _Seen:
         began = time.perf_counter()
-        target = self.target
-        inputs = picture_inputs(target.processor, [page.picture], self.ask.page, target.model)
+        target, picture = self.target, effort.picture(page)
+        inputs = picture_inputs(target.processor, [picture], self.ask.page, target.model)
         cells = cells_of(target.processor, inputs)
         took = time.perf_counter() - began
         return _Seen(inputs, seen_size(target.model, inputs), cells, took)
 
-    def _page(self, drafting: Drafting) -> ParsedPage:
+    def _page(self, drafting: Drafting, seen: _Seen) -> ParsedPage:
         """Stage 2: one pass over the page, with what there is as an unordered set of drafts.
 
         Vision and prefill come first, and what is drafted is waited for behind them; then stage 1
         has its turn.
         """
         page, settings = drafting.page, self.settings
-        seen = self._see(page)
         limit = room_for(self.target.model, seen.inputs, settings.max_new_tokens)
         asked = CaptionSettings(prefill=settings.prefill)
         prefill = build_prefill(asked, self.pair, seen.inputs)
@@ -188,10 +228,9 @@ class PageParser:
             return Autoregressive()
         return HSD(
             found,
-            window=settings.window,
-            tolerance=settings.tolerance,
-            nodes=settings.nodes,
-            experience=self.experience,
+            **settings.verification,
+            # What earlier pages taught chooses the nodes, on which the text depends below 1.
+            experience=self.experience if settings.tolerance == 1 else None,
         )
 
     def _assembled(self, drafting: Drafting) -> ParsedPage:
@@ -201,7 +240,8 @@ class PageParser:
         regions, shares, blocks = [], [], ""
         cut = [one.truncated for one in verified.said if one is not None and one.truncated]
         for piece, one in zip(pieces, verified.said, strict=True):
-            text = piece.texts[0] if one is None else drafting.text(one.tokens[: one.sound])
+            heard = None if one is None else drafting.text(one.tokens[: one.sound])
+            text = piece.texts[0] if heard is None else unwrapped(heard)
             if text:
                 blocks += text + (piece.end or "\n")
                 regions.append(replace(piece.region, drafts=[text]))

@@ -1,8 +1,8 @@
-"""Which pages of which documents are still to be done."""
+"""Which pages of a document are still to be done."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -56,14 +56,14 @@ class Intake:
 
 
 def plan(
-    documents: Sequence[Document],
+    document: Document,
     intake: Intake,
     manifest: Manifest,
     settings_hash: str,
     is_there: Callable[[Document, int], bool],
     fresh: bool = False,
-) -> list[Work]:
-    """What is to be done of each document, in their order.
+) -> Work:
+    """What is to be done of a document, which is opened and hashed for that.
 
     A page is done if the manifest has it with the same content and settings, not as a failure, and
     its files are there.
@@ -72,19 +72,6 @@ def plan(
         is_there: whether the files of a page of a document exist.
         fresh: do everything again.
     """
-    return [
-        _work(document, intake, manifest, settings_hash, is_there, fresh) for document in documents
-    ]
-
-
-def _work(
-    document: Document,
-    intake: Intake,
-    manifest: Manifest,
-    settings_hash: str,
-    is_there: Callable[[Document, int], bool],
-    fresh: bool,
-) -> Work:
     wanted = intake.pages
     count = intake.count(document.path)
     numbers = wanted.select(count)

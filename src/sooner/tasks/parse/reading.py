@@ -12,6 +12,7 @@ from ...documents.boxes import scaled
 from ...documents.layout_json import read_layout_json
 from ...documents.regions import Size
 from .contexts import offsets_of
+from .fences import WRAPPERS, unwrapped
 from .forms import FORMS
 from .matching import accepted_shares, placed
 from .result import ParsedRegion
@@ -36,7 +37,7 @@ class Reading:
 
 
 def read(text: str, form: str, draft: PageDraft, size: Size, seen: Size | None) -> Reading:
-    """An answer in a form of `forms.FORMS`.
+    """An answer in a form of `forms.FORMS`; one that is wrapped in a code fence is taken out.
 
     Args:
         draft: whose regions say where a text without boxes is from.
@@ -45,6 +46,7 @@ def read(text: str, form: str, draft: PageDraft, size: Size, seen: Size | None) 
     """
     if FORMS[form] == "layout-json":
         return _layout(text, size, seen)
+    text = unwrapped(text, ("html",) if FORMS[form] == "html" else WRAPPERS)
     if FORMS[form] == "html":
         text = "\n\n".join(line for line in text.splitlines() if line.strip())
     regions = placed(text, draft.regions)

@@ -101,10 +101,8 @@ class RegionStage:
         limit = room_for(self.target.model, inputs, wanted)
         method = HSD(
             [[crop.drafts] for crop in crops],
-            window=self.settings.window,
-            tolerance=self.settings.tolerance,
-            nodes=self.settings.nodes,
-            experience=self.experience,
+            **self.settings.verification,
+            experience=self.experience if self.settings.tolerance == 1 else None,
         )
         said, stats = speak(
             self.target.model, inputs, method, limit, self.settings.repetition, set(self.eos),

@@ -14,6 +14,9 @@ from .forms import FORMS
 
 STAGES = ("auto", "page", "both", "regions")
 
+RELAXED_NODES = 16
+"""Draft tokens of a forward where the text depends on their number."""
+
 
 @dataclass(frozen=True)
 class ParseSettings:
@@ -32,7 +35,11 @@ class ParseSettings:
         margin: pixels of the page around a region's crop. Models that lay a raster of visual
             tokens over a page get whole cells of that instead (`cells.py`).
         region_rows: most regions that are verified in one batch.
-        nodes: draft tokens that a forward verifies, or `"auto"` for what measurably pays.
+        nodes: draft tokens that a forward verifies, or `"auto"` for what measurably pays. Below
+            tolerance 1 the text depends on it, so `"auto"` is `RELAXED_NODES` there, whatever the
+            clock says.
+        max_nodes: upper limit of `"auto"`.
+        depth: most draft tokens on one path of a tree.
         window: tokens that must match, n of eq. 4.
         repetition: tokens that repeat a period until a page counts as runaway; 0 for never.
         timeout: seconds of decoding, for a page and for each batch of regions; what takes longer
@@ -49,10 +56,12 @@ class ParseSettings:
     form: str | None = None
     prompt: str | None = None
     region_prompt: str | None = None
-    max_new_tokens: int = 4096
+    max_new_tokens: int = 8192
     margin: int = 8
     region_rows: int = 32
     nodes: int | Literal["auto"] = "auto"
+    max_nodes: int = 64
+    depth: int = 64
     window: int = 3
     repetition: int = 256
     timeout: float | None = None
@@ -69,6 +78,9 @@ class ParseSettings:
             )
         _at_least(1, max_new_tokens=self.max_new_tokens, region_rows=self.region_rows)
         _at_least(1, window=self.window, nodes=1 if self.nodes == "auto" else self.nodes)
+        _at_least(1, max_nodes=self.max_nodes, depth=self.depth)
+        if self.nodes == "auto" and self.tolerance < 1:
+            object.__setattr__(self, "nodes", min(RELAXED_NODES, self.max_nodes))
         _at_least(0, margin=self.margin, repetition=self.repetition)
         if self.timeout is not None and not self.timeout > 0:
             raise SoonerError(f"timeout is {self.timeout:g}; it must be above 0")
@@ -78,6 +90,12 @@ class ParseSettings:
             text = getattr(self, name)
             if text is not None and not text.strip():
                 raise SoonerError(f"{name} is empty; leave it out for the model's own")
+
+    @property
+    def verification(self) -> dict[str, Any]:
+        """Options of `HSD`."""
+        names = ("window", "tolerance", "nodes", "max_nodes", "depth")
+        return {name: getattr(self, name) for name in names}
 
     def digest(self, *others: Any) -> str:
         """A short hash of these settings and `others` (model, drafter, dpi), stable between

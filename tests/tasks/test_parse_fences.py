@@ -1,0 +1,57 @@
+"""Answers in one code fence are taken out of it; fences of the page itself stay."""
+
+from __future__ import annotations
+
+import pytest
+
+from sooner.documents import PageDraft
+from sooner.tasks.parse.fences import unwrapped
+from sooner.tasks.parse.reading import read
+
+CODE = "```python\nprint(1)\n```"
+
+
+@pytest.mark.parametrize(
+    ("answer", "inside"),
+    [
+        ("```markdown\n# Title\n\ntext\n```", "# Title\n\ntext"),
+        ("  \n```md\ntext\n```\n\n", "text"),
+        ("```Markdown \ntext\n``` ", "text"),
+        ("~~~markdown\ntext\n~~~", "text"),
+        (f"```markdown\nbefore\n{CODE}\nafter\n```", f"before\n{CODE}\nafter"),
+        (f"````markdown\n{CODE}\n```\nplain\n```\n````", f"{CODE}\n```\nplain\n```"),
+        ("```markdown\ncut off in the mid", "cut off in the mid"),
+        ("```markdown\n```", ""),
+    ],
+)
+def test_an_answer_in_one_fence_is_taken_out(answer: str, inside: str) -> None:
+    assert unwrapped(answer) == inside
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "text",
+        "",
+        CODE,
+        "```\na listing that is the whole page\n```",
+        f"# Title\n{CODE}",
+        "```markdown\none\n```\n\ntext between\n\n```\ntwo\n```",
+        "```markdown\none\n```\ntext behind",
+        "``markdown``",
+        "```markdown one line```",
+    ],
+)
+def test_other_answers_stay_as_they_are(answer: str) -> None:
+    assert unwrapped(answer) == answer
+
+
+def test_a_page_is_read_without_its_fence() -> None:
+    draft = PageDraft([], 0.0, "none", (100, 100))
+    answer = f"```markdown\n# Title\n\n{CODE}\n```"
+    found = read(answer, "markdown", draft, (100, 100), None)
+    assert found.markdown == f"# Title\n\n{CODE}\n"
+    assert all("```markdown" not in text for text in found.written)
+    assert all(text in answer for text in found.written)  # so shares can still be told
+    html = read("```html\n<p>x</p>\n```", "html", draft, (100, 100), None)
+    assert html.markdown == "<p>x</p>\n"

@@ -1,0 +1,66 @@
+"""Settings that decide a page's text decide its hash, and the clock decides neither."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from sooner.errors import SoonerError
+from sooner.methods import HSD
+from sooner.methods.aligned.size import FixedNodes, MeasuredNodes
+from sooner.tasks.parse import PageParser, ParseSettings
+from sooner.tasks.parse.settings import RELAXED_NODES
+from tasks.parsing import draft_of, noise_page, qwen3_vl
+
+
+def test_below_tolerance_1_nodes_are_a_fixed_number() -> None:
+    assert ParseSettings().nodes == "auto"
+    relaxed = ParseSettings(tolerance=0.75)
+    assert relaxed.nodes == RELAXED_NODES
+    assert relaxed.digest() == ParseSettings(tolerance=0.75, nodes=RELAXED_NODES).digest()
+    assert relaxed.digest() != ParseSettings(tolerance=0.75, nodes=4).digest()
+    assert ParseSettings(tolerance=0.75, max_nodes=8).nodes == 8
+    assert replace(relaxed, max_new_tokens=4).nodes == RELAXED_NODES
+    assert isinstance(HSD([[]], **relaxed.verification)._sizing(None), FixedNodes)  # type: ignore[arg-type]
+    assert isinstance(HSD([[]], **ParseSettings().verification)._sizing(None), MeasuredNodes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("stages", ["both", "page"])
+def test_a_relaxed_page_does_not_depend_on_the_clock_or_the_pages_before_it(
+    stages: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is measured to choose by, and nothing is kept from page to page."""
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("nodes were chosen by the clock")
+
+    monkeypatch.setattr(MeasuredNodes, "__init__", refuse)
+    pair = qwen3_vl()
+    settings = ParseSettings(tolerance=0.3, stages=stages, max_new_tokens=30)
+    page = noise_page()
+    plain = PageParser(pair, ParseSettings(max_new_tokens=30, nodes=4))(page).raw
+    words = plain.split(" ")
+    draft = draft_of(page, " ".join(words[:10]), " ".join(["w7", *words[11:]]))
+    alone = PageParser(pair, settings)(page, draft)
+    assert alone.mode == "relaxed"
+    parser = PageParser(pair, settings)
+    for seed in range(3):
+        parser(noise_page(seed=seed), draft_of(page, "w1 w2 w3 w4", " ".join(words[5:20])))
+    assert parser(page, draft).raw == alone.raw
+    trust = parser.experience.trust
+    assert vars(trust) == vars(type(trust)())
+
+
+def test_the_cap_and_the_depth_of_trees_reach_the_decoder() -> None:
+    settings = ParseSettings(nodes=4, max_nodes=5, depth=2)
+    asked = HSD([[]], **settings.verification)
+    assert (asked.nodes, asked.max_nodes, asked.depth) == (4, 5, 2)
+    assert settings.digest() != ParseSettings(nodes=4, max_nodes=5).digest()
+    for name in ("max_nodes", "depth"):
+        with pytest.raises(SoonerError, match=f"{name} is 0"):
+            ParseSettings(**{name: 0})
+
+
+def test_long_pages_are_not_cut_by_default() -> None:
+    assert ParseSettings().max_new_tokens == 8192
