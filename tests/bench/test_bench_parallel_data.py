@@ -33,7 +33,7 @@ def stats(step: float, tokens: int, method: str, runs: list[int], drafts: float 
     if drafts:
         made.verify_seconds[5] = [step] * tokens
         made.acceptance_histogram.update({3: tokens // 4})
-        made.num_draft_tokens = tokens
+        made.num_draft_tokens = made.num_draft_levels = tokens
         made.draft_forwards, made.draft_forward_seconds = tokens, drafts * tokens
         made.draft_seconds, made.draft_is_hidden = [drafts], True
     return made

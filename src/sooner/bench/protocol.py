@@ -137,7 +137,7 @@ def engine_figures(one: Measured, plain: Measured) -> dict[str, Any]:
     stats = one.stats
     steps = sum(each.num_spec_steps for each in stats)
     accepted = sum(each.num_accepted_draft_tokens for each in stats)
-    drafted = sum(each.num_draft_tokens for each in stats)
+    levels = sum(each.num_draft_levels for each in stats)
     histogram: dict[int, int] = {}
     for each in stats:
         for count, times in each.acceptance_histogram.items():
@@ -146,7 +146,7 @@ def engine_figures(one: Measured, plain: Measured) -> dict[str, Any]:
     theory = theory_speedup(stats, plain.stats)
     figures = {
         "mean_acceptance_length": 1 + accepted / steps if steps else 1.0,
-        "acceptance_rate": accepted / drafted if drafted else None,
+        "acceptance_rate": accepted / levels if levels else None,
         "acceptance_histogram": dict(sorted(histogram.items())),
         "accepted_run_length": sum(runs) / len(runs) if runs else None,
         "nfe": sum(each.nfe for each in stats),

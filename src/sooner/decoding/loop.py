@@ -116,9 +116,9 @@ def _judge(
         logits = session.constraint(logits, rows, tree)
     scores = session.processing.scores(logits, lambda: rows.block_prefixes(tree), rows.active)
     verdict = session.rule(tree, scores, session.processing, session.generator)
-    paths, new = _on_host(tree, verdict)
+    paths, new, levels = _on_host(tree, verdict)
     finished = [
-        _commit_row(session, row, tree.sizes[row], paths[row], new[row], is_first)
+        _commit_row(session, row, (tree.sizes[row], levels[row]), paths[row], new[row], is_first)
         for row in range(len(new))
     ]
     if not is_first:
@@ -144,22 +144,33 @@ def _judge(
     )
 
 
-def _on_host(tree: Tree, verdict: Verdict) -> tuple[list[list[int]], list[list[int]]]:
-    """Accepted block entries (root first) and new tokens of each row, in one transfer."""
+def _on_host(tree: Tree, verdict: Verdict) -> tuple[list[list[int]], list[list[int]], list[int]]:
+    """Accepted block entries (root first), new tokens and offered levels of each row, in one
+    transfer."""
     on_path = tree.tokens.gather(1, (verdict.path - 1).clamp(min=0)) if tree.nodes else verdict.path
-    table = torch.cat(
-        [verdict.accepted[:, None], verdict.bonus[:, None], verdict.path, on_path], 1
-    ).tolist()
+    columns = [verdict.accepted[:, None], verdict.bonus[:, None], verdict.path, on_path]
+    if not tree.is_chain:  # of chains the host knows them already
+        columns.append(tree.levels()[:, None])
+    table = torch.cat(columns, 1).tolist()
     width = verdict.path.shape[1]
     paths = [[0, *line[2 : 2 + line[0]]] for line in table]
     new = [[*line[2 + width : 2 + width + line[0]], line[1]] for line in table]
-    return paths, new
+    return paths, new, tree.sizes if tree.is_chain else [line[-1] for line in table]
 
 
 def _commit_row(
-    session: Session, row: int, drafted: int, path: list[int], new: list[int], is_first: bool
+    session: Session,
+    row: int,
+    offered: tuple[int, int],
+    path: list[int],
+    new: list[int],
+    is_first: bool,
 ) -> bool:
-    """Say what the row may still say of `new`; trims `path` and `new`, returns whether it ended."""
+    """Say what the row may still say of `new`; trims `path` and `new`, returns whether it ended.
+
+    Args:
+        offered: nodes and levels of the row's tree.
+    """
     rows, stats = session.rows, session.stats
     kept, ended = session.stopping.cut(rows, row, new)
     del new[len(kept) :]
@@ -169,7 +180,8 @@ def _commit_row(
     rows.generated[original] += kept
     stats.tokens += len(kept)
     if not is_first:
-        stats.record_step(original, drafted, accepted, len(kept))
+        nodes, levels = offered
+        stats.record_step(original, nodes, accepted, len(kept), levels)
     if session.on_tokens is not None and kept:
         session.on_tokens(original, kept, accepted)
     return ended

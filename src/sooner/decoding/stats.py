@@ -32,10 +32,12 @@ class Stats:
         tokens: committed new tokens, all rows.
         decode_tokens: those behind each row's first, which the prefill already decides.
         nfe: sequential target forwards, the prefill included.
-        num_draft_tokens: draft tokens that were verified.
+        num_draft_tokens: draft tokens that were verified, all nodes of a tree.
+        num_draft_levels: draft tokens that could have been accepted: of each tree its deepest
+            level, of a chain every token.
         acceptance_histogram: accepted draft tokens of a decoding step -> number of row steps.
         runs: tokens between two rejections (PEARL's and ParallelVLM's M), one entry a run; of steps
-            that verified drafts.
+            that verified drafts. See `record_step` for what a tree rejects.
         seconds: time of each phase of `PHASES`.
         verify_seconds: for each block size (root and nodes), the seconds of every such forward.
         draft_seconds: mean seconds of a draft forward in each window that was not catching up.
@@ -55,6 +57,7 @@ class Stats:
     decode_tokens: int = 0
     nfe: int = 0
     num_draft_tokens: int = 0
+    num_draft_levels: int = 0
     acceptance_histogram: Counter[int] = field(default_factory=Counter)
     runs: list[int] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
@@ -91,15 +94,31 @@ class Stats:
         self.notes.append(text)
         logger.info(text)
 
-    def record_step(self, row: int, drafted: int, accepted: int, committed: int) -> None:
-        """Count one decoding step of original row `row`."""
+    def record_step(
+        self, row: int, drafted: int, accepted: int, committed: int, levels: int | None = None
+    ) -> None:
+        """Count one decoding step of original row `row`.
+
+        A step rejects where it accepts less than the deepest path that was offered. Nodes beside
+        an accepted path are no rejection: siblings exclude each other, so no tree that branches
+        can be accepted whole.
+
+        Args:
+            row: its index in the batch that the run began with.
+            drafted: nodes of the tree.
+            accepted: of them, those on the path that the target took.
+            committed: new tokens of the row.
+            levels: deepest level of the tree; by default `drafted`, as in a chain.
+        """
+        levels = drafted if levels is None else levels
         self.num_draft_tokens += drafted
+        self.num_draft_levels += levels
         self.decode_tokens += committed
         self.acceptance_histogram[accepted] += 1
         if not drafted:
             return  # nothing could be rejected: plain steps must not make runs look long
         self._open_runs[row] += committed
-        if accepted < drafted:
+        if accepted < levels:
             self.runs.append(self._open_runs.pop(row))
 
     def close_runs(self) -> None:
@@ -118,9 +137,9 @@ class Stats:
 
     @property
     def acceptance_rate(self) -> float:
-        """Accepted share of the verified draft tokens; 0 without drafts."""
-        drafted = self.num_draft_tokens
-        return self.num_accepted_draft_tokens / drafted if drafted else 0.0
+        """Accepted share of the levels offered (ParallelVLM's τ); 0 without drafts."""
+        levels = self.num_draft_levels
+        return self.num_accepted_draft_tokens / levels if levels else 0.0
 
     @property
     def aal(self) -> float:
@@ -169,6 +188,7 @@ class Stats:
             "nfe": self.nfe,
             "num_spec_steps": self.num_spec_steps,
             "num_draft_tokens": self.num_draft_tokens,
+            "num_draft_levels": self.num_draft_levels,
             "num_accepted_draft_tokens": self.num_accepted_draft_tokens,
             "acceptance_rate": self.acceptance_rate,
             "mean_acceptance_length": self.mean_acceptance_length,

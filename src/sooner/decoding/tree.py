@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 ROOT = -1
 """Parent of a node that continues the last committed token directly."""
@@ -82,8 +84,13 @@ class Tree:
         """Reachability of the block *root + nodes*: `[rows, 1 + nodes, 1 + nodes]` bool.
 
         Entry `[r, i, j]` says that block entry `j` lies on the path from the root to entry `i`,
-        both ends included. Entry 0 is the root; node `i` is entry `1 + i`.
+        both ends included. Entry 0 is the root; node `i` is entry `1 + i`. Found once, so don't
+        write to it.
         """
+        return self._reach
+
+    @cached_property
+    def _reach(self) -> Tensor:
         size = 1 + self.nodes
         step = torch.eye(size, device=self.tokens.device).repeat(self.rows, 1, 1)
         above = (self.parents + 1)[..., None]  # [rows, nodes, 1], as block entries
@@ -99,6 +106,11 @@ class Tree:
             line = torch.arange(1 + self.nodes, device=self.tokens.device)
             return line.expand(self.rows, -1)
         return self.ancestors().sum(-1) - 1
+
+    def levels(self) -> Tensor:
+        """Deepest level of each row's tree, `[rows]`: the most that a round can accept of it."""
+        inside = pad(self.valid(), (1, 0), value=True)  # [rows, 1 + nodes]; padding has no depth
+        return self.depths().masked_fill(~inside, 0).amax(1)
 
     def keep_rows(self, rows: list[int]) -> Tree:
         """The trees of some rows only."""

@@ -37,7 +37,7 @@ def from_bench(result: dict[str, Any], arm: str | None = None) -> Pair:
     """A pair as `sooner bench` measured it: step times, acceptance, prefills, answer length.
 
     T_p of one token is the plain arm's mean verification, T_p of a window the draft arm's; T_q is
-    the draft arm's drafting time over its drafted tokens.
+    the draft arm's drafting time over the levels that it drafted, each token of a chain.
 
     Args:
         result: the whole object; arms as `bench.protocol.row` writes them.

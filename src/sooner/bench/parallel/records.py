@@ -16,8 +16,8 @@ Record = dict[str, Any]
 some arms have: `kept`, `verdicts`, `repacked`, `acceptance_ratio`."""
 
 COUNTS = (
-    "mode", "method", "tokens", "decode_tokens", "nfe", "num_draft_tokens", "runs", "seconds",
-    "draft_seconds", "draft_forwards", "draft_forward_seconds", "rank_seconds",
+    "mode", "method", "tokens", "decode_tokens", "nfe", "num_draft_tokens", "num_draft_levels",
+    "runs", "seconds", "draft_seconds", "draft_forwards", "draft_forward_seconds", "rank_seconds",
     "draft_is_hidden", "notes",
 )  # fmt: skip
 

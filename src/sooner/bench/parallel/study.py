@@ -19,6 +19,7 @@ from .contenders import Contender, contenders
 from .goals import goals
 from .peak import peak_memory
 from .reading import read
+from .records import COUNTS
 from .running import Runner
 from .settings import ParallelSettings
 from .summary import summarise
@@ -55,7 +56,7 @@ def run(
         clips = find_clips(Path(folder), settings)
         book = Book(
             None if json_file is None else book_path(json_file),
-            {**settings.identity(), "weights": weights_stamp(pair)},
+            {**settings.identity(), "weights": weights_stamp(pair), "counts": COUNTS},
         )
         result = Study(pair, clips, settings, book, json_file, progress).run()
     book.close()

@@ -1,0 +1,225 @@
+"""Trees are counted by the path that a target took through them, not by their nodes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import sooner
+import tiny
+from method_matrix import METHODS
+from sooner.bench.parallel.records import plain_stats, to_stats
+from sooner.bench.protocol import Arm, Measured, Sample, engine_figures
+from sooner.decoding.interface import Drafter, Outcome
+from sooner.decoding.stats import Stats
+from sooner.decoding.tree import ROOT, Tree
+
+# By hand: a root with two children, the first of which has two more and the second one.
+#
+#         root
+#        /    \        level 1: nodes 0, 1
+#       0      1
+#      / \      \      level 2: nodes 2, 3, 4
+#     2   3      4
+BUSH = [ROOT, ROOT, 0, 0, 1]
+
+
+def deepest(parents: list[int]) -> int:
+    """Deepest level of a tree, by walking up from each node."""
+
+    def depth(node: int) -> int:
+        return 0 if node == ROOT else 1 + depth(parents[node])
+
+    return max((depth(node) for node in range(len(parents))), default=0)
+
+
+# The tree
+
+
+def test_levels_of_a_tree_by_hand() -> None:
+    trees = Tree.from_lists([[1, 2, 3, 4, 5], [7], []], [BUSH, [ROOT], []])
+    assert trees.levels().tolist() == [2, 1, 0]
+    assert Tree.empty(2).levels().tolist() == [0, 0]
+    chains = Tree.from_lists([[1, 2, 3], [4]], [[ROOT, 0, 1], [ROOT]])
+    assert chains.is_chain
+    assert chains.levels().tolist() == [3, 1]
+
+
+@st.composite
+def forests(draw: st.DrawFn) -> list[list[int]]:
+    sizes = draw(st.lists(st.integers(0, 9), min_size=1, max_size=4))
+    return [[draw(st.integers(-1, node - 1)) for node in range(size)] for size in sizes]
+
+
+@given(forests())
+@settings(max_examples=80, deadline=None)
+def test_levels_are_those_of_brute_force(parents: list[list[int]]) -> None:
+    trees = Tree.from_lists([list(range(len(row))) for row in parents], parents)
+    assert trees.levels().tolist() == [deepest(row) for row in parents]
+
+
+# What a step of a tree counts
+
+
+def test_a_tree_whose_deepest_path_was_accepted_rejects_nothing() -> None:
+    """Root, node 1, node 4: two of five nodes, and all that a path could give."""
+    stats = Stats()
+    stats.record_step(0, drafted=5, levels=2, accepted=2, committed=3)
+    assert stats.runs == []
+    stats.record_step(0, drafted=5, levels=2, accepted=1, committed=2)  # root, node 0, another
+    assert stats.runs == [5]
+    stats.record_step(0, drafted=5, levels=2, accepted=2, committed=3)
+    stats.close_runs()
+    assert stats.runs == [5, 3]
+    assert stats.accepted_run_length == 4
+    assert stats.acceptance_rate == pytest.approx(5 / 6)
+    assert (stats.num_draft_tokens, stats.num_draft_levels) == (15, 6)
+    assert stats.mean_acceptance_length == pytest.approx(1 + 5 / 3)
+
+
+def test_a_path_that_ends_above_the_deepest_level_is_a_rejection() -> None:
+    """A shallow leaf was accepted to its end, but the tree offered another path one longer."""
+    stats = Stats()
+    stats.record_step(0, drafted=3, levels=deepest([ROOT, ROOT, 0]), accepted=1, committed=2)
+    assert stats.runs == [2]
+
+
+def test_chains_count_as_ever() -> None:
+    counts = [(4, 4, 5), (4, 1, 2), (3, 3, 4), (0, 0, 1), (2, 0, 1)]
+    told, implied = Stats(), Stats()
+    for drafted, accepted, committed in counts:
+        told.record_step(0, drafted, accepted, committed, levels=drafted)
+        implied.record_step(0, drafted, accepted, committed)
+    assert told == implied
+    assert told.runs == [7, 5]
+    assert told.acceptance_rate == 8 / 13
+
+
+# Whole runs, against a literal account of every round
+
+
+@dataclass
+class Account:
+    """Trees that were offered and tokens that were said, of a batch of one row, round by round."""
+
+    trees: list[list[int]] = field(default_factory=list)  # parents; the first is the prefill's
+    said: list[tuple[int, int]] = field(default_factory=list)  # (new, drafted of them)
+
+    def runs(self) -> list[int]:
+        """Tokens between two rejections: token by token, over the rounds that offered a tree."""
+        found, length = [], 0
+        for parents, (new, drafted) in self.rounds():
+            length += new
+            if drafted < deepest(parents):
+                found.append(length)
+                length = 0
+        return [*found, length] if length else found
+
+    def rounds(self) -> list[tuple[list[int], tuple[int, int]]]:
+        """Those that offered anything."""
+        both = zip(self.trees, self.said, strict=True)
+        return [(parents, said) for parents, said in both if parents]
+
+
+def account_of(monkeypatch: pytest.MonkeyPatch, method: Any, **options: Any) -> tuple[Any, Account]:
+    account = Account(trees=[[]])
+    build = type(method).drafter
+
+    def drafter(self: Any, context: Any) -> Drafter:
+        made = build(self, context)
+        finish = made.finish
+
+        def told(outcome: Outcome) -> Tree:
+            tree = finish(outcome)
+            account.trees.append(tree.parents[0, : tree.sizes[0]].tolist())
+            return tree
+
+        made.finish = told
+        return made
+
+    monkeypatch.setattr(type(method), "drafter", drafter)
+    result = sooner.generate(
+        tiny.model("llama"),
+        tiny.inputs("llama", "text", 1),
+        method,
+        on_tokens=lambda row, new, drafted: account.said.append((len(new), drafted)),
+        eos_token_id=None,
+        do_sample=False,
+        **options,
+    )
+    return result.stats, account
+
+
+TREES = ("sd-tree", "specvlm", "eagle", "eagle-wide", "eagle-auto")
+CHAINS = ("noisy-4", "itself", "prompt-lookup", "eagle-chain")
+
+
+@pytest.mark.parametrize("name", [*TREES, *CHAINS])
+def test_counts_of_a_run_are_those_of_a_literal_account(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stats, account = account_of(monkeypatch, METHODS[name]("llama"), max_new_tokens=80)
+    rounds = account.rounds()
+    levels = sum(deepest(parents) for parents, _ in rounds)
+    accepted = sum(drafted for _, (_, drafted) in rounds)
+    assert stats.num_draft_tokens == sum(len(parents) for parents, _ in rounds)
+    assert stats.num_draft_levels == levels
+    assert stats.acceptance_rate == pytest.approx(accepted / levels)
+    assert stats.runs == account.runs()
+    assert stats.acceptance_histogram == Counter(drafted for _, drafted in account.said[1:])
+
+
+def test_a_tree_that_holds_the_whole_answer_is_never_rejected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The target drafts for itself with siblings: all that stands beside its own path is noise."""
+    itself = sooner.SDTree(tiny.model("llama"))
+    stats, account = account_of(monkeypatch, itself, max_new_tokens=41)
+    assert any(len(parents) > deepest(parents) for parents, _ in account.rounds()), "no branches"
+    whole = [drafted == deepest(parents) for parents, (_, drafted) in account.rounds()]
+    assert all(whole[:-1]), "the last round may be cut short by the limit"
+    assert len(stats.runs) == 1, "no rejection: all of it is one run"
+    assert stats.accepted_run_length == 40
+
+
+def test_rows_of_a_batch_are_counted_apart() -> None:
+    """Drafts of one page for three of its rows: levels of each row's own tree."""
+    inputs = tiny.inputs("llama", "text", 2)
+    stats = sooner.generate(
+        tiny.model("llama"), inputs, METHODS["hsd"]("llama"), max_new_tokens=23,
+        eos_token_id=None, do_sample=False,
+    ).stats  # fmt: skip
+    assert 0 < stats.num_accepted_draft_tokens <= stats.num_draft_levels < stats.num_draft_tokens
+    assert stats.acceptance_rate <= 1
+
+
+# Those who read the counts
+
+
+def _of_trees() -> Stats:
+    stats = Stats(tokens=9, nfe=3)
+    stats.record_step(0, drafted=9, levels=3, accepted=3, committed=4)
+    stats.record_step(0, drafted=9, levels=3, accepted=1, committed=2)
+    stats.close_runs()
+    return stats
+
+
+def test_the_benches_row_has_the_engines_rate() -> None:
+    stats = _of_trees()
+    sample = Sample([[0] * 9], 1.0, 1.0, 8, stats)
+    one = Measured(Arm("tree", lambda index: sample, "exact"), [[sample]], [])
+    figures = engine_figures(one, one)
+    assert figures["acceptance_rate"] == stats.acceptance_rate == 4 / 6
+    assert figures["accepted_run_length"] == stats.accepted_run_length == 6
+
+
+def test_a_run_read_back_from_disk_has_the_same_figures() -> None:
+    stats = _of_trees()
+    again = to_stats(plain_stats(stats))
+    assert again.acceptance_rate == stats.acceptance_rate
+    assert again.as_dict()["num_draft_levels"] == 6
