@@ -214,7 +214,7 @@ def test_the_trees_of_a_run_are_those_of_the_paper(monkeypatch: pytest.MonkeyPat
 def test_a_head_of_another_target_is_refused() -> None:
     other = tiny.model("llama", seed=5)
     inputs = tiny.inputs("llama", "text", 1)
-    with pytest.raises(sooner.SoonerError, match=r"another target \(weights of its embedding"):
+    with pytest.raises(sooner.SoonerError, match=r"another target \(.* is off by"):
         sooner.generate(other, inputs, Eagle(tiny.head("llama")), max_new_tokens=4)
     with pytest.raises(sooner.SoonerError, match=r"model_type llama, not qwen2"):
         sooner.generate(tiny.model("qwen2"), inputs, Eagle(tiny.head("llama")), max_new_tokens=4)

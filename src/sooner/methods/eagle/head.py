@@ -58,9 +58,7 @@ class EagleHead(nn.Module):
     @staticmethod
     def for_target(model: Any) -> EagleHead:
         """A head with random weights for a loaded HF model, or for an adapter."""
-        from ...models import Adapter, adapt
-
-        adapter = model if isinstance(model, Adapter) else adapt(model)
+        adapter = _adapter(model)
         config = EagleConfig.like(adapter.text_config, fingerprint(adapter))
         return EagleHead(config).to(adapter.device)
 
@@ -130,7 +128,23 @@ class EagleHead(nn.Module):
             SoonerError: names what differs.
         """
         if self.config.target:
-            check_target(self.config.target, fingerprint(adapter))
+            check_target(self.config.target, adapter)
+
+    def with_target(self, model: Any) -> EagleHead:
+        """This head, whose config tells anew for which target it was trained.
+
+        For heads of version 0.1, which know too little of it.
+
+        Args:
+            model: the loaded HF model that it was trained for, or its adapter.
+
+        Raises:
+            SoonerError: it was trained for another one, as far as its config tells.
+        """
+        adapter = _adapter(model)
+        self.check(adapter)
+        self.config = replace(self.config, target=fingerprint(adapter))
+        return self
 
     @property
     def temperature(self) -> float:
@@ -190,3 +204,9 @@ class EagleHead(nn.Module):
 def _rotated(states: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
     cos, sin = rotation
     return states * cos + rotate_half(states) * sin
+
+
+def _adapter(model: Any) -> Any:
+    from ...models import Adapter, adapt
+
+    return model if isinstance(model, Adapter) else adapt(model)

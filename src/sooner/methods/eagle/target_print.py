@@ -1,80 +1,193 @@
-"""Tells for which target a head was trained."""
+"""Tells for which target a head was trained.
+
+A head is of use to the very target whose states it learnt from. What tells that target from a
+fine-tuned one must not tell it from itself in another number format, so three things are compared:
+
+1. The shapes.
+2. 64 weights of every matrix of the decoder, of the embedding and of the LM head, as the modules
+   apply them (`matrices.py`), and 8 of every norm. A weight may be off by what the number format
+   explains: the rounding of bf16; for 8 bits also half a step, which is the largest weight of its
+   row over 254. Which format it is follows from what most of the matrices show. Any float and int8
+   so pass for certain. A LoRA of rank 8 in one matrix moves some of its 64 weights farther, as
+   soon as its update has one per cent of the matrix's norm (of an int8 target; a tenth of that of
+   a float one).
+3. The logits of a fixed probe of 32 tokens through the text decoder, for whatever is no matrix
+   (attention, rotary base, scales). They may be off by `LOGITS`, ten times what int8 does. They
+   alone could not tell a LoRA: it may move them by a hundredth of what int8 does (`docs/act.md`
+   has the measurement).
+
+Weights in formats coarser than 8 bits get an allowance of 4 bits, behind which a small LoRA hides.
+"""
 
 from __future__ import annotations
 
+import base64
+import logging
+from statistics import median
 from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from ...decoding.interface import Prompt
+from ...decoding.runner import ModelRunner
 from ...errors import SoonerError
+from .matrices import Sample, is_quantised, sample_matrices
 
-SAMPLES = 16
-"""Weights of each table that the fingerprint keeps."""
+logger = logging.getLogger("sooner")
 
-SPREAD = 0.02
-"""Share of the largest of them by which a weight may differ: 8 bits and any float are finer."""
+FORMATS = {"float": 0.0, "8-bit": 1 / 254, "4-bit": 0.16}
+"""Half the widest step of a number format, in shares of the row's largest weight: of symmetric
+int8, and of NF4, whose last step goes from 0.696 to 1."""
+PLAIN_FORMATS = ("float", "8-bit")
+"""Of plain floats, which may have been rounded to 8 bits before."""
+ROUNDING = 2.0**-8
+"""Of bf16, twice: when the weight was stored and when its module multiplied by it."""
+SMALLEST = torch.finfo(torch.float32).tiny
+LOGITS = 0.3
+"""Root mean square by which probe logits may be off, in shares of their own: ten times what int8
+does, as bf16 alone does 0.22 to a target with biases of 100 on its keys."""
+PROBE = 32
+"""Tokens of the probe."""
+VOCABULARY = 16
+"""Logits that are kept of each of its places."""
 
-TABLES = ("embedding", "lm_head")
+SHAPES = ("model_type", "hidden_size", "layers", "vocab_size")
+OLD_TABLES = ("embedding", "lm_head")
+OLD_SAMPLES, OLD_SPREAD = 16, 0.02
+"""Heads of version 0.1 have this many weights of their target's two tables, and may be off by this
+share of the largest of them."""
 
 
 def fingerprint(adapter: Any) -> dict[str, Any]:
-    """What a head depends on: the target's shapes, and a few weights of its two tables.
-
-    The weights themselves rather than their hash, so that a target in another dtype is still the
-    same one. A table in a quantised format of its own is left out.
+    """What a head depends on: the target's shapes, samples of its matrices, logits of a probe.
 
     Args:
         adapter: the target's adapter.
     """
-    config = adapter.text_config
-    found: dict[str, Any] = {
-        "model_type": str(adapter.config.model_type),
-        "hidden_size": int(config.hidden_size),
-        "layers": adapter.layers,
-        "vocab_size": adapter.vocab_size,
+    samples = sample_matrices(adapter, with_largest=True)
+    return {
+        **_shapes(adapter),
+        "quantised": is_quantised(adapter),
+        "matrices": {name: one.encode() for name, one in samples.items()},
+        "logits": base64.b64encode(probe_logits(adapter).numpy().astype("<f4").tobytes()).decode(),
     }
-    for name, module in zip(TABLES, (adapter.embedding, adapter.head), strict=True):
-        if (weights := _sample(module)) is not None:
-            found[name] = [round(float(weight), 5) for weight in weights]
-    return found
 
 
-def _sample(module: nn.Module) -> Tensor | None:
-    """`SAMPLES` weights, spread over the whole table."""
-    weight = getattr(module, "weight", None)
-    if not isinstance(weight, Tensor) or not weight.is_floating_point() or weight.ndim != 2:
-        return None
-    rows, columns = (torch.linspace(0, size - 1, SAMPLES).long() for size in weight.shape)
-    return weight.detach()[rows.to(weight.device), columns.to(weight.device)].float().cpu()
-
-
-def check_target(trained_for: dict[str, Any], target: dict[str, Any]) -> None:
+def check_target(trained_for: dict[str, Any], adapter: Any) -> None:
     """Refuse a target that a head was not trained for.
 
     Args:
         trained_for: fingerprint in the head's config.
-        target: fingerprint of the target at hand.
+        adapter: of the target at hand.
 
     Raises:
         SoonerError: names what differs.
     """
-    apart = [
-        f"{name} {trained_for[name]}, not {target.get(name)}"
-        for name in trained_for
-        if name not in TABLES and trained_for[name] != target.get(name)
-    ]
-    if not apart:
-        apart = [f"weights of its {name}" for name in TABLES if _differs(trained_for, target, name)]
+    apart = differences(trained_for, adapter)
     if apart:
+        more = f"; and {len(apart) - 3} more" if len(apart) > 3 else ""
         raise SoonerError(
-            f"draft head was trained for another target ({'; '.join(apart)}); give that target, "
-            "or train a head with `sooner train draft --model ...`"
+            f"draft head was trained for another target ({'; '.join(apart[:3])}{more}); give that "
+            "target, or train a head with `sooner train draft --model ...`"
         )
 
 
-def _differs(trained_for: dict[str, Any], target: dict[str, Any], name: str) -> bool:
-    if name not in trained_for or name not in target:
-        return False
-    ours, theirs = torch.tensor(trained_for[name]), torch.tensor(target[name])
-    return bool((ours - theirs).abs().max() > SPREAD * ours.abs().max())
+def differences(trained_for: dict[str, Any], adapter: Any) -> list[str]:
+    """In what a target differs from the one with this fingerprint; empty where it is the same."""
+    shapes = _shapes(adapter)
+    apart = [
+        f"{name} {trained_for[name]}, not {shapes[name]}"
+        for name in SHAPES
+        if trained_for.get(name) != shapes[name]
+    ]
+    if apart:
+        return apart
+    if "matrices" not in trained_for:
+        logger.warning(
+            "this draft head was written by sooner 0.1, which kept samples of its target's "
+            "embedding and LM head alone: a fine-tuned target is not noticed; renew its config "
+            "with head.with_target(model).save_pretrained(folder)"
+        )
+        return [f"weights of its {name}" for name in OLD_TABLES if _old(trained_for, adapter, name)]
+    ours = {name: Sample.decode(text) for name, text in trained_for["matrices"].items()}
+    theirs = sample_matrices(adapter, with_largest=False)
+    if lacking := [f"no {name}" for name in ours if name not in theirs]:
+        return lacking
+    known = list(FORMATS) if trained_for["quantised"] or is_quantised(adapter) else PLAIN_FORMATS
+    matrices = [name for name, one in ours.items() if len(one.largest) > 1]  # norms stay floats
+    for kind in known:
+        excess = _excess(ours, theirs, FORMATS[kind])
+        if median(excess[name] for name in matrices) <= 1:
+            break
+    names = sorted((name for name in excess if excess[name] > 1), key=lambda name: -excess[name])
+    if names or kind == "4-bit":  # which moves logits too far for a comparison
+        return [f"{name} is off by {excess[name]:.1f} times {kind} rounding" for name in names]
+    off = _logits_off(trained_for, adapter)
+    return [f"probe logits are off by {off:.1%}, not {LOGITS:.0%} at most"] if off > LOGITS else []
+
+
+@torch.no_grad()
+def probe_logits(adapter: Any) -> Tensor:
+    """Logits of `PROBE` fixed tokens at `VOCABULARY` fixed ids, `[PROBE, VOCABULARY]` fp32.
+
+    The tokens are spread over the vocabulary, without those that stand for pixels, and go through
+    the text decoder as a prompt of text alone. Each place's mean, which no token depends on, is
+    taken out.
+    """
+    ids = [token for token in range(adapter.vocab_size) if token not in adapter.visual_ids]
+    chosen = torch.tensor(ids)[torch.linspace(0, len(ids) - 1, PROBE).long()]
+    tokens = chosen[None].to(adapter.device)
+    prompt = adapter.embed_prompt({"input_ids": tokens, "attention_mask": torch.ones_like(tokens)})
+    heard: list[Tensor] = []
+
+    def hear(prompt: Prompt, start: int, states: Tensor) -> None:
+        heard.append(states)
+
+    ModelRunner(adapter, PROBE).prefill(prompt, hear=hear)
+    logits = adapter.logits(heard[0]).float()[0]  # [PROBE, vocab]
+    logits = logits - logits.mean(-1, keepdim=True)
+    kept = torch.linspace(0, logits.shape[-1] - 1, VOCABULARY).long()
+    return logits[:, kept.to(logits.device)].cpu()
+
+
+def _shapes(adapter: Any) -> dict[str, Any]:
+    return {
+        "model_type": str(adapter.config.model_type),
+        "hidden_size": int(adapter.text_config.hidden_size),
+        "layers": adapter.layers,
+        "vocab_size": adapter.vocab_size,
+    }
+
+
+def _excess(ours: dict[str, Sample], theirs: dict[str, Sample], step: float) -> dict[str, float]:
+    """Largest difference of each matrix's samples, in shares of what a half `step` allows."""
+    found = {}
+    for name, one in ours.items():
+        other = theirs[name]
+        if one.weights.shape != other.weights.shape:
+            found[name] = float("inf")
+            continue
+        blurred = ROUNDING * one.weights.abs() + (one.noise + other.noise)[:, None]
+        allowed = (step * one.largest[:, None] + blurred).clamp(min=SMALLEST)
+        found[name] = float(((one.weights - other.weights).abs() / allowed).max())
+    return found
+
+
+def _logits_off(trained_for: dict[str, Any], adapter: Any) -> float:
+    data = np.frombuffer(base64.b64decode(trained_for["logits"]), "<f4").copy()
+    ours = torch.from_numpy(data).view(PROBE, -1)
+    return float((probe_logits(adapter) - ours).norm() / ours.norm())
+
+
+def _old(trained_for: dict[str, Any], adapter: Any, name: str) -> bool:
+    """Whether a table differs from what version 0.1 kept of it."""
+    table = adapter.embedding if name == "embedding" else adapter.head
+    weight = getattr(table, "weight", None)
+    if name not in trained_for or not isinstance(weight, Tensor) or not weight.is_floating_point():
+        return False  # a format of its own
+    rows, columns = (torch.linspace(0, size - 1, OLD_SAMPLES).long() for size in weight.shape)
+    theirs = weight.detach()[rows.to(weight.device), columns.to(weight.device)].float().cpu()
+    ours = torch.tensor(trained_for[name])
+    return bool((ours - theirs).abs().max() > OLD_SPREAD * ours.abs().max())

@@ -15,7 +15,7 @@ from ...decoding.runner import ModelRunner
 from ...errors import SoonerError
 from ...generation import generate
 from ...methods.calls import to_device
-from ...methods.eagle.target_print import fingerprint
+from ...methods.eagle.target_print import differences, fingerprint
 from ...models import adapt
 from ...models.packing import Packing
 from .dataset import DataSet, Sample, empty_index, read_index
@@ -61,7 +61,7 @@ def record(
     """
     target, home = adapt(model), Path(out)
     asked = {"max_new_tokens": max_new_tokens, "do_sample": False, **options}
-    index = _index(home, fingerprint(target), {name: repr(asked[name]) for name in sorted(asked)})
+    index = _index(home, target, {name: repr(asked[name]) for name in sorted(asked)})
     if index["is_complete"]:
         return DataSet(home, index)
     writer = ShardWriter(home, index, shard_samples)
@@ -79,12 +79,12 @@ def record(
     return DataSet(home, index)
 
 
-def _index(home: Path, target: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+def _index(home: Path, target: Adapter, options: dict[str, Any]) -> dict[str, Any]:
     """The index of the recording that is to be made or continued."""
     index = read_index(home)
     if index is None:
-        return empty_index(target, options)
-    if index["target"] != target:
+        return empty_index(fingerprint(target), options)
+    if differences(index["target"], target):
         raise SoonerError(
             f"'{home}' holds a recording of another target ({index['target'].get('model_type')}); "
             "record into another folder"

@@ -13,7 +13,7 @@ from torch import nn
 
 from ...errors import SoonerError
 from ...methods.eagle import EagleHead
-from ...methods.eagle.target_print import check_target, fingerprint
+from ...methods.eagle.target_print import check_target
 from ...miniatures.progress import Line
 from ...miniatures.training import threads as run_with_threads
 from ...models import adapt
@@ -88,7 +88,7 @@ class Trainer:
         self.adapter = adapt(model)
         self.data, self.out, self.settings = data, out, settings
         for one in data:
-            check_target(one.index["target"], fingerprint(self.adapter))
+            check_target(one.index["target"], self.adapter)
         self.samples, self.held_out = _split(data, settings)
         with torch.random.fork_rng():  # modules draw first weights from the global generator
             torch.manual_seed(settings.seed)

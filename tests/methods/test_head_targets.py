@@ -1,0 +1,310 @@
+"""A head is refused by every target but its own, whatever number format that one is in."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import sooner
+import tiny
+from sooner import EagleHead
+from sooner.methods.eagle import target_print
+from sooner.methods.eagle.matrices import Sample, sample_matrices
+from sooner.models import adapt
+from sooner.tasks.act.loading import load
+
+FAMILIES = ("llama", "llava_onevision", "qwen2_5_vl", "qwen3_vl", "openvla", "hunyuan_vl")
+RANK = 8
+
+
+def layers(model: Any) -> Any:
+    return model.get_decoder().layers
+
+
+def matrices(layer: Any) -> list[torch.nn.Linear]:
+    return [module for module in layer.modules() if type(module) is torch.nn.Linear]
+
+
+def low_rank(weight: torch.Tensor, size: float, seed: int) -> torch.Tensor:
+    """An update of rank 8 whose norm is `size` of the matrix's."""
+    generator = torch.Generator().manual_seed(seed)
+    up, down = (torch.randn(shape, generator=generator) for shape in
+                ((weight.shape[0], RANK), (RANK, weight.shape[1])))  # fmt: skip
+    update = up @ down
+    return size * update * weight.norm() / update.norm()
+
+
+def in_eight_bits(model: Any) -> Any:
+    """A copy whose decoder's matrices are rounded to int8, a scale a row."""
+    rounded = copy.deepcopy(model)
+    for layer in layers(rounded):
+        for module in matrices(layer):
+            step = module.weight.data.abs().amax(1, keepdim=True) / 127
+            module.weight.data = (module.weight.data / step).round() * step
+    return rounded
+
+
+def is_refused(head: EagleHead, model: Any) -> bool:
+    return bool(target_print.differences(head.config.target, adapt(model)))
+
+
+# Fine-tuned targets
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_merged_lora_in_any_matrix_of_any_layer_is_refused(family: str) -> None:
+    head, model = tiny.head(family), copy.deepcopy(tiny.model(family))
+    assert not is_refused(head, model)
+    number = 0
+    for layer in layers(model):
+        for module in matrices(layer):
+            number += 1
+            before = module.weight.data
+            module.weight.data = before + low_rank(before, 0.01, number)
+            assert is_refused(head, model), f"matrix {number}"
+            module.weight.data = before
+    assert number >= 3 * 6
+    assert not is_refused(head, model), "all were put back"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_lora_of_an_int8_target_is_refused_too(family: str) -> None:
+    head, model = tiny.head(family), in_eight_bits(tiny.model(family))
+    assert not is_refused(head, model)
+    for number, layer in enumerate(layers(model)):
+        module = matrices(layer)[number % 3]
+        before = module.weight.data
+        module.weight.data = before + low_rank(before, 0.03, number)
+        assert is_refused(head, model), f"layer {number}"
+        module.weight.data = before
+
+
+@pytest.mark.parametrize("wrapped", ["injected", "model"])
+@pytest.mark.parametrize("family", ["llama", "qwen2_5_vl", "openvla"])
+def test_a_lora_that_peft_wraps_is_refused_in_any_layer(family: str, wrapped: str) -> None:
+    peft = pytest.importorskip("peft")
+    head = tiny.head(family)
+    for number in range(3):
+        model = copy.deepcopy(tiny.model(family))
+        config = peft.LoraConfig(
+            r=RANK, lora_alpha=RANK, target_modules=["q_proj", "v_proj"],
+            layers_to_transform=[number], layers_pattern="layers",
+        )  # fmt: skip
+        if wrapped == "model":
+            model = peft.get_peft_model(model, config)
+        else:
+            peft.inject_adapter_in_model(config, model)
+        added = [one for name, one in model.named_parameters() if "lora_B" in name]
+        assert len(added) >= 2
+        assert not is_refused(head, model.eval()), "an adapter of zeros changes nothing"
+        for one in added:
+            torch.nn.init.normal_(one, std=0.02)
+        assert is_refused(head, model), f"layer {number}"
+
+
+def test_every_layer_of_the_bundled_policy_counts() -> None:
+    policy = load()
+    model = copy.deepcopy(policy.model)
+    for number, layer in enumerate(layers(model)):
+        module = matrices(layer)[number % len(matrices(layer))]
+        before = module.weight.data
+        if not before.any():
+            continue
+        module.weight.data = before + low_rank(before, 0.02, number)
+        assert is_refused(policy.head, model), f"layer {number}"
+        module.weight.data = before
+    assert not is_refused(policy.head, model)
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3_vl"])
+def test_a_changed_norm_is_refused(family: str) -> None:
+    model = copy.deepcopy(tiny.model(family))
+    for layer in layers(model):
+        weight = layer.post_attention_layernorm.weight
+        weight.data *= 1.02
+        assert is_refused(tiny.head(family), model)
+        weight.data /= 1.02
+
+
+def test_what_is_no_weight_shows_in_the_logits_of_the_probe() -> None:
+    model = copy.deepcopy(tiny.model("llama"))
+    for layer in layers(model):
+        layer.self_attn.scaling *= 4
+    with pytest.raises(sooner.SoonerError, match="probe logits are off by"):
+        tiny.head("llama").check(adapt(model))
+
+
+def test_the_tables_at_both_ends_count() -> None:
+    for name in ("get_input_embeddings", "get_output_embeddings"):
+        model = copy.deepcopy(tiny.model("llama"))
+        getattr(model, name)().weight.data *= 1.01
+        assert is_refused(tiny.head("llama"), model), name
+
+
+def test_a_run_is_refused_before_it_begins() -> None:
+    model = copy.deepcopy(tiny.model("llama"))
+    module = layers(model)[1].self_attn.q_proj
+    module.weight.data += low_rank(module.weight.data, 0.02, 0)
+    with pytest.raises(sooner.SoonerError, match=r"layers\.1\.self_attn\.q_proj is off by"):
+        sooner.generate(
+            model, tiny.inputs("llama", "text", 1), sooner.Eagle(tiny.head("llama")),
+            max_new_tokens=4,
+        )  # fmt: skip
+
+
+# The same target in another format
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_same_target_in_any_format_of_eight_bits_or_more_is_accepted(family: str) -> None:
+    head, model = tiny.head(family), tiny.model(family)
+    for dtype in (torch.bfloat16, torch.float16):
+        head.check(adapt(copy.deepcopy(model).to(dtype)))
+        head.check(adapt(in_eight_bits(model).to(dtype)))
+
+
+@pytest.mark.parametrize("family", ["llama", "openvla"])
+def test_int8_of_a_quantiser_is_accepted(family: str) -> None:
+    quantization = pytest.importorskip("torchao.quantization")
+    model = copy.deepcopy(tiny.model(family))
+    quantization.quantize_(model.get_decoder(), quantization.Int8WeightOnlyConfig())
+    head = tiny.head(family)
+    head.check(adapt(model))
+    layers(model)[2].mlp.down_proj = torch.nn.Linear(64, 48, bias=False)
+    assert is_refused(head, model), "a layer of its own in a quantised target"
+
+
+def test_the_bundled_policy_in_four_bits_is_accepted() -> None:
+    """Tables 5 and 6: the head was trained for the unquantised target."""
+    quantization = pytest.importorskip("torchao.quantization")
+    from torchao.quantization.granularity import PerGroup
+
+    policy = load()
+    model = copy.deepcopy(policy.model)
+    kind = quantization.IntxWeightOnlyConfig(weight_dtype=torch.int4, granularity=PerGroup(32))  # type: ignore[attr-defined]
+    quantization.quantize_(model.get_decoder(), kind)
+    policy.head.check(adapt(model))
+    layers(model)[3].self_attn.o_proj = torch.nn.Linear(128, 128, bias=False)
+    assert is_refused(policy.head, model)
+
+
+def test_a_head_of_an_int8_target_is_accepted_by_it_and_by_the_float_one() -> None:
+    quantization = pytest.importorskip("torchao.quantization")
+    model = copy.deepcopy(tiny.model("llama"))
+    quantization.quantize_(model.get_decoder(), quantization.Int8WeightOnlyConfig())
+    head = EagleHead.for_target(model)
+    head.check(adapt(model))
+    head.check(adapt(tiny.model("llama")))
+    assert is_refused(head, tiny.model("llama", seed=5))
+
+
+def test_weights_are_read_through_a_large_bias() -> None:
+    """Qwen2.5 has biases of a hundred on keys, beside weights of a hundredth."""
+    model = copy.deepcopy(tiny.model("qwen2"))
+    for layer in layers(model):
+        layer.self_attn.k_proj.bias.data += 100
+    head = EagleHead.for_target(model)
+    peft = pytest.importorskip("peft")
+    half = copy.deepcopy(model).to(torch.bfloat16)
+    peft.inject_adapter_in_model(peft.LoraConfig(r=RANK, target_modules=["k_proj"]), half)
+    head.check(adapt(half.eval()))
+
+
+# The samples
+
+
+def test_samples_survive_their_text() -> None:
+    adapter = adapt(tiny.model("openvla"))
+    for one in sample_matrices(adapter, with_largest=True).values():
+        again = Sample.decode(one.encode())
+        assert torch.equal(again.largest, one.largest)
+        off = (again.weights - one.weights).abs()
+        assert (off <= again.noise[:, None]).all()
+
+
+def test_a_module_is_read_as_its_weight() -> None:
+    """Through unit vectors and directly: the same weights, and the same largest of each row."""
+    adapter = adapt(copy.deepcopy(tiny.model("qwen2")))
+    direct = sample_matrices(adapter, with_largest=True)
+
+    class Own(torch.nn.Linear):
+        """Not `nn.Linear` itself, so nobody knows what its weight is good for."""
+
+    for layer in layers(adapter.model):
+        for module in matrices(layer):
+            module.__class__ = Own
+    through = sample_matrices(adapter, with_largest=True)
+    assert direct.keys() == through.keys()
+    for name, one in direct.items():
+        assert torch.allclose(one.weights, through[name].weights, atol=1e-6), name
+        assert torch.allclose(one.largest, through[name].largest, atol=1e-6), name
+
+
+def test_a_matrix_of_zeros_is_its_own() -> None:
+    model = copy.deepcopy(tiny.model("llama"))
+    layers(model)[0].mlp.down_proj.weight.data.zero_()
+    head = EagleHead.for_target(model)
+    head.check(adapt(model))
+    layers(model)[0].mlp.down_proj.weight.data += 1e-4
+    assert is_refused(head, model)
+
+
+# Heads of version 0.1
+
+
+def of_version_01(model: Any) -> EagleHead:
+    adapter = adapt(model)
+
+    def table(module: Any) -> list[float]:
+        rows, columns = (torch.linspace(0, size - 1, 16).long() for size in module.weight.shape)
+        return [round(float(one), 5) for one in module.weight.data[rows, columns]]
+
+    head = EagleHead.for_target(model)
+    target = {name: head.config.target[name] for name in target_print.SHAPES}
+    target |= {"embedding": table(adapter.embedding), "lm_head": table(adapter.head)}
+    head.config = dataclasses.replace(head.config, target=target)
+    return head
+
+
+def test_a_head_of_version_01_loads_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    of_version_01(tiny.model("llama")).save_pretrained(tmp_path)
+    head = EagleHead.from_pretrained(tmp_path)
+    with caplog.at_level(logging.WARNING, "sooner"):
+        sooner.generate(
+            tiny.model("llama"), tiny.inputs("llama", "text", 1), sooner.Eagle(head),
+            max_new_tokens=4, eos_token_id=None, do_sample=False,
+        )  # fmt: skip
+    assert "written by sooner 0.1" in caplog.text
+    assert "with_target" in caplog.text
+    with pytest.raises(sooner.SoonerError, match="weights of its embedding"):
+        head.check(adapt(tiny.model("llama", seed=5)))
+    with pytest.raises(sooner.SoonerError, match="model_type llama, not qwen2"):
+        head.check(adapt(tiny.model("qwen2")))
+
+
+def test_a_head_of_version_01_can_be_renewed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    head = of_version_01(tiny.model("llama"))
+    with pytest.raises(sooner.SoonerError, match="trained for another target"):
+        head.with_target(tiny.model("llama", seed=5))
+    head.with_target(tiny.model("llama")).save_pretrained(tmp_path)
+    caplog.clear()
+    EagleHead.from_pretrained(tmp_path).check(adapt(tiny.model("llama")))
+    assert not caplog.text
+
+
+def test_the_bundled_head_knows_its_target(caplog: pytest.LogCaptureFixture) -> None:
+    policy = load()
+    policy.head.check(policy.adapter)
+    assert not caplog.text
+    assert json.dumps(policy.head.config.target).count("layers.") > 100
