@@ -126,7 +126,9 @@ def imagine(
     ] = None,
     tokenizer: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Of a video model; or vqgan.ckpt of a Chameleon."),
+        typer.Option(
+            metavar="DIR", help="Of a video model; vqgan.ckpt or movqgan_270M.ckpt of a Chameleon."
+        ),
     ] = None,
     layout: Annotated[
         str | None, typer.Option(metavar="NAME", help="Chameleon: chameleon, lumina, lumina2.")

@@ -103,7 +103,7 @@ class ChameleonCanvas(_Reader, Canvas):
             `"lumina2"` (Lumina-mGPT 2). Their configs look alike, so it has to be said.
         decoder: makes pixels of codes, which transformers' Chameleon can't: its method
             `decode(codes [rows, height, width])` returns `[rows, 3, height, width]` in -1..1, as
-            that of `chameleon_files.VQGANDecoder` does.
+            those of `chameleon_files.VQGANDecoder` and `movqgan.MoVQGANDecoder` do.
 
     Raises:
         SoonerError: a size that the model can't draw, an unknown layout, names missing in the

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from safetensors.torch import load_file
@@ -61,6 +61,14 @@ class VQGANDecoder:
         SoonerError: no such file, or not a VQGAN.
     """
 
+    needed: ClassVar[tuple[str, ...]] = (
+        "quantize.embedding.weight",
+        "post_quant_conv.weight",
+        "decoder.conv_in.weight",
+        "decoder.norm_out.weight",
+    )
+    advice: ClassVar[str] = "give the vqgan.ckpt of Chameleon"
+
     def __init__(
         self,
         path: str | Path,
@@ -68,34 +76,65 @@ class VQGANDecoder:
         dtype: torch.dtype = torch.float32,
     ) -> None:
         file = Path(path)
-        state = {name: tensor.to(device, dtype) for name, tensor in _read(file).items()}
-        needed = ("quantize.embedding.weight", "post_quant_conv.weight", "decoder.conv_in.weight")
-        for name in needed:
-            if name not in state:
-                raise SoonerError(f"{file} has no {name}; give the vqgan.ckpt of Chameleon")
+        whole = _read(file, self.advice)
+        for name in self.needed:
+            if name not in whole:
+                raise SoonerError(f"{file} has no {name}; {self.advice}")
+        used = ("quantize.embedding.", "post_quant_conv.", "decoder.")  # the encoder is not
+        named = {name: tensor for name, tensor in whole.items() if name.startswith(used)}
+        state = {name: tensor.to(device, dtype) for name, tensor in named.items()}
         self.codebook: Tensor = state["quantize.embedding.weight"]  # [codes, features]
         features, latent = self.codebook.shape[1], state["post_quant_conv.weight"].shape[0]
         self.entry = nn.Conv2d(features, latent, 1)
-        self.decoder = _decoder(state)
+        self.decoder: Any = self._empty(state)
         ours: tuple[tuple[str, nn.Module], ...] = (
             ("post_quant_conv.", self.entry),
             ("decoder.", self.decoder),
         )
         for prefix, module in ours:
             part = {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
-            module.to(device, dtype).load_state_dict(_upside_down(part, len(self.decoder.up)))
+            module.to(device, dtype).load_state_dict(self._named(part))
             module.eval()
 
     @torch.no_grad()
     def decode(self, codes: Tensor) -> Tensor:
-        """Pictures `[rows, 3, 16 height, 16 width]` in -1..1, of codes `[rows, height, width]`."""
+        """Pictures `[rows, 3, scale * height, scale * width]` in -1..1.
+
+        Args:
+            codes: `[rows, height, width]`; each is a square of 16 pixels of Chameleon's pictures,
+                and of 8 of MoVQGAN's.
+        """
         latents = self.codebook[codes.to(self.codebook.device)].movedim(-1, 1)
-        return self.decoder(self.entry(latents)).clamp(-1, 1)
+        return self._drawn(latents).clamp(-1, 1)
+
+    def _drawn(self, latents: Tensor) -> Tensor:
+        """Pixels of entries of the codebook, `[rows, features, height, width]`."""
+        return self.decoder(self.entry(latents))
+
+    def _empty(self, state: dict[str, Tensor]) -> nn.Module:
+        """The decoder without its weights."""
+        return _decoder(state)
+
+    def _named(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The weights of a part under the names that it has here."""
+        return _upside_down(state, len(self.decoder.up))
 
 
-def _read(file: Path) -> dict[str, Tensor]:
+def level_widths(state: dict[str, Tensor]) -> list[int]:
+    """Channels of each level of a decoder in a checkpoint, the finest first."""
+    levels = count(state, "decoder.up.")
+    return [state[f"decoder.up.{i}.block.0.conv1.weight"].shape[0] for i in range(levels)]
+
+
+def count(state: dict[str, Tensor], prefix: str) -> int:
+    """How many numbered parts a checkpoint has under a name."""
+    found = {name.removeprefix(prefix).split(".")[0] for name in state if name.startswith(prefix)}
+    return len({part for part in found if part.isdigit()})
+
+
+def _read(file: Path, advice: str) -> dict[str, Tensor]:
     if not file.is_file():
-        raise SoonerError(f"no VQGAN at {file}; give the vqgan.ckpt of Chameleon")
+        raise SoonerError(f"no VQGAN at {file}; {advice}")
     if file.suffix == ".safetensors":
         return load_file(file)
     try:
@@ -110,14 +149,10 @@ def _read(file: Path) -> dict[str, Tensor]:
 
 def _decoder(state: dict[str, Tensor]) -> JanusVQVAEDecoder:
     """An empty decoder whose sizes are those of the tensors."""
-    blocks = [name.split(".") for name in state if name.startswith("decoder.up.")]
-    levels = 1 + max(int(parts[2]) for parts in blocks)
-    depth = 1 + max(int(parts[4]) for parts in blocks if parts[3] == "block")
-    widths = [state[f"decoder.up.{i}.block.0.conv1.weight"].shape[0] for i in range(levels)]
     config = JanusVQVAEConfig(
         base_channels=1,
-        channel_multiplier=widths,
-        num_res_blocks=depth - 1,
+        channel_multiplier=level_widths(state),
+        num_res_blocks=count(state, "decoder.up.0.block.") - 1,
         latent_channels=state["decoder.conv_in.weight"].shape[1],
         out_channels=state["decoder.conv_out.weight"].shape[0],
     )

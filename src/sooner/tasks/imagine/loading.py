@@ -18,7 +18,7 @@ from ... import miniatures
 from ...errors import SoonerError, did_you_mean, unknown
 from ...models.cosmos_ar import CosmosARForCausalLM, load_published
 from ..loading import explained, pick_device, pick_dtype, told_type
-from .chameleon import chameleon_options, load_chameleon
+from .chameleon import chameleon_options, find_chameleon, load_chameleon, load_processor
 from .easel import Easel, Kind
 from .lens import find_tokenizer, load_lens
 
@@ -61,7 +61,7 @@ def load_easel(
         dtype: `auto` (float32 on a CPU and for miniatures, else the checkpoint's own), or a name.
         threads: torch threads of this process; `None` leaves them, but gives a miniature one.
         tokenizer: folder of a video model's tokenizer, where it is not in or beside the model's;
-            for Chameleon, the `vqgan.ckpt` that makes pixels of its codes.
+            for Chameleon, what makes pixels of its codes (`vqgan.ckpt`, `movqgan_270M.ckpt`).
         layout: how a Chameleon spells pictures, see `ChameleonCanvas`.
         trust: run the code in a tokenizer's TorchScript files.
 
@@ -119,12 +119,14 @@ def _load_painter(folder: str, asked: Asked) -> dict[str, Any]:
             options = chameleon_options(
                 folder, asked.device, asked.tokenizer, asked.layout, asked.trust
             )
+            folder = find_chameleon(folder, asked.layout)
             model = load_chameleon(folder, asked.dtype, asked.layout)
+            processor = load_processor(folder)
         else:
             model = PAINTERS[kind].from_pretrained(
                 folder, dtype=asked.dtype, attn_implementation="sdpa"
             )
-        processor = AutoProcessor.from_pretrained(folder)
+            processor = AutoProcessor.from_pretrained(folder)
         model = model.to(asked.device).eval()
     return {"model": model, "processor": processor, "options": options}
 

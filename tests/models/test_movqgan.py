@@ -1,0 +1,65 @@
+"""MoVQGAN's decoder against itself written out, from files as they were published."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+import sooner
+import tiny_canvas as tiny
+from movqgan_reference import FEATURES, literal, weights
+from sooner.errors import SoonerError
+from sooner.models.chameleon_files import VQGANDecoder
+from sooner.models.movqgan import MoVQGANDecoder
+
+
+@pytest.mark.parametrize("name", ["movqgan_270M.ckpt", "wrapped.ckpt", "movqgan_270M.safetensors"])
+@pytest.mark.parametrize("blocks", [1, 2])
+def test_movqgan_decodes_as_published(name: str, blocks: int, tmp_path: Path) -> None:
+    torch.manual_seed(blocks)
+    state, file = weights(tiny.CODES, blocks), tmp_path / name
+    if file.suffix == ".safetensors":
+        save_file(state, file)
+    else:  # ai-forever's files are the bare state, those of its trainer hold more
+        torch.save({"state_dict": state, "epoch": 3} if name == "wrapped.ckpt" else state, file)
+    decoder = MoVQGANDecoder(file)
+    codes = torch.randint(0, tiny.CODES, (2, 4, 6))
+    pixels = decoder.decode(codes)
+    assert pixels.shape == (2, 3, 32, 48)  # 8 pixels a code
+    expected = literal(state, codes)
+    assert expected.std() > 0.1
+    torch.testing.assert_close(pixels, expected.clamp(-1, 1), atol=1e-4, rtol=1e-4)
+    assert decoder.codebook.shape == (tiny.CODES, FEATURES)
+
+
+def test_lumina_2_draws_with_it(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    state = weights(tiny.CODES)
+    save_file(state, tmp_path / "movqgan_270M.safetensors")
+    decoder = MoVQGANDecoder(tmp_path / "movqgan_270M.safetensors")
+    model = tiny.chameleon(second=True)
+    canvas = sooner.canvas(model, layout="lumina2", height=32, width=64, decoder=decoder)
+    tokens = sooner.draw(canvas, tiny.inputs("lumina2", 1), seed=0).tokens
+    pixels = canvas.pixels(tokens)
+    assert pixels.shape == (1, 1, 32, 64, 3)
+    codes = canvas.grid.pick_codes(tokens)[:, 0]  # MoVQGAN counts as the ids do
+    expected = literal(state, codes).clamp(-1, 1)
+    torch.testing.assert_close(
+        pixels[:, 0], (expected.movedim(1, -1) + 1) / 2, atol=1e-3, rtol=1e-3
+    )
+
+
+def test_other_files_are_refused_by_what_is_missing(tmp_path: Path) -> None:
+    state = weights(tiny.CODES)
+    save_file(state, tmp_path / "movqgan_270M.safetensors")
+    with pytest.raises(SoonerError, match=r"has no decoder\.norm_out\.weight; give the vqgan.ckpt"):
+        VQGANDecoder(tmp_path / "movqgan_270M.safetensors")
+    plain = {name.replace(".norm_layer", ""): tensor for name, tensor in state.items()}
+    save_file(plain, tmp_path / "vqgan.safetensors")
+    with pytest.raises(SoonerError, match=r"norm_layer\.weight; give the movqgan_270M\.ckpt"):
+        MoVQGANDecoder(tmp_path / "vqgan.safetensors")
+    with pytest.raises(SoonerError, match=r"no VQGAN at .*; give the movqgan_270M\.ckpt"):
+        MoVQGANDecoder(tmp_path / "nowhere.ckpt")
