@@ -80,8 +80,8 @@ class SlowPolicy:
     def quickest_exact(self, rows: int) -> str:
         return "plain"
 
-    def key_of(self, observation: Observation) -> str:
-        return "table"
+    def fitted(self, observation: Observation) -> Observation:
+        return observation
 
     def act(self, observations: Sequence[Observation], *, method: str | None) -> list[Any]:
         told = [one.instruction for one in observations]

@@ -88,8 +88,8 @@ def test_other_pictures_become_rgb(kind: str, mode: str) -> None:
 @pytest.mark.parametrize(
     ("data", "told"),
     [
-        (b"hello", "no PNG, JPEG or npy"),
-        (b"", "no PNG, JPEG or npy"),
+        (b"hello", "no PNG, JPEG, WebP or npy"),
+        (b"", "no PNG, JPEG, WebP or npy"),
         (encoded("PNG")[:45], "image is broken"),
         (npy(PICTURE)[:-9], "has 51 bytes; shape .* has 60"),
         (npy(PICTURE.astype(np.int64)), "type int64"),

@@ -1,4 +1,4 @@
-"""The application: `POST /act`, `GET /health`, `GET /metrics`."""
+"""The application: `POST /act`, `GET /health`, `GET /metrics`, and its description."""
 
 from __future__ import annotations
 
@@ -7,26 +7,16 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI, Request
+from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.responses import JSONResponse, Response
 
 from ..tasks.act.policy import Policy
 from .desk import Desk
+from .request_ids import RequestIds
+from .schema import body, refusals
 from .settings import ServeSettings
 
-REQUEST = {
-    "type": "object",
-    "required": ["image", "instruction"],
-    "properties": {
-        "image": {"description": "RGB: nested lists, base64 of PNG, JPEG or npy, or json_numpy"},
-        "instruction": {"type": "string"},
-        "unnorm_key": {"type": "string"},
-        "deadline_ms": {"type": "number", "exclusiveMinimum": 0},
-        "details": {"type": "boolean"},
-    },
-}
-BODY = {
-    "requestBody": {"required": True, "content": {"application/json": {"schema": REQUEST}}},
-}
+SCHEMA = "/openapi.json"
 
 
 def create_app(
@@ -51,25 +41,39 @@ def create_app(
         yield
         await desk.close()
 
-    app = FastAPI(title="sooner act", lifespan=lifespan)
+    # FastAPI's own pages about itself would ask nobody for the token.
+    app = FastAPI(
+        title="sooner act", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None
+    )
+    app.add_middleware(RequestIds)
     app.state.desk = desk
 
-    @app.post("/act", openapi_extra=BODY)
+    @app.post("/act", openapi_extra=body(), responses=refusals())
     async def act(request: Request) -> Response:
         """An action for an image and an instruction."""
         return await desk.act(request)
 
-    @app.get("/health")
+    @app.get("/health", responses=refusals(503))
     async def health(request: Request) -> Response:
         """Whether requests are taken, and by what they are answered."""
         told: dict[str, Any] = desk.health(is_known=desk.knows(request))
         return JSONResponse(told, 200 if told["status"] == "ready" else 503)
 
-    @app.get("/metrics")
+    @app.get("/metrics", responses=refusals(401))
     async def metrics(request: Request) -> Response:
         """Prometheus' text format."""
         if not desk.knows(request):
             return desk.stranger()
         return Response(desk.metrics.text(), media_type="text/plain; version=0.0.4")
+
+    @app.get(SCHEMA, include_in_schema=False)
+    async def openapi(request: Request) -> Response:
+        return JSONResponse(app.openapi()) if desk.knows(request) else desk.stranger()
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs(request: Request) -> Response:
+        if not desk.knows(request):
+            return desk.stranger()
+        return get_swagger_ui_html(openapi_url=SCHEMA, title=app.title)
 
     return app

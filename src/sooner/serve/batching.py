@@ -2,23 +2,33 @@
 
 While one batch is computed the next one collects. Between two, the worker waits a moment for as
 many requests as the last round had: robots that were answered together ask again together.
+
+The loop is supervised. If it raises, every request that it holds is failed with a reason, new ones
+are refused, and the loop tries itself on a request of its own until that works again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from ..errors import SoonerError
 from ..tasks.act.observation import Observation
 from .job import Answer, Job
-from .refusal import stopping, too_late
+from .model_thread import ModelThread
+from .refusal import RefusedError, failed, stopping, too_late
 from .settings import ServeSettings
 
+logger = logging.getLogger("sooner.serve")
+
 Clock = Callable[[], float]
+State = Literal["ready", "failed", "stopping"]
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.25, 30.0
+"""Seconds before the loop tries itself after a failure; doubled as long as that fails."""
 
 
 class Actor(Protocol):
@@ -40,7 +50,13 @@ class Batcher:
         policy: acts on several observations at once; it is called in one thread only.
         settings: limits, and how long a batch waits for company.
         on_batch: told the actions of every batch.
+        on_wait: told how many seconds each request waited, when it leaves the queue.
         clock: seconds, of any origin.
+
+    Attributes:
+        waiting, running: requests that are held; one that is taken is in `running` before it
+            leaves `waiting`, so that whatever fails, none is forgotten.
+        fault: name of the error that the loop failed with, until it works again.
     """
 
     def __init__(
@@ -48,52 +64,82 @@ class Batcher:
         policy: Actor,
         settings: ServeSettings,
         on_batch: Callable[[list[Any]], None] = lambda actions: None,
+        on_wait: Callable[[float], None] = lambda seconds: None,
         clock: Clock = time.monotonic,
     ) -> None:
         self.policy, self.settings = policy, settings
-        self.on_batch, self.clock = on_batch, clock
+        self.on_batch, self.on_wait, self.clock = on_batch, on_wait, clock
         self.waiting: list[Job] = []
         self.running: list[Job] = []
         self.is_closing = False
+        self.fault: str | None = None
+        self._sample: Observation | None = None
         self._company = 1  # requests that were under way when the last batch ended
         self._changed = asyncio.Event()
-        self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sooner-act")
+        self._thread = ModelThread()
         self._task: asyncio.Task[None] | None = None
+
+    @property
+    def state(self) -> State:
+        """Whether requests are taken, and if not, why."""
+        if self.is_closing:
+            return "stopping"
+        return "ready" if self.fault is None else "failed"
 
     def start(self) -> None:
         """Begin to work; a running event loop is needed."""
-        self._task = asyncio.get_running_loop().create_task(self._serve())
+        self._task = asyncio.get_running_loop().create_task(self._supervise())
 
     async def close(self) -> None:
-        """Answer what is under way, take nothing new, and end."""
+        """Take nothing new, answer what is under way, and end.
+
+        What is not answered after the settings' `grace_seconds` is refused; a call of the policy
+        that still runs is left behind.
+        """
         self.is_closing = True
         self._changed.set()
-        if self._task is not None:
-            await self._task
-        self._worker.shutdown()
+        task, self._task = self._task, None
+        if task is not None:
+            await asyncio.wait({task}, timeout=self.settings.grace_seconds)
+            task.cancel()  # does nothing if it is done
+            self._fail_held(stopping())
+            await asyncio.wait({task})
+        self._thread.close()
 
     async def warm(self, observation: Observation, methods: Sequence[str]) -> None:
-        """Run each method twice, so that the first request finds everything measured."""
-        loop = asyncio.get_running_loop()
-        for method in methods:
-            for _ in range(2):
-                await loop.run_in_executor(self._worker, self._act, [observation], method)
-
-    def submit(self, observation: Observation, deadline: float | None) -> Job:
-        """Queue a request; `deadline` is in the clock's seconds.
+        """Run each method twice, so that the first request finds everything measured.
 
         Raises:
-            RefusedError: 503 if the server is going down.
+            Exception: what the policy raised.
         """
-        if self.is_closing:
-            raise stopping()
-        loop = asyncio.get_running_loop()
-        job = Job(observation, self.clock(), deadline, loop.create_future())
+        self._sample = observation
+        for method in methods:
+            for _ in range(2):
+                [found] = await self._on_thread([observation], method)
+                if isinstance(found, Exception):
+                    raise found
+
+    def submit(self, observation: Observation, deadline: float | None, name: str = "") -> Job:
+        """Queue a request; `deadline` is in the clock's seconds, `name` is for the log.
+
+        Raises:
+            RefusedError: 503 if the server is going down, or has failed.
+        """
+        if (refused := self.refusal()) is not None:
+            raise refused
+        job = self._job(observation, deadline, name)
         if deadline is not None:
+            loop = asyncio.get_running_loop()
             job.timer = loop.call_later(max(deadline - job.arrived, 0), self._expire, job)
         self.waiting.append(job)
         self._changed.set()
         return job
+
+    def refusal(self) -> RefusedError | None:
+        """Why no request is taken, if none is."""
+        if self.is_closing:
+            return stopping()
+        return None if self.fault is None else failed(self.fault)
 
     def drop(self, job: Job) -> None:
         """Nobody wants the answer any more; what is computed already can't be stopped."""
@@ -111,6 +157,24 @@ class Batcher:
         known = [self.policy.pace.expected(name, rows) for name in names]
         return batches * min((seconds for seconds in known if seconds is not None), default=1.0)
 
+    async def _supervise(self) -> None:
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                if self.fault is not None:
+                    await self._try_itself()
+                    logger.warning("the policy server works again after %s", self.fault)
+                    self.fault, pause = None, FIRST_PAUSE
+                return await self._serve()
+            except Exception as error:
+                self.fault = type(error).__name__
+                held = ", ".join(job.name for job in (*self.running, *self.waiting) if job.name)
+                logger.exception("the policy server failed; requests held: %s", held or "none")
+                self._fail_held(failed(self.fault))
+            if await self._is_closing_within(pause):
+                return None
+            pause = min(2 * pause, LONGEST_PAUSE)
+
     async def _serve(self) -> None:
         while True:
             while not self.waiting and not self.is_closing:
@@ -120,8 +184,37 @@ class Batcher:
                 return
             await self._gather()
             batch, method = self._take()
-            if batch:
-                await self._compute(batch, method)
+            if batch and await self._compute(batch, method):
+                await self._try_itself()
+
+    async def _try_itself(self) -> None:
+        """Act on what the server was warmed up with, on the way that requests go.
+
+        Tells a policy that one request broke from one that is broken.
+
+        Raises:
+            Exception: what fails.
+        """
+        if self._sample is None:
+            return
+        job = self._job(self._sample, None)
+        held, self.waiting = self.waiting, [job]
+        try:
+            batch, method = self._take()
+        finally:
+            self.waiting = held
+        await self._compute(batch, method)
+        job.future.result()
+
+    async def _is_closing_within(self, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                while not self.is_closing:
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            pass
+        return self.is_closing
 
     async def _gather(self) -> None:
         """Wait for as many requests as came in the last round, but not for long."""
@@ -142,11 +235,11 @@ class Batcher:
             return [], ""
         method = self.policy.settle(self.settings.method, len(ready))
         size, method = self._fitting(ready, method)
-        batch = ready[:size]
-        for job in batch:
+        self.running = ready[:size]
+        for job in self.running:
             self.waiting.remove(job)
             job.settle()
-        return batch, method
+        return self.running, method
 
     def _fitting(self, ready: list[Job], method: str) -> tuple[int, str]:
         now = self.clock()
@@ -164,18 +257,12 @@ class Batcher:
         ours, theirs = (self.policy.pace.expected(name, 1) for name in (method, other))
         return other if ours is not None and theirs is not None and theirs < ours else method
 
-    async def _compute(self, batch: list[Job], method: str) -> None:
-        self.running = batch
+    async def _compute(self, batch: list[Job], method: str) -> bool:
+        """Answer a batch; whether the policy raised what it should not."""
         began = self.clock()
-        observations = [job.observation for job in batch]
-        loop = asyncio.get_running_loop()
-        try:
-            found = await loop.run_in_executor(self._worker, self._act, observations, method)
-            self.on_batch([one for one in found if not isinstance(one, Exception)])
-        except Exception as error:
-            found = [error] * len(batch)
+        found = await self._on_thread([job.observation for job in batch], method)
         ended = self.clock()
-        self.running, self._company = [], len(batch) + len(self.waiting)
+        self._company = len(batch) + len(self.waiting)
         for job, one in zip(batch, found, strict=True):
             if job.future.done():  # dropped
                 continue
@@ -185,18 +272,53 @@ class Batcher:
             is_late = job.deadline is not None and ended > job.deadline
             queued, computed = began - job.arrived, ended - began
             job.future.set_result(Answer(one, queued, computed, len(batch), is_late))
+        self.running = []
+        self._tell([began - job.arrived for job in batch], found)
+        return any(isinstance(one, Exception) and not isinstance(one, SoonerError) for one in found)
+
+    def _tell(self, waits: list[float], found: list[Any]) -> None:
+        """Listeners come after the answers, and none of their errors is a request's."""
+        try:
+            for seconds in waits:
+                self.on_wait(seconds)
+            self.on_batch([one for one in found if not isinstance(one, Exception)])
+        except Exception:
+            logger.exception("metrics of a batch are lost")
+
+    async def _on_thread(self, observations: list[Observation], method: str) -> list[Any]:
+        return await asyncio.wrap_future(
+            self._thread.submit(lambda: self._act(observations, method))
+        )
 
     def _act(self, observations: list[Observation], method: str) -> list[Any]:
         """Actions, or in their place what went wrong; one bad request spoils no other."""
         try:
-            return list(self.policy.act(observations, method=method))
+            found = list(self.policy.act(observations, method=method))
+            if len(found) != len(observations):
+                raise RuntimeError(f"{len(found)} actions for {len(observations)} observations")
+            return found
         except Exception as error:
             if len(observations) == 1 or not isinstance(error, SoonerError):
                 return [error] * len(observations)
             return [self._act([one], method)[0] for one in observations]
 
+    def _job(self, observation: Observation, deadline: float | None, name: str = "") -> Job:
+        future = asyncio.get_running_loop().create_future()
+        return Job(observation, self.clock(), deadline, future, name)
+
     def _expire(self, job: Job) -> None:
         """The deadline of a job passed while it waited."""
         if job in self.waiting and not job.future.done():
             self.waiting.remove(job)
-            job.future.set_exception(too_late(self.clock() - job.arrived))
+            waited = self.clock() - job.arrived
+            job.future.set_exception(too_late(waited))
+            self._tell([waited], [])
+
+    def _fail_held(self, reason: RefusedError) -> None:
+        held = [*self.running, *self.waiting]
+        self.running, self.waiting = [], []
+        for job in held:
+            job.settle()
+            if not job.future.done():
+                job.future.set_exception(reason)
+                job.future.exception()  # seen, even if nobody waits for it

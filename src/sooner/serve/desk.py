@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,14 +21,17 @@ from . import refusal
 from .batching import Batcher
 from .job import Answer, Job
 from .metrics import Metrics
-from .reading import discard_body, read_body
+from .reading import Bodies
 from .refusal import RefusedError
+from .request_ids import name_of
 from .settings import ServeSettings
 from .wire import Wanted, milliseconds, parse, write
 
-logger = logging.getLogger("sooner")
+logger = logging.getLogger("sooner.serve")
 
 DEADLINE = "x-deadline-ms"
+READERS = 2
+"""Threads that decode and resize pictures; each holds one picture at its full size at a time."""
 SIDE = 64
 """Of the picture that a policy is warmed up with."""
 
@@ -45,9 +50,11 @@ class Desk:
     def __init__(self, policy: Policy, settings: ServeSettings) -> None:
         self.policy, self.settings = policy, settings
         self.method = policy.check_method(settings.method or policy.default_method)
-        self.batcher = Batcher(policy, settings, on_batch=self._computed)
-        self.under_way = 0
         self.metrics = Metrics(lambda: len(self.batcher.waiting), lambda: len(self.batcher.running))
+        self.batcher = Batcher(policy, settings, self.metrics.batch, self.metrics.queue.observe)
+        self.bodies = Bodies(settings)
+        self.under_way = 0
+        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="sooner-read")
 
     async def open(self) -> None:
         """Warm up, and begin to work."""
@@ -58,8 +65,9 @@ class Desk:
         self.batcher.start()
 
     async def close(self) -> None:
-        """Answer what is under way, and end."""
+        """Take nothing new, answer what is under way, and end; see `Batcher.close`."""
         await self.batcher.close()
+        self._readers.shutdown(wait=False)
 
     def knows(self, request: Request) -> bool:
         """Whether a request carries the token, if one is needed."""
@@ -71,15 +79,17 @@ class Desk:
 
     def stranger(self) -> Response:
         """What a client without the token is told."""
-        return _refused(refusal.unknown_client())
+        return refused(refusal.unknown_client())
 
     def health(self, is_known: bool = True) -> dict[str, Any]:
         """State of the server; to strangers no more than whether it is ready."""
-        state = {"status": "stopping" if self.batcher.is_closing else "ready"}
+        state = {"status": self.batcher.state}
         if not is_known:
             return state
+        fault = self.batcher.fault
         return {
             **state,
+            **({} if fault is None else {"fault": fault}),
             "model": self.policy.name,
             "method": self.method,
             "horizon": self.policy.horizon,
@@ -101,22 +111,22 @@ class Desk:
         try:
             return await self._admitted(request, began)
         except RefusedError as error:
-            return _refused(error)
+            return refused(error)
         except FieldError as error:
-            return _refused(refusal.wrong(error.field, str(error)))
+            return refused(refusal.of_field(error))
         except SoonerError as error:
-            return _refused(RefusedError(422, str(error)))
+            return refused(RefusedError(422, str(error)))
         except ClientDisconnect:
-            return _refused(refusal.hung_up())
+            return refused(refusal.hung_up())
         except Exception as error:
-            logger.exception("a request failed")
-            return _refused(RefusedError(500, f"the policy failed: {type(error).__name__}"))
+            logger.exception("%s failed", name_of(request))
+            return refused(RefusedError(500, f"the policy failed: {type(error).__name__}"))
 
     async def _admitted(self, request: Request, began: float) -> Response:
-        refused = self._refusal(request)
-        if refused is not None:
-            await discard_body(request, self.settings.max_body, self.settings.body_seconds)
-            raise refused
+        unwanted = self._refusal(request)
+        if unwanted is not None:
+            await self.bodies.discard(request)
+            raise unwanted
         self.under_way += 1
         try:
             return await self._answered(request, began)
@@ -127,23 +137,28 @@ class Desk:
         """Why a request is not even read, if it is not."""
         if not self.knows(request):
             return refusal.unknown_client()
-        if self.batcher.is_closing:
-            return refusal.stopping()
+        if (down := self.batcher.refusal()) is not None:
+            return down
         if self.under_way >= self.settings.max_queue:
             return refusal.too_many(self.settings.max_queue, self.batcher.seconds_to_room())
         return None
 
     async def _answered(self, request: Request, began: float) -> Response:
-        body = await read_body(request, self.settings.max_body, self.settings.body_seconds)
-        # Pictures are large enough to keep everybody else waiting.
-        wanted = await asyncio.to_thread(parse, body)
-        del body
-        self.policy.key_of(wanted.observation)
-        job = self.batcher.submit(wanted.observation, self._deadline(request, wanted, began))
+        loop = asyncio.get_running_loop()
+        async with self.bodies.read(request) as body:
+            # Pictures are large enough to keep everybody else waiting.
+            wanted = await loop.run_in_executor(self._readers, self._read, body)
+        deadline = self._deadline(request, wanted, began)
+        job = self.batcher.submit(wanted.observation, deadline, name_of(request))
         answer = await self._awaited(request, job)
         if answer.is_late:
             self.metrics.late.inc()
         return _accepted(wanted, answer)
+
+    def _read(self, body: bytes) -> Wanted:
+        """A request, its picture at the size that the policy sees."""
+        wanted = parse(body)
+        return replace(wanted, observation=self.policy.fitted(wanted.observation))
 
     def _deadline(self, request: Request, wanted: Wanted, began: float) -> float | None:
         """In the batcher's clock; a header comes before the body, and both before the setting."""
@@ -164,9 +179,6 @@ class Desk:
         finally:
             gone.cancel()
             self.batcher.drop(job)
-
-    def _computed(self, actions: list[Any]) -> None:
-        self.metrics.batch(actions)
 
 
 async def _hang_up(request: Request) -> None:
@@ -193,5 +205,6 @@ def _accepted(wanted: Wanted, answer: Answer) -> Response:
     return JSONResponse(told, headers=headers)
 
 
-def _refused(error: RefusedError) -> Response:
+def refused(error: RefusedError) -> Response:
+    """The answer to a request that gets no action."""
     return JSONResponse(error.body(), error.status, headers=error.headers)

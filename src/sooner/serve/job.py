@@ -21,6 +21,7 @@ class Job:
         arrived: when it came.
         deadline: by when it has to be answered; `None` is whenever.
         future: of its `Answer`.
+        name: the request's id, for the log.
         timer: fires at the deadline.
     """
 
@@ -28,6 +29,7 @@ class Job:
     arrived: float
     deadline: float | None
     future: asyncio.Future[Answer]
+    name: str = ""
     timer: asyncio.TimerHandle | None = field(default=None, repr=False)
 
     def settle(self) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 LATENCY = (0.005, 0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0)
+WAITS = (0.001, 0.0025, *LATENCY)
 ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64)
 TOKENS = (1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 6.0, 8.0)
 
@@ -30,6 +31,10 @@ class Metrics:
         self.seconds = Histogram(
             "sooner_request_seconds", "From request to answer.", buckets=LATENCY, **own
         )
+        self.queue = Histogram(
+            "sooner_queue_seconds", "From request to batch, or to its end in the queue.",
+            buckets=WAITS, **own,
+        )  # fmt: skip
         self.rows = Histogram("sooner_batch_rows", "Robots in a batch.", buckets=ROWS, **own)
         self.pace = Histogram(
             "sooner_tokens_per_forward", "Of a robot's action.", buckets=TOKENS, **own

@@ -1,4 +1,4 @@
-"""Bodies of requests, read to their end even where they are refused.
+"""Bodies of requests: counted before they are read, and read to their end where they are refused.
 
 A client whose connection is cut while it still sends never sees what it is told.
 """
@@ -6,58 +6,114 @@ A client whose connection is cut while it still sends never sees what it is told
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 
-from .refusal import too_large, too_slow
+from .refusal import RefusedError, too_large, too_many_bytes, too_slow
+from .settings import ServeSettings
 
-LINGER = 8
-"""Times the largest body that is read of a refused one, and thrown away."""
+LINGER, LINGER_SECONDS = 8, 5.0
+"""A refused body is read and thrown away if it has no more than this many times the largest one
+that is taken, for as long as this."""
 
 
-async def read_body(request: Request, most: int, seconds: float) -> bytes:
-    """The body of a request.
+class Bodies:
+    """Reads bodies within the limits of a server.
 
     Args:
-        most: bytes of it.
-        seconds: that it may take to come.
+        settings: `max_body` bytes of one body, `max_bytes` of all that are held at a time,
+            `body_seconds` that sending one may take.
 
-    Raises:
-        RefusedError: 413 if it is larger, 408 if it is slower.
-        ClientDisconnect: the client left.
+    Attributes:
+        held: bytes of all bodies that are being read, or were and are still in use.
     """
-    try:
-        async with asyncio.timeout(seconds):
-            body, size = await _pieces(request, most, LINGER * most)
-    except TimeoutError:
-        raise too_slow(seconds) from None
-    if size > most:
-        raise too_large(most)
-    return body
+
+    def __init__(self, settings: ServeSettings) -> None:
+        self.settings = settings
+        self.held = 0
+
+    @asynccontextmanager
+    async def read(self, request: Request) -> AsyncIterator[bytes]:
+        """The body of a request; its bytes count until the context ends.
+
+        A declared length counts, and is refused, before anything is read.
+
+        Raises:
+            RefusedError: 413 if it is larger than allowed, 429 if there is no room for it now,
+                408 if it does not come.
+            ClientDisconnect: the client left.
+        """
+        count = _Count(self)
+        try:
+            try:
+                async with asyncio.timeout(self.settings.body_seconds):
+                    body = await self._whole(request, count)
+            except TimeoutError:
+                raise too_slow(self.settings.body_seconds) from None
+            except RefusedError:
+                await self.discard(request)
+                raise
+            yield body
+        finally:
+            self.held -= count.size
+
+    async def discard(self, request: Request) -> None:
+        """Read a body that is not wanted; one that is far too large is left where it is."""
+        most = LINGER * self.settings.max_body
+        if (declared_length(request) or 0) > most:
+            return
+        size = 0
+        try:
+            async with asyncio.timeout(min(LINGER_SECONDS, self.settings.body_seconds)):
+                async for piece in _pieces(request):
+                    size += len(piece)
+                    if size > most:
+                        return
+        except (TimeoutError, ClientDisconnect):
+            return
+
+    async def _whole(self, request: Request, count: _Count) -> bytes:
+        count.reach(declared_length(request) or 0)
+        body = bytearray()
+        async for piece in _pieces(request):
+            count.reach(len(body) + len(piece))
+            body += piece
+        return bytes(body)
 
 
-async def discard_body(request: Request, most: int, seconds: float) -> None:
-    """Read a body that is not wanted, but no more than a few times `most`."""
-    try:
-        async with asyncio.timeout(seconds):
-            await _pieces(request, 0, LINGER * most)
-    except (TimeoutError, ClientDisconnect):
-        return
+class _Count:
+    """Bytes that one body counts for: those declared, or those that came, if they are more."""
+
+    def __init__(self, bodies: Bodies) -> None:
+        self.bodies, self.size = bodies, 0
+
+    def reach(self, size: int) -> None:
+        """Count at least `size`, or refuse it."""
+        settings, more = self.bodies.settings, size - self.size
+        if size > settings.max_body:
+            raise too_large(settings.max_body)
+        if more <= 0:
+            return
+        if self.bodies.held + more > settings.max_bytes:
+            raise too_many_bytes(settings.max_bytes)
+        self.bodies.held += more
+        self.size = size
 
 
-async def _pieces(request: Request, keep: int, most: int) -> tuple[bytes, int]:
-    """The body, if it has no more than `keep` bytes, and how many were read."""
-    body, size, more = bytearray(), 0, True
-    while more and size <= most:
+def declared_length(request: Request) -> int | None:
+    """What `Content-Length` says; `None` for a body that comes in chunks."""
+    told = request.headers.get("content-length", "")
+    return int(told) if told.isascii() and told.isdecimal() else None
+
+
+async def _pieces(request: Request) -> AsyncIterator[bytes]:
+    more = True
+    while more:
         message = await request.receive()
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
-        piece = message.get("body", b"")
-        size += len(piece)
         more = message.get("more_body", False)
-        if size > keep:
-            body.clear()
-        else:
-            body += piece
-    return bytes(body), size
+        yield message.get("body", b"")

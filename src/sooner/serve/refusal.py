@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ..tasks.act.observation import FieldError, UnreadableError
+
+LONGEST = 400
+"""Characters of what a client is told."""
+
 
 class RefusedError(Exception):
     """An HTTP status with one line about it.
@@ -24,7 +29,8 @@ class RefusedError(Exception):
         headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(text)
-        self.status, self.text, self.field = status, text, field
+        self.status, self.text = status, _line(text)
+        self.field = None if field is None else _line(field)
         self.headers = dict(headers or {})
 
     def body(self) -> dict[str, Any]:
@@ -43,6 +49,12 @@ def unreadable(text: str) -> RefusedError:
 def wrong(field: str, text: str) -> RefusedError:
     """A field is missing or wrong."""
     return RefusedError(422, text, field)
+
+
+def of_field(error: FieldError) -> RefusedError:
+    """A field that can't be read is no request; any other is a wrong value."""
+    status = 400 if isinstance(error, UnreadableError) else 422
+    return RefusedError(status, str(error), error.field)
 
 
 def too_late(waited: float) -> RefusedError:
@@ -66,6 +78,34 @@ def too_many(limit: int, seconds: float) -> RefusedError:
         429,
         f"{limit} requests are under way already; come back in {wait} s",
         headers={"Retry-After": str(wait)},
+    )
+
+
+def too_many_bytes(limit: int) -> RefusedError:
+    """As many bytes of bodies are held as the server takes."""
+    return RefusedError(
+        429,
+        f"requests of {limit / 2**20:g} MiB are being read already; come back in 1 s",
+        headers={"Retry-After": "1"},
+    )
+
+
+def too_many_connections(limit: int) -> RefusedError:
+    """As many connections are open as the server takes."""
+    return RefusedError(
+        503,
+        f"{limit} connections are open already; come back in 1 s, or share one connection",
+        headers={"Retry-After": "1", "Connection": "close"},
+    )
+
+
+def failed(fault: str) -> RefusedError:
+    """The server itself failed, and has not recovered yet."""
+    return RefusedError(
+        503,
+        f"the server failed ({fault}) and nothing was computed; it tries itself again every few "
+        "seconds, so send the request again",
+        headers={"Retry-After": "2"},
     )
 
 
@@ -102,3 +142,9 @@ def too_large(limit: int) -> RefusedError:
 def too_slow(seconds: float) -> RefusedError:
     """The body did not come."""
     return RefusedError(408, f"the request was not sent within {seconds:g} s; send it again")
+
+
+def _line(text: str) -> str:
+    """One line of valid Unicode, whatever a client made the text quote."""
+    clean = " ".join(text.encode("utf-8", "replace").decode().split())
+    return clean if len(clean) <= LONGEST else clean[:LONGEST] + "…"

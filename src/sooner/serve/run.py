@@ -55,18 +55,11 @@ def build_server(
     on_ready: Callable[[], None] = lambda: None,
     log_level: str = "warning",
 ) -> Any:
-    """Uvicorn's server; `run(sockets=[...])` serves until `should_exit` is set."""
-    import uvicorn
-
+    """A server whose `run(sockets=[...])` serves until `should_exit` is set."""
     from .app import create_app
+    from .server import PolicyServer
 
-    config = uvicorn.Config(
-        create_app(policy, settings, on_ready),
-        log_level=log_level,
-        timeout_graceful_shutdown=max(1, round(settings.grace_seconds)),
-        server_header=False,
-    )
-    return uvicorn.Server(config)
+    return PolicyServer(create_app(policy, settings, on_ready), settings, log_level)
 
 
 def bind(settings: ServeSettings) -> socket.socket:
@@ -76,7 +69,9 @@ def bind(settings: ServeSettings) -> socket.socket:
         SoonerError: it is taken, or none of this machine's.
     """
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
+    # With the protocol left at 0, asyncio takes accepted sockets for something else than TCP and
+    # leaves Nagle's algorithm on: an answer's second packet then waits 40 ms for an acknowledgement.
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((settings.host, settings.port))

@@ -26,8 +26,12 @@ class ServeSettings:
             after the batch before had company, so a lone robot never does.
         deadline_ms: of requests that name none; `None` is none.
         max_body: bytes of a request.
-        body_seconds: what sending it may take.
-        grace_seconds: what answers under way may take once the server is told to stop.
+        max_bytes: of all bodies that are held at once; more are told to come back.
+        max_connections: that may be open at once; more are refused.
+        body_seconds: what sending a body may take.
+        head_seconds: after which a connection without a request is closed.
+        grace_seconds: what answers under way may take once the server is told to stop; those that
+            take longer are refused.
 
     Raises:
         SoonerError: a value out of range, or an open address without a token.
@@ -42,15 +46,23 @@ class ServeSettings:
     window_ms: float = 5.0
     deadline_ms: float | None = None
     max_body: int = 16 * MEBI
+    max_bytes: int = 128 * MEBI
+    max_connections: int = 256
     body_seconds: float = 30.0
+    head_seconds: float = 15.0
     grace_seconds: float = 30.0
 
     def __post_init__(self) -> None:
         _whole("port", self.port, 0, 65_535)
-        for name in ("max_batch", "max_queue", "max_body"):
+        for name in ("max_batch", "max_queue", "max_body", "max_bytes", "max_connections"):
             _whole(name, getattr(self, name), 1)
-        for name in ("window_ms", "body_seconds", "grace_seconds"):
+        for name in ("window_ms", "body_seconds", "head_seconds", "grace_seconds"):
             _number(name, getattr(self, name))
+        if self.max_bytes < self.max_body:
+            raise SoonerError(
+                f"max_bytes is {self.max_bytes}, less than the {self.max_body} of one body "
+                "(max_body); give more, or allow smaller bodies"
+            )
         if self.deadline_ms is not None:
             _number("deadline_ms", self.deadline_ms, above=0)
         if self.token is not None and not (self.token.isascii() and self.token.isprintable()):

@@ -1,7 +1,7 @@
 """The JSON of OpenVLA's `/act`, in each of the forms that its clients send.
 
 A request is `{"image": ..., "instruction": "...", "unnorm_key": "..."}`, the last one optional. The
-image is nested lists, a base64 text (PNG, JPEG or npy), or what the `json_numpy` package writes,
+image is nested lists, a base64 text (PNG, JPEG, WebP or npy), or what the `json_numpy` package writes,
 `{"__numpy__": base64, "dtype": "|u1", "shape": [h, w, 3]}`. The whole may be a JSON text of its
 own under `encoded`. The answer has the form of the request: a list of numbers, or `json_numpy`'s,
 or that as a text. Policies that say several actions at once answer with a list of actions, as
@@ -16,18 +16,20 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 
 from ..errors import did_you_mean
-from ..tasks.act.observation import FieldError, Observation
+from ..tasks.act.observation import FieldError, Observation, brief
 from ..tasks.act.pictures import decode_picture, from_buffer
-from .refusal import unreadable, wrong
+from .refusal import of_field, unreadable, wrong
 
 Form = Literal["plain", "numpy", "encoded"]
 FIELDS = ("image", "instruction", "unnorm_key", "deadline_ms", "details")
 ARRAY = "__numpy__"
+LONGEST_NAME = 64
+"""Characters of an unknown field that are repeated to its sender."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,8 @@ def parse(body: bytes) -> Wanted:
     """Read a request.
 
     Raises:
-        RefusedError: 400 for what is no JSON object, 422 with its name for a wrong field.
+        RefusedError: 400 for what is no JSON object or holds a picture that can't be read, 422 with
+            its name for a wrong field.
     """
     told = _object(body, "the body")
     is_encoded = "encoded" in told
@@ -59,9 +62,10 @@ def parse(body: bytes) -> Wanted:
         told = _inner(told)
     for name in told:
         if name not in FIELDS:
+            short = name[:LONGEST_NAME]
             raise wrong(
-                name,
-                f"unknown field '{name}'{did_you_mean(name, FIELDS)}; known: {', '.join(FIELDS)}",
+                short,
+                f"unknown field '{short}'{did_you_mean(short, FIELDS)}; known: {', '.join(FIELDS)}",
             )
     for name in ("image", "instruction"):
         if told.get(name) is None:
@@ -70,7 +74,7 @@ def parse(body: bytes) -> Wanted:
         image = read_image(told["image"])
         observation = Observation(image, told["instruction"], told.get("unnorm_key"))
     except FieldError as error:
-        raise wrong(error.field, str(error)) from error
+        raise of_field(error) from error
     is_array = isinstance(told["image"], Mapping)
     return Wanted(
         observation,
@@ -93,7 +97,7 @@ def read_image(told: Any) -> np.ndarray:
     if isinstance(told, dict) and isinstance(told.get(ARRAY), str):
         return from_buffer(_bytes(told[ARRAY]), told.get("dtype"), told.get("shape"))
     raise FieldError(
-        "image", f"image is {_kind(told)}; send nested lists, base64 (PNG, JPEG, npy) or json_numpy"
+        "image", f"image is {_kind(told)}; send nested lists, base64 (PNG, JPEG, WebP, npy) or json_numpy"
     )
 
 
@@ -107,10 +111,10 @@ def milliseconds(told: Any) -> float | None:
         return None
     try:
         value = math.nan if isinstance(told, bool) else float(told)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         value = math.nan
     if not math.isfinite(value) or value <= 0:
-        raise wrong("deadline_ms", f"deadline_ms is {told!r}; it must be a number above 0")
+        raise wrong("deadline_ms", f"deadline_ms is {brief(told)}; it must be a number above 0")
     return value
 
 
@@ -135,12 +139,17 @@ def as_json_numpy(array: np.ndarray) -> dict[str, Any]:
 
 def _object(text: bytes | str, what: str) -> dict[str, Any]:
     try:
-        told = json.loads(text)
+        told = json.loads(text, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
         raise unreadable(f"{what} is no JSON: {error}") from error
     if not isinstance(told, dict):
         raise unreadable(f"{what} is {_kind(told)}; send an object with image and instruction")
     return told
+
+
+def _no_number(name: str) -> NoReturn:
+    """Python reads NaN and Infinity, which JSON does not have."""
+    raise ValueError(f"it has {name}")
 
 
 def _inner(told: Mapping[str, Any]) -> dict[str, Any]:
@@ -160,7 +169,9 @@ def _from_lists(told: list[Any]) -> np.ndarray:
     try:
         array = np.array(told)
     except ValueError as error:
-        raise FieldError("image", "image has rows of different length") from error
+        raise FieldError(
+            "image", "image has rows of different length, or lists deeper than a picture's three"
+        ) from error
     if array.dtype.kind not in "iuf" or array.size == 0:
         raise FieldError("image", "image holds other things than numbers; send 0 to 255")
     if array.min() < 0 or array.max() > 255 or (array != np.floor(array)).any():
@@ -171,7 +182,7 @@ def _from_lists(told: list[Any]) -> np.ndarray:
 
 def _flag(told: Any) -> bool:
     if not isinstance(told, bool):
-        raise wrong("details", f"details is {told!r}; it must be true or false")
+        raise wrong("details", f"details is {brief(told)}; it must be true or false")
     return told
 
 

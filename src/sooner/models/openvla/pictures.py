@@ -86,16 +86,24 @@ class PictureForm:
             picture: PIL, or `[height, width, 3]` uint8.
 
         Raises:
-            SoonerError: no such thing; says what it is.
+            SoonerError: as `as_image`.
         """
-        image = as_image(picture).convert("RGB")
-        image = image.resize((self.side, self.side), Image.Resampling.BICUBIC)
-        pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1).float() / 255  # [3, s, s]
+        square = np.array(self.fitted(picture))  # [side, side, 3]
+        pixels = torch.from_numpy(square).permute(2, 0, 1).float() / 255  # [3, side, side]
         views = [
             (pixels - _column(mean)) / _column(std)
             for mean, std in zip(self.means, self.stds, strict=True)
         ]
         return torch.cat(views)
+
+    def fitted(self, picture: Any) -> Image.Image:
+        """A picture as the square that the towers see, RGB; one that is that square stays as it is.
+
+        Raises:
+            SoonerError: as `as_image`.
+        """
+        image = as_image(picture).convert("RGB")
+        return image.resize((self.side, self.side), Image.Resampling.BICUBIC)
 
 
 def as_image(picture: Any) -> Image.Image:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers import LlamaTokenizer, PreTrainedTokenizerFast
@@ -103,6 +104,17 @@ class OpenVLAProcessor:
         ids, mask = self._padded([self.ids(instruction) for instruction in instructions])
         pixels = torch.stack([self.form(picture) for picture in pictures])
         return {"input_ids": ids, "attention_mask": mask, "pixel_values": pixels}
+
+    def fitted(self, picture: Any) -> np.ndarray:
+        """A picture as the towers' square, uint8 `[side, side, 3]`.
+
+        Inputs of that square are those of the picture, so resizing can be done ahead, in another
+        thread than the model's.
+
+        Raises:
+            SoonerError: a picture of another kind or shape.
+        """
+        return np.array(self.form.fitted(picture))
 
     def ids(self, instruction: str) -> list[int]:
         """Ids of one prompt: BOS, the patches, the words, the trailing token.

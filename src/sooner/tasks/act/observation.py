@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,8 @@ from ...errors import SoonerError
 
 LONGEST = 2_000
 """Characters of an instruction."""
+LONGEST_KEY = 200
+"""Characters of a data set's name."""
 MOST_PIXELS = 25_000_000
 """Of a picture; towers look at a few hundred on a side."""
 
@@ -25,6 +28,10 @@ class FieldError(SoonerError):
     def __init__(self, field: str, text: str) -> None:
         super().__init__(text)
         self.field = field
+
+
+class UnreadableError(FieldError):
+    """A field can't be read at all: bytes, a header or a shape that are no picture's."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,10 +55,14 @@ class Observation:
     def __post_init__(self) -> None:
         check_image(self.image)
         check_instruction(self.instruction)
-        if self.unnorm_key is not None and not isinstance(self.unnorm_key, str):
-            raise FieldError(
-                "unnorm_key", f"unnorm_key is {self.unnorm_key!r}; give a data set's name"
-            )
+        key = self.unnorm_key
+        if key is not None and not (isinstance(key, str) and len(key) <= LONGEST_KEY):
+            raise FieldError("unnorm_key", f"unnorm_key is {brief(key)}; give a data set's name")
+
+
+def brief(value: Any) -> str:
+    """What was sent, as a message may quote it: of any type, size and depth, on a short line."""
+    return reprlib.repr(value)
 
 
 def check_image(image: Any) -> None:
@@ -105,3 +116,11 @@ def check_instruction(instruction: Any) -> None:
             "instruction",
             f"instruction has {len(instruction)} characters; at most {LONGEST} are read",
         )
+    try:
+        instruction.encode()
+    except UnicodeEncodeError as error:
+        raise FieldError(
+            "instruction",
+            f"instruction has half a surrogate pair at character {error.start}, which is no text; "
+            "send valid Unicode",
+        ) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -149,6 +150,17 @@ class Policy:
         if key not in self.statistics:
             raise FieldError("unnorm_key", str(unknown("unnorm_key", key, self.statistics)))
         return key
+
+    def fitted(self, observation: Observation) -> Observation:
+        """The same observation with its picture at the size that the policy sees.
+
+        The action is the same; a server resizes so while the model is busy with others.
+
+        Raises:
+            FieldError: as `key_of`.
+        """
+        self.key_of(observation)
+        return replace(observation, image=self.processor.fitted(observation.image))
 
     def act(
         self,

@@ -1,0 +1,115 @@
+"""Uvicorn, with limits on connections and an end that tells the truth."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import socket
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI, Request
+from starlette.types import Receive, Scope, Send
+from uvicorn.config import LOGGING_CONFIG
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from .desk import Desk, refused
+from .reading import Bodies
+from .refusal import too_many_connections
+from .settings import ServeSettings
+
+HARD_LIMIT = 2
+"""Times the limit of connections, above which they are cut without a word."""
+FLUSH_SECONDS = 2
+"""What writing the last answers may take once they are there."""
+
+
+class PolicyServer(uvicorn.Server):
+    """Uvicorn's server for one policy.
+
+    Uvicorn stops listening first and tells the application last. Here, readiness flips first, and
+    what is under way is answered or refused within `grace_seconds`; only then does it stop to listen.
+    """
+
+    def __init__(self, app: FastAPI, settings: ServeSettings, log_level: str) -> None:
+        self.desk: Desk = app.state.desk
+        config = uvicorn.Config(
+            app,
+            http=_limited(settings),
+            ws="none",
+            log_level=log_level,
+            log_config=_log_config(log_level),
+            access_log=False,  # ours has the request's id
+            timeout_graceful_shutdown=FLUSH_SECONDS,
+            server_header=False,
+        )
+        super().__init__(config)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        closing = asyncio.ensure_future(self.desk.close())
+        while not closing.done() and not self.force_exit:  # a second Ctrl-C
+            await asyncio.wait({closing}, timeout=0.1)
+        await super().shutdown(sockets)
+
+
+class LimitedConnection(H11Protocol):
+    """A connection that is refused beyond a limit, and cut if no request comes.
+
+    Uvicorn's own `limit_concurrency` refuses those who are connected already, and it waits for a
+    first request for ever.
+
+    Attributes:
+        settings: of the server.
+    """
+
+    settings: ServeSettings
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        many = len(self.connections)
+        if many > HARD_LIMIT * self.settings.max_connections:
+            transport.abort()
+            return
+        if many > self.settings.max_connections:
+            self.app = _Full(self.settings)
+        self._watch(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if (timer := getattr(self, "_timer", None)) is not None:
+            timer.cancel()
+
+    def _watch(self, last: Any) -> None:
+        self._timer = self.loop.call_later(self.settings.head_seconds, self._check, last)
+
+    def _check(self, last: Any) -> None:
+        """Close if there was no request since the last look, whatever trickles in."""
+        is_idle = self.cycle is None or self.cycle.response_complete
+        if is_idle and self.cycle is last:
+            self.transport.close()
+        else:
+            self._watch(self.cycle)
+
+
+class _Full:
+    """What answers on connections beyond the limit."""
+
+    def __init__(self, settings: ServeSettings) -> None:
+        self.settings = settings
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await Bodies(self.settings).discard(Request(scope, receive))
+        answer = refused(too_many_connections(self.settings.max_connections))
+        await answer(scope, receive, send)
+
+
+def _limited(settings: ServeSettings) -> type[LimitedConnection]:
+    """Uvicorn makes the connections and passes no arguments of ours."""
+    return type("LimitedConnection", (LimitedConnection,), {"settings": settings})
+
+
+def _log_config(level: str) -> dict[str, Any]:
+    """Uvicorn's, with our lines beside its own."""
+    config = copy.deepcopy(LOGGING_CONFIG)
+    config["loggers"]["sooner.serve"] = {"handlers": ["default"], "level": level.upper()}
+    return config
