@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import http.client
 import io
 import json
+import socket
 import threading
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,9 +21,13 @@ from PIL import Image
 from sooner.decoding.stats import Stats
 from sooner.errors import SoonerError
 from sooner.serve import ServeSettings, create_app
+from sooner.serve.run import bind, build_server, url
 from sooner.tasks.act import Observation
 from sooner.tasks.act.pace import Pace
 from tiny_policy import INSTRUCTIONS, image
+
+WAIT = 240
+"""Seconds after which a test gives up; none depends on how long things take."""
 
 
 def json_numpy(array: np.ndarray) -> dict[str, Any]:
@@ -134,3 +140,39 @@ async def until(what: Any, seconds: float = 120.0) -> None:
 
 def body_of(told: Any) -> bytes:
     return json.dumps(told).encode()
+
+
+@contextmanager
+def served(one: Any, **options: Any) -> Iterator[str]:
+    """Address of a server that runs in a thread."""
+    settings = ServeSettings(port=0, **options)
+    ready = threading.Event()
+    with bind(settings) as listening:
+        server = build_server(one, settings, ready.set)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        try:
+            assert ready.wait(WAIT)
+            yield url(listening)
+        finally:
+            if isinstance(one, SlowPolicy):
+                one.go.set()
+            server.should_exit = True
+            thread.join(WAIT)
+    assert not thread.is_alive()
+
+
+def raw(address: str, data: bytes) -> bytes:
+    """What a server answers to bytes that may be no HTTP."""
+    host, port = address.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=WAIT) as connection:
+        connection.sendall(data)
+        connection.shutdown(socket.SHUT_WR)
+        return connection.recv(1 << 16)
+
+
+def post(address: str, body: bytes, **headers: str) -> tuple[int, Any]:
+    connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=WAIT)
+    connection.request("POST", "/act", body, headers)
+    answer = connection.getresponse()
+    return answer.status, json.loads(answer.read())

@@ -2,65 +2,21 @@
 
 from __future__ import annotations
 
-import http.client
-import json
 import runpy
 import socket
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from serve.robots import SlowPolicy, body_of, request
+from serve.robots import WAIT, SlowPolicy, body_of, post, raw, request, served
 from sooner.errors import SoonerError
 from sooner.serve import ServeSettings
 from sooner.serve.run import bind, build_server, url
 from sooner.tasks.act import Observation, RemotePolicy
 from tiny_policy import INSTRUCTIONS, image, policy
-
-WAIT = 240
-"""Seconds after which a test gives up; none depends on how long things take."""
-
-
-@contextmanager
-def served(one: Any, **options: Any) -> Iterator[str]:
-    """Address of a server that runs in a thread."""
-    settings = ServeSettings(port=0, **options)
-    ready = threading.Event()
-    with bind(settings) as listening:
-        server = build_server(one, settings, ready.set)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-        thread.start()
-        try:
-            assert ready.wait(WAIT)
-            yield url(listening)
-        finally:
-            if isinstance(one, SlowPolicy):
-                one.go.set()
-            server.should_exit = True
-            thread.join(WAIT)
-    assert not thread.is_alive()
-
-
-def raw(address: str, data: bytes) -> bytes:
-    """What a server answers to bytes that may be no HTTP."""
-    host, port = address.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=WAIT) as connection:
-        connection.sendall(data)
-        connection.shutdown(socket.SHUT_WR)
-        return connection.recv(1 << 16)
-
-
-def post(address: str, body: bytes, **headers: str) -> tuple[int, Any]:
-    connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=WAIT)
-    connection.request("POST", "/act", body, headers)
-    answer = connection.getresponse()
-    return answer.status, json.loads(answer.read())
 
 
 def test_eight_clients_at_once_lose_nothing_among_bad_and_broken_ones() -> None:

@@ -51,6 +51,9 @@ def serve(
     max_queue: Annotated[
         int, typer.Option(metavar="N", help="Requests under way; more are told to come back.")
     ] = 64,
+    max_connections: Annotated[
+        int, typer.Option(metavar="N", help="Open at once; more are refused.")
+    ] = 256,
     deadline_ms: Annotated[
         float | None, typer.Option(metavar="MS", help="Of requests that name none.")
     ] = None,
@@ -78,6 +81,7 @@ def serve(
         method=method,
         max_batch=max_batch,
         max_queue=max_queue,
+        max_connections=max_connections,
         deadline_ms=deadline_ms,
         window_ms=window_ms,
     )

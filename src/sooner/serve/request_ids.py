@@ -1,4 +1,4 @@
-"""A name for each request: in the answer's header, in the log, and the client's own if it has one."""
+"""An id for each request, in the answer's header and in the log; the client's own if it has one."""
 
 from __future__ import annotations
 

@@ -69,8 +69,8 @@ def bind(settings: ServeSettings) -> socket.socket:
         SoonerError: it is taken, or none of this machine's.
     """
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    # With the protocol left at 0, asyncio takes accepted sockets for something else than TCP and
-    # leaves Nagle's algorithm on: an answer's second packet then waits 40 ms for an acknowledgement.
+    # With the protocol left at 0, asyncio does not know accepted sockets for TCP and leaves Nagle's
+    # algorithm on: the second packet of an answer waits 40 ms for an acknowledgement.
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

@@ -27,8 +27,8 @@ FLUSH_SECONDS = 2
 class PolicyServer(uvicorn.Server):
     """Uvicorn's server for one policy.
 
-    Uvicorn stops listening first and tells the application last. Here, readiness flips first, and
-    what is under way is answered or refused within `grace_seconds`; only then does it stop to listen.
+    Uvicorn stops listening first and tells the application last. Here, readiness flips first, what
+    is under way is answered or refused within `grace_seconds`, and then listening ends.
     """
 
     def __init__(self, app: FastAPI, settings: ServeSettings, log_level: str) -> None:

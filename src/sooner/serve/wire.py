@@ -1,11 +1,11 @@
 """The JSON of OpenVLA's `/act`, in each of the forms that its clients send.
 
 A request is `{"image": ..., "instruction": "...", "unnorm_key": "..."}`, the last one optional. The
-image is nested lists, a base64 text (PNG, JPEG, WebP or npy), or what the `json_numpy` package writes,
-`{"__numpy__": base64, "dtype": "|u1", "shape": [h, w, 3]}`. The whole may be a JSON text of its
-own under `encoded`. The answer has the form of the request: a list of numbers, or `json_numpy`'s,
-or that as a text. Policies that say several actions at once answer with a list of actions, as
-OpenVLA-OFT's do.
+image is nested lists, a base64 text (PNG, JPEG, WebP or npy), or what the `json_numpy` package
+writes, `{"__numpy__": base64, "dtype": "|u1", "shape": [h, w, 3]}`. The whole may be a JSON text of
+its own under `encoded`. The answer has the form of the request: a list of numbers, or
+`json_numpy`'s, or that as a text. Policies that say several actions at once answer with a list of
+actions, as OpenVLA-OFT's do.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 
 from ..errors import did_you_mean
-from ..tasks.act.observation import FieldError, Observation, brief
-from ..tasks.act.pictures import decode_picture, from_buffer
+from ..tasks.act.observation import FieldError, Observation, UnreadableError, brief
+from ..tasks.act.pictures import MOST_DIMS, decode_picture, from_buffer
 from .refusal import of_field, unreadable, wrong
 
 Form = Literal["plain", "numpy", "encoded"]
@@ -97,7 +97,8 @@ def read_image(told: Any) -> np.ndarray:
     if isinstance(told, dict) and isinstance(told.get(ARRAY), str):
         return from_buffer(_bytes(told[ARRAY]), told.get("dtype"), told.get("shape"))
     raise FieldError(
-        "image", f"image is {_kind(told)}; send nested lists, base64 (PNG, JPEG, WebP, npy) or json_numpy"
+        "image",
+        f"image is {_kind(told)}; send nested lists, base64 (PNG, JPEG, WebP, npy) or json_numpy",
     )
 
 
@@ -166,17 +167,25 @@ def _bytes(text: str) -> bytes:
 
 
 def _from_lists(told: list[Any]) -> np.ndarray:
-    try:
-        array = np.array(told)
-    except ValueError as error:
-        raise FieldError(
-            "image", "image has rows of different length, or lists deeper than a picture's three"
-        ) from error
-    if array.dtype.kind not in "iuf" or array.size == 0:
+    # As objects first: numpy would make room for the longest of any texts, at each place.
+    found = np.array(told, dtype=object)
+    kinds = set(map(type, found.ravel()))
+    if found.ndim > MOST_DIMS:
+        raise UnreadableError(
+            "image", f"image has lists {found.ndim} deep or more; send [height][width][3]"
+        )
+    if list in kinds:
+        raise FieldError("image", "image has rows of different length")
+    if not kinds or not kinds <= {int, float}:
         raise FieldError("image", "image holds other things than numbers; send 0 to 255")
-    if array.min() < 0 or array.max() > 255 or (array != np.floor(array)).any():
-        worst = array.flat[int(((array < 0) | (array > 255) | (array != np.floor(array))).argmax())]
-        raise FieldError("image", f"image holds {worst}; it must hold whole numbers of 0 to 255")
+    try:
+        array = found.astype(np.float64)
+    except OverflowError as error:
+        raise FieldError("image", "image holds a number beyond 255; send 0 to 255") from error
+    is_wrong = ~((array >= 0) & (array <= 255) & (array == np.floor(array)))
+    if is_wrong.any():
+        worst = array.flat[int(is_wrong.argmax())]
+        raise FieldError("image", f"image holds {worst:g}; it must hold whole numbers of 0 to 255")
     return array.astype(np.uint8)
 
 

@@ -1,12 +1,21 @@
-"""A real server asked by several clients at once: throughput, tail latency, requests lost."""
+"""A real server asked by several clients at once: throughput, tail latency, requests lost.
+
+Like with like: all rows of a method ask one server, in rounds that alternate between the numbers
+of clients; `plain` is the same method at every size of batch, the policy's own choice may change.
+Server and clients are processes on cores of their own, with Nagle's algorithm off on both sides.
+"""
 
 from __future__ import annotations
 
 import base64
 import io
+import json
+import math
+import os
+import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,107 +24,162 @@ from PIL import Image
 
 from ...errors import SoonerError
 from ...tasks.act.policy import Policy
+from .load import PATIENCE, Clients, Load, split_cores
 from .observations import Recorded
 from .settings import ActSettings
 
 Progress = Callable[[str], None]
-WARM = 3
-"""Requests of each client that are not counted."""
-PATIENCE = 120.0
+ROUNDS = 3
+LEAST = 102
+"""Requests of a row at least: below a hundred there is no 99th percentile."""
+DIRECT = 20
+"""Calls of the policy without a server, for what the server adds."""
 
 
 def clients(
     settings: ActSettings, policy: Policy, recorded: list[Recorded], progress: Progress
 ) -> list[dict[str, Any]]:
-    """A row for each number of clients, each of them asking as soon as it is answered.
+    """A row for each method and number of clients, each asking as soon as it is answered.
+
+    Returns:
+        For each: `method`, `clients`, `requests`, `lost`, `requests_per_second` (the median of the
+        rounds, with `interval` from the least to the most), `times_one` (as a multiple of the same
+        method's first row), `p50_ms`, `p95_ms`, `p99_ms`, `direct_ms` (the same action without a
+        server, median), `server_cores`, `client_cores`, and `no_delay`, whether Nagle's algorithm
+        was off on all sockets.
 
     Raises:
         SoonerError: the server's packages are not installed.
     """
-    try:
-        import httpx
-    except ImportError as error:
-        raise SoonerError(
-            "the clients part needs httpx; pip install 'sooner[dev]', or leave it out of --parts"
-        ) from error
+    server_cores, client_cores = split_cores()
     bodies = [_body(one) for one in recorded]
-    rows = []
-    with _served(policy, max(settings.clients)) as address, httpx.Client(timeout=PATIENCE) as http:
-
-        def ask(number: int) -> bool:
-            return http.post(f"{address}/act", json=bodies[number % len(bodies)]).status_code == 200
-
-        for count in settings.clients:
-            progress(f"server, {count} clients")
-            rows.append({"clients": count, **_load(ask, count, settings.requests)})
+    rows: list[dict[str, Any]] = []
+    with _pinned(server_cores), Clients(client_cores) as asking:
+        for method in dict.fromkeys(("plain", policy.default_method)):
+            direct = _direct(policy, method, recorded)
+            with _served(policy, method, max(settings.clients)) as server:
+                loads = _loads(settings, asking, server, bodies, progress)
+                no_delay = server.has_no_delay()
+            found = [_row(method, count, loads[count]) for count in settings.clients]
+            for row in found:
+                row["times_one"] = row["requests_per_second"] / found[0]["requests_per_second"]
+                row["direct_ms"] = direct
+                row["server_cores"], row["client_cores"] = server_cores, client_cores
+                row["no_delay"] = row["no_delay"] and no_delay
+            rows += found
     return rows
 
 
-def _body(one: Recorded) -> dict[str, Any]:
-    file = io.BytesIO()
-    Image.fromarray(one.seen.image).save(file, "PNG")
-    picture = base64.b64encode(file.getvalue()).decode()
-    return {"image": picture, "instruction": one.seen.instruction}
+def _loads(
+    settings: ActSettings, asking: Clients, server: _Served, bodies: list[bytes], progress: Progress
+) -> dict[int, list[Load]]:
+    """Rounds of every number of clients; the first round measures nothing."""
+    total = max(settings.requests * max(settings.clients), LEAST)
+    loads: dict[int, list[Load]] = {count: [] for count in settings.clients}
+    for turn in range(1 + ROUNDS):
+        for count in settings.clients:
+            progress(f"server, {server.method}, {count} clients, round {turn} of {ROUNDS}")
+            each = math.ceil(total / ROUNDS / count)
+            load = asking.ask(server.host, server.port, bodies, count, each)
+            server.look()
+            if turn > 0:
+                loads[count].append(load)
+    return loads
 
 
-def _load(ask: Callable[[int], bool], count: int, requests: int) -> dict[str, Any]:
-    """All clients at once, after a warm-up that begins together too."""
-    seconds: list[float] = []
-    lost = [0] * count
-    together = threading.Barrier(count + 1)
-
-    def client(number: int) -> None:
-        for turn in range(WARM + requests):
-            if turn == WARM:
-                together.wait()
-            start = time.perf_counter()
-            try:
-                answered = ask(number * (WARM + requests) + turn)
-            except Exception:
-                answered = False
-            if turn >= WARM:
-                seconds.append(time.perf_counter() - start)
-                lost[number] += not answered
-
-    threads = [threading.Thread(target=client, args=(number,)) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    together.wait()
-    start = time.perf_counter()
-    for thread in threads:
-        thread.join()
-    spent = time.perf_counter() - start
-    percentiles = {f"p{p}_ms": 1000 * float(np.percentile(seconds, p)) for p in (50, 95, 99)}
+def _row(method: str, count: int, loads: list[Load]) -> dict[str, Any]:
+    seconds = [one for load in loads for one in load.seconds]
+    rates = [len(load.seconds) / load.spent for load in loads]
     return {
+        "method": method,
+        "clients": count,
         "requests": len(seconds),
-        "lost": sum(lost),
-        "requests_per_second": len(seconds) / spent,
-        **percentiles,
+        "lost": sum(load.lost for load in loads),
+        "requests_per_second": float(np.median(rates)),
+        "interval": [min(rates), max(rates)],
+        **{f"p{p}_ms": 1000 * float(np.percentile(seconds, p)) for p in (50, 95, 99)},
+        "no_delay": all(load.no_delay for load in loads),
     }
 
 
+def _body(one: Recorded) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(one.seen.image).save(file, "PNG")
+    picture = base64.b64encode(file.getvalue()).decode()
+    return json.dumps({"image": picture, "instruction": one.seen.instruction}).encode()
+
+
+def _direct(policy: Policy, method: str, recorded: list[Recorded]) -> float:
+    """Milliseconds of one action without a server, median."""
+    spent = []
+    for turn in range(2 + DIRECT):
+        start = time.perf_counter()
+        policy.act([recorded[turn % len(recorded)].seen], method=method)
+        spent.append(time.perf_counter() - start)
+    return 1000 * float(np.median(spent[2:]))
+
+
+class _Served:
+    """A server that runs, seen from outside.
+
+    Attributes:
+        method: that it decodes by.
+        host, port: its address.
+    """
+
+    def __init__(self, server: Any, method: str, listening: socket.socket) -> None:
+        self.server, self.method = server, method
+        self.host, self.port = listening.getsockname()[:2]
+        self._seen: list[bool] = []
+
+    def look(self) -> None:
+        """Note whether the accepted sockets that are open have Nagle's algorithm off."""
+        for connection in list(self.server.server_state.connections):
+            accepted = connection.transport.get_extra_info("socket")
+            try:
+                told = accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            except OSError:  # closed in between
+                continue
+            self._seen.append(bool(told))
+
+    def has_no_delay(self) -> bool:
+        """What `look` saw; a socket that was never seen proves nothing."""
+        return bool(self._seen) and all(self._seen)
+
+
 @contextmanager
-def _served(policy: Policy, most: int) -> Iterator[str]:
+def _pinned(cores: Sequence[int] | None) -> Iterator[None]:
+    """Threads that start within, the server's, inherit the cores of this one."""
+    if cores is None:
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@contextmanager
+def _served(policy: Policy, method: str, most: int) -> Iterator[_Served]:
     """The policy behind a real socket on a free port of the loopback."""
-    from ...serve.run import bind, require, url
+    from ...serve.run import bind, build_server, require
     from ...serve.settings import ServeSettings
 
     require()
-    import uvicorn
-
-    from ...serve.app import create_app
-
-    settings = ServeSettings(port=0, max_batch=most)
-    listening, ready = bind(settings), threading.Event()
-    app = create_app(policy, settings, ready.set)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
-    thread.start()
-    try:
-        if not ready.wait(PATIENCE):
-            raise SoonerError(f"the server was not ready after {PATIENCE:g} s; try --parts offline")
-        yield url(listening)
-    finally:
-        server.should_exit = True
-        thread.join(PATIENCE)
-        listening.close()
+    settings = ServeSettings(port=0, max_batch=most, method=method)
+    ready = threading.Event()
+    with bind(settings) as listening:
+        server = build_server(policy, settings, ready.set)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+        thread.start()
+        try:
+            if not ready.wait(PATIENCE):
+                raise SoonerError(
+                    f"the server was not ready after {PATIENCE:g} s; try --parts offline"
+                )
+            yield _Served(server, method, listening)
+        finally:
+            server.should_exit = True
+            thread.join(PATIENCE)

@@ -34,6 +34,7 @@ def _loops(rows: list[dict[str, Any]], chosen: str) -> list[dict[str, Any]]:
 
 def _clients(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """p99 of the most clients may be twice what one batch-wise served queue explains."""
+    rows = [row for row in rows if row["method"] == rows[-1]["method"]]
     if len(rows) < 2:
         return []
     one, most = rows[0], rows[-1]

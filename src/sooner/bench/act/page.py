@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..pages import Table, cell, head, pictures, sections
+from .clients_table import clients_table
 
 FIGURES = {
     "tolerance": "Acceptance length and success by tolerance (figure 4)",
@@ -25,11 +26,6 @@ LOOPS = (
     ("actions_per_second", "actions/s, batched", "{:.1f}"),
     ("mean_acceptance_length", "acceptance length", "{:.2f}"),
 )  # fmt: skip
-CLIENTS = (
-    ("requests", "requests", "{}"), ("lost", "lost", "{}"),
-    ("requests_per_second", "requests/s", "{:.1f}"), ("p50_ms", "p50 ms", "{:.0f}"),
-    ("p95_ms", "p95 ms", "{:.0f}"), ("p99_ms", "p99 ms", "{:.0f}"),
-)  # fmt: skip
 
 
 def tables(result: dict[str, Any]) -> list[Table]:
@@ -46,8 +42,7 @@ def tables(result: dict[str, Any]) -> list[Table]:
     if rows := result.get("loops"):
         found.append(_loops(rows))
     if rows := result.get("clients"):
-        body = [[str(row["clients"]), *_cells(row, CLIENTS)] for row in rows]
-        found.append(Table("A server under clients", ["clients", *_heads(CLIENTS)], body))
+        found.append(clients_table(rows))
     if rows := result.get("weights"):
         found.append(_weights(rows))
     if told := result.get("cases"):

@@ -79,7 +79,8 @@ def latency(result: Data) -> Any:
 def clients(result: Data) -> Any:
     """Throughput and tail latency of the server."""
     figure, (left, right) = subplots(2, "a server under clients")
-    rows = result["clients"]
+    method = result["clients"][-1]["method"]  # the policy's own choice
+    rows = [row for row in result["clients"] if row["method"] == method]
     at = [row["clients"] for row in rows]
     left.plot(at, [row["requests_per_second"] for row in rows], color=COLOURS[0], marker="o")
     left.set(xlabel="clients", ylabel="requests a second", ylim=(0, None))

@@ -29,7 +29,7 @@ class ActSettings:
         episodes: of each environment and setting in closed loops.
         batch: episodes that run side by side.
         clients: numbers of clients that ask the server at once.
-        requests: of each client.
+        requests: of each of the most clients; fewer clients send as many in all.
         device, dtype, threads, seed: as everywhere.
     """
 

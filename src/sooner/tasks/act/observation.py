@@ -56,8 +56,11 @@ class Observation:
         check_image(self.image)
         check_instruction(self.instruction)
         key = self.unnorm_key
-        if key is not None and not (isinstance(key, str) and len(key) <= LONGEST_KEY):
+        if key is None:
+            return
+        if not (isinstance(key, str) and len(key) <= LONGEST_KEY):
             raise FieldError("unnorm_key", f"unnorm_key is {brief(key)}; give a data set's name")
+        _check_text("unnorm_key", key)
 
 
 def brief(value: Any) -> str:
@@ -116,11 +119,14 @@ def check_instruction(instruction: Any) -> None:
             "instruction",
             f"instruction has {len(instruction)} characters; at most {LONGEST} are read",
         )
+    _check_text("instruction", instruction)
+
+
+def _check_text(field: str, text: str) -> None:
+    """JSON can spell halves of surrogate pairs, which no tokenizer and no answer can."""
     try:
-        instruction.encode()
+        text.encode()
     except UnicodeEncodeError as error:
         raise FieldError(
-            "instruction",
-            f"instruction has half a surrogate pair at character {error.start}, which is no text; "
-            "send valid Unicode",
+            field, f"{field} is no valid Unicode at character {error.start}; send text"
         ) from error

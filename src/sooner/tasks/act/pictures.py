@@ -53,13 +53,14 @@ def from_buffer(data: bytes, dtype: Any, shape: Any) -> np.ndarray:
         shape: three whole numbers.
 
     Raises:
-        UnreadableError: type or shape are no array's that numpy can make.
+        UnreadableError: type or shape are not those of an array of numbers.
         FieldError: they are no picture's, or the bytes do not fill the shape.
     """
     kind, sizes = _kind(dtype), _sizes(shape)
     if kind.kind not in "biufc" or min(sizes, default=0) < 0:
-        raise FieldError(
-            "image", f"image has dtype {brief(str(kind))} and shape {brief(list(sizes))}; send uint8"
+        raise UnreadableError(
+            "image",
+            f"image has dtype {brief(str(kind))} and shape {brief(list(sizes))}; send uint8",
         )
     if math.prod(max(size, 1) for size in sizes) * kind.itemsize > sys.maxsize:
         raise UnreadableError("image", f"image has shape {brief(shape)}, which nothing can hold")
@@ -111,8 +112,9 @@ def _from_npy(data: bytes) -> np.ndarray:
         shape, is_fortran, dtype = header(stream)
     except Exception as error:
         # The header is a Python literal: its tokenizer, its parser and numpy raise what they like.
-        reason = str(error).partition("\n")[0] or type(error).__name__
-        raise UnreadableError("image", f"image is no npy file that can be read: {reason}") from error
+        raise UnreadableError(
+            "image", f"image is no npy file that can be read: {_reason(error)}"
+        ) from error
     if is_fortran:
         raise FieldError("image", "image is an npy file in Fortran order; save it in C order")
     return from_buffer(stream.read(), dtype, shape)
@@ -137,5 +139,9 @@ def _from_encoded(data: bytes) -> np.ndarray:
         raise FieldError("image", f"image has too many pixels: {error}") from error
     except Exception as error:
         # Decoders meet broken files with errors of many kinds (struct.error, EOFError, KeyError).
-        reason = str(error).partition("\n")[0] or type(error).__name__
-        raise FieldError("image", f"image is broken: {reason}; send it again") from error
+        raise FieldError("image", f"image is broken: {_reason(error)}; send it again") from error
+
+
+def _reason(error: Exception) -> str:
+    """What a library said, on one line."""
+    return str(error).partition("\n")[0] or type(error).__name__

@@ -1,0 +1,350 @@
+"""What a server refuses before it costs anything: bytes, connections, pictures, strangers."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import io
+import json
+import resource
+import socket
+import struct
+import threading
+import time
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from PIL import Image
+
+from serve.robots import (
+    WAIT,
+    SlowPolicy,
+    body_of,
+    json_numpy,
+    npy,
+    png,
+    post,
+    request,
+    running,
+    served,
+    until,
+)
+from sooner.errors import SoonerError
+from sooner.models.openvla.pictures import PictureForm
+from sooner.serve import ServeSettings
+from sooner.tasks.act import Observation
+from tiny_policy import INSTRUCTIONS, image, observations, policy
+
+PICTURE = image(1, 6, 5)
+
+
+def encoded(kind: str, **options: Any) -> str:
+    stream = io.BytesIO()
+    Image.fromarray(PICTURE).save(stream, kind, **options)
+    return base64.b64encode(stream.getvalue()).decode()
+
+
+def npy_header(text: str, data: bytes = b"") -> str:
+    header = text.encode("latin1")
+    raw = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + data
+    return base64.b64encode(raw).decode()
+
+
+def act(**fields: Any) -> httpx.Response:
+    """What a server of a tiny real policy answers; requests are read by it, none is computed."""
+
+    async def story() -> httpx.Response:
+        async with running(SlowPolicy()) as client, asyncio.timeout(60):
+            return await client.post("/act", content=raw_body(**fields))
+
+    return asyncio.run(story())
+
+
+def raw_body(**fields: Any) -> bytes:
+    return json.dumps(request(**fields)).encode()
+
+
+SHAPES = (
+    [1e18, 1e18, 3], [10**18, 10**18, 3], [1] * 100, [float("inf"), 4, 3], [float("nan")],
+    ["4", 5, 3], [-4, -5, 3],
+    [4.0, 5.0, 3.0], [True, True, 3], [[4], 5, 3], "abc", None, {}, 60, [2**62, 2**62, 0, 2**62],
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: str(shape)[:24])
+def test_shapes_that_are_none_get_400_and_a_line(
+    shape: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    answer = act(image={**json_numpy(PICTURE), "shape": shape})
+    assert answer.status_code == 400
+    assert "\n" not in answer.json()["detail"]
+    assert len(answer.json()["detail"]) < 450
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+HEADERS = (
+    "", "{", "[" * 5000, "(" * 9000, "{[]: 1}", "{'descr': 1}", "é" * 40, "\n" * 40,
+    "'a' 'b'\n  'c'",
+    "{'descr': '|u1', 'fortran_order': False, 'shape': (1e18, 3), }",
+    "{'descr': '|u1', 'fortran_order': 0, 'shape': (4, 5, 3), }",
+    "{'descr': [], 'fortran_order': False, 'shape': (4, 5, 3), }",
+    "{'descr': '|u1', 'fortran_order': False, 'shape': (10000000000000000000, 5, 3), }",
+    "{'descr': '|u1', 'fortran_order': False, 'shape': (4, 5, 3), 'more': 1}",
+    "{'descr': '|u1', 'fortran_order': False, 'shape': " + str((1,) * 100) + ", }",
+    "9" * 5000, "1j" + "+1j" * 3000, "-" * 9000 + "1",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("header", HEADERS, ids=lambda header: header[:24])
+def test_odd_npy_headers_get_400_and_a_line(header: str, caplog: pytest.LogCaptureFixture) -> None:
+    answer = act(image=npy_header(header))
+    assert answer.status_code == 400, answer.text
+    assert answer.json()["field"] == "image"
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [
+        ({"deadline_ms": float("inf")}, 400),
+        ({"image": [[[1, 2, float("-inf")]]]}, 400),
+        ({"image": json.loads("[" * 100 + "1" + "]" * 100)}, 400),
+        ({"deadline_ms": 10**400}, 422),
+        ({"unnorm_key": "k" * 1_000_000}, 422),
+        ({"x" * 1_000_000: 1}, 422),
+        ({"instruction": "\ud800 half"}, 422),
+        ({"unnorm_key": "\ud800"}, 422),
+        ({"\ud800": 1}, 422),
+        ({"details": json.loads("[" * 900 + "]" * 900)}, 422),
+        ({"image": {"__numpy__": "", "dtype": "S999999999999", "shape": [4, 5, 3]}}, 400),
+        ({"image": {"__numpy__": "", "dtype": "(9999,9999)u1", "shape": [4, 5, 3]}}, 400),
+        ({"image": {"__numpy__": "", "dtype": {"names": ["a"]}, "shape": [4, 5, 3]}}, 400),
+        ({"image": ["a" * 4_000_000, *["b"] * 400_000]}, 422),  # 6 TB as an array of texts
+    ],
+    ids=str.split(
+        "deadline lists deep number key field text surrogate-key surrogate-field nested wide "
+        "subarray struct texts"
+    ),
+)
+def test_values_beyond_reason_are_refused_with_a_line(
+    fields: dict[str, Any], status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    answer = act(**fields)
+    assert answer.status_code == status, answer.text
+    assert len(answer.text) < 1_000
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP"])
+def test_three_formats_are_read(kind: str) -> None:
+    assert act(image=encoded(kind)).status_code == 200
+
+
+@pytest.mark.parametrize("kind", ["EPS", "BMP", "GIF", "TIFF", "PPM", "TGA", "ICO", "PDF"])
+def test_no_other_format_is_even_opened(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = encoded(kind)
+
+    def no(*arguments: Any, **options: Any) -> None:
+        raise AssertionError("a decoder was started")
+
+    monkeypatch.setattr("subprocess.check_call", no)  # Ghostscript
+    monkeypatch.setattr(Image.Image, "convert", no)
+    answer = act(image=data)
+    assert answer.status_code == 422
+    assert "no PNG, JPEG, WebP or npy" in answer.json()["detail"]
+
+
+def vast(kind: str) -> str:
+    """A small file that says it is 16,000 x 16,000 pixels."""
+    if kind == "WEBP":
+        bits = (16_000 - 1) | (16_000 - 1) << 14
+        lossless = b"\x2f" + struct.pack("<I", bits) + bytes(64)
+        chunk = b"VP8L" + struct.pack("<I", len(lossless)) + lossless
+        raw = b"RIFF" + struct.pack("<I", 4 + len(chunk)) + b"WEBP" + chunk
+        return base64.b64encode(raw).decode()
+    stream = io.BytesIO()
+    Image.new("L", (16_000, 16_000)).save(stream, kind)
+    return base64.b64encode(stream.getvalue()).decode()
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP"])
+def test_pixels_are_limited_before_they_are_decoded(kind: str) -> None:
+    data = vast(kind)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    answer = act(image=data)
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before  # KiB
+    assert answer.status_code == 422
+    assert grown < 200_000  # decoded it has 250 to 1,000 MB
+
+
+def test_a_declared_length_is_refused_before_anything_is_read() -> None:
+    read: list[int] = []
+
+    async def pieces() -> Any:
+        for number in range(100):
+            read.append(number)
+            yield b"x" * 1000
+
+    async def story() -> httpx.Response:
+        async with running(SlowPolicy(), max_body=1000) as client:
+            headers = {"Content-Length": "100000"}  # more than is read of a refused one
+            return await client.post("/act", content=pieces(), headers=headers)
+
+    assert asyncio.run(story()).status_code == 413
+    assert len(read) <= 1  # httpx begins before it is asked
+
+
+def test_bytes_in_flight_are_limited() -> None:
+    """Declared bytes count before they come, others as they come; all are given back."""
+
+    async def story() -> None:
+        settings = {"max_body": 60_000, "max_bytes": 100_000}
+        async with running(SlowPolicy(), **settings) as client:
+            bodies, gate = client.desk.bodies, asyncio.Event()
+
+            async def slowly() -> Any:
+                yield b" " * 10
+                await gate.wait()
+                yield body_of(request(instruction="3")).ljust(49_990)
+
+            declared = {"Content-Length": "50000"}
+            first = asyncio.ensure_future(client.post("/act", content=slowly(), headers=declared))
+            await until(lambda: bodies.held == 50_000)
+            told = await client.post("/act", content=b" " * 55_000)
+            assert (told.status_code, told.headers["retry-after"]) == (429, "1")
+
+            async def chunks() -> Any:
+                for _ in range(55):
+                    yield b" " * 1000
+
+            untold = await client.post("/act", content=chunks())
+            assert untold.status_code == 429
+            small = await client.post("/act", json=request(instruction="1"))
+            assert small.status_code == 200
+            gate.set()
+            assert (await first).json() == [3.0] * 7
+            assert bodies.held == 0
+            assert (await client.post("/act", content=b"{".ljust(55_000))).status_code == 400
+            assert bodies.held == 0
+
+    asyncio.run(story())
+
+
+def test_all_bodies_together_hold_at_least_one() -> None:
+    with pytest.raises(SoonerError, match="max_bytes is 5, less than the 10 of one body"):
+        ServeSettings(max_body=10, max_bytes=5)
+
+
+def connected(address: str) -> socket.socket:
+    host, port = address.removeprefix("http://").split(":")
+    return socket.create_connection((host, int(port)), timeout=WAIT)
+
+
+def test_connections_are_limited_and_those_who_are_in_stay_in() -> None:
+    with served(SlowPolicy(), max_connections=4) as address:
+        robot = httpx.Client(base_url=address, timeout=WAIT)
+        body = body_of(request(instruction="2"))
+        assert robot.post("/act", content=body).status_code == 200
+        idle = [connected(address) for _ in range(3)]
+        deadline = time.monotonic() + WAIT
+        while (refused := httpx.get(f"{address}/health")).status_code == 200:
+            assert time.monotonic() < deadline
+        assert refused.status_code == 503
+        assert "4 connections are open" in refused.json()["detail"]
+        assert post(address, body)[0] == 503
+        assert robot.post("/act", content=body).status_code == 200
+        flood = [connected(address) for _ in range(40)]
+        flood[-1].settimeout(WAIT)
+        assert flood[-1].recv(100) == b""  # cut without a word
+        assert robot.post("/act", content=body).status_code == 200
+        for one in (*idle, *flood):
+            one.close()
+        while httpx.get(f"{address}/health").status_code != 200:
+            assert time.monotonic() < deadline
+        robot.close()
+
+
+def test_a_connection_without_a_request_is_closed() -> None:
+    with served(SlowPolicy(), head_seconds=0.2) as address:
+        silent, slow = connected(address), connected(address)
+        slow.sendall(b"POST /act HTTP/1.1\r\nHost: a\r\nX-")
+        stop = threading.Event()
+
+        def trickle() -> None:
+            while not stop.wait(0.05):
+                try:
+                    slow.sendall(b"a")
+                except OSError:
+                    return
+
+        threading.Thread(target=trickle, daemon=True).start()
+        try:
+            assert silent.recv(100) == b""
+            with contextlib.suppress(ConnectionResetError):
+                assert slow.recv(100) == b""
+        finally:
+            stop.set()
+        with httpx.Client(base_url=address) as client:
+            assert client.post("/act", content=body_of(request())).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/docs", "/openapi.json", "/metrics"])
+def test_the_description_needs_the_token_too(path: str) -> None:
+    async def story() -> None:
+        async with running(SlowPolicy(), token="secret") as client:
+            assert (await client.get(path)).status_code == 401
+            known = await client.get(path, headers={"Authorization": "Bearer secret"})
+            assert known.status_code == 200
+            assert (await client.get("/redoc")).status_code == 404
+
+    asyncio.run(story())
+    assert act_without_token(path) == 200
+
+
+def act_without_token(path: str) -> int:
+    async def story() -> int:
+        async with running(SlowPolicy()) as client:
+            return (await client.get(path)).status_code
+
+    return asyncio.run(story())
+
+
+def test_pictures_are_resized_off_the_models_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, resized, real = policy(horizon=1), [], Image.Image.resize
+
+    def spied(self: Image.Image, size: Any, *arguments: Any, **options: Any) -> Any:
+        if tuple(size) != self.size:  # the same size is a copy
+            resized.append(threading.current_thread().name)
+        return real(self, size, *arguments, **options)
+
+    async def story() -> Any:
+        async with running(one) as client:
+            monkeypatch.setattr(Image.Image, "resize", spied)
+            told = request(4, image=png(image(4, 90, 70)))
+            return (await client.post("/act", json=told)).json()
+
+    got = asyncio.run(story())
+    monkeypatch.undo()
+    assert len(resized) == 1
+    assert resized[0].startswith("sooner-read")
+    exact = one.act([Observation(image(4, 90, 70), INSTRUCTIONS[1])], method="plain")
+    np.testing.assert_array_equal(got, exact[0].values[0])
+
+
+def test_a_fitted_picture_gives_the_same_inputs() -> None:
+    form = PictureForm(28)
+    for seed, size in enumerate([(20, 24), (28, 28), (300, 17), (1, 1)]):
+        picture = image(seed, *size)
+        fitted = np.array(form.fitted(picture))
+        assert fitted.shape == (28, 28, 3)
+        assert bool((form(fitted) == form(picture)).all())
+    one = policy()
+    for seen in observations(3):
+        assert one.fitted(seen).instruction == seen.instruction
+
+
+def test_npy_of_uint8_still_arrives() -> None:
+    assert act(image=npy(PICTURE)).status_code == 200
