@@ -18,6 +18,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import PreTrainedTokenizerFast
 
 from sooner.decoding.runner import ModelRunner
+from sooner.decoding.stats import Stats
 from sooner.documents import PageDraft, Region
 from sooner.errors import SoonerError
 from sooner.methods import Autoregressive
@@ -339,7 +340,7 @@ def test_what_was_said_is_kept_beside_what_was_repaired(
 ) -> None:
     monkeypatch.setattr(
         "sooner.tasks.parse.parser.speak",
-        lambda *given: ([Said([1, 2], [True, False], 2)], None),
+        lambda *given: ([Said([1, 2], [True, False], 2)], Stats()),
     )
     monkeypatch.setattr(Drafting, "text", lambda self, tokens: BROKEN)
     parsed = PageParser(qwen, ParseSettings(form="dots"))(noise_page())

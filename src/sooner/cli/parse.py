@@ -35,6 +35,7 @@ def parse(
     nodes: asked.Nodes = "auto",
     max_nodes: asked.MaxNodes = 64,
     depth: asked.Depth = 64,
+    sure: asked.Sure = 0.95,
     form: asked.Form = None,
     format_: asked.Format = "md,json",
     prompt: options.Prompt = None,
@@ -79,6 +80,7 @@ def parse(
         options.log_decisions()
     settings = ParseSettings(
         stages=stages,
+        sure=sure,
         tolerance=tolerance,
         form=form,
         prompt=prompt,

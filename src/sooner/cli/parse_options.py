@@ -65,6 +65,13 @@ Nodes = Annotated[
 ]
 MaxNodes = Annotated[int, typer.Option(metavar="N", help="Most that --nodes auto takes.")]
 Depth = Annotated[int, typer.Option(metavar="N", help="Most draft tokens on one path of a tree.")]
+Sure = Annotated[
+    float,
+    typer.Option(
+        metavar="0..1",
+        help="Regions that the drafter is surer of are left out of stage 1; 1 reads them all.",
+    ),
+]
 Form = Annotated[
     str | None,
     typer.Option(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from transformers import StoppingCriteria
@@ -11,11 +13,29 @@ from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengt
 from .rows import Rows
 
 
+class RowWatch(StoppingCriteria, ABC):
+    """A stopping criterion of `sooner`'s own loop: told each row's new tokens on the host.
+
+    Cheaper than HF's criteria, which are handed a tensor for every token, and it may keep a state
+    for each row: every committed token is told once, in order.
+    """
+
+    @abstractmethod
+    def end(self, row: int, new: Sequence[int]) -> int | None:
+        """How many of the `new` tokens of original row `row` it may still say, 1 or more, if it
+        ends within or behind them; `None` if it goes on."""
+
+    def __call__(self, input_ids: torch.Tensor, scores: Any, **options: Any) -> torch.Tensor:
+        """HF's own loop can't be watched: it shows no new tokens."""
+        raise NotImplementedError(f"{type(self).__name__} needs sooner's decoding loop")
+
+
 class Stopping:
     """Cuts a run of new tokens at the first one that ends the row.
 
-    End-of-sequence ids and the length limit are checked on the host without a call; every other
-    criterion is asked once a token with the prefix that plain decoding would have shown it.
+    End-of-sequence ids and the length limit are checked on the host without a call; a `RowWatch` is
+    asked once a commit; every other criterion is asked once a token with the prefix that plain
+    decoding would have shown it.
 
     Args:
         criteria: HF stopping criteria.
@@ -25,12 +45,15 @@ class Stopping:
     def __init__(self, criteria: Sequence[StoppingCriteria], width: int) -> None:
         self.eos: set[int] = set()
         self.others: list[StoppingCriteria] = []
+        self.watches: list[RowWatch] = []
         limits: list[int] = []
         for one in criteria:
             if type(one) is MaxLengthCriteria:
                 limits.append(one.max_length - width)
             elif type(one) is EosTokenCriteria:
                 self.eos |= set(one.eos_token_id.tolist())
+            elif isinstance(one, RowWatch):
+                self.watches.append(one)
             else:
                 self.others.append(one)
         self.limit: int | None = min(limits) if limits else None
@@ -41,7 +64,13 @@ class Stopping:
 
     def cut(self, rows: Rows, row: int, new: list[int]) -> tuple[list[int], bool]:
         """The part of `new` that active row `row` may still say, and whether it ends the row."""
-        new = new[: self.budget(len(rows.said(row)))]
+        new, ended = self._until_end(rows, row, new[: self.budget(len(rows.said(row)))])
+        for watch in self.watches if new else ():
+            if (count := watch.end(rows.active[row], new)) is not None:
+                new, ended = new[:count], True
+        return new, ended
+
+    def _until_end(self, rows: Rows, row: int, new: list[int]) -> tuple[list[int], bool]:
         for count, token in enumerate(new, start=1):
             if token in self.eos or self._asked(rows, row, new[:count]):
                 return new[:count], True

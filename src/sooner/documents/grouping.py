@@ -31,6 +31,7 @@ from .lines import (
     is_formula,
     is_item,
     joined_formulas,
+    least_confidence,
     rows_of,
     table_text,
     with_markers,
@@ -186,7 +187,7 @@ def _of_block(block: Block, body: float, size: Size, sizes: Sizes) -> Region:
         label = TITLE
     elif _is_heading(block, body, sizes.heading):
         label = SECTION_HEADER
-    return Region(region.bbox, label, 0, region.drafts)
+    return replace(region, label=label)
 
 
 def _is_heading(block: Block, body: float, larger: float) -> bool:
@@ -243,7 +244,8 @@ def _table(lines: Sequence[Line], frame: Sequence[Box] = ()) -> Region:
 
 def _region(lines: Sequence[Line], label: str) -> Region:
     text = "\n".join(line.text for line in lines)
-    return Region(around(line.bbox for line in lines), label, 0, [text])
+    confidence = least_confidence(lines)
+    return Region(around(line.bbox for line in lines), label, 0, [text], confidence=confidence)
 
 
 def _region_top(region: Region) -> float:

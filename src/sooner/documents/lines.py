@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from .boxes import Box, around, shared_height, shared_width
@@ -48,11 +48,13 @@ class Line:
         text: words with single spaces between them.
         bbox: in pixels.
         size: of its letters, in pixels.
+        confidence: of whoever read it that it is right, from 0 to 1; `None` for unknown.
     """
 
     text: str
     bbox: Box
     size: float
+    confidence: float | None = None
 
 
 Block = list[Line]
@@ -92,7 +94,12 @@ def _rejoined(lines: list[Line]) -> list[Line]:
         else:
             other = found[before]
             text = f"{other.text} {line.text}"
-            found[before] = Line(text, around([other.bbox, line.bbox]), max(other.size, line.size))
+            found[before] = Line(
+                text,
+                around([other.bbox, line.bbox]),
+                max(other.size, line.size),
+                least_confidence([other, line]),
+            )
     return sorted(found, key=lambda line: (line.bbox[1], line.bbox[0]))
 
 
@@ -117,7 +124,7 @@ def with_markers(lines: Sequence[Line]) -> list[Line]:
             place = min(right)[1]
             line = found[place]
             bbox = around([mark.bbox, line.bbox])
-            found[place] = Line(f"{mark.text} {line.text}", bbox, line.size)
+            found[place] = replace(line, text=f"{mark.text} {line.text}", bbox=bbox)
         else:
             found.append(mark)
     return found
@@ -201,6 +208,12 @@ def _continues(block: Block, line: Line, usual: float, same_size: float) -> bool
         return True
     is_outside = line.bbox[0] < left - INDENT * height
     return not is_outside and line.bbox[0] <= left + INDENT * height
+
+
+def least_confidence(lines: Iterable[Line]) -> float | None:
+    """That of the line which is the least sure; `None` if nobody says one of them."""
+    known = [line.confidence for line in lines]
+    return None if None in known else min(one for one in known if one is not None)
 
 
 def is_item(text: str) -> bool:

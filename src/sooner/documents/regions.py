@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from ..errors import SoonerError
@@ -28,6 +28,7 @@ class Region:
         order: place in reading order, from 0.
         drafts: texts, the best first. None if the region has no text, such as a picture.
         level: of a heading, 1 for the highest; 0 for unknown.
+        confidence: of the drafter that its first draft is right, from 0 to 1; `None` for unknown.
     """
 
     bbox: Box | None
@@ -35,6 +36,7 @@ class Region:
     order: int = 0
     drafts: list[str] = field(default_factory=list)
     level: int = 0
+    confidence: float | None = None
 
     def __post_init__(self) -> None:
         if self.label not in LABELS:
@@ -59,6 +61,7 @@ class Region:
             "order": self.order,
             "level": self.level,
             "drafts": list(self.drafts),
+            "confidence": self.confidence,
         }
 
     @classmethod
@@ -70,7 +73,7 @@ class Region:
         """
         if not isinstance(data, dict):
             raise SoonerError(f"a region is {str(data)[:40]!r}; it must be an object")
-        unknown = set(data) - {"bbox", "label", "order", "level", "drafts"}
+        unknown = set(data) - {field.name for field in fields(cls)}
         if unknown:
             raise SoonerError(f"a region has the unknown key '{min(unknown)}'")
         drafts = data.get("drafts", [])
@@ -82,6 +85,7 @@ class Region:
             order=int(data.get("order", 0)),
             drafts=list(drafts),
             level=int(data.get("level", 0)),
+            confidence=None if data.get("confidence") is None else float(data["confidence"]),
         )
 
 

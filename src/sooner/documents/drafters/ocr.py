@@ -87,7 +87,13 @@ class OCR:
         if boxes is None or not texts:
             return []
         back = np.array(page.size) / (picture.shape[1], picture.shape[0])
-        return [_line(np.asarray(box) * back, text) for box, text in zip(boxes, texts, strict=True)]
+        scores = getattr(found, "scores", None)
+        if scores is None:
+            scores = [None] * len(texts)
+        return [
+            _line(np.asarray(box) * back, text, score)
+            for box, text, score in zip(boxes, texts, scores, strict=True)
+        ]
 
     def _ready(self) -> None:
         with self._lock:
@@ -137,9 +143,10 @@ def _shrunk(picture: Picture, scale: float, squeeze: float) -> Picture:
     return np.asarray(Image.fromarray(picture).resize(size, Image.Resampling.BILINEAR))
 
 
-def _line(corners: np.ndarray, text: str) -> Line:
+def _line(corners: np.ndarray, text: str, score: float | None) -> Line:
     """A line from its four corners, `[4, 2]`, clockwise from the top left."""
     points = corners.reshape(4, 2).astype(float)
     size = (np.linalg.norm(points[3] - points[0]) + np.linalg.norm(points[2] - points[1])) / 2
     bbox = around((x, y, x, y) for x, y in points.tolist())
-    return Line(" ".join(text.split()), bbox, float(size))
+    confidence = None if score is None else float(score)
+    return Line(" ".join(text.split()), bbox, float(size), confidence)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 from ..grouping import EXACT, regions_of
 from ..lines import lines_of
@@ -30,5 +31,6 @@ class TextLayer:
         if page.text is None or not page.text.words or (problem and not self.force):
             return PageDraft([], time.perf_counter() - began, self.name, page.size, problem)
         areas = self.layout(page) if self.layout is not None else []
-        regions = regions_of(lines_of(page.text.words), page.size, areas, EXACT)
+        lines = [replace(line, confidence=1.0) for line in lines_of(page.text.words)]
+        regions = regions_of(lines, page.size, areas, EXACT)
         return PageDraft(regions, time.perf_counter() - began, self.name, page.size)

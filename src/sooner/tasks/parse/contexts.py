@@ -55,7 +55,9 @@ def heard_pieces(
     draft: PageDraft,
     size: tuple[int, int] | None = None,
 ) -> list[Piece]:
-    """The same pieces with what stage 1 read in them instead of what was drafted.
+    """The same pieces with what stage 1 read in them in front of what was drafted.
+
+    Both are alternatives of one region: a crop may be read worse than it was drafted.
 
     Args:
         heard: texts by `Piece.place`, in the target's own form but for boxes.
@@ -66,7 +68,9 @@ def heard_pieces(
         text = heard.get(piece.place)
         if text is not None and FORMS[form] == "layout-json":
             text = cell_json(piece.region, text, draft.size, size)
-        found.append(piece if text is None else replace(piece, texts=[text]))
+        if text is not None:
+            piece = replace(piece, texts=list(dict.fromkeys([text, *piece.texts])))
+        found.append(piece)
     return found
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...documents import Page, PageDraft
-from ...errors import SoonerError
+from .budget import Budget
 from .cells import Cells
 from .contexts import Ids, Piece, heard_pieces, page_drafts, pieces_of
 from .forms import Ask
@@ -71,36 +71,38 @@ class Drafting:
                 self.notes.append(_blamed(self._draft))
         return self._draft
 
-    def first_stage(self, cells: Cells | None) -> None:
-        """Let the target read every region on its own.
+    @property
+    def letters(self) -> int:
+        """How many were drafted, the best draft of each region; the first call waits for them."""
+        return sum(len(region.drafts[0]) for region in self.draft.regions if region.drafts)
+
+    def first_stage(self, cells: Cells | None, budget: Budget | None = None) -> None:
+        """Let the target read regions on their own.
 
         Args:
             cells: its raster over the page.
+            budget: what that may cost; `None` for all that it takes.
         """
-        if self.regions is None or not self.draft.regions:
+        is_worth_it = budget is None or budget.is_enough
+        if self.regions is None or not is_worth_it or not self.draft.regions:
             return
         self.pieces = pieces_of(self.draft, self.ask.region_form)
-        try:
-            self.verified = self.regions(self.page, self.pieces, cells)
-        except SoonerError as error:
-            self.notes.append(f"stage 1 was left out: {error}")
-            self.verified = Verified([None] * len(self.pieces))
+        self.verified = self.regions(self.page, self.pieces, cells, budget)
+        if self.verified.reason:
+            self.notes.append(f"stage 1 was left out: {self.verified.reason}")
 
-    def groups(self, seen: tuple[int, int] | None, cells: Cells | None) -> list[list[Ids]]:
-        """Token ids for stage 2, alternatives of a region together.
-
-        They are what stage 1 read where it came to an end, else as they were drafted.
+    def groups(
+        self, seen: tuple[int, int] | None, cells: Cells | None, budget: Budget | None = None
+    ) -> list[list[Ids]]:
+        """Token ids for stage 2, alternatives of a region together: what stage 1 read, where it
+        read anything, and what was drafted.
 
         Args:
             seen: width and height in which the target says boxes.
+            cells, budget: as for `first_stage`.
         """
-        self.first_stage(cells)
-        heard = {
-            piece.place: text
-            for piece, one in zip(self.pieces, self.verified.said, strict=False)
-            if one is not None and one.truncated is None and (text := self.text(one.tokens))
-        }
-        form = self.ask.form
+        self.first_stage(cells, budget)
+        form, heard = self.ask.form, self.verified.heard
         whole = heard_pieces(pieces_of(self.draft, form, seen), heard, form, self.draft, seen)
         found = page_drafts(self.tokenizer, whole, form, self.eos) if whole else []
         self.is_empty = not found

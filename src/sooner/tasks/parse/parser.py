@@ -16,6 +16,7 @@ from ..prefill import build_prefill
 from ..prompting import chat
 from ..settings import CaptionSettings
 from .asking import picture_inputs, room_for, seen_size
+from .budget import FIRST, LEAST_FORWARDS, Budget, PageCost, PageCosts
 from .cells import Cells, cells_of
 from .drafting import Drafting, Late
 from .effort import Effort, NotSmallerError, with_less
@@ -83,7 +84,7 @@ class PageParser:
         self.experience = Experience()
         # Drafts of the first stage are a pipeline's, those of the second are the target's own.
         self.regions = RegionStage(self.target, asked, self.ask.region, Experience())
-        self.choice = StageChoice()
+        self.choice, self.costs = StageChoice(), PageCosts()
 
     def __call__(self, page: Page, draft: PageDraft | Late | None = None) -> ParsedPage:
         """Parse a page.
@@ -140,10 +141,19 @@ class PageParser:
         parsed = self._page(drafting, seen)
         if effort.scale < 1:
             parsed = replace(parsed, mode=APPROXIMATE)
-        if not drafting.is_empty and parsed.counts_for_speed:
-            took = parsed.seconds["regions"] + parsed.last.decode_seconds
-            self.choice.add(stages, parsed.last.tokens, took)
+        if not drafting.is_empty:
+            self._learn(drafting, parsed)
         return parsed
+
+    def _learn(self, drafting: Drafting, parsed: ParsedPage) -> None:
+        """Keep what a page took for the next one; if stage 1 read nothing, the page was alone."""
+        last = parsed.last
+        way = BOTH if drafting.verified.runs else PAGE
+        if not parsed.counts_for_speed:
+            self.choice.add(way, 0, 0.0)
+            return
+        self.choice.add(way, last.tokens, parsed.seconds["regions"] + last.decode_seconds)
+        self.costs.add(PageCost(drafting.letters, last.steps, last.decode_seconds))
 
     def _stages(self, is_drafted: bool) -> str:
         """Which stages this page goes through."""
@@ -177,9 +187,7 @@ class PageParser:
             self.target.model, seen.inputs, method, limit, settings.repetition, set(self.eos),
             prefill, settings.timeout,
         )  # fmt: skip
-        mode = method.mode if prefill is None else APPROXIMATE
-        if stats is not None:  # a short page may have been prefilled densely after all
-            mode = stats.mode
+        mode = stats.mode  # a short page may have been prefilled densely after all
         if drafting.is_empty and prefill is None:  # nothing to be tolerant about
             mode = EXACT
         raw = drafting.text(said.tokens)
@@ -188,7 +196,7 @@ class PageParser:
         draft, verified = drafting.draft, drafting.verified
         reading = read(text, self.ask.form, draft, page.size, seen.size)
         status, reason = _judged(said, reading, limit, settings.timeout)
-        runs = [*verified.runs, *([stats] if stats is not None else [])]
+        runs = [*verified.runs, stats]
         return ParsedPage(
             source=page.source.name,
             number=page.number,
@@ -220,8 +228,12 @@ class PageParser:
             return Autoregressive()
         settings = self.settings
 
+        began = time.perf_counter()
+
         def drafts() -> list[list[list[list[int]]]]:
-            return [drafting.groups(seen.size, seen.cells)]
+            prefilled = time.perf_counter() - began if is_late else 0.0
+            budget = self._budget(drafting, seen, prefilled)
+            return [drafting.groups(seen.size, seen.cells, budget)]
 
         found = drafts if is_late else drafts()
         if drafting.is_empty and not is_late:
@@ -232,6 +244,29 @@ class PageParser:
             # What earlier pages taught chooses the nodes, on which the text depends below 1.
             experience=self.experience if settings.tolerance == 1 else None,
         )
+
+    def _budget(self, drafting: Drafting, seen: _Seen, prefilled: float) -> Budget | None:
+        """What stage 1 may spend on a page: no more than the page alone is expected to cost.
+
+        Where it is not asked for by name, that is a share of what the cheapest of recent pages
+        cost, until it has been seen to pay. Below tolerance 1 the text depends on it, so that
+        neither the clock nor earlier pages may have a say.
+
+        Args:
+            prefilled: seconds that the page's prefill took; 0 for unknown.
+        """
+        if drafting.regions is None:
+            return None
+        letters, settings = drafting.letters, self.settings
+        if settings.tolerance < 1:
+            return Budget(max(round(FIRST * letters), LEAST_FORWARDS))
+        slot = prefilled / seen.width
+        if settings.stages == "auto":
+            cost, share = self.costs.least(letters), self.choice.share
+            return Budget(int(share * cost.forwards), share * (prefilled + cost.seconds), slot)
+        cost = self.costs.usual(letters)
+        seconds = prefilled + cost.seconds if cost.seconds else None
+        return Budget(max(cost.forwards, LEAST_FORWARDS), seconds, slot)
 
     def _assembled(self, drafting: Drafting) -> ParsedPage:
         """Regions put one behind the other, as drafters order them; no pass over the page."""
@@ -268,7 +303,7 @@ class PageParser:
 
 
 def _first_figures(verified: Verified) -> dict[str, StageStats]:
-    """Of stage 1, if it ran: batches put together, those that were stopped left out."""
+    """Of stage 1, if it ran: batches put together."""
     return {"regions": combined(verified.runs)} if verified.runs else {}
 
 

@@ -1,4 +1,4 @@
-"""Stage 1: every region of a page on its own crop, all of them in one ragged batch."""
+"""Stage 1: regions of a page on their own crops, several of them in a ragged batch."""
 
 from __future__ import annotations
 
@@ -10,19 +10,24 @@ from typing import Any
 from ...decoding.stats import Stats
 from ...documents import Page, Region
 from ...documents.page import Picture
+from ...errors import MemoryRanOutError, SoonerError, is_out_of_memory
 from ...methods import HSD
 from ...methods.aligned import Experience
 from .asking import picture_inputs, room_for
+from .budget import Budget
 from .cells import Cells
 from .contexts import Piece, region_drafts
+from .crops import Crop, Part, affordable, apart, batches, together, unsure
+from .effort import release
+from .result import BUDGET
 from .settings import ParseSettings
 from .speaking import Said, eos_ids, speak
 
-LEAST_SIDE, MOST_ASPECT = 8, 100.0
-"""Crops that are smaller, or longer by far than wide, are refused by processors and hold little."""
+SIDE = 28
+"""Pixels of a visual token's side, where the processor does not say."""
 
-SPARE, TIMES = 32, 2
-"""A region may say so many tokens, and so many times the tokens, of its longest draft."""
+PREFILL = 0.5
+"""Share of the seconds of a budget that prefills may take; the rest is for decoding."""
 
 
 @dataclass
@@ -30,21 +35,18 @@ class Verified:
     """What stage 1 made of some pieces.
 
     Attributes:
-        said: for each piece; `None` if it was left out.
+        said: for each piece that was read on a crop of its own; `None` for the others.
+        heard: texts by `Piece.place`, of crops that came to their end or as far as the budget went.
         runs: figures of the batches.
         seconds: of everything; `processor` that of making inputs.
+        reason: why something was left out, in one line.
     """
 
     said: list[Said | None]
+    heard: dict[int, str] = field(default_factory=dict)
     runs: list[Stats] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=lambda: {"regions": 0.0, "processor": 0.0})
-
-
-@dataclass(frozen=True)
-class _Crop:
-    place: int
-    picture: Picture
-    drafts: list[list[int]]
+    reason: str = ""
 
 
 class RegionStage:
@@ -63,26 +65,56 @@ class RegionStage:
         self.target, self.settings, self.prompt = target, settings, prompt
         self.experience = experience
         self.eos = eos_ids(target.model)
+        self.asked = len(target.tokenizer(prompt, add_special_tokens=False)["input_ids"])
 
-    def __call__(self, page: Page, pieces: Sequence[Piece], cells: Cells | None = None) -> Verified:
+    def __call__(
+        self,
+        page: Page,
+        pieces: Sequence[Piece],
+        cells: Cells | None = None,
+        budget: Budget | None = None,
+    ) -> Verified:
         """What the target reads in each piece's region; pieces without a box are left out.
 
         Args:
             cells: the target's raster over the page, along which regions are cut out of it as the
                 target sees it; without, they get a margin.
+            budget: that all batches together may spend. Only regions that the drafter is unsure of
+                are looked at then, tiny neighbours on one crop. Without, what the target reads is
+                the result: every region, each on its own.
         """
         began = time.perf_counter()
         done = Verified([None] * len(pieces))
-        seen = page.picture if cells is None else cells.picture(page)
-        crops = []
-        for place, piece in enumerate(pieces):
-            drafts = region_drafts(self.target.tokenizer, piece, self.eos)
-            if drafts and is_worth_a_look(piece.region, page):
-                crops.append(_Crop(place, self._cut(page, piece.region, cells, seen), drafts))
-        for first in range(0, len(crops), self.settings.region_rows):
-            self._verify(crops[first : first + self.settings.region_rows], done)
+        if budget is None:
+            parts = apart(pieces, page)
+        else:
+            budget.begin()
+            parts = together(unsure(pieces, self.settings.sure), page)
+        crops = self._crops(page, parts, cells)
+        if budget is not None and budget.seconds is not None:
+            crops = affordable(crops, PREFILL * budget.seconds, budget.slot_seconds)
+        heard: dict[int, Said] = {}
+        try:
+            for batch in batches(crops, self.settings.region_rows):
+                if budget is not None and budget.is_spent():
+                    break
+                self._verify(batch, done, budget, heard)
+        except SoonerError as error:
+            done.reason = str(error)
+        done.said = [heard.get(piece.place) for piece in pieces]
         done.seconds["regions"] = time.perf_counter() - began
         return done
+
+    def _crops(self, page: Page, parts: Sequence[Part], cells: Cells | None) -> list[Crop]:
+        seen = page.picture if cells is None else cells.picture(page)
+        side = SIDE if cells is None else cells.side
+        crops = []
+        for part in parts:
+            picture = self._cut(page, part.region, cells, seen)
+            slots = self.asked + picture.shape[0] * picture.shape[1] // side**2
+            drafts = region_drafts(self.target.tokenizer, part.piece, self.eos)
+            crops.append(Crop(part, picture, drafts, slots))
+        return crops
 
     def _cut(self, page: Page, region: Region, cells: Cells | None, seen: Picture) -> Picture:
         assert region.bbox is not None
@@ -90,37 +122,68 @@ class RegionStage:
             return page.crop(region.bbox, self.settings.margin)
         return cells.crop(seen, region.bbox, page.size)
 
-    def _verify(self, crops: Sequence[_Crop], done: Verified) -> None:
-        began = time.perf_counter()
+    def _verify(
+        self,
+        crops: Sequence[Crop],
+        done: Verified,
+        budget: Budget | None,
+        heard: dict[int, Said],
+    ) -> None:
+        """Read a batch; where memory runs out, half of its rows at a time.
+
+        Raises:
+            MemoryRanOutError: one row is too many.
+        """
+        try:
+            self._read(crops, done, budget, heard)
+            return
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            if len(crops) == 1:
+                raise MemoryRanOutError(f"a single region: {error}") from error
+        release()  # out here nothing holds on to what the failed run had allocated
+        half = (len(crops) + 1) // 2
+        self._verify(crops[:half], done, budget, heard)
+        self._verify(crops[half:], done, budget, heard)
+
+    def _read(
+        self,
+        crops: Sequence[Crop],
+        done: Verified,
+        budget: Budget | None,
+        heard: dict[int, Said],
+    ) -> None:
+        began, settings = time.perf_counter(), self.settings
         inputs = picture_inputs(
             self.target.processor, [crop.picture for crop in crops], self.prompt, self.target.model
         )
         done.seconds["processor"] += time.perf_counter() - began
-        longest = max(len(draft) for crop in crops for draft in crop.drafts)
-        wanted = min(TIMES * longest + SPARE, self.settings.max_new_tokens)
-        limit = room_for(self.target.model, inputs, wanted)
+        is_result = budget is None
+        limits = [crop.limit(is_result) for crop in crops]
+        room = room_for(self.target.model, inputs, min(max(limits), settings.max_new_tokens))
         method = HSD(
             [[crop.drafts] for crop in crops],
-            **self.settings.verification,
-            experience=self.experience if self.settings.tolerance == 1 else None,
+            **settings.verification,
+            experience=self.experience if settings.tolerance == 1 else None,
         )
         said, stats = speak(
-            self.target.model, inputs, method, limit, self.settings.repetition, set(self.eos),
-            seconds=self.settings.timeout,
+            self.target.model, inputs, method,
+            limits=[min(limit, room) for limit in limits],
+            repetition=[crop.repetition(settings.repetition, is_result) for crop in crops],
+            eos=set(self.eos), seconds=settings.timeout, budget=budget,
         )  # fmt: skip
-        if stats is not None:
-            done.runs.append(stats)
+        done.runs.append(stats)
+        if budget is not None:
+            budget.spent += stats.nfe
         for crop, one in zip(crops, said, strict=True):
-            done.said[crop.place] = one
+            self._keep(crop, one, done, heard)
 
-
-def is_worth_a_look(region: Region, page: Page) -> bool:
-    """Whether a region has a box on the page that a processor will take."""
-    if region.bbox is None:
-        return False
-    x0, y0, x1, y1 = region.bbox
-    across = min(x1, page.width) - max(x0, 0.0)
-    down = min(y1, page.height) - max(y0, 0.0)
-    if min(across, down) < LEAST_SIDE:
-        return False
-    return max(across, down) <= MOST_ASPECT * min(across, down)
+    def _keep(self, crop: Crop, one: Said, done: Verified, heard: dict[int, Said]) -> None:
+        pieces = crop.part.pieces
+        if len(pieces) == 1:
+            heard[pieces[0].place] = one
+        if one.truncated in (None, BUDGET):
+            text = str(self.target.tokenizer.decode(one.tokens, skip_special_tokens=True))
+            texts = crop.part.split(text)
+            done.heard.update({place: text for place, text in texts.items() if text})

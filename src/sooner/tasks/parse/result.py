@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 SUCCESS, PARTIAL, FAILED = "SUCCESS", "PARTIAL", "FAILED"
-REPETITION, LENGTH, TIME = "repetition", "length", "time"
+REPETITION, LENGTH, TIME, BUDGET = "repetition", "length", "time", "budget"
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,8 @@ class ParseSettings:
         prompt: what the target is asked about a page; `None` is what its family is best asked.
         region_prompt: what it is asked about a region; `None` is the same, or the family's own.
         max_new_tokens: where a page is cut.
+        sure: confidence of the drafter, from 0 to 1, above which a region is left out of stage 1:
+            its text is not likely to change. 1 looks at every region, whatever was drafted.
         margin: pixels of the page around a region's crop. Models that lay a raster of visual
             tokens over a page get whole cells of that instead (`cells.py`).
         region_rows: most regions that are verified in one batch.
@@ -57,6 +59,7 @@ class ParseSettings:
     prompt: str | None = None
     region_prompt: str | None = None
     max_new_tokens: int = 8192
+    sure: float = 0.95
     margin: int = 8
     region_rows: int = 32
     nodes: int | Literal["auto"] = "auto"
@@ -76,6 +79,8 @@ class ParseSettings:
             raise SoonerError(
                 f"tolerance is {self.tolerance:g}; it must be above 0, and at most 1 (exact)"
             )
+        if not 0 <= self.sure <= 1:
+            raise SoonerError(f"sure is {self.sure:g}; it must be from 0 to 1 (every region)")
         _at_least(1, max_new_tokens=self.max_new_tokens, region_rows=self.region_rows)
         _at_least(1, window=self.window, nodes=1 if self.nodes == "auto" else self.nodes)
         _at_least(1, max_nodes=self.max_nodes, depth=self.depth)

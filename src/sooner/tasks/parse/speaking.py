@@ -1,18 +1,21 @@
-"""One run of the engine over a page or its regions, stopped where it runs away."""
+"""One run of the engine over a page or its regions, each row stopped where it runs away."""
 
 from __future__ import annotations
 
 import time
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from transformers import StoppingCriteriaList
+
 from ...decoding.stats import Stats
+from ...decoding.stopping import RowWatch
 from ...generation import generate
 from ...methods import Method
 from ..prefill import Prefill
-from .result import LENGTH, REPETITION, TIME, StageStats
+from .budget import Budget
+from .result import BUDGET, LENGTH, REPETITION, TIME, StageStats
 from .runaway import RunawayWatch
 
 
@@ -33,108 +36,123 @@ class Said:
     truncated: str | None = None
 
 
-class _EnoughError(Exception):
-    """Leaves the engine: nothing that would follow is wanted."""
-
-
 def speak(
     model: Any,
     inputs: Mapping[str, Any],
     method: Method,
-    limit: int,
-    repetition: int,
+    limits: int | Sequence[int],
+    repetition: int | Sequence[int],
     eos: set[int],
     prefill: Prefill | None = None,
     seconds: float | None = None,
-) -> tuple[list[Said], Stats | None]:
-    """Decode greedily; a lone row is stopped where it repeats itself for too long.
+    budget: Budget | None = None,
+) -> tuple[list[Said], Stats]:
+    """Decode greedily; each row ends where it repeats itself for too long, or at its own limit.
 
     Args:
-        limit: most new tokens of a row.
-        repetition: of `RunawayWatch`; rows of a batch end at `limit` at the latest.
+        limits: most new tokens, of each row or of every one.
+        repetition: of `RunawayWatch`, of each row or of every one; 0 never stops.
         eos: ids that end a row.
         prefill: a sparse one; the model's own by default.
         seconds: of decoding, after which all rows are stopped; neither the prefill nor the wait for
             drafts counts.
+        budget: of which every forward is taken; all rows are stopped where it is spent.
 
     Returns:
-        What each row said, and the run's figures; `None` if it was stopped.
+        What each row said, and the run's figures.
+
+    Raises:
+        MemoryRanOutError: memory ran out.
     """
     rows = int(inputs["input_ids"].shape[0])
-    watch = RunawayWatch(repetition if rows == 1 else 0)
-    said: dict[int, Said] = defaultdict(Said)
-
-    clock = _Clock(seconds)
+    limit = [limits] * rows if isinstance(limits, int) else list(limits)
+    period = [repetition] * rows if isinstance(repetition, int) else list(repetition)
+    said = [Said() for _ in range(rows)]
 
     def listen(row: int, tokens: list[int], drafted: int) -> None:
-        one = said[row]
-        is_late = clock.is_over(is_first=not one.tokens)
-        for place, token in enumerate(tokens):
-            one.tokens.append(token)
-            one.drafted.append(place < drafted)
-            if token not in eos and watch.add(token):
-                one.sound, one.truncated = watch.sound, REPETITION
-                raise _EnoughError
-        if is_late and tokens[-1] not in eos:
-            raise _EnoughError
+        said[row].tokens += tokens
+        said[row].drafted += [place < drafted for place in range(len(tokens))]
 
-    stats = None
-    try:
-        made = generate(
-            model, inputs, method, prefill=prefill, on_tokens=listen, do_sample=False,
-            max_new_tokens=limit,
-        )  # fmt: skip
-        stats = made.stats
-    except _EnoughError:
-        pass
-    return [_ended(said[row], limit, eos, clock.has_stopped) for row in range(rows)], stats
+    watch = _Watch(limit, period, eos, seconds, budget)
+    made = generate(
+        model, inputs, method, prefill=prefill, on_tokens=listen, do_sample=False,
+        max_new_tokens=max(limit), stopping_criteria=StoppingCriteriaList([watch]),
+    )  # fmt: skip
+    for row, one in enumerate(said):
+        _end(one, watch, row, eos)
+    return said, made.stats
 
 
-class _Clock:
-    """Says when decoding has taken too long, from the second commit on: what lies in front of that
-    is prefill, and waiting for drafts."""
+class _Watch(RowWatch):
+    """Ends rows that run away, are too long, or take too long.
 
-    def __init__(self, seconds: float | None) -> None:
-        self.seconds = seconds
-        self.began: float | None = None
-        self.has_stopped = False
+    Time runs from the second commit on: what lies in front of that is prefill, and waiting for
+    drafts.
+    """
 
-    def is_over(self, is_first: bool) -> bool:
-        if self.seconds is None or is_first:
-            return False
+    def __init__(
+        self,
+        limits: Sequence[int],
+        repetition: Sequence[int],
+        eos: set[int],
+        seconds: float | None,
+        budget: Budget | None,
+    ) -> None:
+        self.limits, self.eos, self.seconds, self.budget = limits, eos, seconds, budget
+        self.runaways = [RunawayWatch(limit) for limit in repetition]
+        self.reasons: dict[int, str] = {}
+        self._counts = [0] * len(limits)
+        self._commits = [0] * len(limits)
+        self._began: float | None = None
+
+    def end(self, row: int, new: Sequence[int]) -> int | None:
+        self._commits[row] += 1
+        why = self._stopped(row)
+        for count, token in enumerate(new, start=1):
+            if token in self.eos:
+                return None  # it comes to its own end
+            self._counts[row] += 1
+            if self.runaways[row].add(token):
+                self.reasons[row] = REPETITION
+                return count
+            if self._counts[row] >= self.limits[row]:
+                self.reasons[row] = LENGTH
+                return count
+        if why is None:
+            return None
+        self.reasons[row] = why
+        return len(new)
+
+    def _stopped(self, row: int) -> str | None:
+        """Why the row may not go on, whatever it says."""
+        if self.budget is not None and self.budget.is_spent(max(self._commits)):
+            return BUDGET
+        if self.seconds is None or self._commits[row] == 1:
+            return None
         now = time.perf_counter()
-        self.began = self.began or now
-        self.has_stopped = now - self.began > self.seconds
-        return self.has_stopped
+        self._began = self._began or now
+        return TIME if now - self._began > self.seconds else None
 
 
-def _ended(one: Said, limit: int, eos: set[int], is_late: bool) -> Said:
-    if one.truncated is None:
-        if one.tokens and one.tokens[-1] in eos:
-            one.tokens.pop()
-            one.drafted.pop()
-        elif len(one.tokens) >= limit:
-            one.truncated = LENGTH
-        elif is_late:
-            one.truncated = TIME
-        one.sound = len(one.tokens)
-    return one
+def _end(one: Said, watch: _Watch, row: int, eos: set[int]) -> None:
+    """Say how a row ended."""
+    if one.tokens and one.tokens[-1] in eos:
+        one.tokens.pop()
+        one.drafted.pop()
+    else:
+        one.truncated = watch.reasons.get(row)
+    runs_away = one.truncated == REPETITION
+    one.sound = watch.runaways[row].sound if runs_away else len(one.tokens)
 
 
-def figures(stats: Stats | None, said: list[Said], mode: str) -> StageStats:
-    """Figures of a stage; of one that was stopped, only how much it said."""
-    if stats is None:
-        return StageStats(len(said), sum(len(one.tokens) for one in said), mode=mode)
-    return StageStats(
-        rows=stats.rows,
-        tokens=stats.tokens,
-        steps=stats.nfe,
-        mode=stats.mode,
-        mean_acceptance_length=stats.mean_acceptance_length,
-        aal=stats.aal,
-        decode_seconds=stats.decode_seconds,
-        tokens_per_second=stats.tokens_per_second,
-    )
+def figures(stats: Stats, said: Sequence[Said], mode: str) -> StageStats:
+    """Figures of a stage. One that did not come to an end says nothing about speed."""
+    told = replace(combined([stats]), mode=mode)
+    if any(one.truncated in (REPETITION, TIME) for one in said):
+        return replace(
+            told, mean_acceptance_length=0.0, aal=0.0, decode_seconds=0.0, tokens_per_second=0.0
+        )
+    return told
 
 
 def combined(runs: Iterable[Stats]) -> StageStats:

@@ -1,0 +1,104 @@
+"""What a page may cost: how much of it stage 1 may spend, by what pages alone have cost."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from statistics import median
+
+RECENT = 8
+"""Pages that an expectation is made of."""
+
+FIRST = 1 / 16
+"""Forwards a drafted letter that are expected of the first page: four letters a token, and four
+tokens a forward."""
+
+LEAST_FORWARDS = 3
+"""Below this many forwards (the crops' prefill and two rounds) stage 1 is not begun."""
+
+
+@dataclass
+class Budget:
+    """Forwards and seconds that stage 1 may spend, all its batches together.
+
+    A forward that is under way is brought to its end, so that seconds may be exceeded by one.
+
+    Attributes:
+        forwards: through the target, prefills included.
+        seconds: of the whole stage; `None` for any.
+        slot_seconds: that a prompt token of a prefill takes, by what the page's own took; 0 for
+            unknown.
+        spent: forwards of the batches that are done.
+    """
+
+    forwards: int
+    seconds: float | None = None
+    slot_seconds: float = 0.0
+    spent: int = 0
+    _began: float | None = field(default=None, repr=False)
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether it is worth beginning."""
+        return self.forwards >= LEAST_FORWARDS
+
+    def begin(self) -> None:
+        """Start the clock."""
+        self._began = time.perf_counter()
+
+    def is_spent(self, forwards: int = 0) -> bool:
+        """Whether nothing is left.
+
+        Args:
+            forwards: of the batch that is under way.
+        """
+        if self.spent + forwards >= self.forwards:
+            return True
+        if self.seconds is None or self._began is None:
+            return False
+        return time.perf_counter() - self._began >= self.seconds
+
+
+@dataclass(frozen=True)
+class PageCost:
+    """A pass over a page (stage 2), stage 1 not counted.
+
+    Attributes:
+        letters: that were drafted for it.
+        forwards: through the target, the prefill included.
+        seconds: of decoding.
+    """
+
+    letters: int
+    forwards: int
+    seconds: float
+
+
+class PageCosts:
+    """What recent pages' passes cost, to say what the next one is expected to."""
+
+    def __init__(self) -> None:
+        self._recent: deque[PageCost] = deque(maxlen=RECENT)
+
+    def add(self, cost: PageCost) -> None:
+        """What a page took; one without a draft teaches nothing."""
+        if cost.letters:
+            self._recent.append(cost)
+
+    def usual(self, letters: int) -> PageCost:
+        """The median page's cost a letter, for a page of so many."""
+        if not self._recent:
+            return PageCost(letters, round(FIRST * letters), 0.0)
+        forwards = median(one.forwards / one.letters for one in self._recent)
+        seconds = median(one.seconds / one.letters for one in self._recent)
+        return PageCost(letters, round(forwards * letters), seconds * letters)
+
+    def least(self, letters: int) -> PageCost:
+        """The cheapest of the recent pages, a letter or in all, whichever is less."""
+        if not self._recent:
+            return PageCost(letters, 0, 0.0)
+        shares = [(one, min(letters / one.letters, 1.0)) for one in self._recent]
+        forwards = min(one.forwards * share for one, share in shares)
+        seconds = min(one.seconds * share for one, share in shares)
+        return PageCost(letters, int(forwards), seconds)

@@ -1,0 +1,211 @@
+"""Which parts of a page stage 1 looks at, each on a crop, and which of them together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ...documents import Page, Region
+from ...documents.boxes import area, around, overlap
+from ...documents.labels import FORMULA
+from ...documents.page import Picture
+from .contexts import Ids, Piece
+
+LEAST_SIDE, MOST_ASPECT = 8, 100.0
+"""Crops that are smaller, or longer by far than wide, are refused by processors and hold little."""
+
+TINY, TOGETHER = 40, 160
+"""Letters of a region up to which it is put together with its neighbours, and of all of these."""
+
+LOOSE = 1.5
+"""Area of a crop of several regions at most, in areas of these: what lies between is read, too."""
+
+PADDED = 1.5
+"""Prompt tokens of a batch with its padding, in prompt tokens of its crops, at most."""
+
+UNKNOWN = 0.5
+"""Confidence that a region counts for of which the drafter says none."""
+
+TIMES, SPARE, EMPTY = 2, 8, 16
+"""A crop may say so many times the tokens of its own draft, and so many more; without a draft, so
+many."""
+
+RESULT_SPARE = 32
+"""More tokens where what it says is the result, and not a draft of the page's."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Neighbouring regions that are read on one crop.
+
+    Attributes:
+        pieces: one or more, in reading order.
+        region: of all of them, with the box around them.
+    """
+
+    pieces: tuple[Piece, ...]
+    region: Region
+
+    @property
+    def piece(self) -> Piece:
+        """All of them as one, with as many drafts as the one that has most."""
+        count = max(len(one.texts) for one in self.pieces)
+        texts = ["".join(self._written(place)) for place in range(count)]
+        return replace(self.pieces[0], region=self.region, texts=texts)
+
+    def _written(self, place: int) -> list[str]:
+        texts = [one.texts[min(place, len(one.texts) - 1)] for one in self.pieces]
+        ends = [*(one.end for one in self.pieces[:-1]), ""]
+        return [text + end for text, end in zip(texts, ends, strict=True)]
+
+    def split(self, text: str) -> dict[int, str]:
+        """What was read on the crop, by `Piece.place`.
+
+        A text that does not fall into as many blocks is an alternative of the first region.
+        """
+        found, rest = {}, text
+        for one in self.pieces[:-1]:
+            head, end, rest = rest.partition(one.end or "\n")
+            if not end:
+                return {self.pieces[0].place: text}
+            found[one.place] = head
+        return {**found, self.pieces[-1].place: rest}
+
+
+@dataclass(frozen=True)
+class Crop:
+    """A part as the target is shown it.
+
+    Attributes:
+        part: what it shows.
+        picture: `[height, width, 3]` uint8.
+        drafts: token ids of its drafts; may be empty.
+        slots: prompt tokens, by the size of the picture.
+    """
+
+    part: Part
+    picture: Picture
+    drafts: list[Ids]
+    slots: int
+
+    @property
+    def own(self) -> int:
+        """Tokens of its longest draft."""
+        return max(map(len, self.drafts), default=0)
+
+    def limit(self, is_result: bool = False) -> int:
+        """Tokens that it may say: drafts are rough, but not by so much."""
+        if is_result:
+            return TIMES * self.own + RESULT_SPARE
+        return TIMES * self.own + SPARE if self.own else EMPTY
+
+    @property
+    def confidence(self) -> float:
+        """That of the region which the drafter is least sure of."""
+        return min(_confidence(one.region) for one in self.part.pieces)
+
+    def repetition(self, most: int, is_result: bool = False) -> int:
+        """Tokens that may repeat a period: no more than it was expected to say. 0 for any."""
+        return most if is_result or not most else min(most, self.own + SPARE)
+
+
+def unsure(pieces: Sequence[Piece], sure: float) -> list[Piece]:
+    """Those that the drafter is not sure of, or of which drafters say different things.
+
+    Letters that are surely right make no formula, of which they are the smaller part.
+    """
+    return [
+        one
+        for one in pieces
+        if len(one.texts) > 1
+        or one.region.confidence is None
+        or one.region.confidence <= sure
+        or one.region.label == FORMULA
+    ]
+
+
+def apart(pieces: Sequence[Piece], page: Page) -> list[Part]:
+    """Each region on its own, if it can be looked at."""
+    return [Part((one,), one.region) for one in pieces if is_worth_a_look(one.region, page)]
+
+
+def together(pieces: Sequence[Piece], page: Page) -> list[Part]:
+    """Tiny regions with the tiny ones behind them, others on their own.
+
+    Args:
+        pieces: some of a page, in reading order.
+    """
+    parts: list[Part] = []
+    for part in apart(pieces, page):
+        joined = _joined(parts[-1], part, pieces) if parts else None
+        if joined is None:
+            parts.append(part)
+        else:
+            parts[-1] = joined
+    return parts
+
+
+def _joined(before: Part, part: Part, pieces: Sequence[Piece]) -> Part | None:
+    """Both as one, if they are small, beside each other, and nothing else is between them."""
+    mine = (*before.pieces, *part.pieces)
+    letters = [len(one.texts[0]) for one in mine]
+    if max(letters) > TINY or sum(letters) > TOGETHER or part.pieces[0].place != _next(before):
+        return None
+    boxes = [one.region.bbox for one in mine if one.region.bbox is not None]
+    frame = around(boxes)
+    if area(frame) > LOOSE * sum(map(area, boxes)):
+        return None
+    others = (one.region.bbox for one in pieces if one not in mine and one.region.bbox is not None)
+    if any(overlap(frame, box) > 0 for box in others):
+        return None
+    return Part(mine, replace(before.region, bbox=frame))
+
+
+def _next(part: Part) -> int:
+    return part.pieces[-1].place + 1
+
+
+def affordable(crops: Sequence[Crop], seconds: float, slot_seconds: float) -> list[Crop]:
+    """Those that a prefill of so many seconds has room for, the least sure ones first."""
+    kept, left = [], seconds
+    for crop in sorted(crops, key=lambda crop: crop.confidence):
+        left -= crop.slots * slot_seconds
+        if left < 0:
+            break
+        kept.append(crop)
+    return kept
+
+
+def batches(crops: Sequence[Crop], rows: int) -> list[list[Crop]]:
+    """Crops of similar size together, so that little of a batch is padding.
+
+    Args:
+        rows: of a batch, at most.
+    """
+    found: list[list[Crop]] = []
+    real = 0
+    for crop in sorted(crops, key=lambda crop: -crop.slots):  # the first of a batch is the widest
+        now = found[-1] if found else []
+        is_full = len(now) == rows
+        if not now or is_full or (len(now) + 1) * now[0].slots > PADDED * (real + crop.slots):
+            found.append([])
+            real = 0
+        found[-1].append(crop)
+        real += crop.slots
+    return found
+
+
+def is_worth_a_look(region: Region, page: Page) -> bool:
+    """Whether a region has a box on the page that a processor will take."""
+    if region.bbox is None:
+        return False
+    x0, y0, x1, y1 = region.bbox
+    across = min(x1, page.width) - max(x0, 0.0)
+    down = min(y1, page.height) - max(y0, 0.0)
+    if min(across, down) < LEAST_SIDE:
+        return False
+    return max(across, down) <= MOST_ASPECT * min(across, down)
+
+
+def _confidence(region: Region) -> float:
+    return UNKNOWN if region.confidence is None else region.confidence

@@ -1,0 +1,379 @@
+"""Stage 1 costs no more than it may: runaway crops, budgets, batches, full memory."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import sooner.tasks.parse.regions as regions_module
+from sooner.documents import Page, PageDraft, Region
+from sooner.documents.labels import FORMULA, LIST_ITEM, TABLE
+from sooner.errors import MemoryRanOutError, SoonerError
+from sooner.tasks.loading import Loaded, Pair
+from sooner.tasks.parse import PageParser, ParseSettings
+from sooner.tasks.parse.budget import FIRST, LEAST_FORWARDS, RECENT, Budget, PageCost, PageCosts
+from sooner.tasks.parse.contexts import Piece, heard_pieces, pieces_of
+from sooner.tasks.parse.crops import (
+    EMPTY,
+    PADDED,
+    SPARE,
+    TIMES,
+    Crop,
+    Part,
+    affordable,
+    batches,
+    together,
+    unsure,
+)
+from sooner.tasks.parse.regions import RegionStage
+from sooner.tasks.parse.speaking import Said, speak
+from sooner.tasks.parse.stages import COLD, ENOUGH, TRIAL
+from tasks.parsing import draft_of, noise_page, qwen3_vl
+
+LIMIT = 90
+FIXED = {"nodes": 8, "max_new_tokens": LIMIT, "repetition": 0}
+
+
+class Stutter(torch.nn.Module):
+    """A head that says "together together together" while it `is_on`."""
+
+    def __init__(self, head: Any) -> None:
+        super().__init__()
+        self.head, self.is_on = head, False
+
+    @property
+    def weight(self) -> Any:
+        return self.head.weight
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        logits = self.head(states)  # [rows, entries, vocabulary]
+        if self.is_on:
+            logits = logits.clone()
+            logits[..., 7] = 1e4
+        return logits
+
+
+@pytest.fixture
+def hostile(monkeypatch: pytest.MonkeyPatch) -> Pair:
+    """A model that reads pages, and on crops says one word for ever."""
+    known = qwen3_vl()
+    model = copy.deepcopy(known.target.model)
+    model.lm_head = Stutter(model.lm_head)
+    heard = regions_module.speak
+
+    def stuttering(*args: Any, **options: Any) -> Any:
+        model.lm_head.is_on = True
+        try:
+            return heard(*args, **options)
+        finally:
+            model.lm_head.is_on = False
+
+    monkeypatch.setattr(regions_module, "speak", stuttering)
+    return Pair(Loaded("hostile", model, known.target.processor), prompt=known.prompt)
+
+
+@contextmanager
+def spoken() -> Iterator[list[Said]]:
+    """What every row of stage 1 says within the block."""
+    said: list[Said] = []
+    keep = RegionStage._keep
+
+    def kept(self: Any, crop: Any, one: Said, *rest: Any) -> None:
+        said.append(one)
+        keep(self, crop, one, *rest)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RegionStage, "_keep", kept)
+        yield said
+
+
+def rough(page: Page, *counts: int) -> PageDraft:
+    """Regions of so many words that the model does not say."""
+    return draft_of(page, *(" ".join(["w3", "w5"] * count)[: 3 * count - 1] for count in counts))
+
+
+def alone(pair: Pair, page: Page, draft: PageDraft) -> Any:
+    return PageParser(pair, ParseSettings(stages="page", **FIXED))(page, draft)
+
+
+def test_a_runaway_crop_is_stopped_and_the_page_completes(hostile: Pair) -> None:
+    page = noise_page()
+    draft = rough(page, 4, 60, 9)
+    plain = PageParser(hostile, ParseSettings(**FIXED))(page)
+    parser = PageParser(hostile, ParseSettings(stages="both", **FIXED))
+    with spoken() as said:
+        parsed = parser(page, draft)
+    assert parsed.raw == plain.raw
+    assert parsed.markdown == plain.markdown
+    assert parsed.mode == "exact"
+    assert (parsed.status, parsed.truncated) == (plain.status, plain.truncated)
+    assert len(said) == 3
+    assert all(set(one.tokens) == {7} for one in said)
+    for one, own in zip(sorted(said, key=lambda one: len(one.tokens)), (4, 9, 60), strict=True):
+        assert len(one.tokens) <= TIMES * (own + 1) + SPARE
+        assert one.truncated is not None
+    # Its budget is what the page alone is expected to cost.
+    letters = sum(len(text) for text in draft.texts)
+    assert parsed.stages["regions"].steps <= round(FIRST * letters)
+
+
+def test_every_row_has_its_own_limit_and_its_own_watch(hostile: Pair) -> None:
+    """Without a budget of any account: the longest draft of a batch is not the others' limit."""
+    page = noise_page()
+    stage = PageParser(hostile, ParseSettings(stages="both", **FIXED)).regions
+    pieces = pieces_of(rough(page, 2, 30), "markdown")
+    with spoken() as said:
+        stage(page, pieces, None, Budget(1000))
+    lengths = sorted(len(one.tokens) for one in said)
+    assert lengths == [TIMES * 3 + SPARE, TIMES * 31 + SPARE]
+    stage.settings = replace(stage.settings, repetition=256)
+    with spoken() as said:
+        done = stage(page, pieces, None, Budget(1000))
+    lengths = sorted(len(one.tokens) for one in said)
+    assert lengths == [3 + SPARE + 1, 31 + SPARE + 1]  # as far as a repetition may go
+    assert [one.truncated for one in said] == ["repetition"] * 2
+    assert done.heard == {}
+
+
+def test_rows_of_a_batch_end_on_their_own() -> None:
+    pair = qwen3_vl()
+    processor, model = pair.target.processor, pair.target.model
+    from sooner.methods import Autoregressive
+    from sooner.tasks.parse.asking import picture_inputs
+
+    pages = [noise_page(seed=seed).picture for seed in (2, 3)]
+    inputs = picture_inputs(processor, pages, "w8 w9 w10", model)
+    whole, _ = speak(model, inputs, Autoregressive(), 20, 0, {95})
+    parts, stats = speak(model, inputs, Autoregressive(), [5, 12], 0, {95})
+    assert [len(one.tokens) for one in parts] == [5, 12]
+    assert [one.truncated for one in parts] == ["length", "length"]
+    for part, one in zip(parts, whole, strict=True):
+        assert part.tokens == one.tokens[: len(part.tokens)]
+        assert len(part.drafted) == len(part.tokens)
+    assert stats.nfe == 12
+
+
+def test_a_page_with_drafts_is_never_much_slower_than_the_page_alone(hostile: Pair) -> None:
+    """`auto` over thirty pages against a target whose crops all run away, counted in forwards.
+
+    A page that is far cheaper than all before it can't be known beforehand: stage 1 may have had
+    its share of the cheapest of these.
+    """
+    auto = PageParser(hostile, ParseSettings(stages="auto", **FIXED))
+    page_only = PageParser(hostile, ParseSettings(stages="page", **FIXED))
+    tried, before = 0, list[int]()
+    for seed in range(30):
+        page = noise_page(seed=seed)
+        draft = rough(page, 40, 25, 40)
+        parsed, single = auto(page, draft), page_only(page, draft)
+        auto.choice.add("page", 1, 1e-9)  # the clock of a test machine is no matter here
+        assert parsed.raw == single.raw
+        regions = parsed.stages.get("regions")
+        tried += regions is not None
+        spent = parsed.last.steps + (regions.steps if regions else 0)
+        least = min(before[-RECENT:], default=0)
+        # What drafts have taught the two parsers may differ by a round.
+        assert spent <= single.last.steps + TRIAL * max(single.last.steps, least) + 1
+        before.append(single.last.steps)
+    assert tried > COLD
+    assert tried <= COLD + ENOUGH + 2
+
+
+def test_stage_1_is_not_begun_on_a_page_that_costs_next_to_nothing() -> None:
+    pair, page = qwen3_vl(), noise_page()
+    plain = PageParser(pair, ParseSettings(**FIXED))(page)
+    draft = draft_of(page, plain.raw)
+    parser = PageParser(pair, ParseSettings(stages="auto", **FIXED))
+    for _ in range(2 * (COLD + ENOUGH)):
+        assert set(parser(page, draft).stages) == {"page"}
+
+
+def test_a_tolerance_s_text_depends_on_no_clock_and_no_earlier_page() -> None:
+    pair, page = qwen3_vl(), noise_page()
+    draft = rough(page, 40, 25, 40)
+    asked = ParseSettings(tolerance=0.5, **FIXED)
+    fresh, old = PageParser(pair, asked), PageParser(pair, asked)
+    for seed in range(4):
+        old.costs.add(PageCost(50, 10 + seed, 1e-6))
+    budgets = []
+    for parser in (fresh, old):
+        stage = parser.regions
+
+        def kept(page: Any, pieces: Any, cells: Any, budget: Budget) -> Any:
+            budgets.append((budget.forwards, budget.seconds))
+            return RegionStage.__call__(stage, page, pieces, cells, budget)  # noqa: B023
+
+        parser.regions = kept  # type: ignore[assignment]
+        parser(page, draft)
+    assert budgets[0] == budgets[1]
+    assert budgets[0][1] is None
+
+
+def test_a_budget_counts_batches_and_seconds() -> None:
+    budget = Budget(10, seconds=1e9)
+    assert not budget.is_spent()
+    assert not budget.is_spent(9)
+    assert budget.is_spent(10)
+    budget.spent = 7
+    assert budget.is_spent(3)
+    late = Budget(10, seconds=0.0)
+    assert not late.is_spent()  # its clock has not begun
+    late.begin()
+    assert late.is_spent()
+    assert not Budget(LEAST_FORWARDS - 1).is_enough
+
+
+def test_costs_are_robust_and_careful() -> None:
+    costs = PageCosts()
+    assert costs.usual(160).forwards == 10
+    assert costs.least(160).forwards == 0  # nothing known, nothing spent unasked
+    for forwards in (20, 20, 200, 10):
+        costs.add(PageCost(100, forwards, forwards / 10))
+    assert costs.usual(200) == PageCost(200, 40, 4.0)
+    assert costs.least(200) == PageCost(200, 10, 1.0)
+    assert costs.least(50) == PageCost(50, 5, 0.5)
+    costs.add(PageCost(0, 99, 9.0))
+    assert costs.usual(200) == PageCost(200, 40, 4.0)
+
+
+def piece(place: int, box: tuple[float, ...], *texts: str, **region: Any) -> Piece:
+    label = region.pop("label", LIST_ITEM)
+    return Piece(place, Region(box, label, place, list(texts), **region), list(texts), "\n")  # type: ignore[arg-type]
+
+
+PAGE = Page(noise_page().source, 1, np.zeros((400, 400, 3), dtype=np.uint8))
+
+
+def test_only_regions_that_the_drafter_is_unsure_of_are_looked_at() -> None:
+    box = (0, 0, 90, 20)
+    pieces = [
+        piece(0, box, "sure", confidence=0.99),
+        piece(1, box, "unsure", confidence=0.9),
+        piece(2, box, "who knows"),
+        piece(3, box, "one", "other", confidence=1.0),
+        piece(4, box, "x = y", confidence=1.0, label=FORMULA),
+    ]
+    assert [one.place for one in unsure(pieces, 0.95)] == [1, 2, 3, 4]
+    assert len(unsure(pieces, 1.0)) == 5
+
+
+def test_sure_regions_cost_nothing() -> None:
+    pair, page = qwen3_vl(), noise_page()
+    draft = rough(page, 40, 25, 40)
+    certain = replace(draft, regions=[replace(one, confidence=1.0) for one in draft.regions])
+    parser = PageParser(pair, ParseSettings(stages="both", **FIXED))
+    assert set(parser(page, draft).stages) == {"page", "regions"}
+    assert set(parser(page, certain).stages) == {"page"}
+    every = PageParser(pair, ParseSettings(stages="both", sure=1.0, **FIXED))
+    assert set(every(page, certain).stages) == {"page", "regions"}
+    with pytest.raises(SoonerError, match=r"sure is 1\.5"):
+        ParseSettings(sure=1.5)
+
+
+def test_tiny_neighbours_share_a_crop() -> None:
+    tiny = [piece(place, (10, 20 * place, 90, 20 * place + 16), f"- {place}") for place in range(3)]
+    (part,) = together(tiny, PAGE)
+    assert part.region.bbox == (10, 0, 90, 56)
+    assert part.piece.texts == ["- 0\n- 1\n- 2"]
+    assert part.split("- 0\n- one\n- 2") == {0: "- 0", 1: "- one", 2: "- 2"}
+    assert part.split("nothing like it") == {0: "nothing like it"}
+    long = piece(3, (10, 60, 90, 90), "word " * 40)
+    beside = piece(4, (200, 0, 280, 16), "- x")
+    assert [len(one.pieces) for one in together([*tiny, long, beside], PAGE)] == [3, 1, 1]
+    apart = [tiny[0], piece(2, (10, 300, 90, 316), "- far")]
+    assert [len(one.pieces) for one in together(apart, PAGE)] == [1, 1]
+
+
+def crop(slots: int, confidence: float | None = None, draft: int = 3) -> Crop:
+    one = piece(0, (0, 0, 90, 20), "x", confidence=confidence)
+    ids = [[1] * draft] if draft else []
+    return Crop(Part((one,), one.region), np.zeros((1, 1, 3), dtype=np.uint8), ids, slots)
+
+
+def test_a_batch_is_not_mostly_padding() -> None:
+    """The batch of the issue: 18 rows of 55 slots for 445 real tokens."""
+    sizes = [55, 54, 50, 48, 40, 30, 26, 22, 20, 18, 16, 14, 12, 10, 10, 8, 7, 5]
+    assert sum(sizes) == 445
+    made = batches([crop(size) for size in reversed(sizes)], 32)
+    padded = sum(len(rows) * max(one.slots for one in rows) for rows in made)
+    assert padded <= PADDED * 445
+    assert sorted(one.slots for rows in made for one in rows) == sorted(sizes)
+    assert 1 < len(made) <= 4
+    assert [len(rows) for rows in batches([crop(9)] * 5, 2)] == [2, 2, 1]
+
+
+def test_crops_have_limits_of_their_own() -> None:
+    assert crop(9, draft=3).limit() == TIMES * 3 + SPARE
+    assert crop(9, draft=0).limit() == EMPTY
+
+
+def test_the_least_sure_crops_are_prefilled_first() -> None:
+    known, unknown, poor = crop(10, 0.9), crop(10), crop(10, 0.2)
+    assert affordable([known, unknown, poor], 2.0, 0.1) == [poor, unknown]
+    assert affordable([known, unknown, poor], 0.5, 0.1) == []
+    assert len(affordable([known, unknown, poor], 0.5, 0.0)) == 3  # nobody knows what they take
+
+
+def test_what_stage_1_reads_stands_beside_what_was_drafted() -> None:
+    pieces = [piece(0, (0, 0, 9, 9), "draft", "other"), piece(1, (0, 9, 9, 18), "same")]
+    found = heard_pieces(pieces, {0: "heard", 1: "same"}, "markdown", PageDraft([]))
+    assert [one.texts for one in found] == [["heard", "draft", "other"], ["same"]]
+
+
+@pytest.mark.parametrize("most", [1, 2, 0])
+def test_full_memory_is_tried_again_with_half_of_the_rows(
+    most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Up to `most` rows fit; what they say is what they say in one batch."""
+    pair, page = qwen3_vl(), noise_page(84, 140)
+    draft = rough(page, 8, 6, 7, 9)
+    rows: list[int] = []
+    heard = regions_module.speak
+
+    def limited(model: Any, inputs: Any, *rest: Any, **options: Any) -> Any:
+        count = int(inputs["input_ids"].shape[0])
+        if count > most:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+        rows.append(count)
+        return heard(model, inputs, *rest, **options)
+
+    asked = ParseSettings(stages="regions", **FIXED)
+    want = PageParser(pair, asked)(page, draft)
+    monkeypatch.setattr(regions_module, "speak", limited)
+    parsed = PageParser(pair, asked)(page, draft)
+    if most:
+        assert [one.text for one in parsed.regions] == [one.text for one in want.regions]
+        assert rows == [most] * (4 // most)
+        assert parsed.notes == []
+        return
+    (note, whole) = parsed.notes
+    assert note.startswith("stage 1 was left out: a single region: CUDA out of memory")
+    assert whole == "no regions to parse; the page was parsed as a whole"
+    assert issubclass(MemoryRanOutError, SoonerError)
+
+
+def test_ocr_keeps_its_confidence() -> None:
+    from sooner.documents.grouping import regions_of
+    from sooner.documents.lines import Line
+
+    lines = [
+        Line("a line of plain text", (0, 0, 200, 10), 10.0, 0.99),
+        Line("and one that goes on", (0, 12, 200, 22), 10.0, 0.7),
+    ]
+    (region,) = regions_of(lines, (300, 100))
+    assert region.confidence == 0.7
+    assert Region.from_json(region.to_json()) == region
+    cells = [
+        Line(f"c{row}{column}", (60 * column, 14 * row, 60 * column + 20, 14 * row + 10), 10.0, 1.0)
+        for row in range(3)
+        for column in range(3)
+    ]
+    (table,) = regions_of(cells, (300, 100))
+    assert (table.label, table.confidence) == (TABLE, None)  # what is a cell is a guess
