@@ -170,16 +170,16 @@ class Stable:
                 began = time.perf_counter()
                 parsed = parser(sheet.page, draft)
                 took = time.perf_counter() - began
+            page = runs[-1]  # regions come to their end within it
             stopped = parsed.truncated not in (None, LENGTH)
-            page = None if stopped else runs[-1]  # regions come to their end within it
             return Spoken(
                 text=parsed.raw,
-                tokens=None if page is None else page.tokens[0],
+                tokens=None if stopped else page.tokens[0],
                 truncated=parsed.truncated,
                 decode_seconds=parsed.seconds["decode"],
                 e2e_seconds=took,
-                stats=None if page is None else page.stats,
-                regions=[run.stats for run in runs if run is not page],
+                stats=page.stats,
+                regions=[run.stats for run in runs[:-1]],
                 forwards=sum(run.stats.nfe for run in runs),
             )
 
@@ -195,11 +195,10 @@ class Stable:
             )  # fmt: skip
             text = self.text(said.tokens)
             took = time.perf_counter() - began
-            seconds = stats.decode_seconds if stats is not None else 0.0
-            forwards = stats.nfe if stats is not None else None
             return Spoken(
-                text, said.tokens, said.truncated, seconds, took, stats=stats, forwards=forwards
-            )
+                text, said.tokens, said.truncated, stats.decode_seconds, took,
+                stats=stats, forwards=stats.nfe,
+            )  # fmt: skip
 
         return say
 

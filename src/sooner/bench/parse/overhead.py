@@ -14,6 +14,7 @@ from ...methods import HSD
 from ...methods.aligned import Experience
 from ...methods.aligned.index import DraftIndex
 from ...tasks.parse.contexts import page_drafts, pieces_of
+from ...tasks.parse.result import LENGTH
 from ...tasks.parse.speaking import speak
 from .arms import Stable
 from .settings import ParseBenchSettings
@@ -45,7 +46,7 @@ def overhead(settings: ParseBenchSettings, stable: Stable, progress: Progress) -
                 stable.model, inputs, method, limit, stable.plain.settings.repetition,
                 set(stable.plain.eos),
             )  # fmt: skip
-        if stats is not None:
+        if said.truncated in (None, LENGTH):
             runs.append((stats, sum(masks) + sum(trees), said))
     if len(runs) < 2:
         return {"note": "the page never ended"}
@@ -129,8 +130,8 @@ def _index(drafts: list[list[int]]) -> float:
 def _plain_step(stable: Stable, inputs: dict[str, Any], limit: int) -> float | None:
     from ...methods import Autoregressive
 
-    _, stats = speak(
+    (said,), stats = speak(
         stable.model, inputs, Autoregressive(), limit, stable.plain.settings.repetition,
         set(stable.plain.eos),
     )  # fmt: skip
-    return stats.verify_median(1) if stats is not None else None
+    return stats.verify_median(1) if said.truncated in (None, LENGTH) else None
