@@ -279,7 +279,7 @@ def test_runs_add_to_what_is_known_of_the_draft(
 
 
 def test_a_view_shows_nothing_that_an_update_throws_away() -> None:
-    board = Board(rows=2, positions=8, ring=4, vocab=0, shared=False)
+    board = Board(rows=2, positions=8, ring=4, vocab=0)
     view = View(board)
     for row in range(2):
         board.show(row, [5, 6, 7])
@@ -370,7 +370,7 @@ class Silent:
     is_usable = True
 
     def __init__(self) -> None:
-        self.board = Board(rows=1, positions=8, ring=4, vocab=0, shared=False)
+        self.board = Board(rows=1, positions=8, ring=4, vocab=0)
         self.waits: list[float] = []
 
     def wait(self, wanted: dict[int, int], update: int, seconds: float) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import multiprocessing
 import os
 import threading
@@ -17,7 +16,10 @@ import torch
 from torch import Tensor
 
 from ..decoding.runner import ModelRunner
-from ..methods.parallel.worker import GRACE, place
+from ..methods.parallel.arena import Arena, room
+from ..methods.parallel.side_stream import SideStream
+from ..methods.parallel.worker import ProcessWorker, place
+from ..methods.threads import DRAFT_THREADS
 from ..models import adapt
 
 STEPS, WORDS, BLOCK = 3, 8, 5
@@ -25,6 +27,11 @@ STEPS, WORDS, BLOCK = 3, 8, 5
 WARM, BESIDE = 4, 9
 """First forwards of a worker that do not count: a forked one copies every page that it touches; and
 the target's timed forwards beside it."""
+
+
+GRACE = 2.0
+"""Seconds that a worker gets for its first forward, and to stop."""
+TALLY = (3,), torch.long
 
 
 @dataclass(frozen=True)
@@ -120,9 +127,10 @@ def busy(steps: Steps, placement: str) -> Iterator[Tensor]:
     Yields:
         `[stop, forwards, nanoseconds]`, in shared memory.
     """
-    tally = torch.zeros(3, dtype=torch.long).share_memory_()
-    forks = place(placement, steps.adapter.device).shared
-    arguments = (steps, tally, os.getpid() if forks else None)
+    tally = Arena(room(*TALLY)).take(*TALLY)  # anonymous, so zeros
+    forks = place(placement, steps.adapter.device) is ProcessWorker
+    stream = SideStream(steps.adapter.device)
+    arguments = (steps, tally, stream, os.getpid() if forks else None)
     kind: Any = multiprocessing.get_context("fork").Process if forks else threading.Thread
     worker = kind(target=_go_on, args=arguments, daemon=True)
     worker.start()
@@ -139,13 +147,11 @@ def busy(steps: Steps, placement: str) -> Iterator[Tensor]:
             worker.join()
 
 
-def _go_on(steps: Steps, tally: Tensor, parent: int | None) -> None:
+def _go_on(steps: Steps, tally: Tensor, stream: SideStream, parent: int | None) -> None:
     """Body of the worker; a forked one ends with its parent and runs none of its exit handlers."""
     if parent is not None:
-        torch.set_num_threads(1)  # a forked child has none of OpenMP's threads
-    device = steps.adapter.device
-    stream = torch.cuda.Stream(device) if device.type == "cuda" else None
-    with torch.inference_mode(), torch.cuda.stream(stream) if stream else contextlib.nullcontext():
+        torch.set_num_threads(DRAFT_THREADS)
+    with torch.inference_mode(), stream():
         for _ in range(WARM):
             steps.step()
         while not int(tally[0]) and (parent is None or os.getppid() == parent):

@@ -13,6 +13,8 @@ from torch import Tensor
 
 ALIGNMENT = 64
 
+Shape = tuple[tuple[int, ...], torch.dtype]
+
 
 class Arena:
     """One anonymous mapping, handed out piece by piece; pages cost nothing until they are written.
@@ -50,6 +52,11 @@ class Arena:
         return torch.frombuffer(self.memory, dtype=dtype, count=count, offset=begin).view(shape)
 
 
+def take(arena: Arena | None, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """The next piece of an arena; without one, zeros in memory of this process alone."""
+    return torch.zeros(shape, dtype=dtype) if arena is None else arena.take(shape, dtype)
+
+
 def room(shape: tuple[int, ...], dtype: torch.dtype) -> int:
     """Bytes that a piece takes."""
     return -(-math.prod(shape) * dtype.itemsize // ALIGNMENT) * ALIGNMENT
@@ -64,7 +71,7 @@ class Parcel:
         others: what is no tensor.
     """
 
-    shapes: dict[str, tuple[tuple[int, ...], torch.dtype]]
+    shapes: dict[str, Shape]
     others: dict[str, Any]
 
     @classmethod

@@ -6,9 +6,7 @@ import torch
 from torch import Tensor
 
 from ...decoding.stats import Stats
-from .arena import Arena, room
-
-Shape = tuple[tuple[int, ...], torch.dtype]
+from .arena import Arena, Shape, room, take
 
 
 class Board:
@@ -23,8 +21,8 @@ class Board:
         positions: generated tokens that a row may hold.
         ring: draft distributions kept for each row, the newest ones.
         vocab: size of a distribution; 0 keeps none (greedy decoding).
-        shared: place the arrays in shared memory.
-        arena: take the arrays from here instead; they hold anything until `clear`.
+        arena: memory that both sides see; it may hold anything until `clear`. Without one, the
+            arrays are this process's own, and empty.
 
     Attributes:
         acknowledged: number of the last update that the worker has handled.
@@ -37,17 +35,10 @@ class Board:
         positions: int,
         ring: int,
         vocab: int,
-        *,
-        shared: bool = False,
         arena: Arena | None = None,
     ) -> None:
-        make = arena.take if arena is not None else _zeros
         shapes = self._shapes(rows, positions, ring, vocab)
-        self.tokens, self.lengths, self.counters, self.probs = (make(*told) for told in shapes)
-        if shared:
-            # Files behind these are unlinked at once: nothing is left behind, however we end.
-            for array in (self.tokens, self.lengths, self.counters, self.probs):
-                array.share_memory_()
+        self.tokens, self.lengths, self.counters, self.probs = (take(arena, *one) for one in shapes)
 
     @staticmethod
     def _shapes(rows: int, positions: int, ring: int, vocab: int) -> list[Shape]:
@@ -119,7 +110,3 @@ class Board:
         stats.draft_forward_seconds = self.nanoseconds / 1e9
         if self.forwards:
             stats.draft_seconds = [stats.draft_forward_seconds / self.forwards]
-
-
-def _zeros(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    return torch.zeros(shape, dtype=dtype)

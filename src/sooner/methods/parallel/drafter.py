@@ -70,6 +70,7 @@ class ParallelDrafter(Drafter):
         self.tap: Tap | None = None
         self.seen: tuple[Tensor, Tensor]  # visual mask and frames, `[rows, width]` each
         self.lengths: list[int] = []  # of the target's prompts
+        self.originals = list(context.rows.active)
         self.pending: list[int] = []  # sizes of the window under verification
         self.view = View(worker.board)
         self.patience = Patience(worker, self._warn)
@@ -84,7 +85,7 @@ class ParallelDrafter(Drafter):
             return
         self.started = True
         if self.rank is None:
-            self.worker.order("prefill", None)
+            self.worker.prefill(None)
         else:
             # What of the prompt is pixels is known before it runs; only the ranking has to wait.
             self.seen = visual_tokens(self.context), frame_numbers(self.context)
@@ -103,10 +104,9 @@ class ParallelDrafter(Drafter):
             begun = first[row, :length].to(last.device)  # a sharded target may have layer L there
             own = frames[row, :length].to(last.device)
             indices = self.rank(begun, last[row, :length], mask, own)
-            # As plain numbers: a tensor through a pipe takes a detour over shared memory.
             kept.append((indices.tolist(), int(mask.sum())))
         self.kept_tokens = [indices for indices, _ in kept]
-        self.worker.order("prefill", kept)
+        self.worker.prefill(kept)
         stats.rank_seconds += stats.clock() - begin
 
     def finish(self, outcome: Outcome) -> Tree:
@@ -118,6 +118,7 @@ class ParallelDrafter(Drafter):
             reason = self.worker.failure
             self._warn(f"the draft worker is gone ({reason}); decoding goes on without it")
             return Tree.empty(len(outcome.new), device)
+        self.patience.look(self.view.number)
         self._tell(outcome)
         return self._window(outcome, device)
 
@@ -126,6 +127,7 @@ class ParallelDrafter(Drafter):
         if board.forwards:
             self.model.observe_draft(board.nanoseconds / board.forwards / 1e9)
         if outcome.is_first:
+            self.patience.opening = self.context.stats.seconds["prefill"]
             return
         self.model.observe_round(self.pending, outcome.accepted, outcome.seconds)
         if not any(self.pending):
@@ -147,13 +149,12 @@ class ParallelDrafter(Drafter):
     def _tell(self, outcome: Outcome) -> None:
         """Send what was committed."""
         rows = outcome.rows
-        self.view.commit(
-            {
-                rows.active[row]: (len(rows.said(row)) - len(new), new)
-                for row, new in enumerate(outcome.new)
-            }
-        )
-        self.worker.order("update", self.view.number, outcome.new)
+        new = {
+            rows.active[row]: (len(rows.said(row)) - len(tokens), tokens)
+            for row, tokens in enumerate(outcome.new)
+        }
+        self.view.commit(new)
+        self.worker.commit(self.view.number, new)
 
     def _window(self, outcome: Outcome, device: torch.device) -> Tree:
         """The next window: what is drafted already, and what is worth waiting for."""
@@ -161,6 +162,8 @@ class ParallelDrafter(Drafter):
         if not any(limits):
             return Tree.empty(len(limits), device)
         have = [len(self._drafted(outcome, row, limits[row])) for row in range(len(limits))]
+        if not any(have) and not self.patience.left:
+            return Tree.empty(len(limits), device)
         size = self._size(have, max(limits))
         wanted = {
             outcome.rows.active[row]: len(outcome.rows.said(row)) + min(size, limits[row])
@@ -239,13 +242,14 @@ class ParallelDrafter(Drafter):
 
     def keep_rows(self, rows: list[int]) -> None:
         self.pending = [self.pending[row] for row in rows]
-        self.worker.order("rows", rows)
+        self.originals = [self.originals[row] for row in rows]
+        self.worker.keep_rows(self.originals)
 
     def close(self) -> None:
         if self.tap is not None:
             self.tap.remove()
         self.worker.board.report(self.context.stats)
-        self.worker.close()
+        self.patience.close()
 
     def _warn(self, text: str) -> None:
         """Tell once that something is wrong with the worker."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from .worker import Worker
@@ -10,23 +11,51 @@ PATIENCE = 8.0
 """Draft forwards' worth of time that the target waits for a token before it goes on without."""
 FIRST = 0.05
 """Seconds that a draft forward is thought to take before one was timed."""
-IN_VAIN = 3.0
-"""Seconds of waiting, without a sign of life between, after which a worker is waited for no more. A
-busy machine stalls a worker for less."""
+IN_VAIN = 1.0
+"""Seconds of waiting, without a sign of life between, after which a worker is waited for no more;
+for a draft whose forward is long, `PATIENCE` of its forwards instead."""
 
 
 class Patience:
-    """Waits for tokens, until the worker has hung too long; then only once it moves again.
+    """Waits for a worker, until it has hung too long; then only once it moves again.
+
+    One budget serves every wait of a run, the one for its end included. A worker that nobody waits
+    for, since drafting does not pay, is noticed by what it leaves unanswered.
 
     Args:
         worker: whose board is looked at.
         warn: told in one line when patience is at an end.
+
+    Attributes:
+        opening: seconds that it gets before its first sign of life, for it has a prompt to read.
     """
 
     def __init__(self, worker: Worker, warn: Callable[[str], None]) -> None:
         self.worker, self.warn = worker, warn
+        self.opening = 0.0
         self._in_vain = 0.0
-        self._seen = (-1, -1)
+        self._each: float | None = None
+        self._seen = (0, 0)
+        self._since = time.perf_counter()
+
+    @property
+    def left(self) -> float:
+        """Seconds that the worker is waited for yet; 0 until it moves again."""
+        if (signs := self._signs()) != self._seen:
+            self._seen, self._in_vain, self._since = signs, 0.0, time.perf_counter()
+        return max(self._limit - self._in_vain, 0.0)
+
+    @property
+    def _limit(self) -> float:
+        opening = 0.0 if any(self._seen) else self.opening
+        return max(IN_VAIN, PATIENCE * (self._each or FIRST), opening)
+
+    def look(self, update: int) -> None:
+        """Notice a worker that has left update number `update` unanswered for too long."""
+        if not self.left or self.worker.board.acknowledged >= update:
+            return
+        if time.perf_counter() - self._since >= self._limit:
+            self._give_up()
 
     def wait(
         self, wanted: dict[int, int], update: int, tokens: int, each: float | None = None
@@ -39,16 +68,27 @@ class Patience:
             tokens: how many are waited for.
             each: seconds of a draft forward; `None`: not known yet.
         """
-        if (signs := self._signs()) != self._seen:
-            self._seen, self._in_vain = signs, 0.0
-        elif self._in_vain >= IN_VAIN:
+        self._each = each
+        left = self.left
+        if not left:
             return
-        seconds = PATIENCE * (each or FIRST) * (tokens + 1)
+        seconds = min(PATIENCE * (each or FIRST) * (tokens + 1), left)
         self.worker.wait(wanted, update, seconds)
-        if self._signs() != signs or self.worker.shows(wanted, update):
+        if self._signs() != self._seen or self.worker.shows(wanted, update):
             return
         self._in_vain += seconds
-        if self._in_vain >= IN_VAIN and self.worker.is_usable:
+        if self._in_vain >= self._limit:
+            self._give_up()
+
+    def close(self) -> None:
+        """End the worker: within what is left of the budget, or by force."""
+        remainder = self.worker.close(self.left)
+        if remainder is not None:
+            self.warn(remainder)
+
+    def _give_up(self) -> None:
+        self._in_vain = self._limit
+        if self.worker.is_usable:
             self.warn("the draft worker does not answer; decoding goes on without it until it does")
 
     def _signs(self) -> tuple[int, int]:

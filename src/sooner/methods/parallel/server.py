@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,19 +13,9 @@ from ...decoding.interface import Adapter, Prompt
 from ...decoding.sampling import Processing
 from ..prompts import embed
 from .board import Board
+from .mailbox import Kept, Mailbox
 from .stream import DraftStream
-
-Kept = Sequence[tuple[list[int], int]]
-"""Of each row the kept ones among the target's visual tokens, and how many those are."""
-
-
-class Orders(Protocol):
-    """The receiving end of a queue of orders."""
-
-    def poll(self, timeout: float = 0.0) -> bool: ...
-
-    def recv(self) -> tuple: ...
-
+from .wakeup import Wakeup
 
 @dataclass
 class Job:
@@ -49,26 +38,29 @@ class Job:
 class DraftServer:
     """Embeds the draft's prompt, prefills what is kept of it, then drafts ahead.
 
-    Orders are `("prefill", kept)`, `("update", number, new tokens of each row)`,
-    `("rows", active rows that stay)` and `("stop",)`.
+    Args:
+        job: what to draft for.
+        board: where its tokens appear.
+        mail: what the decoder wants of it.
     """
 
-    def __init__(self, job: Job, board: Board) -> None:
+    def __init__(self, job: Job, board: Board, mail: Mailbox) -> None:
         self.job = job
         self.board = board
+        self.mail = mail
         self.stream: DraftStream | None = None
         self.prompt: Prompt | None = None
+        self._seen = 0  # of the mailbox's changes
 
     @torch.inference_mode()
-    def serve(self, orders: Orders) -> None:
-        """Work until told to stop. Between two forwards every waiting order is taken."""
+    def serve(self, wakeup: Wakeup) -> None:
+        """Work until told to stop. Between two forwards the mailbox is looked at."""
         self.embed()
-        while True:
-            if self.is_idle or orders.poll():
-                order = orders.recv()
-                if order[0] == "stop":
-                    return
-                self.take(order)
+        while not self.mail.is_stopped:
+            if self.has_mail:
+                self.take()
+            elif self.is_idle:
+                wakeup.wait()
             else:
                 self.step()
 
@@ -76,21 +68,22 @@ class DraftServer:
     def is_idle(self) -> bool:
         return self.stream is None or not self.stream.wants_more
 
+    @property
+    def has_mail(self) -> bool:
+        return self.mail.posted != self._seen
+
     def embed(self) -> None:
         """Encode the pixels; needs nothing from the target."""
         job = self.job
         self.prompt = embed(job.adapter, job.inputs, job.prompts, job.copies)
 
-    def take(self, order: tuple) -> None:
-        """Carry out one order."""
-        kind, *details = order
-        if kind == "prefill":
-            self.prefill(*details)
-        elif kind == "update":
-            self.update(*details)
-        elif kind == "rows":
-            assert self.stream is not None
-            self.stream.keep_rows(*details)
+    def take(self) -> None:
+        """Do what the mailbox says by now."""
+        self._seen = self.mail.posted
+        if self.stream is None and self.mail.may_prefill:
+            self.prefill(self.mail.visual())
+        if self.stream is not None:
+            self.update()
 
     def prefill(self, kept: Kept | None) -> None:
         """Prefill on the kept visual tokens, or on all of them."""
@@ -112,12 +105,23 @@ class DraftServer:
         )
         self.prompt = None
 
-    def update(self, number: int, new: list[list[int]]) -> None:
+    def update(self) -> None:
         """Commit; rows whose draft was wrong are shown anew before the update is acknowledged."""
-        stream = self.stream
+        stream, number = self.stream, self.mail.update
         assert stream is not None
+        active = self.mail.active.tolist()
+        stay = [row for row, original in enumerate(stream.originals) if active[original]]
+        if not stay:
+            return  # the run ends
+        if len(stay) < len(stream.originals):
+            stream.keep_rows(stay)
         before = [row.rollbacks for row in stream.rows]
-        stream.update(new)
+        stream.update(
+            [
+                self.mail.read(original, row.committed)
+                for original, row in zip(stream.originals, stream.rows, strict=True)
+            ]
+        )
         for original, row, old in zip(stream.originals, stream.rows, before, strict=True):
             show = self.board.rewrite if row.rollbacks > old else self.board.show
             show(original, row.tokens)

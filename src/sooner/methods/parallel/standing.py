@@ -2,40 +2,47 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import multiprocessing
 import os
+import pickle
 import threading
+import time
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from multiprocessing.reduction import ForkingPickler
-from pickle import PicklingError
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from ...errors import SoonerError
 from ...models import adapt
-from .arena import Arena, Parcel
+from .arena import Arena, Parcel, Shape, room
 from .board import Board
+from .mailbox import Mailbox
 from .server import DraftServer, Job
-from .worker import GRACE, ProcessWorker, board_sizes, live_as_child
+from .wakeup import ParentEnd, Wakeup
+from .worker import NAP, ProcessWorker, Sizes, end, fork
 
 logger = logging.getLogger("sooner")
 
 SMALLEST = 1 << 26
 """Bytes of an arena at least; pages that nobody writes cost nothing."""
-DONE = "done"
+HEADER: Shape = ((3,), torch.long)
+"""The first piece of an arena: number of the newest run, of the last one that is over, and bytes of
+the newest run's job."""
+RUN, OVER, BYTES = range(3)
 
 
 @dataclass
 class Forked:
-    """A process, the parent's end of its pipe, and the memory that both see."""
+    """A process, the end that wakes it, the memory that both see, and the head of that memory."""
 
     process: Any
-    orders: Any
+    wakeup: ParentEnd
     arena: Arena
+    header: Tensor
 
 
 class StandingDraft:
@@ -84,7 +91,7 @@ class StandingDraft:
         if not self._busy.acquire(blocking=False):
             return None
         try:
-            worker = self._hand_over(job, board_sizes(job, len(rows)))
+            worker = self._hand_over(job, Sizes.of(job, len(rows)))
         except BaseException:
             self.release(is_whole=False)
             raise
@@ -92,38 +99,39 @@ class StandingDraft:
             self.release(is_whole=True)
         return worker
 
-    def _hand_over(self, job: Job, sizes: tuple[int, int, int, int]) -> StandingWorker | None:
+    def _hand_over(self, job: Job, sizes: Sizes) -> StandingWorker | None:
         parcel = Parcel.of(job.inputs)
         try:
-            message = ForkingPickler.dumps((replace(job, adapter=None, inputs=parcel), sizes))
-        except (PicklingError, AttributeError, TypeError) as error:  # pickle raises any of these
+            text = pickle.dumps((replace(job, adapter=None, inputs=parcel), sizes))
+        except (pickle.PicklingError, AttributeError, TypeError) as error:  # any of these
             logger.info("this run forks a draft process of its own: %s", error)
             return None
-        forked = self._process(Board.room(*sizes) + parcel.room)
-        forked.arena.reset()
-        board = Board(*sizes, arena=forked.arena)
+        message = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+        told = tuple(message.shape), message.dtype
+        forked = self._process(room(*HEADER) + room(*told) + sizes.room + parcel.room)
+        arena, header = forked.arena, forked.header
+        arena.reset()
+        arena.take(*HEADER)
+        arena.take(*told).copy_(message)
+        board, mail = sizes.lay_out(arena)
         board.clear()
-        for name, piece in parcel.open(forked.arena).items():
+        mail.clear()
+        for name, piece in parcel.open(arena).items():
             if name in parcel.shapes:
                 piece.copy_(job.inputs[name])
-        # One that died since it was looked at is found gone by the run, as in its midst.
-        with contextlib.suppress(BrokenPipeError):
-            forked.orders.send_bytes(message)
-        return StandingWorker(self, forked, board)
+        header[BYTES] = len(message)
+        header[RUN] += 1  # from here on the process may begin
+        return StandingWorker(self, forked, board, mail)
 
-    def _process(self, room: int) -> Forked:
+    def _process(self, needed: int) -> Forked:
         """The process, started anew if it is gone or its memory too small."""
-        if self.held and (not self.held[0].process.is_alive() or self.held[0].arena.size < room):
+        if self.held and (not self.held[0].process.is_alive() or self.held[0].arena.size < needed):
             self.close()
         if not self.held:
-            arena = Arena(max(SMALLEST, 1 << (2 * room - 1).bit_length()))
-            context = multiprocessing.get_context("fork")
-            orders, theirs = context.Pipe()
-            arguments = (self.adapter, arena, theirs, orders, os.getpid())
-            process = context.Process(target=_serve, args=arguments, daemon=True)
-            process.start()
-            theirs.close()
-            self.held.append(Forked(process, orders, arena))
+            arena = Arena(max(SMALLEST, 1 << (2 * needed - 1).bit_length()))
+            header = arena.take(*HEADER)
+            process, wakeup = fork(partial(_runs, self.adapter, arena, header))
+            self.held.append(Forked(process, wakeup, arena, header))
         return self.held[0]
 
     def release(self, is_whole: bool) -> None:
@@ -136,42 +144,46 @@ class StandingDraft:
 class StandingWorker(ProcessWorker):
     """One run of a standing draft."""
 
-    def __init__(self, standing: StandingDraft, forked: Forked, board: Board) -> None:
-        self.standing = standing
-        self.board = board
+    def __init__(
+        self, standing: StandingDraft, forked: Forked, board: Board, mail: Mailbox
+    ) -> None:
+        self.standing, self.header = standing, forked.header
+        self.board, self.mail = board, mail
         self.failure: str | None = None
-        self.process, self.orders = forked.process, forked.orders
+        self.process, self.wakeup = forked.process, forked.wakeup
+        self._notify()  # one that died since it was looked at is found gone here
 
-    def close(self) -> None:
+    def close(self, seconds: float) -> str | None:
         """Wait until the process is done with the run, for its memory serves the next."""
-        is_whole = False
-        with contextlib.suppress(OSError, EOFError):
-            self.orders.send(("stop",))
-            is_whole = self.orders.poll(GRACE) and self.orders.recv() == DONE
-        self.standing.release(is_whole)
+        self._stop()
+        deadline = time.perf_counter() + seconds
+        while not self._is_over and self.is_usable and time.perf_counter() < deadline:
+            time.sleep(NAP)
+        self.standing.release(self._is_over)
+        return None
+
+    @property
+    def _is_over(self) -> bool:
+        return bool(self.header[OVER] == self.header[RUN])
 
 
 def _end(held: list[Forked]) -> None:
     while held:
         forked = held.pop()
-        forked.orders.close()  # which the process takes for its end, once it has nothing to do
-        forked.process.join(0.05)
-        if forked.process.is_alive():
-            forked.process.kill()
-            forked.process.join()
-        forked.process.close()
+        end(forked.process, forked.wakeup)
 
 
-def _serve(adapter: Any, arena: Arena, orders: Any, parents_end: Any, parent: int) -> None:
+def _runs(adapter: Any, arena: Arena, header: Tensor, wakeup: Wakeup) -> None:
     """Body of the process: run after run."""
-    live_as_child(partial(_runs, adapter, arena, orders), orders, parents_end, parent)
-
-
-def _runs(adapter: Any, arena: Arena, orders: Any) -> None:
     while True:
-        job, sizes = orders.recv()
+        while header[RUN] == header[OVER]:
+            wakeup.wait()
+        run = int(header[RUN])
         arena.reset()
-        board = Board(*sizes, arena=arena)
+        arena.take(*HEADER)
+        message = arena.take((int(header[BYTES]),), torch.uint8)
+        job, sizes = pickle.loads(message.numpy())
+        board, mail = sizes.lay_out(arena)
         inputs = job.inputs.open(arena)
-        DraftServer(replace(job, adapter=adapter, inputs=inputs), board).serve(orders)
-        orders.send(DONE)
+        DraftServer(replace(job, adapter=adapter, inputs=inputs), board, mail).serve(wakeup)
+        header[OVER] = run

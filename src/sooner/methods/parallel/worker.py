@@ -6,24 +6,26 @@ import contextlib
 import logging
 import multiprocessing
 import os
-import queue
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import torch
 
 from ...errors import SoonerError
+from ..threads import DRAFT_THREADS, cores
+from .arena import Arena
 from .board import Board
+from .mailbox import Kept, Mailbox
 from .server import DraftServer, Job
+from .side_stream import SideStream
+from .wakeup import ChildEnd, ParentEnd, ThreadWakeup, Wakeup, socket_ends
 
 logger = logging.getLogger("sooner")
 
-GRACE = 2.0
-"""Seconds that a worker gets to stop before it is made to."""
 NAP = 2e-5
 """Seconds between two looks at the board; a draft forward takes many of these."""
 
@@ -31,17 +33,18 @@ NAP = 2e-5
 class Worker:
     """A draft server and the way to talk to it. The base class runs it in line.
 
+    Nothing that the decoder tells a worker waits for it; see `Mailbox`.
+
     Attributes:
         board: where its tokens appear.
+        mail: what it is told.
         failure: why it can't be used any more, or `None`.
     """
 
-    shared = False
-
-    def __init__(self, job: Job, board: Board) -> None:
-        self.board = board
+    def __init__(self, job: Job, board: Board, mail: Mailbox) -> None:
+        self.board, self.mail = board, mail
         self.failure: str | None = None
-        self.server = DraftServer(job, board)
+        self.server = DraftServer(job, board, mail)
         self._launch()
 
     def _launch(self) -> None:
@@ -53,10 +56,28 @@ class Worker:
         """Whether it still drafts."""
         return self.failure is None
 
-    def order(self, *order: Any) -> None:
-        """Give an order; a worker that is gone ignores it."""
+    def prefill(self, kept: Kept | None) -> None:
+        """Set its prefill going, see `Mailbox.prefill`; a worker that is gone ignores it."""
+        if self.failure is None:
+            self.mail.prefill(kept)
+            self._notify()
+
+    def commit(self, number: int, new: Mapping[int, tuple[int, list[int]]]) -> None:
+        """Tell what was committed, see `Mailbox.commit`; a worker that is gone ignores it."""
+        if self.failure is None:
+            self.mail.commit(number, new)
+            self._notify()
+
+    def keep_rows(self, rows: Sequence[int]) -> None:
+        """Only these original rows go on; a worker that is gone ignores it."""
+        if self.failure is None:
+            self.mail.keep_rows(rows)
+            self._notify()
+
+    def _notify(self) -> None:
+        """Let it look into its mailbox."""
         with torch.inference_mode():
-            self.server.take(order)
+            self.server.take()
 
     def wait(self, wanted: dict[int, int], update: int, seconds: float) -> None:
         """Until each original row shows the wanted number of tokens, or time is up.
@@ -83,70 +104,91 @@ class Worker:
             int(self.board.lengths[row]) >= count for row, count in wanted.items()
         )
 
-    def close(self) -> None:
-        """Stop working; nothing is left behind."""
+    def close(self, seconds: float) -> str | None:
+        """Stop working; nothing is left behind.
+
+        Args:
+            seconds: that it gets to stop before it is made to.
+
+        Returns:
+            What could not be ended, in a line; `None` where all is over.
+        """
+        return None
 
 
-class _Queue:
-    """Orders within a process, with the face of a pipe's receiving end."""
+class _ConcurrentWorker(Worker):
+    """What workers share that run beside the decoder."""
 
-    def __init__(self) -> None:
-        self.waiting: queue.SimpleQueue = queue.SimpleQueue()
+    wakeup: ParentEnd | ThreadWakeup
 
-    def poll(self, timeout: float = 0.0) -> bool:
-        return not self.waiting.empty()
+    def _notify(self) -> None:
+        try:
+            self.wakeup.notify()
+        except OSError:
+            self.failure = self._last_words()
 
-    def recv(self) -> tuple:
-        return self.waiting.get()
+    def _last_words(self) -> str:
+        raise NotImplementedError
+
+    def wait(self, wanted: dict[int, int], update: int, seconds: float) -> None:
+        """Look at the board until it shows what is wanted, time is up, or the worker is gone."""
+        deadline = time.perf_counter() + seconds
+        while not self.shows(wanted, update):
+            if time.perf_counter() > deadline or not self.is_usable:
+                return
+            time.sleep(NAP)
+
+    def overlap(self) -> None:
+        """It runs beside the target by itself."""
+
+    def _stop(self) -> None:
+        self.mail.stop()
+        with contextlib.suppress(OSError):
+            self.wakeup.notify()
 
 
-class ThreadWorker(Worker):
+class ThreadWorker(_ConcurrentWorker):
     """In a thread: shares the process's cores, or runs on a CUDA stream of its own."""
 
     def _launch(self) -> None:
-        self.orders = _Queue()
+        job = self.server.job
+        self.wakeup = ThreadWakeup()
+        self.stream = SideStream(job.adapter.device, job.inputs.values())
         self.thread = threading.Thread(target=self._serve, name="sooner-draft", daemon=True)
         self.thread.start()
 
     def _serve(self) -> None:
-        device = self.server.job.adapter.device
-        stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         try:
-            with torch.cuda.stream(stream) if stream is not None else contextlib.nullcontext():
-                self.server.serve(self.orders)
+            with self.stream():
+                self.server.serve(self.wakeup)
         except Exception as error:
             self.failure = f"{type(error).__name__}: {error}"
 
-    def order(self, *order: Any) -> None:
-        self.orders.waiting.put(order)
+    def close(self, seconds: float) -> str | None:
+        """Ask the thread to end. One in the midst of a forward can't be made to, so it is given up:
+        nothing is asked of it any more, and it ends behind that forward."""
+        self._stop()
+        self.thread.join(seconds)
+        if not self.thread.is_alive():
+            return None
+        self.failure = (
+            f"the draft worker's thread did not end within {seconds:.1f} s; it ends behind the "
+            "forward that it is in, and uses its cores or device until then"
+        )
+        return self.failure
 
-    def wait(self, wanted: dict[int, int], update: int, seconds: float) -> None:
-        _watch(self, wanted, update, seconds)
 
-    def overlap(self) -> None:
-        """The thread runs beside the target by itself."""
-
-    def close(self) -> None:
-        self.orders.waiting.put(("stop",))
-        self.thread.join(GRACE)
-
-
-class ProcessWorker(Worker):
+class ProcessWorker(_ConcurrentWorker):
     """In a forked process with one thread of its own: cores of its own, no interpreter lock shared.
 
     The child inherits models and inputs, so nothing is copied or sent. It ends when it is told to,
-    when its parent's end of the pipe closes, or, at the latest, when it finds its parent gone.
+    when its parent's end of the socket closes, or, at the latest, when it finds its parent gone.
     """
 
-    shared = True
+    wakeup: ParentEnd
 
     def _launch(self) -> None:
-        context = multiprocessing.get_context("fork")
-        self.orders, theirs = context.Pipe()
-        arguments = (self.server, theirs, self.orders, os.getpid())
-        self.process = context.Process(target=_serve_forked, args=arguments, daemon=True)
-        self.process.start()
-        theirs.close()
+        self.process, self.wakeup = fork(self.server.serve)
 
     @property
     def is_usable(self) -> bool:
@@ -155,73 +197,62 @@ class ProcessWorker(Worker):
         return self.failure is None
 
     def _last_words(self) -> str:
-        with contextlib.suppress(OSError, EOFError):
-            if self.orders.poll():
-                return str(self.orders.recv())
-        return f"worker process ended with exit code {self.process.exitcode}"
+        words = self.wakeup.last_words()
+        return words or f"worker process ended with exit code {self.process.exitcode}"
 
-    def order(self, *order: Any) -> None:
-        if self.failure is not None:
-            return
-        try:
-            self.orders.send(order)
-        except OSError:
-            self.failure = self._last_words()
-
-    def wait(self, wanted: dict[int, int], update: int, seconds: float) -> None:
-        _watch(self, wanted, update, seconds)
-
-    def overlap(self) -> None:
-        """The process runs beside the target by itself."""
-
-    def close(self) -> None:
-        with contextlib.suppress(OSError):
-            self.orders.send(("stop",))
-        self.process.join(GRACE)
-        if self.process.is_alive():
-            self.process.kill()
-            self.process.join()
-        self.orders.close()
-        self.process.close()
+    def close(self, seconds: float) -> str | None:
+        self._stop()
+        self.process.join(seconds)
+        end(self.process, self.wakeup)
+        return None
 
 
-def _watch(worker: Worker, wanted: dict[int, int], update: int, seconds: float) -> None:
-    """Look at the board until it shows what is wanted, time is up, or the worker is gone."""
-    deadline = time.perf_counter() + seconds
-    while not worker.shows(wanted, update):
-        if time.perf_counter() > deadline or not worker.is_usable:
-            return
-        time.sleep(NAP)
+def fork(serve: Callable[[Wakeup], None]) -> tuple[Any, ParentEnd]:
+    """Serve in a child process.
+
+    Returns:
+        The process, and the end that wakes it.
+    """
+    ours, theirs = socket_ends()
+    context = multiprocessing.get_context("fork")
+    arguments = (serve, theirs, ours, os.getpid())
+    process = context.Process(target=_live_as_child, args=arguments, daemon=True)
+    process.start()
+    theirs.close()
+    return process, ours
 
 
-def _serve_forked(server: DraftServer, orders: Any, parents_end: Any, parent: int) -> None:
-    """Body of the child process."""
-    live_as_child(partial(server.serve, orders), orders, parents_end, parent)
+def end(process: Any, wakeup: ParentEnd) -> None:
+    """See a process off, by force if it is still there."""
+    wakeup.close()
+    if process.is_alive():
+        process.kill()
+    process.join()
+    process.close()
 
 
-def live_as_child(
-    serve: Callable[[], None], orders: Any, parents_end: Any, parent: int
+def _live_as_child(
+    serve: Callable[[Wakeup], None], own: ChildEnd, parents_end: ParentEnd, parent: int
 ) -> NoReturn:
     """Serve in a forked process until that is over or the parent is gone, then end.
 
     Ctrl-C is the parent's to handle; an error travels to it as this process's last words.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parents_end.close()  # or the pipe would never report that the parent is gone
-    torch.set_num_threads(1)  # a forked child has none of OpenMP's threads
+    parents_end.close()  # or the socket would never report that the parent is gone
+    torch.set_num_threads(DRAFT_THREADS)
     threading.Thread(target=_follow_parent, args=(parent,), daemon=True).start()
     try:
-        serve()
-    except (EOFError, BrokenPipeError):
+        serve(own)
+    except (EOFError, OSError):
         pass
     except BaseException as error:
-        with contextlib.suppress(OSError):
-            orders.send(f"{type(error).__name__}: {error}")
+        own.say(f"{type(error).__name__}: {error}")
     os._exit(0)  # no exit handler of the parent's may run here
 
 
 def _follow_parent(parent: int) -> None:
-    """End with the parent, even if it was killed while other children held its pipe open."""
+    """End with the parent, even if it was killed while other children held its socket open."""
     while os.getppid() == parent:
         time.sleep(0.5)
     os._exit(1)
@@ -242,8 +273,7 @@ def place(placement: str, device: torch.device) -> type[Worker]:
     """
     can_fork = device.type == "cpu" and hasattr(os, "fork")
     if placement == "auto":
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-        placement = "process" if can_fork and cores > 1 else "thread"
+        placement = "process" if can_fork and cores() > 1 else "thread"
     if placement == "process" and not can_fork:
         raise SoonerError(
             f"placement='process' forks, which a draft on {device} does not survive; use 'thread'"
@@ -251,12 +281,44 @@ def place(placement: str, device: torch.device) -> type[Worker]:
     return PLACEMENTS[placement]
 
 
+@dataclass(frozen=True)
+class Sizes:
+    """How large board and mailbox of a job are; see there."""
+
+    rows: int
+    positions: int
+    ring: int
+    vocab: int
+    visual: int
+
+    @classmethod
+    def of(cls, job: Job, rows: int) -> Sizes:
+        """The sizes of a job over `rows` rows.
+
+        Of the draft's distributions as many are kept as it may be ahead: those of tokens that the
+        decoder may still verify. At a vocabulary of 152,000 each of them takes 0.6 MB.
+        """
+        ahead = job.window + 2
+        vocab = job.vocab if job.processing.do_sample else 0
+        visual = max((len(ids) for ids in job.prompt_ids), default=0)
+        return cls(rows, job.limit + ahead, ahead, vocab, visual)
+
+    @property
+    def room(self) -> int:
+        """Bytes of an arena that both take."""
+        return Board.room(self.rows, self.positions, self.ring, self.vocab) + Mailbox.room(
+            self.rows, self.positions, self.visual
+        )
+
+    def lay_out(self, arena: Arena) -> tuple[Board, Mailbox]:
+        """Both at the next pieces of an arena, holding what it holds."""
+        board = Board(self.rows, self.positions, self.ring, self.vocab, arena)
+        return board, Mailbox(self.rows, self.positions, self.visual, arena)
+
+
 def launch(kind: type[Worker], job: Job, rows: Sequence[int]) -> Worker:
     """Start a worker for a run over `rows`."""
-    return kind(job, Board(*board_sizes(job, len(rows)), shared=kind.shared))
-
-
-def board_sizes(job: Job, rows: int) -> tuple[int, int, int, int]:
-    """How large a board a job needs: rows, positions, ring, vocab."""
-    ring = 2 * job.window + 2
-    return rows, job.limit + ring, ring, job.vocab if job.processing.do_sample else 0
+    sizes = Sizes.of(job, len(rows))
+    board, mail = sizes.lay_out(Arena(sizes.room))
+    mail.clear()
+    return kind(job, board, mail)

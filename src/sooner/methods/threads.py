@@ -1,0 +1,63 @@
+"""One rule for threads: the draft process has a core of its own, the target all the others."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import torch
+
+from ..errors import SoonerError
+
+DRAFT_THREADS = 1
+"""Of a forked draft process: it has none of OpenMP's threads, and a draft is small."""
+
+
+@dataclass(frozen=True)
+class Threads:
+    """Torch threads of a run on CPUs.
+
+    Attributes:
+        target: of the process that runs the target.
+        draft: of the process that drafts beside it; 0 where none does.
+    """
+
+    target: int
+    draft: int = 0
+
+    @classmethod
+    def plan(
+        cls, asked: int | None = None, *, is_miniature: bool = False, beside: int = 0
+    ) -> Threads:
+        """The threads of a command or a bench.
+
+        A draft process that shares a core with the target's threads makes all of them wait for it
+        at every barrier, so `beside` cores are left to such processes. A miniature's matrices are
+        so small that its threads mostly wait for each other, on a busy machine for milliseconds at
+        a time: it gets one.
+
+        Args:
+            asked: `--threads`: so many for the target, whatever else runs.
+            is_miniature: the target is one of the bundled models.
+            beside: processes that work beside the target, such as a draft's.
+
+        Raises:
+            SoonerError: fewer than one thread is asked for.
+        """
+        if asked is not None and asked < 1:
+            raise SoonerError(f"threads is {asked}; it must be a whole number of 1 or more")
+        free = min(torch.get_num_threads(), max(cores() - beside, 1))
+        target = asked or (1 if is_miniature else free)
+        return cls(target, DRAFT_THREADS if beside else 0)
+
+    def apply(self) -> Threads:
+        """Set torch's threads in this process."""
+        torch.set_num_threads(self.target)
+        return self
+
+
+def cores() -> int:
+    """Cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

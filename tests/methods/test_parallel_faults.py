@@ -1,0 +1,273 @@
+"""Draft workers that hang: decoding goes on at the pace of plain decoding, whatever they do."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+
+import sooner
+import tiny
+from sooner.methods.parallel.arena import Arena
+from sooner.methods.parallel.mailbox import Mailbox
+from sooner.methods.parallel.wakeup import socket_ends
+from sooner.methods.parallel.worker import ProcessWorker, ThreadWorker
+
+FAMILY = "llama"
+ROUNDS = 2000
+SLACK = 2.0
+"""Seconds that a worker that stopped may cost in all, its end included."""
+ATTEMPTS = 5
+"""Tries at a limit on time: this machine may be busy with something else."""
+
+
+def decode(method: sooner.Method | None, new: int, on_tokens: Any = None) -> sooner.Generation:
+    return sooner.generate(
+        tiny.model(FAMILY), tiny.inputs(FAMILY), method,
+        max_new_tokens=new, eos_token_id=None, do_sample=False, on_tokens=on_tokens,
+    )  # fmt: skip
+
+
+def parallel(**options: Any) -> sooner.ParallelVLM:
+    return sooner.ParallelVLM(tiny.noisy(FAMILY), prune=0, placement="process", **options)
+
+
+def children() -> list[int]:
+    """Process ids of this process's children."""
+    own = os.getpid()
+    found = []
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdigit():
+            continue
+        try:
+            with open(f"/proc/{entry.name}/stat") as file:
+                fields = file.read().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        if int(fields[1]) == own and fields[0] != "Z":
+            found.append(int(entry.name))
+    return found
+
+
+def stop_at(place: int) -> Callable[..., None]:
+    """A callback that stops every draft process once `place` tokens are said."""
+    said = 0
+
+    def stop(row: int, tokens: list[int], drafted: int) -> None:
+        nonlocal said
+        before, said = said, said + len(tokens)
+        if before < place <= said:
+            for pid in children():
+                os.kill(pid, signal.SIGSTOP)
+
+    return stop
+
+
+@contextmanager
+def killed_after(seconds: float) -> Iterator[threading.Event]:
+    """End the draft processes after a while, so that a frozen target fails instead of hanging."""
+    fired = threading.Event()
+
+    def fire() -> None:
+        fired.set()
+        for pid in children():
+            os.kill(pid, signal.SIGKILL)
+
+    timer = threading.Timer(seconds, fire)
+    timer.start()
+    try:
+        yield fired
+    finally:
+        timer.cancel()
+        timer.join()
+
+
+@pytest.fixture(scope="module")
+def plain() -> sooner.Generation:
+    return decode(None, ROUNDS)
+
+
+def decode_stopped(stands: bool, place: int, new: int) -> sooner.Generation:
+    """A run whose worker is stopped at a place of the text."""
+    if not stands:
+        return decode(parallel(), new, stop_at(place))
+    with sooner.StandingDraft(tiny.noisy(FAMILY)) as held:
+        return decode(parallel(standing=held), new, stop_at(place))
+
+
+@pytest.mark.parametrize("stands", [False, True], ids=["forked", "standing"])
+def test_a_stopped_worker_costs_two_seconds_at_most(
+    plain: sooner.Generation, stands: bool
+) -> None:
+    """SIGSTOP for 2,000 rounds: nothing that is sent to the worker may wait for it."""
+    for attempt in range(ATTEMPTS):
+        begin = time.perf_counter()
+        decode(None, ROUNDS)
+        allowed = 1.1 * (time.perf_counter() - begin) + SLACK
+        with killed_after(3 * allowed) as froze:
+            begin = time.perf_counter()
+            made = decode_stopped(stands, 2, ROUNDS)
+            spent = time.perf_counter() - begin
+        assert not froze.is_set(), "the target waited for a worker that had stopped"
+        assert torch.equal(made.sequences, plain.sequences)
+        assert len(made.stats.notes) == 1, made.stats.notes
+        assert "does not answer" in made.stats.notes[0]
+        assert not children()
+        if spent <= allowed:
+            return
+    pytest.fail(f"{spent:.1f} s, allowed were {allowed:.1f} s, in {attempt + 1} attempts")
+
+
+@pytest.mark.parametrize("stands", [False, True], ids=["forked", "standing"])
+@pytest.mark.parametrize("place", [60, 399])
+def test_a_worker_may_stop_at_any_moment(
+    plain: sooner.Generation, stands: bool, place: int
+) -> None:
+    """In the midst of a text, and so late that only `close` waits for it."""
+    with killed_after(60) as froze:
+        made = decode_stopped(stands, place, 400)
+    assert not froze.is_set()
+    assert torch.equal(made.sequences, plain.sequences[:, : made.sequences.shape[1]])
+    assert len(made.stats.notes) <= 1
+    assert not children()
+
+
+def test_a_worker_that_goes_on_finds_the_newest_text(launched: list[ProcessWorker]) -> None:
+    """What was said meanwhile reaches it in one piece, and its drafts are right again."""
+    target = tiny.model(FAMILY)
+    said, drafted_behind = 0, 0
+
+    def freeze_and_thaw(row: int, tokens: list[int], drafted: int) -> None:
+        nonlocal said, drafted_behind
+        before, said = said, said + len(tokens)
+        if before < 20 <= said:
+            os.kill(launched[-1].process.pid, signal.SIGSTOP)
+        if before < 600 <= said:
+            os.kill(launched[-1].process.pid, signal.SIGCONT)
+        drafted_behind += drafted if said > 700 else 0
+        time.sleep(0.002 if said > 600 else 0)  # time to catch up in, however busy the machine
+
+    method = sooner.ParallelVLM(target, prune=0, placement="process")
+    with killed_after(60) as froze:
+        made = decode(method, 900, freeze_and_thaw)
+    assert not froze.is_set()
+    assert drafted_behind > 20
+    assert made.stats.acceptance_rate == 1.0
+
+
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> list[ProcessWorker]:
+    """Every process worker that a test starts."""
+    found: list[ProcessWorker] = []
+    launch = ProcessWorker._launch
+
+    def noted(self: ProcessWorker) -> None:
+        launch(self)
+        found.append(self)
+
+    monkeypatch.setattr(ProcessWorker, "_launch", noted)
+    return found
+
+
+def test_waking_never_waits_and_is_never_lost() -> None:
+    ours, theirs = socket_ends()
+    for _ in range(500_000):  # more than any socket holds
+        ours.notify()
+    theirs.wait()
+    while _is_readable(theirs):
+        theirs.wait()
+    ours.notify()
+    theirs.wait()
+    ours.close()
+    with pytest.raises(EOFError):
+        theirs.wait()
+    theirs.close()
+
+
+def _is_readable(end: Any) -> bool:
+    return bool(select.select([end._socket], [], [], 0)[0])
+
+
+def test_a_worker_that_is_gone_is_noticed_by_waking_it() -> None:
+    ours, theirs = socket_ends()
+    theirs.say("MemoryError: no room")
+    theirs.close()
+    with pytest.raises(OSError):  # noqa: PT011
+        for _ in range(2):
+            ours.notify()
+    assert ours.last_words() == "MemoryError: no room"
+    ours.close()
+
+
+def test_updates_that_nobody_read_add_up() -> None:
+    """Read at once or at the end, rows say the same, and rows that ended are not told of."""
+    arena = Arena(Mailbox.room(3, 16, 5))
+    mail, reader = Mailbox(3, 16, 5, arena), None
+    arena.reset()
+    reader = Mailbox(3, 16, 5, arena)
+    mail.clear()
+    mail.prefill([([1, 4], 5), ([], 0), ([0, 1, 2, 3, 4], 5)])
+    mail.commit(1, {0: (0, [7]), 1: (0, [8]), 2: (0, [9])})
+    mail.commit(2, {0: (1, [5, 6]), 1: (1, [4]), 2: (1, [3, 2, 1])})
+    mail.keep_rows([0, 2])
+    mail.commit(3, {0: (3, [1]), 2: (4, [])})
+    assert (reader.posted, reader.update, reader.is_stopped) == (5, 3, False)
+    assert reader.visual() == [([1, 4], 5), ([], 0), ([0, 1, 2, 3, 4], 5)]
+    assert reader.active.tolist() == [True, False, True]
+    assert reader.read(0, 0) == [7, 5, 6, 1]
+    assert reader.read(0, 3) == [1]
+    assert reader.read(2, 1) == [3, 2, 1]
+    mail.stop()
+    assert reader.is_stopped
+
+
+def test_a_text_longer_than_the_mailbox_is_cut() -> None:
+    mail = Mailbox(1, 4, 0)
+    mail.commit(1, {0: (2, [1, 2, 3, 4])})
+    mail.commit(2, {0: (6, [5])})
+    assert mail.read(0, 2) == [1, 2]
+
+
+def test_a_draft_thread_that_does_not_end_is_told_and_not_used_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A thread can't be killed; what it holds must not pass for free."""
+    stuck, release = threading.Event(), threading.Event()
+
+    def step(self: Any) -> Any:
+        stuck.set()
+        release.wait(30)
+        raise MemoryError("over")
+
+    workers: list[ThreadWorker] = []
+    launch = ThreadWorker._launch
+
+    def noted(self: ThreadWorker) -> None:
+        launch(self)
+        workers.append(self)
+
+    monkeypatch.setattr(ThreadWorker, "_launch", noted)
+    monkeypatch.setattr("sooner.methods.parallel.stream.DraftStream.step", step)
+    method = sooner.ParallelVLM(tiny.noisy(FAMILY), prune=0, placement="thread")
+    try:
+        made = decode(method, 3, lambda *_: stuck.wait(10))
+        (worker,) = workers
+        assert worker.thread.is_alive()
+        assert [note for note in made.stats.notes if "did not end" in note] == made.stats.notes
+        assert len(made.stats.notes) == 1
+        assert not worker.is_usable
+        posted = worker.mail.posted
+        worker.commit(9, {0: (0, [1])})
+        assert worker.mail.posted == posted
+    finally:
+        release.set()
+    workers[0].thread.join(10)
+    assert not workers[0].thread.is_alive()

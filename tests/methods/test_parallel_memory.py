@@ -1,0 +1,115 @@
+"""What parallel decoding takes of memory, and where: containers have little in /dev/shm."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import sooner
+import tiny
+from sooner.decoding.sampling import Processing
+from sooner.methods.parallel.arena import Arena
+from sooner.methods.parallel.server import Job
+from sooner.methods.parallel.worker import Sizes
+from sooner.tasks import pace
+
+FAMILY = "llava_onevision"
+WINDOW = sooner.ParallelVLM.window
+
+
+def job(do_sample: bool, vocab: int = 152_000, window: int = WINDOW) -> Job:
+    """A job as `ParallelVLM` gives it, without models."""
+    return Job(
+        adapter=None, inputs={}, processing=Processing(do_sample=do_sample), prompt_ids=[[1] * 3000],
+        vocab=vocab, limit=512, window=2 * window, seed=0, repack=False,
+    )  # fmt: skip
+
+
+def test_a_sampled_row_takes_what_the_draft_may_be_ahead_and_no_more() -> None:
+    """At a vocabulary of 152,000: 34 distributions of 0.6 MB, not 66."""
+    sampled, greedy = (Sizes.of(job(one), rows=1) for one in (True, False))
+    assert sampled.ring == 2 * WINDOW + 2
+    assert sampled.room <= 21.5e6
+    assert greedy.room <= 100_000
+    assert Sizes.of(job(True), rows=8).room <= 8 * 21.5e6
+
+
+@pytest.mark.parametrize("placement", ["process", "standing", "thread"])
+@pytest.mark.parametrize("do_sample", [False, True])
+def test_nothing_lies_in_dev_shm(
+    placement: str, do_sample: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither a file nor a mapping, at any moment of a run."""
+
+    def refused(self: Any) -> Any:
+        raise AssertionError("a tensor was put into /dev/shm")
+
+    monkeypatch.setattr(torch.Tensor, "share_memory_", refused)
+    before, seen = shared_files(), []
+    draft = tiny.noisy(FAMILY)
+    with sooner.StandingDraft(draft) as held:
+        method = sooner.ParallelVLM(
+            draft, prune=0.5, least=0, placement="thread" if placement == "thread" else "process",
+            standing=held if placement == "standing" else None,
+        )  # fmt: skip
+        made = sooner.generate(
+            tiny.model(FAMILY), tiny.inputs(FAMILY, "video", 2), method,
+            max_new_tokens=12, eos_token_id=None, do_sample=do_sample, seed=0,
+            on_tokens=lambda *_: seen.append((shared_files(), shared_mappings())),
+        )  # fmt: skip
+    assert made.stats.num_draft_tokens > 0
+    assert seen
+    assert all(files <= before and not mappings for files, mappings in seen)
+
+
+def test_timing_a_draft_puts_nothing_there_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(self: Any) -> Any:
+        raise AssertionError("a tensor was put into /dev/shm")
+
+    monkeypatch.setattr(torch.Tensor, "share_memory_", refused)
+    measured = pace.measure(tiny.model(FAMILY), tiny.noisy(FAMILY), 60, 0.5, "process")
+    assert measured.draft_beside > 0
+
+
+def shared_files() -> set[str]:
+    folder = Path("/dev/shm")
+    return {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+
+
+def shared_mappings() -> list[str]:
+    """Mappings of files in /dev/shm, torch's own names among them."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return [line for line in lines if re.search(r"/dev/shm/torch_", line)]
+
+
+@pytest.mark.parametrize("window", [1, 3, 16])
+def test_the_ring_holds_every_distribution_that_may_be_read(window: int) -> None:
+    """A worker as far ahead as it may be overwrites nothing of what the decoder may still verify.
+
+    The decoder reads behind the text that it told of last; the worker may be `2 * window` ahead of
+    that at most, and the token behind the last verified one is asked for, too.
+    """
+    sizes = Sizes.of(job(True, vocab=5, window=window), rows=1)
+    board, _ = sizes.lay_out(Arena(sizes.room))
+    committed = 40
+    for position in range(committed + 2 * window):
+        board.show_probs(0, position, torch.full((5,), float(position)))
+    read = board.read_probs(0, committed, window + 1)
+    assert read[:, 0].tolist() == [float(committed + place) for place in range(window + 1)]
+
+
+def test_a_board_of_a_worker_is_shared_with_its_process() -> None:
+    sizes = Sizes.of(job(True, vocab=7), rows=2)
+    arena = Arena(sizes.room)
+    ours, mail = sizes.lay_out(arena)
+    arena.reset()
+    theirs, its_mail = sizes.lay_out(arena)
+    mail.clear()
+    mail.commit(1, {1: (0, [4])})
+    theirs.show(1, [4, 5])
+    assert ours.read(1, 0, 9) == [4, 5]
+    assert its_mail.read(1, 0) == [4]
