@@ -24,6 +24,8 @@ from sooner.bench.parallel.timeline import TimedVLM, phases
 from sooner.bench.parallel.verdicts import verdicts
 from sooner.bench.parallel.watch import watched
 from sooner.cli.main import main
+from sooner.methods.visual_match import views
+from sooner.models import adapt
 from sooner.tasks.loading import load_pair
 from tasks import fixtures, videos
 
@@ -122,9 +124,10 @@ def test_verdicts_are_the_drafts_own_words(family: str) -> None:
     wanted = [one == said for one, said in zip(own, tokens[1:], strict=True)]
     assert verdicts(draft, inputs, tokens, vocab) == wanted
     visual = int((inputs["input_ids"] == tiny.IMAGE).sum())
-    everything = list(range(visual)), visual
+    (seen,) = views(adapt(tiny.model(family)), inputs)
+    everything = list(range(visual)), seen
     assert verdicts(draft, inputs, tokens, vocab, everything) == wanted
-    assert len(verdicts(draft, inputs, tokens, vocab, ([0], visual))) == len(wanted)
+    assert len(verdicts(draft, inputs, tokens, vocab, ([0], seen))) == len(wanted)
 
 
 def follow(inputs: dict[str, Any], tokens: list[int]) -> dict[str, Any]:

@@ -214,13 +214,13 @@ def test_updates_that_nobody_read_add_up() -> None:
     arena.reset()
     reader = Mailbox(3, 16, 5, arena)
     mail.clear()
-    mail.prefill([([1, 4], 5), ([], 0), ([0, 1, 2, 3, 4], 5)])
+    mail.prefill([[1, 4], [], [0, 1, 2, 3, 4]])
     mail.commit(1, {0: (0, [7]), 1: (0, [8]), 2: (0, [9])})
     mail.commit(2, {0: (1, [5, 6]), 1: (1, [4]), 2: (1, [3, 2, 1])})
     mail.keep_rows([0, 2])
     mail.commit(3, {0: (3, [1]), 2: (4, [])})
     assert (reader.posted, reader.update, reader.is_stopped) == (5, 3, False)
-    assert reader.visual() == [([1, 4], 5), ([], 0), ([0, 1, 2, 3, 4], 5)]
+    assert reader.visual() == [[1, 4], [], [0, 1, 2, 3, 4]]
     assert reader.active.tolist() == [True, False, True]
     assert reader.read(0, 0) == [7, 5, 6, 1]
     assert reader.read(0, 3) == [1]

@@ -9,8 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from ..decoding.parity import compare, reference_run
 from ..decoding.stats import APPROXIMATE, EXACT
 from ..generation import generate
@@ -19,6 +17,7 @@ from ..tasks.clip import Clip, prepare
 from ..tasks.loading import Pair, load_pair
 from ..tasks.registry import METHODS, build_method
 from ..tasks.settings import CaptionSettings
+from ..tasks.threads import plan_threads
 from . import hf_arms
 from .batch import batch_figures
 from .caption_settings import FIXED, HF, LOSSY, SIMULATED, BenchSettings
@@ -32,9 +31,8 @@ from .provenance import provenance
 
 def run(settings: BenchSettings, progress: Callable[[str], None] = print) -> dict[str, Any]:
     """Measure and return the result object: `arms`, `batch`, `memory` and `provenance`."""
-    if settings.threads:
-        torch.set_num_threads(settings.threads)
     pair = load_pair(settings.model, settings.draft, device=settings.device, dtype=settings.dtype)
+    threads = plan_threads(pair, settings.threads).apply()
     with tempfile.TemporaryDirectory() as folder:
         clips = find_clips(Path(folder), settings)
         bench = CaptionBench(pair, clips, settings)
@@ -56,7 +54,7 @@ def run(settings: BenchSettings, progress: Callable[[str], None] = print) -> dic
             result["memory"] = memory_figures(clips.files[0], settings)
     dtype = str(pair.target.model.dtype).removeprefix("torch.")
     device = str(pair.target.model.device)
-    result["provenance"] = provenance(device, dtype, settings.seed)
+    result["provenance"] = provenance(device, dtype, settings.seed, threads.draft)
     return result
 
 

@@ -34,7 +34,7 @@ def head(result: Mapping[str, Any], source: str, title: str) -> list[str]:
         f"Made from [`{source}`]({source}) by `sooner bench report`; don't edit.",
         "",
         f"`{' '.join(origin['argv'])}` · {origin['date']} · revision `{origin['git']}` · "
-        f"{origin['device']}, {origin['threads']} thread(s), {origin['dtype']} · torch "
+        f"{origin['device']}, {_threads(origin)}, {origin['dtype']} · torch "
         f"{versions['torch']}, transformers {versions['transformers']}",
         *_kept(result),
     ]
@@ -84,3 +84,10 @@ def figures_folder(path: Path) -> Path:
 def cell(value: Any, form: str) -> str:
     """A formatted figure; a dash for what was not measured."""
     return "–" if value is None else form.format(value)
+
+
+def _threads(origin: dict[str, Any]) -> str:
+    """Torch threads, and those of a draft process beside."""
+    told = f"{origin['threads']} thread(s)"
+    draft = origin.get("draft_threads")
+    return f"{told} and {draft} of the draft process" if draft else told

@@ -15,8 +15,12 @@ import torch
 PACKAGES = ("sooner", "torch", "torchvision", "transformers", "tokenizers", "av", "numpy")
 
 
-def provenance(device: str, dtype: str, seed: int) -> dict[str, Any]:
-    """Git revision, versions, device, dtype, threads, seed and command line of this process."""
+def provenance(device: str, dtype: str, seed: int, draft_threads: int = 0) -> dict[str, Any]:
+    """Git revision, versions, device, dtype, threads, seed and command line of this process.
+
+    Args:
+        draft_threads: of a process that drafts beside this one.
+    """
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "git": _git("rev-parse", "HEAD"),
@@ -27,6 +31,7 @@ def provenance(device: str, dtype: str, seed: int) -> dict[str, Any]:
         "device": _device_name(device),
         "dtype": dtype,
         "threads": torch.get_num_threads(),
+        "draft_threads": draft_threads,
         "seed": seed,
     }
 

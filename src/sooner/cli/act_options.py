@@ -61,18 +61,19 @@ class Wanted:
     threads: int | None
 
     def load(self, display: Display, debug: bool) -> Any:
-        """The policy; a miniature gets one thread, as `options.load_models` explains.
+        """The policy, and its threads, see `Threads`.
 
         Raises:
             SoonerError: as `sooner.tasks.act.loading.load`, an unknown method, fewer than one
                 thread.
         """
+        from ..methods.threads import Threads
+
         if debug:
             options.log_decisions()
         else:
             options.hush()
-        if self.threads is not None and self.threads < 1:
-            raise SoonerError(f"threads is {self.threads}; it must be a whole number of 1 or more")
+        options.check_threads(self.threads)
         with display.job():
             display.stage("load")
             policy = self._load()
@@ -80,10 +81,7 @@ class Wanted:
             display.line(
                 f"  {self.tolerance} is less than a bin anywhere: actions are exact", "dim"
             )
-        if self.threads is not None or self.model is None:
-            import torch
-
-            torch.set_num_threads(self.threads or 1)
+        Threads.plan(self.threads, is_miniature=self.model is None).apply()
         return policy
 
     def _load(self) -> Any:

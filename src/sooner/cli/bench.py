@@ -78,9 +78,7 @@ def caption(
     memory: Annotated[bool, typer.Option(help="Measure peak memory too.")] = True,
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
-    threads: Annotated[
-        int | None, typer.Option(metavar="N", help="torch threads; by default torch's own.")
-    ] = None,
+    threads: options.Threads = None,
     seed: Annotated[int, typer.Option(metavar="S", help="Of the rendered clips.")] = 20_261_121,
     json: Json = None,
     debug: options.Debug = False,

@@ -76,7 +76,7 @@ def parallel(
     ] = None,
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
-    threads: Annotated[int, typer.Option(metavar="N", help="torch threads.")] = 1,
+    threads: options.Threads = None,
     seed: Annotated[int, typer.Option(metavar="S", help="Of the rendered clips.")] = 20_261_121,
     json: Json = None,
     debug: options.Debug = False,
@@ -112,7 +112,7 @@ def parallel(
         placement=placement,
         device=device,
         dtype=dtype,
-        threads=at_least_one("threads", threads),
+        threads=threads,
         seed=seed,
     )
     if plots is not None:

@@ -101,7 +101,10 @@ def caption(
     )
     company = Company(tp)
     records = Records(output, overwrite) if output is not None and company.speaks else None
-    models = options.Models(model, draft, device, dtype, threads, device_map, draft_device, tp)
+    beside = placement if method in (None, "parallel") else None
+    models = options.Models(
+        model, draft, device, dtype, threads, device_map, draft_device, tp, beside
+    )
     display = Display(quiet or not company.speaks)
     job = _Job(settings, records, display, models, debug, company)
     try:

@@ -79,7 +79,9 @@ Dtype = Annotated[str, typer.Option(metavar="NAME", help="auto, float32, bfloat1
 Threads = Annotated[
     int | None,
     typer.Option(
-        metavar="N", help="Torch threads on a CPU; by default torch's own, for miniatures 1."
+        metavar="N",
+        help="Torch threads on a CPU; by default one for each core that no process beside it has, "
+        "for miniatures 1.",
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no summary.")]
@@ -98,23 +100,20 @@ def load_models(
     tp_plan: str | None = None,
     draft_device: str | None = None,
     miniature: str = "video",
+    placement: str | None = None,
 ) -> Any:
-    """Load a pair, without the libraries' own progress bars and warnings unless `debug`.
-
-    A miniature's matrices are so small that threads mostly wait for each other, on a busy machine
-    for milliseconds at a time: it gets one unless `threads` says otherwise.
+    """Load a pair, without the libraries' own progress bars and warnings unless `debug`, and set
+    the threads, see `sooner.tasks.threads.plan_threads`.
 
     Raises:
         SoonerError: as `load_pair`; or fewer than one thread.
     """
-    import torch
-
     from ..tasks.loading import load_pair
+    from ..tasks.threads import plan_threads
 
     if not debug:
         hush()
-    if threads is not None and threads < 1:
-        raise SoonerError(f"threads is {threads}; it must be a whole number of 1 or more")
+    check_threads(threads)
     pair = load_pair(
         model,
         draft,
@@ -125,14 +124,27 @@ def load_models(
         draft_device=draft_device,
         miniature=miniature,
     )
-    if threads is not None or pair.miniature is not None:
-        torch.set_num_threads(threads or 1)
+    plan_threads(pair, threads, placement).apply()
     return pair
+
+
+def check_threads(threads: int | None) -> None:
+    """Refuse a number of threads before models are loaded.
+
+    Raises:
+        SoonerError: fewer than one.
+    """
+    from ..methods.threads import Threads
+
+    Threads.plan(threads)
 
 
 @dataclass(frozen=True)
 class Models:
     """A pair as it was asked for; see `load_pair`.
+
+    Attributes:
+        placement: where a draft may work beside the target; `None`: it does not.
 
     Raises:
         SoonerError: two ways to shard the target at once.
@@ -146,6 +158,7 @@ class Models:
     device_map: str | None
     draft_device: str | None
     tp: bool = False
+    placement: str | None = None
 
     def __post_init__(self) -> None:
         if self.tp and self.device_map is not None:
@@ -163,6 +176,7 @@ class Models:
             device_map=self.device_map,
             tp_plan="auto" if self.tp else None,
             draft_device=self.draft_device,
+            placement=self.placement,
         )
 
 

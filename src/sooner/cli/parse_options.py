@@ -223,7 +223,7 @@ class Wanted:
             raise SoonerError(f"threads is {self.threads}; it must be a whole number of 1 or more")
 
     def load(self, display: Display, beside: int = 0) -> PageParser:
-        """The model; a miniature gets one thread, as `options.load_models` explains.
+        """The model, and its threads, see `Threads`.
 
         Args:
             beside: processes that work on the CPU meanwhile.
@@ -231,8 +231,7 @@ class Wanted:
         Raises:
             SoonerError: it can't be loaded, or does not read pages.
         """
-        import torch
-
+        from ..methods.threads import Threads
         from ..tasks.parse import PageParser, load_parser
 
         if not self.debug:
@@ -241,10 +240,8 @@ class Wanted:
             display.stage("load")
             pair = load_parser(self.model, self.device, self.dtype, self.trust_remote_code)
             parser = PageParser(pair, self.settings)
-        if self.threads is not None or pair.miniature is not None:
-            torch.set_num_threads(self.threads or 1)
-        elif beside:  # a core for each of them, or they wait for each other at every barrier
-            torch.set_num_threads(max(torch.get_num_threads() - beside, 1))
+        small = pair.miniature is not None
+        Threads.plan(self.threads, is_miniature=small, beside=beside).apply()
         return parser
 
 

@@ -17,11 +17,11 @@ from ..models import adapt
 from .attention_tap import AttentionTap, listen
 from .checks import positive, same_vocabulary, share
 from .context import Context
-from .parallel.server import translate
 from .pruning import keep_count, uniform
 from .sd_tree import SDTree
 from .tree_draft import TreeDrafter
 from .tree_shape import TreeShape
+from .visual_match import match, views
 
 
 @dataclass(frozen=True)
@@ -105,10 +105,13 @@ class _PrunedDrafter(TreeDrafter):
         begin = stats.clock()
         visual = self.tap.asking.visual.to(self.paid.device)
         kept = []
-        for row, own in enumerate(prompt.visual.sum(1).tolist()):
+        context = self.context
+        seen = views(context.target, context.inputs, context.copies)
+        own = views(self.adapter, self.inputs, context.copies)
+        for row, pair in enumerate(zip(seen, own, strict=True)):
             scores = self.paid[row, visual[row]]
             indices = staged(scores, self.method.prune, self.method.focus)
-            kept.append(translate(indices, len(scores), own))
+            kept.append(match(indices, *pair))
         stats.rank_seconds += stats.clock() - begin + self.tap.seconds
         return self.adapter.prune_prompt(prompt, kept)
 

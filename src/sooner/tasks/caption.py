@@ -23,6 +23,7 @@ from .prefill import build_prefill
 from .registry import build_method
 from .running import OnCount, run
 from .settings import CaptionSettings
+from .threads import plan_threads
 from .streaming import OnText
 
 
@@ -99,10 +100,17 @@ def caption(
         "draft": draft,
         "device": str(made.stats.device),
         "threads": torch.get_num_threads(),
+        "draft_threads": _draft_threads(made, pair, settings),
         "dtype": str(pair.target.model.dtype).removeprefix("torch."),
         "prompt": clip.prompt,
         "versions": versions(),
     }
+
+
+def _draft_threads(made: Generation, pair: Pair, settings: CaptionSettings) -> int:
+    """Threads of the process that drafted beside the target; 0 where none did."""
+    beside = made.stats.method == "parallel"
+    return plan_threads(pair, placement=settings.placement if beside else None).draft
 
 
 def versions() -> dict[str, str]:

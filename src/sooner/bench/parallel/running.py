@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +17,8 @@ from ...generation import generate
 from ...methods import Method, ParallelVLM
 from ...methods.context import Context
 from ...methods.parallel.drafter import ParallelDrafter
+from ...methods.threads import cores
+from ...methods.visual_match import views
 from ...models import adapt
 from ...tasks.clip import Clip
 from ...tasks.loading import Pair
@@ -161,7 +162,7 @@ class Runner:
         vocab = adapt(self.model).vocab_size
         if kept is None:
             return {"verdicts": verdicts(model, inputs, tokens, vocab)}
-        chosen = kept, int(adapt(self.model).visual_tokens(clip.inputs).sum())
+        chosen = kept, views(adapt(self.model), clip.inputs)[0]
         found = {"verdicts": verdicts(model, inputs, tokens, vocab, chosen)}
         if one.criterion == ParallelVLM.criterion and not adapt(model).mrope:
             found["repacked"] = verdicts(model, inputs, tokens, vocab, chosen, repack=True)
@@ -196,8 +197,7 @@ def kept_by_frame(model: Any, clip: Clip, kept: list[int]) -> list[int]:
 def all_cores() -> Iterator[None]:
     """As many torch threads as there are cores."""
     before = torch.get_num_threads()
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    torch.set_num_threads(cores or 1)
+    torch.set_num_threads(cores())
     try:
         yield
     finally:

@@ -66,7 +66,7 @@ class ParallelSettings:
     placement: str = "auto"
     device: str = "auto"
     dtype: str = "auto"
-    threads: int | None = 1
+    threads: int | None = None
     seed: int = 20_261_121
 
     @property

@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from ...tasks.loading import Pair, load_pair
+from ...tasks.threads import plan_threads
 from ..clips import Clips, from_dataset, rendered
 from ..provenance import provenance
 from ..report import write_json
@@ -47,10 +46,9 @@ def run(
     Raises:
         SoonerError: no draft for these models, or runs of another study beside `json_file`.
     """
-    if settings.threads:
-        torch.set_num_threads(settings.threads)
     progress("loading models")
     pair = load_pair(settings.model, settings.draft, device=settings.device, dtype=settings.dtype)
+    plan_threads(pair, settings.threads, settings.placement).apply()
     with tempfile.TemporaryDirectory() as folder:
         progress("preparing clips")
         clips = find_clips(Path(folder), settings)
@@ -165,7 +163,9 @@ class Study:
             "goals": goals(made, settings.prune),
         }
         dtype = str(target.model.dtype).removeprefix("torch.")
-        result["provenance"] = provenance(str(target.model.device), dtype, settings.seed)
+        draft_threads = plan_threads(self.pair, placement=settings.placement).draft
+        device = str(target.model.device)
+        result["provenance"] = provenance(device, dtype, settings.seed, draft_threads)
         if self.json_file is not None:
             write_json(result, self.json_file)
         return result

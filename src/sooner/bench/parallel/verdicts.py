@@ -17,6 +17,7 @@ from ...decoding.runner import ModelRunner
 from ...methods.calls import to_device
 from ...methods.chain_draft import match_vocabulary, readable
 from ...methods.parallel.server import pruned
+from ...methods.visual_match import Views, views
 from ...models import adapt
 
 
@@ -26,7 +27,7 @@ def verdicts(
     inputs: Mapping[str, Any],
     tokens: Sequence[int],
     vocab: int,
-    kept: tuple[list[int], int] | None = None,
+    kept: tuple[list[int], Views] | None = None,
     repack: bool = False,
 ) -> list[bool]:
     """For each token behind the first, which the prefill decides: would the draft say it?
@@ -38,7 +39,8 @@ def verdicts(
         inputs: one prompt, as the draft's processor gives it.
         tokens: what the target said.
         vocab: size of the target's vocabulary.
-        kept: the kept ones among the target's visual tokens, and how many those are; `None`: all.
+        kept: the kept ones among the target's visual tokens, and how the target sees them all;
+            `None`: all are kept.
         repack: number the kept tokens anew, see `ParallelVLM`.
     """
     if len(tokens) < 2:
@@ -46,7 +48,8 @@ def verdicts(
     adapter = adapt(draft)
     prompt = adapter.embed_prompt(to_device(inputs, adapter.device))
     if kept is not None:
-        prompt = pruned(adapter, prompt, [kept], repack)
+        indices, seen = kept
+        prompt = pruned(adapter, prompt, [indices], [seen], views(adapter, inputs), repack)
     runner = ModelRunner(adapter, prompt.width + len(tokens))
     runner.prefill(prompt)
     said = torch.tensor([list(tokens)], device=adapter.device)  # [1, tokens]

@@ -104,8 +104,8 @@ class ParallelDrafter(Drafter):
             begun = first[row, :length].to(last.device)  # a sharded target may have layer L there
             own = frames[row, :length].to(last.device)
             indices = self.rank(begun, last[row, :length], mask, own)
-            kept.append((indices.tolist(), int(mask.sum())))
-        self.kept_tokens = [indices for indices, _ in kept]
+            kept.append(indices.tolist())
+        self.kept_tokens = kept
         self.worker.prefill(kept)
         stats.rank_seconds += stats.clock() - begin
 

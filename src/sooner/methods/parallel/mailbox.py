@@ -13,8 +13,8 @@ import torch
 
 from .arena import Arena, Shape, room, take
 
-Kept = Sequence[tuple[list[int], int]]
-"""Of each row the kept ones among the target's visual tokens, and how many those are."""
+Kept = Sequence[list[int]]
+"""Of each row the kept ones among the target's visual tokens."""
 
 POSTED, UPDATE, PREFILL, STOPPED = range(4)
 """Places in `state`: changes so far, number of the last update, and two flags."""
@@ -53,7 +53,7 @@ class Mailbox:
             ((rows,), ids),
             ((rows,), torch.bool),
             ((rows, visual), torch.int32),
-            ((rows, 2), ids),  # kept visual tokens, and visual tokens in all
+            ((rows,), ids),  # how many those are
         ]
 
     @classmethod
@@ -71,9 +71,9 @@ class Mailbox:
 
     def prefill(self, kept: Kept | None) -> None:
         """Prefill on the kept visual tokens of each row; `None`: on all of them."""
-        for row, (indices, total) in enumerate(kept or ()):
+        for row, indices in enumerate(kept or ()):
             self.kept[row, : len(indices)] = torch.tensor(indices, dtype=torch.int32)
-            self.counts[row] = torch.tensor([len(indices), total])
+            self.counts[row] = len(indices)
         self.state[PREFILL] = ALL if kept is None else SOME
         self._post()
 
@@ -127,8 +127,7 @@ class Mailbox:
         if int(self.state[PREFILL]) != SOME:
             return None
         return [
-            (self.kept[row, :count].tolist(), total)
-            for row, (count, total) in enumerate(self.counts.tolist())
+            self.kept[row, :count].tolist() for row, count in enumerate(self.counts.tolist())
         ]
 
     def read(self, row: int, start: int) -> list[int]:

@@ -22,6 +22,7 @@ from ..context import Context
 from ..cost import Acceptance
 from ..prompts import prompt_for
 from ..pruning import BY_ATTENTION, CRITERIA, Criterion, rank
+from ..visual_match import views
 from .drafter import Listen, ParallelDrafter, Rank
 from .server import Job
 from .standing import StandingDraft
@@ -130,6 +131,7 @@ class ParallelVLM(Method):
             prompts=context.prompts,
             copies=context.copies,
             chunk=context.prefill_chunk,
+            views=views(context.target, context.inputs, context.copies) if self.prune else [],
         )
         worker = self._worker(job, context.rows.active)
         rank, listen = self._rank(context), self._listen(context, depth)

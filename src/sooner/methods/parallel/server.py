@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from ...decoding.interface import Adapter, Prompt
 from ...decoding.sampling import Processing
 from ..prompts import embed
+from ..visual_match import Views, match, views
 from .board import Board
 from .mailbox import Kept, Mailbox
 from .stream import DraftStream
@@ -33,6 +34,7 @@ class Job:
     prompts: int = 1
     copies: int = 1
     chunk: int | None = None
+    views: list[Views] = field(default_factory=list)  # what each row shows the target, if pruned
 
 
 class DraftServer:
@@ -90,7 +92,8 @@ class DraftServer:
         job, prompt = self.job, self.prompt
         assert prompt is not None
         if kept is not None:
-            prompt = pruned(job.adapter, prompt, kept, job.repack)
+            draft = views(job.adapter, job.inputs, job.copies)
+            prompt = pruned(job.adapter, prompt, kept, job.views, draft, job.repack)
         generator = torch.Generator(device=job.adapter.device).manual_seed(job.seed)
         self.stream = DraftStream(
             job.adapter,
@@ -142,21 +145,25 @@ class DraftServer:
         self.board.count(1, time.perf_counter_ns() - start)
 
 
-def pruned(adapter: Adapter, prompt: Prompt, kept: Kept, repack: bool) -> Prompt:
-    """The draft's prompt with those visual tokens that stand for the target's kept ones."""
-    counts = prompt.visual.sum(1).tolist()
+def pruned(
+    adapter: Adapter,
+    prompt: Prompt,
+    kept: Kept,
+    target: Sequence[Views],
+    draft: Sequence[Views],
+    repack: bool = False,
+) -> Prompt:
+    """The draft's prompt with those visual tokens that stand for the target's kept ones.
+
+    Args:
+        adapter: the draft's.
+        prompt: the whole of it.
+        kept: of each row.
+        target, draft: what each row shows either model.
+        repack: number the kept tokens anew, see `ParallelVLM`.
+    """
     own = [
-        translate(torch.tensor(indices, dtype=torch.long), total, have)
-        for (indices, total), have in zip(kept, counts, strict=True)
+        match(torch.tensor(indices, dtype=torch.long), seen, have)
+        for indices, seen, have in zip(kept, target, draft, strict=True)
     ]
     return adapter.prune_prompt(prompt, own, repack)
-
-
-def translate(indices: Tensor, total: int, have: int) -> Tensor:
-    """Indices among the target's `total` visual tokens as indices among the draft's `have`.
-
-    Both see the same pictures in the same order, so a token's place is its share of the way.
-    """
-    if have == 0 or total in (0, have):  # a draft that only reads has none of them
-        return indices[indices < have]
-    return ((indices * have) // total).unique()

@@ -16,6 +16,7 @@ from transformers import (
 
 from ... import miniatures
 from ...errors import SoonerError, did_you_mean, unknown
+from ...methods.threads import Threads
 from ...models.cosmos_ar import CosmosARForCausalLM, load_published
 from ..loading import explained, pick_device, pick_dtype, told_type
 from .chameleon import chameleon_options, find_chameleon, load_chameleon, load_processor
@@ -59,7 +60,7 @@ def load_easel(
         kind: `"image"` for pictures from prompts, `"video"` to continue clips.
         device: `auto` (CUDA if there is any), `cpu`, `cuda`, `cuda:1`, ...
         dtype: `auto` (float32 on a CPU and for miniatures, else the checkpoint's own), or a name.
-        threads: torch threads of this process; `None` leaves them, but gives a miniature one.
+        threads: torch threads of this process, see `sooner.methods.threads.Threads`.
         tokenizer: folder of a video model's tokenizer, where it is not in or beside the model's;
             for Chameleon, what makes pixels of its codes (`vqgan.ckpt`, `movqgan_270M.ckpt`).
         layout: how a Chameleon spells pictures, see `ChameleonCanvas`.
@@ -70,8 +71,7 @@ def load_easel(
     """
     if kind not in get_args(Kind):
         raise unknown("kind", kind, get_args(Kind))
-    if threads is not None and threads < 1:
-        raise SoonerError(f"threads is {threads}; it must be a whole number of 1 or more")
+    planned = Threads.plan(threads, is_miniature=model is None)
     where = pick_device(device)
     kept = pick_dtype(dtype, where, is_small=model is None)
     folder = name = find_model(model, kind)
@@ -79,8 +79,7 @@ def load_easel(
         small = _bundled(MINIATURES[kind])
         name = f"miniature {small.name}"
         tokenizer = tokenizer or (str(small.tokenizer) if small.tokenizer else None)
-    if threads is not None or model is None:
-        torch.set_num_threads(threads or 1)
+    planned.apply()
     load = _load_painter if kind == "image" else _load_camera
     made = load(folder, Asked(where, kept, tokenizer, layout, trust))
     return Easel(

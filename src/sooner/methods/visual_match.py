@@ -1,0 +1,132 @@
+"""Which of a draft's visual tokens show what some of the target's show.
+
+Both models see the same frames and pictures in the same order, each in a grid of its own. A token
+is matched along three axes, frame, line and column, by where its centre lies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from math import isqrt
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..decoding.interface import Adapter
+from .pruning import groups_of
+
+LINE = 1
+"""Height of a frame or picture whose grid nobody knows: its tokens stand in one line."""
+
+
+@dataclass(frozen=True)
+class Views:
+    """What one prompt shows, as a model lays it out.
+
+    Attributes:
+        grids: `(height, width)` in tokens of each frame or picture, in the order of the prompt.
+    """
+
+    grids: tuple[tuple[int, int], ...]
+
+    @cached_property
+    def tokens(self) -> int:
+        """Visual tokens of the prompt."""
+        return sum(height * width for height, width in self.grids)
+
+
+def views(adapter: Adapter, inputs: Mapping[str, Any], copies: int = 1) -> list[Views]:
+    """What each prompt of a batch shows a model.
+
+    Grids are those that the processor tells of (`image_grid_thw`, `video_grid_thw`). Where it tells
+    none, a square number of tokens is a square; LLaVA-OneVision's pooled frames are. Everything
+    else, such as tiles with a newline behind each line, stands in one line.
+
+    Args:
+        adapter: the model's.
+        inputs: what its processor returned.
+        copies: how often each prompt is repeated.
+    """
+    visual, frames = adapter.visual_tokens(inputs), adapter.packed_frames(inputs)
+    told = {True: _grids(adapter, inputs, "video"), False: _grids(adapter, inputs, "image")}
+    found = []
+    for row_visual, row_frames in zip(visual.cpu(), frames.cpu(), strict=True):
+        sizes = groups_of(row_visual, row_frames).bincount().tolist() if row_visual.any() else []
+        places = row_visual.nonzero()[:, 0]
+        grids, begin = [], 0
+        for size in sizes:
+            in_video = int(row_frames[places[begin]]) >= 0
+            grids.append(_grid(size, next(told[in_video], None)))
+            begin += size
+        found += [Views(tuple(grids))] * copies
+    return found
+
+
+def _grids(adapter: Adapter, inputs: Mapping[str, Any], kind: str) -> Iterator[tuple[int, int]]:
+    """Grids of all frames of videos, or of all pictures, as a processor describes them."""
+    grids: Any = inputs.get(f"{kind}_grid_thw")
+    vision: Any = getattr(getattr(adapter.model, "config", None), "vision_config", None)
+    merge = getattr(vision, "spatial_merge_size", None)
+    if grids is not None and merge:
+        for time, height, width in grids.tolist():
+            yield from [(height // merge, width // merge)] * time
+
+
+def _grid(size: int, told: tuple[int, int] | None) -> tuple[int, int]:
+    """The grid of a frame of `size` tokens: as told if that fits, a square, or a line."""
+    if told is not None and told[0] * told[1] == size:
+        return told
+    side = isqrt(size)
+    return (side, side) if side * side == size else (LINE, size)
+
+
+def match(kept: Tensor, target: Views, draft: Views) -> Tensor:
+    """The draft's visual tokens that show what the target's kept ones show.
+
+    Along each axis the finer grid's centres decide: where the draft has more lines than the target,
+    all whose centre lies in a kept line stand for it; where it has fewer, the one that holds the
+    kept line's centre. So about the same share of the picture is kept.
+
+    Args:
+        kept: ascending indices among the target's visual tokens, `[kept]`.
+        target, draft: of the same prompt.
+
+    Returns:
+        Ascending indices among the draft's visual tokens.
+    """
+    if target == draft:
+        return kept
+    if not target.grids or not draft.grids:  # one of them only reads
+        return kept[:0]
+    mask = torch.zeros(target.tokens)
+    mask[kept.to(mask.device)] = 1
+    seen = mask.split([height * width for height, width in target.grids])
+    frames = _overlap(len(target.grids), len(draft.grids))  # [draft frames, target frames]
+    found = []
+    for grid, sources in zip(draft.grids, frames, strict=True):
+        held = torch.zeros(grid)
+        for source in sources.nonzero()[:, 0].tolist():
+            held += _carried(seen[source], target.grids[source], grid)
+        found.append(held.flatten() > 0)
+    return torch.cat(found).nonzero()[:, 0].to(kept.device)
+
+
+def _carried(seen: Tensor, grid: tuple[int, int], onto: tuple[int, int]) -> Tensor:
+    """A frame's kept tokens, `[height * width]`, on another grid: positive where they lie."""
+    if LINE in (grid[0], onto[0]):  # of one of the two the lines are not known
+        line = _overlap(len(seen), onto[0] * onto[1]) @ seen
+        return line.view(onto)
+    lines, columns = _overlap(grid[0], onto[0]), _overlap(grid[1], onto[1])
+    return lines @ seen.view(grid) @ columns.T
+
+
+def _overlap(size: int, onto: int) -> Tensor:
+    """Which of `onto` equal parts stand for which of `size`: `[onto, size]`, 1 where they do."""
+    fine = torch.arange(max(size, onto))
+    coarse = (2 * fine + 1) * min(size, onto) // (2 * max(size, onto))  # holds the finer's centre
+    table = torch.zeros(onto, size)
+    table[(fine, coarse) if onto >= size else (coarse, fine)] = 1
+    return table

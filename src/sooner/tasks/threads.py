@@ -1,0 +1,25 @@
+"""Threads of a pair of models, by the one rule of `methods/threads.py`."""
+
+from __future__ import annotations
+
+from ..methods.parallel.worker import ProcessWorker, place
+from ..methods.threads import Threads
+from .loading import Pair
+
+
+def plan_threads(pair: Pair, asked: int | None = None, placement: str | None = "auto") -> Threads:
+    """Threads of the target, and of a draft that works beside it in a process of its own.
+
+    Args:
+        pair: the models, loaded.
+        asked: `--threads`.
+        placement: where a draft would run, see `ParallelVLM`; `None`: none works beside the target.
+
+    Raises:
+        SoonerError: fewer than one thread is asked for.
+    """
+    beside = False
+    if pair.draft is not None and placement is not None:
+        device = pair.draft.model.device
+        beside = device.type == "cpu" and place(placement, device) is ProcessWorker
+    return Threads.plan(asked, is_miniature=pair.miniature is not None, beside=int(beside))

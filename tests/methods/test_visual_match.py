@@ -1,0 +1,120 @@
+"""Kept visual tokens of a target, found again in a draft's own grid: frame, line and column."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import tiny
+from sooner.methods.visual_match import Views, match, views
+from sooner.models import adapt
+
+
+def square(side: int, frames: int = 1, *behind: tuple[int, int]) -> Views:
+    return Views(((side, side),) * frames + behind)
+
+
+def at(*places: tuple[int, int], width: int, frame: int = 0, size: int | None = None) -> list[int]:
+    """Indices of `(line, column)` places of a frame."""
+    start = frame * (size or width * width)
+    return [start + line * width + column for line, column in places]
+
+
+def found(kept: list[int], target: Views, draft: Views) -> list[int]:
+    return match(torch.tensor(kept, dtype=torch.long), target, draft).tolist()
+
+
+def test_the_second_line_of_fourteen_is_in_the_first_of_seven() -> None:
+    target, draft = square(14), square(7)
+    assert found(at((1, 0), width=14), target, draft) == at((0, 0), width=7)
+    assert found(at((0, 1), width=14), target, draft) == at((0, 0), width=7)
+    assert found(at((2, 5), (13, 13), width=14), target, draft) == at((1, 2), (6, 6), width=7)
+    everything = list(range(14 * 14))
+    assert found(everything, target, draft) == list(range(7 * 7))
+
+
+def test_a_finer_draft_keeps_the_same_piece_of_the_picture() -> None:
+    target, draft = square(7), square(14)
+    wanted = at((2, 4), (2, 5), (3, 4), (3, 5), width=14)
+    assert found(at((1, 2), width=7), target, draft) == wanted
+
+
+@pytest.mark.parametrize(("h", "w", "to_h", "to_w"), [(14, 14, 9, 9), (6, 10, 4, 15), (3, 8, 7, 5)])
+def test_every_token_is_where_its_centre_is(h: int, w: int, to_h: int, to_w: int) -> None:
+    """Against the rule in words, token by token and axis by axis."""
+
+    def stands_for(own: int, size: int, other: int, onto: int) -> bool:
+        if onto >= size:  # the draft's centre lies in the target's cell
+            return own * onto * 2 <= (2 * other + 1) * size < (own + 1) * onto * 2
+        return other * size * 2 <= (2 * own + 1) * onto < (other + 1) * size * 2
+
+    for line in range(h):
+        for column in range(w):
+            literal = [
+                to_line * to_w + to_column
+                for to_line in range(to_h)
+                for to_column in range(to_w)
+                if stands_for(line, h, to_line, to_h) and stands_for(column, w, to_column, to_w)
+            ]
+            kept = [line * w + column]
+            assert found(kept, Views(((h, w),)), Views(((to_h, to_w),))) == literal
+
+
+def test_frames_stay_frames() -> None:
+    """The last line of one frame must not turn up in the next one."""
+    target, draft = square(14, 3), square(7, 3)
+    kept = at((13, 3), width=14, frame=1) + at((0, 0), width=14, frame=2)
+    wanted = at((6, 1), width=7, frame=1) + at((0, 0), width=7, frame=2)
+    assert found(kept, target, draft) == wanted
+
+
+def test_a_draft_that_sees_half_the_frames_has_them_by_their_time() -> None:
+    target, draft = square(4, 8), square(2, 4)
+    kept = at((3, 3), width=4, frame=5)
+    assert found(kept, target, draft) == at((1, 1), width=2, frame=2)
+    assert found(at((1, 1), width=2, frame=2), draft, target) == sorted(
+        at((2, 2), (2, 3), (3, 2), (3, 3), width=4, frame=4)
+        + at((2, 2), (2, 3), (3, 2), (3, 3), width=4, frame=5)
+    )
+
+
+def test_a_newline_stays_one_and_unknown_grids_go_by_the_share_of_the_way() -> None:
+    target, draft = square(14, 2, (1, 1)), square(7, 2, (1, 1))
+    assert found([2 * 196], target, draft) == [2 * 49]
+    assert found([0, 5, 9], Views(((1, 10),)), Views(((1, 5),))) == [0, 2, 4]
+    assert found([0, 19], Views(((1, 20),)), square(3)) == [0, 8]
+
+
+def test_those_who_only_read_have_none() -> None:
+    assert found([0, 1], square(2), Views(())) == []
+    assert found([], Views(()), square(2)) == []
+    kept = torch.tensor([1, 3])
+    assert match(kept, square(2), square(2)) is kept
+
+
+@pytest.mark.parametrize(
+    ("family", "kind", "grids"),
+    [
+        ("llava_onevision", "video", [(2, 2)] * 4 + [(1, 1)]),
+        ("llava_onevision", "image", [(1, 52)]),  # a base view, tiles, and newlines
+        ("qwen2_5_vl", "video", [(2, 2)] * 2),
+        ("qwen2_5_vl", "image", [(2, 3)]),
+        ("qwen2_5_vl", "images", [(2, 3), (2, 3)]),
+        ("qwen2_5_vl", "mixed", None),
+        ("qwen3_vl", "video", [(2, 2)] * 2),
+        ("llama", "text", []),
+    ],
+)
+def test_grids_are_those_of_the_processor(family: str, kind: str, grids: Any) -> None:
+    adapter, inputs = adapt(tiny.model(family)), tiny.inputs(family, kind, 2)
+    made = views(adapter, inputs, copies=2)
+    assert len(made) == 4
+    assert made[0] == made[1]
+    counts = adapter.visual_tokens(inputs).sum(1).tolist()
+    assert [one.tokens for one in made[::2]] == counts
+    if grids is not None:
+        assert made[0].grids == tuple(grids)
+    else:  # pictures and frames have their own grids in whatever order
+        assert {(2, 2), (2, 3)} <= set(made[0].grids)

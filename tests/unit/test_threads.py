@@ -1,0 +1,160 @@
+"""One rule for threads, in commands and benches: the draft process keeps a core of its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from sooner.cli import options
+from sooner.cli.main import main
+from sooner.errors import SoonerError
+from sooner.methods import threads as rule
+from sooner.methods.parallel import worker
+from sooner.methods.threads import Threads
+from sooner.tasks.threads import plan_threads
+
+
+@pytest.fixture(autouse=True)
+def _threads_as_before() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def machine(monkeypatch: pytest.MonkeyPatch, cores: int, threads: int | None = None) -> None:
+    """A machine with so many cores, and as many torch threads unless it says otherwise."""
+    for module in (rule, worker):
+        monkeypatch.setattr(module, "cores", lambda: cores)
+    torch.set_num_threads(threads or cores)
+
+
+@pytest.mark.parametrize(
+    ("cores", "asked", "small", "beside", "target", "draft"),
+    [
+        (2, None, True, 1, 1, 1),  # what --threads 1 gives
+        (2, None, False, 1, 1, 1),
+        (2, None, False, 0, 2, 0),
+        (8, None, False, 1, 7, 1),
+        (8, None, True, 1, 1, 1),
+        (1, None, False, 1, 1, 1),
+        (4, None, False, 6, 1, 1),
+        (2, 2, True, 1, 2, 1),  # asked for is asked for
+        (2, 3, False, 0, 3, 0),
+    ],
+)
+def test_a_process_beside_the_target_keeps_its_core(
+    cores: int, asked: int | None, small: bool, beside: int, target: int, draft: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    machine(monkeypatch, cores)
+    planned = Threads.plan(asked, is_miniature=small, beside=beside)
+    assert (planned.target, planned.draft) == (target, draft)
+    planned.apply()
+    assert torch.get_num_threads() == target
+
+
+def test_no_more_threads_than_torch_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`OMP_NUM_THREADS` is an answer, too."""
+    machine(monkeypatch, cores=16, threads=4)
+    assert Threads.plan(beside=1).target == 4
+
+
+@pytest.mark.parametrize("asked", [0, -3])
+def test_fewer_than_one_are_refused(asked: int) -> None:
+    with pytest.raises(SoonerError, match=f"threads is {asked}"):
+        Threads.plan(asked)
+
+
+def pair(draft: str | None, miniature: str | None = None) -> Any:
+    device = None if draft is None else SimpleNamespace(device=torch.device(draft))
+    return SimpleNamespace(
+        draft=None if draft is None else SimpleNamespace(model=device), miniature=miniature
+    )
+
+
+@pytest.mark.parametrize(
+    ("draft", "placement", "beside"),
+    [
+        ("cpu", "auto", 1), ("cpu", "process", 1), ("cpu", "thread", 0), ("cpu", None, 0),
+        (None, "auto", 0), ("cuda", "auto", 0), ("cuda", "process", 0),
+    ],
+)  # fmt: skip
+def test_only_a_forked_draft_takes_a_core(
+    draft: str | None, placement: str | None, beside: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine(monkeypatch, 4)
+    planned = plan_threads(pair(draft), placement=placement)
+    assert (planned.target, planned.draft) == (4 - beside, beside)
+    assert plan_threads(pair(draft, "video"), placement=placement).target == 1
+
+
+def test_on_one_core_the_draft_is_no_process_and_takes_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    machine(monkeypatch, 1)
+    assert plan_threads(pair("cpu")) == Threads(1, 0)
+
+
+@pytest.mark.parametrize(
+    ("method", "placement", "threads"),
+    [(None, "auto", 1), ("parallel", "process", 1), ("parallel", "thread", 2),
+     ("speculative", "auto", 2)],
+)  # fmt: skip
+def test_a_command_with_models_of_ones_own_leaves_the_draft_its_core(
+    method: str | None, placement: str, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`sooner caption --model --draft` on two cores, up to where its models are loaded."""
+    machine(monkeypatch, 2)
+    monkeypatch.setattr("sooner.tasks.loading.load_pair", lambda *_, **__: pair("cpu"))
+    loaded: list[int] = []
+    load = options.Models.load
+
+    def stop(self: options.Models, debug: bool) -> Any:
+        load(self, debug)
+        loaded.append(torch.get_num_threads())
+        raise SoonerError("that is all")
+
+    monkeypatch.setattr(options.Models, "load", stop)
+    extra = [] if method is None else ["--method", method]
+    with pytest.raises(SystemExit):
+        main(["caption", "--sample", "--model", "a", "--draft", "b", "--placement", placement,
+              *extra])  # fmt: skip
+    assert loaded == [threads]
+
+
+@pytest.mark.parametrize("bench", ["caption", "parallel"])
+def test_a_default_bench_gives_the_draft_its_own_core_and_says_so(
+    bench: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On two cores without --threads; smaller than by default in everything else."""
+    machine(monkeypatch, 2)
+    target = tmp_path / "result.json"
+    sizes = ["--clips", "1", "--repeats", "1", "--max-new-tokens", "8"]
+    arms = {
+        "caption": ["--arms", "parallel", "--batch", "0", "--no-memory"],
+        "parallel": ["--parts", "lossy", "--scenes", "1", "--frames-per-scene", "2"],
+    }
+    with pytest.raises(SystemExit) as end:
+        main(["bench", bench, *sizes, *arms[bench], "--json", str(target)])
+    assert not end.value.code
+    origin = json.loads(target.read_text())["provenance"]
+    assert (origin["threads"], origin["draft_threads"]) == (1, 1)
+    assert torch.get_num_threads() == 1
+
+
+def test_a_caption_says_its_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine(monkeypatch, 2)
+    for method, draft in (("parallel", 1), ("speculative", 0)):
+        target = tmp_path / f"{method}.jsonl"
+        with pytest.raises(SystemExit) as end:
+            main(["caption", "--sample", "--method", method, "--max-new-tokens", "6", "-q",
+                  "-o", str(target)])  # fmt: skip
+        assert not end.value.code
+        record = json.loads(target.read_text())
+        assert (record["threads"], record["draft_threads"]) == (1, draft)
