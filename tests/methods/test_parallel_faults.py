@@ -104,11 +104,9 @@ def decode_stopped(stands: bool, place: int, new: int) -> sooner.Generation:
 
 
 @pytest.mark.parametrize("stands", [False, True], ids=["forked", "standing"])
-def test_a_stopped_worker_costs_two_seconds_at_most(
-    plain: sooner.Generation, stands: bool
-) -> None:
+def test_a_stopped_worker_costs_two_seconds_at_most(plain: sooner.Generation, stands: bool) -> None:
     """SIGSTOP for 2,000 rounds: nothing that is sent to the worker may wait for it."""
-    for attempt in range(ATTEMPTS):
+    for _ in range(ATTEMPTS):
         begin = time.perf_counter()
         decode(None, ROUNDS)
         allowed = 1.1 * (time.perf_counter() - begin) + SLACK
@@ -123,7 +121,7 @@ def test_a_stopped_worker_costs_two_seconds_at_most(
         assert not children()
         if spent <= allowed:
             return
-    pytest.fail(f"{spent:.1f} s, allowed were {allowed:.1f} s, in {attempt + 1} attempts")
+    pytest.fail(f"{spent:.1f} s, allowed were {allowed:.1f} s, in each of {ATTEMPTS} attempts")
 
 
 @pytest.mark.parametrize("stands", [False, True], ids=["forked", "standing"])
@@ -200,9 +198,8 @@ def test_a_worker_that_is_gone_is_noticed_by_waking_it() -> None:
     ours, theirs = socket_ends()
     theirs.say("MemoryError: no room")
     theirs.close()
-    with pytest.raises(OSError):  # noqa: PT011
-        for _ in range(2):
-            ours.notify()
+    with pytest.raises(BrokenPipeError):
+        ours.notify()
     assert ours.last_words() == "MemoryError: no room"
     ours.close()
 

@@ -24,8 +24,8 @@ WINDOW = sooner.ParallelVLM.window
 def job(do_sample: bool, vocab: int = 152_000, window: int = WINDOW) -> Job:
     """A job as `ParallelVLM` gives it, without models."""
     return Job(
-        adapter=None, inputs={}, processing=Processing(do_sample=do_sample), prompt_ids=[[1] * 3000],
-        vocab=vocab, limit=512, window=2 * window, seed=0, repack=False,
+        adapter=None, inputs={}, processing=Processing(do_sample=do_sample),
+        prompt_ids=[[1] * 3000], vocab=vocab, limit=512, window=2 * window, seed=0, repack=False,
     )  # fmt: skip
 
 

@@ -11,7 +11,9 @@ from torch import nn
 
 import sooner
 import tiny
+from sooner.decoding.runner import ModelRunner
 from sooner.errors import SoonerError, UnsupportedError
+from sooner.models import adapt
 from sooner.sparse.pruning import PRUNERS, Pruner, at_retention
 from sooner.sparse.pruning.base import Kept
 
@@ -252,6 +254,50 @@ def test_a_mean_retention_can_be_asked_for() -> None:
     assert sooner.PyramidDrop(ratio=0.5).retention(8) == pytest.approx((1 + 0.5 + 0.25 + 0.125) / 4)
     with pytest.raises(SoonerError, match="out of reach"):
         at_retention(sooner.PyramidDrop(), 0.1, 8)
+
+
+@pytest.mark.parametrize("layers", [22, 28, 32, 80])
+@pytest.mark.parametrize("share", [0.1, 0.3])
+@pytest.mark.parametrize("kind", PRUNERS.values(), ids=lambda kind: kind.name)
+def test_every_pruner_keeps_what_is_asked_for(
+    kind: type[Pruner], share: float, layers: int
+) -> None:
+    """Table 2 holds all at one retention; DyCoke reaches 10 % by what it lays aside in decoding."""
+    pruner = kind().for_retention(share, layers)
+    assert pruner.decode_retention(layers) == pytest.approx(share, abs=1e-6)
+    if share == 0.1 and kind is sooner.DyCoke:
+        assert pruner.retention(layers) == pytest.approx(0.25)
+    else:
+        assert pruner.retention(layers) == pytest.approx(pruner.decode_retention(layers), rel=0.7)
+    pruner.check_depth(layers)
+    assert len(pruner.stages(layers)) == len(kind().stages(layers))
+    assert list(pruner.stages(layers)) <= list(kind().stages(layers))
+
+
+@pytest.mark.parametrize("kind", PRUNERS.values(), ids=lambda kind: kind.name)
+def test_what_is_asked_for_is_what_runs(kind: type[Pruner]) -> None:
+    """The mean over layers of the visual tokens that a real run holds, beside the stated one."""
+    family, share = "qwen2_5_vl", 0.5
+    model, inputs = model_of(family), tiny.inputs(family, "video")
+    adapter = adapt(model)
+    pruner = kind().for_retention(share, adapter.layers)
+    visual = int(adapter.visual_tokens(inputs).sum())
+    text = inputs["input_ids"].shape[1] - visual
+    with pruner(model):
+        held = prefilled(model, inputs)
+    seen = [(length - text) / visual for length in held]
+    assert sum(seen) / len(seen) == pytest.approx(
+        pruner.retention(adapter.layers), abs=1.5 / visual
+    )
+
+
+def prefilled(model: Any, inputs: dict[str, Any]) -> list[int]:
+    """Prompt tokens that each layer holds after a prefill."""
+    adapter = adapt(model)
+    prompt = adapter.embed_prompt(inputs)
+    runner = ModelRunner(adapter, prompt.width + 4)
+    runner.prefill(prompt)
+    return [prompt.width - layer.dropped for layer in runner.cache.slot_layers]
 
 
 def test_the_registry_names_all() -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..errors import SoonerError, unknown
+from ..errors import unknown
 from . import options
 from .display import Display
 

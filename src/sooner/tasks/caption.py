@@ -23,8 +23,8 @@ from .prefill import build_prefill
 from .registry import build_method
 from .running import OnCount, run
 from .settings import CaptionSettings
-from .threads import plan_threads
 from .streaming import OnText
+from .threads import plan_threads
 
 
 @dataclass(frozen=True)

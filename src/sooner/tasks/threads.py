@@ -19,7 +19,8 @@ def plan_threads(pair: Pair, asked: int | None = None, placement: str | None = "
         SoonerError: fewer than one thread is asked for.
     """
     beside = False
-    if pair.draft is not None and placement is not None:
-        device = pair.draft.model.device
+    draft = pair.draft.model if pair.draft is not None else None  # only the first rank has it
+    if draft is not None and placement is not None:
+        device = draft.device
         beside = device.type == "cpu" and place(placement, device) is ProcessWorker
     return Threads.plan(asked, is_miniature=pair.miniature is not None, beside=int(beside))

@@ -126,9 +126,7 @@ class Mailbox:
         """What `prefill` was told."""
         if int(self.state[PREFILL]) != SOME:
             return None
-        return [
-            self.kept[row, :count].tolist() for row, count in enumerate(self.counts.tolist())
-        ]
+        return [self.kept[row, :count].tolist() for row, count in enumerate(self.counts.tolist())]
 
     def read(self, row: int, start: int) -> list[int]:
         """What original row `row` has said from position `start` on."""

@@ -18,6 +18,7 @@ from .mailbox import Kept, Mailbox
 from .stream import DraftStream
 from .wakeup import Wakeup
 
+
 @dataclass
 class Job:
     """All that a worker needs for one run; see `DraftStream` and `prompts.embed`."""

@@ -182,7 +182,7 @@ def _runs(adapter: Any, arena: Arena, header: Tensor, wakeup: Wakeup) -> None:
         arena.reset()
         arena.take(*HEADER)
         message = arena.take((int(header[BYTES]),), torch.uint8)
-        job, sizes = pickle.loads(message.numpy())
+        job, sizes = pickle.loads(message.numpy().tobytes())
         board, mail = sizes.lay_out(arena)
         inputs = job.inputs.open(arena)
         DraftServer(replace(job, adapter=adapter, inputs=inputs), board, mail).serve(wakeup)

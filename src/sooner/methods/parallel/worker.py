@@ -150,6 +150,8 @@ class _ConcurrentWorker(Worker):
 class ThreadWorker(_ConcurrentWorker):
     """In a thread: shares the process's cores, or runs on a CUDA stream of its own."""
 
+    wakeup: ThreadWakeup
+
     def _launch(self) -> None:
         job = self.server.job
         self.wakeup = ThreadWakeup()

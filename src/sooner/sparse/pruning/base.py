@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 from torch import Tensor
 
@@ -138,6 +138,33 @@ class Pruner:
         )
         return (borders[0] + kept) / layers
 
+    def decode_retention(self, layers: int) -> float:
+        """Mean share of visual tokens over the layers that a generated token attends to."""
+        return self.retention(layers)
+
+    def for_retention(self, share: float, layers: int) -> Self:
+        """This pruner, made to keep the mean share `share` of the visual tokens.
+
+        Stages whose layers in front alone take more than half of that are brought forward, all in
+        the same proportion: a shallow model would have nothing left for the layers behind.
+
+        Raises:
+            SoonerError: it can't keep so few or so many.
+        """
+        stages = self.stages(layers)
+        first = max(1, int(share * layers / 2))
+        if stages[0] <= first:
+            return at_retention(self, share, layers)
+        forward, last = [], 0
+        for stage in stages:
+            last = max(last + 1, round(first * stage / stages[0]))
+            forward.append(last)
+        return at_retention(self.with_stages(tuple(forward)), share, layers)
+
+    def with_stages(self, stages: tuple[int, ...]) -> Self:
+        """This pruner with its stages in front of other layers, as many as it has."""
+        raise NotImplementedError
+
     def check_depth(self, layers: int) -> None:
         """Refuse a model without the layers that the pruner works on.
 
@@ -164,18 +191,30 @@ def at_retention(pruner: SomePruner, share: float, layers: int) -> SomePruner:
     Raises:
         SoonerError: no ratio does, since too many early layers see every token.
     """
-    low, high = 0.0, 1.0
-    least = replace(pruner, ratio=high).retention(layers)  # type: ignore[call-arg]
+    least = replace(pruner, ratio=1.0).retention(layers)  # type: ignore[call-arg]
     if not least <= share <= 1:
         raise SoonerError(
             f"{pruner.name}: keeps between {least:.0%} and 100% of the visual tokens on average "
             f"over {layers} layers, so {share:.0%} is out of reach; drop in front of earlier layers"
         )
+    return with_share(pruner, "ratio", share, lambda one: one.retention(layers))
+
+
+def with_share(
+    pruner: SomePruner, name: str, share: float, kept: Callable[[SomePruner], float]
+) -> SomePruner:
+    """The pruner with the value of a field, 0 to 1, at which `kept` tells `share`.
+
+    Args:
+        name: of the field; the larger it is, the less is kept.
+        kept: the share that a pruner keeps.
+    """
+    low, high = 0.0, 1.0
     for _ in range(40):
         middle = (low + high) / 2
-        more = replace(pruner, ratio=middle).retention(layers) > share  # type: ignore[call-arg]
+        more = kept(replace(pruner, **{name: middle})) > share
         low, high = (middle, high) if more else (low, middle)
-    return replace(pruner, ratio=high)  # type: ignore[call-arg]
+    return replace(pruner, **{name: high})
 
 
 def check_share(pruner: Any, *names: str) -> None:

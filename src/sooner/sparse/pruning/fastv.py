@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from .base import Kept, Pruner, Stage, check_layer, check_share
@@ -32,6 +32,9 @@ class FastV(Pruner):
 
     def stages(self, layers: int) -> tuple[int, ...]:
         return (self.layer,)
+
+    def with_stages(self, stages: tuple[int, ...]) -> FastV:
+        return replace(self, layer=stages[0])
 
     def shares(self, layers: int) -> tuple[float, ...]:
         return (1 - self.ratio,)
