@@ -8,7 +8,6 @@ import random
 import signal
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -309,16 +308,10 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[ProcessWorker]:
     return found
 
 
-def shared_files() -> set[str]:
-    folder = Path("/dev/shm")
-    return {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-
-
 def test_killed_at_random_moments(launched: list[ProcessWorker]) -> None:
-    """kill -9 of the worker: same ids, no orphan, no shared memory left."""
+    """kill -9 of the worker: same ids, no orphan."""
     family, kind = "llava_onevision", "video"
     reference = matrix.reference(family, kind, 1, NEW)
-    before = shared_files()
     moments = random.Random(0)
     struck = 0
     for _ in range(100):
@@ -333,7 +326,6 @@ def test_killed_at_random_moments(launched: list[ProcessWorker]) -> None:
         assert sum("worker is gone" in note for note in made.stats.notes) <= 1
     assert struck >= 10  # otherwise the moments missed the run
     assert not multiprocessing.active_children()
-    assert shared_files() <= before
 
 
 def _kill(workers: list[ProcessWorker]) -> None:
