@@ -145,17 +145,17 @@ class Pruner:
     def for_retention(self, share: float, layers: int) -> Self:
         """This pruner, made to keep the mean share `share` of the visual tokens.
 
-        Stages whose layers in front alone take more than half of that are brought forward, all in
-        the same proportion: a shallow model would have nothing left for the layers behind.
+        Where the layers in front of the first stage alone take more than three quarters of that,
+        the stages are brought forward, all in the same proportion, until they take half: a shallow
+        model would have nothing left for the layers behind.
 
         Raises:
             SoonerError: it can't keep so few or so many.
         """
         stages = self.stages(layers)
-        first = max(1, int(share * layers / 2))
-        if stages[0] <= first:
+        if stages[0] <= max(1, 0.75 * share * layers):
             return at_retention(self, share, layers)
-        forward, last = [], 0
+        first, forward, last = max(1, int(share * layers / 2)), [], 0
         for stage in stages:
             last = max(last + 1, round(first * stage / stages[0]))
             forward.append(last)
