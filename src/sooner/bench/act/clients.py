@@ -8,6 +8,7 @@ Server and clients are processes on cores of their own, with Nagle's algorithm o
 from __future__ import annotations
 
 import base64
+import http.client
 import io
 import json
 import math
@@ -81,7 +82,6 @@ def _loads(
             progress(f"server, {server.method}, {count} clients, round {turn} of {ROUNDS}")
             each = math.ceil(total / ROUNDS / count)
             load = asking.ask(server.host, server.port, bodies, count, each)
-            server.look()
             if turn > 0:
                 loads[count].append(load)
     return loads
@@ -130,21 +130,23 @@ class _Served:
     def __init__(self, server: Any, method: str, listening: socket.socket) -> None:
         self.server, self.method = server, method
         self.host, self.port = listening.getsockname()[:2]
-        self._seen: list[bool] = []
-
-    def look(self) -> None:
-        """Note whether the accepted sockets that are open have Nagle's algorithm off."""
-        for connection in list(self.server.server_state.connections):
-            accepted = connection.transport.get_extra_info("socket")
-            try:
-                told = accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
-            except OSError:  # closed in between
-                continue
-            self._seen.append(bool(told))
 
     def has_no_delay(self) -> bool:
-        """What `look` saw; a socket that was never seen proves nothing."""
-        return bool(self._seen) and all(self._seen)
+        """Whether sockets that it accepts have Nagle's algorithm off, seen on one."""
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=PATIENCE)
+        try:
+            connection.request("GET", "/health")
+            connection.getresponse().read()
+            own = connection.sock.getsockname()
+            accepted = [
+                one.transport.get_extra_info("socket")
+                for one in list(self.server.server_state.connections)
+                if one.transport.get_extra_info("peername") == own
+            ]
+            option = socket.IPPROTO_TCP, socket.TCP_NODELAY
+            return bool(accepted) and all(one.getsockopt(*option) for one in accepted)
+        finally:
+            connection.close()
 
 
 @contextmanager
