@@ -10,6 +10,7 @@ from torch import Tensor
 from sooner.sparse.attention import Partial, Reference, States, sparse_attention
 from sooner.sparse.attention.run import jobs, run
 from sooner.sparse.index import GridIndex, LineIndex
+from sooner.sparse.index.lines import windows
 from sooner.sparse.modality import Layout
 from sooner.sparse.patterns import (
     AShape,
@@ -142,13 +143,12 @@ def test_lines_are_what_they_are_called(keys: int, vertical: int, slash: int, bo
     apart = torch.tensor(list(range(slash, keys, slash)), dtype=torch.long)
     index = LineIndex.build(plane, [columns], [apart], [bottom])
     made = index.seen(0, plane)
-    touched = {0}
-    for one in apart.tolist():  # the diagonals of blocks that a line runs through, pair by pair
-        touched |= {query // BLOCK - (query - one) // BLOCK for query in range(one, one + BLOCK)}
+    placed = windows([0, *apart.tolist()], BLOCK)
     for query in range(keys):
         for key in range(query + 1):
-            block = query // BLOCK - key // BLOCK in touched
-            seen = block or key % vertical == 0 or query >= keys - bottom
+            end = (query // BLOCK + 1) * BLOCK
+            window = any(end - one - BLOCK <= key < end - one for one in placed)
+            seen = window or key % vertical == 0 or query >= keys - bottom
             assert bool(made[query, key]) == seen, (query, key)
 
 

@@ -13,7 +13,6 @@ from torch import Tensor
 from ..errors import SoonerError
 from .attention import Backend, States, sparse_attention
 from .attention.run import jobs
-from .index.base import share
 from .modality import Layout
 from .patterns import HeadPattern
 
@@ -66,7 +65,7 @@ class Cost:
     Attributes:
         seconds: sparse attention, the estimate of its lines inside; median.
         dense: causal attention by torch over the same states; median.
-        flops: estimated share of the dense FLOPs, the estimate of the lines inside.
+        flops: share of the dense FLOPs, counted, the estimate of the lines inside.
     """
 
     seconds: float
@@ -121,17 +120,15 @@ def dense(states: States) -> Tensor:
 
 
 def flops(patterns: Sequence[HeadPattern], states: States, layout: Layout) -> float:
-    """Share of causal attention's FLOPs, estimated where measuring is out of place.
+    """Share of causal attention's FLOPs, counted from the indices.
 
     Scores and values cost the same, so looking at the last queries costs half of their pairs.
     """
     tokens = len(layout.where())
     total = 0.0
     for job in jobs(states, layout, patterns):
-        kept = 1.0 if job.index is None else float(share(job.index, job.plane).mean())
         asked = 0 if job.estimate is None else job.estimate.queries
-        each = kept * job.plane.pairs + asked * len(job.plane.keys) / 2
-        total += each * len(job.heads)
+        total += float(job.pairs.sum()) + len(job.heads) * asked * len(job.plane.keys) / 2
     return total / (max(tokens * (tokens + 1) // 2, 1) * len(patterns))
 
 

@@ -13,8 +13,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from ...sparse.attention import Backend, Partial, States, sparse_attention
 from ...sparse.attention.choose import backend_for
-from ...sparse.attention.run import Job, jobs
-from ...sparse.index.base import share
+from ...sparse.attention.run import jobs
 from ...sparse.modality import Layout
 from ...sparse.patterns import HeadPattern
 from .arms import pattern
@@ -124,13 +123,7 @@ def flops_share(states: States, layout: Layout, each: HeadPattern) -> float:
     """Share of the causal pairs that are computed, over all heads."""
     done = list(jobs(states, layout, [each] * len(states.queries)))
     total = sum(len(job.heads) * job.plane.pairs for job in done)
-    return sum(_pairs(job) for job in done) / max(total, 1)
-
-
-def _pairs(job: Job) -> float:
-    if job.index is None:
-        return float(len(job.heads) * job.plane.pairs)
-    return float(share(job.index, job.plane).sum()) * job.plane.pairs
+    return sum(int(job.pairs.sum()) for job in done) / max(total, 1)
 
 
 def probes(layout: Layout) -> Tensor:

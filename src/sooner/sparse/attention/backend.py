@@ -27,7 +27,7 @@ class Backend(Protocol):
     def lines(
         self, states: States, plane: Plane, index: LineIndex, heads: Tensor, into: Partial
     ) -> None:
-        """Vertical lines, diagonals of blocks, and last queries that see everything."""
+        """Vertical lines, windows of keys, and last queries that see everything."""
         ...
 
     def grid(

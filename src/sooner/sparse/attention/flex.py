@@ -45,7 +45,7 @@ class Flex:
     def lines(
         self, states: States, plane: Plane, index: LineIndex, heads: Tensor, into: Partial
     ) -> None:
-        """Vertical lines and diagonals."""
+        """Vertical lines and windows."""
         self._attend(states, plane, heads, line_mask(plane, index), index, into)
 
     def grid(
@@ -92,13 +92,13 @@ def dense_mask(plane: Plane) -> Mask:
 def line_mask(plane: Plane, index: LineIndex) -> Mask:
     """The formula of `LineIndex`."""
     columns = torch.stack([index.columns(head, len(plane.keys)) for head in range(index.heads)])
-    last, most = len(plane.queries) - index.bottom, index.diagonals.shape[1] - 1
-    diagonals, block = index.diagonals, index.block
+    last, covered = len(plane.queries) - index.bottom, index.covered
 
     def seen(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         frontier = plane.frontier[query]
-        apart = (frontier // block - key // block).clamp(0, most)
-        wanted = diagonals[head, apart] | columns[head, key] | (query >= last[head])
+        before = index.starts(frontier) - key
+        wanted = (before <= 0) | covered[head, (before - 1).clamp(min=0)]
+        wanted = wanted | columns[head, key] | (query >= last[head])
         return wanted & (key <= frontier)
 
     return seen

@@ -24,7 +24,7 @@ class Reference:
     def lines(
         self, states: States, plane: Plane, index: LineIndex, heads: Tensor, into: Partial
     ) -> None:
-        """Vertical lines and diagonals."""
+        """Vertical lines and windows."""
         self._attend(states, plane, index, heads, into)
 
     def grid(

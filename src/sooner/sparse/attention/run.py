@@ -34,6 +34,13 @@ class Job:
     index: Index | None
     estimate: Probe | None
 
+    @property
+    def pairs(self) -> Tensor:
+        """Query-key pairs that each of the heads computes, counted exactly, `[picked]` int64."""
+        if self.index is None:
+            return torch.full_like(self.heads, self.plane.pairs)
+        return self.index.pairs(self.plane)
+
 
 def sparse_attention(
     states: States, layout: Layout, patterns: Sequence[HeadPattern], backend: Backend

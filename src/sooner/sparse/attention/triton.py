@@ -48,7 +48,7 @@ class TritonBackend:
     def lines(
         self, states: States, plane: Plane, index: LineIndex, heads: Tensor, into: Partial
     ) -> None:
-        """Diagonals of blocks and vertical lines; last queries that see everything are dense.
+        """Windows of keys and vertical lines; last queries that see everything are dense.
 
         Raises:
             SoonerError: blocks whose side is no power of two of 16 or more.

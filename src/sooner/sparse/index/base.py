@@ -34,6 +34,10 @@ class Index(Protocol):
         """Which keys some of the plane's queries see, `[queries, keys]` bool."""
         ...
 
+    def pairs(self, plane: Plane) -> Tensor:
+        """Query-key pairs that each head computes, counted exactly, `[heads]` int64."""
+        ...
+
     def take(self, heads: Tensor) -> Any:
         """The index of some heads, in that order."""
         ...
@@ -52,16 +56,9 @@ def causal(plane: Plane, queries: Places) -> tuple[Tensor, Tensor, Tensor]:
     return frontier, rank, rank <= frontier
 
 
-def share(index: Index, plane: Plane, queries: int = 256) -> Tensor:
-    """Share of the plane's causal pairs that each head computes, `[heads]`, fp64.
-
-    Counted on `queries` of them, see `spread`: exact for planes with no more than that, and a
-    close estimate for longer ones, at a cost that grows with the keys only.
-    """
-    asked = spread(len(plane.queries), queries, plane.queries.device)
-    allowed = (plane.frontier[asked] + 1).sum().double()
-    kept = [index.seen(head, plane, asked).sum().double() for head in range(index.heads)]
-    return torch.stack(kept) / allowed.clamp(min=1)
+def share(index: Index, plane: Plane) -> Tensor:
+    """Share of the plane's causal pairs that each head computes, exactly, `[heads]` fp64."""
+    return index.pairs(plane).double() / max(plane.pairs, 1)
 
 
 def spread(total: int, count: int, device: torch.device | str = "cpu", turn: float = 0.0) -> Tensor:

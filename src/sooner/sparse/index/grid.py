@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
 from ..plane import Plane
@@ -58,6 +59,39 @@ class GridIndex:
         if self.segment[head]:
             seen |= (frontier - phase) // stride == (rank - phase) // stride
         return seen & allowed
+
+    def pairs(self, plane: Plane) -> Tensor:
+        """Query-key pairs that each head computes, exactly, `[heads]` int64.
+
+        What a query sees is the ranks up to a sink, those from some rank on, and between the two
+        the keys of one or two classes: all of these are counted without looking at a pair.
+        """
+        frontier = plane.frontier[plane.frontier >= 0]
+        return torch.stack([self._counts(head, frontier).sum() for head in range(self.heads)])
+
+    def _counts(self, head: int, frontier: Tensor) -> Tensor:
+        """Keys that a head's queries see, `[queries]`."""
+        stride, phase = int(self.stride[head]), int(self.phase[head])
+        near = frontier - self.local[head] + 1  # first rank of the last stretch
+        if self.segment[head]:
+            near = torch.minimum(near, frontier - (frontier - phase) % stride)
+        near = near.clamp(min=0)
+        sink = torch.minimum(self.sink[head], near)
+        found = sink + frontier + 1 - near
+
+        def between(member: Tensor | int) -> Tensor:
+            """Ranks of one class from `sink` up to `near`."""
+            return (near - member + stride - 1) // stride - (sink - member + stride - 1) // stride
+
+        own = frontier % stride
+        if self.vline[head]:
+            found = found + between(phase)
+        if self.slash[head]:
+            lies_on_it = (own == phase) & self.vline[head]
+            found = found + torch.where(lies_on_it, 0, between(own))
+        if self.hline[head]:
+            found = torch.where(own == phase, frontier + 1, found)
+        return found
 
     def run(
         self, backend: Backend, states: States, plane: Plane, heads: Tensor, into: Partial

@@ -1,4 +1,4 @@
-"""Vertical lines and diagonals of blocks: A-shape, tri-shape and vertical-slash heads."""
+"""Vertical lines and windows of keys: A-shape, tri-shape and vertical-slash heads."""
 
 from __future__ import annotations
 
@@ -15,26 +15,31 @@ if TYPE_CHECKING:
     from ..attention.backend import Backend
     from ..attention.partial import Partial, States
 
+AT_ONCE = 1 << 22
+"""Pairs of blocks and vertical lines that are looked up at once when pairs are counted."""
+
 
 @dataclass(frozen=True, eq=False)
 class LineIndex:
-    """Keys seen by everybody, and diagonals seen in whole blocks.
+    """Keys seen by everybody, and windows of keys that move along with the query's block.
 
-    A slash line runs through blocks of `block x block` pairs, and a kernel that computes a block
-    computes all of it. So diagonals are those of blocks, by definition and on every backend:
-    query and key see each other if `frontier // block - rank // block` is one of `diagonals`.
+    Queries whose frontiers lie in one block of `block` ranks see the same keys before that block:
+    those in windows of `block` keys each, which `windows` places over the slash lines. So a query
+    and a key see each other if the key lies in the query's own block, on a vertical line, or `d`
+    ranks before the first rank of the block with `covered[d - 1]`, causality always given. Every
+    backend computes these pairs.
 
     Attributes:
         vertical: ranks of keys that every later query sees, ascending, padded at the end with the
             number of keys, `[heads, lines]`.
-        diagonals: which diagonals of blocks are seen, `[heads, blocks]` bool. The first, that of
-            each query's own block, always is.
+        covered: which keys before a block its queries see, by their distance from the block's
+            first rank less one, `[heads, keys]` bool.
         bottom: how many of the plane's last queries see everything, `[heads]`.
-        block: side of a block.
+        block: queries that share their windows, and keys of a window.
     """
 
     vertical: Tensor
-    diagonals: Tensor
+    covered: Tensor
     bottom: Tensor
     block: int = 64
 
@@ -43,15 +48,25 @@ class LineIndex:
         return self.vertical.shape[0]
 
     def seen(self, head: int, plane: Plane, queries: Places = slice(None)) -> Tensor:
-        frontier, rank, allowed = causal(plane, queries)
-        keys = len(plane.keys)
-        blocks = torch.arange(0, keys, self.block, device=rank.device) // self.block
-        apart = (frontier // self.block - blocks).clamp(0, self.diagonals.shape[1] - 1)
-        seen = self.diagonals[head][apart].repeat_interleave(self.block, 1)[:, :keys]
-        seen |= self.columns(head, keys)
-        place = torch.arange(len(plane.queries), device=rank.device)[queries, None]
-        seen |= place >= len(plane.queries) - self.bottom[head]
-        return seen & allowed
+        _, _, allowed = causal(plane, queries)
+        some = self.take(torch.tensor([head], device=self.vertical.device))
+        return some.seen_by_all(plane, queries)[0] & allowed
+
+    def seen_by_all(self, plane: Plane, queries: Places) -> Tensor:
+        """Which keys some of the queries see before causality, `[heads, queries, keys]` bool."""
+        keys, device = len(plane.keys), self.covered.device
+        start = self.starts(plane.frontier[queries].clamp(min=0))
+        # By rank: the windows from the far end to the near one, then the own block.
+        by_rank = torch.cat([self.covered.flip(1), torch.ones_like(self.covered)], 1)
+        seen = by_rank.unfold(1, keys, 1)[:, keys - start] if keys else by_rank[:, start]
+        columns = torch.stack([self.columns(head, keys) for head in range(self.heads)])
+        place = torch.arange(len(plane.queries), device=device)[queries]
+        last = place[:, None] >= len(plane.queries) - self.bottom[:, None, None]
+        return seen | columns[:, None] | last
+
+    def starts(self, frontier: Tensor) -> Tensor:
+        """First rank of the block that each frontier lies in."""
+        return frontier // self.block * self.block
 
     def columns(self, head: int, keys: int) -> Tensor:
         """Which keys lie on a vertical line of `head`, `[keys]` bool."""
@@ -59,15 +74,39 @@ class LineIndex:
         seen[self.vertical[head]] = True
         return seen[:-1]
 
+    def pairs(self, plane: Plane) -> Tensor:
+        """Query-key pairs that each head computes, exactly, `[heads]` int64."""
+        place = torch.arange(len(plane.queries), device=plane.keys.device)
+        frontier, keys = plane.frontier, len(plane.keys)
+        first = torch.arange(0, keys, self.block, device=place.device)  # of each block
+        found = []
+        for head in range(self.heads):
+            bottom = place >= len(place) - self.bottom[head]
+            above = frontier[(frontier >= 0) & ~bottom]
+            own = (above % self.block + 1).sum()
+            each = torch.bincount(above // self.block, minlength=len(first))
+            before = (each * self._before(head, first)).sum()
+            found.append((frontier[bottom] + 1).sum() + own + before)
+        return torch.stack(found)
+
+    def _before(self, head: int, first: Tensor) -> Tensor:
+        """Keys before each block that its queries see, `[blocks]`."""
+        covered = self.covered[head]
+        windows = torch.nn.functional.pad(covered.cumsum(0), (1, 0))[first]
+        columns = self.columns(head, len(covered)).nonzero()[:, 0]
+        lines = []
+        for starts in first.split(max(AT_ONCE // max(len(columns), 1), 1)):
+            apart = starts[:, None] - columns  # [blocks, lines]
+            lines.append(((apart > 0) & ~covered[(apart - 1).clamp(min=0)]).sum(1))
+        return windows + torch.cat(lines) if lines else windows
+
     def run(
         self, backend: Backend, states: States, plane: Plane, heads: Tensor, into: Partial
     ) -> None:
         backend.lines(states, plane, self, heads, into)
 
     def take(self, heads: Tensor) -> LineIndex:
-        return LineIndex(
-            self.vertical[heads], self.diagonals[heads], self.bottom[heads], self.block
-        )
+        return LineIndex(self.vertical[heads], self.covered[heads], self.bottom[heads], self.block)
 
     @classmethod
     def build(
@@ -86,14 +125,50 @@ class LineIndex:
             bottom: last queries that see everything.
         """
         keys, device = len(plane.keys), plane.keys.device
-        blocks = keys // block + 1
         width = max((len(lines) for lines in vertical), default=0)
         columns = torch.full((len(vertical), width), keys, device=device)
-        diagonals = torch.zeros(len(slash), blocks, dtype=torch.bool, device=device)
-        diagonals[:, 0] = True
-        for head, (ranks, apart) in enumerate(zip(vertical, slash, strict=True)):
+        for head, ranks in enumerate(vertical):
             columns[head, : len(ranks)] = ranks.to(device).sort().values
-            apart = apart.to(device)
-            low, high = apart // block, (apart + block - 1) // block  # both blocks it runs through
-            diagonals[head, torch.cat([low, high]).clamp(max=blocks - 1)] = True
-        return cls(columns, diagonals, torch.tensor(bottom, device=device), block)
+        covered = _covered(slash, keys, block).to(device)
+        return cls(columns, covered, torch.tensor(bottom, device=device), block)
+
+
+def windows(distances: list[int], block: int) -> list[int]:
+    """Where MInference puts windows over slash lines, the farthest first.
+
+    A window at distance `d` holds, for a block of queries that ends before rank `e`, the `block`
+    keys from `e - d - block` on: all that a slash line at `d` needs, and no key more. A line that
+    is not further than `block` behind the last window extends it by a whole window, as in
+    `convert_vertical_slash_indexes` of MInference's code (Jiang et al. 2024). Windows are the same
+    for every block of queries and end where the prompt begins; MInference's start anew there.
+
+    Args:
+        distances: of slash lines, in any order.
+    """
+    found: list[int] = []
+    for apart in sorted(set(distances), reverse=True):
+        if not found or found[-1] - apart > block:
+            found.append(apart)
+        elif apart < found[-1]:
+            found.append(found[-1] - block)
+    return found
+
+
+def _covered(slash: list[Tensor], keys: int, block: int) -> Tensor:
+    """Which keys before a block lie in its windows, `[heads, keys]` bool; see `LineIndex`."""
+    distances = torch.cat(slash).tolist() if slash else []  # one answer for all heads
+    rows, ends, used = [], [], 0
+    for head, lines in enumerate(slash):
+        placed = windows(distances[used : used + len(lines)], block)
+        used += len(lines)
+        rows += [head] * len(placed)
+        ends += placed
+    # A window at `d` holds the keys from `d - block + 1` to `d` before the block; none are behind.
+    end = torch.tensor(ends, dtype=torch.long).clamp(0, keys)
+    start = (torch.tensor(ends, dtype=torch.long) - block).clamp(0, keys)
+    edges = torch.zeros(len(slash), keys + 1, dtype=torch.int32)
+    one = torch.ones_like(end, dtype=torch.int32)
+    head = torch.tensor(rows, dtype=torch.long)
+    edges.index_put_((head, start), one, accumulate=True)
+    edges.index_put_((head, end), -one, accumulate=True)
+    return edges.cumsum(1)[:, :keys] > 0

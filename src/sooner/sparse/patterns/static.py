@@ -30,7 +30,7 @@ class AShape(Pattern):
 
     Args:
         sink: first tokens.
-        local: nearest tokens, rounded up to whole blocks.
+        local: nearest tokens of the first query of each block of 64; the block sees its own.
     """
 
     name: ClassVar[str] = "a-shape"

@@ -23,7 +23,7 @@ class VerticalSlash(Pattern):
 
     Args:
         vertical: keys that every later query sees.
-        slash: distances; their lines are computed in whole blocks, see `LineIndex`.
+        slash: distances; windows of 64 keys hold their lines as in MInference, see `windows`.
         last_q: queries of the estimate.
     """
 

@@ -1,4 +1,4 @@
-"""What a sparse layer kept: of the attention's mass, and of its pairs."""
+"""What a sparse layer kept of the attention's mass."""
 
 from __future__ import annotations
 
@@ -6,13 +6,9 @@ import torch
 from torch import Tensor
 
 from ..attention import Partial, States
-from ..attention.run import Job
-from ..index.base import share
 
 ASKED = 64
 """Queries on which recall is measured."""
-COUNTED = 32
-"""Queries on which pairs are counted."""
 
 
 def recall(states: States, real: Tensor, made: Partial) -> Tensor:
@@ -34,11 +30,3 @@ def recall(states: States, real: Tensor, made: Partial) -> Tensor:
         dense = scores.masked_fill_(later, -torch.inf).logsumexp(1)  # [asked]
         kept.append((made.mass[head, real[place]] - dense).exp().clamp(max=1).mean())
     return torch.stack(kept)
-
-
-def pairs(job: Job) -> Tensor:
-    """Query-key pairs that a job computes for each of its heads, estimated, `[picked]`, fp64."""
-    total = torch.tensor(job.plane.pairs, dtype=torch.float64, device=job.heads.device)
-    if job.index is None:
-        return total.expand(len(job.heads))
-    return share(job.index, job.plane, COUNTED) * total

@@ -14,7 +14,7 @@ from ..modality import Layout
 from ..patterns import Dense, HeadPattern
 from ..table import PatternTable
 from .attend import prompt_attention
-from .measure import pairs, recall
+from .measure import recall
 from .report import LayerReport, PrefillReport
 
 BLOCK = 64
@@ -104,7 +104,7 @@ class Passage:
         for job in jobs(states, layout, self._patterns(layer, len(real))) if len(real) else ():
             run(job, states, self.backend, made)
             if self.is_measured:
-                kept[job.heads] += pairs(job)
+                kept[job.heads] += job.pairs
         if self.is_measured and len(real):
             held = float(recall(states, real, made).mean())
             measured.append(Measured(len(real), held, float(kept.mean())))

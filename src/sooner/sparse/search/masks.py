@@ -46,13 +46,4 @@ def _(index: GridIndex, plane: Plane, queries: Tensor) -> Tensor:
 
 @_lines_seen.register
 def _(index: LineIndex, plane: Plane, queries: Tensor) -> Tensor:
-    frontier, rank, _ = causal(plane, queries)
-    keys = len(plane.keys)
-    blocks = torch.arange(keys // index.block + 1, device=rank.device)
-    apart = (frontier // index.block - blocks).clamp(0, index.diagonals.shape[1] - 1)
-    diagonals = index.diagonals[:, apart]  # [heads, queries, blocks]
-    seen = diagonals.repeat_interleave(index.block, 2)[..., :keys]
-    columns = torch.zeros(index.heads, keys + 1, dtype=torch.bool, device=rank.device)
-    seen |= columns.scatter_(1, index.vertical, True)[:, None, :keys]
-    place = queries[:, None] - len(plane.queries) + index.bottom[:, None, None]
-    return seen | (place >= 0)
+    return index.seen_by_all(plane, queries)

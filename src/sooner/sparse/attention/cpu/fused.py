@@ -31,7 +31,7 @@ class Fused:
     def lines(
         self, states: States, plane: Plane, index: LineIndex, heads: Tensor, into: Partial
     ) -> None:
-        """Vertical lines, diagonals of blocks, and last queries that see everything."""
+        """Vertical lines, windows of keys, and last queries that see everything."""
         if not supports(states):
             Reference().lines(states, plane, index, heads, into)
         else:

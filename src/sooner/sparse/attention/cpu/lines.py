@@ -1,7 +1,7 @@
-"""Line heads: diagonals of blocks as batches of tiles, vertical lines as keys of every tile.
+"""Line heads: windows of keys as batches of tiles, vertical lines as keys of every tile.
 
 A tile is up to `block` queries with frontiers in one block. It sees three disjoint sets of keys:
-its own block, the blocks on the other diagonals, and the vertical lines outside of all those.
+its own block, the windows before it, and the vertical lines outside of all those.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .flash import additive, attend
 from .part import Part, parts
 
 COPIED = 4096  # keys that are gathered at a time, so that they stay in the cache
-BAND = 3  # neighbouring diagonals from which on their keys are read in place
+BAND = 192  # keys of joined windows from which on they are read in place
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,27 +50,35 @@ class Drawn:
 
     Attributes:
         vertical: ranks, ascending, `[lines]`.
-        seen: which diagonals are seen, `[blocks]` bool; the first is.
-        bands: neighbouring diagonals from the second on, as `(first, end)`, ascending.
-        block: side of a block.
+        covered: as in the index, `[keys]` bool.
+        wide: runs of covered keys before a block that are read in place, as `(first, end)`
+            distances from the block's first rank, ascending.
+        narrow: distances of all other covered keys, ascending, `[keys]`.
+        block: queries of a tile.
     """
 
     vertical: Tensor
-    seen: Tensor
-    bands: list[tuple[int, int]]
+    covered: Tensor
+    wide: list[tuple[int, int]]
+    narrow: Tensor
     block: int
 
     @classmethod
     def of(cls, index: LineIndex, place: int, keys: int) -> Drawn:
-        vertical, seen = index.vertical[place], index.diagonals[place]
-        edges = seen[1:].int().diff(prepend=seen.new_zeros(1), append=seen.new_zeros(1))
+        vertical, covered = index.vertical[place], index.covered[place]
+        edges = covered.int().diff(prepend=covered.new_zeros(1), append=covered.new_zeros(1))
         starts, ends = ((edges == sign).nonzero()[:, 0] + 1 for sign in (1, -1))
-        bands = list(zip(starts.tolist(), ends.tolist(), strict=True))
-        return cls(vertical[vertical < keys], seen, bands, index.block)
+        runs = zip(starts.tolist(), ends.tolist(), strict=True)
+        wide = [(first, end) for first, end in runs if end - first >= BAND]
+        rest = covered.clone()
+        for first, end in wide:
+            rest[first - 1 : end - 1] = False
+        narrow = rest.nonzero()[:, 0] + 1
+        return cls(vertical[vertical < keys], covered, wide, narrow, index.block)
 
 
 def lines(states: States, plane: Plane, index: LineIndex, heads: Tensor, into: Partial) -> None:
-    """Vertical lines and diagonals of a plane."""
+    """Vertical lines and windows of a plane."""
     for place, part, canvas in parts(states, plane, heads, into):
         split = max(len(part) - int(index.bottom[place]), 0)
         drawn = Drawn.of(index, place, len(part.keys))
@@ -138,25 +146,29 @@ def _gathered(part: Part, drawn: Drawn, which: slice, canvas: Canvas) -> None:
 
 def _tiles(part: Part, drawn: Drawn, tiles: Tiles, regular: bool) -> None:
     """All three sets of keys, a few tiles at a time, so that their results stay in the cache."""
-    gathered = sum(end - first for first, end in drawn.bands if end - first < BAND)
-    at_once = max(COPIED // (drawn.block * max(gathered, 1)), 8)
-    for some in chunks(tiles.number, drawn.bands, at_once):
+    at_once = max(COPIED // max(len(drawn.narrow), 1), 8)
+    for some in chunks(tiles.number * drawn.block, drawn, at_once):
         few = tiles.some(some)
         few.canvas.put(*_own(part, drawn, few, regular))
-        for output, mass in (*_bands(part, drawn, few), *_verticals(part, drawn, few)):
+        for output, mass in (*_windows(part, drawn, few), *_verticals(part, drawn, few)):
             few.canvas.join(output, mass)
 
 
-def chunks(number: Tensor, bands: list[tuple[int, int]], at_once: int) -> Iterator[slice]:
-    """Neighbouring tiles from which equally many diagonals lead to a block."""
-    distances = torch.tensor([d for first, end in bands for d in range(first, end)])
-    reach = torch.searchsorted(distances, number, right=True)
+def chunks(start: Tensor, drawn: Drawn, at_once: int) -> Iterator[slice]:
+    """Neighbouring tiles that have equally many keys in every run of windows.
+
+    Args:
+        start: first rank of each tile's own block, never falling, `[tiles]`.
+    """
+    reach = torch.searchsorted(drawn.narrow, start, right=True)
+    for first, end in drawn.wide:
+        reach = reach + start.clamp(first - 1, end - 1)
     _, sizes = reach.unique_consecutive(return_counts=True)
-    start = 0
+    begin = 0
     for size in sizes.tolist():
-        for first in range(start, start + size, at_once):
-            yield slice(first, min(first + at_once, start + size))
-        start += size
+        for first in range(begin, begin + size, at_once):
+            yield slice(first, min(first + at_once, begin + size))
+        begin += size
 
 
 def _own(part: Part, drawn: Drawn, tiles: Tiles, regular: bool) -> tuple[Tensor, Tensor]:
@@ -174,38 +186,34 @@ def _own(part: Part, drawn: Drawn, tiles: Tiles, regular: bool) -> tuple[Tensor,
     return _flat(attend(tiles.queries[None], keys, values, part.scale, mask=mask))
 
 
-def _bands(part: Part, drawn: Drawn, tiles: Tiles) -> Iterator[tuple[Tensor, Tensor]]:
-    """The blocks on other diagonals: wide bands one by one, the rest gathered in one call."""
-    nearest = int(tiles.number[0])
-    single: list[int] = []
-    for first, end in drawn.bands:
-        end = min(end, nearest + 1)  # tiles of a chunk agree on the diagonals within reach
-        if end - first >= BAND:
-            yield _band(part, drawn, tiles, first, end)
-        else:
-            single += range(first, end)
-    if single:
-        number = tiles.number[:, None] - torch.tensor(single)  # [tiles, diagonals]
-        rank = number[..., None] * drawn.block + torch.arange(drawn.block)
-        yield _flat(attend(tiles.queries[None], *_rows(part, rank.flatten(1)), part.scale))
+def _windows(part: Part, drawn: Drawn, tiles: Tiles) -> Iterator[tuple[Tensor, Tensor]]:
+    """The keys before the own block: long runs of them one by one, the rest gathered in one call."""
+    start = tiles.number * drawn.block  # [tiles]
+    nearest = int(start[0])  # tiles of a chunk agree on the keys within reach
+    for first, end in drawn.wide:
+        if first <= nearest:
+            yield _run(part, drawn, tiles, first, min(end, nearest + 1))
+    narrow = drawn.narrow[: int(torch.searchsorted(drawn.narrow, nearest, right=True))]
+    if len(narrow):
+        rank = start[:, None] - narrow  # [tiles, keys]
+        yield _flat(attend(tiles.queries[None], *_rows(part, rank), part.scale))
 
 
-def _band(part: Part, drawn: Drawn, tiles: Tiles, first: int, end: int) -> tuple[Tensor, Tensor]:
-    """Neighbouring diagonals: one stretch of keys for each tile."""
-    begin = (tiles.number - end + 1) * drawn.block  # [tiles]
-    width = (end - first) * drawn.block
+def _run(part: Part, drawn: Drawn, tiles: Tiles, first: int, end: int) -> tuple[Tensor, Tensor]:
+    """Joined windows: one stretch of keys for each tile."""
+    begin, width = tiles.number * drawn.block - end + 1, end - first  # [tiles]
     steps = begin.diff()
     if len(steps) and not bool((steps == drawn.block).all()):
         keys, values = _rows(part, begin[:, None] + torch.arange(width))
     else:
         keys, values = (
-            _windows(states, int(begin[0]), drawn.block, len(begin), width)
+            _stretches(states, int(begin[0]), drawn.block, len(begin), width)
             for states in (part.keys, part.values)
         )
     return _flat(attend(tiles.queries[None], keys, values, part.scale))
 
 
-def _windows(states: Tensor, first: int, step: int, count: int, width: int) -> Tensor:
+def _stretches(states: Tensor, first: int, step: int, count: int, width: int) -> Tensor:
     """Overlapping stretches of rows, `[1, count, width, head_dim]`, a view."""
     along = states.stride(0)
     return states.as_strided(
@@ -216,11 +224,11 @@ def _windows(states: Tensor, first: int, step: int, count: int, width: int) -> T
 
 
 def _verticals(part: Part, drawn: Drawn, tiles: Tiles) -> Iterator[tuple[Tensor, Tensor]]:
-    """Vertical lines, less those in blocks that a tile has seen already."""
+    """Vertical lines, less the keys that a tile has seen already."""
     reached = int(torch.searchsorted(drawn.vertical, int(tiles.number[-1]) * drawn.block))
     rank = drawn.vertical[:reached]
-    apart = tiles.number[:, None] - rank // drawn.block  # [tiles, lines]
-    seen = (apart > 0) & ~drawn.seen[apart.clamp(min=0, max=len(drawn.seen) - 1)]
+    apart = tiles.number[:, None] * drawn.block - rank  # [tiles, lines]
+    seen = (apart > 0) & ~drawn.covered[(apart - 1).clamp(min=0)]
     rank, seen = rank[seen.any(0)], seen[:, seen.any(0)]
     if not len(rank):
         return

@@ -1,1 +1,1 @@
-"""Diagonals of blocks and vertical lines (MInference, appendix C.3 of MMInference)."""
+"""Windows of keys and vertical lines (MInference, appendix C.3 of MMInference)."""

@@ -27,9 +27,9 @@ def vertical_slash(
 
 
 def _ranks(plane: Plane, index: LineIndex, number: int, block: int) -> Tensor:
-    """Ranks that queries of a block see, causality aside: those of its blocks, and columns."""
-    side, count = index.block, len(plane.keys)
-    near = index.diagonals[number, : block + 1].nonzero()[:, 0]
-    inside = ((block - near)[:, None] * side + torch.arange(side, device=near.device)).flatten()
-    ranks = torch.cat([inside, index.vertical[number]]).unique()  # a pair counts once
+    """Ranks that queries of a block see, causality aside: its own, its windows, and columns."""
+    start, count = block * index.block, len(plane.keys)
+    before = index.covered[number, :start].nonzero()[:, 0] + 1
+    own = torch.arange(start, min(start + index.block, count), device=before.device)
+    ranks = torch.cat([start - before, own, index.vertical[number]]).unique()  # a pair counts once
     return ranks[ranks < count]

@@ -23,40 +23,42 @@ def lines_step(
     DIM: tl.constexpr, PADDED: tl.constexpr, PERMUTED: tl.constexpr, KEYS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Attend to what queries of one block of frontiers see: whole blocks, then columns.
+    """Attend to what queries of one block of frontiers see: the block, its windows, then columns.
 
-    As all rows share `frontier // BLOCK`, one list of diagonals serves them, and only the nearest
-    block, which is always seen, needs causality.
+    As all rows share `frontier // BLOCK`, one list of windows serves them, and only the block
+    itself needs causality. A window is cut where the prompt begins and where the block does.
 
     Args:
         number: the head's place in the lists.
         block: `frontier // BLOCK` of every row.
     """
     member = tl.arange(0, KEYS)
-    always = member >= 0
     parts: tl.constexpr = BLOCK // KEYS
     row = number * lists.blocks
+    begin_rank = block * BLOCK
     high = tl.max(frontier, 0)
     for part in range(0, parts):
-        ranks = block * BLOCK + part * KEYS + member
+        ranks = begin_rank + part * KEYS + member
         seen = ranks[None, :] <= frontier[:, None]
         top, total, acc = step(
             a, kv_head, q, ranks, ranks <= high, seen, keys, top, total, acc,
             DIM, PADDED, PERMUTED, True,
         )  # fmt: skip
     reach = tl.load(lists.reach + row + block)
-    for place in range(parts, reach * parts):
-        apart = tl.load(lists.diagonals + row + place // parts)
-        ranks = (block - apart) * BLOCK + place % parts * KEYS + member
+    for place in range(0, reach * parts):
+        first = tl.load(lists.windows + number * lists.most + place // parts)
+        apart = first - place % parts * KEYS - member
+        there = (apart > 0) & (apart <= begin_rank)
         top, total, acc = step(
-            a, kv_head, q, ranks, always, always, keys, top, total, acc,
-            DIM, PADDED, PERMUTED, False,
+            a, kv_head, q, begin_rank - apart, there, there[None, :], keys, top, total, acc,
+            DIM, PADDED, PERMUTED, True,
         )  # fmt: skip
     count = tl.load(lists.before + row + block)
+    covered_row = lists.covered + number.to(tl.int64) * lists.keys
     for start in range(0, count, KEYS):
         there = start + member < count
         ranks = tl.load(lists.columns + number * lists.lines + start + member, mask=there, other=0)
-        covered = tl.load(lists.covered + row + block - ranks // BLOCK, mask=there, other=1)
+        covered = tl.load(covered_row + begin_rank - ranks - 1, mask=there, other=1)
         there = covered == 0
         top, total, acc = step(
             a, kv_head, q, ranks, there, there[None, :], keys, top, total, acc,
