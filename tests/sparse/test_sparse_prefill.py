@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import re
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -11,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from transformers import Qwen2Config, Qwen2ForCausalLM
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
@@ -22,6 +25,7 @@ from sooner.decoding.tree import Tree
 from sooner.errors import SoonerError, UnsupportedError
 from sooner.models import adapt
 from sooner.sparse.attention import Reference, States, sparse_attention
+from sooner.sparse.attention.cpu import Fused
 from sooner.sparse.modality import Layout
 from sooner.sparse.patterns import (
     AShape,
@@ -33,9 +37,9 @@ from sooner.sparse.patterns import (
     TriShape,
     VerticalSlash,
 )
-from sooner.sparse.prefill.auto import auto_below
 from sooner.sparse.prefill.layouts import of_call
 from sooner.sparse.prefill.measure import recall
+from sooner.sparse.prefill.report import PrefillReport
 from sooner.sparse.table import Head, PatternTable
 
 WORDS = 90  # behind the pixels, so that prompts are longer than a block
@@ -190,8 +194,9 @@ def test_eager_models_run_sparse_too() -> None:
     assert made.stats.mode == "approximate"
 
 
-def test_a_result_tells_mode_recall_and_share() -> None:
-    with sparse("qwen2_5_vl")(tiny.model("qwen2_5_vl")) as report:
+def test_a_result_tells_its_mode_and_what_was_kept_if_asked() -> None:
+    context = sparse("qwen2_5_vl", measure_recall=True)
+    with context(tiny.model("qwen2_5_vl")) as report:
         made = decode("qwen2_5_vl", None)
     assert made.stats.mode == "approximate"
     assert report.last is not None
@@ -199,9 +204,13 @@ def test_a_result_tells_mode_recall_and_share() -> None:
     assert 0.1 < report.last.recall < 0.99
     assert 0.1 < report.last.flops_share < 0.9
     assert any("MMInference: 3 of 3 layers sparse, recall 0." in note for note in made.stats.notes)
-    silent = decode("qwen2_5_vl", sparse("qwen2_5_vl", measure_recall=False))
+    with sparse("qwen2_5_vl")(tiny.model("qwen2_5_vl")) as report:
+        silent = decode("qwen2_5_vl", None)
     assert silent.stats.mode == "approximate"
     assert silent.tokens == made.tokens
+    assert report.last is not None
+    assert report.last.recall is report.last.flops_share is None
+    assert "MMInference: 3 of 3 layers sparse" in silent.stats.notes
 
 
 def test_recall_is_the_mass_under_the_mask() -> None:
@@ -344,30 +353,88 @@ def test_dynamic_patterns_and_defaults_run_on_every_family() -> None:
             assert len(made.tokens[1]) == 7
 
 
-def test_defaults_are_timed_for_long_prompts_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half of the pairs may be slower than all of them; then attention stays dense."""
-    asked: list[tuple] = []
-    answers = iter([65, None])
-
-    def break_even(*of: Any) -> int | None:
-        asked.append(of)
-        return next(answers)
-
-    monkeypatch.setattr("sooner.sparse.prefill.auto._break_even", break_even)
-    assert decode("llama", MMInference.auto()).stats.mode == "exact"
-    assert not asked
-    monkeypatch.setattr("sooner.sparse.prefill.auto.LEAST", 64)
-    assert decode("llama", MMInference.auto()).stats.mode == "approximate"
-    assert decode("llama", MMInference.auto()).stats.mode == "exact"
-    assert [length for *_, length in asked] == [64, 64]
+LONG = 8192
 
 
-def test_a_break_even_length_is_measured_for_the_layout_that_waits() -> None:
-    adapter = adapt(tiny.model("qwen2_5_vl"))
-    layout = Layout.spans(("text", 20), ("video", 1200), ("text", 9), frame=16)
-    below = auto_below(adapter, [layout], Reference())
-    assert below == 1230 or 0 < below <= 1024
-    assert auto_below(adapter, [Layout.text(500)], Reference()) == 1024
+def local_model(layers: int = 4) -> Any:
+    """A model whose heads look at near tokens only, through the biases of their rotated states."""
+    torch.manual_seed(0)
+    config = Qwen2Config(
+        vocab_size=96, hidden_size=64, intermediate_size=64, num_attention_heads=2,
+        num_key_value_heads=1, num_hidden_layers=layers, max_position_embeddings=LONG + 64,
+        rope_parameters={"rope_type": "default", "rope_theta": 1e4},
+    )  # fmt: skip
+    model = Qwen2ForCausalLM(config).eval()
+    for layer in model.model.layers:
+        for part in (layer.self_attn.q_proj, layer.self_attn.k_proj):
+            nn.init.normal_(part.weight, std=0.01)
+            # The middle of the rotary frequencies: scores fall from the own key on, and smoothly.
+            bias = torch.zeros(part.bias.shape).view(-1, 2, 16)
+            bias[..., 4:8] = 3.0
+            part.bias.data = bias.flatten()
+    return model
+
+
+def told_of(model: Any, tokens: int, **options: Any) -> PrefillReport:
+    """What a prompt of so many random words is told by `auto`."""
+    ids = torch.randint(0, 90, (1, tokens), generator=torch.Generator().manual_seed(1))
+    with torch.inference_mode(), MMInference.auto(**options)(model) as report:
+        model(input_ids=ids)
+    assert report.last is not None
+    return report.last
+
+
+def test_auto_goes_sparse_where_lines_hold_a_small_part_and_are_faster() -> None:
+    """Unpatched: heads that look nearby, over a prompt so long that it pays on any CPU."""
+    told = told_of(local_model(), LONG)
+    assert [layer.is_sparse for layer in told.layers] == [False, True, True, True]
+    dense, sparse = map(float, re.findall(r"([\d.e-]+) s ", told.layers[0].reason))
+    assert sparse < dense
+    measured = told_of(local_model(), LONG, measure_recall=True)
+    assert measured.recall is not None
+    assert measured.recall > 0.9
+    assert measured.layers[1].share is not None
+    assert measured.layers[1].share < 0.2
+
+
+def test_auto_keeps_what_is_short_and_what_has_no_lines_dense() -> None:
+    short = told_of(local_model(), 500)
+    assert short.is_exact
+    assert all("500 tokens, sparse from 1024 on" in layer.reason for layer in short.layers)
+    model = tiny.model("llama", layers=4)  # random attention: its lines would be anywhere
+    spread = told_of(model, 2048)
+    assert spread.is_exact
+    assert re.search(r"of dense attention's FLOPs|s dense, ", spread.layers[0].reason)
+
+
+def test_auto_leaves_sparse_attention_that_turns_out_slower(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Faster in the layer that was timed, but not behind it."""
+    model, backend = local_model(6), Fused()
+    run, calls = backend.lines, 0
+
+    def lines(*args: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls > 4:  # two heads of a layer are one call; it may be timed twice
+            time.sleep(3.0)
+        run(*args)
+
+    monkeypatch.setattr(backend, "lines", lines)
+    monkeypatch.setattr("sooner.sparse.prefill.context.choose_backend", lambda *_: backend)
+    told = told_of(model, LONG)
+    assert not told.layers[-1].is_sparse
+    assert "as many dense ones take" in told.layers[-1].reason
+    assert any(layer.is_sparse for layer in told.layers)
+
+
+def test_auto_takes_prompts_in_chunks_and_leaves_them_dense() -> None:
+    model = local_model(2)
+    ids = torch.randint(0, 90, (1, 1500), generator=torch.Generator().manual_seed(1))
+    options = {"max_new_tokens": 2, "eos_token_id": None, "prefill_chunk_size": 512}
+    made = sooner.generate(model, {"input_ids": ids}, prefill=MMInference.auto(), **options)
+    assert made.stats.mode == "exact"
 
 
 def test_gradients_and_embeddings_are_left_to_the_model() -> None:

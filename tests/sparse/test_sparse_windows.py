@@ -11,6 +11,7 @@ from sooner.sparse.index import GridIndex, LineIndex
 from sooner.sparse.index.base import share
 from sooner.sparse.index.lines import windows
 from sooner.sparse.modality import Layout
+from sooner.sparse.patterns import Strided
 from sooner.sparse.plane import Plane, by_pair, by_query, whole
 
 MIXED = Layout.spans(
@@ -121,3 +122,48 @@ def test_long_planes_are_counted_and_not_sampled() -> None:
         int(index.seen(0, plane, slice(first, first + 512)).sum()) for first in range(0, 8192, 512)
     )
     assert share(index, plane).tolist() == [seen / plane.pairs]
+
+
+def videos(*clips: tuple[int, int]) -> Layout:
+    """Videos of so many frames and tokens a frame, with words between them."""
+    spans, frames, number = [("text", 20)], [torch.full((20,), -1)], 0
+    for count, size in clips:
+        spans += [("video", count * size), ("text", 30)]
+        label = torch.arange(count).repeat_interleave(size) + number
+        frames += [label, torch.full((30,), -1)]
+        number += count + 1  # as the families number them: a gap between two videos
+    return Layout(Layout.spans(*spans).modality, torch.cat(frames))
+
+
+def test_of_two_frame_sizes_the_one_with_more_tokens_is_the_period(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    layout = videos((6, 100), (4, 36))
+    plane = whole(layout)
+    assert (plane.period, plane.offset, plane.periods) == (100, 20, (100, 36))
+    other = whole(videos((3, 36), (6, 100)))
+    assert (other.period, other.offset) == (100, (20 + 3 * 36 + 30) % 100)
+    with caplog.at_level("WARNING", logger="sooner"):
+        found = Strided().spacing(plane, None, 0)
+        Strided().spacing(whole(layout), None, 0)
+    assert found.stride == 100
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 1, told
+    assert "frames of 100, 36 tokens" in told[0]
+
+
+def test_videos_of_one_frame_size_have_its_period_whatever_stands_between_them(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    plane = whole(videos((2, 50), (2, 50), (2, 50)))
+    assert (plane.period, plane.offset, plane.periods) == (50, 20, (50,))
+    with caplog.at_level("WARNING", logger="sooner"):
+        Strided().spacing(plane, None, 0)
+    assert not caplog.records
+    assert whole(Layout.text(90)).periods == ()
+
+
+def test_a_frame_that_words_interrupt_starts_once() -> None:
+    frames = torch.tensor([0] * 5 + [-1] * 2 + [0] * 5 + [1] * 5 + [-1] * 2 + [1] * 5 + [2] * 12)
+    modality = torch.where(frames < 0, 0, 2)
+    assert whole(Layout(modality, frames)).period == 12

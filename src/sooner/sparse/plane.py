@@ -30,8 +30,9 @@ class Plane:
         frontier: rank of the last key that each query may see, never falling, -1 for none,
             `[queries]`.
         period: ranks from the first token of a video frame to that of the next, 0 if there are no
-            frames among the keys, or they differ.
-        offset: rank of the first frame's first token, modulo `period`.
+            two frames in a row among the keys. Where they differ, the one that most ranks have.
+        offset: rank of the first token of the first such frame, modulo `period`.
+        periods: all of them, those that most ranks have first.
     """
 
     queries: Tensor
@@ -39,6 +40,7 @@ class Plane:
     frontier: Tensor
     period: int = 0
     offset: int = 0
+    periods: tuple[int, ...] = ()
 
     @cached_property
     def is_square(self) -> bool:
@@ -78,16 +80,19 @@ def _plane(layout: Layout, queries: Tensor, keys: Tensor) -> Plane:
     return Plane(queries, keys, frontier, *_frames(layout.frames[keys]))
 
 
-def _frames(frames: Tensor) -> tuple[int, int]:
-    """Period and offset of the frames among a plane's keys, given as frame numbers in order."""
+def _frames(frames: Tensor) -> tuple[int, int, tuple[int, ...]]:
+    """`period`, `offset` and `periods` of a plane's keys, given their frame numbers in order."""
     before = torch.cat([frames.new_full((1,), -1), frames[:-1]])
-    starts = ((frames != before) & (frames >= 0)).nonzero()[:, 0]  # [frames]
     # A frame that is broken by text, such as a timestamp inside it, starts once.
-    _, first = torch.unique(frames[starts], return_inverse=True)
-    if len(starts) < 2 or len(starts) != int(first.max()) + 1:
-        return 0, 0
-    steps = starts.diff()
-    period = int(steps.median())
-    if not bool((steps == period).float().mean() >= 0.9):
-        return 0, 0
-    return period, int(starts[0]) % period
+    is_start = (frames >= 0) & (frames > before.cummax(0).values)
+    starts = is_start.nonzero()[:, 0]  # [frames]
+    # Two videos in a row leave out a number: the way from one to the other is no period.
+    steps = starts.diff()[frames[starts].diff() == 1]
+    if not len(steps):
+        return 0, 0, ()
+    found, count = steps.unique(return_counts=True)
+    order = (found * count).argsort(descending=True, stable=True)
+    periods = tuple(found[order].tolist())
+    same = (starts.diff() == periods[0]) & (frames[starts].diff() == 1)
+    first = starts[int(same.nonzero()[0, 0])]
+    return periods[0], int(first) % periods[0], periods

@@ -12,7 +12,7 @@ from ...errors import SoonerError
 from ..plane import Plane
 from ..probe import LAST, Probe
 from .base import Kind, Pattern, Spacing, check_count
-from .static import FRAME, NO_FRAMES, check_stride
+from .static import NO_FRAMES, check_stride, frame_stride
 
 AUTO: Literal["auto"] = "auto"
 SINK = 8  # first keys get attention for being first, which says nothing about a stride
@@ -59,9 +59,7 @@ class Grid(Pattern):
             raise SoonerError("grid: hline, vline and slash are all False; it needs one of them")
 
     def spacing(self, plane: Plane, seen: Probe | None, place: int) -> Spacing:
-        stride = self.stride
-        if stride == FRAME:
-            stride = plane.period or NO_FRAMES
+        stride = self.stride if self.stride == AUTO else frame_stride(self.stride, plane)
         if seen is None and (stride == AUTO or self.phase == AUTO):
             raise SoonerError(
                 "grid: an 'auto' stride or phase is taken from an input; give the queries and keys "

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -11,6 +13,8 @@ from ...errors import SoonerError
 from ..plane import Plane
 from ..probe import Probe
 from .base import Kind, Lines, Pattern, Spacing, check_count
+
+logger = logging.getLogger("sooner")
 
 FRAME: Literal["frame"] = "frame"
 """A stride of one video frame, whatever its length is in the input."""
@@ -112,8 +116,22 @@ class Strided(Pattern):
 
 
 def frame_stride(stride: int | Literal["frame"], plane: Plane) -> int:
-    """The stride in ranks of this plane."""
-    return (plane.period or NO_FRAMES) if stride == FRAME else stride
+    """The stride in ranks of this plane; says so once where its frames are of several sizes."""
+    if stride != FRAME:
+        return stride
+    if len(plane.periods) > 1:
+        _say(plane.periods)
+    return plane.period or NO_FRAMES
+
+
+@cache
+def _say(periods: tuple[int, ...]) -> None:
+    """Once for each combination."""
+    some = ", ".join(map(str, periods[:3])) + (", ..." if len(periods) > 3 else "")
+    logger.warning(
+        "video frames of %s tokens in one prompt: patterns by frame take %d, and fit the others "
+        "badly; give videos of one frame size, or Grid(stride='auto')", some, periods[0],
+    )  # fmt: skip
 
 
 def check_stride(pattern: Any, *words: str) -> None:

@@ -16,6 +16,9 @@ from .base import Kind, Lines, Pattern, check_count
 FIRST, NEAR = 4, 64
 """First keys and nearest distances that are seen in any case: sinks, and the last words."""
 
+SHARE = 32
+"""One in so many keys is a vertical line, and one in so many distances a slash line, of `sized`."""
+
 
 @dataclass(frozen=True)
 class VerticalSlash(Pattern):
@@ -37,6 +40,15 @@ class VerticalSlash(Pattern):
     def __post_init__(self) -> None:
         check_count(self, "vertical", "slash")
         check_count(self, "last_q", least=1)
+
+    @classmethod
+    def sized(cls, tokens: int) -> VerticalSlash:
+        """MInference's 1,000 and 1,024 lines from 32k tokens on, and in proportion below.
+
+        Slash lines never become so few that none would be left beside the nearest ones.
+        """
+        lines = max(tokens // SHARE, 1)
+        return cls(min(lines, cls.vertical), min(max(lines, 2 * NEAR), cls.slash))
 
     def lines(self, plane: Plane, seen: Probe | None, place: int) -> Lines:
         if seen is None:

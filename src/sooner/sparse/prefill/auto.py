@@ -1,77 +1,154 @@
-"""Patterns for a model that nobody has searched, and the length from which they are faster."""
+"""Patterns for a model that nobody has searched, run where they are faster by the clock."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cache
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 import torch
+from torch import Tensor
 
 from ...models import Adapter
-from ..attention import Backend
-from ..attention.choose import backend_for
-from ..cost import Costs, Shape
-from ..fingerprint import heads
-from ..modality import MODALITIES, Layout
+from ..attention import States
+from ..cost import flops
+from ..modality import MODALITIES
 from ..patterns import HeadPattern, QBoundary, VerticalSlash
-from ..table import PatternTable
+from .passage import Own, Passage
 
-LEAST, MOST = 1024, 8192
-"""Lengths in tokens: below the first nothing is gained; beyond the second nothing is timed."""
-WORDS = 32  # around the video of a prompt that is timed
+T = TypeVar("T")
+
+LEAST = 1024
+"""Prompt tokens below which nothing is gained, and nothing is timed."""
+
+MOST = 0.75
+"""Share of dense attention's FLOPs above which patterns are not even tried."""
+
+BRIEF = 0.02
+"""Seconds: what is done sooner is timed twice, since once may be a matter of chance."""
 
 
-def auto_table(adapter: Adapter) -> PatternTable:
-    """One pattern for all heads, by what the model sees."""
-    return PatternTable.uniform(adapter, auto_pattern(adapter))
-
-
-def auto_pattern(adapter: Adapter) -> HeadPattern:
+def auto_pattern(adapter: Adapter, tokens: int) -> HeadPattern:
     """Vertical and slash lines, for the queries of each modality their own.
 
     They fit any head, if none as well as a search would: of a miniature's attention over 3084
     tokens half of the pairs hold 75 % so, and lines by frame with a fifth of them 30 %.
+
+    Args:
+        tokens: of the prompt; see `VerticalSlash.sized`.
     """
-    lines = VerticalSlash()
+    lines = VerticalSlash.sized(tokens)
     return QBoundary(dict.fromkeys(MODALITIES, lines)) if adapter.visual_ids else lines
 
 
-def auto_below(adapter: Adapter, layouts: Sequence[Layout], backend: Backend) -> int:
-    """Tokens below which this device's dense attention is faster than `auto_pattern`'s.
+@dataclass(eq=False)
+class TimedPassage(Passage):
+    """A prefill that times the patterns against the model's own attention, and takes the faster.
 
-    Timed on random states, once for each power of two below a prompt's length.
+    The first layer is run both ways on its own states, those of the very prompt, and keeps the
+    model's own result. Layers behind it are sparse if that was faster there. Low layers are the
+    least sparse (section 2.1), so a layer in the middle is tried once more if it was not. While
+    layers are sparse the clock goes on: when they have taken longer than as many dense ones would,
+    which take the same time whatever they see, the rest is dense.
 
-    Args:
-        layouts: of the prompts that wait, whose frames are those of the one that is timed.
+    Attributes:
+        verdict: why layers run the model's own attention; empty while they may be sparse.
+        own_seconds: of the model's own attention in one layer; `None` before it was timed.
+        spent: seconds of the sparse layers so far.
+        count: how many these were.
     """
-    longest = max(len(layout.where()) for layout in layouts)
-    if longest < LEAST:
-        return LEAST
-    frame = max(int((layout.frames == 0).sum()) for layout in layouts)
-    length = min(1 << (longest.bit_length() - 1), MOST)
-    found = _break_even(_shape(adapter), auto_pattern(adapter), backend.name, frame, length)
-    return longest + 1 if found is None else found
+
+    verdict: str = ""
+    own_seconds: float | None = None
+    spent: float = 0.0
+    count: int = 0
+    tried: set[int] = field(default_factory=set)
+
+    @property
+    def needs_whole(self) -> bool:
+        """Nobody has asked for patterns, so a prompt that comes in chunks just stays dense."""
+        return False
+
+    @property
+    def is_sparse(self) -> bool:
+        """Never for certain: the model's own mask has to be there."""
+        return False
+
+    def reason(self, layer: int) -> str:
+        return super().reason(layer) or ("" if self._tries(layer) else self.verdict)
+
+    def attend(
+        self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float, own: Own
+    ) -> tuple[Tensor, Tensor | None]:
+        if self._tries(layer):
+            self.tried.add(layer)
+            result, self.verdict = self._try(layer, queries, keys, values, scale, own)
+            return result
+        if self.is_measured:  # which takes time of its own
+            return super().attend(layer, queries, keys, values, scale, own)
+        seconds, result = _clock(
+            lambda: super(TimedPassage, self).attend(layer, queries, keys, values, scale, own),
+            queries.device,
+        )
+        self.spent, self.count = self.spent + seconds, self.count + 1
+        assert self.own_seconds is not None
+        if self.spent > self.count * self.own_seconds:
+            self.verdict = (
+                f"{self.count} sparse layers took {self.spent:.3g} s, as many dense ones take "
+                f"{self.count * self.own_seconds:.3g} s"
+            )
+        return result
+
+    def _tries(self, layer: int) -> bool:
+        """Whether a layer is run both ways."""
+        if not self.tried:
+            return True
+        middle = layer >= len(self.table.layers) // 2
+        return middle and len(self.tried) == 1 and bool(self.verdict) and not self.count
+
+    def _try(
+        self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float, own: Own
+    ) -> tuple[tuple[Tensor, Tensor | None], str]:
+        """The model's own result, and why the layers behind shall have it too, if so."""
+        share = self._share(layer, queries, keys, values, scale)
+        if share > MOST:
+            told = f"the lines of layer {layer} hold {share:.0%} of dense attention's FLOPs"
+            self.leave(layer, told)
+            return own(), told
+        dense, result = _best(own, queries.device)
+        sparse, _ = _best(
+            lambda: self.sparse(layer, queries, keys, values, scale, []), queries.device
+        )
+        self.own_seconds = dense
+        self.leave(layer, f"timed: {dense:.3g} s dense, {sparse:.3g} s sparse")
+        slower = f"layer {layer} took {dense:.3g} s dense, {sparse:.3g} s sparse"
+        return result, slower if sparse >= dense else ""
+
+    def _share(
+        self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float
+    ) -> float:
+        """FLOPs of the longest row's patterns, of those of dense attention."""
+        row = max(range(len(self.lengths)), key=lambda number: self.lengths[number])
+        states = States(queries[row], keys[row], values[row], scale)
+        layout = self.layout(row, queries.device)
+        return flops(self.patterns(layer, len(layout.where())), states, layout)
 
 
-def _shape(adapter: Adapter) -> Shape:
-    config = adapter.text_config
-    count = heads(adapter)
-    width = getattr(config, "head_dim", None) or config.hidden_size // count
-    keys = getattr(config, "num_key_value_heads", None) or count
-    return Shape(count, keys, width, adapter.dtype, str(adapter.device))
+def _best(run: Callable[[], T], device: torch.device) -> tuple[float, T]:
+    """Seconds and result of a call; the better of two if it is brief, or has to be compiled."""
+    seconds, result = _clock(run, device)
+    if seconds < BRIEF or device.type == "cuda":
+        seconds = min(seconds, _clock(run, device)[0])
+    return seconds, result
 
 
-@cache
-def _break_even(
-    shape: Shape, pattern: HeadPattern, backend: str, frame: int, longest: int
-) -> int | None:
-    """A property of the machine, so it is asked once."""
-
-    def layout(tokens: int) -> Layout:
-        if not frame:
-            return Layout.text(tokens)
-        video = ("video", tokens - 2 * WORDS)
-        return Layout.spans(("text", WORDS), video, ("text", WORDS), frame=frame)
-
-    costs = Costs(shape, backend_for(torch.device(shape.device), backend), layout, repeats=1)
-    return costs.break_even(pattern, LEAST, longest)
+def _clock(run: Callable[[], T], device: torch.device) -> tuple[float, T]:
+    """Seconds and result of one call, the device synchronised before and after."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    start = time.perf_counter()
+    result = run()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - start, result

@@ -16,7 +16,7 @@ from ..attention import Backend
 from ..modality import Layout
 from ..patterns import HeadPattern
 from ..table import PatternTable
-from .auto import auto_below, auto_table
+from .auto import LEAST, TimedPassage, auto_pattern
 from .hooks import Hooks
 from .passage import Passage
 from .report import Report
@@ -33,16 +33,18 @@ class MMInference:
     `FastV` or `VisionZip`, may be at work too, and patterns then hold for the tokens it has left.
 
     Layers run the model's own attention where all their heads are `Dense`, and where the prompt is
-    shorter than `dense_below` tokens; if all do, the result is *exact*. What happened, and the
-    recall that was measured, is in `stats.notes`, and in the report that the context hands out.
+    shorter than `dense_below` tokens; if all do, the result is *exact*. What happened is in
+    `stats.notes`, and in the report that the context hands out; what was kept as well, if it is
+    measured.
 
     Args:
         table: the patterns; one pattern for all heads; or `None` for defaults that suit the model.
         dense_below: prompt tokens below which attention stays dense; `None` takes the table's, or,
-            without a table, measures it.
+            without a table, times both on each prompt's own states; see `TimedPassage`.
         mlp_chunk: tokens that go through an MLP at once, for long prompts; `None` is all of them.
         backend: `reference`, `fused`, `triton` or `flex`; `None` is the best that there is.
-        measure_recall: measure what was kept, on 64 queries of each row.
+        measure_recall: measure what was kept: the share of attention's mass on 64 queries of each
+            row, and of its pairs. Takes longer than looking for the lines.
 
     Raises:
         SoonerError: a value out of range.
@@ -52,7 +54,7 @@ class MMInference:
     dense_below: int | None = None
     mlp_chunk: int | None = None
     backend: str | None = None
-    measure_recall: bool = True
+    measure_recall: bool = False
     name: ClassVar[str] = "MMInference"
     mode: ClassVar[str] = "approximate"
 
@@ -94,15 +96,18 @@ class MMInference:
                 be replaced; or, later, a prompt comes in chunks.
         """
         adapter = adapt(model)
-        table = self._table(adapter)
+        fixed = self._table(adapter)
         report = Report()
 
         def start(layouts: list[Layout], device: torch.device) -> Passage:
-            backend = choose_backend(device, self.backend)
-            below = table.dense_below if self.dense_below is None else self.dense_below
-            if self.table is None and self.dense_below is None:
-                below = auto_below(adapter, layouts, backend)
-            return Passage(table, layouts, below, backend, self.measure_recall)
+            backend, below, kind = choose_backend(device, self.backend), self.dense_below, Passage
+            table = fixed
+            if table is None:
+                longest = max(len(layout.where()) for layout in layouts)
+                table = PatternTable.uniform(adapter, auto_pattern(adapter, longest), LEAST)
+                kind = TimedPassage if below is None else Passage
+            below = table.dense_below if below is None else below
+            return kind(table, layouts, below, backend, self.measure_recall)
 
         hooks = Hooks(adapter, start, report)
         with ExitStack() as stack:
@@ -114,9 +119,10 @@ class MMInference:
             hooks.install()
             yield report
 
-    def _table(self, adapter: Adapter) -> PatternTable:
+    def _table(self, adapter: Adapter) -> PatternTable | None:
+        """The patterns where they do not depend on the prompt."""
         if self.table is None:
-            return auto_table(adapter)
+            return None
         if not isinstance(self.table, PatternTable):
             return PatternTable.uniform(adapter, self.table)
         self.table.check(adapter)

@@ -138,7 +138,7 @@ class Hooks:
         passage = self.start(layouts, self.adapter.device)
         if isinstance(cache, SlotCache):
             passage.left = partial(self._left, cache)
-            if not passage.is_dense:
+            if passage.needs_whole:
                 _require_whole(cache)
         self.passages[-1] = passage
 
@@ -194,14 +194,16 @@ def _attend(
 ) -> tuple[Tensor, Tensor | None]:
     """The attention function that transformers calls: `query [rows, heads, entries, head_dim]`."""
     passage, layer = hooks.passage, hooks.numbers.get(module)
+    own = partial(
+        _own(module, hooks.original), module, query, key, value, attention_mask, **kwargs
+    )
     if passage is not None and layer is not None:
         reason = passage.reason(layer) or _obstacle(passage, layer, query, key, kwargs)
         if not reason:
             scale = kwargs.get("scaling") or query.shape[-1] ** -0.5
-            return passage.attend(layer, query, key, value, scale), None
+            return passage.attend(layer, query, key, value, scale, own)
         passage.leave(layer, reason)
-    own = _own(module, hooks.original)
-    return own(module, query, key, value, attention_mask, **kwargs)
+    return own()
 
 
 def _obstacle(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -16,6 +17,9 @@ from ..table import PatternTable
 from .attend import prompt_attention
 from .measure import recall
 from .report import LayerReport, PrefillReport
+
+Own = Callable[[], tuple[Tensor, Tensor | None]]
+"""The model's own attention of the call at hand: output `[rows, tokens, heads, head_dim]`, weights."""
 
 BLOCK = 64
 """Shorter prompts are a block or less, of which nothing can be left out."""
@@ -41,7 +45,7 @@ class Passage:
     layouts: list[Layout]
     dense_below: int
     backend: Backend
-    is_measured: bool = True
+    is_measured: bool = False
     left: Callable[[], Tensor | None] = lambda: None
     reports: dict[int, LayerReport] = field(default_factory=dict)
 
@@ -75,33 +79,43 @@ class Passage:
         """Note that a layer ran the model's own attention."""
         self.reports[layer] = LayerReport(layer, reason)
 
+    @property
+    def needs_whole(self) -> bool:
+        """Whether a prompt that comes in chunks is to be refused."""
+        return not self.is_dense
+
     def attend(
-        self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float
-    ) -> Tensor:
-        """Sparse attention of one layer, `[rows, tokens, heads, head_dim]`.
+        self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float, own: Own
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attention of one layer, `[rows, tokens, heads, head_dim]`, and its weights if they exist.
 
         Args:
             queries: rotated, `[rows, heads, tokens, head_dim]`.
             keys, values: `[rows, kv_heads, tokens, head_dim]`.
+            own: the model's own attention, for whoever prefers it.
         """
         measured: list[Measured] = []
-
-        def execute(queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
-            output = queries.new_empty(queries.shape)
-            for row in range(queries.shape[0]):
-                states = States(queries[row], keys[row], values[row], scale)
-                output[row] = self._row(layer, row, states, measured).output
-            return output.transpose(1, 2)
-
+        execute = partial(self.sparse, layer, measured=measured)
         output = prompt_attention(queries, keys, values, scale=scale, execute=execute)
         self.reports[layer] = _summary(layer, measured)
-        return output
+        return output, None
+
+    def sparse(
+        self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float,
+        measured: list[Measured],
+    ) -> Tensor:  # fmt: skip
+        """Sparse attention of one layer; arguments and output as of `attend`."""
+        output = queries.new_empty(queries.shape)
+        for row in range(queries.shape[0]):
+            states = States(queries[row], keys[row], values[row], scale)
+            output[row] = self._row(layer, row, states, measured).output
+        return output.transpose(1, 2)
 
     def _row(self, layer: int, row: int, states: States, measured: list[Measured]) -> Partial:
-        layout, made = self._layout(row, states.queries.device), Partial.empty(states)
+        layout, made = self.layout(row, states.queries.device), Partial.empty(states)
         real = layout.where()
         kept = torch.zeros(len(states.queries), dtype=torch.float64, device=real.device)
-        for job in jobs(states, layout, self._patterns(layer, len(real))) if len(real) else ():
+        for job in jobs(states, layout, self.patterns(layer, len(real))) if len(real) else ():
             run(job, states, self.backend, made)
             if self.is_measured:
                 kept[job.heads] += job.pairs
@@ -110,7 +124,7 @@ class Passage:
             measured.append(Measured(len(real), held, float(kept.mean())))
         return made
 
-    def _layout(self, row: int, device: torch.device) -> Layout:
+    def layout(self, row: int, device: torch.device) -> Layout:
         """What is left of a row, on the device of the layer: sharded models have several."""
         if self.layouts[row].frames.device != device:
             self.layouts[row] = self.layouts[row].to(device)
@@ -119,7 +133,8 @@ class Passage:
             return self.layouts[row]
         return self.layouts[row].take(left.to(device))
 
-    def _patterns(self, layer: int, tokens: int) -> Sequence[HeadPattern]:
+    def patterns(self, layer: int, tokens: int) -> Sequence[HeadPattern]:
+        """Of each head for a row of so many tokens."""
         heads = self.table.layers[layer]
         if tokens < max(self.dense_below, BLOCK + 1):
             return [Dense()] * len(heads)
