@@ -53,7 +53,7 @@ def caption(
 def test_a_pattern_file_makes_the_result_approximate_and_says_so(
     caption: Any, patterns: Path
 ) -> None:
-    done = caption("--prefill", patterns, "--compare")
+    done = caption("--prefill", patterns, "--compare", "--prefill-recall")
     assert done.code == 0
     assert done.record["mode"] == "approximate"
     told = done.record["prefill"]
@@ -66,6 +66,15 @@ def test_a_pattern_file_makes_the_result_approximate_and_says_so(
     for said in ("mode: approximate", "prefill: MMInference", "recall 0.", "of attention's pairs",
                  "parity: not claimed (approximate)", "of the tokens equal"):  # fmt: skip
         assert said in done.err
+
+
+def test_recall_is_measured_for_those_who_ask(caption: Any, patterns: Path) -> None:
+    done = caption("--prefill", patterns)
+    assert done.code == 0
+    assert done.record["mode"] == "approximate"
+    assert done.record["prefill"]["sparse_layers"] == 2
+    assert done.record["prefill"]["recall"] is None
+    assert "recall" not in done.err
 
 
 def test_short_prompts_stay_exact_under_auto(caption: Any) -> None:

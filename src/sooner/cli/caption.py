@@ -63,6 +63,9 @@ def caption(
     ] = False,
     prefill: options.Prefill = None,
     prefill_chunk: options.PrefillChunk = None,
+    prefill_recall: Annotated[
+        bool, typer.Option("--prefill-recall", help="Measure what patterns keep of the attention.")
+    ] = False,
     device: options.Device = "auto",
     device_map: options.DeviceMap = None,
     tp: options.TensorParallel = False,
@@ -97,6 +100,7 @@ def caption(
         compare=compare,
         prefill=prefill,
         prefill_chunk=prefill_chunk,
+        prefill_recall=prefill_recall,
         head=None if head is None else str(head),
     )
     company = Company(tp)

@@ -64,7 +64,8 @@ def build_prefill(
     choice = parse_prefill(settings.prefill)
     if choice.name in ("", "auto"):
         table = _table(choice, pair)
-        return Prefill(MMInference(table, mlp_chunk=settings.prefill_chunk))
+        chunk, is_measured = settings.prefill_chunk, settings.prefill_recall
+        return Prefill(MMInference(table, mlp_chunk=chunk, measure_recall=is_measured))
     if choice.name == "visionzip":
         return Prefill(_vision_zip(choice.ratio, adapt(pair.target.model).video_frames(inputs)))
     ratio = {} if choice.ratio is None else {"ratio": choice.ratio}

@@ -54,6 +54,7 @@ class CaptionSettings:
             that it drops behind a colon. `None` is the model's own prefill.
         prefill_chunk: prompt tokens that are prefilled at once; `None` is all of them. With
             patterns, whose attention needs the whole prompt, those that pass an MLP at once.
+        prefill_recall: measure what patterns keep of the attention, which takes time of its own.
 
     Raises:
         SoonerError: a value out of range, or two that contradict each other.
@@ -73,6 +74,7 @@ class CaptionSettings:
     compare: bool = False
     prefill: str | None = None
     prefill_chunk: int | None = None
+    prefill_recall: bool = False
     head: str | None = None
 
     def __post_init__(self) -> None:

@@ -168,7 +168,7 @@ def _covered(slash: list[Tensor], keys: int, block: int) -> Tensor:
     start = (torch.tensor(ends, dtype=torch.long) - block).clamp(0, keys)
     edges = torch.zeros(len(slash), keys + 1, dtype=torch.int32)
     one = torch.ones_like(end, dtype=torch.int32)
-    head = torch.tensor(rows, dtype=torch.long)
-    edges.index_put_((head, start), one, accumulate=True)
-    edges.index_put_((head, end), -one, accumulate=True)
+    row = torch.tensor(rows, dtype=torch.long)
+    edges.index_put_((row, start), one, accumulate=True)
+    edges.index_put_((row, end), -one, accumulate=True)
     return edges.cumsum(1)[:, :keys] > 0

@@ -194,9 +194,7 @@ def _attend(
 ) -> tuple[Tensor, Tensor | None]:
     """The attention function that transformers calls: `query [rows, heads, entries, head_dim]`."""
     passage, layer = hooks.passage, hooks.numbers.get(module)
-    own = partial(
-        _own(module, hooks.original), module, query, key, value, attention_mask, **kwargs
-    )
+    own = partial(_own(module, hooks.original), module, query, key, value, attention_mask, **kwargs)
     if passage is not None and layer is not None:
         reason = passage.reason(layer) or _obstacle(passage, layer, query, key, kwargs)
         if not reason:

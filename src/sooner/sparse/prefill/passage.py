@@ -19,7 +19,7 @@ from .measure import recall
 from .report import LayerReport, PrefillReport
 
 Own = Callable[[], tuple[Tensor, Tensor | None]]
-"""The model's own attention of the call at hand: output `[rows, tokens, heads, head_dim]`, weights."""
+"""The model's own attention of a call: output `[rows, tokens, heads, head_dim]`, and weights."""
 
 BLOCK = 64
 """Shorter prompts are a block or less, of which nothing can be left out."""

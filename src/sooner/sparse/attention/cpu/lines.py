@@ -187,7 +187,7 @@ def _own(part: Part, drawn: Drawn, tiles: Tiles, regular: bool) -> tuple[Tensor,
 
 
 def _windows(part: Part, drawn: Drawn, tiles: Tiles) -> Iterator[tuple[Tensor, Tensor]]:
-    """The keys before the own block: long runs of them one by one, the rest gathered in one call."""
+    """The keys before the own block: long runs one by one, all others gathered in one call."""
     start = tiles.number * drawn.block  # [tiles]
     nearest = int(start[0])  # tiles of a chunk agree on the keys within reach
     for first, end in drawn.wide:
