@@ -140,7 +140,7 @@ def test_of_two_frame_sizes_the_one_with_more_tokens_is_the_period(
 ) -> None:
     layout = videos((6, 100), (4, 36))
     plane = whole(layout)
-    assert (plane.period, plane.offset, plane.periods) == (100, 20, (100, 36))
+    assert (plane.period, plane.offset, plane.sizes) == (100, 20, (100, 36))
     other = whole(videos((3, 36), (6, 100)))
     assert (other.period, other.offset) == (100, (20 + 3 * 36 + 30) % 100)
     with caplog.at_level("WARNING", logger="sooner"):
@@ -156,11 +156,11 @@ def test_videos_of_one_frame_size_have_its_period_whatever_stands_between_them(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     plane = whole(videos((2, 50), (2, 50), (2, 50)))
-    assert (plane.period, plane.offset, plane.periods) == (50, 20, (50,))
+    assert (plane.period, plane.offset, plane.sizes) == (50, 20, (50,))
     with caplog.at_level("WARNING", logger="sooner"):
         Strided().spacing(plane, None, 0)
     assert not caplog.records
-    assert whole(Layout.text(90)).periods == ()
+    assert whole(Layout.text(90)).sizes == ()
 
 
 def test_a_frame_that_words_interrupt_starts_once() -> None:

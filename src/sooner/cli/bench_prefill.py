@@ -29,7 +29,11 @@ def prefill(
         str | None, typer.Option(metavar="A,B,...", help="Only these arms (dense is always in).")
     ] = None,
     parts: Annotated[
-        str | None, typer.Option(metavar="A,B,...", help="Only layer, model, regions, needles.")
+        str | None,
+        typer.Option(
+            metavar="A,B,...",
+            help="Only these of layer, model, planted, duels, regions, needles.",
+        ),
     ] = None,
     frame: Annotated[int, typer.Option(metavar="N", help="Tokens a frame in the layer.")] = 256,
     budget: Annotated[
@@ -42,7 +46,10 @@ def prefill(
     frames: Annotated[
         str, typer.Option(metavar="N,N,...", help="Haystacks of the needle test, in frames.")
     ] = "16,32,64",
-    full: Annotated[bool, typer.Option("--full", help="Lengths up to 32,768 tokens.")] = False,
+    full: Annotated[
+        bool,
+        typer.Option("--full", help="Lengths up to 32,768 tokens, more planted heads, needles."),
+    ] = False,
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
     threads: Annotated[int, typer.Option(metavar="N", help="torch threads.")] = 1,
@@ -54,9 +61,19 @@ def prefill(
 ) -> None:
     """Time dense attention, the baselines' patterns and ours, and say what each one loses.
 
+    Takes a few minutes on two cores without --full, which takes an hour or more.
+
     With --json the file grows part by part, so that an interrupted run keeps what it has measured.
     """
-    from ..bench.prefill.settings import FULL_LENGTHS, LENGTHS, PrefillSettings
+    from ..bench.prefill.settings import (
+        FULL_LENGTHS,
+        FULL_PLANTED,
+        LENGTHS,
+        PARTS,
+        PLANTED,
+        USUAL,
+        PrefillSettings,
+    )
 
     if json is not None:
         check_writable(json)
@@ -65,10 +82,11 @@ def prefill(
         patterns=patterns,
         lengths=_numbers("lengths", lengths) if lengths else FULL_LENGTHS if full else LENGTHS,
         arms=_names("arm", arms),
-        parts=_names("part", parts),
+        parts=_names("part", parts) if parts else PARTS if full else USUAL,
         budget=_share(budget),
         frame=at_least_one("frame", frame),
         repeats=at_least_one("repeats", repeats),
+        planted=FULL_PLANTED if full else PLANTED,
         needles=at_least_one("needles", needles),
         frames=_numbers("frames", frames),
         device=device,

@@ -32,7 +32,7 @@ class Plane:
         period: ranks from the first token of a video frame to that of the next, 0 if there are no
             two frames in a row among the keys. Where they differ, the one that most ranks have.
         offset: rank of the first token of the first such frame, modulo `period`.
-        periods: all of them, those that most ranks have first.
+        sizes: keys of a frame, each size once, the one with most keys first.
     """
 
     queries: Tensor
@@ -40,7 +40,7 @@ class Plane:
     frontier: Tensor
     period: int = 0
     offset: int = 0
-    periods: tuple[int, ...] = ()
+    sizes: tuple[int, ...] = ()
 
     @cached_property
     def is_square(self) -> bool:
@@ -81,18 +81,23 @@ def _plane(layout: Layout, queries: Tensor, keys: Tensor) -> Plane:
 
 
 def _frames(frames: Tensor) -> tuple[int, int, tuple[int, ...]]:
-    """`period`, `offset` and `periods` of a plane's keys, given their frame numbers in order."""
+    """`period`, `offset` and `sizes` of a plane's keys, given their frame numbers in order."""
     before = torch.cat([frames.new_full((1,), -1), frames[:-1]])
     # A frame that is broken by text, such as a timestamp inside it, starts once.
     is_start = (frames >= 0) & (frames > before.cummax(0).values)
     starts = is_start.nonzero()[:, 0]  # [frames]
     # Two videos in a row leave out a number: the way from one to the other is no period.
-    steps = starts.diff()[frames[starts].diff() == 1]
-    if not len(steps):
+    follows = frames[starts].diff() == 1
+    steps = starts.diff()
+    if not bool(follows.any()):
         return 0, 0, ()
-    found, count = steps.unique(return_counts=True)
-    order = (found * count).argsort(descending=True, stable=True)
-    periods = tuple(found[order].tolist())
-    same = (starts.diff() == periods[0]) & (frames[starts].diff() == 1)
-    first = starts[int(same.nonzero()[0, 0])]
-    return periods[0], int(first) % periods[0], periods
+    period = _commonest(steps[follows])[0]
+    first = starts[int((follows & (steps == period)).nonzero()[0, 0])]
+    sizes = frames[frames >= 0].unique(return_counts=True)[1]
+    return period, int(first) % period, _commonest(sizes)
+
+
+def _commonest(lengths: Tensor) -> tuple[int, ...]:
+    """Each length once, the one that covers most first."""
+    found, count = lengths.unique(return_counts=True)
+    return tuple(found[(found * count).argsort(descending=True, stable=True)].tolist())

@@ -17,13 +17,13 @@ from ...sparse.patterns import (
 
 SINK = 128
 BOTTOM = 128
-LINES = 32
-"""One in so many keys is a vertical line of the `vertical-slash` arm, one in so many distances a
-slash line: MInference's 1,000 and 1,024 at the paper's 32k tokens."""
 
 
 def pattern(name: str, tokens: int, budget: float) -> HeadPattern:
-    """What every head of a baseline arm runs on a prompt of `tokens` (table 2 of MMInference).
+    """What every head of an arm runs on a prompt of `tokens` (table 2 of MMInference).
+
+    `planted` is the structure that the made-up states of the one layer have; `ours`, which is
+    searched, has no one pattern.
 
     Args:
         budget: share of the causal pairs for the arms with a free local window, a-shape and
@@ -31,15 +31,14 @@ def pattern(name: str, tokens: int, budget: float) -> HeadPattern:
     """
     sink = min(SINK, tokens // 16)
     local = local_window(tokens, sink, budget)
-    lines = max(tokens // LINES, 1)
     made: dict[str, HeadPattern] = {
         "dense": Dense(),
         "a-shape": AShape(sink, local),
         "tri-shape": TriShape(sink, local, bottom=min(BOTTOM, tokens // 16)),
         "strided": Strided("frame"),
-        "vertical-slash": VerticalSlash(lines, lines),
+        "vertical-slash": VerticalSlash.sized(tokens),
         "grid": Grid("frame"),
-        "ours": TwoDBoundary({"video:video": Grid("frame")}),
+        "planted": TwoDBoundary({"video:video": Grid("frame")}),
     }
     return made[name]
 

@@ -11,26 +11,24 @@ from ...models import Adapter
 from ...sparse.attention import States
 from ...sparse.modality import Layout
 from ...sparse.patterns import HeadPattern
-from ...sparse.search import SearchSettings
 from ...sparse.search.capture import capture
 from ...sparse.search.compare import against_vertical_slash
-from ...sparse.search.heads import decide, shortlist
 from ...sparse.search.planted import KINDS, mixed_layout
 from ...sparse.search.planted import planted as plant
-from ...sparse.search.score import survey, trial
-from ...sparse.search.space import Space
 from ...tasks.loading import Pair
 from .layer import Progress
 from .regions import interleaved
+from .searched import QUERIES, search_states
 from .settings import PrefillSettings
 
 TOKENS = 1400
 NOISES = (1.0, 2.0, 3.0)
 AT_ONCE = 4
 """Heads that are searched together."""
-QUERIES = 64
-"""Of each modality, on which candidates are scored."""
-DUEL_HEADS, DUEL_NOISE = 4, 1.0
+DUEL_TOKENS, DUEL_HEADS, DUEL_NOISE = 4096, 4, 1.0
+"""Of planted states: so many tokens that a window of 64 keys, which a far line costs, is little."""
+DUEL_FRAMES = 48
+"""Of each of the three videos in the prompt whose real attention is searched."""
 LAYERS = 4
 """Layers of the model whose real attention is searched, evenly spaced."""
 
@@ -55,22 +53,6 @@ def planted(settings: PrefillSettings, progress: Progress) -> dict[str, Any]:
     return {"planted": {**told, "rates": rates}}
 
 
-def search_states(states: States, layout: Layout, budget: float | None = None) -> list[HeadPattern]:
-    """The search's pattern for each head of one layer; dense ones keep their best candidate.
-
-    Args:
-        budget: most that a head may cost, as a share of dense attention; the paper's by default.
-    """
-    settings = SearchSettings(queries=QUERIES, max_error=1e9)
-    space = Space(len(layout.where()))
-    prices = torch.ones(len(space.patterns), dtype=torch.double)
-    target = space.target(layout) if budget is None else budget
-    found = survey(states, layout, space.patterns, QUERIES)
-    types = shortlist(found, space.patterns, prices, target, settings)
-    trials = [trial(states, layout, one, QUERIES) for one in types]
-    return decide(types, trials, settings)[0]
-
-
 def duels(
     settings: PrefillSettings, pair: Pair, adapter: Adapter, progress: Progress
 ) -> dict[str, Any]:
@@ -78,11 +60,11 @@ def duels(
     rows = []
     for kind in KINDS:
         progress(f"equal FLOPs: planted {kind}")
-        layout = mixed_layout(TOKENS, seed=settings.seed)
+        layout = mixed_layout(DUEL_TOKENS, seed=settings.seed)
         states = plant(kind, layout, DUEL_HEADS, DUEL_NOISE, settings.seed, stride=24)
         rows.append(_duel(f"planted {kind}", states, layout))
     with torch.inference_mode():
-        prompt = adapter.embed_prompt(interleaved(pair.target, settings.seed))
+        prompt = adapter.embed_prompt(interleaved(pair.target, settings.seed, DUEL_FRAMES))
     layout = Layout.of(prompt, 0)
     picked = set(torch.linspace(0, adapter.layers - 1, LAYERS).long().tolist())
 
@@ -107,4 +89,7 @@ def _duel(name: str, states: States, layout: Layout) -> dict[str, Any]:
         "theirs": told.theirs,
         "their_share": told.their_share,
         "rival": str(told.rival),
+        "rival_far": told.rival_far,
+        "tokens": len(layout.where()),
+        "queries": told.queries,
     }

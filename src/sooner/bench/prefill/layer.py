@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from statistics import median
 from typing import Any
 
@@ -14,9 +14,11 @@ from torch.nn.functional import scaled_dot_product_attention
 from ...sparse.attention import Backend, Partial, States, sparse_attention
 from ...sparse.attention.choose import backend_for
 from ...sparse.attention.run import jobs
+from ...sparse.cost import pair_share
 from ...sparse.modality import Layout
-from ...sparse.patterns import HeadPattern
+from ...sparse.patterns import Dense, HeadPattern
 from .arms import pattern
+from .searched import search_states
 from .settings import PrefillSettings
 from .states import grid_states, video_layout
 
@@ -32,14 +34,37 @@ def layer(
     `of_allowed` (the speed-up over the one that the share of FLOPs allows), `recall`, `error`."""
     rows = []
     backend = backend_for(device)
+    searched: list[HeadPattern] | None = None
     for tokens in settings.lengths:
-        layout = video_layout(tokens, settings.frame, device)
-        states = grid_states(
-            layout, settings.frame, settings.heads, settings.kv_heads, settings.head_dim,
-            settings.seed, dtype, device,
-        )  # fmt: skip
-        rows += _length(settings, tokens, layout, states, backend, progress)
+        layout, states = _states(settings, tokens, settings.seed, device, dtype)
+        chosen = {
+            name: [pattern(name, tokens, settings.budget)] * settings.heads
+            for name in settings.arms
+            if name != "ours"
+        }
+        if "ours" in settings.arms:
+            if searched is None:
+                progress("layer: searching on other states of the shortest length")
+                searched = _searched(settings, device, dtype)
+            chosen["ours"] = searched
+        rows += _length(settings, tokens, layout, states, chosen, backend, progress)
     return rows
+
+
+def _states(
+    settings: PrefillSettings, tokens: int, seed: int, device: torch.device, dtype: torch.dtype
+) -> tuple[Layout, States]:
+    layout = video_layout(tokens, settings.frame, device)
+    shape = (settings.heads, settings.kv_heads, settings.head_dim)
+    return layout, grid_states(layout, settings.frame, *shape, seed, dtype, device)
+
+
+def _searched(
+    settings: PrefillSettings, device: torch.device, dtype: torch.dtype
+) -> list[HeadPattern]:
+    """Each head's pattern, searched on states that none is measured on."""
+    layout, states = _states(settings, settings.lengths[0], settings.seed + 1, device, dtype)
+    return search_states(states, layout, settings.budget)
 
 
 def _length(
@@ -47,10 +72,10 @@ def _length(
     tokens: int,
     layout: Layout,
     states: States,
+    chosen: dict[str, list[HeadPattern]],
     backend: Backend,
     progress: Progress,
 ) -> list[dict[str, Any]]:
-    chosen = {name: pattern(name, tokens, settings.budget) for name in settings.arms}
     times: dict[str, list[float]] = {name: [] for name in chosen}
     indexing: dict[str, list[float]] = {name: [] for name in chosen}
     truth = exact(states, layout)
@@ -64,12 +89,12 @@ def _length(
                 times[name].append(seconds)
                 indexing[name].append(index)
     for name, each in chosen.items():
-        seconds, kept = median(times[name]), flops_share(states, layout, each)
+        seconds, kept = median(times[name]), pair_share(each, states, layout)
         speedup = median(times["dense"]) / seconds
         rows.append(
             {
                 "method": name,
-                "pattern": str(each),
+                "pattern": "; ".join(dict.fromkeys(map(str, each))),
                 "tokens": tokens,
                 "seconds": seconds,
                 "index_seconds": median(indexing[name]),
@@ -82,7 +107,9 @@ def _length(
     return rows
 
 
-def attend_seconds(states: States, layout: Layout, each: HeadPattern, backend: Backend) -> float:
+def attend_seconds(
+    states: States, layout: Layout, each: Sequence[HeadPattern], backend: Backend
+) -> float:
     """One run of the layer; dense is one call of torch's fused kernel."""
 
     def dense() -> Tensor:
@@ -96,16 +123,15 @@ def attend_seconds(states: States, layout: Layout, each: HeadPattern, backend: B
         )
 
     def sparse() -> Partial:
-        return sparse_attention(states, layout, [each] * len(states.queries), backend)
+        return sparse_attention(states, layout, each, backend)
 
-    return timed(dense if each.name == "dense" else sparse, states.queries.device)
+    is_dense = all(isinstance(one, Dense) for one in each)
+    return timed(dense if is_dense else sparse, states.queries.device)
 
 
-def index_seconds(states: States, layout: Layout, each: HeadPattern) -> float:
+def index_seconds(states: States, layout: Layout, each: Sequence[HeadPattern]) -> float:
     """The part of it that estimates and builds the index."""
-    return timed(
-        lambda: list(jobs(states, layout, [each] * len(states.queries))), states.queries.device
-    )
+    return timed(lambda: list(jobs(states, layout, each)), states.queries.device)
 
 
 def timed(work: Callable[[], Any], device: torch.device) -> float:
@@ -117,13 +143,6 @@ def timed(work: Callable[[], Any], device: torch.device) -> float:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter() - start
-
-
-def flops_share(states: States, layout: Layout, each: HeadPattern) -> float:
-    """Share of the causal pairs that are computed, over all heads."""
-    done = list(jobs(states, layout, [each] * len(states.queries)))
-    total = sum(len(job.heads) * job.plane.pairs for job in done)
-    return sum(int(job.pairs.sum()) for job in done) / max(total, 1)
 
 
 def probes(layout: Layout) -> Tensor:
@@ -149,11 +168,11 @@ def exact(states: States, layout: Layout) -> Partial:
 
 
 def fidelity(
-    states: States, layout: Layout, each: HeadPattern, backend: Backend, truth: Partial
+    states: States, layout: Layout, each: Sequence[HeadPattern], backend: Backend, truth: Partial
 ) -> dict[str, float]:
     """Attention that is kept, and the error of what comes out, on the probing queries."""
     asked = probes(layout)
-    made = sparse_attention(states, layout, [each] * len(states.queries), backend)
+    made = sparse_attention(states, layout, each, backend)
     output, mass = made.output[:, asked], made.mass[:, asked]
     error = (output - truth.output).norm() / truth.output.norm()
     recall = (mass - truth.mass).exp().clamp(max=1.0).mean()

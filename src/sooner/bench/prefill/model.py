@@ -3,9 +3,8 @@ and the columns of table 1 that need no benchmark)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
@@ -24,8 +23,6 @@ from .layer import Progress, timed
 from .prompts import long_inputs
 from .settings import PrefillSettings
 
-Prefill = Callable[[Any], AbstractContextManager]
-
 
 @dataclass
 class Arm:
@@ -36,11 +33,11 @@ class Arm:
         seconds: of each timed run.
         logits: behind the prompt and each token of the dense continuation, `[tokens, vocab]`.
         notes: what the run says of itself.
-        report: what the context measured of recall and work.
+        report: what the context measured of recall and work, in a run that is not timed.
     """
 
     name: str
-    prefill: Prefill | None
+    prefill: MMInference | None
     seconds: list[float] = field(default_factory=list)
     logits: Tensor = field(default_factory=lambda: torch.empty(0))
     notes: list[str] = field(default_factory=list)
@@ -54,14 +51,19 @@ def model(
     ours: PatternTable,
     progress: Progress,
 ) -> list[dict[str, Any]]:
-    """A row for each arm and length: `seconds`, `speedup`, `logit_error`, `agreement`."""
+    """A row for each arm and length: `seconds`, `speedup`, `recall`, `flops_share`,
+    `logit_error`, `agreement`. What an arm keeps is measured once, in a run of its own."""
     rows = []
     for tokens in settings.lengths:
         progress(f"model, {tokens} tokens: embedding")
         inputs = long_inputs(pair.target, tokens, settings.seed, pair.prompt)
         with torch.inference_mode():
             prompt = adapter.embed_prompt(inputs)
-            arms = [_arm(name, settings, adapter, ours, prompt.width) for name in settings.arms]
+            arms = [
+                _arm(name, settings, adapter, ours, prompt.width)
+                for name in settings.arms
+                if name != "planted"
+            ]
             rows += _length(settings, adapter, prompt, arms, progress)
     return rows
 
@@ -88,19 +90,29 @@ def _length(
     for turn in range(settings.repeats):
         for arm in arms:
             progress(f"model, {prompt.width} tokens, {turn + 1}/{settings.repeats}: {arm.name}")
-            _run(arm, adapter, prompt, tokens)
+            _run(arm, adapter, prompt)
+    for arm in arms:
+        progress(f"model, {prompt.width} tokens, what is kept: {arm.name}")
+        _measure(arm, adapter, prompt, tokens)
     dense = next(arm for arm in arms if arm.prefill is None)
     return [_row(arm, dense, prompt) for arm in arms]
 
 
-def _run(arm: Arm, adapter: Adapter, prompt: Prompt, tokens: Tensor) -> None:
+def _run(arm: Arm, adapter: Adapter, prompt: Prompt) -> None:
+    """One timed prefill."""
+    runner = ModelRunner(adapter, prompt.width + 1)
+    with nullcontext() if arm.prefill is None else arm.prefill(adapter.model):
+        arm.seconds.append(timed(lambda: runner.prefill(prompt), adapter.device))
+
+
+def _measure(arm: Arm, adapter: Adapter, prompt: Prompt, tokens: Tensor) -> None:
+    """One prefill that notes what was kept, and the logits behind it."""
     runner = ModelRunner(adapter, prompt.width + len(tokens) + 1)
-    with nullcontext() if arm.prefill is None else arm.prefill(adapter.model) as report:
-        first: list[Tensor] = []
-        work = lambda: first.append(runner.prefill(prompt).logits[0])  # noqa: E731
-        arm.seconds.append(timed(work, adapter.device))
+    prefill = None if arm.prefill is None else replace(arm.prefill, measure_recall=True)
+    with nullcontext() if prefill is None else prefill(adapter.model) as report:
+        first = runner.prefill(prompt).logits[0]
         later = runner.forward_chain(tokens[None]).logits[0]
-    arm.logits = torch.cat([first[0], later])[: len(tokens)].float()
+    arm.logits = torch.cat([first, later])[: len(tokens)].float()
     arm.notes = list(runner.cache.approximations)
     arm.report = report.last if report is not None else None
 

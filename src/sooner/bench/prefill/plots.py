@@ -20,6 +20,7 @@ LOOK: dict[str, dict[str, Any]] = {
     "strided": {"color": PURPLE, "marker": "D", "label": "strided"},
     "vertical-slash": {"color": VERMILION, "marker": "v", "label": "vertical-slash (MInference)"},
     "grid": {"color": BLUE, "marker": "o", "label": "grid"},
+    "planted": {"color": "#999999", "marker": "*", "label": "planted structure"},
     "ours": {"color": GREEN, "marker": "^", "label": "ours (MMInference)"},
 }
 

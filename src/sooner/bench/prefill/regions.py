@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,8 @@ from .settings import PrefillSettings
 
 VIDEOS, FRAMES, SENTENCES = 3, 16, 4
 """Videos of the prompt, frames of each, sentences between them."""
+FAILS, HOLDS = 0.8, 0.9
+"""Shares of a recall below which an index fails elsewhere, and from which it holds there."""
 ASKED = 64
 """Queries of a stretch whose attention is measured."""
 SHARE = 16
@@ -41,7 +44,8 @@ def regions(
 
     Returns:
         `sources` and `queries`, names of the stretches in order; `recall`, a line for each source,
-        averaged over layers, heads and queries; `lines`, how many of each kind an index has.
+        averaged over layers, heads and queries; `lines`, how many of each kind an index has;
+        `claims`, what the paper's figure says and whether it is so here.
     """
     progress("regions: real attention on three videos with text between them")
     with torch.inference_mode():
@@ -60,16 +64,49 @@ def regions(
 
     capture(adapter, prompt, add)
     recall = (total / seen).tolist()
-    return {"regions": {"sources": names, "queries": names, "recall": recall, "lines": lines}}
+    told = {"sources": names, "queries": names, "recall": recall, "lines": lines}
+    return {"regions": {**told, "claims": claims(names, recall)}}
 
 
-def interleaved(target: Loaded, seed: int) -> dict[str, Any]:
+def claims(names: list[str], recall: list[list[float]]) -> list[dict[str, Any]]:
+    """The two things that figure 12 shows (section F), against a table of recalls.
+
+    Returns:
+        for each that the stretches allow to ask: `claim`; `here`, the recall that it is about;
+        `beside`, the one that it is held against; `wanted`, the bound on their ratio; `holds`.
+    """
+
+    def mean(source: str, asked: str, is_own: bool | None = None) -> float | None:
+        found = [
+            recall[row][column]
+            for row, one in enumerate(names)
+            for column, other in enumerate(names)
+            if one.startswith(source) and other.startswith(asked)
+            if is_own is None or is_own == (row == column)
+        ]
+        return fmean(found) if found else None
+
+    text, video = mean("text", "text"), mean("text", "video")
+    own, others = mean("video", "video", True), mean("video", "video", False)
+    made = []
+    if text is not None and video is not None:
+        claim = "an index from text holds on text and fails on video"
+        bound = {"wanted": f"below {FAILS:g}", "holds": video < FAILS * text}
+        made.append({"claim": claim, "here": video, "beside": text, **bound})
+    if own is not None and others is not None:
+        claim = "an index from one video holds on the other videos"
+        bound = {"wanted": f"at least {HOLDS:g}", "holds": others >= HOLDS * own}
+        made.append({"claim": claim, "here": others, "beside": own, **bound})
+    return made
+
+
+def interleaved(target: Loaded, seed: int, frames: int = FRAMES) -> dict[str, Any]:
     """Inputs of a message in which videos and sentences of the miniature's world take turns."""
     parts: list[Part] = []
     for number in range(VIDEOS):
         rng = np.random.default_rng([seed, number])
         words = (world.describe(world.sample_scene(rng), place) for place in range(SENTENCES))
-        parts += [clip_frames(FRAMES, seed + number, scenes=2).pixels, " ".join(words)]
+        parts += [clip_frames(frames, seed + number, scenes=2).pixels, " ".join(words)]
     return place(process(target.processor, tuple(parts), FPS), target.model)
 
 

@@ -119,19 +119,21 @@ def frame_stride(stride: int | Literal["frame"], plane: Plane) -> int:
     """The stride in ranks of this plane; says so once where its frames are of several sizes."""
     if stride != FRAME:
         return stride
-    if len(plane.periods) > 1:
-        _say(plane.periods)
+    if len(plane.sizes) > 1:
+        _say(plane.sizes, plane.period)
     return plane.period or NO_FRAMES
 
 
 @cache
-def _say(periods: tuple[int, ...]) -> None:
+def _say(sizes: tuple[int, ...], period: int) -> None:
     """Once for each combination."""
-    some = ", ".join(map(str, periods[:3])) + (", ..." if len(periods) > 3 else "")
+    some = ", ".join(map(str, sizes[:3])) + (", ..." if len(sizes) > 3 else "")
     logger.warning(
-        "video frames of %s tokens in one prompt: patterns by frame take %d, and fit the others "
-        "badly; give videos of one frame size, or Grid(stride='auto')", some, periods[0],
-    )  # fmt: skip
+        "video frames of %s tokens in one prompt: patterns by frame take a stride of %d, which "
+        "fits one size alone; give videos of one frame size, or use Grid(stride='auto')",
+        some,
+        period,
+    )
 
 
 def check_stride(pattern: Any, *words: str) -> None:

@@ -8,6 +8,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from ...errors import SoonerError
 from ..attention import States
 from ..index import Index
 from ..index.base import spread
@@ -40,15 +41,37 @@ class Reading:
     weight: Tensor
 
     @classmethod
-    def of(cls, states: States, layout: Layout, queries: int, turn: float = 0.0) -> Reading:
-        """Ask `queries` tokens of every modality, all of those that have fewer; see `spread`."""
+    def of(
+        cls,
+        states: States,
+        layout: Layout,
+        queries: int,
+        turn: float = 0.0,
+        without: Tensor | None = None,
+    ) -> Reading:
+        """Ask `queries` tokens of every modality, all of those that have fewer; see `spread`.
+
+        Args:
+            without: slots of tokens that are not asked; modalities that have no others are left
+                out.
+
+        Raises:
+            SoonerError: nobody is left to be asked.
+        """
         slots, weight = [], []
         for name in MODALITIES:
             members = layout.where(name)
+            if without is not None:
+                members = members[~torch.isin(members, without)]
             if len(members):
                 asked = members[spread(len(members), queries, members.device, turn)]
                 slots.append(asked)
                 weight.append(torch.full_like(asked, len(members), dtype=torch.double) / len(asked))
+        if not slots:
+            raise SoonerError(
+                f"all {len(layout.where())} tokens are left out, so none is asked; give a longer "
+                "prompt, or ask fewer tokens before"
+            )
         return cls(states, whole(layout), torch.cat(slots), torch.cat(weight))
 
     def chunks(self) -> list[Tensor]:

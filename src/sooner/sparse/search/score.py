@@ -152,13 +152,15 @@ def trial(
     patterns: Sequence[HeadPattern],
     queries: int,
     turn: float = 0.0,
+    without: Tensor | None = None,
 ) -> Trial:
     """Measure one finished pattern of each head on sampled queries.
 
     Args:
         turn: asks others than `survey` did, which has picked what suits its own; see `spread`.
+        without: slots of tokens that are not asked at all.
     """
-    reading = Reading.of(states, layout, queries, turn)
+    reading = Reading.of(states, layout, queries, turn, without)
     heads = states.queries.shape[0]
     work = list(jobs(states, layout, patterns))
     tally, norm = Tally.empty(heads), torch.zeros(heads, dtype=torch.double)
