@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from sooner.cli.main import main
 from sooner.cli.parse_options import Wanted
 from sooner.errors import SoonerError
 from sooner.tasks.parse import ParseSettings
+from sooner.tasks.parse.lock import FolderLock
 from tasks.drafting import pdf, picture
 
 
@@ -255,3 +257,17 @@ def test_trees_and_length_are_asked_for_on_the_command_line(
     assert asked[1].nodes == 16
     refused = run("parse", tree, "-o", tmp_path / "out", "--nodes", "many")
     assert "nodes is 'many'; it must be 'auto' or a whole number" in refused.err
+
+
+def test_a_folder_in_use_is_refused_in_one_line(
+    run: Run, how: list[object], tree: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    with FolderLock(out):
+        refused = run("parse", tree, "-o", out, *how)
+    assert refused.code == 2
+    assert refused.err.splitlines() == [
+        f"sooner: output '{out}' is in use by process {os.getpid()}; wait for its end, or choose "
+        "another folder with -o"
+    ]
+    assert run("parse", tree, "-o", out, *how).code == 0
