@@ -82,6 +82,18 @@ def test_the_card_says_how_good_it_is(home: Path) -> None:
     assert 0 <= card["accuracy"]["page"]["words"] <= 1
 
 
+def test_layers_that_no_stage_trains_are_silent(tmp_path: Path) -> None:
+    """Two are trained and stored; the checkpoint runs four."""
+    stage = Stage("vision", 1, 16, 1e-9, ((1, 16),), layers=2)
+    shallow = Recipe(SHAPE, (stage,), check_every=0, card_pages=1)
+    folder = recipe.train(tmp_path, shallow, progress=False)
+    told = json.loads((folder / "config.json").read_text())
+    assert told["text_config"]["num_hidden_layers"] == 2
+    card = json.loads((folder / "card.json").read_text())
+    assert (card["layers"], card["trained_layers"]) == (4, 2)
+    assert len(evaluate.load(folder)[0].get_decoder().layers) == 4
+
+
 def test_a_run_goes_on_from_a_checkpoint(home: Path, tmp_path: Path) -> None:
     stage = Stage("vision", 1, 16, 1e-9, ((1, 16),))
     start = str(home / "checkpoint")

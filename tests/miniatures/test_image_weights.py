@@ -6,20 +6,16 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
-from transformers import JanusForConditionalGeneration, JanusProcessor
 
 import sooner
-from sooner.miniatures.image import architecture, card, classifier, codes, evaluate, world
+from sooner.miniatures.image import architecture, build, card, classifier, codes, evaluate, world
 
 WEIGHTS = Path(sooner.__file__).parent / "miniatures" / "image" / "weights"
 
 
 @pytest.fixture(scope="module")
 def target() -> tuple:
-    folder = WEIGHTS / "target"
-    model = JanusForConditionalGeneration.from_pretrained(folder, dtype=torch.float32).eval()
-    return model, JanusProcessor.from_pretrained(folder)
+    return build.load(WEIGHTS / "target")
 
 
 @pytest.fixture(scope="module")

@@ -27,17 +27,10 @@ def check_matplotlib() -> None:
 
 
 def save(figure: Any, stem: Path) -> list[str]:
-    """Write `stem`.png and `stem`.svg; returns their names."""
-    import matplotlib
-
-    paths = [stem.with_name(f"{stem.name}.{suffix}") for suffix in ("png", "svg")]
-    with matplotlib.rc_context({"svg.hashsalt": "sooner"}):  # the same data, the same file
-        for path in paths:
-            options: dict[str, Any] = {}
-            if path.suffix == ".svg":
-                options = {"metadata": {"Date": None}}
-            figure.savefig(path, dpi=150, **options)
-    return [path.name for path in paths]
+    """Write `stem`.png, the one format that pages show; returns its name in a list."""
+    path = stem.with_name(f"{stem.name}.png")
+    figure.savefig(path, dpi=150, metadata={"Software": None})  # the same data, the same file
+    return [path.name]
 
 
 def subplots(

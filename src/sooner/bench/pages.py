@@ -72,7 +72,7 @@ def pictures(captions: Mapping[str, str], source: str) -> list[str]:
     lines: list[str] = []
     for name, caption in captions.items():
         path = f"figures/{source.removesuffix('.json')}-{name}"
-        lines += ["", f"![{caption}]({path}.png)", "", f"*{caption}* ([svg]({path}.svg))"]
+        lines += ["", f"![{caption}]({path}.png)", "", f"*{caption}*"]
     return ["", "## Figures", *lines] if lines else []
 
 

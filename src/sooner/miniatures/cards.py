@@ -11,6 +11,8 @@ from typing import Any
 import torch
 import transformers
 
+from sooner.models import silent
+
 NAME = "card.json"
 KEPT = ("training_seconds", "steps", "recipe", "versions", "notes", "start")
 """What a card tells of the weights that a recipe started from."""
@@ -52,6 +54,14 @@ def write(
     path = folder / NAME
     path.write_text(json.dumps(told, indent=1) + "\n")
     return path
+
+
+def depth(model: Any, folder: Path) -> dict[str, int]:
+    """How many layers the decoder of a model loaded from `folder` runs, and how many of these
+    are trained; the others are silent (`models/silent.py`)."""
+    told = silent.read_depth(folder)
+    layers = int(model.config.get_text_config(decoder=True).num_hidden_layers)
+    return {"layers": layers, "trained_layers": len(told.trained) if told else layers}
 
 
 def rounded(found: Mapping[str, float]) -> dict[str, float]:

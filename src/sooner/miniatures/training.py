@@ -1,4 +1,4 @@
-"""What the recipes of all miniatures share: threads, the learning rate's course, deepening."""
+"""What the recipes of all miniatures share: threads, the learning rate's course, the depth."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from sooner.errors import SoonerError
+from sooner.models import silent
 
 
 @contextlib.contextmanager
@@ -70,38 +71,19 @@ def depth_of(state: dict[str, torch.Tensor], mark: str) -> int:
 def deepen(text: Any, layers: int, low: float = 1.0) -> None:
     """Deepen a decoder in place to `layers` layers without changing what it computes.
 
-    New layers are spread evenly between the old ones, each a copy of the layer below it with its
-    two output projections (`o_proj`, `down_proj`) at zero: it adds nothing to the residual stream
-    until training moves them. Most steps then run at a fraction of the final depth's cost.
-
-    Args:
-        text: an HF decoder of Llama's kind.
-        low: share of the depth that the old layers are spread over. Below 1, what they have learnt
-            is done early, as in large models, whose upper layers only settle the next word.
+    The new layers add nothing to the residual stream until training moves them, so that most
+    steps run at a fraction of the final depth's cost. Arguments as of `models.silent.spread`.
 
     Raises:
         ValueError: if the model is already deeper than `layers`.
     """
-    old = list(text.layers)
-    if layers < len(old):
-        raise ValueError(f"cannot grow to {layers} layers: the model has {len(old)}")
-    reach = max(round(low * layers), len(old))
-    sources = [min(slot * len(old) // reach, len(old) - 1) for slot in range(layers)]
-    grown = []
-    for slot, source in enumerate(sources):
-        first = slot == 0 or sources[slot - 1] != source
-        grown.append(old[source] if first else _silent_copy(old[source], text.config))
-    for slot, layer in enumerate(grown):
-        layer.self_attn.layer_idx = slot  # its cache slot
-    text.layers = torch.nn.ModuleList(grown)
-    text.config.num_hidden_layers = layers
-    if getattr(text.config, "layer_types", None) is not None:
-        text.config.layer_types = ["full_attention"] * layers
+    silent.deepen(text, silent.spread(len(text.layers), layers, low))
 
 
-def _silent_copy(layer: Any, config: Any) -> Any:
-    copy = type(layer)(config, 0).float()
-    copy.load_state_dict(layer.state_dict())
-    torch.nn.init.zeros_(copy.self_attn.o_proj.weight)
-    torch.nn.init.zeros_(copy.mlp.down_proj.weight)
-    return copy
+def write_depth(folder: Path, model: Any, layers: int, low: float = 1.0) -> None:
+    """Note in a checkpoint's folder that its decoder runs `layers` deep, however many are trained.
+
+    Layers that are not trained need neither a training step's time nor a place in the file.
+    Arguments as of `models.silent.spread`.
+    """
+    silent.write_depth(folder, silent.spread(len(model.get_decoder().layers), layers, low))

@@ -25,6 +25,7 @@ from ..methods import StandingDraft
 from ..methods.checks import same_tokenizer
 from ..models import FAMILIES
 from ..models.openvla import OpenVLA, load_policy
+from ..models.silent import as_run
 from .identity import model_names
 from .model_types import is_text_only, model_type, one_line, told_config, told_type
 from .remote_code import auto_class, brings_code, check_trust
@@ -183,7 +184,7 @@ def load(
     if kind in OpenVLA.model_types:  # no class of transformers
         with explained(name, device):
             model, processor = load_policy(name, device, dtype, device_map)
-        return Loaded(name, model, processor)
+            return Loaded(name, as_run(model, name), processor)
     is_text, config = is_text_only(kind), told_config(name)
     auto: Any = AutoModelForCausalLM if is_text else AutoModelForImageTextToText
     maker: Any = AutoTokenizer if is_text else AutoProcessor
@@ -197,7 +198,7 @@ def load(
             options["device_map"] = device_map
         if tp_plan is not None:
             options |= plan_options(tp_plan)
-        model = _from_pretrained(auto, name, dtype=dtype, **options)
+        model = as_run(_from_pretrained(auto, name, dtype=dtype, **options), name)
         if device_map is None and Ranks.of(model) is None:
             model = model.to(device)
     return Loaded(name, model.eval(), processor, is_text)

@@ -21,7 +21,7 @@ WIDTH, TITLE, GAP, PAUSE, LAST, COLOURS = 320, 22, 14, 80, 2500, 64
 
 
 def write(subject: Subject, records: Sequence[Record], stem: Path) -> list[str]:
-    """Write `stem`.png, .svg and .gif; returns the files' names."""
+    """Write `stem`.png and .gif; returns the files' names."""
     files = save(still(subject, records), stem)
     frames = animation(subject, records)
     path = stem.with_suffix(".gif")

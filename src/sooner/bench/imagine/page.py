@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from ..pages import Table, cell, head, sections
@@ -56,13 +55,9 @@ def _figures(result: dict[str, Any]) -> list[str]:
             if has if name == "windows" else result.get(kind, {}).get(data):
                 stem = f"figures/imagine-{kind}-{name}"
                 lines += ["", f"![{caption}: {kind}]({stem}.png)"]
-                also = " · ".join(f"[{one}]({stem}.{one})" for one in _also(name))
-                lines += ["", f"*{caption}, {kind}* ({also})"]
+                also = f" ([gif]({stem}.gif))" if name == "story" else ""
+                lines += ["", f"*{caption}, {kind}*{also}"]
     return ["", "## Figures", *lines] if lines else []
-
-
-def _also(name: str) -> Sequence[str]:
-    return ("svg", "gif") if name == "story" else ("svg",)
 
 
 def _goals(goals: list[dict[str, Any]]) -> Table:

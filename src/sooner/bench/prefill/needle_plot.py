@@ -44,7 +44,7 @@ def needle_heatmap(grids: Sequence[ResultGrid], title: str | None = None) -> Any
 
 
 def write_needle_heatmap(grids: Sequence[ResultGrid], stem: Path) -> list[str]:
-    """Draw the grids into `stem`.png and `stem`.svg; returns the files' names."""
+    """Draw the grids into `stem`.png; returns its name in a list."""
     stem.parent.mkdir(parents=True, exist_ok=True)
     return save(needle_heatmap(grids), stem)
 

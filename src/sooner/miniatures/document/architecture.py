@@ -1,7 +1,7 @@
 """The two models' shapes, as real Hugging Face configs: Qwen3-VL, the target deep and narrow.
 
-What is learnt is learnt by the draft; the target is deepened from it, so that one of its forwards
-costs nearly the same for 1 token or 16, and several times a draft's.
+What is learnt is learnt by the draft; the target runs deeper by silent layers, so that one of its
+forwards costs nearly the same for 1 token or 16, and several times a draft's.
 """
 
 from __future__ import annotations

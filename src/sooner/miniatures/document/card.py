@@ -32,7 +32,7 @@ def write(folder: Path, recipe: Recipe, seconds: float, start: Path) -> Path:
     pages = recipe.card_pages
     figures = {
         "parameters": architecture.parameters(model),
-        "layers": model.config.text_config.num_hidden_layers,
+        **cards.depth(model, folder),
         "accuracy": {"pages each": pages, **measure(model, processor, pages)},
     }
     steps = sum(stage.steps for stage in recipe.stages)

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from sooner.models import silent
+
 from . import render, words, world
 from .page import Page
 
@@ -21,7 +23,7 @@ def load(folder: Path | str) -> tuple[Any, Any]:
     from transformers import AutoProcessor, Qwen3VLForConditionalGeneration
 
     model = Qwen3VLForConditionalGeneration.from_pretrained(folder, dtype=torch.float32).eval()
-    return model, AutoProcessor.from_pretrained(folder)
+    return silent.as_run(model, folder), AutoProcessor.from_pretrained(folder)
 
 
 def build_inputs(processor: Any, pictures: Sequence[np.ndarray], prompt: str = words.PROMPT) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..training import depth_of, first_model
+from ..training import depth_of, first_model, write_depth
 from . import architecture, bank, build, card, data, evaluate, losses, reading
 from .recipe import Recipe, Stage
 
@@ -100,4 +100,5 @@ class ReadingLesson:
 
     def save(self, folder: Path, steps: int, seconds: float) -> None:
         build.save(self.reader, folder)
+        write_depth(folder, self.reader, self.config.shape.layers)
         card.write(folder, self.config, seconds, self.start)

@@ -9,6 +9,7 @@ from transformers import JanusForConditionalGeneration, JanusImageProcessor, Jan
 from transformers.models.janus.modeling_janus import JanusVQVAE
 
 from sooner.errors import SoonerError
+from sooner.models import silent
 
 from . import architecture, words, world
 
@@ -45,7 +46,7 @@ def load(folder: Path | str) -> tuple[Any, Any]:
     import torch
 
     model = JanusForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
-    return model.eval(), JanusProcessor.from_pretrained(folder)
+    return silent.as_run(model.eval(), folder), JanusProcessor.from_pretrained(folder)
 
 
 def save_codes(model: JanusVQVAE, folder: Path) -> None:

@@ -10,7 +10,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from ..training import depth_of
+from .. import cards
+from ..training import depth_of, write_depth
 from . import architecture, bank, build, card, classifier, evaluate, hints, target
 from .recipe import Recipe, Stage
 
@@ -91,6 +92,8 @@ class TargetLesson:
 
     def save(self, folder: Path, steps: int, seconds: float) -> None:
         build.save(self.target, folder)
+        write_depth(folder, self.target, architecture.Shape(**self.config.shape).layers)
         loaded, processor = build.load(folder)
         figures = card.target_figures(loaded, processor, classifier.load(self.judge))
+        figures |= cards.depth(loaded, folder)
         card.write(folder, loaded, self.config, steps, seconds, figures)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from ...models import silent
 from .. import cards
 from ..recipes import plain
 from . import architecture
@@ -19,7 +20,11 @@ def write(folder: Path, recipe: Recipe, seconds: float, held_out: dict[str, Any]
     """
     from ...models.openvla import OpenVLAForActionPrediction
 
-    model = OpenVLAForActionPrediction.from_pretrained(folder)
-    figures = {"parameters": architecture.parameters(model), "held_out": held_out}
+    model = silent.as_run(OpenVLAForActionPrediction.from_pretrained(folder), folder)
+    figures = {
+        "parameters": architecture.parameters(model),
+        **cards.depth(model, folder),
+        "held_out": held_out,
+    }
     steps = sum(stage.steps for stage in recipe.stages)
     return cards.write(folder, figures, plain(recipe), steps, seconds)

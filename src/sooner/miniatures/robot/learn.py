@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ..progress import Line
-from ..training import depth_of
+from ..training import depth_of, write_depth
 from . import architecture, build, card, collect, data, losses
 from .recipe import Recipe, Stage
 
@@ -95,6 +95,7 @@ class PolicyLesson:
 
     def save(self, folder: Path, steps: int, seconds: float) -> None:
         build.save(self.policy, folder)
+        write_depth(folder, self.policy, self.config.shape.layers)
         card.write(folder, self.config, seconds, self.check())
 
 

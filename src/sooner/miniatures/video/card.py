@@ -32,6 +32,7 @@ def write(folder: Path, recipe: Recipe, seconds: float) -> Path:
     model, _ = evaluate.load(folder)
     figures = {
         "parameters": architecture.parameters(model),
+        **cards.depth(model, folder),
         "accuracy": measure(folder, CLIPS),
     }
     told = {

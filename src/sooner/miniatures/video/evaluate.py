@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from sooner.models import silent
+
 from . import words, world
 
 FRAMES_A_SCENE = 2
@@ -157,7 +159,7 @@ def load(model_dir: Path | str, dtype: torch.dtype = torch.float32) -> tuple[Any
     from transformers import AutoModelForImageTextToText, AutoProcessor
 
     model = AutoModelForImageTextToText.from_pretrained(model_dir, dtype=dtype)
-    return model.eval(), AutoProcessor.from_pretrained(model_dir)
+    return silent.as_run(model.eval(), model_dir), AutoProcessor.from_pretrained(model_dir)
 
 
 def evaluate(

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..training import depth_of, first_model
+from ..training import depth_of, first_model, write_depth
 from . import architecture, bank, build, card, data, evaluate, losses, pacing, ranking
 from .recipe import Recipe, Stage
 
@@ -149,6 +149,7 @@ class CaptionLesson:
 
     def save(self, folder: Path, steps: int, seconds: float) -> None:
         build.save(self.captioner, folder)
+        write_depth(folder, self.captioner, self.config.shape.layers, architecture.LOW)
         card.write(folder, self.config, seconds)
 
 

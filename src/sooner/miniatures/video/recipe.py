@@ -13,12 +13,14 @@ Why these stages (each was seen to pay on two CPU cores):
    and then unevenly. Where a scene ends is hard to hear at first: a caption that misses one
    boundary is wrong from there on, and it takes thousands of steps until none is missed. A draft's
    long rows lose most of their visual tokens in most steps: those that the target would prune.
-4. *language*, deep: `architecture.grow` inserts layers that change nothing, then training goes on
-   at full depth, where a step costs seven times as much: what is to be learnt comes before.
+
+The target is to be slow, a token at a time: it runs 28 layers, 24 of which are silent
+(`models/silent.py`) and neither trained nor stored.
 
 The shipped target took these stages in several sittings, each from the checkpoint of the one
 before. It had 22 layers and a *joint* stage (everything together, on freshly rendered frames)
-before its third part; the four layers that did its work went on alone from there.
+before its third part; the four layers that did its work went on alone from there. The silent
+layers were in while its last stage ran, which moved their output projections by 5e-4 at most.
 """
 
 from __future__ import annotations
@@ -91,6 +93,7 @@ class Recipe:
 
     Attributes:
         shape: the model to end with; the first stage with `layers` sets the depth to begin with.
+            What the last stage's depth lacks of it is silent layers (`models/silent.py`).
         stages: in order.
         seed: of the data, the noise and the first weights.
         bank: scenes encoded for a "language" stage.
@@ -135,7 +138,7 @@ TARGET = Recipe(
             "language", 2650, 5000, 1e-3, (2, 9), pace=Pace(0.35, 0.62, 0.03), over=3000, bf16=True
         ),
         Stage("language", 4400, 5000, 9e-4, (2, 10), pace=Pace(0.47, 0.5, 0.03), bf16=True),
-        Stage("language", 60, 4000, 2e-5, (2, 9), 28, pace=Pace(0.5, 0.48, 0.02), bf16=True),
+        Stage("language", 60, 4000, 2e-5, (2, 9), pace=Pace(0.5, 0.48, 0.02), bf16=True),
     ),
 )
 DRAFT = Recipe(

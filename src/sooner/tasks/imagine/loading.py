@@ -18,6 +18,7 @@ from ... import miniatures
 from ...errors import SoonerError, did_you_mean, unknown
 from ...methods.threads import Threads
 from ...models.cosmos_ar import CosmosARForCausalLM, load_published
+from ...models.silent import as_run
 from ..loading import explained, pick_device, pick_dtype, told_type
 from .chameleon import chameleon_options, find_chameleon, load_chameleon, load_processor
 from .easel import Easel, Kind
@@ -126,7 +127,7 @@ def _load_painter(folder: str, asked: Asked) -> dict[str, Any]:
                 folder, dtype=asked.dtype, attn_implementation="sdpa"
             )
             processor = AutoProcessor.from_pretrained(folder)
-        model = model.to(asked.device).eval()
+        model = as_run(model, folder).to(asked.device).eval()
     return {"model": model, "processor": processor, "options": options}
 
 
