@@ -1,4 +1,5 @@
-"""`sooner parse`: documents to Markdown, drafted by OCR, verified by a model, resumable."""
+"""`sooner parse`: documents to Markdown, drafted by text layer or OCR, verified by a model if one
+is named, resumable."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ def parse(
     inputs: asked.Inputs = None,
     sample: asked.Sample = False,
     pages: asked.Pages = None,
-    model: options.Model = None,
+    model: asked.Model = None,
     trust_remote_code: asked.TrustRemoteCode = False,
     drafter: asked.Drafter = "auto",
     tolerance: asked.Tolerance = 1.0,
@@ -68,7 +69,8 @@ def parse(
 ) -> None:
     """Parse documents into Markdown and regions, page by page, as the model alone would.
 
-    The drafter reads the next page while the model confirms this one. Finished pages are kept
+    Without --model the result is the draft: a PDF's own text, or OCR's. With it the drafter reads
+    the next page while the model confirms this one. Finished pages are kept
     whatever happens, and the same command goes on behind them. A page that fails does not stop
     the others; the exit code tells.
     """
@@ -99,7 +101,7 @@ def parse(
         output=output,
         settings=settings,
         pages=pages,
-        model=model,
+        model=asked.model_of(model, sample),
         drafter=drafter,
         formats=format_,
         overlay=overlay,

@@ -13,7 +13,7 @@ from .display import Display
 if TYPE_CHECKING:
     from ..tasks.parse.counts import Counts
 
-STYLES = {"SUCCESS": "", "PARTIAL": "yellow", "FAILED": "red"}
+STYLES = {"SUCCESS": "", "DRAFT": "", "PARTIAL": "yellow", "FAILED": "red"}
 
 
 class PagesDisplay:
@@ -28,6 +28,7 @@ class PagesDisplay:
         self.display, self.texts = display, texts
         self._bar: Progress | None = None
         self._speeds: list[tuple[float, float]] = []  # tokens and seconds of pages that ended
+        self._drafts, self._why = 0, ""  # pages that no model verified
 
     def __enter__(self) -> PagesDisplay:
         return self
@@ -53,6 +54,8 @@ class PagesDisplay:
                 self.display.line(f"    {note}", "yellow")
             if record.get("compared") is not None:
                 self.display.line(*comparison_line(record["compared"], record["mode"]))
+        if record["status"] == "DRAFT":
+            self._drafts, self._why = self._drafts + 1, record["reason"]
         if record["tokens_per_second"]:
             self._speeds.append((record["tokens"], record["seconds"]["decode"]))
         self._advance(counts)
@@ -98,7 +101,8 @@ class PagesDisplay:
         if seconds:
             tokens = sum(tokens for tokens, _ in self._speeds)
             line += f", {tokens / seconds:.0f} tokens/s of decoding"
-        return [line]
+        told = "1 page is a draft" if self._drafts == 1 else f"{self._drafts} pages are drafts"
+        return [line, f"{told}: {self._why}"] if self._drafts else [line]
 
 
 def comparison_line(compared: dict[str, Any], mode: str) -> tuple[str, str]:
@@ -121,11 +125,13 @@ def page_line(record: dict[str, Any], counts: Counts) -> str:
     done = counts.done + counts.failed
     page = f" page {record['page']}" if record["page"] else ""
     line = f"[{done}/{known(counts)}] {record['document']}{page}: {record['status']}"
-    if record["reason"]:
+    is_draft = record["status"] == "DRAFT"  # the end of the run says once why
+    if record["reason"] and not is_draft:
         line += f", {record['reason']}"
     if record["status"] == "FAILED":
         return line
-    line += f", {record['tokens']} tokens, {record['regions']} regions, mode: {record['mode']}"
+    line += "" if is_draft else f", {record['tokens']} tokens"
+    line += f", {record['regions']} regions, mode: {record['mode']}"
     if record["mean_acceptance_length"]:
         line += f", acceptance: {record['mean_acceptance_length']:.2f} tokens a step"
     return f"{line}, {record['seconds']['e2e']:.2f} s{pace(counts)}"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..documents import Document, Resolution
-    from ..tasks.parse import PageParser, ParseJob, ParseSettings
+    from ..tasks.parse import DraftParser, PageParser, ParseJob, ParseSettings
     from ..tasks.parse.counts import Counts
 
 Inputs = Annotated[
@@ -24,7 +24,18 @@ Inputs = Annotated[
     typer.Argument(metavar="INPUT...", help="PDFs, pictures, folders of them, or patterns."),
 ]
 Sample = Annotated[
-    bool, typer.Option("--sample", help="The bundled page, whose Markdown is printed.")
+    bool,
+    typer.Option(
+        "--sample", help="The bundled page, whose Markdown is printed; by the bundled miniature."
+    ),
+]
+Model = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ID_OR_PATH",
+        help="Model that verifies the drafts; without it the drafts are the result, as DRAFT. "
+        "'miniature' is the bundled demo, which reads its own made-up pages alone.",
+    ),
 ]
 Compare = Annotated[
     bool, typer.Option("--compare", help="Decode each page plainly too: speed-up and parity.")
@@ -129,7 +140,7 @@ Overlay = Annotated[
 
 @dataclass(frozen=True)
 class Wanted:
-    """A run as it was asked for; see the options."""
+    """A run as it was asked for; see the options. Without a model, drafts are the result."""
 
     inputs: list[Path]
     output: Path
@@ -165,17 +176,18 @@ class Wanted:
         from ..tasks.parse.files import check_formats
         from ..tasks.parse.identity import parser_name, settings_hash
         from ..tasks.parse.plan import Intake
+        from ..tasks.parse.result import DRAFTED
 
         self._check()
         documents = self._apart(find_documents(self.inputs))
         pages = PageRange() if self.pages is None else PageRange.parse(self.pages)
-        name = parser_name(self.model)
+        name = None if self.model is None else parser_name(self.model)
         intake = Intake(pages, self._resolution(name), self.password)
         timeout = TIMEOUT if self.timeout is None else self.timeout
         drafter = guard(make_drafter(self.drafter), self.drafter, timeout, self.workers)
         hashed = settings_hash(
             self.settings,
-            name,
+            name or DRAFTED,
             self.dtype,
             drafter_hash(self.drafter),
             intake.resolution,
@@ -190,17 +202,18 @@ class Wanted:
             fresh=not self.resume,
             stop_on_error=self.on_error == "stop",
             compare=self.compare,
+            drafts_only=self.model is None,
             on_page=on_page,
             debug=self.debug,
         )
 
-    def _resolution(self, model: str) -> Resolution:
+    def _resolution(self, model: str | None) -> Resolution:
         """As asked for; else the size of the pages that the model knows, if it knows one only."""
         from ..documents import Resolution
         from ..tasks.parse.habits import habits_of
 
         if self.dpi is None and self.longest is None:
-            return Resolution(within=habits_of(model).size)
+            return Resolution() if model is None else Resolution(within=habits_of(model).size)
         return (
             Resolution(longest=self.longest)
             if self.dpi is None
@@ -215,6 +228,10 @@ class Wanted:
         return [one for one in documents if output not in one.path.resolve().parents]
 
     def _check(self) -> None:
+        if self.model is None and self.compare:
+            raise SoonerError("--compare is about a model's decoding; name one with --model")
+        if self.model is None and self.drafter == "none":
+            raise SoonerError("without a drafter and a model nobody reads; name one with --model")
         if self.on_error not in ("skip", "stop"):
             raise unknown("on-error", self.on_error, ("skip", "stop"))
         if self.timeout is not None and not self.timeout > 0:
@@ -222,8 +239,10 @@ class Wanted:
         if self.threads is not None and self.threads < 1:
             raise SoonerError(f"threads is {self.threads}; it must be a whole number of 1 or more")
 
-    def load(self, display: Display, beside: int = 0) -> PageParser:
+    def load(self, display: Display, beside: int = 0) -> PageParser | DraftParser:
         """The model, and its threads, see `Threads`.
+
+        Without a model nothing is loaded, torch neither.
 
         Args:
             beside: processes that work on the CPU meanwhile.
@@ -231,6 +250,10 @@ class Wanted:
         Raises:
             SoonerError: it can't be loaded, or does not read pages.
         """
+        if self.model is None:
+            from ..tasks.parse import DraftParser
+
+            return DraftParser()
         from ..methods.threads import Threads
         from ..tasks.parse import PageParser, load_parser
 
@@ -258,3 +281,10 @@ def inputs_of(given: list[Path] | None, sample: bool) -> list[Path]:
     if not found:
         raise SoonerError("nothing to parse; name a file or a folder, or use --sample")
     return found
+
+
+def model_of(given: str | None, sample: bool) -> str | None:
+    """The model given; the bundled page is for the bundled miniature."""
+    from ..tasks.parse.identity import DEMO
+
+    return DEMO if given is None and sample else given

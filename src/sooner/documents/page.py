@@ -72,6 +72,9 @@ class PageText:
 
 MOST_GARBLED, MOST_SIDEWAYS, LEAST_COVERAGE = 0.05, 0.5, 0.5
 
+INK = 48
+"""Difference in brightness to the paper from which a pixel is ink."""
+
 
 @dataclass(frozen=True)
 class Page:
@@ -106,6 +109,12 @@ class Page:
     @property
     def size(self) -> tuple[int, int]:
         return self.width, self.height
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether nothing is drawn on it."""
+        few = self.picture[::3, ::3]
+        return int(few.max()) - int(few.min()) < INK
 
     @property
     def is_pdf(self) -> bool:

@@ -1,6 +1,6 @@
 """What writes drafts of pages: OCR, a PDF's own text, and files that other programs saved."""
 
-from .base import Drafter
+from .base import BLANK, Drafter
 from .combine import AllOf, FirstOf
 from .guard import guarded
 from .layout import Layout
@@ -10,6 +10,7 @@ from .saved import SavedJson
 from .text_layer import TextLayer
 
 __all__ = [
+    "BLANK",
     "OCR",
     "AllOf",
     "Drafter",

@@ -7,6 +7,9 @@ from typing import Protocol
 from ..page import Page
 from ..regions import PageDraft
 
+BLANK = "no text found on the page"
+"""Reason of an empty draft that is no failure: there is nothing to be read."""
+
 
 class Drafter(Protocol):
     """Writes a draft of a page (the pipeline `q_phi` of section 3.1): once, quickly, roughly.

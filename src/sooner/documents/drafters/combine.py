@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from ..merge import merge
 from ..page import Page
 from ..regions import PageDraft
-from .base import Drafter
+from .base import BLANK, Drafter
 
 
 class AllOf:
@@ -37,7 +37,7 @@ class _Tried:
 
 class FirstOf:
     """The first drafter that has something to say: `FirstOf(TextLayer(), OCR())` reads scans, and
-    takes a PDF's own text where it is good.
+    takes a PDF's own text where it is good. A page with nothing on it is nobody else's either.
 
     Args:
         drafters: one or more, the best or cheapest first.
@@ -53,7 +53,13 @@ class FirstOf:
         for drafter in self.drafters:
             draft = drafter(page)
             tried = tried.and_then(draft)
-            if draft.texts:
+            if draft.texts or draft.reason == BLANK:
                 break
         reason = "" if draft.texts else "; ".join(tried.reasons)
         return replace(draft, seconds=tried.seconds, reason=reason)
+
+    def close(self) -> None:
+        """End the processes of those that have any."""
+        for drafter in self.drafters:
+            if (close := getattr(drafter, "close", None)) is not None:
+                close()

@@ -18,6 +18,7 @@ from ..lines import Line, with_markers
 from ..page import Page, Picture
 from ..regions import PageDraft
 from ..resolution import MOST_SIDE
+from .base import BLANK
 from .engines import needed, quiet
 from .layout import Layout
 
@@ -71,7 +72,7 @@ class OCR:
         lines = with_bullets(with_markers(self.lines(page)), page.picture)
         areas = self.layout(page) if self.layout is not None and lines else []
         regions = regions_of(lines, page.size, areas)
-        reason = "" if lines else "no text found on the page"
+        reason = "" if lines else BLANK
         return PageDraft(regions, time.perf_counter() - began, self.name, page.size, reason)
 
     def lines(self, page: Page) -> list[Line]:

@@ -9,6 +9,7 @@ from ..grouping import EXACT, regions_of
 from ..lines import lines_of
 from ..page import Page
 from ..regions import PageDraft
+from .base import BLANK
 from .layout import Layout
 
 
@@ -28,6 +29,8 @@ class TextLayer:
     def __call__(self, page: Page) -> PageDraft:
         began = time.perf_counter()
         problem = page.text.problem if page.text is not None else "no text layer"
+        if page.is_blank and (page.text is None or not page.text.words):
+            problem = BLANK
         if page.text is None or not page.text.words or (problem and not self.force):
             return PageDraft([], time.perf_counter() - began, self.name, page.size, problem)
         areas = self.layout(page) if self.layout is not None else []

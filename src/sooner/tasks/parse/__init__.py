@@ -5,7 +5,7 @@
     ...     print(parser(page, OCR()(page)).markdown)
 
 `parser` parses a page, `regions` is its first stage, `contexts` makes tokens of drafts, `reading`
-makes a page of what the model said; `job` takes documents to a folder of results, `plan` says what
+makes a page of what the model said, `unverified` of what the drafter said alone; `job` takes documents to a folder of results, `plan` says what
 is left to be done, `ahead` reads and drafts the next page meanwhile. Names are imported on first
 use: those that decode need torch.
 """
@@ -20,14 +20,17 @@ if TYPE_CHECKING:
     from .job import ParseJob
     from .loading import load_parser
     from .parser import PageParser
-    from .result import FAILED, PARTIAL, SUCCESS, ParsedPage, ParsedRegion, StageStats
+    from .result import DRAFT, FAILED, PARTIAL, SUCCESS, ParsedPage, ParsedRegion, StageStats
     from .settings import ParseSettings
+    from .unverified import DraftParser
 
 _HOME = {
+    "DRAFT": "result",
     "FAILED": "result",
     "PARTIAL": "result",
     "SUCCESS": "result",
     "Delivery": "delivery",
+    "DraftParser": "unverified",
     "PageParser": "parser",
     "ParseJob": "job",
     "ParseSettings": "settings",
@@ -38,10 +41,12 @@ _HOME = {
 }
 
 __all__ = [
+    "DRAFT",
     "FAILED",
     "PARTIAL",
     "SUCCESS",
     "Delivery",
+    "DraftParser",
     "PageParser",
     "ParseJob",
     "ParseSettings",

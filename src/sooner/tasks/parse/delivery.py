@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from .files import FORMATS, check_formats, document_file, join, page_file, page_
 from .output import OutputError, write_whole
 from .overlay import overlay
 from .plan import Work
-from .result import FAILED, PARTIAL, SUCCESS, ParsedPage
+from .result import DRAFT, FAILED, PARTIAL, SUCCESS, ParsedPage
 
 
 @dataclass(frozen=True)
@@ -100,14 +100,21 @@ class Delivery:
 def document_told(work: Work, records: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """What a document's JSON says besides its pages."""
     failed = [one for one in records if one["status"] == FAILED]
-    is_whole = all(one["status"] == SUCCESS for one in records)
     return {
         "source": work.document.place.as_posix(),
-        "status": SUCCESS if is_whole else PARTIAL,
+        "status": _whole(one["status"] for one in records),
         "input_hash": work.input_hash,
         "settings_hash": work.settings_hash,
         "failed": [{"page": one["page"], "reason": one["reason"]} for one in failed],
     }
+
+
+def _whole(statuses: Iterable[str]) -> str:
+    """A document's status: that of all its pages, a draft if some are; else partial."""
+    found = set(statuses)
+    if found == {SUCCESS}:
+        return SUCCESS
+    return DRAFT if found <= {SUCCESS, DRAFT} else PARTIAL
 
 
 def record_of(work: Work, parsed: ParsedPage, files: Sequence[Path]) -> dict[str, Any]:

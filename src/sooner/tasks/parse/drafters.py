@@ -62,10 +62,11 @@ def _check_ocr(name: str) -> None:
 
 def guard(
     drafter: Drafter | None, spec: str, timeout: float = TIMEOUT, workers: int = 1
-) -> Guarded | None:
+) -> Guarded | FirstOf | None:
     """A drafter that can neither break nor hold up a run; see `guarded`.
 
-    OCR is the one that may hang or die, and takes the CPU: it gets processes of its own.
+    OCR is the one that may hang or die, and takes the CPU: it gets processes of its own. Where it is
+    one of several to be tried in turn, they start once a page needs it.
 
     Args:
         workers: how many of them; 0 leaves it in this one, where a page waits for its own draft.
@@ -77,13 +78,21 @@ def guard(
         raise SoonerError(f"workers is {workers}; it must be a whole number of 0 or more")
     if drafter is None:
         return None
-    if workers and any(name.strip() in (AUTO, "ocr") for name in spec.split(",")):
+    if isinstance(drafter, FirstOf):
+        return FirstOf(*(_guard(one, one.name, timeout, workers) for one in drafter.drafters))
+    return _guard(drafter, spec, timeout, workers)
+
+
+def _guard(drafter: Drafter, spec: str, timeout: float, workers: int) -> Guarded:
+    if workers and any(name.strip() in (AUTO, OCR.name) for name in spec.split(",")):
         return guarded(drafter, timeout, process=True, count=workers)
     return guarded(drafter, timeout)
 
 
 def processes_of(drafter: Drafter | None) -> int:
     """How many processes a drafter has besides this one."""
+    if isinstance(drafter, FirstOf):
+        return sum(map(processes_of, drafter.drafters))
     if isinstance(drafter, GuardedProcesses):
         return len(drafter.processes)
     return int(isinstance(drafter, GuardedProcess))

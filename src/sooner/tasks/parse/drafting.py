@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ...documents import Page, PageDraft
@@ -12,11 +12,9 @@ from .cells import Cells
 from .contexts import Ids, Piece, heard_pieces, page_drafts, pieces_of
 from .forms import Ask
 from .regions import RegionStage, Verified
+from .result import Late
 
 NO_DRAFT = PageDraft([])
-
-Late = Callable[[], PageDraft | None]
-"""A draft that may still be under way; calling it waits."""
 
 
 class Drafting:

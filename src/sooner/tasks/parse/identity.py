@@ -10,15 +10,17 @@ from ..identity import fingerprint
 from .settings import ParseSettings
 
 MINIATURE = "document"
+DEMO = "miniature"
+"""Name of the bundled miniature on the command line."""
 
 
 def parser_name(model: str | None) -> str:
-    """A model's name; without one, the miniature's folder.
+    """A model's name; the bundled miniature's folder for `None` or `"miniature"`.
 
     Raises:
         SoonerError: it is not in this installation; or a folder that does not exist.
     """
-    if model is not None:
+    if model is not None and model != DEMO:
         if model.startswith(("/", ".", "~")) and not Path(model).is_dir():
             raise SoonerError(f"model folder '{model}' does not exist; check the path")
         return model

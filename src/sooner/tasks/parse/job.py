@@ -6,13 +6,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ...documents import BrokenPage, Document, Page
 from ...documents.drafters import Drafter
 from ...errors import SoonerError, is_device_fault
 from .ahead import Drafted, ahead
-from .comparison import compare_plain, warm_up
 from .counts import Counts
 from .delivery import Delivery, record_of
 from .lock import FolderLock
@@ -22,6 +21,7 @@ from .result import FAILED, PARTIAL, ParsedPage
 
 if TYPE_CHECKING:
     from .parser import PageParser
+    from .unverified import DraftParser
 
 OnPage = Callable[[dict[str, Any], Counts], None]
 """Told a page's record and how many are done, after its files are on disk."""
@@ -48,6 +48,8 @@ class ParseJob:
         fresh: do again what was done before.
         stop_on_error: end at the first page that fails.
         compare: decode each page plainly too, and tell how much sooner its parsing was.
+        drafts_only: no model verifies anything, so what one verified before is kept (even by
+            `fresh`), whatever its settings were.
         on_page: told about each page.
         debug: let unexpected errors through.
         counts: how far it is.
@@ -67,6 +69,7 @@ class ParseJob:
     fresh: bool = False
     stop_on_error: bool = False
     compare: bool = False
+    drafts_only: bool = False
     on_page: OnPage | None = None
     debug: bool = False
     counts: Counts = field(default_factory=Counts)
@@ -79,7 +82,7 @@ class ParseJob:
         self.counts.documents = len(self.documents)
         self._fault: Exception | None = None
 
-    def run(self, load: Callable[[], PageParser]) -> Counts:
+    def run(self, load: Callable[[], PageParser | DraftParser]) -> Counts:
         """Do what is left to be done.
 
         Args:
@@ -100,8 +103,8 @@ class ParseJob:
                 self.manifest.tidy()
         return self.counts
 
-    def _run(self, load: Callable[[], PageParser]) -> None:
-        parser: PageParser | None = None
+    def _run(self, load: Callable[[], PageParser | DraftParser]) -> None:
+        parser: PageParser | DraftParser | None = None
         before: Work | None = None
         with closing(ahead(self._pages(), self.drafter, self.workers)) as coming:
             for drafted in coming:
@@ -110,8 +113,7 @@ class ParseJob:
                 before = drafted.tag
                 if parser is None and isinstance(drafted.page, Page):
                     parser = load()
-                    if self.compare:
-                        warm_up(parser, drafted.page)
+                    self._warm_up(parser, drafted.page)
                 self._do(parser, drafted)
         if before is not None:
             self._finish(before)
@@ -119,14 +121,20 @@ class ParseJob:
             if not work.todo and not self.delivery.has_document(work.document):
                 self._finish(work)
 
-    def _do(self, parser: PageParser | None, drafted: Drafted[Work]) -> None:
+    def _warm_up(self, parser: PageParser | DraftParser, page: Page) -> None:
+        if self.compare and not self.drafts_only:
+            from .comparison import warm_up  # needs torch
+
+            warm_up(cast("PageParser", parser), page)
+
+    def _do(self, parser: PageParser | DraftParser | None, drafted: Drafted[Work]) -> None:
         """Parse a page, keep what came of it, and count it."""
         began = time.perf_counter()
         parsed = self._parsed(parser, drafted)
         e2e = drafted.waited + time.perf_counter() - began
         parsed = replace(parsed, seconds={**parsed.seconds, "e2e": e2e})
-        if self.compare and parser is not None and isinstance(drafted.page, Page):
-            parsed = self._compared(parser, drafted.page, parsed)
+        if self.compare and not self.drafts_only and isinstance(drafted.page, Page):
+            parsed = self._compared(cast("PageParser", parser), drafted.page, parsed)
         record = self._keep(drafted, parsed, parser)
         self._count(record, drafted.waited + time.perf_counter() - began)
         where = f"'{drafted.tag.document.path}'"
@@ -143,6 +151,8 @@ class ParseJob:
         """With what plain decoding says and takes; that a page failed is told already."""
         if parsed.status == FAILED:
             return parsed
+        from .comparison import compare_plain  # needs torch
+
         return replace(parsed, compared=compare_plain(parser, page, parsed))
 
     def _pages(self) -> Iterator[tuple[Work, Page | BrokenPage]]:
@@ -155,7 +165,13 @@ class ParseJob:
 
     def _opened(self, document: Document) -> Work:
         work = plan(
-            document, self.intake, self.manifest, self.settings_hash, self.delivery.has, self.fresh
+            document,
+            self.intake,
+            self.manifest,
+            self.settings_hash,
+            self.delivery.has,
+            self.fresh,
+            self.drafts_only,
         )
         self.manifest.forget_stale(document.place, work.input_hash)
         self.works.append(work)
@@ -164,7 +180,7 @@ class ParseJob:
         self.counts.before += work.done
         return work
 
-    def _parsed(self, parser: PageParser | None, drafted: Drafted[Work]) -> ParsedPage:
+    def _parsed(self, parser: PageParser | DraftParser | None, drafted: Drafted[Work]) -> ParsedPage:
         """A page's result; what goes wrong with it is its result."""
         page, work = drafted.page, drafted.tag
         name = str(work.document.place)
@@ -186,7 +202,10 @@ class ParseJob:
         return replace(parsed, source=name, seconds=seconds)
 
     def _keep(
-        self, drafted: Drafted[Work], parsed: ParsedPage, parser: PageParser | None
+        self,
+        drafted: Drafted[Work],
+        parsed: ParsedPage,
+        parser: PageParser | DraftParser | None,
     ) -> dict[str, Any]:
         """Write a page's files, then its record: a run that is killed in between does it again."""
         work, page = drafted.tag, drafted.page
@@ -210,7 +229,9 @@ class ParseJob:
     def _finish(self, work: Work) -> None:
         """Write a document's own files."""
         place = work.document.place
-        records = self.manifest.current(place, work.input_hash, self.settings_hash)
+        records = self.manifest.current(
+            place, work.input_hash, self.settings_hash, self.drafts_only
+        )
         self.delivery.write_document(work, records)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...errors import SoonerError
 from ...models import FAMILIES
 from ..loading import Pair, is_text_only, load_pair, model_type
-from .identity import MINIATURE, parser_name
+from .identity import DEMO, MINIATURE, parser_name
 
 
 def load_parser(
@@ -17,7 +17,7 @@ def load_parser(
     """Load a model that reads pages.
 
     Args:
-        model: hub id or folder; `None` takes the bundled `document` miniature.
+        model: hub id or folder; `None` or `"miniature"` takes the bundled `document` miniature.
         trust_remote_code: run a checkpoint's own code, as that of dots.ocr.
 
     Raises:
@@ -33,7 +33,7 @@ def load_parser(
             f"{', '.join(known)}"
         )
     pair = load_pair(
-        model,
+        None if model == DEMO else model,
         device=device,
         dtype=dtype,
         miniature=MINIATURE,

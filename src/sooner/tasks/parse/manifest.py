@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from .output import unwritable, write_whole
+from .result import DRAFT, FAILED
 
 NAME = "manifest.jsonl"
 
@@ -48,12 +49,21 @@ class Manifest:
             pages = self._records.get(document.as_posix(), {})
             return [pages[number] for number in sorted(pages)]
 
-    def current(self, document: Path, input_hash: str, settings_hash: str) -> list[dict[str, Any]]:
-        """Those of them that are of this content and these settings."""
+    def current(
+        self, document: Path, input_hash: str, settings_hash: str, or_verified: bool = False
+    ) -> list[dict[str, Any]]:
+        """Those of them that are of this content and these settings.
+
+        Args:
+            or_verified: those that a model verified, too, whatever its settings were.
+        """
         return [
             record
             for record in self.of(document)
-            if record["input_hash"] == input_hash and record["settings_hash"] == settings_hash
+            if record["input_hash"] == input_hash
+            and (
+                record["settings_hash"] == settings_hash or (or_verified and is_verified(record))
+            )
         ]
 
     def add(self, record: dict[str, Any]) -> None:
@@ -114,6 +124,11 @@ def touch(folder: Path) -> None:
             pass
     except OSError as error:
         raise unwritable(path, error) from error
+
+
+def is_verified(record: dict[str, Any]) -> bool:
+    """Whether a model had its say about a page."""
+    return record["status"] not in (DRAFT, FAILED)
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:

@@ -18,14 +18,24 @@ from ..settings import CaptionSettings
 from .asking import picture_inputs, room_for, seen_size
 from .budget import FIRST, LEAST_FORWARDS, Budget, PageCost, PageCosts
 from .cells import Cells, cells_of
-from .drafting import Drafting, Late
+from .drafting import Drafting
 from .effort import Effort, NotSmallerError, with_less
 from .fences import unwrapped
 from .forms import Ask, ask_of
 from .habits import habits_of
-from .reading import Reading, described, parsed_region, read
+from .reading import Reading, described, read
 from .regions import RegionStage, Verified
-from .result import LENGTH, PARTIAL, REPETITION, SUCCESS, TIME, ParsedPage, StageStats
+from .result import (
+    LENGTH,
+    PARTIAL,
+    REPETITION,
+    SUCCESS,
+    TIME,
+    Late,
+    ParsedPage,
+    StageStats,
+    parsed_region,
+)
 from .settings import ParseSettings
 from .speaking import Said, combined, eos_ids, figures, speak
 from .stages import BOTH, PAGE, StageChoice

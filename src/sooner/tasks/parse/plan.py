@@ -12,7 +12,7 @@ from ...documents.pdf import count_pdf_pages
 from ...documents.pictures import count_frames
 from ...errors import SoonerError
 from ..identity import sha256
-from .manifest import Manifest
+from .manifest import Manifest, is_verified
 from .result import FAILED
 
 
@@ -62,6 +62,7 @@ def plan(
     settings_hash: str,
     is_there: Callable[[Document, int], bool],
     fresh: bool = False,
+    drafts_only: bool = False,
 ) -> Work:
     """What is to be done of a document, which is opened and hashed for that.
 
@@ -71,12 +72,15 @@ def plan(
     Args:
         is_there: whether the files of a page of a document exist.
         fresh: do everything again.
+        drafts_only: no model verifies the pages, so those that one verified are left alone.
     """
     wanted = intake.pages
     count = intake.count(document.path)
     numbers = wanted.select(count)
     hashed = _hash(document.path)
-    records = [] if fresh else manifest.current(document.place, hashed, settings_hash)
+    records = manifest.current(document.place, hashed, settings_hash, drafts_only)
+    if fresh:
+        records = [record for record in records if drafts_only and is_verified(record)]
     kept = {
         record["page"]
         for record in records

@@ -15,7 +15,7 @@ from .contexts import offsets_of
 from .fences import WRAPPERS, unwrapped
 from .forms import FORMS
 from .matching import accepted_shares, placed
-from .result import ParsedRegion
+from .result import ParsedRegion, parsed_region
 from .speaking import Said
 
 
@@ -90,16 +90,3 @@ def described(
         parsed_region(region, order, size, share)
         for order, (region, share) in enumerate(zip(reading.regions, shares, strict=True))
     ]
-
-
-def parsed_region(region: Region, order: int, size: Size, share: float | None) -> ParsedRegion:
-    """A region with its first draft for its text."""
-    return ParsedRegion(
-        order=order,
-        label=region.label,
-        text=region.drafts[0] if region.drafts else "",
-        bbox=region.bbox,
-        bbox_1000=region.thousandths(size),
-        acceptance=share,
-        level=region.level,
-    )

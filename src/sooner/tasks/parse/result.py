@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from ...documents import PageDraft, Region
+from ...documents.regions import Size
+
 SUCCESS, PARTIAL, FAILED = "SUCCESS", "PARTIAL", "FAILED"
+DRAFT, DRAFTED = "DRAFT", "draft"
+"""Status and mode of a page that no model was asked about, and the reason for it."""
+NOT_VERIFIED = "not verified by a model; name one with --model"
 REPETITION, LENGTH, TIME, BUDGET = "repetition", "length", "time", "budget"
+
+Late = Callable[[], PageDraft | None]
+"""A draft that may still be under way; calling it waits."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +42,24 @@ class ParsedRegion:
     level: int = 0
 
 
+def parsed_region(region: Region, order: int, size: Size, share: float | None) -> ParsedRegion:
+    """A region with its first draft for its text.
+
+    Args:
+        size: of the page's picture, in pixels.
+        share: of its tokens that were drafted; `None` if that can't be told.
+    """
+    return ParsedRegion(
+        order=order,
+        label=region.label,
+        text=region.drafts[0] if region.drafts else "",
+        bbox=region.bbox,
+        bbox_1000=region.thousandths(size),
+        acceptance=share,
+        level=region.level,
+    )
+
+
 @dataclass(frozen=True)
 class StageStats:
     """One stage in figures; see `sooner.decoding.stats.Stats`."""
@@ -53,7 +81,8 @@ class ParsedPage:
     Attributes:
         source: name of its document.
         number: of the page, from 1; 0 for what is about the document as a whole.
-        status: `SUCCESS`, `PARTIAL` (something is missing, see `reason`) or `FAILED`.
+        status: `SUCCESS`, `PARTIAL` (something is missing, see `reason`), `FAILED`, or `DRAFT` (no
+            model was named to verify what the drafter said).
         reason: why, in one line; empty for success.
         markdown: blocks separated by blank lines.
         raw: what the target said, to the letter.
@@ -65,7 +94,7 @@ class ParsedPage:
             outside the claim of exactness; `raw` is inside.
         drafter: who drafted; empty for nobody.
         notes: what else should be known, such as a drafter that failed.
-        mode: `exact`, `relaxed` or `approximate`.
+        mode: `exact`, `relaxed`, `approximate` or `draft`.
         stages: figures of the stages that ran, `regions` and `page`.
         seconds: `drafter` (its own time, mostly hidden behind the page before), `wait` (for the
             page, and for its draft where that came later than the prefill's end),
