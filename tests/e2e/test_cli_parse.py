@@ -207,11 +207,11 @@ def test_nothing_to_parse_is_one_line(run: Run, tmp_path: Path, how: list[object
     assert (done.code, len(done.err.splitlines())) == (2, 1)
 
 
-def test_without_a_model_it_says_which_to_give(
+def test_a_miniature_that_is_not_here_is_one_line(
     run: Run, tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(miniatures, "names", lambda: ["video"])
-    done = run("parse", tree, "-o", tmp_path / "out", "--drafter", "none")
+    done = run("parse", tree, "-o", tmp_path / "out", "--model", "miniature")
     assert done.code == 2
     assert errors(done) == [
         "sooner: the 'document' miniature is not in this installation; give a model with --model"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from statistics import median
 
+from . import code
 from .boxes import Box, area, around, overlap
 from .columns import columns_of
 from .grids import parted
@@ -47,6 +47,9 @@ EDGE = 0.07
 
 TITLE_SIZE = 1.5
 """Size of a title, in sizes of the text."""
+
+BOLD_SIZE, BOLD_LEVEL = 0.9, 3
+"""Size of a heading that is told by its weight, in sizes of the text, and its level."""
 
 HEADING_WORDS, FOOTER_WORDS = 16, 6
 """Words at most."""
@@ -107,15 +110,30 @@ def regions_of(
     """
     lines = with_markers(lines)
     inside, rest = _assigned(lines, layout)
-    body = median([line.size for line in lines]) if lines else 0.0
+    body = _body(lines)
+    is_typed = code.is_typed(lines)
     regions = []
     for place, found in enumerate(layout):
         regions += _of_area(found, inside[place], body, size, sizes)
     for group in columns_of(rest, size[0]):
+        listings, group = ([], group) if is_typed else code.code_of(group)
+        regions += [code.code_region(listing) for listing in listings]
         tables, others = _tables(joined_formulas(group))
         regions += [_table(table) for table in tables]
         regions += [_of_block(block, body, size, sizes) for block in blocks_of(others, sizes.same)]
     return in_reading_order(_one_title(regions))
+
+
+def _body(lines: Sequence[Line]) -> float:
+    """Size of the letters that most of a page is set in: the median over letters."""
+    sizes = sorted((line.size, len(line.text)) for line in lines)
+    half = sum(count for _, count in sizes) / 2
+    seen = 0
+    for size, count in sizes:
+        seen += count
+        if seen >= half:
+            return size
+    return 0.0
 
 
 def _assigned(lines: Sequence[Line], layout: Sequence[Area]) -> tuple[list[list[Line]], list[Line]]:
@@ -187,6 +205,8 @@ def _of_block(block: Block, body: float, size: Size, sizes: Sizes) -> Region:
         label = TITLE
     elif _is_heading(block, body, sizes.heading):
         label = SECTION_HEADER
+    elif _is_bold_heading(block, body):
+        return replace(region, label=SECTION_HEADER, level=BOLD_LEVEL)
     return replace(region, label=label)
 
 
@@ -195,6 +215,14 @@ def _is_heading(block: Block, body: float, larger: float) -> bool:
     ends = block[-1].text.rstrip().endswith((".", ",", ";", ":"))
     is_large = min(line.size for line in block) >= larger * body
     return is_large and words <= HEADING_WORDS and not (ends and larger < TITLE_SIZE)
+
+
+def _is_bold_heading(block: Block, body: float) -> bool:
+    """Whether a block is a heading by its weight, as large as the text or nearly so."""
+    words = sum(len(line.text.split()) for line in block)
+    is_bold = all(line.bold for line in block) and words <= HEADING_WORDS
+    is_large = min(line.size for line in block) > BOLD_SIZE * body
+    return is_bold and is_large and not block[-1].text.rstrip().endswith((".", ",", ";"))
 
 
 def _one_title(regions: list[Region]) -> list[Region]:

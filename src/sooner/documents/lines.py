@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
+import numpy as np
+
 from .boxes import Box, around, shared_height, shared_width
-from .page import Word
+from .page import NO_MEANING, Word
 
 WORD_GAP = 1.3
 """Font sizes between two words that are no longer of one line, but of two columns or cells."""
+
+CODE_GAP, CODE_BLANK = 6.0, 0.6
+"""The same for two words in a typewriter's font, and the width of its letters."""
+
+ALL_BOLD = 0.9
+"""Share of letters."""
 
 SAME_ROW = 0.5
 """Share of the lower box in which two words are beside each other."""
@@ -27,6 +36,10 @@ INDENT = 0.8
 
 MARKER = re.compile(r"\s*(?:[•●▪◦‣∙·*\-–—○□■]|\(?(?:\d{1,3}|[a-zA-Z]|[ivx]{1,4})[.)])\s+\S")
 """How an item of a list begins."""
+
+DASHES, FLUSH = "–—", 0.3
+"""Marks that stand in sentences, too; there the line begins where the one above it does, but for
+so many sizes of a letter."""
 
 LONE_MARKER = re.compile(r"[•●▪◦‣∙·*\-–—○□■]|\(?(?:\d{1,2}|[a-z]|[ivx]{1,4})[.)]")
 """Such a beginning alone, which stands too far from its item to be of one line with it."""
@@ -49,12 +62,17 @@ class Line:
         bbox: in pixels.
         size: of its letters, in pixels.
         confidence: of whoever read it that it is right, from 0 to 1; `None` for unknown.
+        bold: all of its letters are in a bold font, but for a sign or two.
+        mono: most of its letters are in a font for typewriters and code; then blanks are as many
+            as there is room for.
     """
 
     text: str
     bbox: Box
     size: float
     confidence: float | None = None
+    bold: bool = False
+    mono: bool = False
 
 
 Block = list[Line]
@@ -62,26 +80,79 @@ Block = list[Line]
 
 
 def lines_of(words: Sequence[Word]) -> list[Line]:
-    """Words put together to lines, which end at gaps as between columns."""
-    parts: list[list[Word]] = []
-    for word in words:
-        if parts and _goes_on(parts[-1][-1], word):
-            parts[-1].append(word)
-        else:
-            parts.append([word])
-    lines = [_line(part) for part in parts]
+    """Words put together to lines, which end at gaps as between columns.
+
+    A word is followed by the one that is nearest to its right, wherever the file lists it: links
+    and words in another font are often listed last.
+    """
+    after = _neighbours(words)
+    first = set(range(len(words))) - set(after.values())
+    lines = []
+    for start in sorted(first):
+        chain = [start]
+        while chain[-1] in after:
+            chain.append(after[chain[-1]])
+        lines.append(_line(_marked([words[place] for place in chain])))
     return _rejoined(lines)
 
 
-def _goes_on(last: Word, word: Word) -> bool:
-    gap = word.bbox[0] - last.bbox[2]
-    em = max(last.size, word.size)
-    return -em < gap < WORD_GAP * em and shared_height(last.bbox, word.bbox) > SAME_ROW
+def _neighbours(words: Sequence[Word]) -> dict[int, int]:
+    """For each word the next one on its line, if there is one to the right that is nearest to it,
+    and it to that one."""
+    if not words:
+        return {}
+    boxes = np.array([word.bbox for word in words])  # [words, 4]
+    ems = np.array([word.size or word.bbox[3] - word.bbox[1] for word in words])
+    mono = np.array([word.mono for word in words])
+    left, top, right, bottom = boxes.T
+    after: dict[int, tuple[float, int]] = {}  # the gap to the nearest word on the right, and which
+    before: dict[int, tuple[float, int]] = {}
+    for place in range(len(words)):
+        em = np.maximum(ems[place], ems)
+        gap = left - right[place]
+        low = np.minimum(bottom - top, bottom[place] - top[place])
+        beside = np.minimum(bottom, bottom[place]) - np.maximum(top, top[place]) > SAME_ROW * low
+        reach = np.where(mono & mono[place], CODE_GAP, WORD_GAP) * em
+        fits = beside & (gap > -em) & (gap < reach) & (left > left[place])
+        for other in np.flatnonzero(fits):
+            pair = (float(gap[other]), int(other))
+            after[place] = min(after.get(place, pair), pair)
+            back = (float(gap[other]), place)
+            before[int(other)] = min(before.get(int(other), back), back)
+    return {one: other for one, (_, other) in after.items() if before[other][1] == one}
+
+
+def _marked(words: list[Word]) -> list[Word]:
+    """A line, with a bullet for a lone sign in front of it that means nothing: TeX's symbol fonts
+    often don't say what they draw."""
+    first = words[0].text
+    is_sign = first == NO_MEANING or (len(first) == 1 and unicodedata.category(first) == "Co")
+    return [replace(words[0], text="•"), *words[1:]] if is_sign else words
 
 
 def _line(words: Sequence[Word]) -> Line:
-    text = " ".join(word.text for word in words)
-    return Line(text, around(word.bbox for word in words), median(word.size for word in words))
+    letters = sum(len(word.text) for word in words)
+    mono = 2 * sum(len(word.text) for word in words if word.mono) > letters
+    return Line(
+        _spaced(words) if mono else " ".join(word.text for word in words),
+        around(word.bbox for word in words),
+        median(word.size for word in words),
+        bold=sum(len(word.text) for word in words if word.bold) > ALL_BOLD * letters,
+        mono=mono,
+    )
+
+
+def _spaced(words: Sequence[Word]) -> str:
+    """Words of a typewriter's line, with as many blanks between them as there is room for."""
+    text = ""
+    before: Word | None = None
+    for word in words:
+        if before is not None:
+            blank = CODE_BLANK * max(word.size, before.size, 1.0)
+            text += " " * max(round((word.bbox[0] - before.bbox[2]) / blank), 1)
+        text += word.text
+        before = word
+    return text
 
 
 def _rejoined(lines: list[Line]) -> list[Line]:
@@ -99,6 +170,8 @@ def _rejoined(lines: list[Line]) -> list[Line]:
                 around([other.bbox, line.bbox]),
                 max(other.size, line.size),
                 least_confidence([other, line]),
+                other.bold and line.bold,
+                other.mono and line.mono,
             )
     return sorted(found, key=lambda line: (line.bbox[1], line.bbox[0]))
 
@@ -199,7 +272,9 @@ def _continues(block: Block, line: Line, usual: float, same_size: float) -> bool
     gap = line.bbox[1] - last.bbox[3]
     if not -0.5 * height < gap <= limit or shared_width(last.bbox, line.bbox) < SAME_ROW:
         return False
-    if max(last.size, line.size) > same_size * min(last.size, line.size) or is_item(line.text):
+    if max(last.size, line.size) > same_size * min(last.size, line.size):
+        return False
+    if last.bold != line.bold or _begins_item(block, line):
         return False
     if is_formula(last.text) != is_formula(line.text):
         return False
@@ -214,6 +289,15 @@ def least_confidence(lines: Iterable[Line]) -> float | None:
     """That of the line which is the least sure; `None` if nobody says one of them."""
     known = [line.confidence for line in lines]
     return None if None in known else min(one for one in known if one is not None)
+
+
+def _begins_item(block: Block, line: Line) -> bool:
+    """Whether a line is the first of an item, and not one that happens to begin with a dash."""
+    if not is_item(line.text):
+        return False
+    is_dash = line.text.lstrip()[0] in DASHES
+    is_flush = abs(line.bbox[0] - block[-1].bbox[0]) < FLUSH * line.size
+    return not (is_dash and is_flush and not is_item(block[0].text))
 
 
 def is_item(text: str) -> bool:

@@ -23,11 +23,14 @@ class Word:
         text: without spaces.
         bbox: in pixels of the page's picture, of the height of the font and not of the letters.
         size: of the font, in pixels.
+        bold, mono: most of its letters are set in a bold font, or in one for typewriters and code.
     """
 
     text: str
     bbox: Box
     size: float = 0.0
+    bold: bool = False
+    mono: bool = False
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,9 @@ class PageText:
 
 
 MOST_GARBLED, MOST_SIDEWAYS, LEAST_COVERAGE = 0.05, 0.5, 0.5
+
+NO_MEANING = "\ufffd"
+"""What stands for a character that a font maps to nothing."""
 
 INK = 48
 """Difference in brightness to the paper from which a pixel is ink."""

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from .boxes import Box, around, shared_height, shared_width
-from .page import PageText, Picture, Word
+from .boxes import Box, shared_height
+from .page import INK, NO_MEANING, PageText, Picture, Word
+from .pdf_words import Font, Letter, words_of
 
 FINE = 1_000_000
 """Pixels of the imaginary screen on which PDFium is asked where a point of the page is."""
@@ -25,12 +26,6 @@ SCAN = 0.7
 STEP = 3
 """Every so many pixels are looked at for ink."""
 
-SAME_LINE = 0.3
-"""Share of the smaller box in which two letters must be beside each other, or above."""
-
-CONTRAST = 48
-"""Difference in brightness to the paper from which a pixel is ink."""
-
 
 def page_text(pdfium: ModuleType, page: Any, picture: Picture) -> PageText:
     """Words of a page in pixels of `picture`, with the signs of a bad layer measured."""
@@ -38,7 +33,7 @@ def page_text(pdfium: ModuleType, page: Any, picture: Picture) -> PageText:
     try:
         place = _Placement(pdfium, page, picture)
         letters, garbled = _letters(pdfium, textpage, place)
-        words = list(_words(letters))
+        words = words_of(letters)
         images = [place.box(*image.get_bounds()) for image in _images(pdfium, page)]
     finally:
         textpage.close()
@@ -69,79 +64,93 @@ class _Placement:
         return np.array([across.value, down.value]) * self.scale
 
 
-Letter = tuple[str, Box | None, float]
-"""A character, its box in pixels (`None` for one that is not drawn), and its font's size."""
-
-
 def _letters(pdfium: ModuleType, textpage: Any, place: _Placement) -> tuple[list[Letter], float]:
-    """Characters of a page, and the share of those without a meaning."""
+    """Characters that are drawn on a page, and the share of those without a meaning.
+
+    Blanks and line ends that PDFium makes up are left out: where words end is told by places.
+    """
     raw = pdfium.raw
-    left, right, bottom, top = (ctypes.c_double() for _ in range(4))
-    rect = raw.FS_RECTF()
+    fonts, boxes = _Fonts(raw, textpage), _Boxes(raw, textpage)
     letters: list[Letter] = []
     seen = bad = 0
     for index in range(textpage.count_chars()):
         code = raw.FPDFText_GetUnicode(textpage, index)
         if raw.FPDFText_IsGenerated(textpage, index) == 1 and code != HYPHEN:
-            letters.append((" " if code != 0x0A else "\n", None, 0.0))
             continue
-        if raw.FPDFText_GetLooseCharBox(textpage, index, rect):
-            corners = rect.left, rect.bottom, rect.right, rect.top
-        else:
-            raw.FPDFText_GetCharBox(textpage, index, left, right, bottom, top)
-            corners = left.value, bottom.value, right.value, top.value
         text = "-" if code == HYPHEN else _character(code)
+        corners = boxes.of(index, is_sign=not text.isalnum())
         if not text.isspace():
             seen += 1
             unmapped = raw.FPDFText_HasUnicodeMapError(textpage, index) == 1
             bad += unmapped or _is_garbage(text)
         size = raw.FPDFText_GetFontSize(textpage, index) * place.unit
-        letters.append((text, place.box(*corners), size))
+        letters.append(Letter(text, place.box(*corners), size, fonts.of(index)))
     return letters, bad / max(seen, 1)
 
 
+class _Boxes:
+    """Boxes of a page's characters, in points: left, bottom, right, top."""
+
+    def __init__(self, raw: Any, textpage: Any) -> None:
+        self.raw, self.textpage = raw, textpage
+        self._tight = [ctypes.c_double() for _ in range(4)]
+        self._loose = raw.FS_RECTF()
+
+    def of(self, index: int, is_sign: bool) -> Box:
+        """As high as the font and as wide as the character is meant to be.
+
+        A sign gets the box of its ink if that is elsewhere: roots and large brackets of TeX's fonts
+        hang below the line that they stand on.
+        """
+        rect = self._loose
+        if not self.raw.FPDFText_GetLooseCharBox(self.textpage, index, rect):
+            return self._ink(index)
+        loose = rect.left, rect.bottom, rect.right, rect.top
+        if not is_sign:
+            return loose
+        ink = self._ink(index)
+        high = ink[3] - ink[1]
+        return ink if high > 0 and shared_height(ink, loose) < 0.5 else loose
+
+    def _ink(self, index: int) -> Box:
+        left, right, bottom, top = self._tight
+        self.raw.FPDFText_GetCharBox(self.textpage, index, left, right, bottom, top)
+        return left.value, bottom.value, right.value, top.value
+
+
+class _Fonts:
+    """Fonts of a page's characters."""
+
+    def __init__(self, raw: Any, textpage: Any) -> None:
+        self.raw, self.textpage = raw, textpage
+        self._flags = ctypes.c_int()
+        self._name = ctypes.create_string_buffer(128)
+        self._known: dict[tuple[bytes, int, int], Font] = {}
+
+    def of(self, index: int) -> Font:
+        self.raw.FPDFText_GetFontInfo(self.textpage, index, self._name, 128, self._flags)
+        weight = self.raw.FPDFText_GetFontWeight(self.textpage, index)
+        key = self._name.value, self._flags.value, weight
+        if key not in self._known:
+            name = key[0].decode("utf-8", "replace")
+            self._known[key] = Font.told(name, max(self._flags.value, 0), weight)
+        return self._known[key]
+
+
 def _character(code: int) -> str:
+    """A character; U+FFFD for none, and for control characters, which fonts have for signs of
+    their own."""
     try:
-        return chr(code) if code and not 0xD800 <= code < 0xE000 else "\ufffd"
+        text = chr(code)
     except (ValueError, OverflowError):
-        return "\ufffd"
+        return NO_MEANING
+    is_none = not code or unicodedata.category(text) in ("Cc", "Cs")
+    return NO_MEANING if is_none and not text.isspace() else text
 
 
 def _is_garbage(text: str) -> bool:
-    """Replacements, control characters, private use and unassigned ones."""
-    return text == "\ufffd" or unicodedata.category(text) in ("Cc", "Co", "Cn", "Cs")
-
-
-def _words(letters: Sequence[Letter]) -> Iterator[Word]:
-    """Characters between spaces; a jump on the page ends a word, too."""
-    part: list[Letter] = []
-    for letter in letters:
-        text, bbox, _ = letter
-        if bbox is None or text.isspace() or (part and _is_apart(part[-1], letter)):
-            if part:
-                yield _word(part)
-            part = []
-        if bbox is not None and not text.isspace():
-            part.append(letter)
-    if part:
-        yield _word(part)
-
-
-def _is_apart(one: Letter, other: Letter) -> bool:
-    """Whether a letter does not go on where another one ends."""
-    a, b = one[1], other[1]
-    if a is None or b is None:
-        return True
-    reach = max(a[3] - a[1], a[2] - a[0])
-    if shared_height(a, b) > SAME_LINE:
-        return not -reach < b[0] - a[2] < reach
-    return not -reach < b[1] - a[3] < reach or shared_width(a, b) <= SAME_LINE
-
-
-def _word(letters: Sequence[Letter]) -> Word:
-    boxes = [bbox for _, bbox, _ in letters if bbox is not None]
-    text = unicodedata.normalize("NFC", "".join(text for text, _, _ in letters))
-    return Word(text, around(boxes), max(size for _, _, size in letters))
+    """Replacements, private use and unassigned characters."""
+    return text == NO_MEANING or unicodedata.category(text) in ("Co", "Cn")
 
 
 def _images(pdfium: ModuleType, page: Any) -> Iterator[Any]:
@@ -151,7 +160,7 @@ def _images(pdfium: ModuleType, page: Any) -> Iterator[Any]:
 def _coverage(picture: Picture, words: Sequence[Word], images: Sequence[Box]) -> float:
     """Share of the ink within words; ink of illustrations does not count."""
     grey = picture[::STEP, ::STEP].mean(axis=2)  # [rows, columns]
-    ink = np.abs(grey - np.median(grey)) > CONTRAST
+    ink = np.abs(grey - np.median(grey)) > INK
     page = picture.shape[0] * picture.shape[1]
     for box in images:
         if (box[2] - box[0]) * (box[3] - box[1]) < SCAN * page:

@@ -27,11 +27,11 @@ Table = list[list[Cell]]
 
 def read_table(text: str) -> Table:
     """A table in whichever of the three forms `text` has; without a tab, one cell a line."""
-    if "<tr" in text.lower():
-        return _from_html(text)
     lines = [line for line in text.splitlines() if line.strip()]
     if lines and all("|" in line for line in lines) and any(RULE.fullmatch(line) for line in lines):
         return [_pipes(line) for line in lines if not RULE.fullmatch(line)]
+    if "<tr" in text.lower():
+        return _from_html(text)
     return [[Cell(cell.strip()) for cell in line.split("\t")] for line in lines]
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
+from ..bullets import with_bullets
 from ..grouping import EXACT, regions_of
-from ..lines import lines_of
+from ..lines import lines_of, with_markers
 from ..page import Page
 from ..regions import PageDraft
 from .base import BLANK
@@ -29,11 +30,12 @@ class TextLayer:
     def __call__(self, page: Page) -> PageDraft:
         began = time.perf_counter()
         problem = page.text.problem if page.text is not None else "no text layer"
-        if page.is_blank and (page.text is None or not page.text.words):
+        if page.text is not None and not page.text.words and page.is_blank:
             problem = BLANK
         if page.text is None or not page.text.words or (problem and not self.force):
             return PageDraft([], time.perf_counter() - began, self.name, page.size, problem)
         areas = self.layout(page) if self.layout is not None else []
-        lines = [replace(line, confidence=1.0) for line in lines_of(page.text.words)]
+        words = [replace(line, confidence=1.0) for line in lines_of(page.text.words)]
+        lines = with_bullets(with_markers(words), page.picture)
         regions = regions_of(lines, page.size, areas, EXACT)
         return PageDraft(regions, time.perf_counter() - began, self.name, page.size)

@@ -180,7 +180,9 @@ class ParseJob:
         self.counts.before += work.done
         return work
 
-    def _parsed(self, parser: PageParser | DraftParser | None, drafted: Drafted[Work]) -> ParsedPage:
+    def _parsed(
+        self, parser: PageParser | DraftParser | None, drafted: Drafted[Work]
+    ) -> ParsedPage:
         """A page's result; what goes wrong with it is its result."""
         page, work = drafted.page, drafted.tag
         name = str(work.document.place)

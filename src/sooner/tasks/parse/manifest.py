@@ -61,9 +61,7 @@ class Manifest:
             record
             for record in self.of(document)
             if record["input_hash"] == input_hash
-            and (
-                record["settings_hash"] == settings_hash or (or_verified and is_verified(record))
-            )
+            and (record["settings_hash"] == settings_hash or (or_verified and is_verified(record)))
         ]
 
     def add(self, record: dict[str, Any]) -> None:

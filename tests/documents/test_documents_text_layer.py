@@ -1,0 +1,151 @@
+"""A PDF's own text as a draft: words, reading order, headings, code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sooner.documents import Page, PageDraft, read_pages, to_markdown
+from sooner.documents.drafters import BLANK, OCR, FirstOf, TextLayer
+from sooner.documents.pdf_words import Font, Letter, words_of
+
+pytest.importorskip("reportlab")
+pytest.importorskip("pypdfium2")
+
+from documents import layouts, paper
+from documents.reading import HAS_PDFTOTEXT, in_order, markdown, pdftotext, words
+
+
+def only(path: Path) -> Page:
+    (page,) = read_pages(path)
+    assert isinstance(page, Page), page
+    return page
+
+
+def drafted(path: Path) -> PageDraft:
+    return TextLayer()(only(path))
+
+
+def letters(text: str, x: float, step: float, width: float, y: float = 0.0) -> list[Letter]:
+    """Letters of 10 pixels, each `width` wide, at every `step` pixels."""
+    return [
+        Letter(one, (x + n * step, y, x + n * step + width, y + 10), 10.0)
+        for n, one in enumerate(text)
+    ]
+
+
+def test_words_end_at_gaps_though_no_blank_is_written(tmp_path: Path) -> None:
+    text = markdown(only(layouts.manual(tmp_path / "manual.pdf")))
+    wanted = layouts.prose(4)[0].split()
+    assert words(text)[4:][: len(wanted)] == wanted
+
+
+def test_words_of_tight_text_do_not_run_together(tmp_path: Path) -> None:
+    (text,) = drafted(layouts.tight(tmp_path / "tight.pdf")).texts
+    assert text == "CHAPTER ONE OVERVIEW OF THE BREW"
+
+
+def test_letters_become_words_by_their_places() -> None:
+    near, far = letters("Admon", 0, 5, 5), letters("itions", 26, 5, 5)
+    assert [word.text for word in words_of([*near, *far])] == ["Admonitions"]
+    apart = letters("ition", 27.5, 5, 5)
+    assert [word.text for word in words_of([*near, *apart])] == ["Admon", "ition"]
+    below = letters("next", 0, 5, 5, y=14)
+    assert [word.text for word in words_of([*near, *below])] == ["Admon", "next"]
+
+
+def test_superscripts_ligatures_and_accents_stay_with_their_word() -> None:
+    squared = [*letters("x", 0, 5, 5), Letter("2", (5, -3, 8, 4), 7.0)]
+    assert [word.text for word in words_of(squared)] == ["x2"]
+    ligature = [*letters("o", 0, 5, 5), *[Letter("f", (5, 0, 11, 10), 10.0)] * 2]
+    assert [word.text for word in words_of([*ligature, *letters("er", 11, 5, 5)])] == ["offer"]
+    accented = [*letters("Sch", 0, 5, 5), Letter("\u00a8", (15.5, 0, 19, 10), 10.0)]
+    assert [word.text for word in words_of([*accented, *letters("ogl", 15, 5, 5)])] == ["Schögl"]
+
+
+def test_fonts_are_known_by_their_names() -> None:
+    assert Font.told("ABCDEF+CMBX10", 4, 570) == Font(bold=True)
+    assert Font.told("CenturySchL-Roma", 524294, 625) == Font()
+    assert Font.told("NimbusMonL-Bold", 0, 400) == Font(bold=True, mono=True)
+    assert Font.told("F1", 1, 400) == Font(mono=True)
+
+
+def test_a_line_is_read_from_left_to_right_however_it_is_listed(tmp_path: Path) -> None:
+    (text,) = drafted(layouts.italic_last(tmp_path / "italic.pdf")).texts
+    assert text == "link to Launchpad bug a short form is preferred"
+
+
+def test_headings_are_told_by_size_and_by_weight(tmp_path: Path) -> None:
+    draft = drafted(layouts.manual(tmp_path / "manual.pdf"))
+    found = [(one.label, one.level, one.drafts[0]) for one in draft.regions if one.label != "Text"]
+    assert found == [
+        ("Title", 0, "A Manual of Wizardry"),
+        ("Section-header", 3, "Options of the cauldron"),
+    ]
+    lines = to_markdown(draft.regions).splitlines()
+    assert "# A Manual of Wizardry" in lines
+    assert "### Options of the cauldron" in lines
+
+
+def test_code_keeps_its_lines_and_indents(tmp_path: Path) -> None:
+    draft = drafted(layouts.manual(tmp_path / "manual.pdf"))
+    text = to_markdown(draft.regions)
+    assert f"\n\n{layouts.CODE}\n\n" in text
+    assert text.endswith("```\nbrew --strong\n```\n")
+    (region,) = [one for one in draft.regions if one.drafts[0] == layouts.CODE]
+    assert region.bbox is not None  # HSD verifies it on its crop, as any other region
+
+
+def test_a_page_in_a_typewriter_s_font_is_no_code(tmp_path: Path) -> None:
+    from reportlab.pdfgen.canvas import Canvas
+
+    canvas = Canvas(str(tmp_path / "typed.pdf"))
+    canvas.setFont("Courier", 11)
+    for n, line in enumerate(layouts.prose(5, 6)):
+        canvas.drawString(72, 700 - 14 * n, line)
+    canvas.save()
+    assert "```" not in markdown(only(tmp_path / "typed.pdf"))
+
+
+def test_three_columns_are_read_one_after_the_other(tmp_path: Path) -> None:
+    path, lines = layouts.three_columns(tmp_path / "card.pdf")
+    wanted = " ".join(["A Card in Three Columns", *lines]).split()
+    assert words(markdown(only(path))) == wanted
+
+
+def test_a_dash_in_a_sentence_begins_no_item(tmp_path: Path) -> None:
+    draft = drafted(layouts.dashes(tmp_path / "dashes.pdf"))
+    assert [region.label for region in draft.regions] == ["Text"]
+
+
+def test_a_blank_page_is_nobody_else_s_either(tmp_path: Path) -> None:
+    from reportlab.pdfgen.canvas import Canvas
+
+    canvas = Canvas(str(tmp_path / "blank.pdf"))
+    canvas.showPage()
+    canvas.save()
+
+    class Never(OCR):
+        def __call__(self, page: Page) -> PageDraft:
+            raise AssertionError("asked about a blank page")
+
+    draft = FirstOf(TextLayer(), Never())(only(tmp_path / "blank.pdf"))
+    assert draft.regions == []
+    assert draft.reason.endswith(BLANK)
+
+
+@pytest.mark.skipif(not HAS_PDFTOTEXT, reason="poppler's pdftotext is not installed")
+@pytest.mark.parametrize(
+    "make",
+    [
+        layouts.manual, layouts.dashes, layouts.italic_last, paper.report,
+        paper.columns, lambda path: layouts.three_columns(path)[0],
+    ],
+)  # fmt: skip
+def test_words_are_those_of_pdftotext_in_its_order(
+    tmp_path: Path, make: Callable[[Path], Path]
+) -> None:
+    page = only(make(tmp_path / "page.pdf"))
+    assert in_order(words(markdown(page)), words(pdftotext(page.source, 1))) >= 0.98

@@ -1,0 +1,147 @@
+"""`sooner parse` without a model: drafts are the result, and say that they are."""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("reportlab")
+pytest.importorskip("pypdfium2")
+
+from documents import layouts, paper
+from e2e.test_cli_parse import Run, errors, records, run
+
+__all__ = ["run"]
+
+NOT_VERIFIED = "not verified by a model; name one with --model"
+
+
+@pytest.fixture
+def manual(tmp_path: Path) -> Path:
+    (tmp_path / "in").mkdir()
+    return layouts.manual(tmp_path / "in" / "manual.pdf")
+
+
+def page_json(out: Path, document: str, number: int = 1) -> dict[str, Any]:
+    return json.loads((out / document / f"page-{number:04d}.json").read_text())
+
+
+def test_a_text_layer_is_the_draft_and_says_so(run: Run, manual: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    done = run("parse", manual, "-o", out)
+    assert done.code == 0
+    assert "loading models" not in done.err
+    assert "manual.pdf page 1: DRAFT, " in done.err
+    assert f"1 page is a draft: {NOT_VERIFIED}" in done.err
+    (record,) = records(out)
+    told = {name: record[name] for name in ("status", "mode", "reason", "drafter", "tokens")}
+    assert told == {
+        "status": "DRAFT", "mode": "draft", "reason": NOT_VERIFIED, "drafter": "text-layer",
+        "tokens": 0,
+    }  # fmt: skip
+    page = page_json(out, "manual.pdf")
+    assert (page["status"], page["mode"], page["reason"]) == ("DRAFT", "draft", NOT_VERIFIED)
+    assert all(region["bbox"] and region["bbox_1000"] for region in page["regions"])
+    assert json.loads((out / "manual.pdf.json").read_text())["status"] == "DRAFT"
+    text = (out / "manual.pdf.md").read_text()
+    assert text == page["markdown"]
+    assert text.startswith("# A Manual of Wizardry\n\n")
+    assert layouts.CODE in text
+
+
+def test_it_needs_no_torch_and_two_seconds_at_most(manual: Path, tmp_path: Path) -> None:
+    """In a process of its own, start included; seconds of the processor, which are those of the
+    clock where nothing else runs."""
+    script = (
+        "import sys\n"
+        "from sooner.cli.main import main\n"
+        "try: main(sys.argv[1:])\n"
+        "finally: print(sorted({'torch', 'transformers', 'onnxruntime'} & set(sys.modules)))\n"
+    )
+    command = [sys.executable, "-c", script, "parse", str(manual), "-o", str(tmp_path / "out")]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert done.stdout.splitlines()[-1] == "[]"
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 2.0
+
+
+def test_scans_and_pictures_are_drafted_by_ocr(run: Run, manual: Path, tmp_path: Path) -> None:
+    pytest.importorskip("rapidocr")
+    from PIL import Image
+
+    from sooner.documents import Page, read_pages
+
+    folder = tmp_path / "scans"
+    folder.mkdir()
+    paper.scan(folder / "scan.pdf", manual)
+    (page,) = read_pages(manual)
+    assert isinstance(page, Page)
+    Image.fromarray(page.picture).save(folder / "photo.png")
+    out = tmp_path / "out"
+    assert run("parse", folder, "-o", out).code == 0
+    assert [record["status"] for record in records(out)] == ["DRAFT", "DRAFT"]
+    for name in ("scan.pdf", "photo.png"):
+        page_told = page_json(out, name)
+        assert "Manual of Wizardry" in page_told["markdown"]
+        assert page_told["regions"][0]["bbox"]
+    drafters = {record["document"]: record["drafter"] for record in records(out)}
+    assert drafters == {"photo.png": "ocr", "scan.pdf": "ocr"}
+
+
+def test_a_model_named_later_verifies_what_was_drafted(
+    run: Run, manual: Path, tmp_path: Path, target_folder: Path
+) -> None:
+    out = tmp_path / "out"
+    model = ["--model", target_folder, "--max-new-tokens", 8, "--dpi", 36]
+    assert run("parse", manual, "-o", out).code == 0
+    again = run("parse", manual, "-o", out)
+    assert "0 of 0 pages parsed, 1 done before" in again.err
+    verified = run("parse", manual, "-o", out, *model)
+    assert "1 of 1 pages parsed" in verified.err
+    (record,) = records(out)
+    assert record["status"] != "DRAFT"
+    assert record["mode"] == "exact"
+
+
+@pytest.mark.parametrize("fresh", [[], ["--fresh"]])
+def test_a_draft_does_not_replace_what_a_model_verified(
+    run: Run, manual: Path, tmp_path: Path, target_folder: Path, fresh: list[str]
+) -> None:
+    second = layouts.dashes(manual.with_name("two.pdf"))
+    out = tmp_path / "out"
+    model = ["--model", target_folder, "--max-new-tokens", 8, "--dpi", 36]
+    assert run("parse", manual, "-o", out, *model).code == 0
+    before = (out / "manual.pdf" / "page-0001.json").read_bytes()
+    whole = (out / "manual.pdf.md").read_bytes()
+    done = run("parse", manual.parent, "-o", out, *fresh)
+    assert "1 of 1 pages parsed, 1 done before" in done.err
+    assert (out / "manual.pdf" / "page-0001.json").read_bytes() == before
+    assert (out / "manual.pdf.md").read_bytes() == whole
+    statuses = {record["document"]: record["status"] for record in records(out)}
+    assert statuses["two.pdf"] == "DRAFT"
+    assert statuses["manual.pdf"] != "DRAFT"
+    assert second.exists()
+
+
+def test_a_page_that_nobody_can_read_failed(run: Run, manual: Path, tmp_path: Path) -> None:
+    scan = paper.scan(tmp_path / "scan.pdf", manual, dpi=50)
+    done = run("parse", scan, "-o", tmp_path / "out", "--drafter", "text-layer")
+    assert done.code == 2
+    assert errors(done) == ["sooner: [1/1] scan.pdf page 1: FAILED, no text layer"]
+
+
+@pytest.mark.parametrize("options", [["--compare"], ["--drafter", "none"]])
+def test_what_needs_a_model_says_so(
+    run: Run, manual: Path, tmp_path: Path, options: list[str]
+) -> None:
+    done = run("parse", manual, "-o", tmp_path / "out", *options)
+    assert done.code == 2
+    (line,) = errors(done)
+    assert line.endswith("name one with --model")
