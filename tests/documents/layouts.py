@@ -9,10 +9,17 @@ from reportlab.lib.pagesizes import A4, landscape
 from reportlab.pdfbase.pdfmetrics import stringWidth
 from reportlab.pdfgen.canvas import Canvas
 
-WORDS = (
+TEXT = (
     "the quick brown fox jumps over a lazy dog while seven wizards brew some strong coffee near "
     "an old stone bridge that nobody crosses after dark because travellers tell odd stories"
-).split()
+)
+WORDS = TEXT.split()
+DASHED = [
+    "The wizard drinks what the cup holds and",
+    "\u2014 as always \u2014 asks for another one",
+    "before the sun is up.",
+]
+LATE = "link to Launchpad bug a short form is preferred"
 
 
 def prose(lines: int, count: int = 9, start: int = 0) -> list[str]:
@@ -88,7 +95,7 @@ def drawn_bullets(path: Path, items: Sequence[str]) -> Path:
 def italic_last(path: Path) -> Path:
     """A line whose italic words are written after all others, as programs that sort by font do."""
     canvas = Canvas(str(path), pagesize=A4)
-    words = "link to Launchpad bug a short form is preferred".split()
+    words = LATE.split()
     places, x = [], 72.0
     for word in words:
         places.append(x)
@@ -118,9 +125,7 @@ def dashes(path: Path) -> Path:
     """A paragraph, one line of which happens to begin with a dash."""
     canvas = Canvas(str(path), pagesize=A4)
     canvas.setFont("Times-Roman", 11)
-    for n, line in enumerate(
-        ["The wizard drinks what the cup holds and", "\u2014 as always \u2014 asks for another one", "before the sun is up."]
-    ):  # fmt: skip
+    for n, line in enumerate(DASHED):
         canvas.drawString(72, 700 - 14 * n, line)
     canvas.save()
     return path

@@ -16,7 +16,7 @@ NAMES = (AUTO, "ocr", "text-layer", "saved:FILE", "text:FILE", NONE)
 TIMEOUT = 120.0
 """Seconds that a drafter has for a page."""
 
-Guarded = GuardedThread | GuardedProcess | GuardedProcesses
+Guarded = GuardedThread | GuardedProcess | GuardedProcesses | FirstOf
 
 _FROM_FILES: dict[str, Callable[[str], Drafter]] = {"saved": SavedJson, "text": PlainText}
 
@@ -62,11 +62,11 @@ def _check_ocr(name: str) -> None:
 
 def guard(
     drafter: Drafter | None, spec: str, timeout: float = TIMEOUT, workers: int = 1
-) -> Guarded | FirstOf | None:
+) -> Guarded | None:
     """A drafter that can neither break nor hold up a run; see `guarded`.
 
-    OCR is the one that may hang or die, and takes the CPU: it gets processes of its own. Where it is
-    one of several to be tried in turn, they start once a page needs it.
+    OCR is the one that may hang or die, and takes the CPU: it gets processes of its own. Where it
+    is one of several to be tried in turn, they start once a page needs it.
 
     Args:
         workers: how many of them; 0 leaves it in this one, where a page waits for its own draft.
