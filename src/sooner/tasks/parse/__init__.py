@@ -5,10 +5,9 @@
     ...     print(parser(page, OCR()(page)).markdown)
 
 `parser` parses a page, `regions` is its first stage, `contexts` makes tokens of drafts, `reading`
-makes a page of what the model said,
-`unverified` of what the drafter said alone; `job` takes documents to a folder of results, `plan` says what
-is left to be done, `ahead` reads and drafts the next page meanwhile. Names are imported on first
-use: those that decode need torch.
+makes a page of what the model said, `unverified` of what the drafter said alone; `job` takes
+documents to a folder of results, `plan` says what is left to be done, `ahead` reads and drafts the
+next page meanwhile. Names are imported on first use: those that decode need torch.
 """
 
 from __future__ import annotations
