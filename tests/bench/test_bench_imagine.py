@@ -108,7 +108,10 @@ def check_arms(result: dict[str, Any]) -> None:
     for kind, new in (("image", 16), ("video", 18)):
         arms = [arm for arm in result["arms"] if arm["kind"] == kind]
         assert {arm["method"] for arm in arms} == set(NAMES)
-        assert {arm["window"] for arm in arms if arm["method"] == "gumbel"} == {3, 6}
+        start = {"image": "above", "video": "previous-frame"}[kind]
+        for name in ("sjd", "gumbel", "gsd"):  # alike, or a start's gain is told as a coupling's
+            found = [(arm["init"], arm["window"]) for arm in arms if arm["method"] == name]
+            assert found == [("random", 3), ("random", 6), (start, 3), (start, 6)]
         for arm in arms:
             assert arm["tokens"] == new
             assert 1 < arm["nfe"] <= new
@@ -126,6 +129,10 @@ def check_kind(told: dict[str, Any]) -> None:
         assert 0 < judged[name]["features_test"]["p"] <= 1
         assert 0 < judged[name]["codes_test"]["p"] <= 1
         assert judged[name]["frechet"] >= -1e-6
+    for wrong in told["quality"]["power"]:
+        p = [wrong[name]["p"] for name in ("features_test", "codes_test")]
+        assert wrong["rejected"] == (min(p) < told["quality"]["level"])
+    assert [round(one["temperature"], 3) for one in told["quality"]["power"]] == [0.9, 0.7]
     step = told["breakdown"]["steps"][0]
     assert set(step["milliseconds"]) == set(breakdown.ROWS)
     assert step["total"] == pytest.approx(sum(step["milliseconds"].values()))
@@ -141,6 +148,7 @@ def check_report(target: Path) -> None:
     page = target.with_suffix(".md").read_text()
     for title in ("Goals", "Images: speed (table 1)", "Videos: speed (table 2)", "(table 4)"):
         assert title in page
+    assert page.count("The tests do see") + page.count("the tests have no power") == 2
     for kind in ("image", "video"):
         for name in FIGURES:
             stem = f"figures/imagine-{kind}-{name}"

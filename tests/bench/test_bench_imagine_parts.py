@@ -11,7 +11,17 @@ import torch
 from scipy.linalg import sqrtm
 
 import tiny_canvas
-from sooner.bench.imagine import breakdown, distances, film, goals, inception, plots, story, study
+from sooner.bench.imagine import (
+    breakdown,
+    distances,
+    film,
+    goals,
+    inception,
+    page,
+    plots,
+    story,
+    study,
+)
 from sooner.bench.imagine.subjects import Subject
 from sooner.decoding.stats import Stats
 from sooner.errors import SoonerError
@@ -141,11 +151,14 @@ def test_pieces_add_up_to_the_step() -> None:
     assert pieces["postprocessing"] == pytest.approx(4)
 
 
-def arm(method: str, window: int | None, nfe: float, speed: float = 1.0) -> dict:
+def arm(
+    method: str, window: int | None, nfe: float, speed: float = 1.0, init: str | None = "above"
+) -> dict:
     return {
         "kind": "image",
         "method": method,
         "window": window,
+        "init": init,
         "nfe": nfe,
         "nfe_reduction": 256 / nfe,
         "decode_speedup": speed,
@@ -153,16 +166,52 @@ def arm(method: str, window: int | None, nfe: float, speed: float = 1.0) -> dict
 
 
 def test_goals_judge_what_was_measured() -> None:
-    arms = [arm("plain", None, 256), arm("sjd", 32, 111), arm("sjd", 64, 110)]
+    arms = [arm("plain", None, 256, init=None), arm("sjd", 32, 111), arm("sjd", 64, 110)]
     arms += [arm("gumbel", 32, 70, 2.6), arm("gumbel", 64, 55, 2.4)]
     result = {"arms": arms, "image": {"batch": {"rows": 8, "speedup": 2.0}}}
     found = {one["goal"]: one for one in goals.goals(result)}
-    assert found["image: forwards, plain over gumbel L=64"]["met"]
-    assert found["image: forwards, SJD over gumbel L=64"]["reached"] == pytest.approx(2)
-    assert found["image: decoding time, plain over gumbel L=32"]["met"]
-    assert found["image: forwards of sjd, L=32 over L=64"]["met"]
-    assert found["image: forwards of gumbel, L=32 over L=64"]["met"]
+    assert found["image: forwards, plain over gumbel, L=64 from above"]["met"]
+    both = found["image: forwards, SJD over gumbel, L=64, both from above"]
+    assert both["reached"] == pytest.approx(2)
+    # At L = 32 it would be met; the window is named before the run.
+    time_ = found["image: decoding time, plain over gumbel, L=64 from above"]
+    assert (time_["reached"], time_["met"]) == (2.4, False)
+    assert found["image: forwards of sjd, L=32 over L=64, both from above"]["met"]
+    assert found["image: forwards of gumbel, L=32 over L=64, both from above"]["met"]
     assert not found["image: batch of 8, tokens/s over a batch of one"]["met"]
+
+
+def test_goals_compare_like_starts_alone() -> None:
+    """A coupled arm from a neighbour against SJD from random codes tells of the neighbour."""
+    arms = [arm("sjd", 64, 110, init="random"), arm("gumbel", 64, 55, init="above")]
+    assert not any("SJD" in one["goal"] for one in goals.goals({"arms": arms}))
+    arms.append(arm("gumbel", 64, 88, init="random"))
+    (only,) = [one for one in goals.goals({"arms": arms}) if "SJD" in one["goal"]]
+    assert only["goal"].endswith("both from random")
+    assert only["reached"] == pytest.approx(110 / 88)
+
+
+def test_goals_take_no_best_of_many() -> None:
+    """Another coupling or window that did better changes no goal."""
+    arms = [arm("sjd", 64, 110), arm("gumbel", 64, 55)]
+    told = goals.goals({"arms": arms})
+    better = [arm("maximal", 64, 11, 9.0), arm("gumbel", 128, 10, 9.0), arm("gumbel", 16, 10, 9.0)]
+    assert goals.goals({"arms": arms + better}) == told
+
+
+def judged(*rejected: bool) -> dict:
+    wrong = [{"method": f"plain, T = {t}", "rejected": one} for t, one in enumerate(rejected)]
+    return {"drawings": 8, "arms": [{"method": "gsd"}], "power": wrong}
+
+
+def test_the_page_says_when_the_quality_tests_see_nothing() -> None:
+    assert page.power({"drawings": 8, "arms": []}) == ""
+    assert "they reject plain, T = 0 and plain, T = 1" in page.power(judged(True, True))
+    weak = page.power(judged(False, True))
+    assert "no power" in weak
+    assert "do not reject plain, T = 0, which" in weak
+    assert "the lossy `gsd` included" in weak
+    assert "do reject plain, T = 1." in weak
 
 
 @pytest.fixture(scope="module")

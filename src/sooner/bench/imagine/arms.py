@@ -24,59 +24,71 @@ class Contender:
     Attributes:
         arm: its name among `settings.ARMS`.
         window: places drafted ahead; `None` where nothing is drafted.
+        init: first draft of a place, likewise.
         method: how we decode; `None` is the model's own `generate`.
     """
 
     arm: str
     window: int | None
+    init: str | None
     method: Method | None
 
     @property
     def name(self) -> str:
-        return self.arm if self.window is None else f"{self.arm} L={self.window}"
+        return self.arm if self.window is None else f"{self.arm} L={self.window} from {self.init}"
 
     @property
     def mode(self) -> str:
         return EXACT if self.method is None else self.method.mode
 
 
-def contenders(settings: ImagineSettings) -> list[Contender]:
-    """Every arm at every window, plain first."""
+def starts(subject: Subject) -> tuple[str, str]:
+    """First drafts of a place that every arm is measured from: a random code, as SJD was published
+    with (Teng et al. 2024), and the neighbour that resembles it, the default of `CoupledJacobi`."""
+    return "random", "above" if subject.canvas.grid.frames == 1 else "previous-frame"
+
+
+def contenders(subject: Subject, settings: ImagineSettings) -> list[Contender]:
+    """Every arm from every start at every window, plain first."""
     found = []
     for arm in settings.arms:
-        windows = (None,) if arm in UNWINDOWED else settings.windows
-        found += [contender(arm, window, settings) for window in windows]
+        if arm in UNWINDOWED:
+            found.append(plain_contender(arm))
+            continue
+        for init in starts(subject):
+            found += [contender(arm, window, init, settings) for window in settings.windows]
     return found
 
 
-def contender(arm: str, window: int | None, settings: ImagineSettings) -> Contender:
-    """One arm at one window."""
-    if arm == "hf":
-        return Contender(arm, None, None)
-    if arm == "plain":
-        return Contender(arm, None, Autoregressive())
-    assert window is not None
-    return Contender(arm, window, BUILDERS[arm](window, settings))
+def plain_contender(arm: str) -> Contender:
+    """One of `UNWINDOWED`."""
+    return Contender(arm, None, None, Autoregressive() if arm == "plain" else None)
 
 
-def _sjd(window: int, settings: ImagineSettings) -> Method:
-    """As published: independent draws, random first drafts (Teng et al. 2024)."""
-    return CoupledJacobi(window, coupling="independent", init="random")
+def contender(arm: str, window: int, init: str, settings: ImagineSettings) -> Contender:
+    """One arm that drafts, at one window, from one start."""
+    return Contender(arm, window, init, BUILDERS[arm](window, init, settings))
 
 
-def _gsd(window: int, settings: ImagineSettings) -> Method:
+def _coupled(coupling: str, verify: str = "ratio") -> Callable[..., Method]:
+    def build(window: int, init: str, settings: ImagineSettings) -> Method:
+        return CoupledJacobi(window, coupling=coupling, init=init, verify=verify)
+
+    return build
+
+
+def _gsd(window: int, init: str, settings: ImagineSettings) -> Method:
     from ...methods.jacobi.gsd import GSD
 
-    return GSD(window) if settings.group is None else GSD(window, group=settings.group)
+    groups = {} if settings.group is None else {"group": settings.group}
+    return GSD(window, init=init, **groups)
 
 
-BUILDERS: dict[str, Callable[[int, ImagineSettings], Method]] = {
-    "sjd": _sjd,
-    "maximal": lambda window, settings: CoupledJacobi(window, coupling="maximal"),
-    "gumbel": lambda window, settings: CoupledJacobi(window, coupling="gumbel", verify="ratio"),
-    "gumbel-noise": lambda window, settings: CoupledJacobi(
-        window, coupling="gumbel", verify="noise"
-    ),
+BUILDERS: dict[str, Callable[[int, str, ImagineSettings], Method]] = {
+    "sjd": _coupled("independent"),
+    "maximal": _coupled("maximal"),
+    "gumbel": _coupled("gumbel"),
+    "gumbel-noise": _coupled("gumbel", "noise"),
     "gsd": _gsd,
 }
 

@@ -7,7 +7,8 @@ from typing import Any
 from ..pages import Table, cell, head, sections
 
 FIGURES = {
-    "story": "The iteration that accepted each token, SJD and coupled draws on the same prompt",
+    "story": "The iteration that accepted each token, SJD and coupled draws on the same prompt, "
+    "from the same first drafts",
     "windows": "Forwards and time over L (tables 1 and 2)",
     "trajectories": "Acceptance rate of a place over its iterations (figure 3)",
     "collision": "Collision probability against total variation (figure 4)",
@@ -80,11 +81,22 @@ def _arms(kind: str, arms: list[dict[str, Any]], told: dict[str, Any]) -> Table:
         ("theory_speedup", "{:.2f}×"), ("share_of_theory", "{:.0%}"), ("parity", "{}"),
     )  # fmt: skip
     rows = [
-        [arm["method"], str(arm["window"] or "–"), arm["mode"]]
+        [arm["method"], arm.get("init") or "–", str(arm["window"] or "–"), arm["mode"]]
         + [cell(arm.get(key), form) for key, form in columns]
         for arm in arms
     ]
-    heads = ["arm", "L", "mode", "NFE", "fewer", "decode s", "e2e s", "speed-up", "tokens/s"]
+    heads = [
+        "arm",
+        "first drafts",
+        "L",
+        "mode",
+        "NFE",
+        "fewer",
+        "decode s",
+        "e2e s",
+        "speed-up",
+        "tokens/s",
+    ]
     number, table = arms[0]["drawings"], {"image": 1, "video": 2}[kind]
     remark = (
         f"{number} drawing(s) of {told['new_tokens']} tokens an arm, guidance "
@@ -104,7 +116,7 @@ def _quality(kind: str, told: dict[str, Any]) -> Table:
     names = sorted({name for arm in told["arms"] for name in arm["accuracy"]})
     extra = [name for name in ("fid", "inception_score") if name in told["arms"][-1]]
     rows = []
-    for arm in told["arms"]:
+    for arm in [*told["arms"], *told.get("power", [])]:
         tests = [arm.get(test, {}).get("p") for test in ("features_test", "codes_test")]
         rows.append(
             [arm["method"], f"{arm['nfe']:.1f} ± {arm['nfe_deviation']:.1f}"]
@@ -115,13 +127,37 @@ def _quality(kind: str, told: dict[str, Any]) -> Table:
         )
     heads = ["arm", "NFE", *names, "Fréchet to plain", *extra, "p (features)", "p (codes)"]
     judge = told["judge"] or "mean colours, without a judge"
+    start = f" from {told['init']}" if "init" in told else ""
     remark = (
-        f"{told['drawings']} drawings an arm at L = {told['window']}, features by the {judge}. "
+        f"{told['drawings']} drawings an arm at L = {told['window']}{start}, features by the "
+        f"{judge}. "
         "*plain again* is plain decoding with other seeds: the noise floor of every column. p: "
         "permutation tests that one distribution explains both sets (energy distance of features, "
-        "chi-square of code histograms)."
+        f"chi-square of code histograms).{power(told)}"
     )
     return Table(f"{kind.capitalize()}s: quality", heads, rows, remark)
+
+
+def power(told: dict[str, Any]) -> str:
+    """What the tests could have found, in words; see `quality.power`."""
+    wrong = told.get("power")
+    if not wrong:
+        return ""
+    missed = [one["method"] for one in wrong if not one["rejected"]]
+    seen = [one["method"] for one in wrong if one["rejected"]]
+    if not missed:
+        return f" The tests do see what is wrong: they reject {' and '.join(seen)}."
+    lossy = ", that of the lossy `gsd` included" if _has(told, "gsd") else ""
+    also = f" They do reject {' and '.join(seen)}." if seen else ""
+    return (
+        f" **At {told['drawings']} drawings the tests have no power to tell small differences**: "
+        f"they do not reject {' and '.join(missed)}, which is drawn from another distribution. So "
+        f"a high p{lossy}, is no evidence that an arm is exact.{also}"
+    )
+
+
+def _has(told: dict[str, Any], method: str) -> bool:
+    return any(arm["method"] == method for arm in told["arms"])
 
 
 def _breakdown(kind: str, told: dict[str, Any]) -> Table:
@@ -138,9 +174,18 @@ def _breakdown(kind: str, told: dict[str, Any]) -> Table:
 
 
 def _inits(kind: str, study: dict[str, Any]) -> Table:
-    rows = [[one["init"], f"{one['nfe']:.1f}"] for one in sorted(study["inits"], key=_nfe)]
-    remark = f"Gumbel coupling, L = {study['window']}, {study['drawings']} drawings each."
-    return Table(f"{kind.capitalize()}s: first drafts", ["first draft", "NFE"], rows, remark)
+    rows = [
+        [
+            one["init"],
+            f"{one['nfe']:.1f}",
+            cell(one.get("sjd_nfe"), "{:.1f}"),
+            f"{one['sjd_nfe'] / one['nfe']:.2f}×" if "sjd_nfe" in one else "–",
+        ]
+        for one in sorted(study["inits"], key=_nfe)
+    ]
+    heads = ["first draft of both", "NFE, Gumbel coupling", "NFE, SJD", "SJD over Gumbel"]
+    remark = f"L = {study['window']}, {study['drawings']} drawings each."
+    return Table(f"{kind.capitalize()}s: first drafts", heads, rows, remark)
 
 
 def _nfe(one: dict[str, Any]) -> float:

@@ -1,4 +1,4 @@
-"""The paper's figures from a result file, as PNG and SVG."""
+"""The paper's figures from a result file."""
 
 from __future__ import annotations
 
@@ -50,11 +50,21 @@ def windows(result: Data, kind: str) -> Any:
     arms = [arm for arm in result["arms"] if arm["kind"] == kind]
     if not any(arm["window"] for arm in arms):
         return None
-    figure, axes = subplots(2, f"{kind}: what a larger window brings", PANEL)
-    panels = (("nfe", "forwards (NFE) a drawing"), ("decode_seconds", "decoding time, seconds"))
-    for axis, (key, name) in zip(axes, panels, strict=True):
+    starts = list(dict.fromkeys(arm.get("init") for arm in arms if arm["window"]))
+    title = f"{kind}: what a larger window brings"
+    figure, axes = subplots(2, title, PANEL, rows=len(starts))
+    names = (("nfe", "forwards (NFE) a drawing"), ("decode_seconds", "decoding time, seconds"))
+    panels = [(init, key, name) for init in starts for key, name in names]
+    for axis, (init, key, name) in zip(axes, panels, strict=True):
+        axis.set_title(f"all from {init}" if init else "", fontsize=9)
         for method, look in LOOK.items():
-            line = [arm for arm in arms if arm["method"] == method and arm.get(key) is not None]
+            line = [
+                arm
+                for arm in arms
+                if arm["method"] == method
+                and arm.get(key) is not None
+                and (arm["window"] is None or arm.get("init") == init)
+            ]
             if not line:
                 continue
             if line[0]["window"] is None:

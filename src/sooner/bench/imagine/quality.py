@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .arms import contender, draw_rows
+from .arms import UNWINDOWED, contender, draw_rows, plain_contender, starts
 from .distances import codes_test, energy_test, frechet
 from .inception import inception
 from .settings import ImagineSettings
@@ -20,6 +20,12 @@ from .subjects import Subject
 
 AGAIN = "plain again"
 """Plain decoding with other seeds: how far apart two sets of equal distribution lie."""
+WRONG = (0.9, 0.7)
+"""Temperatures of plain decoding whose distribution is another. A test that does not reject them
+has no power to reject an arm."""
+TESTS = ("features_test", "codes_test")
+LEVEL = 0.05
+"""A p-value below it rejects."""
 
 
 @dataclass(frozen=True)
@@ -52,24 +58,48 @@ def judged(subject: Subject, settings: ImagineSettings, progress: Progress) -> d
         sets[name] = collect(subject, settings, arm, settings.seed + 1000 * (1 + order))
     plain = sets["plain"]
     weights = settings.fid_weights
-    return {
+    told = {
         "window": window,
+        "init": starts(subject)[-1],
         "drawings": len(plain.nfe),
         "judge": subject.judge.name if subject.judge else None,
         "frechet_by": "sooner.bench.imagine.distances.frechet",
         "arms": [_row(name, one, plain, subject, weights) for name, one in sets.items()],
     }
+    return told | {"level": LEVEL, "power": _power(subject, settings, plain, progress)}
 
 
-def collect(subject: Subject, settings: ImagineSettings, arm: str, seed: int) -> Drawn:
-    """One drawing of each prompt, in ragged batches."""
-    method = contender(arm, settings.middle, settings).method
+def _power(
+    subject: Subject, settings: ImagineSettings, plain: Drawn, progress: Progress
+) -> list[dict[str, Any]]:
+    """What the tests make of arms that are known to be wrong; empty for a single drawing."""
+    found = []
+    own = subject.canvas.sampling.temperature
+    for order, share in enumerate(WRONG):
+        progress(f"{subject.kind}, quality: power at {share:g} times the temperature")
+        seed = settings.seed - 1000 * (1 + order)
+        drawn = collect(subject, settings, "plain", seed, temperature=share * own)
+        row = _row(f"plain, T = {share * own:g}", drawn, plain, subject, None)
+        tests = [row[name]["p"] for name in TESTS if name in row]
+        if tests:
+            found.append(row | {"temperature": share * own, "rejected": min(tests) < LEVEL})
+    return found
+
+
+def collect(
+    subject: Subject, settings: ImagineSettings, arm: str, seed: int, **options: Any
+) -> Drawn:
+    """One drawing of each prompt, in ragged batches; `options` as of `draw`."""
+    is_plain = arm in UNWINDOWED
+    start = starts(subject)[-1]
+    one = plain_contender(arm) if is_plain else contender(arm, settings.middle, start, settings)
+    method = one.method
     assert method is not None
     numbers = range(settings.quality_samples)
     tokens, nfe = [], []
     for begin in range(0, len(numbers), settings.batch):
         drawing, forwards = draw_rows(
-            subject, numbers[begin : begin + settings.batch], method, seed + begin
+            subject, numbers[begin : begin + settings.batch], method, seed + begin, **options
         )
         tokens.append(drawing.tokens)
         nfe += forwards

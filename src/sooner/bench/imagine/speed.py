@@ -19,7 +19,7 @@ from ...drawing import draw
 from ...methods import Autoregressive, CoupledJacobi
 from ..protocol import Arm, Measured, Sample, row
 from . import peers
-from .arms import Contender, contender, contenders, draw_beginning, draw_rows
+from .arms import Contender, contender, contenders, draw_beginning, draw_rows, starts
 from .settings import ImagineSettings
 from .subjects import Subject
 
@@ -43,7 +43,7 @@ def measure(subject: Subject, settings: ImagineSettings, progress: Progress) -> 
             [[] for _ in range(settings.samples)],
             [verdicts["plain" if one.window is None else "jacobi"]],
         )
-        for one in contenders(settings)
+        for one in contenders(subject, settings)
     ]
     _warm_up(subject, settings, progress)
     for index in range(settings.samples):
@@ -73,9 +73,10 @@ def rows(
     """The figures of each arm; `nfe` is the mean over drawings, `nfe_reduction` plain's over it."""
     plain = next(one for one in measured if one.arm.name == "plain")
     found = []
-    for one, what in zip(measured, contenders(settings), strict=True):
+    for one, what in zip(measured, contenders(subject, settings), strict=True):
         figures = row(one, plain)
         figures |= {"method": what.arm, "kind": subject.kind, "window": what.window}
+        figures["init"] = what.init
         nfe = [one_run.stats.nfe if one_run.stats else subject.new for one_run in _runs(one)]
         figures |= {"nfe": sum(nfe) / len(nfe), "nfe_of_samples": nfe, "drawings": len(nfe)}
         figures["nfe_reduction"] = subject.new / figures["nfe"]
@@ -95,7 +96,7 @@ def batch_figures(
     as its tokens.
     """
     window = min(settings.windows)
-    method = contender("gumbel", window, settings).method
+    method = contender("gumbel", window, starts(subject)[-1], settings).method
     assert method is not None
     rows = range(settings.batch)
     draw_beginning(subject, 0, method, settings.seed, WARM)
@@ -153,7 +154,7 @@ def _decode(subject: Subject, tokens: Tensor) -> None:
 
 def _warm_up(subject: Subject, settings: ImagineSettings, progress: Progress) -> None:
     """A few rounds of every contender, thrown away; a whole drawing would teach no more."""
-    for one in contenders(settings):
+    for one in contenders(subject, settings):
         progress(f"{subject.kind}, warm-up: {one.name}")
         if one.method is None:
             peers.greedy(subject, 0, WARM)

@@ -1,6 +1,6 @@
 """One picture that explains the method: each token coloured by the iteration that accepted it.
 
-Needs the model, so the run itself makes it: a still (PNG, SVG) and an animation (GIF) of SJD beside
+Needs the model, so the run itself makes it: a still (PNG) and an animation (GIF) of SJD beside
 coupled draws on the same prompt.
 """
 
@@ -61,7 +61,8 @@ def tell(subject: Subject, settings: ImagineSettings, progress: Progress) -> dic
 
     progress(f"{subject.kind}: story")
     window = settings.middle
-    sjd = CoupledJacobi(window, coupling="independent", init="random", trace=Trace())
+    # Both from the start that `CoupledJacobi` has by default.
+    sjd = CoupledJacobi(window, coupling="independent", trace=Trace())
     coupled = CoupledJacobi(window, coupling="gumbel", verify="ratio", trace=Trace())
     records = [
         record(subject, f"{name}, L = {window}", method, settings.seed)

@@ -41,7 +41,7 @@ class Life:
 def study(subject: Subject, settings: ImagineSettings, progress: Progress) -> dict[str, Any]:
     """The data of figures 3 to 6 and of the ablation of first drafts, at the middle window."""
     runs = Runs(subject, settings, progress)
-    whole = {"sjd": runs("independent", init="random")[0]}
+    whole = {"sjd": runs("independent")[0]}  # from the same start as the couplings
     whole |= {coupling: runs(coupling)[0] for coupling in COUPLED}
     return {
         "window": settings.middle,
@@ -104,12 +104,19 @@ def _strength(runs: Runs, coupling: str, strength: float) -> dict[str, Any]:
 
 
 def _inits(runs: Runs, has_frames: bool) -> list[dict[str, Any]]:
-    """Which first draft serves best, with Gumbel coupling."""
-    names = ["last", "random", "left", "above", *(["previous-frame"] if has_frames else [])]
-    told = [(init, runs("gumbel", init=init)[1]) for init in names]
-    return [
-        {"init": init, "nfe": float(np.mean(nfe)), "nfe_of_drawings": nfe} for init, nfe in told
-    ]
+    """Which first draft serves best, with Gumbel coupling and (`sjd`) with independent draws."""
+    found = []
+    for init in ["last", "random", "left", "above", *(["previous-frame"] if has_frames else [])]:
+        nfe, alone = (runs(coupling, init=init)[1] for coupling in ("gumbel", "independent"))
+        found.append(
+            {
+                "init": init,
+                "nfe": float(np.mean(nfe)),
+                "nfe_of_drawings": nfe,
+                "sjd_nfe": float(np.mean(alone)),
+            }
+        )
+    return found
 
 
 def lives(rounds: Sequence[Round]) -> list[Life]:
