@@ -25,6 +25,7 @@ from tasks import parsing
 
 SETTINGS = ParseBenchSettings(
     prompt="w8 w9 w10", pages=2, document_pages=2, quality_pages=1, exact_pages=3, batch=2,
+    levels=None, core_pages=1,
     max_new_tokens=12, arms=("plain", "hf", "prompt-lookup", "hsd-page", "hsd", "hsd-relaxed"),
 )  # fmt: skip
 
@@ -163,6 +164,18 @@ def test_the_page_has_every_table(result: dict[str, Any], tmp_path: Path) -> Non
         main(["bench", "report", str(path)])
     assert not ended.value.code
     assert path.with_suffix(".md").read_text() == text
+
+
+def test_both_decode_ratios_stand_beside_each_other(result: dict[str, Any]) -> None:
+    tables = {table.title: table for table in page.tables(result)}
+    for title in ("Arms", "Draft quality (figure 3)"):
+        heads = tables[title].heads
+        at = heads.index("decode without drafting")
+        assert heads[at + 1 : at + 3] == ["decode (eq. 12)", "e2e (eq. 13)"]
+    remark = tables["Exactness on held-out pages"].remark
+    assert "exact arms that were compared on these pages: `hsd-page`, `hsd`;" in remark
+    assert "said plain decoding's ids:" in tables["Arms"].remark
+    assert "Pages a row: " in tables["Draft quality (figure 3)"].remark
 
 
 def test_listening_hears_every_run_and_leaves_no_trace() -> None:

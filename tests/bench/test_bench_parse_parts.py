@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from sooner.bench.parse import run
+from sooner.bench.parse import document, run
 from sooner.bench.parse.damage import degraded, garbage, jittered, misspelt
 from sooner.bench.parse.figures import arm_rows, ratio
 from sooner.bench.parse.goals import goals
+from sooner.bench.parse.page import markdown
 from sooner.bench.parse.pdf import DPI, write_pdf
 from sooner.bench.parse.scores import accuracy, shared_words
 from sooner.bench.parse.settings import ParseBenchSettings
 from sooner.bench.parse.sheets import kinds_of, oracle, sample_sheets
+from sooner.cli.bench_parse import FULL
 from sooner.documents import Page, Resolution, Style, read_pages, to_markdown
 from sooner.documents.drafters import TextLayer
 from sooner.errors import SoonerError
@@ -118,8 +122,8 @@ def record(decode: float, tokens: int = 100, **others: Any) -> dict[str, Any]:
     return {
         "mode": "exact", "tokens": tokens, "truncated": None, "same": True,
         "verdict": "identical", "decode": decode, "drafting": 0.5, "making": 0.7, "drafter": 1.0,
-        "e2e": decode + 1, "forwards": 10, "steps": 10, "accepted": 60, "region_steps": 0,
-        "region_accepted": 0, **others,
+        "e2e": decode + 1, "forwards": 10, "region_forwards": 4, "steps": 10, "accepted": 60,
+        "levels": 80, "region_steps": 0, "region_accepted": 0, **others,
     }  # fmt: skip
 
 
@@ -145,6 +149,9 @@ def test_speeds_are_ratios_of_totals() -> None:
     assert fast["e2e_speedup"] == pytest.approx(14 / (5 + 2 * 1.0))  # OCR in front of each page
     assert fast["draft_seconds_a_page"] == pytest.approx(1.7)
     assert fast["aal"] == pytest.approx(6)
+    assert fast["path_rate"] == pytest.approx(0.75)  # of the deepest path of each tree
+    assert fast["tokens_a_forward"] == pytest.approx(10)
+    assert fast["region_forwards"] == pytest.approx(4)
     table = next(one for one in fast["by_kind"] if one["kind"] == "table")
     assert table["pages"] == 2
     assert table["e2e_speedup"] == fast["e2e_speedup"]
@@ -225,7 +232,8 @@ def test_goals_are_met_or_not() -> None:
         }
     )
     met = {one["goal"]: one["met"] for one in told}
-    assert met["hsd: decoding over plain"] is True
+    assert met["hsd, 1 pages: decoding over plain, drafting left out"] is None
+    assert met["hsd, 1 pages: decoding over plain, drafting included (eq. 12)"] is False
     assert met["hsd: pages of 1 identical to plain decoding"] is False  # one page is no evidence
     assert met["scan, 20 pages, file to Markdown, hsd"] is False
     assert met["text layer, 20 pages, file to Markdown, hsd"] is True
@@ -245,3 +253,68 @@ def test_parts_are_added_to_an_earlier_result() -> None:
     assert kept["kept"][0]["provenance"] == {"seed": 1}
     with pytest.raises(SoonerError, match="another file"):
         run._kept(before, ParseBenchSettings(model="other"))
+
+
+def test_an_aal_of_documents_counts_steps_and_not_pages() -> None:
+    records = [{"aal": 20.0, "steps": 6}, {"aal": 2.0, "steps": 41}, {"aal": None, "steps": 9}]
+    assert document._aal(records) == pytest.approx((20 * 5 + 2 * 40) / 45)
+    assert document._aal([]) is None
+
+
+def test_a_tie_is_no_identical_page() -> None:
+    row = {"method": "hsd", "mode": "exact", "pages": 200, "identical": 199, "ties": [7]}
+    (told,) = goals({"exactness": {"rows": [row]}})
+    assert (told["reached"], told["met"]) == (199, False)
+    assert told["key"] == "exactness.rows[hsd].identical"
+
+
+def test_a_text_that_was_changed_has_no_confidence(sheets: list[Any]) -> None:
+    draft = oracle(sheets[0])
+    sure = replace(draft, regions=[replace(one, confidence=1.0) for one in draft.regions])
+    rng = np.random.default_rng(RNG)
+    for changed in (garbage(sure, rng), misspelt(sure, 0.1, rng)):
+        assert {one.confidence for one in changed.regions} == {None}
+
+
+def test_the_default_is_a_short_run_and_full_a_long_one() -> None:
+    """What a page of each arm took on two quiet cores, in the committed result."""
+    short, full = ParseBenchSettings(), {**asdict(ParseBenchSettings()), **FULL}
+    told = json.loads((Path(__file__).parents[2] / "docs/results/parse.json").read_text())
+    each = [row.get("seconds_a_page") or 0.0 for row in told["arms"]]
+    arms = (1 + short.pages) * sum(each)
+    plain = told["arms"][0]["seconds_a_page"]
+    pages = sum(row["seconds"] + row["plain_seconds"] / 3 for row in told["document"]) / 20
+    documents = pages * (short.document_pages + 1)  # a warm-up for each arm
+    drafts = [name for name in short.levels or () if not name.startswith("garbage")]
+    curve = (1 + short.quality_pages) * (2 * len(drafts) + 3) * plain / 2
+    duel = (1 + 3 * short.quality_pages) * 2.5 * plain
+    assert arms + documents + curve + duel < 240  # and a minute for loading and OCR
+    assert all(full[name] != getattr(short, name) for name in FULL)
+    assert full["pages"] >= 12
+
+
+def found(result: dict[str, Any], key: str) -> Any:
+    """What stands in the result at a key such as `arms[hsd].aal`."""
+    at: Any = result
+    for part in key.split("."):
+        name, _, row = part.partition("[")
+        at = at[name]
+        if row:
+            at = next(one for one in at if row[:-1] in names_of(one))
+    return at
+
+
+def names_of(row: dict[str, Any]) -> list[str]:
+    whole = f"{row.get('document')}/{row.get('method')}"
+    return [whole] if "document" in row else [row.get("method") or row.get("arm") or ""]
+
+
+def test_every_goal_rests_on_its_key() -> None:
+    """Of the committed result, which has every part."""
+    told = json.loads((Path(__file__).parents[2] / "docs/results/parse.json").read_text())
+    made = goals(told)
+    assert len(made) > 20
+    for goal in made:
+        assert found(told, goal["key"]) == goal["reached"], goal
+    shown = markdown({**told, "goals": made}, "parse.json")
+    assert all(f"`{goal['key']}`" in shown for goal in made)

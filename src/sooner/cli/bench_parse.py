@@ -12,7 +12,11 @@ from . import parse_options as asked
 from .bench import Json, at_least_one, check_writable
 from .bench_parts import Add, read_result, run_in_parts, show_tables, some_of
 
-PAGES, FULL_PAGES, FULL_EXACT = 8, 40, 200
+FULL = {
+    "pages": 12, "document_pages": 20, "quality_pages": 2, "levels": None, "core_pages": 3,
+}  # fmt: skip
+"""What `--full` measures instead of the defaults of `ParseBenchSettings`."""
+FULL_EXACT = 200
 
 
 def parse(
@@ -31,17 +35,22 @@ def parse(
         typer.Option(metavar="A,B,...", help="Only arms, document, exactness, quality, overhead."),
     ] = None,
     pages: Annotated[
-        int | None, typer.Option(metavar="N", help="Held-out pages of the arms; by default 8.")
+        int | None,
+        typer.Option(metavar="N", help="Held-out pages of the arms; 2, or 12 with --full."),
     ] = None,
     repeats: Annotated[
         int, typer.Option(metavar="N", help="Timed runs of each arm on each page.")
     ] = 1,
     document_pages: Annotated[
-        int, typer.Option(metavar="N", help="Of the PDFs that are parsed from end to end.")
-    ] = 20,
+        int | None,
+        typer.Option(
+            metavar="N", help="Of the PDFs that are parsed from end to end; 3, or 20 with --full."
+        ),
+    ] = None,
     quality_pages: Annotated[
-        int, typer.Option(metavar="N", help="Of the curve of draft quality.")
-    ] = 2,
+        int | None,
+        typer.Option(metavar="N", help="Of the curve of draft quality; 1, or 2 with --full."),
+    ] = None,
     exact_pages: Annotated[
         int | None,
         typer.Option(
@@ -51,7 +60,8 @@ def parse(
         ),
     ] = None,
     full: Annotated[
-        bool, typer.Option("--full", help="40 pages of the arms, 200 compared.")
+        bool,
+        typer.Option("--full", help="More pages of every part, and 200 compared: an hour or more."),
     ] = False,
     max_new_tokens: options.MaxNewTokens = 512,
     device: options.Device = "auto",
@@ -79,8 +89,14 @@ def parse(
         exact_pages = FULL_EXACT if full or asked_for else 0
     elif exact_pages < 0:
         raise SoonerError(f"--exact-pages is {exact_pages}; it must be 0 or more")
-    if pages is None:
-        pages = FULL_PAGES if full else PAGES
+    asked_pages = {
+        "pages": pages, "document_pages": document_pages, "quality_pages": quality_pages,
+    }  # fmt: skip
+    given = {
+        name: at_least_one(name.replace("_", "-"), count)
+        for name, count in asked_pages.items()
+        if count is not None
+    }
     settings = ParseBenchSettings(
         model=model,
         draft=draft,
@@ -88,10 +104,8 @@ def parse(
         form=form,
         arms=some_of("arm", arms, ARMS, "plain"),
         parts=some_of("part", parts, PARTS, ""),
-        pages=at_least_one("pages", pages),
+        **{**(FULL if full else {}), **given},
         repeats=at_least_one("repeats", repeats),
-        document_pages=at_least_one("document-pages", document_pages),
-        quality_pages=at_least_one("quality-pages", quality_pages),
         exact_pages=exact_pages,
         max_new_tokens=at_least_one("max-new-tokens", max_new_tokens),
         device=device,

@@ -14,7 +14,6 @@ from .settings import ParseBenchSettings
 from .sheets import sample_sheets
 
 Progress = Callable[[str], None]
-PAGES = 3
 
 
 def cores(settings: ParseBenchSettings, stable: Stable, progress: Progress) -> dict[str, Any]:
@@ -27,10 +26,14 @@ def cores(settings: ParseBenchSettings, stable: Stable, progress: Progress) -> d
     told: dict[str, Any] = {"threads": settings.threads, "cores": many}
     if many == settings.threads:
         return {**told, "speedup": 1.0, "interval": None}
+    if not settings.core_pages:
+        return {**told, "speedup": None, "interval": None}
     seconds: dict[int, list[float]] = {settings.threads: [], many: []}
     plain = stable.contender("plain")
     try:
-        for place, sheet in enumerate(sample_sheets(1 + PAGES, "overhead", settings.seed)):
+        for place, sheet in enumerate(
+            sample_sheets(1 + settings.core_pages, "overhead", settings.seed)
+        ):
             for threads, spent in seconds.items():
                 progress(f"plain decoding with {threads} threads: page {sheet.number}")
                 torch.set_num_threads(threads)

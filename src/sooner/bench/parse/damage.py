@@ -73,6 +73,8 @@ def garbage(draft: PageDraft, rng: np.random.Generator) -> PageDraft:
 
 def _with_texts(draft: PageDraft, change: Callable[[str], str]) -> PageDraft:
     regions = [
-        replace(region, drafts=[change(text) for text in region.drafts]) for region in draft.regions
+        # How sure the drafter was of the text that it read says nothing about this one.
+        replace(region, drafts=[change(text) for text in region.drafts], confidence=None)
+        for region in draft.regions
     ]
     return replace(draft, regions=regions)

@@ -135,7 +135,7 @@ def _row(kind: str, arm: str, plain: Data, drafted: Data, pages: int) -> Data:
         "speedup": seconds / own if counted else None,
         "notes": sorted({note for record in drafted["records"] for note in record["notes"]})[:3],
         "start_seconds": drafted["start_seconds"],
-        "aal": _mean([record["aal"] for record in drafted["records"] if record["page"] in counted]),
+        "aal": _aal([record for record in drafted["records"] if record["page"] in counted]),
         "spent": spent,
     }
 
@@ -150,6 +150,9 @@ def _without(run: Data, counted: set[int]) -> float:
     return float(run["wall"] - sum(record["seconds"].get("e2e", 0.0) for record in others))
 
 
-def _mean(values: list[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+def _aal(records: list[Data]) -> float | None:
+    """Accepted draft tokens a verification step (eq. 14), over all pages together as for the arms:
+    the prefill is the one forward of a page that verifies nothing."""
+    known = [(one["aal"], one["steps"] - 1) for one in records if one["aal"] is not None]
+    steps = sum(count for _, count in known)
+    return sum(aal * count for aal, count in known) / steps if steps else None

@@ -86,13 +86,21 @@ def _counts_of(pages: Sequence[Data], name: str) -> Data:
     return {
         "tokens": sum(one["tokens"] for one in arms),
         "forwards": sum(forwards) / len(arms) if arms and None not in forwards else None,
+        "tokens_a_forward": sum(one["tokens"] for one in arms) / sum(forwards)
+        if arms and None not in forwards
+        else None,
+        "region_forwards": sum(one["region_forwards"] for one in arms) / len(arms)
+        if arms
+        else None,
         "aal": _mean(arms, "accepted", "steps"),
         "aal_regions": _mean(arms, "region_accepted", "region_steps"),
+        "path_rate": _mean(arms, "accepted", "levels"),
     }
 
 
 def _mean(arms: Sequence[Data], accepted: str, steps: str) -> float | None:
-    """Accepted draft tokens a verification step (eq. 14), over all pages together."""
+    """Accepted draft tokens over all pages together: a verification step (eq. 14), or of those
+    that the deepest path of each tree offered."""
     total = sum(one[steps] or 0 for one in arms)
     return sum(one[accepted] or 0 for one in arms) / total if total else None
 
@@ -122,8 +130,9 @@ def _speeds(pages: Sequence[Data], name: str, seed: int) -> Data:
 def seconds(page: Data, name: str, kind: str) -> float:
     """Seconds of an arm on a page.
 
-    `decode` is in decoding loops alone, those of stage 1 included; `drafted` adds all that is made
-    for the draft's sake (the drafter, stage 1, a draft model's prefill; see eq. 12); `e2e` is from
+    `decode` is in decoding loops alone, those of stage 1 included, and leaves drafting out;
+    `drafted` is the paper's (eq. 12): it adds all that is made for the draft's sake (the drafter,
+    stage 1 with its crops' prefill, a draft model's prefill); `e2e` is from
     picture to Markdown, the drafter before it and hidden behind nothing (eq. 13).
     """
     arm = page["arms"][name]

@@ -15,12 +15,16 @@ FIGURES = {
 }
 ARMS = (
     ("mode", "mode", "{}"), ("pages", "pages", "{}"), ("tokens", "tokens", "{}"),
-    ("forwards", "forwards a page", "{:.0f}"), ("aal", "AAL", "{:.2f}"),
-    ("aal_regions", "AAL, regions", "{:.2f}"), ("decode_speedup", "decode", "{:.2f}×"),
-    ("drafted_speedup", "with drafting", "{:.2f}×"), ("e2e_speedup", "e2e", "{:.2f}×"),
+    ("forwards", "forwards a page", "{:.0f}"), ("region_forwards", "of them stage 1", "{:.0f}"),
+    ("tokens_a_forward", "tokens a forward", "{:.2f}"), ("aal", "AAL", "{:.2f}"),
+    ("path_rate", "of the path", "{:.0%}"), ("aal_regions", "AAL, regions", "{:.2f}"),
+    ("decode_speedup", "decode without drafting", "{:.2f}×"),
+    ("drafted_speedup", "decode (eq. 12)", "{:.2f}×"), ("e2e_speedup", "e2e (eq. 13)", "{:.2f}×"),
     ("seconds_a_page", "s a page", "{:.2f}"), ("draft_seconds_a_page", "of it drafts", "{:.2f}"),
     ("parity", "parity", "{}"),
 )  # fmt: skip
+EFFORT = ARMS[3:-1]
+"""The columns of the ablation."""
 ABLATION = {
     "hsd-page": "page alone, τ = 1", "hsd": "both stages, τ = 1",
     "hsd-page-relaxed": "page alone, τ = 0.75", "hsd-relaxed": "both stages, τ = 0.75",
@@ -31,7 +35,8 @@ SCORES = (
 )  # fmt: skip
 QUALITY = (
     ("arm", "arm", "{}"), ("quality", "draft's score", "{:.3f}"), ("aal", "AAL", "{:.2f}"),
-    ("decode_speedup", "decode", "{:.2f}×"), ("e2e_speedup", "e2e", "{:.2f}×"),
+    ("decode_speedup", "decode without drafting", "{:.2f}×"),
+    ("drafted_speedup", "decode (eq. 12)", "{:.2f}×"), ("e2e_speedup", "e2e (eq. 13)", "{:.2f}×"),
     ("parity", "parity", "{}"),
 )  # fmt: skip
 DOCUMENT = (
@@ -47,7 +52,8 @@ def tables(result: Data) -> list[Table]:
     """Every table that the result has figures for, the goals first."""
     found = [_goals(result["goals"])] if result.get("goals") else []
     if arms := result.get("arms"):
-        found += [_arms(arms), _intervals(arms), _kinds(arms), *_ablation(arms)]
+        rows = result.get("pages") or []
+        found += [_arms(arms, rows), _intervals(arms), _kinds(arms), *_ablation(arms)]
     if told := result.get("accuracy"):
         found.append(_accuracy(told))
     if rows := result.get("document"):
@@ -77,21 +83,42 @@ def _goals(goals: list[Data]) -> Table:
         side = "at most" if one.get("at_most") else "at least"
         wanted = "–" if one["wanted"] is None else f"{side} {one['wanted']:.3g}"
         met = {None: "–", True: "yes", False: "no"}[one["met"]]
-        rows.append([one["goal"], wanted, f"{one['reached']:.3g}", met])
-    return Table("Goals", ["figure", "wanted", "reached", "met"], rows)
+        key = f"`{one['key']}`" if one.get("key") else "–"
+        rows.append([one["goal"], wanted, f"{one['reached']:.3g}", met, key])
+    remark = "*key* is where in the JSON the figure stands; rows of a list go by their names."
+    return Table("Goals", ["figure", "wanted", "reached", "met", "key"], rows, remark)
 
 
-def _arms(arms: list[Data]) -> Table:
+def _arms(arms: list[Data], pages: list[Data]) -> Table:
     rows = [[row["method"], *cells(row, ARMS)] for row in arms]
     remark = (
-        "Ratios of totals over pages, all arms on a page before the next one begins. *decode* "
-        "compares tokens a second in decoding loops (stage 1's included); *with drafting* adds all "
-        "that is made for the draft's sake, OCR, stage 1 and a draft's prefill (eq. 12); *e2e* is "
-        "from picture to Markdown with the OCR in front of it, hidden behind nothing (eq. 13): the "
-        "documents below hide it. *AAL* counts accepted draft tokens a step of the page's pass "
-        "(eq. 14); *of it drafts* are seconds that making drafts takes (table 5)." + _left_out(arms)
+        "Ratios of totals over pages, all arms on a page before the next one begins. *decode "
+        "without drafting* compares tokens a second in decoding loops alone (stage 1's included); "
+        "the paper's ratio (eq. 12) adds all that is made for the draft's sake: OCR, stage 1 with "
+        "its crops' prefill, a draft's prefill. *e2e* is from picture to Markdown with the OCR in "
+        "front of it, hidden behind nothing (eq. 13): the documents below hide it. *AAL* counts "
+        "accepted draft tokens a step of the page's pass (eq. 14), *of the path* their share of "
+        "the deepest path that each tree offered; *tokens a forward* counts all forwards, stage "
+        "1's and prefills too, and so compares arms with and without stage 1. *of it drafts* are "
+        "seconds that making drafts takes (table 5)." + _compared(arms, pages) + _left_out(arms)
     )
     return Table("Arms", ["arm", *heads_of(ARMS)], rows, remark)
+
+
+def _compared(arms: list[Data], pages: list[Data]) -> str:
+    """Which arms are exact, and on how many pages they were."""
+    found: dict[tuple[int, int], list[str]] = {}
+    for row in arms[1:]:
+        if row["mode"] == "exact":
+            found.setdefault((row["identical"], row["compared"]), []).append(f"`{row['method']}`")
+    listed = "; ".join(
+        f"{', '.join(names)}: {same} of {count}" for (same, count), names in found.items()
+    )
+    numbers = sorted(page["number"] for page in pages)
+    where = f" of this part (numbers {numbers[0]} to {numbers[-1]})" if numbers else ""
+    return (
+        f" Pages{where} on which exact arms said plain decoding's ids: {listed}." if found else ""
+    )
 
 
 def _intervals(arms: list[Data]) -> Table:
@@ -100,7 +127,8 @@ def _intervals(arms: list[Data]) -> Table:
         [row["method"], *(_span(row.get(f"{name}_interval")) for name in SPEEDS)]
         for row in arms[1:]
     ]
-    return Table("95 % intervals over pages", ["arm", "decode", "with drafting", "e2e"], rows)
+    heads = ["arm", "decode without drafting", "decode (eq. 12)", "e2e (eq. 13)"]
+    return Table("95 % intervals over pages", heads, rows)
 
 
 def _span(span: list[float] | None) -> str:
@@ -119,17 +147,20 @@ def _left_out(arms: list[Data]) -> str:
 def _kinds(arms: list[Data]) -> Table:
     """Table 1: e2e speed-up and AAL by kind of page."""
     kinds = arms[0]["by_kind"]
-    heads = ["arm", "AAL", "decode", "e2e"]
+    heads = ["arm", "AAL", "decode without drafting", "decode (eq. 12)", "e2e (eq. 13)"]
     heads += [f"{one['kind']} ({one['pages']})" for one in kinds]
     rows = []
     for row in arms:
         line = [row["method"], cell(row["aal"], "{:.2f}")]
-        line += [cell(row.get(key), "{:.2f}×") for key in ("decode_speedup", "e2e_speedup")]
+        line += [cell(row.get(key), "{:.2f}×") for key in SPEEDS]
         for one in row["by_kind"]:
-            speeds = (cell(one.get(key), "{:.2f}×") for key in ("decode_speedup", "e2e_speedup"))
+            speeds = (cell(one.get(key), "{:.2f}×") for key in SPEEDS)
             line.append(" / ".join(speeds))
         rows.append(line)
-    remark = "By what is on a page: *decode* / *e2e*; in brackets how many pages hold it."
+    remark = (
+        "By what is on a page: *decode without drafting* / *decode (eq. 12)* / *e2e (eq. 13)*; in "
+        "brackets how many pages hold it."
+    )
     return Table("By kind of page (table 1)", heads, rows, remark)
 
 
@@ -137,10 +168,10 @@ def _ablation(arms: list[Data]) -> list[Table]:
     """Table 8: what each stage and the tolerance add."""
     known = {row["method"]: row for row in arms}
     rows = [
-        [label, *cells(known[name], ARMS[3:11])] for name, label in ABLATION.items()
+        [label, *cells(known[name], EFFORT)] for name, label in ABLATION.items()
         if name in known
     ]  # fmt: skip
-    return [Table("Ablation (table 8)", ["", *heads_of(ARMS[3:11])], rows)] if rows else []
+    return [Table("Ablation (table 8)", ["", *heads_of(EFFORT)], rows)] if rows else []
 
 
 def _accuracy(told: Data) -> Table:
@@ -167,7 +198,8 @@ def _documents(rows: list[Data], cores: Data | None) -> Table:
     remark = (
         "A PDF made in the run, by the same job as `sooner parse`: from the file to its written "
         "Markdown and JSON, models loaded before. The drafter works on the next page meanwhile; "
-        "*drafter* is its own time a page, *wait* what is left of it to be waited for."
+        "*drafter* is its own time a page, *wait* what is left of it to be waited for. *AAL* is "
+        "that of the pages' passes, all steps of all pages together, as above."
     )
     for row in rows:
         if row["left_out"]:
@@ -190,9 +222,12 @@ def _exactness(told: Data) -> Table:
         line = [row["method"], row["mode"], str(row["pages"]), str(row["identical"])]
         line += [_numbers(row[key]) if row["mode"] == "exact" else "–" for key in ("ties", "bugs")]
         rows.append([*line, cell(row["aal"], "{:.2f}"), str(row["forwards"])])
+    exact = [f"`{row['method']}`" for row in told["rows"] if row["mode"] == "exact"]
     remark = (
         "Token ids against plain decoding, which reads pages in batches here (rows of one size "
-        "don't know of each other); where they differ, against plain decoding of that page alone."
+        "don't know of each other); where they differ, against plain decoding of that page alone. "
+        f"The exact arms that were compared on these pages: {', '.join(exact)}; others on those of "
+        "the part *arms* only."
     )
     if told["truncated"]:
         remark += (
@@ -212,10 +247,15 @@ def _quality(told: Data) -> Table:
         "*truth* is a draft without a fault, *ocr* the drafter as it is; *image* is what OCR makes "
         "of a worse copy, *letters* the share that is read wrongly, *boxes* by how much of their "
         "sides the edges are moved, *garbage* words that no page has. The score is the F1 of the "
-        "draft's words, their order aside. The model sees the page as it is; a draft's e2e has the "
-        "drafter's time in it."
+        "draft's words, their order aside. The model sees the page as it is; eq. 12 and e2e have "
+        f"the drafter's time in them. {_counted([*told['rows'], *told['garbage']])}"
     )
     return Table("Draft quality (figure 3)", ["draft", *heads_of(QUALITY)], rows, remark)
+
+
+def _counted(rows: list[Data]) -> str:
+    counts = sorted({row["pages"] for row in rows})
+    return f"Pages a row: {' to '.join(map(str, counts))}." if counts else ""
 
 
 def _condition(row: Data) -> str:

@@ -66,6 +66,12 @@ class _Quality:
         self.settings, self.stable, self.progress = settings, stable, progress
         self.drafter = drafter
         self.rng = np.random.default_rng(settings.seed)
+        self.levels = [
+            (kind, level)
+            for kind, levels in LEVELS.items()
+            for level in levels
+            if settings.levels is None or name_of(kind, level) in settings.levels
+        ]
         # The first one warms up: every draft has its own experience.
         self.sheets = sample_sheets(1 + settings.quality_pages, "quality", settings.seed)
         self.drafts = [self._drafts(sheet) for sheet in self.sheets]
@@ -74,11 +80,10 @@ class _Quality:
         """Every draft of a page, by kind and level."""
         self.progress(f"quality: drafting page {sheet.number}")
         read = self.drafter(sheet.page)
-        made: dict[str, PageDraft] = {}
-        for kind, levels in LEVELS.items():
-            for level in levels:
-                made[name_of(kind, level)] = self._draft(sheet, read, kind, level)
-        return made
+        return {
+            name_of(kind, level): self._draft(sheet, read, kind, level)
+            for kind, level in self.levels
+        }
 
     def _draft(self, sheet: Sheet, read: PageDraft, kind: str, level: float) -> PageDraft:
         if kind == "truth":
@@ -93,15 +98,14 @@ class _Quality:
 
     def curve(self) -> list[Data]:
         """Every draft but garbage, plain decoding beside them."""
-        names = [name_of(kind, one) for kind in LEVELS if kind != "garbage" for one in LEVELS[kind]]
+        names = [name_of(kind, level) for kind, level in self.levels if kind != "garbage"]
         made = self._measured(names, STAGES, 1)
         return [self._told(row) for row in made]
 
     def duel(self) -> list[Data]:
         """Plain decoding and garbage in turns, some of them."""
-        return [
-            self._told(row) for row in self._measured([name_of("garbage", 1.0)], STAGES, REPEATS)
-        ]
+        names = [name_of(kind, level) for kind, level in self.levels if kind == "garbage"]
+        return [self._told(row) for row in self._measured(names, STAGES, REPEATS)]
 
     def _measured(self, names: Sequence[str], stages: dict[str, str], repeats: int) -> list[Data]:
         arms = [

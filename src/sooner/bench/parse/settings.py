@@ -12,6 +12,9 @@ ARMS = (
 without it regions come first (stage 1); `-relaxed` has the paper's tolerance."""
 
 PARTS = ("arms", "document", "exactness", "quality", "overhead")
+LEVELS = ("truth 0", "ocr 0", "image 0.6", "letters 0.1", "garbage 1")
+"""Drafts of the curve of draft quality that a short run has, as `quality.name_of` calls them."""
+
 RELAXED = 0.75
 """Tolerance of the relaxed arms, the paper's tau."""
 
@@ -30,6 +33,8 @@ class ParseBenchSettings:
         repeats: timed runs of each arm on each page.
         document_pages: of the PDF; half as many would hide less of the drafter.
         quality_pages: of the curve of draft quality.
+        levels: drafts of that curve; `None` for all of `quality.LEVELS`.
+        core_pages: that plain decoding reads with more threads; 0 for none.
         exact_pages: held-out pages whose ids are compared; 0 for none beyond those of the arms.
         batch: rows of plain decoding where nobody times it.
         max_new_tokens: where a page is cut.
@@ -42,10 +47,12 @@ class ParseBenchSettings:
     form: str | None = None
     arms: tuple[str, ...] = ARMS
     parts: tuple[str, ...] = PARTS
-    pages: int = 8
+    pages: int = 2
     repeats: int = 1
-    document_pages: int = 20
-    quality_pages: int = 2
+    document_pages: int = 3
+    quality_pages: int = 1
+    levels: tuple[str, ...] | None = LEVELS
+    core_pages: int = 0
     exact_pages: int = 0
     batch: int = 16
     max_new_tokens: int = 512

@@ -114,8 +114,10 @@ def record_of(arm: Contender, runs: Sequence[Spoken], plain: Spoken) -> Data:
         "making": median(each.making_seconds for each in runs),
         "e2e": median(each.e2e_seconds for each in runs),
         "forwards": one.forwards,
+        "region_forwards": sum(each.nfe for each in regions),
         "steps": None if stats is None else stats.num_spec_steps,
         "accepted": None if stats is None else stats.num_accepted_draft_tokens,
+        "levels": None if stats is None else stats.num_draft_levels,
         "region_steps": sum(each.num_spec_steps for each in regions),
         "region_accepted": sum(each.num_accepted_draft_tokens for each in regions),
     }

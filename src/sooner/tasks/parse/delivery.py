@@ -133,6 +133,7 @@ def record_of(work: Work, parsed: ParsedPage, files: Sequence[Path]) -> dict[str
         "drafter": parsed.drafter,
         "regions": len(parsed.regions),
         "tokens": last.tokens,
+        "steps": last.steps,
         "truncated": parsed.truncated,
         "repaired": parsed.repaired,
         # A page that never ended says nothing about speed.
