@@ -12,7 +12,7 @@ from . import parse_options as asked
 from .bench import Json, at_least_one, check_writable
 from .bench_parts import Add, read_result, run_in_parts, show_tables, some_of
 
-FULL = {
+FULL: dict[str, Any] = {
     "pages": 12, "document_pages": 20, "quality_pages": 2, "levels": None, "core_pages": 3,
 }  # fmt: skip
 """What `--full` measures instead of the defaults of `ParseBenchSettings`."""
@@ -92,7 +92,7 @@ def parse(
     asked_pages = {
         "pages": pages, "document_pages": document_pages, "quality_pages": quality_pages,
     }  # fmt: skip
-    given = {
+    given: dict[str, Any] = {
         name: at_least_one(name.replace("_", "-"), count)
         for name, count in asked_pages.items()
         if count is not None
