@@ -32,14 +32,40 @@ def test_a_small_run_reports_every_arm(tmp_path: Path, capsys: pytest.CaptureFix
     assert arms["speculative"]["mean_acceptance_length"] > 1
     assert arms["speculative"]["theory_speedup"] > 0
     assert result["batch"]["rows"] == 3
-    assert set(result["batch"]["parity"]) <= {"identical", "tie"}
+    batch = {arm["method"]: arm for arm in result["batch"]["arms"]}
+    assert set(batch) == {"plain", "speculative", "speculative-auto", "parallel"}
+    assert batch["plain"]["over_plain"] == 1.0
+    for name, arm in batch.items():
+        assert len(arm["parity"]) == 3
+        assert set(arm["parity"]) <= {"identical", "tie"}
+        plain = batch["plain"]["tokens_per_second"]
+        assert arm["over_plain"] == pytest.approx(arm["tokens_per_second"] / plain)
+        assert arm["tokens_per_second_1"] == arms[name]["tokens_per_second"]
+        assert arm["one_row_over_plain"] == pytest.approx(arms[name]["decode_speedup"])
     assert result["memory"]["speculative_bytes"] > 0
     assert {"git", "argv", "versions", "device", "dtype", "threads", "seed"} <= set(
         result["provenance"]
     )
     assert "speculative" in capsys.readouterr().out
     assert run("bench", "report", str(target)) == 0
-    assert "| speculative |" in target.with_suffix(".md").read_text()
+    page = target.with_suffix(".md").read_text()
+    assert "| speculative |" in page
+    assert "Batch of 3, over plain decoding of the same batch: plain" in page
+    assert "parallel" in page.split("Batch of 3")[1]
+
+
+def test_lossy_arms_run_at_one_retention(tmp_path: Path) -> None:
+    target = tmp_path / "result.json"
+    sizes = ["--clips", "1", "--repeats", "1", "--max-new-tokens", "12", "--batch", "0"]
+    lossy = ("fastv", "sparse-vlm", "pyramid-drop", "dycoke")
+    arguments = [*sizes, "--no-memory", "--arms", ",".join(lossy), "--json", str(target)]
+    assert run("bench", "caption", *arguments) == 0
+    arms = {arm["method"]: arm for arm in json.loads(target.read_text())["arms"]}
+    for name in lossy:
+        assert arms[name]["retention"] == pytest.approx(0.1, abs=1e-6)
+        prefill = 0.25 if name == "dycoke" else 0.1
+        assert arms[name]["prefill_retention"] == pytest.approx(prefill, abs=1e-6)
+    assert "retention" not in arms["plain"]
 
 
 @pytest.mark.parametrize(

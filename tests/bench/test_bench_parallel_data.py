@@ -10,8 +10,9 @@ import pytest
 
 from sooner.bench.parallel.agreement import agreement, read_name
 from sooner.bench.parallel.book import Book, book_path
-from sooner.bench.parallel.contenders import OURS, UNPRUNED, contenders, sweep
+from sooner.bench.parallel.contenders import FORKED, OURS, UNPRUNED, contenders, sweep
 from sooner.bench.parallel.goals import goals
+from sooner.bench.parallel.page import sentences, tables
 from sooner.bench.parallel.records import to_parity, to_record, to_sample
 from sooner.bench.parallel.settings import ParallelSettings
 from sooner.bench.parallel.summary import summarise
@@ -129,7 +130,9 @@ def test_only_asked_parts_run() -> None:
 def study(pruned: list[int], whole: list[int]) -> dict[str, Any]:
     book = Book(None, {})
     book.add(record("plain", made=stats(0.01, 40, "plain", [40])))
-    for arm, runs, seconds in ((OURS, pruned, 0.51), (UNPRUNED, whole, 0.5)):
+    book.add(record("speculative-auto", made=stats(0.005, 40, "speculative", [40])))
+    arms = ((OURS, pruned, 0.51), (UNPRUNED, whole, 0.5), (FORKED, pruned, 0.6))
+    for arm, runs, seconds in arms:
         made = stats(0.0025, 40, "parallel", [3 * length for length in runs], 0.001)
         made.rank_seconds = 0.002 if arm == OURS else 0.0
         text = [right for length in runs for right in (*[True] * (length - 1), False)]
@@ -211,6 +214,43 @@ def test_a_wrong_text_has_no_speed() -> None:
     assert "simulated_speedup" not in ours
 
 
+def test_the_rival_that_chooses_its_window_stands_beside_the_other() -> None:
+    made = study(pruned=[9, 10], whole=[10, 10])
+    arms = {arm["method"]: arm for arm in made["arms"]}
+    assert arms[OURS]["over_speculative_auto"] == pytest.approx(2.0)
+    assert "over_speculative" not in arms[OURS]  # which was not measured
+    assert (arms[OURS]["first_token_ratio"], arms[FORKED]["first_token_ratio"]) == (
+        pytest.approx(1.02), pytest.approx(1.2),
+    )  # fmt: skip
+    assert sentences(made) == []
+    arms[OURS]["over_speculative"] = 3.0
+    (_, told) = sentences(made)
+    for part in ("4.00 times as fast as plain", "3.00 times as fast", "2.00 times as fast",
+                 "1.02 times plain", "1.20 times with one that is forked"):  # fmt: skip
+        assert part in told
+
+
+def test_goals_are_of_the_arm_that_was_named() -> None:
+    """Not of the better one of two."""
+    made = study(pruned=[9, 10], whole=[10, 10])
+    next(arm for arm in made["arms"] if arm["method"] == UNPRUNED)["decode_speedup"] = 9.0
+    told = {one["goal"]: one for one in goals(made, 0.9)}
+    assert told["parallel over plain, ×"]["reached"] == pytest.approx(4.0)
+
+
+def test_the_share_of_ranking_is_told_once() -> None:
+    """Of the timed runs: the watched ones have hooks on every layer."""
+    made = study(pruned=[9, 10], whole=[10, 10])
+    run = dict.fromkeys(
+        ("launch", "vision", "prefill", "ranking", "verify", "waiting", "rest", "first_token",
+         "draft_vision", "draft_prefill", "draft_hidden", "draft_exposed", "draft_seconds",
+         "draft_useful"), 0.1,
+    )  # fmt: skip
+    made |= {"goals": goals(made, 0.9), "timeline": [{"phases": run}], "memory": {}}
+    rows = [row for table in tables(made) for row in table.rows]
+    assert sum("ranking" in row[0] for row in rows) == 1
+
+
 def test_goals_say_what_was_reached() -> None:
     made = study(pruned=[9, 10], whole=[10, 10])
     told = {one["goal"]: one for one in goals(made, 0.9)}
@@ -219,8 +259,12 @@ def test_goals_say_what_was_reached() -> None:
     kept = next(one for name, one in told.items() if "uv-prune" in name)
     assert (kept["reached"], kept["met"]) == (pytest.approx(95.0), True)
     assert kept["interval"] == pytest.approx([95.0, 95.0])  # of one clip
-    opening = next(one for name, one in told.items() if "first token" in name)
+    opening = next(one for name, one in told.items() if "first token, standing" in name)
     assert (opening["reached"], opening["met"]) == (pytest.approx(2.0), True)
+    late = next(one for name, one in told.items() if "first token, draft forked" in name)
+    assert (late["reached"], late["met"]) == (pytest.approx(20.0), False)
+    auto = next(one for name, one in told.items() if "over speculative-auto" in name)
+    assert (auto["reached"], auto["met"]) == (pytest.approx(2.0), True)
     without = goals({**made, "arms": made["arms"][:1]}, 0.9)  # as when only the sweep ran
     assert opening in without
     ranking = next(one for name, one in told.items() if "ranking" in name)

@@ -210,6 +210,11 @@ def test_an_interrupted_study_loses_nothing_and_ends_as_a_whole_one(
     assert all(arm["decode_speedup"] > 0 for arm in exact)
     assert arms["parallel"]["acceptance_ratio"] == 1.0
     assert 0 <= arms["fastv"]["acceptance_ratio"] <= 1
+    for name in ("fastv", "sparse-vlm", "pyramid-drop", "dycoke"):
+        assert arms[name]["retention"] == pytest.approx(0.1, abs=1e-6)
+    assert arms["dycoke"]["prefill_retention"] == pytest.approx(0.25)
+    assert arms["parallel-forked"]["first_token_ratio"] > 0
+    assert arms["parallel"]["over_speculative_auto"] > 0
     points = {(one["criterion"], one["alpha"]): one for one in result["sweep"]}
     ours = {("uv-prune-by-frame", alpha) for alpha in (0.0, 0.5, 0.9)}
     assert set(points) == ours | {("uniform", 0.5), ("uniform", 0.9)}

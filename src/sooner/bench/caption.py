@@ -9,10 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from ..decoding.parity import compare, reference_run
 from ..decoding.stats import APPROXIMATE, EXACT
 from ..generation import generate
-from ..methods import Speculative
+from ..methods import Method
+from ..models import adapt
+from ..sparse.pruning import Pruner
 from ..tasks.clip import Clip, prepare
 from ..tasks.loading import Pair, load_pair
 from ..tasks.registry import METHODS, build_method
@@ -20,7 +24,7 @@ from ..tasks.settings import CaptionSettings
 from ..tasks.threads import plan_threads
 from . import hf_arms
 from .batch import batch_figures
-from .caption_settings import FIXED, HF, LOSSY, SIMULATED, BenchSettings
+from .caption_settings import BATCHED, FIXED, HF, LOSSY, SIMULATED, BenchSettings
 from .clips import Clips, from_dataset, rendered
 from .fidelity import acceptance_ratio
 from .memory import memory_figures
@@ -48,7 +52,8 @@ def run(settings: BenchSettings, progress: Callable[[str], None] = print) -> dic
         }
         if settings.batch and pair.draft is not None:
             progress(f"batch of {settings.batch}")
-            result["batch"] = batch_figures(bench, settings.batch)
+            arms = [arm for arm in result["arms"] if arm["method"] in BATCHED]
+            result["batch"] = batch_figures(bench, settings.batch, arms)
         if settings.memory and pair.draft is not None:
             progress("peak memory")
             result["memory"] = memory_figures(clips.files[0], settings)
@@ -69,6 +74,10 @@ def find_clips(folder: Path, settings: BenchSettings) -> Clips:
     return rendered(folder, settings.clips, settings.seed)
 
 
+Reference = tuple[list[int], list[Tensor]]
+"""Tokens of HF's own decoding, and the scores of each."""
+
+
 class CaptionBench:
     """The arms over one pair of models and some clips."""
 
@@ -82,6 +91,7 @@ class CaptionBench:
         if pair.draft is not None and "hf-assisted" in settings.arms:
             size = self.model.config.get_text_config().vocab_size
             self.assistant = hf_arms.with_vocabulary(pair.draft.model, size)
+        self._reference: tuple[int, Reference] | None = None
 
     def arm(self, name: str) -> Arm:
         """The arm of that name."""
@@ -95,15 +105,22 @@ class CaptionBench:
         arms = [self.arm(name) for name in self.settings.arms if self._possible(name)]
         measured = measure(arms, len(self.files), self.settings.repeats, progress)
         for index in range(len(self.files)):
+            tokens, scores = self.reference(index)
+            for one in measured:
+                one.parity += [
+                    compare(tokens, sample.tokens[0], scores) for sample in one.samples[index]
+                ]
+        return measured
+
+    def reference(self, index: int) -> Reference:
+        """HF's own incremental decoding of clip `index`; that of the last one asked for is kept."""
+        if self._reference is None or self._reference[0] != index:
             clip = self.clip("plain", index)
             tokens, scores = reference_run(
                 self.model, clip.inputs, max_new_tokens=clip.max_new_tokens
             )
-            for one in measured:
-                one.parity += [
-                    compare(tokens[0], sample.tokens[0], scores[0]) for sample in one.samples[index]
-                ]
-        return measured
+            self._reference = index, (tokens[0], scores[0])
+        return self._reference[1]
 
     def rows(self, measured: list[Measured]) -> list[dict[str, Any]]:
         """One object of figures for each arm."""
@@ -112,6 +129,7 @@ class CaptionBench:
         for one, figures in zip(measured, rows, strict=True):
             if one.arm.name in LOSSY:
                 figures["acceptance_ratio"] = self._acceptance_ratio(one)
+                figures |= self.kept(one.arm.name)
             if one.arm.name in SIMULATED and not one.is_red:
                 self._compare_with_simulator(one, plain, figures)
         return rows
@@ -126,7 +144,7 @@ class CaptionBench:
 
     def _acceptance_ratio(self, one: Measured) -> float:
         """Share of a pruned target's tokens that the full one would say too (table 2's A)."""
-        pruner = LOSSY[one.arm.name]()
+        pruner = self.pruner(one.arm.name)
         found = []
         for index, runs in enumerate(one.samples):
             clip = self.clip("plain", index)
@@ -166,13 +184,11 @@ class CaptionBench:
         """From the file to the text, by our engine."""
         start = time.perf_counter()
         clip = self.clip(name, index)
-        alone = replace(self.pair)  # with nothing learnt: no run may depend on those before it
-        method = build_method(self.caption_settings(name), alone, clip.draft_inputs)
         made = generate(
             self.model,
             clip.inputs,
-            method,
-            prefill=LOSSY[name]() if name in LOSSY else None,
+            self.method(name, clip),
+            prefill=self.pruner(name),
             max_new_tokens=clip.max_new_tokens,
             do_sample=False,
         )
@@ -199,12 +215,31 @@ class CaptionBench:
             return {"prompt_lookup_num_tokens": 10}
         return {}
 
-    def speculative(self, draft_inputs: dict[str, Any] | None) -> Speculative:
-        """The `speculative` arm's method for given draft inputs."""
-        assert self.pair.draft is not None
-        return Speculative(
-            self.pair.draft.model, window=self.settings.window, draft_inputs=draft_inputs
-        )
+    def method(self, name: str, clip: Clip) -> Method:
+        """The method of our arm `name`, for the draft's inputs of a clip."""
+        alone = replace(self.pair)  # with nothing learnt: no run may depend on those before it
+        return build_method(self.caption_settings(name), alone, clip.draft_inputs)
+
+    def pruner(self, name: str) -> Pruner | None:
+        """What prunes the target in an arm of `LOSSY`, at the retention that all share.
+
+        Raises:
+            SoonerError: it can't keep so few or so many on these layers.
+        """
+        if name not in LOSSY:
+            return None
+        return LOSSY[name]().for_retention(self.settings.retention, adapt(self.model).layers)
+
+    def kept(self, name: str) -> dict[str, Any]:
+        """What the pruner of an arm of `LOSSY` keeps: `retention`, the mean share of the visual
+        tokens that a generated token attends to, and `prefill_retention`; `pruner` in words."""
+        pruner, layers = self.pruner(name), adapt(self.model).layers
+        assert pruner is not None
+        return {
+            "retention": pruner.decode_retention(layers),
+            "prefill_retention": pruner.retention(layers),
+            "pruner": str(pruner),
+        }
 
 
 def _method(arm: str) -> str:

@@ -20,8 +20,11 @@ LOSSY: dict[str, type[Pruner]] = {
 }
 """Plain decoding of a pruned target: approximate, so judged by acceptance instead of parity."""
 KNOWN = (*ARMS, *BASELINES, *LOSSY)
+BATCHED = ("plain", "speculative", "speculative-auto", "parallel")
+"""Arms that decode a batch, too."""
 SIMULATED = ("speculative", "parallel", "parallel-unpruned")
 """Arms that the simulator of `sooner.theory` models."""
+RETENTION = 0.1
 FIXED_WINDOW = 5
 FIXED = ("speculative", "onsd")
 """Arms with that window, as the paper's baselines have it; `-auto` and the others choose."""
@@ -43,6 +46,7 @@ class BenchSettings:
         max_new_tokens: where a caption is cut.
         window: draft tokens of the arms in `FIXED`; the others choose their own.
         prune: share of the visual tokens that pruned drafts do without.
+        retention: mean share of the visual tokens that the arms of `LOSSY` keep; the paper's 10 %.
         batch: rows of the batch measurement; 0 leaves it out.
         memory: measure peak memory of plain and speculative decoding in processes of their own.
         device, dtype, threads, seed: as everywhere.
@@ -60,6 +64,7 @@ class BenchSettings:
     max_new_tokens: int = 256
     window: int = FIXED_WINDOW
     prune: float | None = None
+    retention: float = RETENTION
     batch: int = 8
     memory: bool = True
     device: str = "auto"

@@ -36,6 +36,7 @@ COLUMNS = (
     ("overhead_share", "outside forwards", "{:.1%}"),
     ("parity", "parity", "{}"),
     ("acceptance_ratio", "𝒜", "{:.1%}"),
+    ("retention", "retention", "{:.0%}"),
 )
 """Key, heading and format of each column of the arms table."""
 
@@ -100,11 +101,13 @@ def footnotes(result: dict[str, Any]) -> list[str]:
 
 
 def _batch(batch: dict[str, Any]) -> list[str]:
-    return [
-        f"Batch of {batch['rows']} (speculative): {batch['tokens_per_second']:.0f} tokens/s "
-        f"against {batch['tokens_per_second_1']:.0f} for one row, {batch['speedup']:.2f}×; parity "
-        f"of its rows: {', '.join(sorted(set(batch['parity'])))}."
+    told = [
+        f"{arm['method']} {arm['tokens_per_second']:.0f} tokens/s, {arm['over_plain']:.2f}× plain "
+        f"(one row: {cell(arm['one_row_over_plain'], '{:.2f}×')}), parity "
+        f"{', '.join(sorted(set(arm['parity'])))}"
+        for arm in batch["arms"]
     ]
+    return [f"Batch of {batch['rows']}, over plain decoding of the same batch: {'; '.join(told)}."]
 
 
 def _memory(memory: dict[str, Any]) -> list[str]:

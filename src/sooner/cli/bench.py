@@ -28,6 +28,13 @@ MinSeconds = Annotated[
     typer.Option(metavar="S", help="Leave out shorter videos of a dataset; by default 60."),
 ]
 
+Retention = Annotated[
+    float,
+    typer.Option(
+        metavar="SHARE", help="Mean share of the visual tokens that lossy arms keep, over layers."
+    ),
+]
+
 WIDE = 140
 """Columns of a table that goes to a file or a pipe."""
 
@@ -74,6 +81,7 @@ def caption(
     max_new_tokens: options.MaxNewTokens = 256,
     window: Annotated[int, typer.Option(metavar="N", help="Of the `speculative` arm.")] = 5,
     prune: options.Prune = None,
+    retention: Retention = 0.1,
     batch: Annotated[int, typer.Option(metavar="N", help="Rows of the batch; 0: none.")] = 8,
     memory: Annotated[bool, typer.Option(help="Measure peak memory too.")] = True,
     device: options.Device = "auto",
@@ -104,6 +112,7 @@ def caption(
         max_new_tokens=at_least_one("max-new-tokens", max_new_tokens),
         window=at_least_one("window", window),
         prune=prune,
+        retention=retention,
         batch=batch,
         memory=memory,
         device=device,

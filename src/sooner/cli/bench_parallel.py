@@ -15,6 +15,7 @@ from .bench import (
     Dataset,
     Json,
     MinSeconds,
+    Retention,
     at_least_one,
     check_writable,
     full_clips,
@@ -43,8 +44,12 @@ def parallel(
         int, typer.Option(metavar="N", help="Clips to render, or samples to take.")
     ] = 2,
     judged: Annotated[
-        int, typer.Option(metavar="N", help="Rendered clips that M is of, untimed ones included.")
-    ] = 24,
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Rendered clips that M is of, untimed ones included; by default 12, --full: 64.",
+        ),
+    ] = None,
     scenes: Annotated[int, typer.Option(metavar="N", help="Of a rendered clip.")] = 6,
     frames_per_scene: Annotated[
         int, typer.Option(metavar="K", help="Frames that models see of each rendered scene.")
@@ -64,6 +69,7 @@ def parallel(
     prune: Annotated[
         float, typer.Option(metavar="SHARE", help="Pruning ratio of every other arm.")
     ] = 0.9,
+    retention: Retention = 0.1,
     window: Annotated[int, typer.Option(metavar="N", help="Of the `speculative` arm.")] = 5,
     max_new_tokens: options.MaxNewTokens = 256,
     placement: options.Placement = "auto",
@@ -97,7 +103,7 @@ def parallel(
         dataset=dataset,
         min_seconds=min_seconds,
         clips=full_clips(dataset) if full else at_least_one("clips", clips),
-        judged=at_least_one("judged", judged),
+        judged=_judged(judged, full),
         scenes=at_least_one("scenes", scenes),
         frames_per_scene=at_least_one("frames-per-scene", frames_per_scene),
         frames=frames,
@@ -106,6 +112,7 @@ def parallel(
         alphas=tuple(_share("alphas", part) for part in _split(alphas)),
         criteria=_criteria(criteria),
         prune=_share("prune", str(prune)),
+        retention=retention,
         window=at_least_one("window", window),
         max_new_tokens=at_least_one("max-new-tokens", max_new_tokens),
         all_cores=full,
@@ -155,6 +162,14 @@ def _draw(result: dict[str, Any], folder: Path, stem: str) -> None:
 
     for name in write_figures(result, folder, stem):
         typer.echo(f"wrote {folder / name}", err=True)
+
+
+def _judged(given: int | None, full: bool) -> int:
+    from ..bench.parallel.settings import JUDGED, JUDGED_IN_FULL
+
+    if given is None:
+        return JUDGED_IN_FULL if full else JUDGED
+    return at_least_one("judged", given)
 
 
 def _split(text: str) -> list[str]:

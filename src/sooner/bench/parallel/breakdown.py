@@ -7,8 +7,8 @@ from statistics import fmean
 from typing import Any
 
 Figures = dict[str, Any]
-COLUMNS = ("plain", "speculative", "parallel")
-"""Autoregressive, SD and ParallelVLM of the paper."""
+COLUMNS = ("plain", "speculative", "speculative-auto", "parallel")
+"""Autoregressive, SD and ParallelVLM of the paper, and SD that chooses its window."""
 
 
 def breakdown(result: Figures) -> list[tuple[str, list[str]]]:

@@ -17,6 +17,8 @@ OTHERS = (
 )  # fmt: skip
 """Lossless peers of table 1. `speculative` is vanilla SD with its window of 5."""
 OURS, UNPRUNED = "parallel", "parallel-unpruned"
+FORKED = "parallel-forked"
+"""`parallel` without a `StandingDraft`: a draft process is forked for each run."""
 
 
 @dataclass(frozen=True)
@@ -41,15 +43,17 @@ class Contender:
 
 def contenders(settings: ParallelSettings) -> list[Contender]:
     """Every arm that the settings ask for, plain decoding first, none twice."""
-    ours, whole = (
+    ours, whole, forked = (
         Contender(OURS, "methods", settings.prune),
         Contender(UNPRUNED, "methods", 0.0),
+        Contender(FORKED, "methods", settings.prune),
     )
     found = [Contender(PLAIN, "methods")]
     if settings.all_cores:
         found.append(Contender(ALL_CORES, "methods"))
     if "methods" in settings.parts:
-        found += [Contender(name, "methods") for name in OTHERS] + [ours, whole]
+        found += [Contender(name, "methods") for name in OTHERS]
+        found += [ours, whole, forked]
     if "lossy" in settings.parts:
         found += [Contender(name, "lossy", mode=APPROXIMATE) for name in LOSSY] + [ours]
     if "sweep" in settings.parts:

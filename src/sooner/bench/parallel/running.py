@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ...decoding.interface import Drafter
-from ...decoding.parity import compare, reference_run
+from ...decoding.parity import compare
 from ...generation import generate
 from ...methods import Method, ParallelVLM
 from ...methods.context import Context
@@ -22,13 +22,13 @@ from ...methods.visual_match import views
 from ...models import adapt
 from ...tasks.clip import Clip
 from ...tasks.loading import Pair
-from ...tasks.registry import METHODS, build_method
+from ...tasks.registry import METHODS
 from ..caption import CaptionBench
 from ..caption_settings import HF, LOSSY
 from ..clips import Clips
 from ..fidelity import acceptance_ratio
 from ..protocol import Sample
-from .contenders import ALL_CORES, OURS, PLAIN, Contender
+from .contenders import ALL_CORES, FORKED, OURS, PLAIN, Contender
 from .records import Record, to_record
 from .settings import ParallelSettings
 from .verdicts import verdicts
@@ -51,22 +51,29 @@ class SeenVLM(ParallelVLM):
 
 
 class Runner:
-    """Runs arms on the clips of a study; holds the reference of one clip at a time."""
+    """Runs arms on the clips of a study."""
 
     def __init__(self, pair: Pair, clips: Clips, settings: ParallelSettings) -> None:
         self.settings = settings
         self.bench = CaptionBench(pair, clips, settings.for_captions())
         self.model = pair.target.model
-        self._reference: tuple[int, list[int], list[Tensor]] | None = None
 
     def can_run(self, one: Contender) -> bool:
         """Whether these models have what the arm needs."""
         if one.name in HF:
             return self.bench.assistant is not None
+        if one.name == FORKED and not self._stands:
+            return False
         drafts = one.alpha is not None or (
             one.name not in LOSSY and METHODS[_base(one).removesuffix("-auto")].drafts
         )
         return not drafts or self.bench.pair.draft is not None
+
+    @property
+    def _stands(self) -> bool:
+        """Whether the other parallel arms share one draft process."""
+        draft = self.bench.pair.draft
+        return draft is not None and draft.standing is not None
 
     def warm_up(self, one: Contender) -> None:
         """First forwards pay for allocations and kernel choices."""
@@ -85,17 +92,13 @@ class Runner:
         about = {"arm": one.name, "clip": clip, "repeat": repeat}
         if repeat == 0 and (one.name in LOSSY or one.name == OURS):
             extra["acceptance_ratio"] = self._acceptance_ratio(one, clip, sample.tokens[0])
+        if one.name in LOSSY:
+            extra |= self.bench.kept(one.name)
         return to_record(sample, parity, **about, **extra)
 
     def reference(self, clip: int) -> tuple[list[int], list[Tensor]]:
         """HF's own incremental decoding of a clip."""
-        if self._reference is None or self._reference[0] != clip:
-            made = self.bench.clip(PLAIN, clip)
-            tokens, scores = reference_run(
-                self.model, made.inputs, max_new_tokens=made.max_new_tokens
-            )
-            self._reference = clip, tokens[0], scores[0]
-        return self._reference[1], self._reference[2]
+        return self.bench.reference(clip)
 
     def _timed(self, one: Contender, clip: int) -> tuple[Sample, dict[str, Any]]:
         with all_cores() if one.name == ALL_CORES else same_threads():
@@ -113,7 +116,7 @@ class Runner:
             self.model,
             clip.inputs,
             method,
-            prefill=LOSSY[one.name]() if one.name in LOSSY else None,
+            prefill=self.bench.pruner(one.name),
             seed=self.settings.seed + index,  # of what `random` keeps
             on_tokens=lambda row, tokens, drafted: arrivals.append(time.perf_counter()),
             max_new_tokens=clip.max_new_tokens,
@@ -135,15 +138,14 @@ class Runner:
         """The arm's method, with the draft's inputs of this clip."""
         pair = self.bench.pair
         if one.alpha is None:
-            alone = replace(pair)  # with nothing learnt: no run may depend on those before it
-            return build_method(self.bench.caption_settings(_base(one)), alone, clip.draft_inputs)
+            return self.bench.method(_base(one), clip)
         assert pair.draft is not None
         placement: Any = self.settings.placement
         return SeenVLM(
             pair.draft.model,
             prune=one.alpha,
             least=0,
-            standing=pair.draft.standing,
+            standing=None if one.name == FORKED else pair.draft.standing,
             criterion=one.criterion,
             placement=placement,
             draft_inputs=clip.draft_inputs,
@@ -170,7 +172,7 @@ class Runner:
 
     def _acceptance_ratio(self, one: Contender, index: int, tokens: list[int]) -> float:
         """Share of the arm's tokens that the full target would say too (table 2's A)."""
-        pruner = LOSSY[one.name]() if one.name in LOSSY else None
+        pruner = self.bench.pruner(one.name)
         stepwise = getattr(pruner, "decode_ratio", 0) > 0
         clip = self.bench.clip(PLAIN, index)
         found = acceptance_ratio(self.model, clip.inputs, tokens, pruner, stepwise=stepwise)

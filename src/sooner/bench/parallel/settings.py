@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ...methods.pruning import Criterion
-from ..caption_settings import BenchSettings
+from ..caption_settings import RETENTION, BenchSettings
 
 PARTS = ("methods", "lossy", "sweep", "timeline", "memory")
 """Tables 1 and 6; table 2; tables 3, 5, 7 and figures 6, 7; the Gantt; peak memory of table 6."""
@@ -18,6 +18,8 @@ SWEPT: tuple[Criterion, ...] = (
 )  # fmt: skip
 """Ways to choose the draft's visual tokens, the method's own first."""
 SCENES, FRAMES_PER_SCENE = 6, 8
+JUDGED, JUDGED_IN_FULL = 12, 64
+"""Texts that M is of, by default and with `--full`."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,7 @@ class ParallelSettings:
         alphas: pruning ratios of the sweep; 0 and `prune` are always among them.
         criteria: among `sooner.methods.pruning.CRITERIA`.
         prune: the ratio of the arms beside the sweep.
+        retention: mean share of the visual tokens that the lossy arms keep; the paper's 10 %.
         window: draft tokens of the `speculative` arm; 5 are the baselines' own.
         max_new_tokens: where a caption is cut.
         all_cores: time plain decoding with a torch thread for every core, too.
@@ -51,7 +54,7 @@ class ParallelSettings:
     dataset: str | None = None
     min_seconds: float | None = None
     clips: int = 2
-    judged: int = 24
+    judged: int = JUDGED
     scenes: int = SCENES
     frames_per_scene: int = FRAMES_PER_SCENE
     frames: int | None = None
@@ -60,6 +63,7 @@ class ParallelSettings:
     alphas: tuple[float, ...] = ALPHAS
     criteria: tuple[Criterion, ...] = SWEPT
     prune: float = 0.9
+    retention: float = RETENTION
     window: int = 5
     max_new_tokens: int = 256
     all_cores: bool = False
@@ -100,6 +104,7 @@ class ParallelSettings:
             max_new_tokens=self.max_new_tokens,
             window=self.window,
             prune=self.prune,
+            retention=self.retention,
             device=self.device,
             dtype=self.dtype,
             threads=self.threads,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
@@ -16,6 +16,10 @@ from .records import Record, to_parity, to_sample
 from .settings import ParallelSettings
 
 Figures = dict[str, Any]
+VANILLA = {"over_speculative": "speculative", "over_speculative_auto": "speculative-auto"}
+"""Vanilla speculative decoding, with the paper's window of 5 and with one that it chooses."""
+KEPT = ("retention", "prefill_retention", "pruner")
+"""What a record tells of a lossy arm's pruner, see `CaptionBench.kept`."""
 
 
 def measured(book: Book, one: Contender) -> Measured | None:
@@ -37,6 +41,8 @@ def summarise(book: Book, settings: ParallelSettings) -> Figures:
     """`arms` and `sweep` from the runs so far; arms are compared on the clips they all have."""
     wanted = contenders(settings)
     rows = {one.name: _row(book, one, settings) for one in wanted if book.of(one.name)}
+    for one in rows.values():
+        one |= over_vanilla(one, rows)
     swept = sweep(settings) if "sweep" in settings.parts else []
     return {
         "arms": [rows[one.name] for one in wanted if one.name in rows and one.part != "sweep"],
@@ -46,6 +52,13 @@ def summarise(book: Book, settings: ParallelSettings) -> Figures:
             if one.name in rows
         ],
     }
+
+
+def over_vanilla(arm: Figures, rows: Mapping[str, Figures]) -> Figures:
+    """Decoding speed of an arm over either way of vanilla speculative decoding."""
+    own = arm.get("decode_speedup")
+    theirs = {key: rows.get(name, {}).get("decode_speedup") for key, name in VANILLA.items()}
+    return {key: own / speed for key, speed in theirs.items() if own and speed}
 
 
 def _on_same_clips(book: Book, one: Contender) -> Measured:
@@ -85,6 +98,7 @@ def _row(book: Book, one: Contender, settings: ParallelSettings) -> Figures:
     if ranking and one.alpha is not None:
         prefill = sum(each["stats"]["seconds"]["prefill"] for each in records)
         figures["ranking_share"] = ranking / prefill
+    figures |= {key: records[0][key] for key in KEPT if key in records[0]}
     figures |= agreement(book, one.name, settings.seed)
     predicted = _simulated(one, runs, plain, settings.window)
     if predicted is not None:
