@@ -75,7 +75,9 @@ def parallel(
     placement: options.Placement = "auto",
     full: Annotated[
         bool,
-        typer.Option("--full", help="12 clips (50 samples), 3 repeats, plain on all cores too."),
+        typer.Option(
+            "--full", help="12 clips (50 samples), 3 repeats, M of 64, plain on all cores too."
+        ),
     ] = False,
     plots: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Draw the figures there, as PNG and SVG.")
