@@ -92,6 +92,8 @@ def serve(
 
     def tell(url: str) -> None:
         display.line(f"  {policy.name} acts at {url}/act (Ctrl-C ends)", "bold")
+        for note in asked.foreign("whatever robots will send"):
+            display.line(f"  {note}", "yellow")
 
     run(policy, settings, tell, "info" if debug else "warning")
 
@@ -129,7 +131,10 @@ def once(
     [action] = policy.act(
         [seen], method=method, compare=compare, temperature=temperature, seed=seed
     )
-    typer.echo(json.dumps(action.as_dict()))
+    notes = asked.foreign(image, instruction)
+    typer.echo(json.dumps({**action.as_dict(), "notes": notes}))
+    for note in notes:
+        display.line(f"  {note}", "yellow")
     for text, style in action_lines(action):
         display.line(text, style)
 
@@ -201,10 +206,19 @@ def rollout(
             on_call=actions.extend,
         )
     figures = rollout_record(found, actions)
+    notes = asked.foreign(*names)
+    for note in notes:
+        display.line(f"  {note}", "yellow")
     for text, style in rollout_lines(figures):
         display.line(text, style)
     if output is not None:
-        told = {"model": policy.name, "head": head, "method": method, "tolerance": tolerance}
+        told: dict[str, Any] = {
+            "model": policy.name,
+            "head": head,
+            "method": method,
+            "tolerance": tolerance,
+        }
         where = str(policy.adapter.device), str(policy.adapter.dtype).removeprefix("torch.")
+        told["notes"] = notes
         write_json({**told, **figures, "provenance": provenance(*where, seed)}, output)
         display.line(f"  wrote '{output}'")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
+from ..miniatures import MADE_UP
 from .display import Display
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class PagesDisplay:
         self.display, self.texts = display, texts
         self._bar: Progress | None = None
         self._speeds: list[tuple[float, float]] = []  # tokens and seconds of pages that ended
+        self._is_warned = False  # that a miniature knows its own world alone
         self._drafts, self._why = 0, ""  # pages that no model verified
 
     def __enter__(self) -> PagesDisplay:
@@ -51,7 +53,7 @@ class PagesDisplay:
             self._show(record)
             self.display.line(f"  {line}", STYLES[record["status"]])
             for note in record["notes"]:
-                self.display.line(f"    {note}", "yellow")
+                self._note(note)
             if record.get("compared") is not None:
                 self.display.line(*comparison_line(record["compared"], record["mode"]))
         if record["status"] == "DRAFT":
@@ -59,6 +61,12 @@ class PagesDisplay:
         if record["tokens_per_second"]:
             self._speeds.append((record["tokens"], record["seconds"]["decode"]))
         self._advance(counts)
+
+    def _note(self, note: str) -> None:
+        """A page's note; what is true of a whole run is told once."""
+        if MADE_UP not in note or not self._is_warned:
+            self.display.line(f"    {note}", "yellow")
+        self._is_warned = self._is_warned or MADE_UP in note
 
     def _show(self, record: dict[str, Any]) -> None:
         """A page's Markdown, if it was written."""

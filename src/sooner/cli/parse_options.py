@@ -203,9 +203,18 @@ class Wanted:
             stop_on_error=self.on_error == "stop",
             compare=self.compare,
             drafts_only=self.model is None,
+            told_of=self._foreign(name),
             on_page=on_page,
             debug=self.debug,
         )
+
+    def _foreign(self, name: str | None) -> Callable[[Path], list[str]] | None:
+        """What is told of documents that a miniature never saw the like of."""
+        from .. import miniatures
+        from ..tasks.parse.identity import MINIATURE
+
+        small = miniatures.find(MINIATURE)
+        return small.foreign if name == str(small.target) else None
 
     def _resolution(self, model: str | None) -> Resolution:
         """As asked for; else the size of the pages that the model knows, if it knows one only."""

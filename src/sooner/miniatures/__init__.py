@@ -14,6 +14,9 @@ from pathlib import Path
 
 from sooner.errors import unknown
 
+MADE_UP = "knows its own made-up world alone; what it says of anything else means nothing"
+"""Of every miniature."""
+
 
 @dataclass(frozen=True)
 class Miniature:
@@ -28,6 +31,7 @@ class Miniature:
         head: folder of an EAGLE draft head that was trained for the target, if it has one.
         tokenizer: folder of what turns frames into codes, if that is a model of its own.
         judge: folder of the small network that names what is in its pictures, if it has one.
+        places: simulated environments that it learnt to act in, if it acts.
     """
 
     name: str
@@ -38,6 +42,28 @@ class Miniature:
     head: Path | None = None
     tokenizer: Path | None = None
     judge: Path | None = None
+    places: tuple[str, ...] = ()
+
+    def foreign(self, *given: Path | str) -> list[str]:
+        """A line to be told with a result, if anything of `given` is none of its own samples.
+
+        Args:
+            given: a file, which is its own if it has the sample's content; or a text, which is
+                its own if it is the prompt or one of the places.
+        """
+        if all(self._is_own(one) for one in given):
+            return []
+        return [f"the bundled {self.name} miniature {MADE_UP}; name a model with --model"]
+
+    def _is_own(self, given: Path | str) -> bool:
+        if isinstance(given, str):
+            return given.split() == self.prompt.split() or given in self.places
+        try:
+            if self.sample is None or given.stat().st_size != self.sample.stat().st_size:
+                return False
+            return given.read_bytes() == self.sample.read_bytes()
+        except OSError:
+            return False
 
     @property
     def parts(self) -> dict[str, Path]:
@@ -59,7 +85,11 @@ _HOME = Path(__file__).parent
 
 
 def _ships(
-    name: str, sample: str | None, prompt: str = "", **folders: str
+    name: str,
+    sample: str | None,
+    prompt: str = "",
+    places: tuple[str, ...] = (),
+    **folders: str,
 ) -> tuple[str, Miniature]:
     home = _HOME / name
     weights = {part: home / "weights" / folder for part, folder in folders.items()}
@@ -68,16 +98,18 @@ def _ships(
         target=home / "weights" / "target",
         sample=None if sample is None else home / sample,
         prompt=prompt,
+        places=places,
         **weights,
     )
 
 
+ROBOT_PLACES = ("reach", "push", "drawer-open", "table")
 _ALL = dict(
     (
         _ships("document", "sample.png", "read the page", draft="draft"),
         _ships("image", None, "a red circle left of a blue square on green", judge="classifier"),
         _ships("motion", "sample.mp4", tokenizer="tokenizer", judge="probe"),
-        _ships("robot", "sample.png", "reach the red ball", head="head"),
+        _ships("robot", "sample.png", "reach the red ball", ROBOT_PLACES, head="head"),
         _ships("video", "sample.mp4", "describe the scenes in order .", draft="draft"),
     )
 )

@@ -12,7 +12,7 @@ import av
 import torch
 import transformers
 
-from .. import __version__
+from .. import __version__, miniatures
 from ..generation import Generation
 from . import comparison
 from .clip import Clip, prepare
@@ -91,7 +91,7 @@ def caption(
         **compared,
         **_frames(clip),
         "seconds": {**clip.seconds, **made.stats.seconds},
-        "notes": clip.notes,
+        "notes": [*_foreign(pair, path), *clip.notes],
         "prefill": None if prefill is None else prefill.as_dict(),
         "decisions": made.stats.notes,
         "input_hash": sha256(path),
@@ -111,6 +111,13 @@ def _draft_threads(made: Generation, pair: Pair, settings: CaptionSettings) -> i
     """Threads of the process that drafted beside the target; 0 where none did."""
     beside = made.stats.method == "parallel"
     return plan_threads(pair, placement=settings.placement if beside else None).draft
+
+
+def _foreign(pair: Pair, path: Path | str) -> list[str]:
+    """A word about what a miniature says of others' videos."""
+    if pair.miniature is None:
+        return []
+    return miniatures.find(pair.miniature).foreign(Path(path))
 
 
 def versions() -> dict[str, str]:

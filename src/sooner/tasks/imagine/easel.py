@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+from ... import miniatures
 from ...errors import SoonerError
 from ...models import Canvas
 from ...models import canvas as make_canvas
@@ -45,6 +47,11 @@ class Easel:
     miniature: bool = False
     folder: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
+
+    def foreign(self, given: Path | str) -> list[str]:
+        """A word about a prompt or a clip that is none of a miniature's own."""
+        name = self.name.removeprefix("miniature ")
+        return miniatures.find(name).foreign(given) if self.miniature else []
 
     @property
     def model_type(self) -> str:

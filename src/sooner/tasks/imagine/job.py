@@ -74,7 +74,7 @@ def imagine(
     told = {
         "prompt": prompt,
         "prompt_tokens": int(inputs["input_ids"].shape[1]),
-        "notes": _strange(easel, prompt),
+        "notes": [*easel.foreign(prompt), *_strange(easel, prompt)],
     }
     return _make(easel, canvas, inputs, settings, callbacks, told)
 
@@ -101,6 +101,7 @@ def continue_clip(
     callbacks.stage("process")
     inputs = easel.clip_inputs(torch.from_numpy(frames)[None])
     told |= {"file": str(path), "input_hash": sha256(path), "notes": told.get("notes", [])}
+    told["notes"] = [*easel.foreign(Path(path)), *told["notes"]]
     told["video_seconds"] = time.perf_counter() - began
     return _make(easel, canvas, inputs, settings, callbacks, told)
 

@@ -19,7 +19,7 @@ from ... import __version__
 from ...errors import SoonerError
 
 TOLD = ("prompt", "file", "seed", "picture", "count", "model", "method", "window", "coupling",
-        "nfe", "mode", "sampling", "finish")  # fmt: skip
+        "nfe", "mode", "sampling", "finish", "notes")  # fmt: skip
 """What of a record a file tells."""
 
 GAP, ORANGE = 2, (255, 140, 0)
@@ -76,7 +76,7 @@ def make_folder(folder: Path) -> None:
 
 def metadata(record: Mapping[str, Any]) -> dict[str, Any]:
     """What a file tells of its record; with the same settings always the same."""
-    told = {name: record[name] for name in TOLD if record.get(name) is not None}
+    told = {name: record[name] for name in TOLD if record.get(name) not in (None, [])}
     if "file" in told:
         told["file"] = Path(told["file"]).name  # where it lay is nobody's business
     return {**told, "sooner": __version__}

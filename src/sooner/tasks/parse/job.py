@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ...documents import BrokenPage, Document, Page
@@ -50,6 +51,7 @@ class ParseJob:
         compare: decode each page plainly too, and tell how much sooner its parsing was.
         drafts_only: no model verifies anything, so what one verified before is kept (even by
             `fresh`), whatever its settings were.
+        told_of: notes for the pages of a document, such as that the model never saw its like.
         on_page: told about each page.
         debug: let unexpected errors through.
         counts: how far it is.
@@ -70,6 +72,7 @@ class ParseJob:
     stop_on_error: bool = False
     compare: bool = False
     drafts_only: bool = False
+    told_of: Callable[[Path], list[str]] | None = None
     on_page: OnPage | None = None
     debug: bool = False
     counts: Counts = field(default_factory=Counts)
@@ -201,7 +204,8 @@ class ParseJob:
         draft = drafted.draft()  # known by now
         seconds = {"drafter": draft.seconds if draft is not None else 0.0, **parsed.seconds}
         seconds["wait"] = drafted.waited + seconds.get("wait", 0.0)
-        return replace(parsed, source=name, seconds=seconds)
+        notes = [] if self.told_of is None else self.told_of(work.document.path)
+        return replace(parsed, source=name, seconds=seconds, notes=[*notes, *parsed.notes])
 
     def _keep(
         self,
