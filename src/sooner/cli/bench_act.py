@@ -42,7 +42,7 @@ def act(
     ] = None,
     parts: Annotated[
         str | None,
-        typer.Option(metavar="A,B,...", help="Only offline, cases, clients, loops, weights."),
+        typer.Option(metavar="A,B,...", help="Only offline, trees, distance, cases, clients, ..."),
     ] = None,
     tolerances: Annotated[
         str | None, typer.Option(metavar="R,R,...", help="Bins of the relaxed arms.")
@@ -53,6 +53,9 @@ def act(
     observations: Annotated[
         int, typer.Option(metavar="N", help="Recorded observations of each environment.")
     ] = 12,
+    distances: Annotated[
+        int, typer.Option(metavar="N", help="Observations of each for the distance from exact.")
+    ] = 100,
     repeats: Annotated[int, typer.Option(metavar="N", help="Timed runs of each arm.")] = 2,
     episodes: Annotated[
         int | None, typer.Option(metavar="N", help="Closed-loop episodes of each setting and task.")
@@ -97,6 +100,7 @@ def act(
         tolerances=bins,
         chosen=chosen,
         observations=at_least_one("observations", observations),
+        distances=at_least_one("distances", distances),
         repeats=at_least_one("repeats", repeats),
         episodes=at_least_one("episodes", episodes),
         batch=at_least_one("batch", batch),

@@ -10,7 +10,9 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from ctypes.util import find_library
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any, ClassVar
 
 import numpy as np
@@ -45,10 +47,36 @@ TASKS = {
 }
 
 
+LIBRARIES = {"osmesa": "OSMesa", "egl": "EGL"}
+"""What MuJoCo renders with where there is no screen, and the system's library behind it."""
+
+
 def headless() -> None:
     """Render in memory where there is no screen. MuJoCo reads this when it is first imported."""
     if "MUJOCO_GL" not in os.environ and "DISPLAY" not in os.environ and sys.platform == "linux":
-        os.environ["MUJOCO_GL"] = "osmesa"
+        there = [name for name, library in LIBRARIES.items() if find_library(library)]
+        os.environ["MUJOCO_GL"] = there[0] if there else "osmesa"
+
+
+def require_installed(name: str) -> None:
+    """See that task `name` could run, without importing anything large.
+
+    Raises:
+        SoonerError: a package or the library that renders is missing.
+    """
+    missing = [package for package in ("metaworld", "mujoco") if find_spec(package) is None]
+    if missing:
+        raise SoonerError(
+            f"environment '{name}' needs {' and '.join(missing)}; pip install 'sooner[robots]', or "
+            "name another environment, such as table"
+        )
+    headless()
+    library = LIBRARIES.get(os.environ.get("MUJOCO_GL", ""))
+    if library is not None and find_library(library) is None:
+        raise SoonerError(
+            f"environment '{name}' can't render without a screen: library {library} is missing; "
+            "install libosmesa6 or libegl1, or name another environment, such as table"
+        )
 
 
 class MetaWorld:
@@ -71,6 +99,7 @@ class MetaWorld:
             raise unknown("task", name, TASKS)
         task = TASKS[name]
         self.name, self.instruction, self.max_steps = name, task.instruction, task.max_steps
+        require_installed(name)
         self._env = _make(task.environment)
         self._views = Views(self._env.model, self._env.data)
         self._seen: np.ndarray = np.zeros(39)
@@ -116,13 +145,12 @@ class MetaWorld:
 
 
 def _make(name: str) -> Any:
-    headless()
     try:
         from metaworld.env_dict import ALL_V3_ENVIRONMENTS
     except (ImportError, AttributeError) as error:  # the latter is PyOpenGL without a library
         raise SoonerError(
-            "Meta-World is not installed; pip install 'sooner[robots]' (and libosmesa6 for "
-            "rendering without a screen)"
+            f"Meta-World can't be imported ({error}); pip install 'sooner[robots]', and libosmesa6 "
+            "or libegl1 for rendering without a screen"
         ) from error
     env = ALL_V3_ENVIRONMENTS[name]()
     env._partially_observable = False  # the expert is told the goal; the policy has to see it

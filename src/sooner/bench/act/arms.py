@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from ...decoding.stats import EXACT, RELAXED
 from ...tasks.act.allowance import Allowance
@@ -66,11 +65,18 @@ class Contender:
         return self.policy.act(observations, method=self.method, **options)
 
 
-Loader = Callable[[Allowance | None], Policy]
+class Loader(Protocol):
+    """Makes policies that share one model and head, and differ in their tolerance and tree."""
+
+    def __call__(self, allowance: Allowance | None, **options: Any) -> Policy: ...
 
 
 def loader(settings: ActSettings) -> Loader:
-    """Makes policies that share one model and head, and differ in their tolerance."""
+    """Load the model once.
+
+    Raises:
+        SoonerError: it, or its head, can't be loaded.
+    """
     first = load(
         settings.model,
         settings.head,
@@ -79,10 +85,10 @@ def loader(settings: ActSettings) -> Loader:
         unnorm_key=settings.unnorm_key,
     )
 
-    def make(allowance: Allowance | None) -> Policy:
+    def make(allowance: Allowance | None, **options: Any) -> Policy:
         return Policy(
             first.model, first.processor, first.head, allowance=allowance, name=first.name,
-            unnorm_key=settings.unnorm_key, options=first.options,
+            unnorm_key=settings.unnorm_key, options={**first.options, **options},
         )  # fmt: skip
 
     return make
@@ -90,8 +96,8 @@ def loader(settings: ActSettings) -> Loader:
 
 def contenders(settings: ActSettings, make: Loader) -> list[Contender]:
     """Every arm, plain first; a policy without a head has only those that need none."""
-    exact = make(None)
-    found = [Contender("plain", "plain", exact)]
+    found = [plain(make)]
+    exact = found[0].policy
     if "hf" in settings.arms:
         found.append(Contender("hf", None, exact))
     if exact.head is None:
@@ -102,6 +108,16 @@ def contenders(settings: ActSettings, make: Loader) -> list[Contender]:
     return found
 
 
-def relaxed(bins: int, make: Loader) -> Contender:
-    """The relaxed arm of one tolerance."""
-    return Contender(f"relaxed r={bins}", "relaxed", make(Allowance(bins)), bins)
+def plain(make: Loader) -> Contender:
+    """What all others are held against."""
+    return Contender("plain", "plain", make(None))
+
+
+def relaxed(bins: int, make: Loader, name: str = "", **options: Any) -> Contender:
+    """The relaxed arm of one tolerance; by default its drafts are chains as long as an action.
+
+    Args:
+        options: of its trees, as `Eagle` takes them.
+    """
+    policy = make(Allowance(bins), **options)
+    return Contender(name or f"relaxed r={bins}", "relaxed", policy, bins)

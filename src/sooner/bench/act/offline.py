@@ -1,4 +1,4 @@
-"""The arms on recorded observations, one at a time: speed, acceptance, distance from exact."""
+"""The arms on recorded observations, one at a time: speed and acceptance."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Offline:
     def _row(self, contender: Contender, one: Measured, plain: Measured) -> dict[str, Any]:
         told = row(one, plain) | {"tolerance": contender.tolerance, "env": None}
         told |= self._latency(one) | {"positions": self._places(contender.name, None)}
-        told |= {"deviation": self._deviation(one, plain), "error": self._error(one)}
+        told["error"] = self._error(one)
         told["by_env"] = [self._of(contender, one, plain, env) for env in self._envs()]
         return told
 
@@ -103,7 +103,6 @@ class Offline:
             "env": env,
             **{name: told.get(name) for name in names},
             "positions": self._places(contender.name, env),
-            "deviation": self._deviation(part, base),
         }
 
     def _only(self, one: Measured, env: str) -> Measured:
@@ -143,22 +142,3 @@ class Offline:
             span = np.where(stats.mask, stats.q99 - stats.q01, 2.0)
             found.append(float((np.abs(said - done) / span).mean()))
         return float(np.mean(found)) if found else None
-
-    def _deviation(self, one: Measured, plain: Measured) -> dict[str, Any] | None:
-        """Distance of the actions from those of plain decoding, by dimension."""
-        if one.arm.mode == plain.arm.mode:
-            return None  # exact: parity says it all
-        stats = self.policy.statistics[self.policy.key_of(self.recorded[0].seen)]
-        said, exact = (
-            np.array([runs[0].tokens[0] for runs in each.samples]) for each in (one, plain)
-        )
-        width = stats.bin_width(self.policy.tokens)  # [dims]
-        off = np.abs(said - exact).reshape(-1, stats.dims)  # [actions, dims] in bins
-        return {
-            "names": list(stats.names) if stats.names else None,
-            "mean_bins": off.mean(0).tolist(),
-            "max_bins": off.max(0).tolist(),
-            "mean": (off.mean(0) * width).tolist(),
-            "max": (off.max(0) * width).tolist(),
-            "same": float((off == 0).mean()),
-        }

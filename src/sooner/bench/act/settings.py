@@ -7,7 +7,7 @@ from dataclasses import dataclass
 TOLERANCES = (1, 3, 5, 9, 15)
 ARMS = ("plain", "hf", "strict", "auto", "relaxed")
 """All arms; `relaxed` is one for each tolerance. `plain` is what all others are held against."""
-PARTS = ("offline", "cases", "clients", "loops", "weights")
+PARTS = ("offline", "trees", "distance", "cases", "clients", "weights", "loops")
 ENVS = ("reach", "push", "drawer-open")
 
 
@@ -24,7 +24,9 @@ class ActSettings:
         parts: among `PARTS`.
         tolerances: bins of the relaxed arms.
         chosen: tolerance of the tables that show one; it is among `tolerances`.
-        observations: of each environment.
+        observations: of each environment, timed.
+        distances: of each environment, those among them, for the distance from exact actions: a
+            maximum of few says little.
         repeats: timed runs of each arm on each observation.
         episodes: of each environment and setting in closed loops.
         batch: episodes that run side by side.
@@ -43,6 +45,7 @@ class ActSettings:
     tolerances: tuple[int, ...] = TOLERANCES
     chosen: int = 9
     observations: int = 12
+    distances: int = 100
     repeats: int = 2
     episodes: int = 4
     batch: int = 8
