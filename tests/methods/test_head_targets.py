@@ -141,6 +141,24 @@ def test_what_is_no_weight_shows_in_the_logits_of_the_probe() -> None:
         tiny.head("llama").check(adapt(model))
 
 
+def test_no_tolerance_on_logits_could_tell_a_lora_from_int8() -> None:
+    """Why single weights are compared: what must pass moves the probe more than what must not."""
+    policy = load()
+    ours = target_print.probe_logits(policy.adapter)
+
+    def moved(model: Any) -> float:
+        theirs = target_print.probe_logits(adapt(model))
+        return float((theirs - ours).norm() / ours.norm())
+
+    rounded = in_eight_bits(policy.model)
+    tuned = copy.deepcopy(policy.model)
+    module = layers(tuned)[5].self_attn.q_proj
+    module.weight.data += low_rank(module.weight.data, 0.1, 0)
+    assert moved(tuned) < moved(rounded)
+    assert not is_refused(policy.head, rounded)
+    assert is_refused(policy.head, tuned)
+
+
 def test_the_tables_at_both_ends_count() -> None:
     for name in ("get_input_embeddings", "get_output_embeddings"):
         model = copy.deepcopy(tiny.model("llama"))
