@@ -264,5 +264,5 @@ def test_the_default_size() -> None:
     timed = len(size.envs) * size.observations
     assert timed * size.repeats <= 72
     assert len(size.envs) * size.distances == 300
-    assert len(size.envs) * size.episodes * (1 + len(size.tolerances)) <= 72
+    assert len(size.envs) * size.episodes * (1 + len(size.tolerances)) <= 36
     assert sum(size.clients) * size.requests <= 180

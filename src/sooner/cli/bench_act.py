@@ -15,7 +15,7 @@ from .bench_parts import numbers, run_in_parts, show_tables, some_of
 if TYPE_CHECKING:
     from ..bench.act.settings import ActSettings
 
-EPISODES, FULL_EPISODES = 4, 17
+EPISODES, FULL_EPISODES = 2, 17
 
 
 def act(
@@ -62,7 +62,7 @@ def act(
     ] = None,
     batch: Annotated[int, typer.Option(metavar="N", help="Episodes side by side.")] = 8,
     full: Annotated[
-        bool, typer.Option("--full", help="17 episodes of each setting and task, not 4.")
+        bool, typer.Option("--full", help="17 episodes of each setting and task, not 2.")
     ] = False,
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",

@@ -47,7 +47,7 @@ class ActSettings:
     observations: int = 12
     distances: int = 100
     repeats: int = 2
-    episodes: int = 4
+    episodes: int = 2
     batch: int = 8
     clients: tuple[int, ...] = (1, 2, 4, 8)
     requests: int = 12
