@@ -46,7 +46,8 @@ def in_eight_bits(model: Any) -> Any:
     rounded = copy.deepcopy(model)
     for layer in layers(rounded):
         for module in matrices(layer):
-            step = module.weight.data.abs().amax(1, keepdim=True) / 127
+            largest = module.weight.data.abs().amax(1, keepdim=True)
+            step = largest.clamp(min=1e-9) / 127  # silent layers are zeros
             module.weight.data = (module.weight.data / step).round() * step
     return rounded
 
@@ -272,6 +273,14 @@ def test_a_matrix_of_zeros_is_its_own() -> None:
     head.check(adapt(model))
     layers(model)[0].mlp.down_proj.weight.data += 1e-4
     assert is_refused(head, model)
+
+
+def test_layers_of_zeros_do_not_hide_that_the_others_have_eight_bits() -> None:
+    model = copy.deepcopy(tiny.model("llama"))
+    for layer in layers(model)[:2]:
+        for module in matrices(layer):
+            module.weight.data.zero_()
+    EagleHead.for_target(model).check(adapt(in_eight_bits(model)))
 
 
 # Heads of version 0.1

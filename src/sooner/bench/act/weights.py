@@ -32,7 +32,8 @@ def weights(
     head was trained for the unquantised target.
     """
     if importlib.util.find_spec("torchao") is None:
-        return [{"weights": "int8, int4", "note": "torchao is not installed: pip install 'sooner[bench]'"}]
+        note = "torchao is not installed: pip install 'sooner[bench]'"
+        return [{"weights": "int8, int4", "note": note}]
     rows: list[dict[str, Any]] = []
     base = _timed(make(Allowance(settings.chosen)), recorded, settings.repeats)
     for name, quantise in KINDS.items():

@@ -116,10 +116,11 @@ def differences(trained_for: dict[str, Any], adapter: Any) -> list[str]:
     if lacking := [f"no {name}" for name in ours if name not in theirs]:
         return lacking
     known = list(FORMATS) if trained_for["quantised"] or is_quantised(adapter) else PLAIN_FORMATS
-    matrices = [name for name, one in ours.items() if len(one.largest) > 1]  # norms stay floats
+    # Norms stay floats, and zeros (of a layer that does nothing) are the same in any format.
+    telling = [name for name, one in ours.items() if len(one.largest) > 1 and one.largest.any()]
     for kind in known:
         excess = _excess(ours, theirs, FORMATS[kind])
-        if median(excess[name] for name in matrices) <= 1:
+        if median(excess[name] for name in telling or ours) <= 1:
             break
     names = sorted((name for name in excess if excess[name] > 1), key=lambda name: -excess[name])
     if names or kind == "4-bit":  # which moves logits too far for a comparison
