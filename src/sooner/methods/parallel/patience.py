@@ -11,7 +11,7 @@ PATIENCE = 8.0
 """Draft forwards' worth of time that the target waits for a token before it goes on without."""
 FIRST = 0.05
 """Seconds that a draft forward is thought to take before one was timed."""
-IN_VAIN = 1.0
+IN_VAIN = 1.5
 """Seconds of waiting, without a sign of life between, after which a worker is waited for no more;
 for a draft whose forward is long, `PATIENCE` of its forwards instead."""
 
