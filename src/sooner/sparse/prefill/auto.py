@@ -25,6 +25,10 @@ LEAST = 1024
 MOST = 0.75
 """Share of dense attention's FLOPs above which patterns are not even tried."""
 
+GAIN = 0.8
+"""Share of dense attention's time that patterns have to stay below when they are tried: for less, a
+result is not worth being approximate."""
+
 BRIEF = 0.02
 """Seconds: what is done sooner is timed twice, since once may be a matter of chance."""
 
@@ -47,7 +51,7 @@ class TimedPassage(Passage):
     """A prefill that times the patterns against the model's own attention, and takes the faster.
 
     The first layer is run both ways on its own states, those of the very prompt, and keeps the
-    model's own result. Layers behind it are sparse if that was faster there. Low layers are the
+    model's own result. Layers behind it are sparse if that was a fifth faster. Low layers are the
     least sparse (section 2.1), so a layer in the middle is tried once more if it was not. While
     layers are sparse the clock goes on: when they have taken longer than as many dense ones would,
     which take the same time whatever they see, the rest is dense.
@@ -123,7 +127,7 @@ class TimedPassage(Passage):
         self.own_seconds = dense
         self.leave(layer, f"timed: {dense:.3g} s dense, {sparse:.3g} s sparse")
         slower = f"layer {layer} took {dense:.3g} s dense, {sparse:.3g} s sparse"
-        return result, slower if sparse >= dense else ""
+        return result, "" if sparse < GAIN * dense else slower
 
     def _share(
         self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float
