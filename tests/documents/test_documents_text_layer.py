@@ -56,6 +56,12 @@ def test_letters_become_words_by_their_places() -> None:
     assert [word.text for word in words_of([*near, *below])] == ["Admon", "next"]
 
 
+def test_letters_that_are_set_apart_are_a_word_where_blanks_say_so() -> None:
+    spaced = letters("OVER THE SEA", 0, 8, 5)
+    assert [word.text for word in words_of(spaced)] == ["OVER", "THE", "SEA"]
+    assert [word.text for word in words_of(letters("abcdefgh", 0, 8, 5))] == list("abcdefgh")
+
+
 def test_superscripts_ligatures_and_accents_stay_with_their_word() -> None:
     squared = [*letters("x", 0, 5, 5), Letter("2", (5, -3, 8, 4), 7.0)]
     assert [word.text for word in words_of(squared)] == ["x2"]

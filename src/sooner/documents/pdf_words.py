@@ -98,13 +98,18 @@ def _runs(letters: Sequence[Letter]) -> Iterator[list[Letter]]:
 
 
 def _tightness(run: Sequence[Letter]) -> float:
-    """Width, in font sizes, by which letters of a run overlap: some text is set that tight."""
+    """Width, in font sizes, by which letters of a run overlap: some text is set that tight.
+
+    Below 0 for letters that are set apart from each other, if blanks say where words end.
+    """
     gaps = [
         (b.bbox[0] - a.bbox[2]) / max(a.size, 1.0)
         for a, b in pairwise(run)
         if not a.text.isspace() and not b.text.isspace()
     ]
-    return max(-median(gaps), 0.0) if len(gaps) >= LEAST_GAPS else 0.0
+    usual = median(gaps) if len(gaps) >= LEAST_GAPS else 0.0
+    has_blanks = any(letter.text.isspace() for letter in run)
+    return -usual if usual < 0 or has_blanks else 0.0
 
 
 def _parts(run: Sequence[Letter], tightness: float) -> Iterator[list[Letter]]:
