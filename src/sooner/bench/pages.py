@@ -33,10 +33,26 @@ def head(result: Mapping[str, Any], source: str, title: str) -> list[str]:
         "",
         f"Made from [`{source}`]({source}) by `sooner bench report`; don't edit.",
         "",
-        f"`{' '.join(origin['argv'])}` · {origin['date']} · revision `{origin['git']}` · "
+        f"`{' '.join(origin['argv'])}` · {origin['date']} · {_revision(origin)} · "
         f"{origin['device']}, {_threads(origin)}, {origin['dtype']} · torch "
         f"{versions['torch']}, transformers {versions['transformers']}",
+        *_dirty(origin),
         *_kept(result),
+    ]
+
+
+def _revision(origin: Mapping[str, Any]) -> str:
+    told = f"revision `{origin['git']}`"
+    return f"{told} **+ uncommitted changes**" if origin.get("git_dirty") else told
+
+
+def _dirty(origin: Mapping[str, Any]) -> list[str]:
+    if not origin.get("git_dirty"):
+        return []
+    return [
+        "",
+        "> **Measured on a dirty tree**: files differed from this revision, so it does not give "
+        "these figures again. Measure anew at a clean revision before quoting them.",
     ]
 
 
@@ -47,7 +63,7 @@ def _kept(result: Mapping[str, Any]) -> list[str]:
         lines += [
             "",
             f"Of an earlier run: {', '.join(run['parts'])} (`{' '.join(made['argv'])}` · "
-            f"{made['date']} · revision `{made['git']}`).",
+            f"{made['date']} · {_revision(made)}).",
         ]
     return lines
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import platform
 import subprocess
 import sys
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,16 +17,47 @@ import torch
 PACKAGES = ("sooner", "torch", "torchvision", "transformers", "tokenizers", "av", "numpy")
 
 
+RESULTS = "docs/results/"
+"""Folder of written results, their pages and figures, which no measurement reads."""
+
+
+@dataclass(frozen=True)
+class Revision:
+    """The source tree that a process runs.
+
+    Attributes:
+        commit: its revision, `None` outside a repository.
+        is_dirty: tracked files differ from it, others than results.
+    """
+
+    commit: str | None
+    is_dirty: bool
+
+
+@functools.cache
+def revision() -> Revision:
+    """The tree as it was when the process first asked: a bench does before it measures.
+
+    What a run writes at its end, or another wrote before it, does not make it dirty.
+    """
+    told = _git("status", "--porcelain", "--untracked-files=no", "--no-renames", "-z") or ""
+    changed = [entry[3:] for entry in told.split("\0") if entry]
+    return Revision(
+        _git("rev-parse", "HEAD"), any(not path.startswith(RESULTS) for path in changed)
+    )
+
+
 def provenance(device: str, dtype: str, seed: int, draft_threads: int = 0) -> dict[str, Any]:
     """Git revision, versions, device, dtype, threads, seed and command line of this process.
 
     Args:
         draft_threads: of a process that drafts beside this one.
     """
+    tree = revision()
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "git": _git("rev-parse", "HEAD"),
-        "git_dirty": bool(_git("status", "--porcelain", "--untracked-files=no")),
+        "git": tree.commit,
+        "git_dirty": tree.is_dirty,
         "argv": ["sooner", *sys.argv[1:]],
         "python": platform.python_version(),
         "versions": {name: _version(name) for name in PACKAGES},
@@ -43,7 +76,7 @@ def _git(*arguments: str) -> str | None:
         done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip()
+    return done.stdout.rstrip("\n")
 
 
 def _version(name: str) -> str | None:

@@ -179,6 +179,9 @@ def measured(run: Any, settings: Any, debug: bool) -> dict[str, Any]:
     import transformers
     from rich.console import Console
 
+    from ..bench.provenance import revision
+
+    revision()  # the tree as it is now is the one that is measured
     if debug:
         options.log_decisions()
     else:

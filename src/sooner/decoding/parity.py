@@ -81,7 +81,7 @@ def compare(
     best, second = scores[index].topk(2).values.tolist()
     # A candidate that merely went on, or stopped, has no token to weigh: the runner-up stands in.
     chosen = float(scores[index][theirs]) if theirs is not None else second
-    tolerance = _tolerance(scores[index].dtype, best)
+    tolerance = rounding(scores[index].dtype, best)
     verdict: Verdict = "tie" if best - chosen <= tolerance else "bug"
     return Parity(verdict, index, ours, theirs, best - chosen, best - second, tolerance)
 
@@ -90,9 +90,9 @@ def _at(tokens: Sequence[int], index: int) -> int | None:
     return tokens[index] if index < len(tokens) else None
 
 
-def _tolerance(dtype: torch.dtype, best: float) -> float:
-    """The largest difference of two scores around `best` that rounding explains."""
-    return torch.finfo(dtype).eps * ROUNDINGS.get(dtype, 4.0) * max(1.0, abs(best))
+def rounding(dtype: torch.dtype, magnitude: float) -> float:
+    """The largest difference of two logits around `magnitude` that rounding explains."""
+    return torch.finfo(dtype).eps * ROUNDINGS.get(dtype, 4.0) * max(1.0, abs(magnitude))
 
 
 def reference_run(

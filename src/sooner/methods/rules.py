@@ -25,7 +25,7 @@ def follow_shared_noise(context: Context) -> Rule:
 
     What is said is then a function of the seed and the model alone. Whatever drafted, and however
     much of it, each token is the one that plain decoding draws with the same noise, so sampled runs
-    can be compared token by token, as greedy ones are.
+    can be compared token by token, as greedy ones are, and as for those ties may part them in bf16.
     """
     rows = context.rows
 

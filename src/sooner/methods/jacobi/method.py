@@ -46,7 +46,8 @@ class CoupledJacobi(Method):
         verify: how a draft is judged. `"ratio"` is rejection sampling, as in the paper. `"noise"`
             draws each token with the noise of its place, and keeps the draft that it equals: the
             same seed gives the same picture at every window, and under
-            `Autoregressive(shared_noise=True)`. By default `"noise"` where the coupling shares its
+            `Autoregressive(shared_noise=True)`: code for code in fp32, up to the first tie in
+            bf16 (docs/exactness.md). By default `"noise"` where the coupling shares its
             noise in full, else `"ratio"`.
         trace: collects what the iterations did.
 

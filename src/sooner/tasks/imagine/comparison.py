@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
+from transformers import LogitsProcessor
 
 from ...decoding.acceptance import Verdict
 from ...decoding.loop import Rule
 from ...decoding.noise import waiting
-from ...decoding.parity import Parity, compare
+from ...decoding.parity import Parity, compare, rounding
 from ...decoding.tree import Tree
 from ...drawing import Drawing
 from ...methods import Autoregressive, Method
@@ -67,11 +69,40 @@ def check(work: Work, plain: Drawing, made: Drawing, reference: Autoregressive) 
         return Parity("identical")
     witness = Witness(shared_noise=reference.shared_noise, dtype=work.canvas.dtype)
     paint(work, witness)
-    found = [
-        compare(one, other, [step[row] for step in witness.kept])
-        for row, (one, other) in enumerate(pairs)
-    ]
+    found = [witness.compare(row, one, other) for row, (one, other) in enumerate(pairs)]
     return max(found, key=lambda parity: ("identical", "tie", "bug").index(parity.verdict))
+
+
+@dataclass(frozen=True)
+class Step:
+    """What decided one step of plain decoding.
+
+    Attributes:
+        raw: `[rows, vocab]`, fp32: logits after guidance and the grid, before any processor.
+        waits: `[rows, vocab]`: the noise of each row's place; `None` under greedy decoding.
+        processors: what made a distribution of the logits.
+        spread: what guidance makes of a rounding of either context's logits.
+    """
+
+    raw: Tensor
+    waits: Tensor | None
+    processors: tuple[LogitsProcessor, ...]
+    spread: float
+
+    def deciding(self, row: int, raw: Tensor | None = None) -> Tensor:
+        """`[vocab]`: the token with the largest is said; of other logits `raw`, if given."""
+        scores = (self.raw[row] if raw is None else raw)[None]
+        unread = torch.empty(1, 0, dtype=torch.long, device=scores.device)
+        for one in self.processors:
+            scores = one(unread, scores)
+        if self.waits is None:
+            return scores[0]
+        return scores[0].log_softmax(-1) - self.waits[row].log()
+
+    def tolerance(self, row: int, dtype: torch.dtype) -> float:
+        """By how much rounding may move two logits apart."""
+        finite = self.raw[row][self.raw[row].isfinite()]
+        return self.spread * rounding(dtype, float(finite.abs().max()))
 
 
 @dataclass(frozen=True)
@@ -80,24 +111,64 @@ class Witness(Autoregressive):
 
     Attributes:
         dtype: the model's, by which ties are weighed.
-        kept: one `[rows, vocab]` a step: the processed scores, with the noise of the place where
-            tokens are drawn by it.
+        steps: one for each forward.
     """
 
     dtype: torch.dtype = torch.float32
-    kept: list[Tensor] = field(default_factory=list, compare=False, repr=False)
+    steps: list[Step] = field(default_factory=list, compare=False, repr=False)
 
     def rule(self, context: Context) -> Rule:
         inner = super().rule(context)
+        processing = context.processing
+        processors = tuple(processing.processors)
+        seen = _Raw()
+        processing.processors.insert(0, seen)
+        is_drawn = self.shared_noise and processing.do_sample
+        # `g cond - (g - 1) uncond`, whose roundings have nothing to do with each other.
+        spread = math.hypot(context.guidance, context.guidance - 1)
 
         def keep(tree: Tree, scores: Tensor, *rest: Any) -> Verdict:
-            deciding = scores[:, 0]
-            if self.shared_noise:
-                deciding = deciding.log_softmax(-1) - _waits(context, deciding.shape[-1]).log()
-            self.kept.append(deciding.to(self.dtype))
+            waits = _waits(context, scores.shape[-1]) if is_drawn else None
+            self.steps.append(Step(seen.last, waits, processors, spread))
             return inner(tree, scores, *rest)
 
         return keep
+
+    def compare(self, row: int, reference: list[int], candidate: list[int]) -> Parity:
+        """Weigh the first difference of two drawings of a row.
+
+        It is a *tie* if plain decoding would have said the other token with logits that differ from
+        its own by no more than rounding explains: half of it taken from the one, half given to the
+        other. A top-k or top-p that cuts between the two is thereby weighed, too.
+        """
+        told = compare(reference, candidate)
+        if told.divergence is None or told.reference is None or told.candidate is None:
+            return told
+        step = self.steps[told.divergence]
+        tolerance = step.tolerance(row, self.dtype)
+        shaken = step.raw[row].clone()
+        shaken[told.reference] -= tolerance / 2
+        shaken[told.candidate] += tolerance / 2
+        is_tie = int(step.deciding(row, shaken).argmax()) == told.candidate
+        own = step.deciding(row)
+        best, second = own.topk(2).values.tolist()
+        return replace(
+            told,
+            verdict="tie" if is_tie else "bug",
+            gap=best - float(own[told.candidate]),
+            top2_gap=best - second,
+            tolerance=tolerance,
+        )
+
+
+class _Raw(LogitsProcessor):
+    """Keeps the logits of the last step as they were before any processor."""
+
+    last: Tensor
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:  # type: ignore[override]
+        self.last = scores.clone()
+        return scores
 
 
 def _waits(context: Context, vocab: int) -> Tensor:
