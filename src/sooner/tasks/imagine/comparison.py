@@ -166,7 +166,7 @@ class _Raw(LogitsProcessor):
 
     last: Tensor
 
-    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:  # type: ignore[override]
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         self.last = scores.clone()
         return scores
 
