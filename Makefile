@@ -18,7 +18,7 @@ demo: $(STAMP)
 	$(BIN)/sooner parse --sample --compare --fresh -o build/demo
 
 test: $(STAMP)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -146,7 +146,6 @@ class TestRefused:
             (Image.new("1", (20_000, 6_000)), "120 megapixels; at most 100"),
             (np.broadcast_to(np.uint8(0), (20_000, 6_000, 3)), "120 megapixels; at most 100"),
         ],
-        ids=str,
     )
     def test_pictures(self, processor: OpenVLAProcessor, picture: Any, message: str) -> None:
         with pytest.raises(SoonerError, match=message):
