@@ -99,10 +99,16 @@ def test_the_page_holds_every_arm_and_its_source() -> None:
         "arms": [row(plain, plain)],
         "batch": {
             "rows": 8,
-            "tokens_per_second": 30.0,
-            "tokens_per_second_1": 10.0,
-            "speedup": 3.0,
-            "parity": ["identical", "tie"],
+            "arms": [
+                {
+                    "method": "parallel",
+                    "tokens_per_second": 30.0,
+                    "over_plain": 3.0,
+                    "over_one_row": 2.5,
+                    "one_row_over_plain": 4.0,
+                    "parity": ["identical", "tie"],
+                }
+            ],
         },
         "provenance": {
             "argv": ["sooner", "bench"],
@@ -117,7 +123,9 @@ def test_the_page_holds_every_arm_and_its_source() -> None:
     page = report.markdown(result, "result.json")
     assert "| plain | exact | 5 | 2.0 | 1.00× |" in page
     assert "(result.json)" in page
-    assert "3.00×; parity of its rows: identical, tie" in page
+    assert "Batch of 8" in page
+    assert "3.00×" in page
+    assert "identical, tie" in page
 
 
 def test_results_are_written_whole_or_not_at_all(tmp_path) -> None:
