@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 import pytest
 
-from sooner import miniatures
 from sooner.cli.main import main
 from tasks import videos
 
