@@ -26,7 +26,7 @@ Columns = tuple[tuple[str, str, str], ...]
 BLOCK = re.compile(r"(<!-- table:([a-z-]+) -->\n)(.*?)(<!-- /table -->)", re.DOTALL)
 OPEN = re.compile(r"<!-- table:([^ ]*) -->")
 FIGURE = re.compile(
-    r"(<!-- figure:([a-z-]+)\s+(\S+)\s+(.+?)\s*-->)(.*?)(<!-- /figure -->)", re.DOTALL
+    r"(<!-- figure:([a-z-]+)\s+(.+?)\s+(\{.+?)\s*-->)(.*?)(<!-- /figure -->)", re.DOTALL
 )
 STEP = re.compile(r"\[([^\]=]+)=([^\]]+)\]|\[(\d+)\]|\.?([^.\[\]]+)")
 PAGES = ("README.md", "docs/figures.md")
