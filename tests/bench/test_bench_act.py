@@ -19,6 +19,7 @@ from sooner.bench.act.distance import steps
 from sooner.bench.act.settings import ActSettings
 from sooner.cli.main import main
 from sooner.errors import SoonerError
+from sooner.io import write_json
 from sooner.robots import metaworld
 from sooner.tasks.act import Allowance
 
@@ -154,7 +155,7 @@ def test_goals_compare_with_what_was_wanted(result: dict[str, Any]) -> None:
 def test_page_and_figures(result: dict[str, Any], tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     path = tmp_path / "act.json"
-    report.write_json(result, path)
+    write_json(result, path)
     text = report.markdown(result, "act.json")
     for title in ("Goals", "By task (table 1)", "(table 2)", "(table 3)", "Closed loops"):
         assert title in text

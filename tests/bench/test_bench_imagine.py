@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import tiny_canvas
-from sooner import miniatures
+from sooner import bundled
 from sooner.bench.imagine import breakdown, peers, subjects
 from sooner.bench.imagine import run as bench_run
 from sooner.bench.imagine.arms import draw_beginning, draw_rows
@@ -280,7 +280,7 @@ def test_other_reports_are_as_they_were(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(
-    not (miniatures.find("image").target / "config.json").is_file(),
+    not (bundled.find("image").target / "config.json").is_file(),
     reason="the image miniature is not in this installation",
 )
 def test_the_miniature_draws_the_same_faster(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from sooner.bench import protocol, report
 from sooner.bench.protocol import Arm, Measured, Sample, measure, row, theory_speedup
 from sooner.decoding.parity import Parity
 from sooner.decoding.stats import Stats
+from sooner.io import write_json
 
 TOKENS = [[1, 2, 3, 4, 5]]
 
@@ -130,9 +131,9 @@ def test_the_page_holds_every_arm_and_its_source() -> None:
 
 def test_results_are_written_whole_or_not_at_all(tmp_path) -> None:
     target = tmp_path / "deep" / "result.json"
-    report.write_json({"a": 1}, target)
+    write_json({"a": 1}, target)
     with pytest.raises(TypeError):
-        report.write_json({"a": object()}, target)
+        write_json({"a": object()}, target)
     assert target.read_text().strip() == '{\n "a": 1\n}'
     assert [path.name for path in target.parent.iterdir()] == ["result.json"]
 

@@ -10,11 +10,11 @@ import pytest
 from PIL import Image
 from transformers import Qwen3VLForConditionalGeneration
 
-from sooner import miniatures
+from sooner import bundled
 from sooner.miniatures.document import architecture, evaluate
 from sooner.tasks.parse.habits import habits_of
 
-DOCUMENT = miniatures.find("document")
+DOCUMENT = bundled.find("document")
 HELD_OUT = 4_000_000
 
 

@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from sooner import miniatures
+from sooner import bundled
 
 
 def test_found_by_name() -> None:
-    video = miniatures.find("video")
+    video = bundled.find("video")
     assert video.name == "video"
     assert video.target != video.draft
     for folder in (video.target, video.draft):
@@ -23,15 +23,15 @@ def test_found_by_name() -> None:
 
 def test_unknown_name_gets_a_hint() -> None:
     with pytest.raises(ValueError, match=r"'vidoe'.*did you mean 'video'"):
-        miniatures.find("vidoe")
+        bundled.find("vidoe")
     with pytest.raises(ValueError, match="known: document, image, motion, robot, video"):
-        miniatures.find("zzz")
+        bundled.find("zzz")
 
 
 def test_prompt_is_the_one_trained_on() -> None:
     from sooner.miniatures.video import words
 
-    assert miniatures.find("video").prompt == words.PROMPT
+    assert bundled.find("video").prompt == words.PROMPT
 
 
 def test_finding_imports_no_torch() -> None:
@@ -43,7 +43,7 @@ def test_finding_imports_no_torch() -> None:
 
 
 def test_weights_stay_small() -> None:
-    video = miniatures.find("video")
+    video = bundled.find("video")
     sizes = [
         sum(file.stat().st_size for file in folder.iterdir()) / 1e6
         for folder in (video.target, video.draft)

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from sooner import miniatures
+from sooner import bundled
 from sooner.miniatures.motion import card, evaluate, film, probe, world
 from sooner.miniatures.motion.tokenizer import MotionTokenizer, to_pixels
 from sooner.models.cosmos_ar import CosmosARForCausalLM
 
-MOTION = miniatures.find("motion")
+MOTION = bundled.find("motion")
 HOME = MOTION.target.parent
 SEED = 424_242  # of clips that neither training nor the cards have seen
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from sooner import miniatures
-from sooner.cli.train import find_recipe
+from sooner import bundled
+from sooner.cli.bench_train import find_recipe
 from sooner.errors import SoonerError
 from sooner.miniatures.recipes import from_plain, plain
 
 RECIPES = [
     (name, part, config)
-    for name in miniatures.names()
+    for name in bundled.names()
     for part, config in find_recipe(name).RECIPES.items()
 ]
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
-from sooner import miniatures
+from sooner import bundled
 from sooner.errors import SoonerError
 from sooner.methods.eagle import EagleHead
 from sooner.models.openvla import OpenVLAForActionPrediction
@@ -20,7 +20,7 @@ from sooner.robots.registry import make
 from sooner.tasks.act import Allowance, Observation, Policy
 from sooner.tasks.act.rollout import run_rollouts
 
-ROBOT = miniatures.find("robot")
+ROBOT = bundled.find("robot")
 EPISODES = range(4_000_000, 4_000_006)  # goals that neither training nor benchmarks have shown
 
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from sooner import miniatures
+from sooner import bundled
 from sooner.miniatures.video import evaluate, film, words, world
 
-VIDEO = miniatures.find("video")
+VIDEO = bundled.find("video")
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,9 @@ import pytest
 from PIL import Image
 
 from sooner.errors import SoonerError
-from sooner.tasks.datasets import load_clips, load_prompts
 from sooner.tasks.imagine import writing
 from sooner.tasks.imagine.clip import fit
+from sooner.tasks.imagine.prompts import load_clips, load_prompts
 from tasks import videos
 
 RECORD = {

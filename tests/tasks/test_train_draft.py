@@ -15,13 +15,13 @@ import sooner
 import tiny
 from sooner.cli.main import app
 from sooner.methods.eagle.runner import HeadRunner
+from sooner.miniatures.robot.questions import ROWS, ask_demonstrations
 from sooner.models import adapt
 from sooner.tasks.train_draft import DataSet, HeadTraining, Sample, record, train
 from sooner.tasks.train_draft.batches import Order, collate, state_noise
 from sooner.tasks.train_draft.calibration import TEMPERATURES, fit_temperature
 from sooner.tasks.train_draft.losses import Acceptance, HeadLoss
 from sooner.tasks.train_draft.prompts import read_questions
-from sooner.tasks.train_draft.robots import ROWS, ask_demonstrations
 from sooner.tasks.train_draft.unroll import unroll
 
 NEW = 7

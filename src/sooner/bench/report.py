@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 from pathlib import Path
 from typing import Any
 
@@ -39,18 +38,6 @@ COLUMNS = (
     ("retention", "retention", "{:.0%}"),
 )
 """Key, heading and format of each column of the arms table."""
-
-
-def write_json(result: dict[str, Any], path: Path) -> None:
-    """Write a result whole or not at all."""
-    text = json.dumps(result, indent=1) + "\n"  # before any file is there that could be left over
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.part")
-    try:
-        part.write_text(text)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def cells(arm: dict[str, Any]) -> list[str]:

@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import SoonerError
+from ..io import check_writable, write_json
 from . import act_options, options
 from .act_summary import action_lines, rollout_lines, rollout_record
-from .bench import check_writable
 from .display import Display
 
 commands = typer.Typer(
@@ -172,7 +172,6 @@ def rollout(
     Names of Meta-World need `pip install 'sooner[robots]'`; `table` needs nothing.
     """
     from ..bench.provenance import provenance
-    from ..bench.report import write_json
     from ..tasks.act.rollout import run_rollouts
 
     if output is not None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from ..errors import SoonerError, unknown
+from ..io import check_writable
 from . import options
 
 Json = Annotated[
@@ -97,7 +97,7 @@ def caption(
     """
     from ..bench.caption import run
     from ..bench.caption_settings import BenchSettings
-    from ..bench.report import write_json
+    from ..io import write_json
 
     settings = BenchSettings(
         model=model,
@@ -231,17 +231,3 @@ def at_least_one(name: str, value: int) -> int:
     if value < 1:
         raise SoonerError(f"--{name} is {value}; it must be a whole number of 1 or more")
     return value
-
-
-def check_writable(path: Path) -> None:
-    """Refuse an output that can't be written before minutes are spent on it."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path.parent):
-            pass
-    except OSError as error:
-        raise SoonerError(
-            f"can't write '{path}': {error.strerror}; choose another --json"
-        ) from error
-    if path.is_dir():
-        raise SoonerError(f"can't write '{path}': it is a folder; name a file in it")

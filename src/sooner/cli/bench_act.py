@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import SoonerError
+from ..io import check_writable
 from . import options
-from .bench import Json, at_least_one, check_writable
+from .bench import Json, at_least_one
 from .bench_parts import numbers, run_in_parts, show_tables, some_of
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import SoonerError, unknown
+from ..io import check_writable
 from . import options
 from .bench import (
     Dataset,
@@ -17,7 +18,6 @@ from .bench import (
     MinSeconds,
     Retention,
     at_least_one,
-    check_writable,
     full_clips,
     measured,
     videos,

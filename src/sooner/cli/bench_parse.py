@@ -7,9 +7,10 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import SoonerError
+from ..io import check_writable
 from . import options
 from . import parse_options as asked
-from .bench import Json, at_least_one, check_writable
+from .bench import Json, at_least_one
 from .bench_parts import Add, read_result, run_in_parts, show_tables, some_of
 
 FULL: dict[str, Any] = {

@@ -43,7 +43,7 @@ def run_in_parts(run: Any, settings: Any, json: Path | None, debug: bool) -> dic
         run: `(settings, progress, keep) -> result`.
         json: written whole whenever a part is done; `None` keeps nothing.
     """
-    from ..bench.report import write_json
+    from ..io import write_json
 
     def keep(result: dict[str, Any]) -> None:
         if json is not None:

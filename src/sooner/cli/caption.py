@@ -127,10 +127,10 @@ def _inputs(files: list[Path] | None, sample: bool) -> list[Path]:
     Raises:
         SoonerError: neither.
     """
-    from .. import miniatures
+    from .. import bundled
 
-    bundled = miniatures.find("video").sample
-    given = [*(files or []), *([bundled] if sample and bundled is not None else [])]
+    clip = bundled.find("video").sample if sample else None
+    given = [*(files or []), *([clip] if clip is not None else [])]
     if not given:
         raise SoonerError("no video given; name a file or a folder, or use --sample")
     return given

@@ -24,7 +24,7 @@ def doctor() -> None:
     for title, rows in (
         ("versions", versions()),
         ("devices", _safely(devices)),
-        ("miniatures", _safely(bundled)),
+        ("miniatures", _safely(installed_miniatures)),
         ("video", _safely(codecs)),
         ("extras", extras()),
     ):
@@ -61,13 +61,13 @@ def devices() -> Rows:
     return rows
 
 
-def bundled() -> Rows:
+def installed_miniatures() -> Rows:
     """The miniatures, and whether their weights are here."""
-    from .. import miniatures
+    from .. import bundled
 
     rows = []
-    for name in miniatures.names():
-        small = miniatures.find(name)
+    for name in bundled.names():
+        small = bundled.find(name)
         missing = [part for part, path in small.parts.items() if not path.is_file()]
         rows.append((name, f"without {', '.join(missing)}" if missing else "complete"))
     return rows

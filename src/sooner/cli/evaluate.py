@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
+from ..io import check_writable
 from . import options
 from . import parse_options as asked
-from .bench import Json, check_writable
+from .bench import Json
 from .display import Display
 from .eval_docs import Scoring
 

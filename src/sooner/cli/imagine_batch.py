@@ -13,10 +13,10 @@ from ..errors import SoonerError
 from .imagine_jobs import DONE, INTERRUPTED, SUFFIX, Request, Studio
 
 if TYPE_CHECKING:
-    from ..tasks.datasets.prompts import Prompt
     from ..tasks.imagine.easel import Easel, Kind
     from ..tasks.imagine.job import Made
     from ..tasks.imagine.painting import Callbacks
+    from ..tasks.imagine.prompts import Prompt
     from ..tasks.imagine.settings import ImagineSettings
 
 BAD = 2
@@ -47,8 +47,8 @@ class Task:
 
 def draw_prompts(request: Request, name: str, source: str | None, limit: int | None) -> int:
     """`sooner imagine --prompts NAME -o FOLDER`; returns the exit code."""
-    from ..tasks.datasets.prompts import load_prompts
     from ..tasks.imagine.job import imagine
+    from ..tasks.imagine.prompts import load_prompts
 
     settings = request.settings
 
@@ -64,7 +64,7 @@ def draw_prompts(request: Request, name: str, source: str | None, limit: int | N
 
 def draw_clips(request: Request, folder: Path, limit: int | None) -> int:
     """`sooner imagine --continue FOLDER -o FOLDER`; returns the exit code."""
-    from ..tasks.datasets.clips import load_clips
+    from ..tasks.imagine.prompts import load_clips
 
     clips = load_clips(folder, limit, apart=request.output)
     tasks = [_clip_task(request.settings, one) for one in clips]

@@ -12,20 +12,8 @@ from collections.abc import Sequence
 import typer
 
 from ..errors import SoonerError
-from . import (
-    act,
-    bench,
-    caption,
-    doctor,
-    evaluate,
-    imagine,
-    parse,
-    predict,
-    search,
-    show,
-    train,
-    verify,
-)
+from ..plugins import plugins
+from . import act, caption, doctor, imagine, parse, search, show, train, verify
 
 DONE, BAD, INTERRUPTED = 0, 2, 130
 
@@ -36,21 +24,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-PARTS = (
-    caption,
-    imagine,
-    act,
-    parse,
-    search,
-    show,
-    verify,
-    evaluate,
-    bench,
-    predict,
-    doctor,
-    train,
-)
-for command in PARTS:
+PARTS = (caption, imagine, act, parse, search, show, verify, doctor, train)
+for command in (*PARTS, *plugins("sooner.commands")):
     command.register(app)
 
 

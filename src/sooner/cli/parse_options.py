@@ -210,10 +210,10 @@ class Wanted:
 
     def _foreign(self, name: str | None) -> Callable[[Path], list[str]] | None:
         """What is told of documents that a miniature never saw the like of."""
-        from .. import miniatures
+        from .. import bundled
         from ..tasks.parse.identity import MINIATURE
 
-        small = miniatures.find(MINIATURE)
+        small = bundled.find(MINIATURE)
         return small.foreign if name == str(small.target) else None
 
     def _resolution(self, model: str | None) -> Resolution:
@@ -283,10 +283,10 @@ def inputs_of(given: list[Path] | None, sample: bool) -> list[Path]:
     Raises:
         SoonerError: neither.
     """
-    from .. import miniatures
+    from .. import bundled
 
-    bundled = miniatures.find("document").sample
-    found = [*(given or []), *([bundled] if sample and bundled is not None else [])]
+    page = bundled.find("document").sample if sample else None
+    found = [*(given or []), *([page] if page is not None else [])]
     if not found:
         raise SoonerError("nothing to parse; name a file or a folder, or use --sample")
     return found

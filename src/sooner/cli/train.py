@@ -1,16 +1,15 @@
-"""`sooner train`: a miniature from its recipe, or a draft head for a model."""
+"""`sooner train`: a draft head for a model."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from ..errors import SoonerError, unknown
 from . import options
 
-commands = typer.Typer(help="Train miniatures and draft heads.", no_args_is_help=True)
+commands = typer.Typer(help="Train draft heads.", no_args_is_help=True)
 
 
 def register(app: typer.Typer) -> None:
@@ -20,50 +19,7 @@ def register(app: typer.Typer) -> None:
 
 @commands.callback()
 def _group() -> None:
-    """Train miniatures and draft heads."""
-
-
-@commands.command()
-def miniature(
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help="Such as: document, image, motion, robot, video.")
-    ],
-    out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="By default miniature-NAME, here.")
-    ] = None,
-    part: Annotated[
-        str | None, typer.Option(metavar="PART", help="Only this part, such as: target.")
-    ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume/--fresh", help="Go on from the last saved state, or anew.")
-    ] = True,
-    threads: Annotated[int | None, typer.Option(metavar="N", help="Torch threads.")] = None,
-    stop_after: Annotated[
-        int | None, typer.Option(metavar="STEPS", help="Leave after this many steps of a part.")
-    ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
-) -> None:
-    """Train the parts of a miniature in order; interrupted runs go on where they were saved."""
-    recipe = find_recipe(name)
-    parts = tuple(recipe.RECIPES)
-    if part is not None and part not in parts:
-        raise unknown("part", part, parts)
-    folder = out if out is not None else Path(f"miniature-{name}")
-    for one in parts if part is None else (part,):
-        try:
-            (folder / one).mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise SoonerError(f"folder '{folder}' can't be written: {error.strerror}") from error
-        made = recipe.train(
-            folder / one,
-            recipe.RECIPES[one],
-            resume=resume,
-            threads=threads,
-            progress=not quiet,
-            stop_after=stop_after,
-        )
-        typer.echo(f"{one}: {made}" if made.exists() else f"{one}: stopped; --resume goes on")
+    """Train draft heads."""
 
 
 @commands.command()
@@ -127,17 +83,3 @@ def draft(
     asked = train_draft.Asked(data, samples, prompt, frames, max_new_tokens)
     recording = train_draft.recorded(pair, out, asked, quiet)
     train_draft.train_head(pair, recording, out, recipe, resume, stop_after, quiet)
-
-
-def find_recipe(name: str) -> Any:
-    """The recipe module of a miniature.
-
-    Raises:
-        SoonerError: no miniature of this name.
-    """
-    import importlib
-
-    from .. import miniatures
-
-    miniatures.find(name)
-    return importlib.import_module(f"sooner.miniatures.{name}.recipe")

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import psutil
 import torch
 
+from .. import bundled
 from ..errors import SoonerError, is_out_of_memory
 from ..models import Adapter, adapt
 from ..sparse.attention import States
@@ -26,7 +26,7 @@ from .identity import sha256
 from .loading import Pair
 from .settings import CaptionSettings
 
-GENERATED_FRAMES, GENERATED_SCENES = 240, 12
+GENERATED_FRAMES = 240
 """Of each clip that the miniature is searched on when no sample is named."""
 
 GENERATED_SEEDS = (7, 8)
@@ -171,13 +171,7 @@ def generated_clip(folder: Path, frames: int = GENERATED_FRAMES, seed: int = 7) 
 
     Its scenes are of uneven lengths: even ones would be a grid of their own.
     """
-    from ..miniatures.video import film, world
-
-    rng = np.random.default_rng(seed)
-    drawn = world.sample_clip(rng, min(GENERATED_SCENES, frames)).scenes
-    cuts = np.sort(rng.choice(np.arange(1, frames), len(drawn) - 1, replace=False))
-    lengths = tuple(int(length) for length in np.diff([0, *cuts, frames]))
-    return film.write_video(world.Clip(drawn, lengths), folder / f"generated-{seed}.mp4")
+    return bundled.find("video").function("clip")(folder, frames, seed)
 
 
 def patterns_by_kind(table: PatternTable) -> dict[str, int]:

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from ...io import write_json
 from ...tasks.loading import Pair, load_pair
 from ...tasks.threads import plan_threads
 from ..clips import Clips, from_dataset, rendered
 from ..provenance import provenance
-from ..report import write_json
 from .agreement import read_name
 from .book import Book, book_path
 from .contenders import Contender, contenders

@@ -29,6 +29,7 @@ class MotionTokenizerConfig(PretrainedConfig):
         blocks: residual blocks of each tower.
         codes: size of the codebook, the AR model's vocabulary.
         code_width: channels of a code.
+        fps: frames a second of the clips that it was trained on.
     """
 
     model_type = "sooner_motion_tokenizer"
@@ -43,12 +44,14 @@ class MotionTokenizerConfig(PretrainedConfig):
         blocks: int = 3,
         codes: int = 768,
         code_width: int = 16,
+        fps: float = 12.0,
         **kwargs: object,
     ) -> None:
         self.height, self.width = height, width
         self.spatial, self.group = spatial, group
         self.channels, self.blocks = channels, blocks
         self.codes, self.code_width = codes, code_width
+        self.fps = fps
         super().__init__(**kwargs)  # type: ignore[arg-type]
 
     def latent_shape(self, frames: int) -> tuple[int, int, int]:

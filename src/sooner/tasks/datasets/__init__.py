@@ -1,9 +1,9 @@
 """Benchmarks from the hub or from a local folder: videos to caption, questions about them, prompts
 to draw, clips to continue."""
 
-from .clips import StartClip, load_clips
+from .clips import read_clips
 from .loading import DETAILED_PROMPT, Item, load
-from .prompts import PROMPT_SETS, Prompt, load_prompts
+from .prompts import PROMPT_SETS, read_prompts
 from .questions import QUESTION_SETS, Question, load_questions
 from .schemas import SCHEMAS, Schema
 
@@ -13,12 +13,10 @@ __all__ = [
     "QUESTION_SETS",
     "SCHEMAS",
     "Item",
-    "Prompt",
     "Question",
     "Schema",
-    "StartClip",
     "load",
-    "load_clips",
-    "load_prompts",
     "load_questions",
+    "read_clips",
+    "read_prompts",
 ]

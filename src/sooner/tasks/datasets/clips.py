@@ -1,62 +1,38 @@
-"""Clips to continue: a file, a folder of videos, or RealEstate-10k."""
+"""Clips to continue: RealEstate-10k."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from urllib.parse import parse_qs, urlparse
 
 from ...errors import SoonerError
-from ..files import find, natural
+from ..files import natural
+from ..imagine.prompts import StartClip
 from .videos import VideoStore
 
 MICROSECONDS, COLUMNS = 1e6, 19
 
 
-@dataclass(frozen=True)
-class StartClip:
-    """A clip of which the beginning is given.
+def read_clips(root: Path, limit: int | None = None) -> list[StartClip] | None:
+    """The clips of a folder laid out as RealEstate-10k; `None` if it is not.
 
-    Attributes:
-        id: its name.
-        video: the file.
-        seconds: where in the file the clip begins.
-    """
-
-    id: str
-    video: Path
-    seconds: float = 0.0
-
-
-def load_clips(
-    source: Path | str, limit: int | None = None, apart: Path | None = None
-) -> list[StartClip]:
-    """The clips of a file, of a folder of videos, or of a folder laid out as RealEstate-10k.
-
-    RealEstate-10k is text files, one a clip: a YouTube address, then a line with microseconds and
+    Such a folder holds text files, one a clip: a YouTube address, then a line with microseconds and
     18 camera numbers for each frame. Its videos lie anywhere in the same folder, cut to clips and
     named as the text files, or whole and named by their YouTube id. Clips without a video are left
-    out.
+    out. It is the entry point of the group `sooner.clips`.
 
     Args:
-        source: the file or folder.
-        limit: at most so many.
-        apart: a folder whose videos don't count, since results go there.
+        root: the folder.
+        limit: at most so many clips.
 
     Raises:
-        SoonerError: nothing there, or no video for any of the clips; limits below 1.
+        SoonerError: the layout is right, but no clip has a video.
     """
-    if limit is not None and limit < 1:
-        raise SoonerError(f"limit is {limit}; it must be a whole number of 1 or more")
-    root = Path(source)
-    tables = sorted(root.rglob("*.txt"), key=natural) if root.is_dir() else []
-    camera = [path for path in tables if _is_camera(path)]
+    camera = [path for path in sorted(root.rglob("*.txt"), key=natural) if _is_camera(path)]
     if not camera:
-        kept = (path for path in find([root]) if not _lies_in(path, apart))
-        found = (StartClip(path.stem, path) for path in kept)
-        return list(islice(found, limit))
+        return None
     clips = list(islice(_real_estate(root, camera), limit))
     if not clips:
         raise SoonerError(
@@ -75,10 +51,6 @@ def _real_estate(root: Path, tables: list[Path]) -> Iterator[StartClip]:
             yield StartClip(table.stem, cut)
         elif (whole := store.locate(_youtube_id(lines[0]))) is not None:
             yield StartClip(table.stem, whole, int(lines[1].split()[0]) / MICROSECONDS)
-
-
-def _lies_in(path: Path, folder: Path | None) -> bool:
-    return folder is not None and path.resolve().is_relative_to(folder.resolve())
 
 
 def _is_camera(path: Path) -> bool:

@@ -1,16 +1,15 @@
-"""Prompts to draw: a text file, MS-COCO's captions, or PartiPrompts."""
+"""Prompts to draw: MS-COCO's captions and PartiPrompts."""
 
 from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from itertools import islice
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ...errors import SoonerError, unknown
+from ...errors import SoonerError
+from ..imagine.prompts import Prompt
 from .loading import find_root
 from .schemas import Schema
 from .tables import find_tables, read_parquet
@@ -37,60 +36,17 @@ PROMPT_SETS = {
 """`columns` name the prompt; MS-COCO's own JSON and the hub's parquet are both read."""
 
 
-@dataclass(frozen=True)
-class Prompt:
-    """What is to be drawn.
-
-    Attributes:
-        id: where it stands, such as `coco-captions/139` or `wishes.txt/3`.
-        text: the prompt.
-    """
-
-    id: str
-    text: str
-
-
-def load_prompts(
-    name: str | Path, source: str | Path | None = None, limit: int | None = None
-) -> list[Prompt]:
-    """The prompts of a file or of a dataset, in its own order.
+def read_prompts(name: str, source: str | Path | None = None) -> Iterator[Prompt]:
+    """The prompts of data set `name` in its own order.
 
     Args:
-        name: a text file with one prompt a line, or one of `PROMPT_SETS`.
-        source: a dataset's folder, or another hub id for it.
-        limit: at most so many.
+        name: one of `PROMPT_SETS`.
+        source: the data set's folder, or another hub id for it.
 
     Raises:
-        SoonerError: no such file or dataset, or nothing in it; limits below 1.
+        SoonerError: it is not there, or its files are laid out in another way.
     """
-    if limit is not None and limit < 1:
-        raise SoonerError(f"limit is {limit}; it must be a whole number of 1 or more")
-    path = Path(name)
-    if path.is_file():
-        found: Iterable[Prompt] = _lines(path)
-    elif str(name) in PROMPT_SETS:
-        found = _dataset(PROMPT_SETS[str(name)], source)
-    elif path.suffix or len(path.parts) > 1:
-        raise SoonerError(f"prompt file '{name}' does not exist; check the path")
-    else:
-        raise unknown("prompt set", str(name), PROMPT_SETS)
-    prompts = list(islice(found, limit))
-    if not prompts:
-        raise SoonerError(f"'{name}' holds no prompts; give a text file with one prompt a line")
-    return prompts
-
-
-def _lines(path: Path) -> Iterator[Prompt]:
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SoonerError(f"prompt file '{path}' can't be read as text ({error})") from error
-    for number, line in enumerate(text.splitlines(), start=1):
-        if line.strip():
-            yield Prompt(f"{path.name}/{number}", line.strip())
-
-
-def _dataset(schema: Schema, source: str | Path | None) -> Iterator[Prompt]:
+    schema = PROMPT_SETS[name]
     for table in find_tables(schema, find_root(schema, source)):
         for number, record in enumerate(_records(table)):
             text = _text(schema, record, table)
@@ -132,3 +88,7 @@ def _text(schema: Schema, record: dict[str, Any], table: Path) -> str:
         f"{', '.join(sorted(map(str, record)))}, but a prompt stands in "
         f"{' or '.join(schema.columns)}; is it another dataset?"
     )
+
+
+READERS: dict[str, Callable[..., Iterator[Prompt]]] = dict.fromkeys(PROMPT_SETS, read_prompts)
+"""Entry point of the group `sooner.prompts`."""

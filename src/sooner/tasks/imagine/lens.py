@@ -95,7 +95,6 @@ def load_lens(model: Any, place: Path, device: torch.device, trust: bool) -> Len
     """
     if _is_published(place):
         return _published(model, place, device, trust)
-    from ...miniatures.motion import world
     from ...miniatures.motion.tokenizer import MotionTokenizer
 
     tokenizer: Any = MotionTokenizer.from_pretrained(place, dtype=torch.float32)
@@ -103,7 +102,7 @@ def load_lens(model: Any, place: Path, device: torch.device, trust: bool) -> Len
     config, latents = tokenizer.config, model.config.latent_shape[0]
     lens = Lens(
         tokenizer, config.height, config.width, config.group, latents,
-        given=1 + (GIVEN_FRAMES - 1) // config.group, fps=world.FPS,
+        given=1 + (GIVEN_FRAMES - 1) // config.group, fps=config.fps,
     )  # fmt: skip
     box = config.latent_shape(lens.frames)
     if box != tuple(model.config.latent_shape) or config.codes != model.config.vocab_size:

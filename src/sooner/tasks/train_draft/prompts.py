@@ -1,4 +1,4 @@
-"""What a target is asked while it is recorded: a user's files, or a miniature's own world."""
+"""What a target is asked while it is recorded: a user's files."""
 
 from __future__ import annotations
 
@@ -19,15 +19,7 @@ from ..loading import Pair
 from ..prompting import GENERAL_PROMPT
 from ..settings import CaptionSettings
 
-WORLDS = ("robot", "video")
-"""Miniatures whose world asks by itself."""
-
 KEYS = ("image", "prompt", "video")
-SCENES, ROWS = (2, 7), 4
-"""Scenes of a world's clip, from and below, and clips of a batch."""
-
-WORLD_SEED = 52_000
-"""Seeds of a world's clips begin here, far from those of training and of evaluation."""
 
 
 @dataclass(frozen=True)
@@ -125,41 +117,6 @@ def _image_inputs(question: Question, pair: Pair, settings: CaptionSettings) -> 
     )
     batch = target.processor(text=[text], images=[picture], return_tensors="pt")
     return _pixels_in(dict(batch), target.model.dtype)
-
-
-def ask_world(miniature: str, pair: Pair, samples: int) -> Iterator[dict[str, Any]]:
-    """Processed inputs of new clips, or of a robot's moments, of a miniature's world.
-
-    Args:
-        miniature: its name.
-        pair: the miniature.
-        samples: prompts, rounded up to whole batches.
-
-    Raises:
-        SoonerError: a world that doesn't ask by itself.
-    """
-    if miniature not in WORLDS:
-        raise SoonerError(
-            f"the '{miniature}' miniature has no prompts of its own here; give --data, or pass "
-            "its inputs to sooner.tasks.train_draft.record"
-        )
-    if miniature == "robot":
-        from .robots import ask_demonstrations
-
-        return ask_demonstrations(pair.target.processor, samples)
-    return _ask_clips(pair, samples)
-
-
-def _ask_clips(pair: Pair, samples: int) -> Iterator[dict[str, Any]]:
-    from ...miniatures.video import evaluate
-
-    span = SCENES[1] - SCENES[0]
-    for number in range(-(-samples // ROWS)):
-        clips = evaluate.sample_clips(WORLD_SEED + number, ROWS, SCENES[0] + number % span)
-        films = [evaluate.film_of(clip) for clip in clips]
-        frames = evaluate.frames_shown(clips[0])
-        batch = evaluate.build_inputs(pair.target.processor, films, frames)
-        yield _pixels_in(dict(batch), pair.target.model.dtype)
 
 
 def _pixels_in(inputs: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from ...miniatures.robot.collect import Record, demonstrate
 from ...robots.registry import METAWORLD, TABLE, make
+from .collect import Record, demonstrate
 
 logger = logging.getLogger("sooner")
 
@@ -25,6 +25,11 @@ def worlds() -> tuple[str, ...]:
         return (*METAWORLD, TABLE)
     logger.warning("Meta-World is not installed: prompts come from the 'table' world alone")
     return (TABLE,)
+
+
+def ask(pair: Any, samples: int) -> Iterator[dict[str, Any]]:
+    """Processed inputs of moments of `worlds()`; `pair` is a `sooner.tasks.loading.Pair`."""
+    return ask_demonstrations(pair.target.processor, samples)
 
 
 def ask_demonstrations(

@@ -1,0 +1,50 @@
+"""New clips of the world: processed inputs to record a target on, and long videos to search on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from . import evaluate, film, world
+
+SCENES, ROWS = (2, 7), 4
+"""Scenes of a clip that is asked about, from and below, and clips of a batch."""
+
+SEED = 52_000
+"""Seeds of clips that are asked about begin here, far from those of training and of evaluation."""
+
+LONG_SCENES = 12
+"""Scenes of a long clip, at most."""
+
+
+def ask(pair: Any, samples: int) -> Iterator[dict[str, Any]]:
+    """Processed inputs of new clips, `ROWS` a batch.
+
+    Args:
+        pair: a `sooner.tasks.loading.Pair`; its target's processor and dtype.
+        samples: clips, rounded up to whole batches.
+    """
+    span = SCENES[1] - SCENES[0]
+    for number in range(-(-samples // ROWS)):
+        clips = evaluate.sample_clips(SEED + number, ROWS, SCENES[0] + number % span)
+        films = [evaluate.film_of(clip) for clip in clips]
+        batch = evaluate.build_inputs(pair.target.processor, films, evaluate.frames_shown(clips[0]))
+        yield {
+            name: value.to(pair.target.model.dtype) if name.startswith("pixel_values") else value
+            for name, value in batch.items()
+        }
+
+
+def clip(folder: Path, frames: int, seed: int) -> Path:
+    """Write a clip of `frames` frames into `folder`; the same every time.
+
+    Its scenes are of uneven lengths: even ones would be a grid of their own.
+    """
+    rng = np.random.default_rng(seed)
+    drawn = world.sample_clip(rng, min(LONG_SCENES, frames)).scenes
+    cuts = np.sort(rng.choice(np.arange(1, frames), len(drawn) - 1, replace=False))
+    lengths = tuple(int(length) for length in np.diff([0, *cuts, frames]))
+    return film.write_video(world.Clip(drawn, lengths), folder / f"generated-{seed}.mp4")

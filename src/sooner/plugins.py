@@ -1,0 +1,26 @@
+"""What other installed distributions add to the library, found by their entry points.
+
+`sooner-lab` adds commands, miniatures and data sets this way; so can anyone. Groups:
+
+| group | an entry point is |
+|---|---|
+| `sooner.commands` | a module with `register(app)`, `app` the `typer` application of `sooner` |
+| `sooner.miniatures` | a mapping of names to `sooner.bundled.Miniature` |
+| `sooner.prompts` | a mapping of names to functions `(name, source) -> Iterator[Prompt]` |
+| `sooner.clips` | a function `(folder, limit) -> list[StartClip] | None`; `None`: not its layout |
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Any
+
+LAB = "sooner-lab"
+"""The distribution with the miniatures, benchmarks and data sets."""
+
+
+@cache
+def plugins(group: str) -> tuple[Any, ...]:
+    """What installed distributions declare in a group, by the names of their entries."""
+    return tuple(one.load() for one in sorted(entry_points(group=group), key=lambda one: one.name))

@@ -1,0 +1,119 @@
+"""What many drawings are made of: prompts of a text file, clips of a folder, or a data set's.
+
+Data sets are other distributions' to know; see `sooner.plugins`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from ...errors import SoonerError, unknown
+from ...plugins import LAB, plugins
+from ..files import find
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A prompt to draw.
+
+    Attributes:
+        id: its name.
+        text: what is drawn.
+    """
+
+    id: str
+    text: str
+
+
+@dataclass(frozen=True)
+class StartClip:
+    """A clip of which the beginning is given.
+
+    Attributes:
+        id: its name.
+        video: the file.
+        seconds: where in the file the clip begins.
+    """
+
+    id: str
+    video: Path
+    seconds: float = 0.0
+
+
+def load_prompts(
+    name: str | Path, source: str | Path | None = None, limit: int | None = None
+) -> list[Prompt]:
+    """The prompts of a text file or of a data set.
+
+    Args:
+        name: a text file with one prompt a line, or a data set that is installed.
+        source: a data set's folder, or another hub id for it.
+        limit: at most so many.
+
+    Raises:
+        SoonerError: no such file or data set, or nothing in it; limits below 1.
+    """
+    _check(limit)
+    path = Path(name)
+    sets = {known: read for group in plugins("sooner.prompts") for known, read in group.items()}
+    if path.is_file():
+        found: Iterable[Prompt] = _lines(path)
+    elif str(name) in sets:
+        found = sets[str(name)](str(name), source)
+    elif path.suffix or len(path.parts) > 1:
+        raise SoonerError(f"prompt file '{name}' does not exist; check the path")
+    elif not sets:
+        raise SoonerError(
+            f"'{name}' is no file; `pip install {LAB}` brings prompt sets such as coco-captions"
+        )
+    else:
+        raise unknown("prompt set", str(name), sets)
+    prompts = list(islice(found, limit))
+    if not prompts:
+        raise SoonerError(f"'{name}' holds no prompts; give a text file with one prompt a line")
+    return prompts
+
+
+def load_clips(
+    source: Path | str, limit: int | None = None, apart: Path | None = None
+) -> list[StartClip]:
+    """The clips of a file, of a folder of videos, or of a data set's folder.
+
+    Args:
+        source: the file or folder.
+        limit: at most so many.
+        apart: a folder whose videos don't count, since results go there.
+
+    Raises:
+        SoonerError: nothing there; limits below 1.
+    """
+    _check(limit)
+    root = Path(source)
+    for read in plugins("sooner.clips") if root.is_dir() else ():
+        clips: list[StartClip] | None = read(root, limit)
+        if clips is not None:
+            return clips
+    kept = (path for path in find([root]) if not _lies_in(path, apart))
+    return list(islice((StartClip(path.stem, path) for path in kept), limit))
+
+
+def _check(limit: int | None) -> None:
+    if limit is not None and limit < 1:
+        raise SoonerError(f"limit is {limit}; it must be a whole number of 1 or more")
+
+
+def _lines(path: Path) -> Iterator[Prompt]:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SoonerError(f"prompt file '{path}' can't be read as text ({error})") from error
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.strip():
+            yield Prompt(f"{path.name}/{number}", line.strip())
+
+
+def _lies_in(path: Path, folder: Path | None) -> bool:
+    return folder is not None and path.resolve().is_relative_to(folder.resolve())
