@@ -36,7 +36,7 @@ def test_prompt_is_the_one_trained_on() -> None:
 
 def test_finding_imports_no_torch() -> None:
     code = (
-        "import sys, sooner.miniatures as m; m.find('video'); m.names(); "
+        "import sys, sooner.bundled as m; m.find('video'); m.names(); "
         "sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
