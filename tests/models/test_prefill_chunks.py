@@ -46,7 +46,7 @@ def real_slots(runner: ModelRunner) -> list[Tensor]:
     return [
         store[row, :, :length]
         for layer in runner.cache.slot_layers
-        for store in layer.stores()
+        for store in layer.stores
         for row, length in enumerate(runner.lengths)
     ]
 

@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 class SlotLayer(CacheLayerMixin):
     """Keys and values of one layer, `[rows, kv_heads, capacity, head_dim]`, allocated once.
 
-    The first `update` writes the prompt (or its first chunk) and hands the states straight back, so
-    that prefill runs on the model's fast causal path. Later updates write each row's block behind
-    its own length.
+    Nobody else indexes the stores: what reads or rearranges slots asks for it here. The first
+    `update` writes the prompt (or its first chunk) and hands the states straight back, so that
+    prefill runs on the model's fast causal path. Later updates write each row's block behind its
+    own length.
 
     Attributes:
         dropped: prompt tokens that this layer holds no slots for, because a sparse prefill took
@@ -53,7 +54,7 @@ class SlotLayer(CacheLayerMixin):
     ) -> tuple[Tensor, Tensor]:
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-        keys, values = self.stores()
+        keys, values = self.stores
         block = key_states.shape[2]
         if self.owner.is_empty:
             keys[:, :, :block] = key_states
@@ -64,9 +65,75 @@ class SlotLayer(CacheLayerMixin):
         seen = self.owner.longest + block - self.dropped
         return keys[:, :, :seen], values[:, :, :seen]
 
+    @property
     def stores(self) -> tuple[Tensor, ...]:
         """Keys and values, or nothing before the first write."""
         return tuple(store for store in (self.keys, self.values) if store is not None)
+
+    @property
+    def kv_heads(self) -> int:
+        return int(self.stores[0].shape[1])
+
+    def first_keys(self, count: int) -> Tensor:
+        """A view of the keys of the first `count` slots held, `[rows, kv_heads, count, dim]`."""
+        return self.stores[0][:, :, :count]
+
+    def gather(self, slots: Tensor) -> tuple[Tensor, ...]:
+        """Copies of keys and values, `[rows, kv_heads, count, dim]`, of the owner's slots.
+
+        Args:
+            slots: `[rows, kv_heads, count]`; the heads of a row may choose different ones.
+
+        Raises:
+            UnsupportedError: a prefill context left tokens out of this layer, whose slots these
+                numbers would miss.
+        """
+        if self.dropped:
+            raise UnsupportedError(
+                f"slots are gathered from a whole cache, but a prefill context left out "
+                f"{self.dropped} prompt tokens of a layer; leave the context"
+            )
+        return tuple(
+            store.gather(2, slots.to(store.device)[..., None].expand(-1, -1, -1, store.shape[3]))
+            for store in self.stores
+        )
+
+    def fill(self, keys: Tensor, values: Tensor) -> None:
+        """Write `[rows, kv_heads, count, dim]` to the first slots; allocates an empty layer."""
+        if not self.is_initialized:
+            self.lazy_initialization(keys, values)
+        for store, states in zip(self.stores, (keys, values), strict=True):
+            store[:, :, : states.shape[2]] = states
+
+    def copy(self, other: SlotLayer, source: Tensor, target: Tensor) -> None:
+        """Copy the slots `source` of another cache's layer to the slots `target` of this one.
+
+        Args:
+            other: a layer of as many rows and heads.
+            source, target: `[rows, count]`, each in its owner's numbers.
+        """
+        for read, write in zip(other.stores, self.stores, strict=True):
+            rows = torch.arange(source.shape[0], device=read.device)[:, None]
+            there = source.to(read.device) - other.dropped
+            write[rows, :, target.to(write.device) - self.dropped] = read[rows, :, there]
+
+    def shrink(self, whole: int, room: int) -> tuple[Tensor, ...]:
+        """Keep `room` of the slots of the `whole` first tokens, and what lies behind them.
+
+        The `room` slots are to be written by `fill`. Returns keys and values of the `whole` tokens
+        as they were, `[rows, kv_heads, whole, dim]`.
+        """
+        prompt = tuple(store[:, :, :whole].clone() for store in self.stores)
+        behind = self.owner.longest - self.dropped - whole
+        capacity = self.owner.capacity - self.dropped - whole + room
+        small = []
+        for store in self.stores:
+            new = store.new_zeros(*store.shape[:2], capacity, store.shape[3])
+            new[:, :, room : room + behind] = store[:, :, whole : whole + behind]
+            small.append(new)
+        self.keys, self.values = small
+        self.dropped += whole - room
+        return prompt
 
     def _write(self, store: Tensor, states: Tensor) -> None:
         block = states.shape[2]
@@ -82,7 +149,7 @@ class SlotLayer(CacheLayerMixin):
 
     def move(self, source: Tensor, target: Tensor) -> None:
         """Copy the owner's slots `source` to its slots `target`, both `[rows, count]`."""
-        for store in self.stores():
+        for store in self.stores:
             rows = torch.arange(source.shape[0], device=store.device)[:, None]
             read, write = (slots.to(store.device) - self.dropped for slots in (source, target))
             store[rows, :, write] = store[rows, :, read]
@@ -91,7 +158,7 @@ class SlotLayer(CacheLayerMixin):
         """Drop every row but `rows`."""
         if self.is_initialized:
             self.keys, self.values = (
-                store[torch.tensor(rows, device=store.device)] for store in self.stores()
+                store[torch.tensor(rows, device=store.device)] for store in self.stores
             )
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
@@ -229,4 +296,4 @@ class SlotCache(Cache):
 
     def nbytes(self) -> int:
         """Allocated bytes of all layers."""
-        return sum(store.nbytes for layer in self.slot_layers for store in layer.stores())
+        return sum(store.nbytes for layer in self.slot_layers for store in layer.stores)

@@ -8,13 +8,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ..decoding.cache import SlotCache
 from ..decoding.interface import Drafter, Outcome
 from ..decoding.loop import Rule, Session
 from ..decoding.rows import Rows
 from ..decoding.runner import ModelRunner
 from ..decoding.tree import Tree
-from ..errors import UnsupportedError
 from .attention_tap import AttentionTap, listen
 from .base import Method
 from .chain_draft import ChainDrafter
@@ -110,7 +108,7 @@ class SparseDrafter(ChainDrafter):
         kept, slots = self._slots(visual, active)
         runner = ModelRunner(self.adapter, max(kept) + room)
         for number, layer in enumerate(runner.cache.slot_layers):
-            _gather(self.dense.cache, number, slots[number], layer)
+            layer.fill(*self.dense.cache.slot_layers[number].gather(slots[number]))
         runner.resume(kept, self.dense.next_position)
         self.scores = []
         return runner
@@ -130,9 +128,8 @@ class SparseDrafter(ChainDrafter):
         ]
         slots = []
         for layer, scores in zip(self.dense.cache.slot_layers, self.scores, strict=True):
-            heads = layer.stores()[0].shape[1]
             mine = scores[torch.tensor(active, device=scores.device)]
-            grouped = mine.unflatten(1, (heads, -1)).sum(2)  # [rows, kv_heads, width]
+            grouped = mine.unflatten(1, (layer.kv_heads, -1)).sum(2)  # [rows, kv_heads, width]
             slots.append(best_slots(grouped, visual.to(scores.device), lengths, kept))
         return kept, slots
 
@@ -150,9 +147,7 @@ class SparseDrafter(ChainDrafter):
         # What a shorter row copies too much lies behind its length, in both caches.
         pairs = zip(self.dense.cache.slot_layers, self.runner.cache.slot_layers, strict=True)
         for dense, sparse in pairs:
-            for read, write in zip(dense.stores(), sparse.stores(), strict=True):
-                rows = torch.arange(len(counts), device=read.device)[:, None]
-                write[rows, :, target.to(read.device)] = read[rows, :, source.to(read.device)]
+            sparse.copy(dense, source, target)
 
     def close(self) -> None:
         self._unplug()
@@ -181,17 +176,3 @@ def best_slots(scores: Tensor, visual: Tensor, lengths: list[int], kept: list[in
     spare = line[: max(kept)] >= torch.tensor(kept, device=scores.device)[:, None]
     # The order of slots means nothing to attention; this one makes a copy of all equal the cache.
     return slots.masked_fill(spare[:, None], width - 1).sort(2).values
-
-
-def _gather(dense: SlotCache, number: int, slots: Tensor, into: Any) -> None:
-    """Fill a layer of an empty cache with chosen slots of each head of the dense one."""
-    layer = dense.slot_layers[number]
-    if layer.dropped:
-        raise UnsupportedError(
-            f"SparseToDense gathers from a whole cache, but a prefill context left out "
-            f"{layer.dropped} tokens of layer {number}; leave the context"
-        )
-    into.lazy_initialization(*layer.stores())
-    for read, write in zip(layer.stores(), into.stores(), strict=True):
-        index = slots.to(read.device)[..., None].expand(-1, -1, -1, read.shape[3])
-        write[:, :, : slots.shape[2]] = read.gather(2, index)

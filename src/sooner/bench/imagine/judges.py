@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from ... import miniatures
+from ... import bundled
 
 
 class Judge(Protocol):
@@ -71,7 +71,7 @@ def judge_motion(clips: Sequence[Any]) -> Judge | None:
 
 
 def _folder(miniature: str) -> Path | None:
-    folder = miniatures.find(miniature).judge
+    folder = bundled.find(miniature).judge
     return folder if folder is not None and (folder / "config.json").is_file() else None
 
 

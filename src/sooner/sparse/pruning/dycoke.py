@@ -151,14 +151,5 @@ class DynamicChoice:
         """Let a layer hold the prompt tokens `kept`, and the generated ones behind them."""
         layer, whole = cache.slot_layers[number], len(self.visual)
         if number not in self.resting:
-            stores = layer.stores()
-            said = cache.longest - layer.dropped - whole  # generated tokens, none at first
-            room = cache.capacity - layer.dropped - whole + len(kept)
-            small = [store.new_zeros(*store.shape[:2], room, store.shape[3]) for store in stores]
-            for new, old in zip(small, stores, strict=True):
-                new[:, :, len(kept) : len(kept) + said] = old[:, :, whole : whole + said]
-            self.resting[number] = tuple(store[:, :, :whole].clone() for store in stores)
-            layer.keys, layer.values = small
-            layer.dropped += whole - len(kept)
-        for store, prompt in zip(layer.stores(), self.resting[number], strict=True):
-            store[:, :, : len(kept)] = prompt[:, :, kept.to(prompt.device)]
+            self.resting[number] = layer.shrink(whole, len(kept))
+        layer.fill(*(prompt[:, :, kept.to(prompt.device)] for prompt in self.resting[number]))

@@ -141,9 +141,9 @@ class Hooks:
         if passage.is_over and passage.follower is None:
             return
         hidden, layer = kwargs["hidden_states"], cache.slot_layers[number]
-        entries, keys = hidden.shape[1], layer.stores()[0]
+        entries = hidden.shape[1]
         filled = layer.get_mask_sizes(entries)[0] if passage.is_over else entries
-        seen = Seen(module, hidden, kwargs["position_embeddings"], keys[:, :, :filled])
+        seen = Seen(module, hidden, kwargs["position_embeddings"], layer.first_keys(filled))
         if passage.follower is not None:
             passage.follower.step(cache, seen)
         else:
