@@ -15,7 +15,7 @@ from safetensors import safe_open
 from transformers import AutoModelForImageTextToText, JanusForConditionalGeneration
 
 import sooner
-from sooner import miniatures
+from sooner import bundled
 from sooner.errors import SoonerError
 from sooner.miniatures.video import architecture, build, evaluate
 from sooner.models import silent
@@ -56,7 +56,7 @@ def loaded(name: str) -> Any:
 
 
 def folder(name: str) -> Path:
-    return miniatures.find(name).target
+    return bundled.find(name).target
 
 
 def test_the_tracked_tree_is_small() -> None:

@@ -18,9 +18,10 @@ from torch import nn
 
 from sooner.errors import SoonerError
 
+from ..methods.threads import torch_threads
 from .progress import Line
 from .recipes import plain
-from .training import schedule, threads
+from .training import schedule
 
 
 class Stage(Protocol):
@@ -110,7 +111,7 @@ class Trainer:
     def run(self, stop_after: int | None = None) -> Path:
         """Go through the stages, or leave resumably after `stop_after` steps."""
         left = stop_after if stop_after is not None else math.inf
-        with threads(self.threads), Line(self.progress) as line:
+        with torch_threads(self.threads), Line(self.progress) as line:
             while self.stage_index < len(self.config.stages):
                 stage = self.config.stages[self.stage_index]
                 self._enter(stage)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +12,6 @@ import torch
 
 from sooner.errors import SoonerError
 from sooner.models import silent
-
-
-@contextlib.contextmanager
-def threads(count: int | None) -> Iterator[None]:
-    """Run with `count` torch threads; `None` leaves them as they are."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count or before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def schedule(step: int, steps: int) -> float:

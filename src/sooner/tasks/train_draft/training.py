@@ -14,8 +14,8 @@ from torch import nn
 from ...errors import SoonerError
 from ...methods.eagle import EagleHead
 from ...methods.eagle.target_print import check_target
+from ...methods.threads import torch_threads
 from ...miniatures.progress import Line
-from ...miniatures.training import threads as run_with_threads
 from ...models import adapt
 from . import provenance
 from .batches import Batch, Order, collate, state_noise
@@ -68,7 +68,7 @@ def train(
     trainer = Trainer(model, recordings, Path(out), settings or HeadTraining())
     if resume:
         trainer.resume()
-    with run_with_threads(threads), frozen(model):
+    with torch_threads(threads), frozen(model):
         return trainer.run(Log(trainer.out, progress, on_step), stop_after)
 
 
