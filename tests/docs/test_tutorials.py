@@ -1,4 +1,4 @@
-"""The tutorials are run as a reader would: every `console` line and `python` block, in one folder."""
+"""The tutorials are run as a reader would: `console` lines and `python` blocks, in one folder."""
 
 from __future__ import annotations
 
