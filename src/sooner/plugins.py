@@ -5,7 +5,7 @@
 | group | an entry point is |
 |---|---|
 | `sooner.commands` | a module with `register(app)`, `app` the `typer` application of `sooner` |
-| `sooner.miniatures` | a mapping of names to `sooner.bundled.Miniature` |
+| `sooner.miniatures` | a mapping of names to `sooner.miniatures.Miniature` |
 | `sooner.prompts` | a mapping of names to functions `(name, source) -> Iterator[Prompt]` |
 | `sooner.clips` | a function `(folder, limit) -> list[StartClip] | None`; `None`: not its layout |
 """

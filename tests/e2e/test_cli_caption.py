@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import pytest
 
-from sooner import bundled
+from sooner import miniatures
 from sooner.cli.main import main
 from tasks import videos
 
@@ -307,7 +307,7 @@ def test_a_draft_head_says_the_same(run: Run, tmp_path: Path) -> None:
     from sooner.methods.eagle import EagleHead
 
     target = AutoModelForImageTextToText.from_pretrained(
-        bundled.find("video").target, dtype="float32"
+        miniatures.find("video").target, dtype="float32"
     )
     EagleHead.for_target(target).save_pretrained(tmp_path / "head")
     options = ["--head", tmp_path / "head", "--window", 4, "--max-new-tokens", 12]

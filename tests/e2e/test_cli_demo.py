@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from sooner import bundled
+from sooner import miniatures
 from sooner.cli.main import main
-from sooner.miniatures.video import world
+from sooner_lab.worlds.video import world
 
 
 def test_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -28,14 +28,14 @@ def test_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert record["tokens"] >= 150
     assert record["finish"] == "stop"
     assert record["acceptance"] > 1.5
-    truth = json.loads(bundled.find("video").sample.with_suffix(".json").read_text())
+    truth = json.loads(miniatures.find("video").sample.with_suffix(".json").read_text())
     said = world.parse(record["text"])
     assert sorted(said) == sorted(world.parse(truth["caption"]))
 
 
 def test_verify_of_the_demo(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
-        main(["verify", str(bundled.find("video").sample), "--max-new-tokens", "60"])
+        main(["verify", str(miniatures.find("video").sample), "--max-new-tokens", "60"])
     assert not left.value.code
     shown = capsys.readouterr().out  # of whichever method is faster here
     assert re.search(r"(speculative|parallel) \(exact\): identical, 60 tokens", shown)

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sooner import bundled
+from sooner import miniatures
 from sooner.cli.main import main
 from sooner.tasks.imagine.preview import GREY
 from tasks import videos
@@ -341,7 +341,7 @@ def test_ctrl_c_in_the_middle(tmp_path: Path) -> None:
 
 
 def weights_of(name: str) -> bool:
-    parts = bundled.find(name).parts
+    parts = miniatures.find(name).parts
     return all(path.is_file() for part, path in parts.items() if part != "judge")
 
 

@@ -12,8 +12,8 @@ import pytest
 from PIL import Image
 
 from e2e.test_cli_parse import Run, records, run
-from sooner import bundled
-from sooner.bundled import MADE_UP
+from sooner import miniatures
+from sooner.miniatures import MADE_UP
 from tasks.videos import write
 
 __all__ = ["run"]
@@ -28,7 +28,7 @@ def is_noted(record: dict[str, Any]) -> bool:
 
 
 def test_caption(run: Run, tmp_path: Path) -> None:
-    mine = shutil.copy(bundled.find("video").sample, tmp_path / "mine.mp4")
+    mine = shutil.copy(miniatures.find("video").sample, tmp_path / "mine.mp4")
     other = write(tmp_path / "other.mp4", frames=8)
     output = tmp_path / "out.jsonl"
     done = run("caption", mine, other, "--max-new-tokens", 8, "-o", output)
@@ -51,7 +51,7 @@ def test_imagine(run: Run, tmp_path: Path, prompt: str | None) -> None:
 
 
 def test_act(run: Run, tmp_path: Path) -> None:
-    small = bundled.find("robot")
+    small = miniatures.find("robot")
     mine = run("act", "once", small.sample, small.prompt)
     assert json.loads(mine.out)["notes"] == lines(mine.err) == []
     Image.new("RGB", (224, 224), "grey").save(tmp_path / "desk.png")
@@ -61,9 +61,9 @@ def test_act(run: Run, tmp_path: Path) -> None:
 
 
 def test_the_robot_s_places_are_those_that_it_learnt_from() -> None:
-    from sooner.miniatures.robot.collect import NAMES
+    from sooner_lab.worlds.robot.collect import NAMES
 
-    small = bundled.find("robot")
+    small = miniatures.find("robot")
     assert set(small.places) == set(NAMES)
     assert small.foreign(*NAMES) == []
     assert small.foreign("reach", "window-open")

@@ -101,7 +101,7 @@ def test_train_goes_on_where_it_stopped(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A recipe of four steps, stopped after two, then resumed to its checkpoint."""
-    from sooner.miniatures.video import architecture, card, recipe
+    from sooner_lab.worlds.video import architecture, card, recipe
 
     shape = architecture.Shape(1, 32, 2, 1, 48, 192, 1, 32, 2)
     small = recipe.Recipe(shape=shape, stages=(recipe.Stage("vision", 4, 2, 1e-3),), check_every=0)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from sooner import bundled
+from sooner import miniatures
 from sooner.cli.main import main
 from sooner.cli.parse_options import Wanted
 from sooner.errors import SoonerError
@@ -210,7 +210,7 @@ def test_nothing_to_parse_is_one_line(run: Run, tmp_path: Path, how: list[object
 def test_a_miniature_that_is_not_here_is_one_line(
     run: Run, tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bundled, "names", lambda: ["video"])
+    monkeypatch.setattr(miniatures, "names", lambda: ["video"])
     done = run("parse", tree, "-o", tmp_path / "out", "--model", "miniature")
     assert done.code == 2
     assert errors(done) == [

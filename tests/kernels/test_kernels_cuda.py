@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from sooner.bench.prefill.kernels import time_kernels
 from sooner.sparse.attention import Partial, States, sparse_attention
 from sooner.sparse.attention.choose import backend_for
 from sooner.sparse.attention.reference import Reference
 from sooner.sparse.modality import Layout
 from sooner.sparse.patterns import Dense, Grid, HeadPattern, QBoundary, TwoDBoundary, VerticalSlash
+from sooner_lab.bench.prefill.kernels import time_kernels
 
 pytestmark = [
     pytest.mark.gpu,

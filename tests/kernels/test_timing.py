@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sooner.bench.prefill import kernels
 from sooner.errors import SoonerError
 from sooner.sparse.attention import Reference, States
 from sooner.sparse.modality import Layout
+from sooner_lab.bench.prefill import kernels
 
 
 def test_timing_without_a_gpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,11 +14,11 @@ from torch import Tensor
 
 import sooner
 import tiny
-from sooner.bench.fidelity import teacher_forced
 from sooner.models import adapt
 from sooner.sparse.pruning import DyCoke, FastV, Pruner, PyramidDrop, SparseVLM
 from sooner.sparse.pruning.clusters import density_peaks
 from sooner.sparse.pruning.keep import keep_count
+from sooner_lab.bench.fidelity import teacher_forced
 from sparse.literal import LAYERS, read
 
 FAMILIES = ("llava_onevision", "qwen2_5_vl", "qwen3_vl")

@@ -28,14 +28,14 @@ from sooner.sparse.plane import by_pair, by_query, whole
 from sooner.sparse.probe import probe
 from sooner.sparse.search import Sample, Search, SearchSettings
 from sooner.sparse.search.capture import capture
-from sooner.sparse.search.compare import FAR, against_vertical_slash, choosing, total_error
 from sooner.sparse.search.heads import alone, decide, shortlist, together
 from sooner.sparse.search.masks import seen_by_all
-from sooner.sparse.search.planted import KINDS, mixed_layout, planted
 from sooner.sparse.search.reading import Reading
 from sooner.sparse.search.score import Tally, Trial, planes, survey, trial
 from sooner.sparse.search.space import FLAGS, PAPER_TOKENS, Space
 from sooner.sparse.table import PatternTable
+from sooner_lab.bench.prefill.compare import FAR, against_vertical_slash, choosing, total_error
+from sooner_lab.bench.prefill.planted import KINDS, mixed_layout, planted
 
 LAYOUT = Layout.spans(
     ("text", 20), ("video", 96), ("text", 31), ("video", 64), ("text", 40), frame=16

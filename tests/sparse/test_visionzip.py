@@ -12,12 +12,12 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 import sooner
 import tiny
-from sooner.bench.fidelity import teacher_forced
 from sooner.errors import SoonerError, UnsupportedError
 from sooner.models import adapt
 from sooner.sparse.compression import VisionZip
 from sooner.sparse.compression.received import received
 from sooner.sparse.compression.visionzip import zipped
+from sooner_lab.bench.fidelity import teacher_forced
 from sparse.literal import LAYERS, read
 
 FAMILIES = ("llava_onevision", "qwen2_5_vl", "qwen3_vl")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from sooner.miniatures.video import architecture, build
+from sooner_lab.worlds.video import architecture, build
 from tasks import videos
 
 SMALL = architecture.Shape(2, 32, 2, 1, 48, 192, 1, 32, 2)

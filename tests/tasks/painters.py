@@ -10,9 +10,9 @@ import torch
 from transformers import GenerationConfig, JanusImageProcessor, JanusProcessor
 
 import tiny_canvas
-from sooner.miniatures.image import words
-from sooner.miniatures.motion import architecture
-from sooner.miniatures.motion.tokenizer import MotionTokenizer, MotionTokenizerConfig
+from sooner.models.clip_tokenizer import MotionTokenizer, MotionTokenizerConfig
+from sooner_lab.worlds.image import words
+from sooner_lab.worlds.motion import architecture
 
 POSITIONS = 128
 

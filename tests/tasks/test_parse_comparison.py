@@ -69,8 +69,8 @@ def test_nothing_to_parse(tmp_path: Path) -> None:
 
 
 def test_the_sample_is_a_page() -> None:
-    from sooner import bundled
+    from sooner import miniatures
 
-    sample = bundled.find("document").sample
+    sample = miniatures.find("document").sample
     assert sample is not None
     assert Image.open(sample).size == (512, 640)

@@ -9,8 +9,8 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from sooner.miniatures.video import words
 from sooner.tasks.streaming import TextStream
+from sooner_lab.worlds.video import words
 
 TEXT = (
     "it's a small test, isn't it? we've seen: « naïve café », 漢字, 🦊🦊 and more ... they 're "

@@ -1,104 +1,151 @@
-"""Imports point one way, as docs/architecture.md draws them."""
+"""Imports point one way, as docs/architecture.md draws them; lazy and TYPE_CHECKING ones count."""
 
 from __future__ import annotations
 
 import ast
+import importlib.util
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import sooner
 
-ROOT = Path(sooner.__file__).parent
-MAY_USE = {
+LIBRARY = Path(sooner.__file__).parent
+LAB = importlib.util.find_spec("sooner_lab")
+
+BASE = {"errors", "io", "plugins"}
+"""What everything may use."""
+MAY_USE: dict[str, set[str]] = {
     "errors": set(),
-    "decoding": {"errors"},
-    "models": {"decoding", "errors"},
-    "sparse": {"decoding", "models", "errors"},
-    "theory": {"errors"},
-    "methods": {"decoding", "models", "sparse", "errors"},
-    "generation": {"decoding", "methods", "errors"},
-    "drawing": {"decoding", "methods", "models", "errors"},
-    "robots": {"errors"},
-    "documents": {"errors"},
-    "miniatures": {"errors", "methods", "models", "robots"},
+    "io": set(),
+    "plugins": set(),
+    "miniatures": set(),
+    "provenance": set(),
+    "decoding": set(),
+    "models": {"decoding"},
+    "sparse": {"decoding", "models"},
+    "methods": {"decoding", "models", "sparse"},
+    "generation": {"decoding", "methods"},
+    "drawing": {"decoding", "methods", "models"},
+    "robots": set(),
+    "documents": set(),
     "tasks": {
-        "decoding",
-        "documents",
-        "drawing",
-        "errors",
-        "generation",
-        "methods",
-        "miniatures",
-        "models",
-        "robots",
-        "sparse",
+        "decoding", "documents", "drawing", "generation", "methods", "miniatures", "models",
+        "robots", "sparse",
     },
-    "evaluation": {"documents", "errors", "tasks"},
-    "serve": {"errors", "tasks"},
-    "bench": {
-        "decoding",
-        "documents",
-        "drawing",
-        "errors",
-        "evaluation",
-        "generation",
-        "methods",
-        "miniatures",
-        "models",
-        "robots",
-        "serve",
-        "sparse",
-        "tasks",
-        "theory",
-    },
-}
+    "serve": {"tasks"},
+}  # fmt: skip
 """Top-level parts and what they may import; `cli` may use everything, and nothing uses it."""
 
 
-def used_parts(text: str, parents: tuple[str, ...]) -> set[str]:
-    """Top-level parts of sooner that a module imports, by relative names or by full ones.
-
-    Args:
-        text: the module.
-        parents: packages below `sooner` that it lies in.
-    """
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Import):
-            names = [alias.name.split(".") for alias in node.names]
-            found |= {name[1] for name in names if name[0] == "sooner" and len(name) > 1}
-        elif isinstance(node, ast.ImportFrom):
-            base = ["sooner", *parents[: len(parents) - node.level + 1]] if node.level else []
-            parts = [*base, *(name for name in (node.module or "").split(".") if name)]
-            if parts[0] == "sooner":
-                found |= set(parts[1:2]) or {alias.name for alias in node.names}
+def modules(home: Path) -> dict[str, Path]:
+    """Every module of a package by its full name."""
+    found = {}
+    for path in sorted(home.rglob("*.py")):
+        parts = path.relative_to(home.parent).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     return found
 
 
-def test_imports_are_seen_however_they_are_written() -> None:
-    text = """
-import sooner.theory.speed, numpy
-from sooner.cli import main
-from sooner import serve
-from ...methods import x
-from .. import lessons
-from . import words
-"""
-    found = used_parts(text, ("miniatures", "video"))
-    assert found == {"theory", "cli", "serve", "methods", "miniatures"}
+def imports(name: str, path: Path, known: dict[str, Path]) -> Iterator[str]:
+    """The modules of `known` that a module imports, wherever in it."""
+    parents = name.split(".") if path.stem == "__init__" else name.split(".")[:-1]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in known)
+        elif isinstance(node, ast.ImportFrom):
+            base = parents[: len(parents) - node.level + 1] if node.level else []
+            home = ".".join([*base, *([node.module] if node.module else [])])
+            for alias in node.names:
+                whole = f"{home}.{alias.name}"
+                if whole in known:
+                    yield whole
+                elif home in known:
+                    yield home
+
+
+def graph(*homes: Path) -> dict[str, set[str]]:
+    """Who imports whom, over the modules of some packages."""
+    known = {name: path for home in homes for name, path in modules(home).items()}
+    return {name: set(imports(name, path, known)) - {name} for name, path in known.items()}
+
+
+def circles(edges: dict[str, set[str]]) -> list[list[str]]:
+    """Groups of modules that import each other in a loop (Tarjan's strongly connected parts)."""
+    order: dict[str, int] = {}
+    low: dict[str, int] = {}
+    open_: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(name: str) -> None:
+        order[name] = low[name] = len(order)
+        open_.append(name)
+        for other in sorted(edges[name]):
+            if other not in order:
+                visit(other)
+                low[name] = min(low[name], low[other])
+            elif other in open_:
+                low[name] = min(low[name], order[other])
+        if low[name] == order[name]:
+            part = [open_.pop()]
+            while part[-1] != name:
+                part.append(open_.pop())
+            if len(part) > 1:
+                found.append(sorted(part))
+
+    for name in edges:
+        if name not in order:
+            visit(name)
+    return found
+
+
+def parts_used(name: str, path: Path) -> set[str]:
+    """Top-level parts of the library that one of its modules imports."""
+    used = imports(name, path, modules(LIBRARY))
+    return {other.split(".")[1] for other in used if "." in other}
+
+
+def test_imports_are_seen_however_they_are_written(tmp_path: Path) -> None:
+    home = tmp_path / "house"
+    (home / "deep").mkdir(parents=True)
+    for name in ("__init__", "one", "two", "three", "deep/__init__", "deep/four"):
+        (home / f"{name}.py").write_text("")
+    (home / "deep" / "four.py").write_text(
+        "from typing import TYPE_CHECKING\nimport house.one\nif TYPE_CHECKING:\n"
+        "    from ..two import x\ndef f():\n    from .. import three\n"
+    )
+    (home / "three.py").write_text("from .deep.four import f\n")
+    edges = graph(home)
+    assert edges["house.deep.four"] == {"house.one", "house.two", "house.three"}
+    assert circles(edges) == [["house.deep.four", "house.three"]]
 
 
 @pytest.mark.parametrize("part", MAY_USE)
 def test_a_part_imports_only_what_is_below_it(part: str) -> None:
-    home = ROOT / part
-    files = [home.with_suffix(".py")] if home.with_suffix(".py").exists() else home.rglob("*.py")
-    for path in files:
-        parents = path.relative_to(ROOT).parts[:-1]
-        above = used_parts(path.read_text(), parents) - MAY_USE[part] - {part, "__version__"}
-        assert not above, f"{path.relative_to(ROOT)} imports {sorted(above)}"
+    for name, path in modules(LIBRARY).items():
+        if name.split(".")[1:2] == [part]:
+            above = parts_used(name, path) - MAY_USE[part] - BASE - {part}
+            assert not above, f"{name} imports {sorted(above)}"
 
 
 def test_every_part_is_listed() -> None:
-    parts = {path.stem for path in ROOT.iterdir() if path.suffix in ("", ".py")}
+    parts = {path.stem for path in LIBRARY.iterdir() if path.suffix in ("", ".py")}
     assert parts - {"__init__", "__pycache__", "cli", "py"} == set(MAY_USE)
+
+
+def test_the_library_never_names_the_lab() -> None:
+    """Not even in an import that is never run: it finds the lab by entry points."""
+    for name, path in modules(LIBRARY).items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and node.module:
+                names = [node.module]
+            assert not any(one.split(".")[0] == "sooner_lab" for one in names), name
+
+
+def test_nothing_imports_in_circles() -> None:
+    homes = [LIBRARY]
+    if LAB is not None and LAB.origin is not None:
+        homes.append(Path(LAB.origin).parent)
+    assert circles(graph(*homes)) == []

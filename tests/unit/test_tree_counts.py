@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 import sooner
 import tiny
 from method_matrix import METHODS
-from sooner.bench.parallel.records import plain_stats, to_stats
-from sooner.bench.protocol import Arm, Measured, Sample, engine_figures
 from sooner.decoding.interface import Drafter, Outcome
 from sooner.decoding.stats import Stats
 from sooner.decoding.tree import ROOT, Tree
+from sooner_lab.bench.parallel.records import plain_stats, to_stats
+from sooner_lab.bench.protocol import Arm, Measured, Sample, engine_figures
 
 # By hand: a root with two children, the first of which has two more and the second one.
 #

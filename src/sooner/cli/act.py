@@ -171,7 +171,7 @@ def rollout(
 
     Names of Meta-World need `pip install 'sooner[robots]'`; `table` needs nothing.
     """
-    from ..bench.provenance import provenance
+    from ..provenance import provenance
     from ..tasks.act.rollout import run_rollouts
 
     if output is not None:

@@ -62,10 +62,10 @@ class Wanted:
 
     def foreign(self, *given: Path | str) -> list[str]:
         """A word about pictures, instructions and environments that the miniature never saw."""
-        from .. import bundled
+        from .. import miniatures
         from ..tasks.act.loading import MINIATURE
 
-        return bundled.find(MINIATURE).foreign(*given) if self.model is None else []
+        return miniatures.find(MINIATURE).foreign(*given) if self.model is None else []
 
     def load(self, display: Display, debug: bool) -> Any:
         """The policy, and its threads, see `Threads`.

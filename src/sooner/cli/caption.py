@@ -127,9 +127,9 @@ def _inputs(files: list[Path] | None, sample: bool) -> list[Path]:
     Raises:
         SoonerError: neither.
     """
-    from .. import bundled
+    from .. import miniatures
 
-    clip = bundled.find("video").sample if sample else None
+    clip = miniatures.find("video").sample if sample else None
     given = [*(files or []), *([clip] if clip is not None else [])]
     if not given:
         raise SoonerError("no video given; name a file or a folder, or use --sample")

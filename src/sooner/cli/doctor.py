@@ -63,11 +63,11 @@ def devices() -> Rows:
 
 def installed_miniatures() -> Rows:
     """The miniatures, and whether their weights are here."""
-    from .. import bundled
+    from .. import miniatures
 
     rows = []
-    for name in bundled.names():
-        small = bundled.find(name)
+    for name in miniatures.names():
+        small = miniatures.find(name)
         missing = [part for part, path in small.parts.items() if not path.is_file()]
         rows.append((name, f"without {', '.join(missing)}" if missing else "complete"))
     return rows

@@ -224,9 +224,9 @@ def _seeded(settings: ImagineSettings) -> ImagineSettings:
 
 def bundled_prompt() -> str:
     """A prompt that the image miniature understands."""
-    from .. import bundled
+    from .. import miniatures
 
-    return bundled.find("image").prompt
+    return miniatures.find("image").prompt
 
 
 def bundled_clip() -> Path:
@@ -235,9 +235,9 @@ def bundled_clip() -> Path:
     Raises:
         SoonerError: it is not in this installation.
     """
-    from .. import bundled
+    from .. import miniatures
 
-    sample = bundled.find("motion").sample
+    sample = miniatures.find("motion").sample
     if sample is None or not sample.is_file():
         raise SoonerError("the bundled clip is not in this installation; name a file")
     return sample

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
-from ..bundled import MADE_UP
+from ..miniatures import MADE_UP
 from .display import Display
 
 if TYPE_CHECKING:

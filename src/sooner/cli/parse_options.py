@@ -210,10 +210,10 @@ class Wanted:
 
     def _foreign(self, name: str | None) -> Callable[[Path], list[str]] | None:
         """What is told of documents that a miniature never saw the like of."""
-        from .. import bundled
+        from .. import miniatures
         from ..tasks.parse.identity import MINIATURE
 
-        small = bundled.find(MINIATURE)
+        small = miniatures.find(MINIATURE)
         return small.foreign if name == str(small.target) else None
 
     def _resolution(self, model: str | None) -> Resolution:
@@ -283,9 +283,9 @@ def inputs_of(given: list[Path] | None, sample: bool) -> list[Path]:
     Raises:
         SoonerError: neither.
     """
-    from .. import bundled
+    from .. import miniatures
 
-    page = bundled.find("document").sample if sample else None
+    page = miniatures.find("document").sample if sample else None
     found = [*(given or []), *([page] if page is not None else [])]
     if not found:
         raise SoonerError("nothing to parse; name a file or a folder, or use --sample")

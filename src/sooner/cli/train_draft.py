@@ -11,7 +11,7 @@ from typing import Any
 
 import typer
 
-from .. import bundled
+from .. import miniatures
 from ..errors import SoonerError
 
 LONGEST = 256
@@ -77,7 +77,7 @@ def recorded(pair: Any, out: Path, asked: Asked, quiet: bool) -> Any:
     elif pair.miniature is not None:
         if asked.samples < 2:
             raise SoonerError(f"samples is {asked.samples}; it must be 2 or more")
-        batches = bundled.find(pair.miniature).function("ask")(pair, asked.samples)
+        batches = miniatures.find(pair.miniature).function("ask")(pair, asked.samples)
     else:
         raise SoonerError(
             f"model '{pair.target.name}' needs --data: a folder of videos, or JSONL of "

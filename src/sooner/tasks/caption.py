@@ -12,7 +12,7 @@ import av
 import torch
 import transformers
 
-from .. import __version__, bundled
+from .. import __version__, miniatures
 from ..generation import Generation
 from . import comparison
 from .clip import Clip, prepare
@@ -117,7 +117,7 @@ def _foreign(pair: Pair, path: Path | str) -> list[str]:
     """A word about what a miniature says of others' videos."""
     if pair.miniature is None:
         return []
-    return bundled.find(pair.miniature).foreign(Path(path))
+    return miniatures.find(pair.miniature).foreign(Path(path))
 
 
 def versions() -> dict[str, str]:

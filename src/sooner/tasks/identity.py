@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from .. import __version__, bundled
+from .. import __version__, miniatures
 from ..errors import SoonerError
 from .settings import CaptionSettings
 
@@ -16,7 +16,7 @@ def model_names(
     """Names of target and draft; without a model, those of the bundled pair."""
     if model is not None:
         return model, draft
-    small = bundled.find(miniature)
+    small = miniatures.find(miniature)
     if draft is None and small.draft is not None:
         draft = str(small.draft)
     return str(small.target), draft

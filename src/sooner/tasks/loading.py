@@ -18,7 +18,7 @@ from transformers import (
     AutoTokenizer,
 )
 
-from .. import bundled
+from .. import miniatures
 from ..decoding.ranks import Ranks
 from ..errors import SoonerError, unknown
 from ..methods import StandingDraft
@@ -129,7 +129,7 @@ def load_pair(
     where = pick_device(device) if ranks is None else ranks.device
     small = None
     if model is None:
-        small = bundled.find(miniature)
+        small = miniatures.find(miniature)
         if not (small.target / "config.json").is_file():
             raise SoonerError(
                 f"the '{miniature}' miniature is not in this installation; run `sooner train "

@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import torch
 
-from .. import bundled
+from .. import miniatures
 from ..errors import SoonerError, is_out_of_memory
 from ..models import Adapter, adapt
 from ..sparse.attention import States
@@ -171,7 +171,7 @@ def generated_clip(folder: Path, frames: int = GENERATED_FRAMES, seed: int = 7) 
 
     Its scenes are of uneven lengths: even ones would be a grid of their own.
     """
-    return bundled.find("video").function("clip")(folder, frames, seed)
+    return miniatures.find("video").function("clip")(folder, frames, seed)
 
 
 def patterns_by_kind(table: PatternTable) -> dict[str, int]:

@@ -48,7 +48,7 @@ def check_matplotlib() -> None:
     """
     if importlib.util.find_spec("matplotlib") is None:
         raise SoonerError(
-            "drawing needs matplotlib, which is not installed; pip install 'sooner[bench]'"
+            "drawing needs matplotlib, which is not installed; pip install 'sooner[plots]'"
         )
 
 

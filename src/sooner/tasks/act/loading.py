@@ -65,9 +65,9 @@ def _bundled(head: str | None) -> tuple[str, str | None]:
     Raises:
         SoonerError: it is not installed.
     """
-    from ... import bundled
+    from ... import miniatures
 
-    small = bundled.find(MINIATURE)
+    small = miniatures.find(MINIATURE)
     if not (small.target / "config.json").is_file():
         raise SoonerError(
             f"the '{MINIATURE}' miniature is not in this installation; run `sooner train "

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from ... import bundled
+from ... import miniatures
 from ...errors import SoonerError
 from ...models import Canvas
 from ...models import canvas as make_canvas
@@ -51,7 +51,7 @@ class Easel:
     def foreign(self, given: Path | str) -> list[str]:
         """A word about a prompt or a clip that is none of a miniature's own."""
         name = self.name.removeprefix("miniature ")
-        return bundled.find(name).foreign(given) if self.miniature else []
+        return miniatures.find(name).foreign(given) if self.miniature else []
 
     @property
     def model_type(self) -> str:

@@ -95,7 +95,7 @@ def load_lens(model: Any, place: Path, device: torch.device, trust: bool) -> Len
     """
     if _is_published(place):
         return _published(model, place, device, trust)
-    from ...miniatures.motion.tokenizer import MotionTokenizer
+    from ...models.clip_tokenizer import MotionTokenizer
 
     tokenizer: Any = MotionTokenizer.from_pretrained(place, dtype=torch.float32)
     tokenizer = tokenizer.to(device).eval()

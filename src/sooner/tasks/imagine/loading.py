@@ -14,7 +14,7 @@ from transformers import (
     JanusForConditionalGeneration,
 )
 
-from ... import bundled
+from ... import miniatures
 from ...errors import SoonerError, did_you_mean, unknown
 from ...methods.threads import Threads
 from ...models.cosmos_ar import CosmosARForCausalLM, load_published
@@ -90,11 +90,11 @@ def load_easel(
 
 def find_model(model: str | None, kind: Kind) -> str:
     """Hub id or folder of a model; without one, the bundled miniature's."""
-    return str(bundled.find(MINIATURES[kind]).target) if model is None else model
+    return str(miniatures.find(MINIATURES[kind]).target) if model is None else model
 
 
-def _bundled(name: str) -> bundled.Miniature:
-    small = bundled.find(name)
+def _bundled(name: str) -> miniatures.Miniature:
+    small = miniatures.find(name)
     needed = [small.target, *([small.tokenizer] if small.tokenizer else [])]
     if not all((folder / "config.json").is_file() for folder in needed):
         raise SoonerError(

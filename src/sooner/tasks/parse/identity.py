@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ... import __version__, bundled
+from ... import __version__, miniatures
 from ...errors import SoonerError
 from ..identity import fingerprint
 from .settings import ParseSettings
@@ -24,8 +24,8 @@ def parser_name(model: str | None) -> str:
         if model.startswith(("/", ".", "~")) and not Path(model).is_dir():
             raise SoonerError(f"model folder '{model}' does not exist; check the path")
         return model
-    if MINIATURE in bundled.names():
-        target = bundled.find(MINIATURE).target
+    if MINIATURE in miniatures.names():
+        target = miniatures.find(MINIATURE).target
         if (target / "config.json").is_file():
             return str(target)
     raise SoonerError(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ...miniatures.progress import Line
+from .progress import Line
 
 EVERY = 20
 """Steps between two lines of the file."""

@@ -15,7 +15,6 @@ from ...errors import SoonerError
 from ...methods.eagle import EagleHead
 from ...methods.eagle.target_print import check_target
 from ...methods.threads import torch_threads
-from ...miniatures.progress import Line
 from ...models import adapt
 from . import provenance
 from .batches import Batch, Order, collate, state_noise
@@ -24,6 +23,7 @@ from .dataset import DataSet, Sample
 from .devices import frozen, workers
 from .log import Log
 from .losses import Acceptance, HeadLoss
+from .progress import Line
 from .settings import HeadTraining
 
 MEASURED = 256

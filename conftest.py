@@ -1,0 +1,49 @@
+"""What all tests share: one thread, one seed, an ear for Ctrl-C."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import signal
+from pathlib import Path
+
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+import pytest
+import torch
+
+# One thread: tiny operations gain nothing from a second, and on a busy machine two of them wait for
+# each other at every barrier (seen: 0.25 s became 23 s).
+torch.set_num_threads(1)
+
+# A shell starts its background jobs deaf to Ctrl-C, and their children inherit it: tests that send
+# one to a process of their own would wait for ever.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+HAS_LAB = importlib.util.find_spec("sooner_lab") is not None
+LAB = re.compile(r"sooner_lab|tasks\.fixtures|tasks\.painters")
+"""Modules that import the lab, or helpers that do."""
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Without sooner-lab, what imports it is left out."""
+    if HAS_LAB or collection_path.suffix != ".py":
+        return None
+    return True if LAB.search(collection_path.read_text(encoding="utf-8")) else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Without sooner-lab, tests of whole commands on miniatures are skipped."""
+    if HAS_LAB:
+        return
+    for item in items:
+        if "e2e" in item.path.parts or item.get_closest_marker("lab"):
+            item.add_marker(pytest.mark.skip(reason="sooner-lab is not installed"))
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    """Draws from torch's global state are the same whatever ran before."""
+    torch.manual_seed(0)

@@ -1,0 +1,1 @@
+"""What proves sooner: benchmarks, evaluations, trained miniatures, theory, data sets."""

@@ -1,0 +1,124 @@
+"""The contenders: the policy's own ways to decode, at every tolerance, and HF's `generate`."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from sooner.decoding.stats import EXACT, RELAXED
+from sooner.tasks.act.allowance import Allowance
+from sooner.tasks.act.loading import load
+from sooner.tasks.act.policy import Policy
+
+from .settings import ActSettings
+
+
+@dataclass
+class Positions:
+    """Accepted draft tokens of the rounds that began behind so many tokens.
+
+    Position 0 is behind the first token, which the prefill says: the paper's count (table 3).
+    """
+
+    steps: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    accepted: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    _said: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+
+    def __call__(self, row: int, new: list[int], drafted: int) -> None:
+        """An `on_tokens` callback."""
+        if self._said[row]:
+            self.steps[self._said[row] - 1] += 1
+            self.accepted[self._said[row] - 1] += drafted
+        self._said[row] += len(new)
+
+    def start(self) -> Positions:
+        """Before every call of the policy."""
+        self._said.clear()
+        return self
+
+    def means(self) -> dict[int, float]:
+        return {place: self.accepted[place] / self.steps[place] for place in sorted(self.steps)}
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One arm.
+
+    Attributes:
+        name: such as `relaxed r=9`.
+        method: the policy's name for it; `None` is HF's `generate`.
+        policy: with this arm's tolerance and its own measurements.
+        tolerance: in bins; `None` where nothing is relaxed.
+    """
+
+    name: str
+    method: str | None
+    policy: Policy
+    tolerance: int | None = None
+
+    @property
+    def mode(self) -> str:
+        return EXACT if not self.tolerance else RELAXED
+
+    def act(self, observations: list[Any], **options: Any) -> list[Any]:
+        """Actions for a batch of observations."""
+        return self.policy.act(observations, method=self.method, **options)
+
+
+class Loader(Protocol):
+    """Makes policies that share one model and head, and differ in their tolerance and tree."""
+
+    def __call__(self, allowance: Allowance | None, **options: Any) -> Policy: ...
+
+
+def loader(settings: ActSettings) -> Loader:
+    """Load the model once.
+
+    Raises:
+        SoonerError: it, or its head, can't be loaded.
+    """
+    first = load(
+        settings.model,
+        settings.head,
+        device=settings.device,
+        dtype=settings.dtype,
+        unnorm_key=settings.unnorm_key,
+    )
+
+    def make(allowance: Allowance | None, **options: Any) -> Policy:
+        return Policy(
+            first.model, first.processor, first.head, allowance=allowance, name=first.name,
+            unnorm_key=settings.unnorm_key, options={**first.options, **options},
+        )  # fmt: skip
+
+    return make
+
+
+def contenders(settings: ActSettings, make: Loader) -> list[Contender]:
+    """Every arm, plain first; a policy without a head has only those that need none."""
+    found = [plain(make)]
+    exact = found[0].policy
+    if "hf" in settings.arms:
+        found.append(Contender("hf", None, exact))
+    if exact.head is None:
+        return found
+    found += [Contender(name, name, exact) for name in ("strict", "auto") if name in settings.arms]
+    if "relaxed" in settings.arms:
+        found += [relaxed(bins, make) for bins in settings.tolerances]
+    return found
+
+
+def plain(make: Loader) -> Contender:
+    """What all others are held against."""
+    return Contender("plain", "plain", make(None))
+
+
+def relaxed(bins: int, make: Loader, name: str = "", **options: Any) -> Contender:
+    """The relaxed arm of one tolerance; by default its drafts are chains as long as an action.
+
+    Args:
+        options: of its trees, as `Eagle` takes them.
+    """
+    policy = make(Allowance(bins), **options)
+    return Contender(name or f"relaxed r={bins}", "relaxed", policy, bins)

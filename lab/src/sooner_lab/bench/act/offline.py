@@ -1,0 +1,145 @@
+"""The arms on recorded observations, one at a time: speed and acceptance."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from sooner.decoding.parity import compare, reference_run
+from sooner.models.openvla.statistics import decode_actions
+from sooner.tasks.act.observation import Observation
+
+from ..hf_arms import run as hf_run
+from ..protocol import Arm, Measured, Sample, measure, row
+from .arms import Contender, Positions
+from .observations import Recorded
+from .settings import ActSettings
+
+Progress = Callable[[str], None]
+PERCENTILES = (50, 95, 99)
+
+
+class Offline:
+    """Times every contender on every observation.
+
+    Args:
+        contenders: plain first.
+        recorded: the observations.
+    """
+
+    def __init__(self, contenders: list[Contender], recorded: list[Recorded]) -> None:
+        self.contenders, self.recorded = contenders, recorded
+        self.policy = contenders[0].policy
+        self.positions = {one.name: [Positions() for _ in recorded] for one in contenders}
+
+    def run(self, settings: ActSettings, progress: Progress) -> list[dict[str, Any]]:
+        """A row of figures for each arm, over all observations and by environment."""
+        arms = [Arm(one.name, self._runner(one), one.mode) for one in self.contenders]
+        measured = measure(arms, len(self.recorded), settings.repeats, progress)
+        progress("parity")
+        for index in range(len(self.recorded)):
+            self._judge(measured, index)
+        return [
+            self._row(contender, one, measured[0])
+            for contender, one in zip(self.contenders, measured, strict=True)
+        ]
+
+    def _runner(self, contender: Contender) -> Callable[[int], Sample]:
+        if contender.method is None:
+            return self._hf
+
+        def run(index: int) -> Sample:
+            places = self.positions[contender.name][index].start()
+            action = contender.act([self.recorded[index].seen], on_tokens=places)[0]
+            stats = action.stats
+            said = [action.ids.flatten().tolist()]
+            return Sample(said, stats.decode_seconds, action.seconds, stats.decode_tokens, stats)
+
+        return run
+
+    def _hf(self, index: int) -> Sample:
+        start = time.perf_counter()
+        inputs, said = self._inputs(self.recorded[index].seen), self._tokens(index)
+        tokens, seconds, count = hf_run(self.policy.model, inputs, said, eos_token_id=None)
+        return Sample([tokens], seconds, time.perf_counter() - start, count)
+
+    def _inputs(self, seen: Observation) -> dict[str, Any]:
+        made = self.policy.processor([seen.image], [seen.instruction])
+        return {name: value.to(self.policy.adapter.device) for name, value in made.items()}
+
+    def _tokens(self, index: int) -> int:
+        key = self.policy.key_of(self.recorded[index].seen)
+        return self.policy.horizon * self.policy.statistics[key].dims
+
+    def _judge(self, measured: list[Measured], index: int) -> None:
+        """Parity of the exact arms with HF's own incremental `generate`."""
+        inputs = self._inputs(self.recorded[index].seen)
+        tokens, scores = reference_run(
+            self.policy.model, inputs, max_new_tokens=self._tokens(index), eos_token_id=None
+        )
+        for one in measured:
+            one.parity += [
+                compare(tokens[0], sample.tokens[0], scores[0]) for sample in one.samples[index]
+            ]
+
+    def _row(self, contender: Contender, one: Measured, plain: Measured) -> dict[str, Any]:
+        told = row(one, plain) | {"tolerance": contender.tolerance, "env": None}
+        told |= self._latency(one) | {"positions": self._places(contender.name, None)}
+        told["error"] = self._error(one)
+        told["by_env"] = [self._of(contender, one, plain, env) for env in self._envs()]
+        return told
+
+    def _envs(self) -> list[str]:
+        return list(dict.fromkeys(one.env for one in self.recorded))
+
+    def _of(self, contender: Contender, one: Measured, plain: Measured, env: str) -> dict[str, Any]:
+        """The same figures over one environment's observations alone."""
+        part, base = (self._only(each, env) for each in (one, plain))
+        told = row(part, base)
+        names = ("decode_speedup", "e2e_speedup", "mean_acceptance_length", "acceptance_histogram")
+        return {
+            "env": env,
+            **{name: told.get(name) for name in names},
+            "positions": self._places(contender.name, env),
+        }
+
+    def _only(self, one: Measured, env: str) -> Measured:
+        kept = [index for index, each in enumerate(self.recorded) if each.env == env]
+        runs = len(one.samples[0])
+        parity = [each for index in kept for each in one.parity[index * runs : (index + 1) * runs]]
+        return Measured(one.arm, [one.samples[index] for index in kept], parity)
+
+    def _places(self, name: str, env: str | None) -> dict[int, float]:
+        """Mean accepted draft tokens by the position that a round began at."""
+        total = Positions()
+        for places, each in zip(self.positions[name], self.recorded, strict=True):
+            if env is None or each.env == env:
+                for place, steps in places.steps.items():
+                    total.steps[place] += steps
+                    total.accepted[place] += places.accepted[place]
+        return total.means()
+
+    def _latency(self, one: Measured) -> dict[str, Any]:
+        """Actions a second and percentiles of a call, from the picture to the action."""
+        if one.is_red:
+            return {}
+        seconds = [sample.e2e_seconds for runs in one.samples for sample in runs]
+        told = {f"p{each}_ms": 1000 * float(np.percentile(seconds, each)) for each in PERCENTILES}
+        return {"actions_per_second": self.policy.horizon / float(np.median(seconds)), **told}
+
+    def _error(self, one: Measured) -> float | None:
+        """Mean distance from what was done when the observations were recorded, each number in
+        shares of its range; only the action's first step is compared."""
+        found = []
+        for runs, each in zip(one.samples, self.recorded, strict=True):
+            if each.action is None:
+                continue
+            stats = self.policy.statistics[self.policy.key_of(each.seen)]
+            said = decode_actions(np.array(runs[0].tokens), self.policy.tokens, stats)[0, 0]
+            done = np.atleast_2d(each.action)[0]
+            span = np.where(stats.mask, stats.q99 - stats.q01, 2.0)
+            found.append(float((np.abs(said - done) / span).mean()))
+        return float(np.mean(found)) if found else None

@@ -1,0 +1,248 @@
+"""`sooner bench caption`: video captioning, every arm on the same clips in one run."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from sooner.decoding.parity import compare, reference_run
+from sooner.decoding.stats import APPROXIMATE, EXACT
+from sooner.generation import generate
+from sooner.methods import Method
+from sooner.models import adapt
+from sooner.provenance import provenance
+from sooner.sparse.pruning import Pruner
+from sooner.tasks.clip import Clip, prepare
+from sooner.tasks.loading import Pair, load_pair
+from sooner.tasks.registry import METHODS, build_method
+from sooner.tasks.settings import CaptionSettings
+from sooner.tasks.threads import plan_threads
+
+from . import hf_arms
+from .batch import batch_figures
+from .caption_settings import BATCHED, FIXED, HF, LOSSY, SIMULATED, BenchSettings
+from .clips import Clips, from_dataset, rendered
+from .fidelity import acceptance_ratio
+from .memory import memory_figures
+from .prediction import predicted_speedup
+from .protocol import Arm, Measured, Sample, measure, row
+
+
+def run(settings: BenchSettings, progress: Callable[[str], None] = print) -> dict[str, Any]:
+    """Measure and return the result object: `arms`, `batch`, `memory` and `provenance`."""
+    pair = load_pair(settings.model, settings.draft, device=settings.device, dtype=settings.dtype)
+    threads = plan_threads(pair, settings.threads).apply()
+    with tempfile.TemporaryDirectory() as folder:
+        clips = find_clips(Path(folder), settings)
+        bench = CaptionBench(pair, clips, settings)
+        measured = bench.measure(progress)
+        result: dict[str, Any] = {
+            "bench": "caption",
+            "model": pair.target.name if settings.model else f"miniature:{pair.miniature}",
+            "dataset": clips.dataset,
+            "samples": list(clips.ids),
+            "clips": len(clips.files),
+            "repeats": settings.repeats,
+            "arms": bench.rows(measured),
+        }
+        if settings.batch and pair.draft is not None:
+            progress(f"batch of {settings.batch}")
+            arms = [arm for arm in result["arms"] if arm["method"] in BATCHED]
+            result["batch"] = batch_figures(bench, settings.batch, arms)
+        if settings.memory and pair.draft is not None:
+            progress("peak memory")
+            result["memory"] = memory_figures(clips.files[0], settings)
+    dtype = str(pair.target.model.dtype).removeprefix("torch.")
+    device = str(pair.target.model.device)
+    result["provenance"] = provenance(device, dtype, settings.seed, threads.draft)
+    return result
+
+
+def find_clips(folder: Path, settings: BenchSettings) -> Clips:
+    """The clips that `settings` name; rendered ones and unpacked ones go into `folder`."""
+    if settings.files:
+        return Clips(settings.files)
+    if settings.dataset is not None:
+        return from_dataset(
+            settings.dataset, settings.clips, settings.seed, settings.min_seconds, folder
+        )
+    return rendered(folder, settings.clips, settings.seed)
+
+
+Reference = tuple[list[int], list[Tensor]]
+"""Tokens of HF's own decoding, and the scores of each."""
+
+
+class CaptionBench:
+    """The arms over one pair of models and some clips."""
+
+    def __init__(self, pair: Pair, clips: Clips, settings: BenchSettings) -> None:
+        self.pair = pair
+        self.files = clips.files
+        self.prompt = clips.prompt
+        self.settings = settings
+        self.model = pair.target.model
+        self.assistant: Any = None
+        if pair.draft is not None and "hf-assisted" in settings.arms:
+            size = self.model.config.get_text_config().vocab_size
+            self.assistant = hf_arms.with_vocabulary(pair.draft.model, size)
+        self._reference: tuple[int, Reference] | None = None
+
+    def arm(self, name: str) -> Arm:
+        """The arm of that name."""
+        if name in HF:
+            return Arm(name, lambda index: self.run_hf(name, index))
+        mode = APPROXIMATE if name in LOSSY else EXACT
+        return Arm(name, lambda index: self.run_ours(name, index), mode)
+
+    def measure(self, progress: Callable[[str], None]) -> list[Measured]:
+        """Time every arm, then hold its tokens against HF's incremental decoding."""
+        arms = [self.arm(name) for name in self.settings.arms if self._possible(name)]
+        measured = measure(arms, len(self.files), self.settings.repeats, progress)
+        for index in range(len(self.files)):
+            tokens, scores = self.reference(index)
+            for one in measured:
+                one.parity += [
+                    compare(tokens, sample.tokens[0], scores) for sample in one.samples[index]
+                ]
+        return measured
+
+    def reference(self, index: int) -> Reference:
+        """HF's own incremental decoding of clip `index`; that of the last one asked for is kept."""
+        if self._reference is None or self._reference[0] != index:
+            clip = self.clip("plain", index)
+            tokens, scores = reference_run(
+                self.model, clip.inputs, max_new_tokens=clip.max_new_tokens
+            )
+            self._reference = index, (tokens[0], scores[0])
+        return self._reference[1]
+
+    def rows(self, measured: list[Measured]) -> list[dict[str, Any]]:
+        """One object of figures for each arm."""
+        plain = next(one for one in measured if one.arm.name == "plain")
+        rows = [row(one, plain) for one in measured]
+        for one, figures in zip(measured, rows, strict=True):
+            if one.arm.name in LOSSY:
+                figures["acceptance_ratio"] = self._acceptance_ratio(one)
+                figures |= self.kept(one.arm.name)
+            if one.arm.name in SIMULATED and not one.is_red:
+                self._compare_with_simulator(one, plain, figures)
+        return rows
+
+    def _compare_with_simulator(self, one: Measured, plain: Measured, figures: dict) -> None:
+        """Put the simulator's speed-up, and the share of it that was measured, into `figures`."""
+        window = self.settings.window if one.arm.name == "speculative" else None
+        predicted = predicted_speedup(one.stats, plain.stats, window)
+        if predicted is not None:
+            figures["simulated_speedup"] = predicted
+            figures["share_of_simulation"] = figures["decode_speedup"] / predicted
+
+    def _acceptance_ratio(self, one: Measured) -> float:
+        """Share of a pruned target's tokens that the full one would say too (table 2's A)."""
+        pruner = self.pruner(one.arm.name)
+        found = []
+        for index, runs in enumerate(one.samples):
+            clip = self.clip("plain", index)
+            stepwise = getattr(pruner, "decode_ratio", 0) > 0
+            found.append(
+                acceptance_ratio(
+                    self.model, clip.inputs, runs[0].tokens[0], pruner, stepwise=stepwise
+                )
+            )
+        return sum(each.greedy for each in found) / len(found)
+
+    def _possible(self, name: str) -> bool:
+        if name in HF:
+            return name != "hf-assisted" or self.assistant is not None
+        if name in LOSSY:
+            return True
+        return self.pair.draft is not None or not METHODS[_method(name)].drafts
+
+    def clip(self, name: str, index: int) -> Clip:
+        """Clip `index`, from its file, as the arm's models take it."""
+        return prepare(self.files[index], self.pair, self.caption_settings(name))
+
+    def caption_settings(self, name: str) -> CaptionSettings:
+        """Settings of our arm `name`, or of plain decoding for HF's."""
+        settings = CaptionSettings(
+            method="plain" if name in (*HF, *LOSSY) else _method(name),
+            max_new_tokens=self.settings.max_new_tokens,
+            prune=0.0 if name.endswith("-unpruned") else self.settings.prune,
+            frames=self.settings.frames,
+            prompt=self.prompt,
+        )
+        if name in FIXED:
+            return replace(settings, window=self.settings.window)
+        return settings
+
+    def run_ours(self, name: str, index: int) -> Sample:
+        """From the file to the text, by our engine."""
+        start = time.perf_counter()
+        clip = self.clip(name, index)
+        made = generate(
+            self.model,
+            clip.inputs,
+            self.method(name, clip),
+            prefill=self.pruner(name),
+            max_new_tokens=clip.max_new_tokens,
+            do_sample=False,
+        )
+        self.pair.target.tokenizer.decode(made.tokens[0])
+        seconds = time.perf_counter() - start
+        stats = made.stats
+        return Sample(made.tokens, stats.decode_seconds, seconds, stats.decode_tokens, stats)
+
+    def run_hf(self, name: str, index: int) -> Sample:
+        """From the file to the text, by HF's `generate`."""
+        start = time.perf_counter()
+        clip = self.clip(name, index)
+        tokens, decode_seconds, decode_tokens = hf_arms.run(
+            self.model, clip.inputs, clip.max_new_tokens, **self._hf_options(name)
+        )
+        self.pair.target.tokenizer.decode(tokens)
+        seconds = time.perf_counter() - start
+        return Sample([tokens], decode_seconds, seconds, decode_tokens)
+
+    def _hf_options(self, name: str) -> dict[str, Any]:
+        if name == "hf-assisted":
+            return {"assistant_model": self.assistant}
+        if name == "hf-prompt-lookup":
+            return {"prompt_lookup_num_tokens": 10}
+        return {}
+
+    def method(self, name: str, clip: Clip) -> Method:
+        """The method of our arm `name`, for the draft's inputs of a clip."""
+        alone = replace(self.pair)  # with nothing learnt: no run may depend on those before it
+        return build_method(self.caption_settings(name), alone, clip.draft_inputs)
+
+    def pruner(self, name: str) -> Pruner | None:
+        """What prunes the target in an arm of `LOSSY`, at the retention that all share.
+
+        Raises:
+            SoonerError: it can't keep so few or so many on these layers.
+        """
+        if name not in LOSSY:
+            return None
+        return LOSSY[name]().for_retention(self.settings.retention, adapt(self.model).layers)
+
+    def kept(self, name: str) -> dict[str, Any]:
+        """What the pruner of an arm of `LOSSY` keeps: `retention`, the mean share of the visual
+        tokens that a generated token attends to, and `prefill_retention`; `pruner` in words."""
+        pruner, layers = self.pruner(name), adapt(self.model).layers
+        assert pruner is not None
+        return {
+            "retention": pruner.decode_retention(layers),
+            "prefill_retention": pruner.retention(layers),
+            "pruner": str(pruner),
+        }
+
+
+def _method(arm: str) -> str:
+    """The method behind an arm's name."""
+    return arm.removesuffix("-auto").removesuffix("-unpruned")

@@ -1,0 +1,134 @@
+"""The contenders: a name, a window, and a method of ours, or the model's own `generate`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sooner.decoding.stats import EXACT
+from sooner.drawing import Drawing, draw
+from sooner.methods import Autoregressive, CoupledJacobi, Method
+
+from .settings import ImagineSettings
+from .subjects import Subject
+
+UNWINDOWED = ("plain", "hf")
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One arm at one window.
+
+    Attributes:
+        arm: its name among `settings.ARMS`.
+        window: places drafted ahead; `None` where nothing is drafted.
+        init: first draft of a place, likewise.
+        method: how we decode; `None` is the model's own `generate`.
+    """
+
+    arm: str
+    window: int | None
+    init: str | None
+    method: Method | None
+
+    @property
+    def name(self) -> str:
+        return self.arm if self.window is None else f"{self.arm} L={self.window} from {self.init}"
+
+    @property
+    def mode(self) -> str:
+        return EXACT if self.method is None else self.method.mode
+
+
+def starts(subject: Subject) -> tuple[str, str]:
+    """First drafts of a place that every arm is measured from: a random code, as SJD was published
+    with (Teng et al. 2024), and the neighbour that resembles it, the default of `CoupledJacobi`."""
+    return "random", "above" if subject.canvas.grid.frames == 1 else "previous-frame"
+
+
+def contenders(subject: Subject, settings: ImagineSettings) -> list[Contender]:
+    """Every arm from every start at every window, plain first."""
+    found = []
+    for arm in settings.arms:
+        if arm in UNWINDOWED:
+            found.append(plain_contender(arm))
+            continue
+        for init in starts(subject):
+            found += [contender(arm, window, init, settings) for window in settings.windows]
+    return found
+
+
+def plain_contender(arm: str) -> Contender:
+    """One of `UNWINDOWED`."""
+    return Contender(arm, None, None, Autoregressive() if arm == "plain" else None)
+
+
+def contender(arm: str, window: int, init: str, settings: ImagineSettings) -> Contender:
+    """One arm that drafts, at one window, from one start."""
+    return Contender(arm, window, init, BUILDERS[arm](window, init, settings))
+
+
+def _coupled(coupling: str, verify: str = "ratio") -> Callable[..., Method]:
+    def build(window: int, init: str, settings: ImagineSettings) -> Method:
+        return CoupledJacobi(window, coupling=coupling, init=init, verify=verify)
+
+    return build
+
+
+def _gsd(window: int, init: str, settings: ImagineSettings) -> Method:
+    from sooner.methods.jacobi.gsd import GSD
+
+    groups = {} if settings.group is None else {"group": settings.group}
+    return GSD(window, init=init, **groups)
+
+
+BUILDERS: dict[str, Callable[[int, str, ImagineSettings], Method]] = {
+    "sjd": _coupled("independent"),
+    "maximal": _coupled("maximal"),
+    "gumbel": _coupled("gumbel"),
+    "gumbel-noise": _coupled("gumbel", "noise"),
+    "gsd": _gsd,
+}
+
+
+def draw_rows(
+    subject: Subject, numbers: Sequence[int], method: Method, seed: int, **options: Any
+) -> tuple[Drawing, list[int]]:
+    """Draw the prompts with these numbers in one batch of ragged rows.
+
+    Returns:
+        The drawing, and the target forwards that each of its rows took, its prefill included: what
+        a batch of that row alone would have needed.
+    """
+    commits: Counter[int] = Counter()
+
+    def count(row: int, tokens: list[int], drafted: int) -> None:
+        commits[row] += 1
+
+    inputs = subject.prepare(numbers)
+    drawing = draw(subject.canvas, inputs, method, seed=seed, on_tokens=count, **options)
+    return drawing, [commits[row] for row in range(len(numbers))]
+
+
+class EnoughError(Exception):
+    """Ends a run that has drawn all that was wanted of it."""
+
+
+def draw_beginning(
+    subject: Subject, number: int, method: Method, seed: int, tokens: int, **options: Any
+) -> list[int]:
+    """The first `tokens` new tokens of one drawing, at the cost of no more than them."""
+    said: list[int] = []
+
+    def keep(row: int, new: list[int], drafted: int) -> None:
+        said.extend(new)
+        if len(said) >= tokens:
+            raise EnoughError
+
+    inputs = subject.prepare([number])
+    with contextlib.suppress(EnoughError):
+        draw(subject.canvas, inputs, method, seed=seed, on_tokens=keep, **options)
+    return said[:tokens]

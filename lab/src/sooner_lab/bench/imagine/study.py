@@ -1,0 +1,207 @@
+"""What the iterations did, as figures 3 to 6 of the paper show it.
+
+A place is drawn again in every iteration from the moment it enters the window until it is accepted.
+Its *life* is that series: `beta`, the acceptance rate `1 - TV` of each iteration (equation 1), and
+its drafts.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from sooner.methods import CoupledJacobi
+from sooner.methods.jacobi.trace import Round, Trace
+
+from .arms import draw_rows
+from .settings import ImagineSettings
+from .speed import Progress
+from .subjects import Subject
+
+COUPLED = ("maximal", "gumbel")
+REACH = (1, 2, 3)
+"""N of figure 6."""
+POINTS, LINES, LONGEST, BINS, ENOUGH = 400, 6, 24, 10, 8
+"""Points of the scatter, single lives that are drawn, iterations shown, bins of the distance, and
+observations without which a mean is not shown."""
+
+
+@dataclass
+class Life:
+    """One place from its first draft on: `drafts` has one entry more than `betas`."""
+
+    betas: list[float] = field(default_factory=list)
+    drafts: list[int] = field(default_factory=list)
+
+
+def study(subject: Subject, settings: ImagineSettings, progress: Progress) -> dict[str, Any]:
+    """The data of figures 3 to 6 and of the ablation of first drafts, at the middle window."""
+    runs = Runs(subject, settings, progress)
+    whole = {"sjd": runs("independent")[0]}  # from the same start as the couplings
+    whole |= {coupling: runs(coupling)[0] for coupling in COUPLED}
+    return {
+        "window": settings.middle,
+        "drawings": settings.rows,
+        "trajectories": {name: trajectory(rounds) for name, rounds in whole.items()},
+        "collisions": {name: collisions(rounds) for name, rounds in whole.items()},
+        "strengths": [
+            _strength(runs, coupling, strength)
+            for coupling in COUPLED
+            for strength in settings.strengths
+        ],
+        "inits": _inits(runs, has_frames=subject.canvas.grid.frames > 1),
+    }
+
+
+class Runs:
+    """Traced drawings of the same prompts and seeds, each way of drafting run once.
+
+    Called with a coupling, a strength and a first draft; returns the rounds and the forwards of
+    each drawing.
+    """
+
+    def __init__(self, subject: Subject, settings: ImagineSettings, progress: Progress) -> None:
+        self.subject, self.settings, self.progress = subject, settings, progress
+        self._known: dict[CoupledJacobi, tuple[list[Round], list[int]]] = {}
+
+    def __call__(
+        self, coupling: str, strength: float = 1.0, init: str = "last"
+    ) -> tuple[list[Round], list[int]]:
+        if strength == 0:  # whatever is weakened to nothing
+            coupling, strength = "independent", 1.0
+        trace = Trace()
+        method = CoupledJacobi(
+            self.settings.middle,
+            coupling=coupling,
+            strength=strength,
+            init=init,
+            verify="ratio",  # as in the paper, whatever the strength
+            trace=trace,
+        )
+        if method not in self._known:
+            what = f"{coupling}, strength {strength:g}, first draft {init}"
+            self.progress(f"{self.subject.kind}, study: {what}")
+            numbers, seed = range(self.settings.rows), self.settings.seed
+            _, nfe = draw_rows(self.subject, numbers, method, seed)
+            self._known[method] = trace.rounds, nfe
+        return self._known[method]
+
+
+def _strength(runs: Runs, coupling: str, strength: float) -> dict[str, Any]:
+    """One point of figures 5 and 6."""
+    rounds, nfe = runs(coupling, strength)
+    return {
+        "coupling": coupling,
+        "strength": strength,
+        "nfe": float(np.mean(nfe)),
+        "nfe_of_drawings": nfe,
+        "hamming": changes(lives(rounds)),
+    }
+
+
+def _inits(runs: Runs, has_frames: bool) -> list[dict[str, Any]]:
+    """Which first draft serves best, with Gumbel coupling and (`sjd`) with independent draws."""
+    found = []
+    for init in ["last", "random", "left", "above", *(["previous-frame"] if has_frames else [])]:
+        nfe, alone = (runs(coupling, init=init)[1] for coupling in ("gumbel", "independent"))
+        found.append(
+            {
+                "init": init,
+                "nfe": float(np.mean(nfe)),
+                "nfe_of_drawings": nfe,
+                "sjd_nfe": float(np.mean(alone)),
+            }
+        )
+    return found
+
+
+def lives(rounds: Sequence[Round]) -> list[Life]:
+    """The life of every place that was drawn again at least once."""
+    found: dict[tuple[int, int], Life] = defaultdict(Life)
+    for one in rounds:
+        table = zip(
+            one.places.tolist(),
+            one.drafted.tolist(),
+            one.distance.tolist(),
+            one.old.tolist(),
+            one.new.tolist(),
+            strict=True,
+        )
+        for row, columns in zip(one.rows, table, strict=True):
+            for place, drafted, distance, old, new in zip(*columns, strict=True):
+                if not drafted:
+                    continue
+                life = found[row, place]
+                life.drafts += [new] if life.drafts else [old, new]
+                life.betas.append(1 - distance)
+    return list(found.values())
+
+
+def trajectory(rounds: Sequence[Round]) -> dict[str, Any]:
+    """Figure 3: mean and deviation of beta over a place's iterations, and some single lives."""
+    told = [life.betas for life in lives(rounds)]
+    length = min(LONGEST, max(map(len, told), default=0))
+    columns = [[betas[t] for betas in told if len(betas) > t] for t in range(length)]
+    columns = [column for column in columns if len(column) >= ENOUGH]
+    longest = sorted(told, key=len, reverse=True)[: 8 * LINES : 8]
+    return {
+        "mean": [round(float(np.mean(column)), 4) for column in columns],
+        "deviation": [round(float(np.std(column)), 4) for column in columns],
+        "count": [len(column) for column in columns],
+        "lines": [[round(beta, 3) for beta in betas[:LONGEST]] for betas in longest],
+    }
+
+
+def collisions(rounds: Sequence[Round]) -> dict[str, Any]:
+    """Figure 4: how often consecutive drafts agree, against the distance of their distributions.
+
+    Returns:
+        `points`, pairs of (TV, chance that independent draws agree) of single places; `bins`, by
+        TV, the share of drafts that did agree; `agreed`, the share over all; and the share that a
+        maximal coupling could have reached, `reachable`.
+    """
+    told = [(one.distance, one.collision, one.old == one.new) for one in rounds]
+    masks = [one.drafted for one in rounds]
+    if not any(mask.any() for mask in masks):
+        return {"points": [], "bins": [], "agreed": None, "reachable": None}
+    tv, chance, same = (_joined(column, masks) for column in zip(*told, strict=True))
+    picked = np.random.default_rng(0).permutation(len(tv))[:POINTS]
+    place = np.minimum((tv * BINS).astype(int), BINS - 1)
+    return {
+        "points": [[round(float(tv[i]), 3), round(float(chance[i]), 4)] for i in picked],
+        "bins": [
+            {
+                "tv": float(tv[place == one].mean()),
+                "agreed": float(same[place == one].mean()),
+                "chance": float(chance[place == one].mean()),
+                "count": int((place == one).sum()),
+            }
+            for one in range(BINS)
+            if (place == one).sum() >= ENOUGH
+        ],
+        "agreed": float(same.mean()),
+        "reachable": float(1 - tv.mean()),
+    }
+
+
+def _joined(column: Sequence[Tensor], masks: Sequence[Tensor]) -> np.ndarray:
+    """Values of all rounds at the places that had a draft before, `[n]`."""
+    return np.concatenate([one[mask].numpy() for one, mask in zip(column, masks, strict=True)])
+
+
+def changes(told: Sequence[Life]) -> dict[str, float]:
+    """Figure 6: share of drafts that differ from what stood there N iterations before."""
+    found = {}
+    for reach in REACH:
+        differ = [
+            before != after
+            for life in told
+            for before, after in zip(life.drafts, life.drafts[reach:], strict=False)
+        ]
+        found[str(reach)] = float(np.mean(differ)) if differ else 0.0
+    return found

@@ -1,0 +1,86 @@
+"""What is drawn: a model that draws, numbered prompts for it, and a judge of the outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from sooner.models import Canvas
+
+from .judges import Judge, judge_motion, judge_pictures
+from .settings import ImagineSettings
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One kind of drawing.
+
+    Attributes:
+        kind: `image` or `video`.
+        name: of the checkpoint.
+        canvas: the adapter that draws.
+        prepare: processed inputs of the prompts with the given numbers, one row each.
+        judge: of decoded drawings; `None` where nothing local can judge them.
+    """
+
+    kind: str
+    name: str
+    canvas: Canvas
+    prepare: Callable[[Sequence[int]], dict[str, Any]]
+    judge: Judge | None = None
+
+    @property
+    def new(self) -> int:
+        """Tokens that one drawing generates."""
+        return self.canvas.grid.left
+
+
+def load(kind: str, settings: ImagineSettings) -> Subject:
+    """The miniature of that kind, or a real checkpoint, with the miniature's held-out prompts."""
+    from sooner.tasks.imagine.loading import load_easel
+
+    model = settings.image if kind == "image" else settings.video
+    easel = load_easel(
+        model,
+        "image" if kind == "image" else "video",
+        device=settings.device,
+        dtype=settings.dtype,
+        threads=settings.threads,
+    )
+    return _pictures(easel, settings) if kind == "image" else _clips(easel, settings)
+
+
+def _pictures(easel: Any, settings: ImagineSettings) -> Subject:
+    """Captions that training never saw."""
+    from ...worlds.image import world
+
+    pictures = world.prompts(_prompts(settings), settings.seed)
+
+    def prepare(numbers: Sequence[int]) -> dict[str, Any]:
+        return easel.prompt_inputs([pictures[number].caption for number in numbers])
+
+    judge = judge_pictures(pictures) if easel.miniature else None
+    return Subject("image", easel.name, easel.canvas(), prepare, judge)
+
+
+def _clips(easel: Any, settings: ImagineSettings) -> Subject:
+    """The first frames of clips that training never saw."""
+    from ...worlds.motion import world
+
+    given, count = easel.lens.given_frames, _prompts(settings)
+    films = [world.film(settings.seed, number, range(given)) for number in range(count)]
+
+    def prepare(numbers: Sequence[int]) -> dict[str, Any]:
+        frames = torch.stack([torch.from_numpy(films[number][1]) for number in numbers])
+        return easel.clip_inputs(frames)
+
+    judge = judge_motion([clip for clip, _ in films]) if easel.miniature else None
+    return Subject("video", easel.name, easel.canvas(), prepare, judge)
+
+
+def _prompts(settings: ImagineSettings) -> int:
+    """How many prompts some part of the run asks for."""
+    return max(settings.samples, settings.quality_samples, settings.batch, settings.rows)

@@ -1,0 +1,73 @@
+"""One run as plain data, and back: so that figures can be made from runs of an earlier start."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import asdict
+from typing import Any
+
+from sooner.decoding.parity import Parity
+from sooner.decoding.stats import Stats
+from sooner.tasks.comparison import plain_data
+
+from ..protocol import Sample
+
+Record = dict[str, Any]
+"""`arm`, `clip`, `repeat`; the fields of a `Sample`; `first_token_seconds`, `parity`, and what only
+some arms have: `kept`, `verdicts`, `repacked`, `acceptance_ratio`."""
+
+COUNTS = (
+    "mode", "method", "tokens", "decode_tokens", "nfe", "num_draft_tokens", "num_draft_levels",
+    "runs", "seconds", "draft_seconds", "draft_forwards", "draft_forward_seconds", "rank_seconds",
+    "draft_is_hidden", "notes",
+)  # fmt: skip
+
+
+def to_record(sample: Sample, parity: Parity, **about: Any) -> Record:
+    """A run of one row as plain data."""
+    stats = None if sample.stats is None else plain_stats(sample.stats)
+    return {
+        **about,
+        "tokens": sample.tokens[0],
+        "decode_seconds": sample.decode_seconds,
+        "e2e_seconds": sample.e2e_seconds,
+        "decode_tokens": sample.decode_tokens,
+        "parity": plain_data(parity),
+        "stats": stats,
+    }
+
+
+def plain_stats(stats: Stats) -> dict[str, Any]:
+    """Counts and times of a run, ready for JSON."""
+    return {name: getattr(stats, name) for name in COUNTS} | {
+        "acceptance_histogram": {str(k): v for k, v in stats.acceptance_histogram.items()},
+        "verify_seconds": {
+            str(block): [round(one, 7) for one in times]
+            for block, times in stats.verify_seconds.items()
+        },
+    }
+
+
+def to_sample(record: Record) -> Sample:
+    """The run that a record tells of."""
+    told = record["stats"]
+    return Sample(
+        [record["tokens"]],
+        record["decode_seconds"],
+        record["e2e_seconds"],
+        record["decode_tokens"],
+        None if told is None else to_stats(told),
+    )
+
+
+def to_stats(told: dict[str, Any]) -> Stats:
+    """Counts and times from plain data."""
+    blocks: dict[int, list[float]] = defaultdict(list)
+    blocks.update({int(block): times for block, times in told["verify_seconds"].items()})
+    counts = Counter({int(k): v for k, v in told["acceptance_histogram"].items()})
+    rest = {name: told[name] for name in COUNTS}
+    return Stats(**rest, acceptance_histogram=counts, verify_seconds=blocks)
+
+
+def to_parity(record: Record) -> Parity:
+    return Parity(**{name: record["parity"][name] for name in asdict(Parity("identical"))})

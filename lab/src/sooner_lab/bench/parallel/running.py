@@ -1,0 +1,220 @@
+"""One arm on one clip, from the file to the text, with its parity and what only this study asks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sooner.decoding.interface import Drafter
+from sooner.decoding.parity import compare
+from sooner.generation import generate
+from sooner.methods import Method, ParallelVLM
+from sooner.methods.context import Context
+from sooner.methods.parallel.drafter import ParallelDrafter
+from sooner.methods.threads import cores
+from sooner.methods.visual_match import views
+from sooner.models import adapt
+from sooner.tasks.clip import Clip
+from sooner.tasks.loading import Pair
+from sooner.tasks.registry import METHODS
+
+from ..caption import CaptionBench
+from ..caption_settings import HF, LOSSY
+from ..clips import Clips
+from ..fidelity import acceptance_ratio
+from ..protocol import Sample
+from .contenders import ALL_CORES, FORKED, OURS, PLAIN, Contender
+from .records import Record, to_record
+from .settings import ParallelSettings
+from .verdicts import verdicts
+
+WARM = 6
+"""New tokens of a warm-up."""
+
+
+@dataclass(frozen=True)
+class SeenVLM(ParallelVLM):
+    """The method itself; `seen` keeps the drafter of each run, to ask it what it kept."""
+
+    seen: list[ParallelDrafter] = field(default_factory=list, repr=False, compare=False)
+
+    def drafter(self, context: Context) -> Drafter:
+        drafter = super().drafter(context)
+        assert isinstance(drafter, ParallelDrafter)
+        self.seen.append(drafter)
+        return drafter
+
+
+class Runner:
+    """Runs arms on the clips of a study."""
+
+    def __init__(self, pair: Pair, clips: Clips, settings: ParallelSettings) -> None:
+        self.settings = settings
+        self.bench = CaptionBench(pair, clips, settings.for_captions())
+        self.model = pair.target.model
+
+    def can_run(self, one: Contender) -> bool:
+        """Whether these models have what the arm needs."""
+        if one.name in HF:
+            return self.bench.assistant is not None
+        if one.name == FORKED and not self._stands:
+            return False
+        drafts = one.alpha is not None or (
+            one.name not in LOSSY and METHODS[_base(one).removesuffix("-auto")].drafts
+        )
+        return not drafts or self.bench.pair.draft is not None
+
+    @property
+    def _stands(self) -> bool:
+        """Whether the other parallel arms share one draft process."""
+        draft = self.bench.pair.draft
+        return draft is not None and draft.standing is not None
+
+    def warm_up(self, one: Contender) -> None:
+        """First forwards pay for allocations and kernel choices."""
+        few = replace(self.bench.settings, max_new_tokens=WARM)
+        full, self.bench.settings = self.bench.settings, few
+        try:
+            self._timed(one, 0)
+        finally:
+            self.bench.settings = full
+
+    def run(self, one: Contender, clip: int, repeat: int) -> Record:
+        """A timed run, then what is asked of its tokens."""
+        sample, extra = self._timed(one, clip)
+        tokens, scores = self.reference(clip)
+        parity = compare(tokens, sample.tokens[0], scores)
+        about = {"arm": one.name, "clip": clip, "repeat": repeat}
+        if repeat == 0 and (one.name in LOSSY or one.name == OURS):
+            extra["acceptance_ratio"] = self._acceptance_ratio(one, clip, sample.tokens[0])
+        if one.name in LOSSY:
+            extra |= self.bench.kept(one.name)
+        return to_record(sample, parity, **about, **extra)
+
+    def reference(self, clip: int) -> tuple[list[int], list[Tensor]]:
+        """HF's own incremental decoding of a clip."""
+        return self.bench.reference(clip)
+
+    def _timed(self, one: Contender, clip: int) -> tuple[Sample, dict[str, Any]]:
+        with all_cores() if one.name == ALL_CORES else same_threads():
+            if one.name in HF:
+                return self.bench.run_hf(one.name, clip), {"first_token_seconds": None}
+            return self._ours(one, clip)
+
+    def _ours(self, one: Contender, index: int) -> tuple[Sample, dict[str, Any]]:
+        start = time.perf_counter()
+        clip = self.bench.clip(_base(one), index)
+        method = self.method(one, clip)
+        arrivals: list[float] = []
+        begin = time.perf_counter()
+        made = generate(
+            self.model,
+            clip.inputs,
+            method,
+            prefill=self.bench.pruner(one.name),
+            seed=self.settings.seed + index,  # of what `random` keeps
+            on_tokens=lambda row, tokens, drafted: arrivals.append(time.perf_counter()),
+            max_new_tokens=clip.max_new_tokens,
+            do_sample=False,
+        )
+        self.bench.pair.target.tokenizer.decode(made.tokens[0])
+        seconds = time.perf_counter() - start
+        stats = made.stats
+        extra: dict[str, Any] = {"first_token_seconds": arrivals[0] - begin}
+        if isinstance(method, SeenVLM):
+            kept = method.seen[-1].kept_tokens[0] if one.alpha else None
+            extra |= self.judged(one, clip, made.tokens[0], kept)
+            if kept is not None:  # what the draft was shown of each frame
+                extra["kept"] = kept_by_frame(self.model, clip, kept)
+        sample = Sample(made.tokens, stats.decode_seconds, seconds, stats.decode_tokens, stats)
+        return sample, extra
+
+    def method(self, one: Contender, clip: Clip) -> Method:
+        """The arm's method, with the draft's inputs of this clip."""
+        pair = self.bench.pair
+        if one.alpha is None:
+            return self.bench.method(_base(one), clip)
+        assert pair.draft is not None
+        placement: Any = self.settings.placement
+        return SeenVLM(
+            pair.draft.model,
+            prune=one.alpha,
+            least=0,
+            standing=None if one.name == FORKED else pair.draft.standing,
+            criterion=one.criterion,
+            placement=placement,
+            draft_inputs=clip.draft_inputs,
+        )
+
+    def judged(
+        self, one: Contender, clip: Clip, tokens: list[int], kept: list[int] | None
+    ) -> dict[str, Any]:
+        """What the draft of an arm would have said of a text.
+
+        Args:
+            kept: indices among the target's visual tokens; `None` is all of them.
+        """
+        assert self.bench.pair.draft is not None
+        model, inputs = self.bench.pair.draft.model, clip.draft_inputs or clip.inputs
+        vocab = adapt(self.model).vocab_size
+        if kept is None:
+            return {"verdicts": verdicts(model, inputs, tokens, vocab)}
+        chosen = kept, views(adapt(self.model), clip.inputs)[0]
+        found = {"verdicts": verdicts(model, inputs, tokens, vocab, chosen)}
+        if one.criterion == ParallelVLM.criterion and not adapt(model).mrope:
+            found["repacked"] = verdicts(model, inputs, tokens, vocab, chosen, repack=True)
+        return found
+
+    def _acceptance_ratio(self, one: Contender, index: int, tokens: list[int]) -> float:
+        """Share of the arm's tokens that the full target would say too (table 2's A)."""
+        pruner = self.bench.pruner(one.name)
+        stepwise = getattr(pruner, "decode_ratio", 0) > 0
+        clip = self.bench.clip(PLAIN, index)
+        found = acceptance_ratio(self.model, clip.inputs, tokens, pruner, stepwise=stepwise)
+        return found.greedy
+
+
+def kept_by_frame(model: Any, clip: Clip, kept: list[int]) -> list[int]:
+    """How many visual tokens of each frame are kept.
+
+    Args:
+        model: the target.
+        clip: one video.
+        kept: indices among its visual tokens.
+    """
+    adapter = adapt(model)
+    frames = adapter.video_frames(clip.inputs)[0]  # [width]
+    of_token = frames[adapter.visual_tokens(clip.inputs)[0]]  # [visual tokens]
+    chosen = of_token[torch.tensor(kept, dtype=torch.long, device=of_token.device)]
+    counts = chosen[chosen >= 0].bincount(minlength=int(frames.max()) + 1)
+    return counts.tolist()
+
+
+@contextmanager
+def all_cores() -> Iterator[None]:
+    """As many torch threads as there are cores."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(cores())
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def same_threads() -> Iterator[None]:
+    """Threads as they are."""
+    yield
+
+
+def _base(one: Contender) -> str:
+    """The arm of `sooner bench caption` whose clips and settings this one has."""
+    if one.alpha is not None:
+        return OURS
+    return PLAIN if one.name == ALL_CORES else one.name

@@ -1,0 +1,192 @@
+"""The whole of `sooner bench parallel`: run by run, kept as it goes, and the result made of it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from sooner.io import write_json
+from sooner.provenance import provenance
+from sooner.tasks.loading import Pair, load_pair
+from sooner.tasks.threads import plan_threads
+
+from ..clips import Clips, from_dataset, rendered
+from .agreement import read_name
+from .book import Book, book_path
+from .contenders import Contender, contenders
+from .goals import goals
+from .peak import peak_memory
+from .reading import read
+from .records import COUNTS
+from .running import Runner
+from .settings import ParallelSettings
+from .summary import summarise
+from .timeline import timeline
+
+Progress = Callable[[str], None]
+GANTT = 1
+"""Clips whose events are kept for the Gantt; of the others only the phases are."""
+
+
+def run(
+    settings: ParallelSettings, json_file: Path | None = None, progress: Progress = print
+) -> dict[str, Any]:
+    """Measure and return the result object.
+
+    Args:
+        settings: what is measured.
+        json_file: where the result is written, first after the first clip. Beside it every run is
+            noted as it ends, and a study that was interrupted goes on behind the last one.
+        progress: told what runs.
+
+    Returns:
+        `arms`, `sweep`, `timeline`, `memory`, `goals`, `settings`, `complete`, `provenance`.
+
+    Raises:
+        SoonerError: no draft for these models, or runs of another study beside `json_file`.
+    """
+    progress("loading models")
+    pair = load_pair(settings.model, settings.draft, device=settings.device, dtype=settings.dtype)
+    plan_threads(pair, settings.threads, settings.placement).apply()
+    with tempfile.TemporaryDirectory() as folder:
+        progress("preparing clips")
+        clips = find_clips(Path(folder), settings)
+        book = Book(
+            None if json_file is None else book_path(json_file),
+            {**settings.identity(), "weights": weights_stamp(pair), "counts": COUNTS},
+        )
+        result = Study(pair, clips, settings, book, json_file, progress).run()
+    book.close()
+    return result
+
+
+def find_clips(folder: Path, settings: ParallelSettings) -> Clips:
+    """The clips that `settings` name; rendered ones and unpacked ones go into `folder`."""
+    if settings.files:
+        return Clips(settings.files)
+    if settings.dataset is not None:
+        return from_dataset(
+            settings.dataset, settings.clips, settings.seed, settings.min_seconds, folder
+        )
+    many = settings.clips + settings.read
+    return rendered(folder, many, settings.seed, settings.scenes)
+
+
+class Study:
+    """One study: its runs in turns, then the parts that look at single runs."""
+
+    def __init__(
+        self,
+        pair: Pair,
+        clips: Clips,
+        settings: ParallelSettings,
+        book: Book,
+        json_file: Path | None,
+        progress: Progress,
+    ) -> None:
+        self.pair, self.clips, self.settings = pair, clips, settings
+        self.book, self.json_file, self.progress = book, json_file, progress
+        self.runner = Runner(pair, clips, settings)
+        self.timed = len(clips.files) - settings.read
+        self.extra: dict[str, Any] = {}
+
+    def run(self) -> dict[str, Any]:
+        """Every run that the book lacks, in turns: each repetition goes through all arms."""
+        wanted = [one for one in contenders(self.settings) if self.runner.can_run(one)]
+        self._warm_up(wanted)
+        for clip in range(self.timed):
+            for repeat in range(self.settings.repeats):
+                self._round(wanted, clip, repeat)
+                self._write(is_complete=False)
+        swept = [one for one in wanted if one.alpha is not None]
+        for clip in range(self.timed, len(self.clips.files)) if swept else ():
+            self._read(swept, clip)
+        if "timeline" in self.settings.parts and self.pair.draft is not None:
+            self.extra["timeline"] = self._timelines()
+        if "memory" in self.settings.parts and self.pair.draft is not None:
+            self.progress("peak memory")
+            self.extra["memory"] = peak_memory(self.clips.files[0], self.settings)
+        return self._write(is_complete=True)
+
+    def _warm_up(self, wanted: Sequence[Contender]) -> None:
+        last = self.timed - 1, self.settings.repeats - 1
+        for one in wanted:
+            if one.part != "sweep" and not self.book.has(one.name, *last):
+                self.progress(f"warm-up: {one.name}")
+                self.runner.warm_up(one)
+
+    def _round(self, wanted: Sequence[Contender], clip: int, repeat: int) -> None:
+        clips, repeats = self.timed, self.settings.repeats
+        for number, one in enumerate(wanted, start=1):
+            if self.book.has(one.name, clip, repeat):
+                continue
+            where = f"clip {clip + 1}/{clips}, {repeat + 1}/{repeats}"
+            self.progress(f"{where}, arm {number}/{len(wanted)}: {one.name}")
+            self.book.add(self.runner.run(one, clip, repeat))
+
+    def _read(self, swept: Sequence[Contender], clip: int) -> None:
+        """The drafts of the sweep, held against the text of a clip that nobody timed."""
+        self.progress(f"reading clip {clip + 1}/{len(self.clips.files)}")
+        missing = [one for one in swept if not self.book.has(read_name(one.name), clip, 0)]
+        for record in read(self.runner, missing, clip) if missing else ():
+            self.book.add(record)
+
+    def _timelines(self) -> list[dict[str, Any]]:
+        found = []
+        for clip in range(self.timed):
+            self.progress(f"both sides of clip {clip + 1}/{self.timed}")
+            made = timeline(self.runner, clip, self.settings.prune)
+            if clip >= GANTT:
+                made = {name: made[name] for name in ("clip", "alpha", "new_tokens", "phases")}
+            found.append(made)
+        return found
+
+    def _write(self, is_complete: bool) -> dict[str, Any]:
+        """The result of the runs so far."""
+        made = {**summarise(self.book, self.settings), **self.extra}
+        settings, target = self.settings, self.pair.target
+        result = {
+            "bench": "parallel",
+            "model": target.name if settings.model else f"miniature:{self.pair.miniature}",
+            "complete": is_complete,
+            "dataset": self.clips.dataset,
+            "samples": list(self.clips.ids),
+            "clips": self.timed,
+            "repeats": settings.repeats,
+            "prune": settings.prune,
+            "frames_per_scene": settings.frames_per_scene if settings.is_rendered else None,
+            "scenes": settings.scenes if settings.is_rendered else None,
+            "prompt_tokens": self.prompt_tokens(),
+            "resumed_runs": self.book.resumed,
+            **made,
+            "goals": goals(made, settings.prune),
+        }
+        dtype = str(target.model.dtype).removeprefix("torch.")
+        draft_threads = plan_threads(self.pair, placement=settings.placement).draft
+        device = str(target.model.device)
+        result["provenance"] = provenance(device, dtype, settings.seed, draft_threads)
+        if self.json_file is not None:
+            write_json(result, self.json_file)
+        return result
+
+    def prompt_tokens(self) -> dict[str, int]:
+        """Tokens of the first clip's prompt, and how many of them stand for pixels."""
+        from sooner.models import adapt
+
+        inputs = self.runner.bench.clip("plain", 0).inputs
+        visual = adapt(self.pair.target.model).visual_tokens(inputs)
+        return {"all": int(inputs["input_ids"].shape[1]), "visual": int(visual.sum())}
+
+
+def weights_stamp(pair: Pair) -> list[str]:
+    """Names, and for local folders sizes and times of the weights: other weights, other runs."""
+    stamps = []
+    for loaded in (pair.target, pair.draft):
+        if loaded is None:
+            continue
+        stamps.append(loaded.name)
+        for path in sorted(Path(loaded.name).glob("*.safetensors")):
+            stamps.append(f"{path.name} {path.stat().st_size} {path.stat().st_mtime_ns}")
+    return stamps

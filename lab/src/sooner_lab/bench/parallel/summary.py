@@ -1,0 +1,157 @@
+"""Figures from runs: one row an arm, one a point of the sweep, one a phase."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Any
+
+from sooner.decoding.stats import APPROXIMATE
+
+from ..prediction import predicted_speedup, step_curve
+from ..protocol import Arm, Measured, Sample, row
+from .agreement import agreement
+from .book import Book
+from .contenders import OURS, PLAIN, Contender, contenders, sweep
+from .records import Record, to_parity, to_sample
+from .settings import ParallelSettings
+
+Figures = dict[str, Any]
+VANILLA = {"over_speculative": "speculative", "over_speculative_auto": "speculative-auto"}
+"""Vanilla speculative decoding, with the paper's window of 5 and with one that it chooses."""
+KEPT = ("retention", "prefill_retention", "pruner")
+"""What a record tells of a lossy arm's pruner, see `CaptionBench.kept`."""
+
+
+def measured(book: Book, one: Contender) -> Measured | None:
+    """The runs of an arm as the protocol takes them; `None` before its first."""
+    records = book.of(one.name)
+    if not records:
+        return None
+    clips = sorted({record["clip"] for record in records})
+    samples = [[to_sample(each) for each in records if each["clip"] == clip] for clip in clips]
+    parity = [to_parity(each) for each in records]
+    return Measured(Arm(one.name, _never, one.mode), samples, parity)
+
+
+def _never(index: int) -> Sample:
+    raise AssertionError("these runs are over")
+
+
+def summarise(book: Book, settings: ParallelSettings) -> Figures:
+    """`arms` and `sweep` from the runs so far; arms are compared on the clips they all have."""
+    wanted = contenders(settings)
+    rows = {one.name: _row(book, one, settings) for one in wanted if book.of(one.name)}
+    for one in rows.values():
+        one |= over_vanilla(one, rows)
+    swept = sweep(settings) if "sweep" in settings.parts else []
+    return {
+        "arms": [rows[one.name] for one in wanted if one.name in rows and one.part != "sweep"],
+        "sweep": [
+            {**_point(rows[one.name]), "alpha": one.alpha, "criterion": one.criterion}
+            for one in swept
+            if one.name in rows
+        ],
+    }
+
+
+def over_vanilla(arm: Figures, rows: Mapping[str, Figures]) -> Figures:
+    """Decoding speed of an arm over either way of vanilla speculative decoding."""
+    own = arm.get("decode_speedup")
+    theirs = {key: rows.get(name, {}).get("decode_speedup") for key, name in VANILLA.items()}
+    return {key: own / speed for key, speed in theirs.items() if own and speed}
+
+
+def _on_same_clips(book: Book, one: Contender) -> Measured:
+    """Plain decoding of the clips that an arm has run on."""
+    clips = {record["clip"] for record in book.of(one.name)}
+    some = Book(None, {})
+    for record in book.of(PLAIN):
+        if record["clip"] in clips:
+            some.add(record)
+    found = measured(some, Contender(PLAIN, "methods"))
+    assert found is not None, "plain decoding runs first"
+    return found
+
+
+def _row(book: Book, one: Contender, settings: ParallelSettings) -> Figures:
+    runs, plain = measured(book, one), _on_same_clips(book, one)
+    assert runs is not None, "arms without runs have no row"
+    figures = row(runs, plain)
+    records = book.of(one.name)
+    if not figures.get("acceptance_rate"):
+        figures["accepted_run_length"] = None  # nothing was drafted
+    figures |= {
+        "alpha": one.alpha,
+        "criterion": one.criterion if one.alpha is not None else None,
+        "verdicts": sorted({record["parity"]["verdict"] for record in records}),
+        "first_token_ratio": first_token_ratio(book, one.name),
+        "draft_step_seconds": _draft_step(records),
+        "target_step_seconds": step_curve(plain.stats)(1),
+    }
+    ratios = [each["acceptance_ratio"] for each in records if "acceptance_ratio" in each]
+    if ratios:
+        figures["acceptance_ratio"] = sum(ratios) / len(ratios)
+    kept = [each["kept"] for each in records if each["repeat"] == 0 and each.get("kept")]
+    if kept and len({len(each) for each in kept}) == 1:
+        figures["kept_by_frame"] = [sum(column) / len(kept) for column in zip(*kept, strict=True)]
+    ranking = sum(each["stats"]["rank_seconds"] for each in records if each["stats"])
+    if ranking and one.alpha is not None:
+        prefill = sum(each["stats"]["seconds"]["prefill"] for each in records)
+        figures["ranking_share"] = ranking / prefill
+    figures |= {key: records[0][key] for key in KEPT if key in records[0]}
+    figures |= agreement(book, one.name, settings.seed)
+    predicted = _simulated(one, runs, plain, settings.window)
+    if predicted is not None:
+        figures["simulated_speedup"] = predicted
+        figures["share_of_simulation"] = figures["decode_speedup"] / predicted
+    return figures
+
+
+def _simulated(one: Contender, runs: Measured, plain: Measured, window: int) -> float | None:
+    """What step times and agreement allow an arm whose drafts are chains of one length or free."""
+    if runs.is_red or (one.alpha is None and one.name != "speculative"):
+        return None
+    return predicted_speedup(runs.stats, plain.stats, None if one.alpha is not None else window)
+
+
+def _draft_step(records: Sequence[Record]) -> float | None:
+    """T_q: median over runs of the mean seconds of a draft forward."""
+    each = [
+        record["stats"]["draft_forward_seconds"] / record["stats"]["draft_forwards"]
+        for record in records
+        if record["stats"] and record["stats"]["draft_forwards"]
+    ]
+    return median(each) if each else None
+
+
+def first_token_ratio(book: Book, arm: str) -> float | None:
+    """Median over runs of the time to the first token over plain decoding's of the same round."""
+    pairs = [
+        (record["first_token_seconds"], book.records[PLAIN, record["clip"], record["repeat"]])
+        for record in book.of(arm)
+        if record.get("first_token_seconds") and book.has(PLAIN, record["clip"], record["repeat"])
+    ]
+    ratios = [own / plain["first_token_seconds"] for own, plain in pairs]
+    return median(ratios) if ratios else None
+
+
+def _point(figures: Figures) -> Figures:
+    """What the sweep tells of an arm."""
+    names = (
+        "method", "accepted_run_length", "mean_acceptance_length", "acceptance_rate",
+        "draft_step_seconds", "target_step_seconds", "decode_speedup", "simulated_speedup",
+        "share_of_simulation", "parity", "kept_by_frame", "first_token_ratio",
+        "draft_run_length", "draft_agreement", "repacked_draft_run_length",
+        "repacked_draft_agreement", "ranking_share", "run_length_share", "read_clips",
+    )  # fmt: skip
+    point = {name: figures[name] for name in names if name in figures}
+    draft = point.get("draft_step_seconds")
+    if draft:
+        point["speed_ratio"] = point["target_step_seconds"] / draft
+    return point
+
+
+def lossy_rows(arms: Sequence[Figures]) -> list[Figures]:
+    """The rows of table 2: approximate arms, and ours beside them."""
+    return [arm for arm in arms if arm["mode"] == APPROXIMATE or arm["method"] == OURS]

@@ -1,0 +1,52 @@
+"""What the engine did inside of a parser: the tokens and figures of each of its runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from sooner.decoding.parity import end_ids, until_end
+from sooner.decoding.stats import Stats
+
+
+@dataclass(frozen=True)
+class Run:
+    """One call of `generate`.
+
+    Attributes:
+        tokens: new ones of each row, without the id that ends it.
+        stats: of the engine.
+    """
+
+    tokens: list[list[int]]
+    stats: Stats
+
+
+@contextmanager
+def listening(model: Any) -> Iterator[list[Run]]:
+    """Every run of the engine on `model` within the block; one that is broken off is not told.
+
+    A parser says texts, and ids are what exactness is about.
+    """
+    runs: list[Run] = []
+    generate = model.generate
+
+    def heard(*args: Any, **options: Any) -> Any:
+        output = generate(*args, **options)
+        width = options["input_ids"].shape[1]
+        ends = end_ids(model, {})
+        rows = [until_end(row, ends) for row in output.sequences[:, width:].tolist()]
+        runs.append(Run([_bare(row, ends) for row in rows], output.stats))
+        return output
+
+    model.generate = heard
+    try:
+        yield runs
+    finally:
+        del model.generate
+
+
+def _bare(tokens: list[int], ends: set[int]) -> list[int]:
+    return tokens[:-1] if tokens and tokens[-1] in ends else tokens

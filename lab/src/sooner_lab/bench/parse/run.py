@@ -1,0 +1,135 @@
+"""The whole of `sooner bench parse`, part by part."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from sooner.documents.drafters import OCR, Drafter
+from sooner.errors import SoonerError
+
+from ..earlier import earlier_runs
+from .arms import Stable
+from .cores import cores
+from .document import documents
+from .exactness import exactness
+from .figures import arm_rows
+from .goals import goals
+from .overhead import overhead
+from .quality import quality
+from .scores import accuracy
+from .settings import ParseBenchSettings
+from .sheets import sample_sheets
+from .speed import Course
+
+Progress = Callable[[str], None]
+Keep = Callable[[dict[str, Any]], None]
+RESULTS = {
+    "arms": ("arms", "pages"), "document": ("document", "cores"), "quality": ("quality",),
+    "overhead": ("overhead",), "exactness": ("exactness", "accuracy"),
+}  # fmt: skip
+"""What each part puts into the result; the accuracy is that of the larger sample."""
+OCR_PACKAGES = ("rapidocr", "rapid-layout", "onnxruntime", "pypdfium2")
+
+
+def run(
+    settings: ParseBenchSettings,
+    progress: Progress = print,
+    keep: Keep | None = None,
+    before: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Measure and return the result object.
+
+    Args:
+        keep: handed the result as far as it is, after each part, so that nothing is lost.
+        before: an earlier result, whose parts are kept where this run does not measure them anew;
+            `kept` then tells of the runs behind them, see `earlier_runs`.
+
+    Raises:
+        SoonerError: `before` is of another model; OCR is not installed.
+
+    Returns:
+        `arms`, a row each; `pages`, what they are made of; `accuracy`, `document`, `cores`,
+        `exactness`, `quality`, `overhead`; `goals`, `provenance`.
+    """
+    from sooner.provenance import provenance
+
+    check_ocr()
+    kept = _kept(before, settings)
+    torch.set_num_threads(settings.threads)
+    progress("loading")
+    stable = Stable(settings)
+    drafter = make_ocr(settings.threads)
+    dtype = str(stable.model.dtype).removeprefix("torch.")
+    result: dict[str, Any] = {
+        "bench": "parse",
+        "model": "miniature:document" if settings.model is None else settings.model,
+        "settings": asdict(settings),
+        "provenance": provenance(str(stable.model.device), dtype, settings.seed),
+        **kept,
+    }
+    result["provenance"]["versions"] |= _versions()
+
+    def done(**part: Any) -> None:
+        result.update(part)
+        result["goals"] = goals(result)
+        if keep is not None:
+            keep(result)
+
+    if "arms" in settings.parts:
+        contenders = stable.contenders()
+        course = Course(stable, contenders, settings.repeats, progress)
+        sheets = sample_sheets(1 + settings.pages, "arms", settings.seed)
+        pages, texts = course.run(sheets, drafter)
+        rows = arm_rows(pages, [one.name for one in contenders], settings.seed)
+        done(arms=rows, pages=pages)
+        if "accuracy" not in result:
+            done(accuracy=accuracy(texts, settings, "arms"))
+    if "document" in settings.parts:
+        done(document=documents(settings, stable, progress))
+        done(cores=cores(settings, stable, progress))
+    if "quality" in settings.parts:
+        done(quality=quality(settings, stable, drafter, progress))
+    if "overhead" in settings.parts:
+        done(overhead=overhead(settings, stable, progress))
+    if "exactness" in settings.parts and settings.exact_pages:
+        done(**exactness(settings, stable, progress))
+    return result
+
+
+def _kept(before: dict[str, Any] | None, settings: ParseBenchSettings) -> dict[str, Any]:
+    """What an earlier result has and this run won't make, and what made it."""
+    if before is None:
+        return {}
+    if before.get("settings", {}).get("model") != settings.model:
+        raise SoonerError(f"the result to add to is of '{before.get('model')}'; write another file")
+    of_parts = {name for part in settings.parts for name in RESULTS[part]}
+    kept = {name: before[name] for names in RESULTS.values() for name in names if name in before}
+    kept = {name: part for name, part in kept.items() if name not in of_parts}
+    return {**kept, "kept": earlier_runs(before, sorted(kept))} if kept else {}
+
+
+def check_ocr() -> None:
+    """Refuse to go on without the drafter, before models are loaded.
+
+    Raises:
+        SoonerError: OCR is not installed.
+    """
+    if importlib.util.find_spec("rapidocr") is None:
+        raise SoonerError("sooner bench parse needs rapidocr; pip install 'sooner[docs]'")
+
+
+def make_ocr(threads: int) -> Drafter:
+    """The drafter of all parts, with as many threads as the model."""
+    return OCR(threads)
+
+
+def _versions() -> dict[str, str]:
+    """Of what drafts are made by."""
+    there = (name for name in OCR_PACKAGES if importlib.util.find_spec(name.replace("-", "_")))
+    return {name: importlib.metadata.version(name) for name in there}

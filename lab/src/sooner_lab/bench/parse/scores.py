@@ -1,0 +1,120 @@
+"""How right texts are: what was drafted, what plain decoding read, what each tolerance let pass."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from sooner.documents.drafters.plain import blocks
+from sooner.documents.labels import TABLE
+from sooner.errors import SoonerError
+
+from .settings import ParseBenchSettings
+
+Data = dict[str, Any]
+Metric = Callable[[str, str], float | None]
+SHOWN = ("draft", "plain", "hsd", "hsd-page-relaxed", "hsd-relaxed")
+"""Whose texts are compared with the truth; other exact arms say what `plain` says."""
+
+
+def accuracy(texts: Sequence[Data], settings: ParseBenchSettings, of: str) -> Data:
+    """Means over pages of every metric whose library is installed.
+
+    Args:
+        texts: of `speed.told`.
+        of: the part that they are from.
+
+    Returns:
+        `rows`, one a method; `missing`, metrics that could not be taken; `words_lost`, points of
+        word accuracy between plain decoding and each relaxed arm, with its interval.
+    """
+    found, missing = _metrics()
+    shown = [name for name in SHOWN if texts and name in texts[0]]
+    scores = {name: _scores(texts, name, found) for name in shown}
+    rows = [{"method": name, **_means(scores[name])} for name in shown]
+    return {
+        "of": of,
+        "pages": len(texts),
+        "rows": rows,
+        "missing": missing,
+        "words_lost": _lost(scores, settings.seed),
+    }
+
+
+def shared_words(text: str, truth: str) -> float:
+    """F1 of the words of two texts, each as often as it stands there; their order aside.
+
+    The quality of a draft (figure 3): a draft's regions are an unordered set.
+    """
+    said, meant = Counter(text.split()), Counter(truth.split())
+    total = said.total() + meant.total()
+    return 2 * (said & meant).total() / total if total else 1.0
+
+
+def _metrics() -> tuple[dict[str, Metric], list[str]]:
+    """Metrics by name, and the names of those that lack their library."""
+    from ...evaluation import metrics
+
+    known: dict[str, Metric] = {
+        "edit_distance": metrics.edit_distance,
+        "words": metrics.word_accuracy,
+        "teds": _tables(metrics.teds),
+        "bleu": metrics.bleu,
+        "meteor": metrics.meteor,
+    }
+    found, missing = {}, []
+    for name, metric in known.items():
+        try:
+            metric("| a |\n| --- |\n| b |", "| a |\n| --- |\n| c |")
+        except SoonerError as error:
+            missing.append(f"{name}: {error}")
+        else:
+            found[name] = metric
+    return found, missing
+
+
+def _tables(teds: Callable[[str, str], float]) -> Metric:
+    """Mean TEDS of a page's tables, each against the one at its place; `None` without any."""
+
+    def metric(said: str, truth: str) -> float | None:
+        heard, meant = (
+            [one.drafts[0] for one in blocks(text) if one.label == TABLE] for text in (said, truth)
+        )
+        if not meant:
+            return None
+        heard += [""] * (len(meant) - len(heard))
+        scores = [teds(one, other) for one, other in zip(heard, meant, strict=False)]
+        return sum(scores) / len(scores)
+
+    return metric
+
+
+def _scores(texts: Sequence[Data], name: str, found: dict[str, Metric]) -> dict[str, list]:
+    return {
+        key: [metric(page[name].strip(), page["truth"].strip()) for page in texts]
+        for key, metric in found.items()
+    }
+
+
+def _means(scores: dict[str, list]) -> Data:
+    kept = {key: [one for one in values if one is not None] for key, values in scores.items()}
+    return {key: sum(values) / len(values) for key, values in kept.items() if values}
+
+
+def _lost(scores: dict[str, dict[str, list]], seed: int) -> list[Data]:
+    """Points of word accuracy that a tolerance costs, and their 95 % interval over pages."""
+    plain = scores.get("plain", {}).get("words")
+    if not plain:
+        return []
+    lost = []
+    for name in (name for name in scores if name.endswith("relaxed")):
+        gaps = 100 * (np.array(plain) - np.array(scores[name]["words"]))
+        picks = np.random.default_rng(seed).integers(len(gaps), size=(2000, len(gaps)))
+        low, high = np.percentile(gaps[picks].mean(1), (2.5, 97.5))
+        lost.append(
+            {"method": name, "points": float(gaps.mean()), "interval": [float(low), float(high)]}
+        )
+    return lost

@@ -1,0 +1,53 @@
+"""What the simulator of `sooner_lab.theory` says an arm should have gained."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+
+from sooner.decoding.stats import Stats
+
+from ..theory import Agreement, Costs, Curve, free_running, vanilla
+
+TOKENS = 4000
+"""Simulated tokens; the runs of the measurement are repeated as often as that takes."""
+
+
+def predicted_speedup(
+    stats: Sequence[Stats], plain: Sequence[Stats], window: int | None = None
+) -> float | None:
+    """Speed-up over plain decoding that step times and agreement allow a pair.
+
+    Args:
+        stats: runs of an arm with a draft model whose drafts are chains.
+        plain: runs of plain decoding.
+        window: draft tokens a round of an arm that drafts and verifies by turns. `None` is an arm
+            whose draft runs beside the target.
+
+    Returns:
+        `None` where the arm drafted nothing or plain decoding took no step.
+    """
+    runs = [run for each in stats for run in each.runs]
+    drafts = [seconds for each in stats for seconds in each.draft_seconds]
+    curve = step_curve([*plain, *stats])
+    if not runs or not drafts or not any(each.verify_seconds.get(1) for each in plain):
+        return None
+    costs = Costs(curve, median(drafts))
+    agreement = Agreement.from_token_runs(runs)
+    if window is None:
+        return free_running(costs, agreement, TOKENS, keep_events=False).speedup
+    return vanilla(costs, agreement, window, TOKENS, keep_events=False).speedup
+
+
+def step_curve(stats: Sequence[Stats]) -> Curve:
+    """Median seconds of a target forward by the tokens in it.
+
+    A block size that was seen only now and then says more about the machine than about itself, so
+    sizes with fewer than five forwards are left out where others remain.
+    """
+    times: dict[int, list[float]] = {}
+    for each in stats:
+        for block, seconds in each.verify_seconds.items():
+            times.setdefault(block, []).extend(seconds)
+    often = {block: seconds for block, seconds in times.items() if len(seconds) >= 5} or times
+    return Curve.of({block: median(seconds) for block, seconds in often.items()})

@@ -1,0 +1,206 @@
+"""The benchmark protocol: arms of one run, interleaved, gated by parity, judged by medians.
+
+All arms run in one process on the same weights, dtype, threads and prompts. Each repetition goes
+through every arm before the next begins (ABAB), so drift of a shared machine hits all alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+from sooner.decoding.parity import Parity
+from sooner.decoding.stats import EXACT, Stats
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One timed run of one arm on one input.
+
+    Attributes:
+        tokens: new token ids of each row.
+        decode_seconds: from the first token to the last.
+        e2e_seconds: from the file to the finished text.
+        decode_tokens: tokens that `decode_seconds` produced.
+        stats: the engine's own counts; `None` for other libraries' arms.
+    """
+
+    tokens: list[list[int]]
+    decode_seconds: float
+    e2e_seconds: float
+    decode_tokens: int
+    stats: Stats | None = None
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One contender: a name, its mode, and a function that runs it on input number `index`."""
+
+    name: str
+    run: Callable[[int], Sample]
+    mode: str = EXACT
+
+
+@dataclass
+class Measured:
+    """All samples of one arm, `samples[input][repetition]`, and its parity on each input."""
+
+    arm: Arm
+    samples: list[list[Sample]] = field(default_factory=list)
+    parity: list[Parity] = field(default_factory=list)
+
+    @property
+    def is_red(self) -> bool:
+        """An exact arm that differs from the reference by more than a tie."""
+        return self.arm.mode == EXACT and any(not one.ok for one in self.parity)
+
+    @property
+    def decode_seconds(self) -> float:
+        """Sum over inputs of the median over repetitions."""
+        return sum(median(one.decode_seconds for one in runs) for runs in self.samples)
+
+    @property
+    def e2e_seconds(self) -> float:
+        return sum(median(one.e2e_seconds for one in runs) for runs in self.samples)
+
+    @property
+    def tokens(self) -> int:
+        return sum(sum(map(len, runs[0].tokens)) for runs in self.samples)
+
+    @property
+    def decode_tokens(self) -> int:
+        return sum(runs[0].decode_tokens for runs in self.samples)
+
+    @property
+    def stats(self) -> list[Stats]:
+        return [one.stats for runs in self.samples for one in runs if one.stats is not None]
+
+
+def measure(
+    arms: Sequence[Arm],
+    inputs: int,
+    repeats: int,
+    progress: Callable[[str], None] = lambda _: None,
+) -> list[Measured]:
+    """Run every arm on every input `repeats` times after one warm-up that is thrown away."""
+    measured = [Measured(arm, [[] for _ in range(inputs)]) for arm in arms]
+    for one in measured:
+        progress(f"warm-up: {one.arm.name}")
+        one.arm.run(0)
+    for index in range(inputs):
+        for repeat in range(repeats):
+            for one in measured:
+                progress(f"input {index + 1}/{inputs}, {repeat + 1}/{repeats}: {one.arm.name}")
+                one.samples[index].append(one.arm.run(index))
+    return measured
+
+
+def row(one: Measured, plain: Measured) -> dict[str, Any]:
+    """The figures of one arm against the plain arm; speeds are left out where parity is red."""
+    result: dict[str, Any] = {
+        "method": one.arm.name,
+        "mode": one.arm.mode,
+        "tokens": one.tokens,
+        "parity": _verdict(one.parity) if one.arm.mode == EXACT else None,
+        "divergences": [parity.as_dict() for parity in one.parity if parity.divergence is not None],
+    }
+    if not one.is_red:
+        seconds = one.decode_seconds
+        result |= {
+            "decode_seconds": seconds,
+            "e2e_seconds": one.e2e_seconds,
+            "tokens_per_second": one.decode_tokens / seconds,
+            "decode_speedup": _speed(one) / _speed(plain),
+        }
+        if one.tokens == plain.tokens:  # a lossy text that ends early is no faster for it
+            result["e2e_speedup"] = plain.e2e_seconds / one.e2e_seconds
+    if one.stats:
+        result |= engine_figures(one, plain)
+    return result
+
+
+def _speed(one: Measured) -> float:
+    return one.decode_tokens / one.decode_seconds
+
+
+def _verdict(parity: list[Parity]) -> str | None:
+    """The worst verdict over the inputs."""
+    order = ("bug", "tie", "identical")
+    found = {one.verdict for one in parity}
+    return next((verdict for verdict in order if verdict in found), None)
+
+
+def engine_figures(one: Measured, plain: Measured) -> dict[str, Any]:
+    """Acceptance, theory and overhead, from the engine's own counts."""
+    stats = one.stats
+    steps = sum(each.num_spec_steps for each in stats)
+    accepted = sum(each.num_accepted_draft_tokens for each in stats)
+    levels = sum(each.num_draft_levels for each in stats)
+    histogram: dict[int, int] = {}
+    for each in stats:
+        for count, times in each.acceptance_histogram.items():
+            histogram[count] = histogram.get(count, 0) + times
+    runs = [run for each in stats for run in each.runs]
+    theory = theory_speedup(stats, plain.stats)
+    figures = {
+        "mean_acceptance_length": 1 + accepted / steps if steps else 1.0,
+        "acceptance_rate": accepted / levels if levels else None,
+        "acceptance_histogram": dict(sorted(histogram.items())),
+        "accepted_run_length": sum(runs) / len(runs) if runs else None,
+        "nfe": sum(each.nfe for each in stats),
+        "seconds": _phases(stats),
+        "overhead_share": _overhead(stats),
+        "theory_speedup": theory,
+        "notes": sorted({note for each in stats for note in each.notes})[:8],
+    }
+    if theory and not one.is_red:
+        figures["share_of_theory"] = _speed(one) / _speed(plain) / theory
+    return figures
+
+
+def theory_speedup(stats: Sequence[Stats], plain: Sequence[Stats]) -> float | None:
+    """Speed-up that the arm's own acceptance and step times allow, with nothing lost between.
+
+    The tokens it decoded, each at the price of a plain step's forward, over the sum of its target
+    forwards and draft forwards, all at the median of their kind.
+    """
+    step = _median_of(plain, 1)
+    if step is None:
+        return None
+    blocks: dict[int, list[float]] = {}
+    for each in stats:
+        for block, times in each.verify_seconds.items():
+            blocks.setdefault(block, []).extend(times)
+    spent = sum(len(times) * median(times) for times in blocks.values())
+    beside = [each for each in stats if not each.draft_is_hidden]
+    drafts = [seconds for each in beside for seconds in each.draft_seconds]
+    forwards = sum(each.draft_forwards for each in beside)
+    if drafts:
+        spent += forwards * median(drafts)
+    tokens = sum(each.decode_tokens for each in stats) / max(stats[0].rows, 1)
+    return tokens * step / spent if spent else None
+
+
+def _median_of(stats: Sequence[Stats], block: int) -> float | None:
+    times = [seconds for each in stats for seconds in each.verify_seconds.get(block, [])]
+    return median(times) if times else None
+
+
+def _phases(stats: Sequence[Stats]) -> dict[str, float]:
+    """Mean seconds of each phase a run."""
+    return {
+        name: sum(each.seconds[name] for each in stats) / len(stats) for name in stats[0].seconds
+    }
+
+
+def _overhead(stats: Sequence[Stats]) -> float:
+    """Share of decoding spent outside target and draft forwards."""
+    forwards = sum(
+        sum(sum(times) for times in each.verify_seconds.values())
+        + (0.0 if each.draft_is_hidden else each.draft_forward_seconds)
+        for each in stats
+    )
+    total = sum(each.decode_seconds for each in stats)
+    return 1 - forwards / total if total else 0.0

@@ -1,0 +1,181 @@
+"""The README's tables, written from the results that they quote.
+
+Between the lines `<!-- table:NAME -->` and `<!-- /table -->` of a Markdown file stands what
+`docs/results/NAME.json` renders, and nothing else; `python -m sooner_lab.bench.readme` writes it
+anew.
+A test holds the two equal, so that a figure in the README can't outlive its result.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from sooner.errors import SoonerError, unknown
+
+from .imagine.goals import FIXED
+from .pages import cell, table_lines
+
+Data = dict[str, Any]
+Columns = tuple[tuple[str, str, str], ...]
+BLOCK = re.compile(r"(<!-- table:([a-z-]+) -->\n)(.*?)(<!-- /table -->)", re.DOTALL)
+OPEN = re.compile(r"<!-- table:([^ ]*) -->")
+
+CAPTION: Columns = (
+    ("tokens_per_second", "tokens/s", "{:.0f}"), ("decode_speedup", "decode", "{:.2f}×"),
+    ("e2e_speedup", "end to end", "{:.2f}×"),
+    ("mean_acceptance_length", "acceptance length", "{:.2f}"),
+)  # fmt: skip
+PARSE: Columns = (
+    ("mode", "mode", "{}"), ("aal", "AAL", "{:.1f}"), ("decode_speedup", "decode", "{:.2f}×"),
+    ("drafted_speedup", "decode and drafting", "{:.2f}×"), ("e2e_speedup", "one page", "{:.2f}×"),
+)  # fmt: skip
+ACT: Columns = (
+    ("mode", "mode", "{}"), ("mean_acceptance_length", "acceptance length", "{:.2f}"),
+    ("decode_speedup", "decode", "{:.2f}×"), ("e2e_speedup", "picture to action", "{:.2f}×"),
+    ("p50_ms", "p50", "{:.0f} ms"),
+)  # fmt: skip
+LAYER: Columns = (
+    ("speedup", "one layer", "{:.2f}×"), ("flops_share", "FLOPs", "{:.1%}"),
+    ("recall", "recall", "{:.2f}"),
+)  # fmt: skip
+MODEL: Columns = (
+    ("speedup", "whole prefill", "{:.2f}×"), ("recall", "its recall", "{:.2f}"),
+    ("logit_error", "logit error", "{:.3f}"),
+)  # fmt: skip
+
+
+def caption(result: Data) -> list[str]:
+    """Arms by speed."""
+    return table_lines(["arm", *_heads(CAPTION)], _rows(result["arms"], CAPTION))
+
+
+def imagine(result: Data) -> list[str]:
+    """Every arm at the window that goals are about, from every start."""
+    rows = []
+    for kind in ("image", "video"):
+        arms = [arm for arm in result["arms"] if arm["kind"] == kind]
+        shown = [arm for arm in arms if arm["window"] in (None, FIXED[kind])]
+        for number, arm in enumerate(shown):
+            what = {"image": "picture", "video": "clip"}[kind]
+            name = f"{what}, {result[kind]['new_tokens']} codes" if number == 0 else ""
+            start, window = arm.get("init") or "–", str(arm["window"] or "–")
+            figures = [f"{arm['nfe']:.1f}", f"{arm['nfe_reduction']:.2f}×"]
+            rows.append([name, f"`{arm['method']}`", start, window, *figures])
+            rows[-1].append(cell(arm.get("decode_speedup"), "{:.2f}×"))
+    return table_lines(["", "arm", "first drafts", "L", "NFE", "fewer", "decode"], rows)
+
+
+def parse(result: Data) -> list[str]:
+    """Arms on single pages, and on each whole document by every arm that read it."""
+    documents = result.get("document") or []
+    names = list(dict.fromkeys(one["document"] for one in documents))
+    spent = {(one["document"], one["method"]): one["speedup"] for one in documents}
+    arms = list(result["arms"])
+    told = {arm["method"] for arm in arms}
+    arms += [
+        {"method": method}
+        for method in dict.fromkeys(one["method"] for one in documents)
+        if method not in told
+    ]
+    rows = [
+        [*row, *(cell(spent.get((name, arm["method"])), "{:.2f}×") for name in names)]
+        for row, arm in zip(_rows(arms, PARSE), arms, strict=True)
+    ]
+    return table_lines(["arm", *_heads(PARSE), *(f"file: {name}" for name in names)], rows)
+
+
+def act(result: Data) -> list[str]:
+    """Arms on recorded observations, and their success in closed loops over all tasks."""
+    loops = [one for one in result.get("loops") or [] if one["env"] == "all"]
+    success = {one["method"]: one["success_rate"] for one in loops}
+    rows = []
+    for row, arm in zip(_rows(result["arms"], ACT), result["arms"], strict=True):
+        rows.append([*row, cell(success.get(arm["method"]), "{:.0%}")])
+    return table_lines(["arm", *_heads(ACT), "success"], rows)
+
+
+def prefill(result: Data) -> list[str]:
+    """One layer and the whole model at their greatest length, each beside its own recall."""
+    layer, model = _longest(result.get("layer")), _longest(result.get("model_rows"))
+    names = list(dict.fromkeys([*layer, *model]))
+    rows = [
+        [f"`{name}`"]
+        + [cell(layer.get(name, {}).get(key), form) for key, _, form in LAYER]
+        + [cell(model.get(name, {}).get(key), form) for key, _, form in MODEL]
+        for name in names
+    ]
+    lengths = [next((one["tokens"] for one in part.values()), 0) for part in (layer, model)]
+    heads = [*_heads(LAYER), *_heads(MODEL)]
+    for place, length in ((0, lengths[0]), (len(LAYER), lengths[1])):
+        heads[place] += f", {length / 1024:.0f}k tokens"
+    return table_lines(["arm", *heads], rows)
+
+
+TABLES: dict[str, Callable[[Data], list[str]]] = {
+    "act": act, "caption": caption, "imagine": imagine, "parse": parse, "prefill": prefill,
+}  # fmt: skip
+"""By the name of the result and of the marker."""
+
+
+def _heads(columns: Columns) -> list[str]:
+    return [head for _, head, _ in columns]
+
+
+def _rows(arms: list[Data], columns: Columns) -> list[list[str]]:
+    return [
+        [f"`{arm['method']}`", *(cell(arm.get(key), form) for key, _, form in columns)]
+        for arm in arms
+    ]
+
+
+def _longest(rows: list[Data] | None) -> dict[str, Data]:
+    """Rows by arm, of the greatest length that all of them have."""
+    longest = max((row["tokens"] for row in rows or []), default=0)
+    return {row["method"]: row for row in rows or [] if row["tokens"] == longest}
+
+
+def rendered(text: str, results: Path) -> str:
+    """`text` with every marked table made anew from the results in the folder.
+
+    Raises:
+        SoonerError: a marker of no table, one that is not closed, or a result that is missing.
+    """
+
+    def fill(found: re.Match[str]) -> str:
+        name = found[2]
+        path = results / f"{name}.json"
+        if name not in TABLES:
+            raise unknown("table", name, TABLES)
+        if not path.is_file():
+            raise SoonerError(f"'{path}' is missing; make it with `sooner bench {name}`")
+        lines = TABLES[name](json.loads(path.read_text()))
+        return found[1] + "\n".join(lines) + "\n" + found[4]
+
+    marked, closed = OPEN.findall(text), [found[2] for found in BLOCK.finditer(text)]
+    if marked != closed:
+        open_ = next((name for name in marked if name not in closed), marked[-1])
+        raise SoonerError(f"<!-- table:{open_} --> is not closed; add <!-- /table --> behind it")
+    return BLOCK.sub(fill, text)
+
+
+def main(arguments: list[str]) -> int:
+    """Write the tables of README.md (or the file named) from docs/results beside it."""
+    page = Path(arguments[0] if arguments else "README.md")
+    if not page.is_file():
+        print(f"error: '{page}' is no file; run this beside README.md", file=sys.stderr)
+        return 2
+    try:
+        page.write_text(rendered(page.read_text(), page.parent / "docs" / "results"))
+    except SoonerError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,137 @@
+"""`sooner bench parse`: pages parsed plainly, by peers, and with an OCR pipeline's drafts."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from sooner.cli import options
+from sooner.cli import parse_options as asked
+from sooner.errors import SoonerError
+from sooner.io import check_writable
+
+from .bench import Json, at_least_one
+from .bench_parts import Add, read_result, run_in_parts, show_tables, some_of
+
+FULL: dict[str, Any] = {
+    "pages": 12, "document_pages": 20, "quality_pages": 2, "levels": None, "core_pages": 3,
+}  # fmt: skip
+"""What `--full` measures instead of the defaults of `ParseBenchSettings`."""
+FULL_EXACT = 200
+
+
+def parse(
+    model: options.Model = None,
+    draft: Annotated[
+        str | None,
+        typer.Option(metavar="ID|DIR", help="Of the speculative arm; by default the miniature's."),
+    ] = None,
+    prompt: options.Prompt = None,
+    form: asked.Form = None,
+    arms: Annotated[
+        str | None, typer.Option(metavar="A,B,...", help="Only these arms (plain is always in).")
+    ] = None,
+    parts: Annotated[
+        str | None,
+        typer.Option(metavar="A,B,...", help="Only arms, document, exactness, quality, overhead."),
+    ] = None,
+    pages: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Held-out pages of the arms; 2, or 12 with --full."),
+    ] = None,
+    repeats: Annotated[
+        int, typer.Option(metavar="N", help="Timed runs of each arm on each page.")
+    ] = 1,
+    document_pages: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help="Of the PDFs that are parsed from end to end; 3, or 20 with --full."
+        ),
+    ] = None,
+    quality_pages: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Of the curve of draft quality; 1, or 2 with --full."),
+    ] = None,
+    exact_pages: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Pages whose ids are compared with plain decoding's, besides; --full and --parts "
+            "exactness take 200, a quarter of an hour.",
+        ),
+    ] = None,
+    full: Annotated[
+        bool,
+        typer.Option("--full", help="More pages of every part, and 200 compared: an hour or more."),
+    ] = False,
+    max_new_tokens: options.MaxNewTokens = 512,
+    device: options.Device = "auto",
+    dtype: options.Dtype = "auto",
+    threads: Annotated[
+        int, typer.Option(metavar="N", help="torch threads, and as many for OCR.")
+    ] = 1,
+    seed: Annotated[int, typer.Option(metavar="S", help="Of the pages.")] = 20_261_121,
+    json: Json = None,
+    add: Add = False,
+    debug: options.Debug = False,
+) -> None:
+    """Time the arms on held-out pages and whole PDFs, real OCR being the drafter.
+
+    With --json the file grows part by part, so that an interrupted run keeps what it has measured.
+    Exits with 1 when an exact arm differs from plain decoding by more than a tie.
+    """
+    from ..bench.parse.settings import ARMS, PARTS, ParseBenchSettings
+
+    if json is not None:
+        check_writable(json)
+    before = read_result(json, "parse") if add else None
+    if exact_pages is None:
+        asked_for = parts is not None and "exactness" in parts
+        exact_pages = FULL_EXACT if full or asked_for else 0
+    elif exact_pages < 0:
+        raise SoonerError(f"--exact-pages is {exact_pages}; it must be 0 or more")
+    asked_pages = {
+        "pages": pages, "document_pages": document_pages, "quality_pages": quality_pages,
+    }  # fmt: skip
+    given: dict[str, Any] = {
+        name: at_least_one(name.replace("_", "-"), count)
+        for name, count in asked_pages.items()
+        if count is not None
+    }
+    settings = ParseBenchSettings(
+        model=model,
+        draft=draft,
+        prompt=prompt,
+        form=form,
+        arms=some_of("arm", arms, ARMS, "plain"),
+        parts=some_of("part", parts, PARTS, ""),
+        **{**(FULL if full else {}), **given},
+        repeats=at_least_one("repeats", repeats),
+        exact_pages=exact_pages,
+        max_new_tokens=at_least_one("max-new-tokens", max_new_tokens),
+        device=device,
+        dtype=dtype,
+        threads=at_least_one("threads", threads),
+        seed=seed,
+    )
+
+    def work(settings: ParseBenchSettings, progress: Any, keep: Any) -> dict[str, Any]:
+        from ..bench.parse.run import run
+
+        return run(settings, progress, keep, before)
+
+    result = run_in_parts(work, settings, json, debug)
+    show(result)
+    if json is not None:
+        typer.echo(f"wrote {json}", err=True)
+    rows = [*result.get("arms", []), *result.get("exactness", {}).get("rows", [])]
+    if any(row.get("parity") == "bug" or row.get("bugs") for row in rows if row["mode"] == "exact"):
+        raise typer.Exit(1)
+
+
+def show(result: dict[str, Any]) -> None:
+    """Print every table of the result."""
+    from ..bench.parse.page import tables
+
+    show_tables(tables(result), left=2)

@@ -1,0 +1,137 @@
+"""The runs of `sooner eval docs`: pages are parsed or given, then scored."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from sooner.cli.display import Display
+from sooner.cli.parse_display import PagesDisplay
+from sooner.cli.parse_options import Wanted
+from sooner.errors import SoonerError
+
+if TYPE_CHECKING:
+    from sooner.tasks.parse import ParseJob
+
+    from ..evaluation.documents import Benchmark
+    from ..evaluation.documents.predictions import Texts
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """What is scored and where that goes; see the options."""
+
+    folder: Path
+    kind: str | None
+    limit: int | None
+    json: Path | None
+    output: Path | None
+    display: Display
+
+    def folder_for_predictions(self) -> Path:
+        """Where the model's pages go.
+
+        Raises:
+            SoonerError: nobody said so.
+        """
+        if self.output is None:
+            raise SoonerError(
+                "nothing to score; give -o FOLDER for what the model will write, or --predictions"
+            )
+        return self.output
+
+    def given(self, folder: Path) -> None:
+        """Score predictions that are there; with an output, write them for the official scorer.
+
+        Raises:
+            SoonerError: no benchmark, no predictions, or a library is missing.
+        """
+        from ..evaluation.documents import read_predictions, write_predictions
+
+        benchmark = self._benchmark()
+        texts = read_predictions(folder, benchmark)
+        if self.output is not None:
+            write_predictions(self.output, benchmark, texts)
+        self._tell(benchmark, texts, {}, {"predictions": str(folder)})
+
+    def parsed(self, wanted: Wanted) -> int:
+        """Parse the pages, then score them.
+
+        Returns:
+            How many pages failed.
+
+        Raises:
+            SoonerError: no benchmark, or what the run raises.
+        """
+        from ..evaluation.documents import read_predictions, write_predictions
+        from ..evaluation.documents.parsing import failures
+
+        benchmark = self._benchmark()
+        job = self._run(wanted, benchmark)
+        failed = failures(job, benchmark)
+        texts: Texts = {}
+        if len(failed) < len(benchmark.samples):
+            texts = read_predictions(wanted.output, benchmark)
+        texts = {name: one for name, one in texts.items() if name not in failed}
+        write_predictions(wanted.output, benchmark, texts)
+        self._tell(benchmark, texts, failed, told(wanted))
+        return len(failed)
+
+    def _run(self, wanted: Wanted, benchmark: Benchmark) -> ParseJob:
+        from ..evaluation.documents.parsing import predicting
+
+        benchmark.check_sources()
+        shown = PagesDisplay(self.display)
+        first = replace(wanted, inputs=[benchmark.samples[0].source])
+        job = predicting(first.job(shown.page), benchmark)
+        try:
+            with shown:
+                job.run(lambda: wanted.load(self.display))
+        finally:
+            close = getattr(job.drafter, "close", None)
+            if close is not None:
+                close()
+        for line in shown.summary(job.counts):
+            self.display.line(line, "bold")
+        return job
+
+    def _benchmark(self) -> Benchmark:
+        from ..evaluation.documents import load
+        from ..evaluation.libraries import check
+
+        check()
+        return load(self.folder, self.kind).limited(self.limit)
+
+    def _tell(
+        self,
+        benchmark: Benchmark,
+        texts: Texts,
+        failed: Mapping[str, str],
+        settings: Mapping[str, Any],
+    ) -> None:
+        from sooner.tasks.parse.output import write_whole
+
+        from ..evaluation.documents import lines_of, score
+
+        with self.display.job():
+            self.display.stage("score", len(benchmark.samples))
+            result = score(
+                texts, benchmark, failed=failed, settings=settings, on_page=self.display.advance
+            )
+        for line in lines_of(result):
+            typer.echo(line)
+        if self.json is not None:
+            text = json.dumps(result.to_json(), ensure_ascii=False, indent=1) + "\n"
+            write_whole(self.json, [text.encode()])
+            typer.echo(f"wrote {self.json}", err=True)
+
+
+def told(wanted: Wanted) -> dict[str, Any]:
+    """How pages were parsed, as plain data."""
+    names = ("model", "drafter", "timeout", "dpi", "longest", "device", "dtype")
+    return {**{name: getattr(wanted, name) for name in names}, **asdict(wanted.settings)}

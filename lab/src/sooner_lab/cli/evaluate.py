@@ -1,0 +1,121 @@
+"""`sooner eval`: how right results are, on benchmarks with their own files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sooner.cli import options
+from sooner.cli import parse_options as asked
+from sooner.cli.display import Display
+from sooner.io import check_writable
+
+from .bench import Json
+from .eval_docs import Scoring
+
+BAD, INTERRUPTED = 2, 130
+
+group = typer.Typer(no_args_is_help=True, help="Score results on benchmarks.")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the subcommands."""
+    app.add_typer(group, name="eval")
+
+
+@group.command()
+def docs(
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="The benchmark, as it was published.")
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="FOLDER", help="Predictions, for official scorers."),
+    ] = None,
+    predictions: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Score this Markdown instead of parsing the pages."),
+    ] = None,
+    benchmark: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="omnidocbench, olmocr-bench or ocean-ocr-bench; by default what the files say.",
+        ),
+    ] = None,
+    json: Json = None,
+    limit: Annotated[
+        int | None, typer.Option(metavar="N", help="Pages, evenly spread over the benchmark.")
+    ] = None,
+    model: options.Model = None,
+    drafter: asked.Drafter = "auto",
+    tolerance: asked.Tolerance = 1.0,
+    stages: asked.Stages = "auto",
+    form: asked.Form = None,
+    prompt: options.Prompt = None,
+    max_new_tokens: options.MaxNewTokens = 8192,
+    resume: asked.Resume = True,
+    timeout: asked.Timeout = None,
+    workers: asked.Workers = 1,
+    dpi: asked.Dpi = None,
+    longest: asked.Longest = None,
+    device: options.Device = "auto",
+    dtype: options.Dtype = "auto",
+    threads: options.Threads = None,
+    quiet: options.Quiet = False,
+    debug: options.Debug = False,
+) -> None:
+    """Score parsed pages on OmniDocBench, olmOCR-Bench or Ocean-OCR-Bench.
+
+    Parses the pages into -o, resumable, or takes what --predictions holds. Nothing is fetched. The
+    figures are not the official ones: docs/evaluation.md says what differs.
+    """
+    from sooner.tasks.parse import ParseSettings
+
+    if debug:
+        options.log_decisions()
+    settings = ParseSettings(
+        stages=stages,
+        tolerance=tolerance,
+        form=form,
+        prompt=prompt,
+        max_new_tokens=max_new_tokens,
+        timeout=timeout,
+    )
+    if json is not None:
+        check_writable(json)
+    scoring = Scoring(folder, benchmark, limit, json, output, Display(quiet))
+    if predictions is not None:
+        scoring.given(predictions)
+        return
+    wanted = asked.Wanted(
+        inputs=[],
+        output=scoring.folder_for_predictions(),
+        settings=settings,
+        pages=None,
+        model=model,
+        drafter=drafter,
+        formats="md",
+        overlay=False,
+        timeout=timeout,
+        workers=workers,
+        resume=resume,
+        on_error="skip",
+        dpi=dpi,
+        longest=longest,
+        password=None,
+        device=device,
+        dtype=dtype,
+        threads=threads,
+        debug=debug,
+    )
+    try:
+        failed = scoring.parsed(wanted)
+    except KeyboardInterrupt:
+        told = "interrupted: what is parsed is kept; the same command goes on there"
+        scoring.display.error(told)
+        raise typer.Exit(INTERRUPTED) from None
+    if failed:
+        raise typer.Exit(BAD)

@@ -1,0 +1,217 @@
+"""`sooner predict`: what a pair would gain, before anyone loads it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sooner.errors import SoonerError
+
+if TYPE_CHECKING:
+    from ..theory import Agreement, Pair, Prediction
+
+TIMES = "Explicit figures"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the subcommand."""
+    app.command(name="predict")(predict)
+
+
+def _number(metavar: str, text: str) -> Any:
+    return typer.Option(metavar=metavar, help=text, rich_help_panel=TIMES)
+
+
+def predict(
+    result: Annotated[
+        Path | None, typer.Argument(metavar="[JSON]", help="A result of `sooner bench caption`.")
+    ] = None,
+    paper: Annotated[
+        str | None, typer.Option(metavar="NAME", help="A pair of the paper: llava-ov-7b-72b, ...")
+    ] = None,
+    target_ms: Annotated[float | None, _number("MS", "A plain target step, T_p.")] = None,
+    target_extra_ms: Annotated[
+        float, _number("MS", "What each further token of a target forward adds.")
+    ] = 0.0,
+    draft_ms: Annotated[float | None, _number("MS", "A draft step, T_q.")] = None,
+    acceptance: Annotated[
+        float | None, _number("A", "Chance that a draft token passes, 0 to 1.")
+    ] = None,
+    run_length: Annotated[
+        float | None,
+        _number("M", "Instead: draft tokens accepted between two rejections, the paper's M."),
+    ] = None,
+    tokens: Annotated[int | None, _number("N", "Length of an answer; by default 512.")] = None,
+    target_prefill_ms: Annotated[float | None, _number("MS", "Needed for e2e.")] = None,
+    draft_prefill_ms: Annotated[float | None, _number("MS", "By default 0.")] = None,
+    transfer_ms: Annotated[float | None, _number("MS", "One message between both sides.")] = None,
+    arm: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Arm of the JSON whose draft to use.")
+    ] = None,
+    largest_window: Annotated[int, typer.Option(metavar="N", help="Try windows up to this.")] = 32,
+    json_file: Annotated[
+        str | None, typer.Option("--json", metavar="FILE", help="Write it there too; - is stdout.")
+    ] = None,
+    reproduce: Annotated[
+        bool, typer.Option("--reproduce", help="Print the paper's tables beside the simulator's.")
+    ] = False,
+) -> None:
+    """Simulate plain, vanilla and parallel speculative decoding from step times and acceptance.
+
+    Figures come from options, from the paper (--paper), or from a benchmark's JSON; options
+    replace the figures of the other two. No model is loaded.
+    """
+    from ..theory import predict as simulate
+
+    if reproduce:
+        from ..theory.reproduce import markdown
+
+        typer.echo(markdown())
+        return
+    given = {
+        "target_ms": target_ms,
+        "target_extra_ms": target_extra_ms,
+        "draft_ms": draft_ms,
+        "acceptance": acceptance,
+        "run_length": run_length,
+        "tokens": tokens,
+        "target_prefill_ms": target_prefill_ms,
+        "draft_prefill_ms": draft_prefill_ms,
+        "transfer_ms": transfer_ms,
+    }
+    made = simulate(_pair(result, arm, paper, given), largest_window)
+    if json_file != "-":
+        show(made)
+    if json_file is not None:
+        _write(json_file, made)
+
+
+def show(made: Prediction) -> None:
+    """Print the table and the recommendation."""
+    from rich.console import Console
+    from rich.table import Table
+
+    pair, best = made.pair, made.best
+    table = Table(title=f"{pair.name}: predicted, {pair.tokens} tokens")
+    for heading in ("method", "window", "placement", "decode", "tokens/s", "e2e", "e2e seconds"):
+        table.add_column(heading, justify="left" if heading in ("method", "placement") else "right")
+    for row in made.rows:
+        table.add_row(
+            f"[bold]{row.method}[/bold]" if row is best else row.method,
+            "–" if row.window is None else str(row.window),
+            row.placement,
+            f"{row.decode_speedup:.2f}×",
+            f"{row.tokens_per_second:.1f}",
+            "–" if row.e2e_speedup is None else f"{row.e2e_speedup:.2f}×",
+            "–" if row.e2e_seconds is None else f"{row.e2e_seconds:.1f}",
+        )
+    console = Console()
+    console.print(table)
+    window = "" if best.window is None else f", window {best.window}"
+    console.print(
+        f"T_p / T_q = {pair.costs.ratio:.2f}, {pair.agreement.rate:.0%} of draft tokens pass. "
+        f"Recommended: {best.method}{window}, placement {best.placement}.",
+        highlight=False,
+    )
+
+
+def _pair(result: Path | None, arm: str | None, paper: str | None, given: dict[str, Any]) -> Pair:
+    """The pair of one source, with what was given explicitly put in its place."""
+    if arm is not None and result is None:
+        raise SoonerError(f"--arm {arm} needs a result JSON; name one, or leave --arm out")
+    pair = _source(result, arm, paper) or _bare(given)
+    costs = {"target": _target(given), **_seconds(given, "draft", "transfer")}
+    return replace(
+        pair,
+        costs=replace(pair.costs, **_known(costs)),
+        **_known({"agreement": _agreement(given), "tokens": given["tokens"]}),
+        **_known(_seconds(given, "target_prefill", "draft_prefill")),
+    )
+
+
+def _source(result: Path | None, arm: str | None, paper: str | None) -> Pair | None:
+    from ..theory import from_bench, from_paper
+
+    if result is not None and paper is not None:
+        raise SoonerError(f"both '{result}' and --paper {paper} were given; give one of them")
+    if result is not None:
+        return from_bench(_read(result), arm)
+    return from_paper(paper) if paper is not None else None
+
+
+def _bare(given: dict[str, Any]) -> Pair:
+    """A pair of explicit figures alone.
+
+    Raises:
+        SoonerError: names all that are missing.
+    """
+    from ..theory import Costs, Pair
+
+    agreement = _agreement(given)
+    missing = [f"--{name}-ms" for name in ("target", "draft") if given[f"{name}_ms"] is None]
+    missing += [] if agreement else ["--acceptance or --run-length"]
+    if agreement is None or missing:
+        raise SoonerError(
+            f"missing {', '.join(missing)}; or name a pair of the paper with --paper, or the JSON "
+            "of a `sooner bench caption`"
+        )
+    return Pair("given figures", Costs(_target(given), given["draft_ms"] / 1e3), agreement)
+
+
+def _target(given: dict[str, Any]) -> Any:
+    """T_p by the tokens in a forward, or `None` if it was not given."""
+    from ..theory import Curve
+
+    first, extra = given["target_ms"], given["target_extra_ms"]
+    if first is None:
+        if extra:
+            raise SoonerError("--target-extra-ms needs --target-ms; give both")
+        return None
+    if extra < 0:
+        raise SoonerError(f"--target-extra-ms is {extra}; a further token costs 0 or more")
+    return Curve(((1, first / 1e3), (2, (first + extra) / 1e3)))
+
+
+def _agreement(given: dict[str, Any]) -> Agreement | None:
+    from ..theory import Agreement, renewal
+    from ..theory.predict import SAMPLE
+
+    rate, accepted = given["acceptance"], given["run_length"]
+    if rate is not None and accepted is not None:
+        raise SoonerError("both --acceptance and --run-length were given; give one of them")
+    if accepted is not None:
+        rate = renewal.rate_of_run(accepted)
+    return None if rate is None else Agreement.even(rate, SAMPLE)
+
+
+def _seconds(given: dict[str, Any], *names: str) -> dict[str, float | None]:
+    values = {name: given[f"{name}_ms"] for name in names}
+    return {name: None if value is None else value / 1e3 for name, value in values.items()}
+
+
+def _known(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_text())
+    except OSError as error:
+        raise SoonerError(f"'{path}' can't be read: {error.strerror}; give a JSON file") from error
+    except ValueError as error:
+        raise SoonerError(f"'{path}' is no JSON; make one with `sooner bench --json`") from error
+
+
+def _write(path: str, made: Prediction) -> None:
+    text = json.dumps(made.as_dict(), indent=1)
+    if path == "-":
+        typer.echo(text)
+        return
+    try:
+        Path(path).write_text(text + "\n")
+    except OSError as error:
+        raise SoonerError(f"'{path}' can't be written: {error.strerror}") from error

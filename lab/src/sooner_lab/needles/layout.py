@@ -1,0 +1,108 @@
+"""Where frames, documents and the needle go: numbers only, no pixels and no words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sooner.errors import SoonerError
+
+NEAR = 32
+"""Steps of a 32nd, eight to each side, in which the neighbourhood of a length is searched."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Plan of one sample.
+
+    Attributes:
+        frames: of the film, the needle's included.
+        pieces: equal pieces that the film is cut into; documents stand between them.
+        needle: frames of the needle.
+        at: place of its first frame in the film.
+        documents: tokens of text for each gap between two pieces.
+    """
+
+    frames: int
+    pieces: int
+    needle: int
+    at: int
+    documents: tuple[int, ...]
+
+    @property
+    def piece(self) -> int:
+        """Frames of a piece."""
+        return self.frames // self.pieces
+
+
+def cut(frames: int, piece: int, group: int, is_mixed: bool) -> tuple[int, int]:
+    """Frames that are shown, and into how many pieces they are cut.
+
+    Pieces are equal, since some families take no others, and whole groups of frames. Their number
+    is near `frames / piece`, and such that as few frames as possible are left out.
+
+    Args:
+        frames: as asked for.
+        piece: frames of a piece, about.
+        group: frames that the family looks at together.
+        is_mixed: documents stand between pieces, so that there are two or more.
+
+    Raises:
+        SoonerError: too few frames for that.
+    """
+    least = 2 if is_mixed else 1
+    if frames < least * group:
+        raise SoonerError(
+            f"{frames} frames are too few for this haystack; {least * group} is the least"
+        )
+    if not is_mixed:
+        return frames - frames % group, 1
+    wanted = max(least, round(frames / piece))
+    most = min(2 * wanted, frames // group)
+    choices = range(max(least, math.ceil(wanted / 2)), max(least, most) + 1)
+    pieces = min(choices, key=lambda count: (frames % (count * group), abs(count - wanted)))
+    return frames - frames % (pieces * group), pieces
+
+
+def needle_place(frames: int, pieces: int, needle: int, depth: float, group: int) -> int:
+    """First frame of a needle of `needle` frames at `depth` of the other frames.
+
+    It begins with a group and lies in one piece: at a border it moves to the nearer side.
+
+    Raises:
+        SoonerError: a needle longer than a piece.
+    """
+    piece = frames // pieces
+    if needle > piece:
+        raise SoonerError(
+            f"the needle has {needle} frames, but the film is cut into pieces of {piece}; use a "
+            "shorter needle or longer pieces"
+        )
+    at = round(depth * (frames - needle) / group) * group
+    inside = at % piece
+    if inside + needle > piece:
+        over = inside + needle - piece
+        at += piece - inside if over > needle / 2 else -over
+    return at
+
+
+def fit_frames(tokens: Callable[[int], int], target: int, least: int, group: int) -> int:
+    """Frames, in whole groups, that come nearest to `target` tokens.
+
+    Counts should rise with the frames, but may stumble: families that share out a budget of pixels
+    make frames smaller when there are more of them. So the neighbourhood is looked through.
+
+    Args:
+        tokens: of so many frames.
+        least: fewest frames.
+    """
+    low, high = least, least + group
+    while tokens(high) < target:
+        low, high = high, 2 * high
+    while low < high - group:
+        middle = (low + high) // 2 // group * group
+        low, high = (middle, high) if tokens(middle) < target else (low, middle)
+    step = max(low // NEAR // group, 1) * group
+    near = [high, *range(max(low - NEAR // 4 * step, least), low + NEAR // 4 * step, step)]
+    return min([low, *near], key=lambda frames: (abs(tokens(frames) - target), frames))

@@ -1,0 +1,161 @@
+"""What the simulators keep and give: events, a run's figures, and the books behind them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sooner.errors import SoonerError
+
+from .costs import NANO, Costs
+
+TARGET, DRAFT = "target", "draft"
+STEP, VERIFY, KEPT, DEAD = "step", "verify", "draft", "dead"
+
+
+@dataclass(frozen=True)
+class Event:
+    """One bar of a timeline.
+
+    Attributes:
+        start, end: seconds since decoding began.
+        lane: `target` or `draft`.
+        kind: target: `step` (nothing waited; the pre-verify of parallel decoding) or `verify`;
+            draft: `draft` (kept at least in part) or `dead` (thrown away whole).
+        tokens: tokens in the target's forward, or drafted.
+    """
+
+    start: float
+    end: float
+    lane: str
+    kind: str
+    tokens: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """A simulated decoding.
+
+    Attributes:
+        method: `plain`, `vanilla`, `parallel` or `free-running`.
+        window: draft tokens of a window; `None` is without limit.
+        tokens: committed tokens.
+        seconds: time they took.
+        plain_seconds: time that plain decoding takes for as many.
+        steps: target forwards.
+        drafted: draft forwards that were started.
+        accepted: committed tokens that came from the draft.
+        runs: tokens from one rejection to the next, the target's correction included.
+        target_busy, draft_busy: seconds that each side computed.
+        events: the timeline, by start; empty if it was not asked for.
+    """
+
+    method: str
+    window: int | None
+    tokens: int
+    seconds: float
+    plain_seconds: float
+    steps: int
+    drafted: int
+    accepted: int
+    runs: tuple[int, ...]
+    target_busy: float
+    draft_busy: float
+    events: tuple[Event, ...] = ()
+
+    @property
+    def speedup(self) -> float:
+        """Over plain decoding."""
+        return self.plain_seconds / self.seconds
+
+    @property
+    def tokens_per_second(self) -> float:
+        return self.tokens / self.seconds
+
+    @property
+    def accepted_run_length(self) -> float:
+        """Mean tokens between two rejections as `Stats` counts them; the paper's M is one less."""
+        return sum(self.runs) / len(self.runs) if self.runs else 0.0
+
+    @property
+    def mean_acceptance_length(self) -> float:
+        """Committed tokens a target forward; plain decoding has 1.0."""
+        return self.tokens / self.steps
+
+    @property
+    def target_utilisation(self) -> float:
+        """Share of the time in which the target computes."""
+        return self.target_busy / self.seconds
+
+    @property
+    def draft_utilisation(self) -> float:
+        """Share of the time in which the draft computes, for nothing or not."""
+        return self.draft_busy / self.seconds
+
+
+class Ledger:
+    """Keeps the books of one simulation, in nanoseconds; `close` makes the `Run`."""
+
+    def __init__(self, costs: Costs, tokens: int, window: int | None, keep_events: bool) -> None:
+        if tokens < 1:
+            raise SoonerError(f"{tokens} tokens to decode; give 1 or more")
+        if window is not None and window < 1:
+            raise SoonerError(f"window is {window}; it must be a whole number of 1 or more")
+        self.costs, self.window, self.keep_events = costs, window, keep_events
+        self.left = tokens
+        self.position = self.steps = self.drafted = self.accepted = 0
+        self.runs: list[int] = []
+        self.bars: list[tuple[int, int, str, str, int]] = []
+        self._busy = {TARGET: 0, DRAFT: 0}
+        self._open = self._draft_end = 0
+
+    def target(self, start: int, waiting: int) -> int:
+        """A target forward over the last token and `waiting` drafts; returns its end."""
+        end = start + self.costs.step_ns(1 + waiting)
+        self.steps += 1
+        self._bar(start, end, TARGET, VERIFY if waiting else STEP, 1 + waiting)
+        return end
+
+    def draft(self, start: int, end: int, tokens: int, dead: bool) -> None:
+        """Draft forwards back to back."""
+        self.drafted += tokens
+        self._bar(start, end, DRAFT, DEAD if dead else KEPT, tokens)
+
+    def commit(self, tokens: int, accepted: int, rejected: bool) -> None:
+        """Tokens become output, `accepted` of them the draft's; what is past the end is cut."""
+        tokens = min(tokens, self.left)
+        self.left -= tokens
+        self.position += tokens
+        self.accepted += min(accepted, tokens)
+        self._open += tokens
+        if rejected:
+            self.runs.append(self._open)
+            self._open = 0
+
+    def close(self, method: str, now: int) -> Run:
+        """The figures; what the draft still computed at the end is cut there."""
+        runs = (*self.runs, self._open) if self._open else tuple(self.runs)
+        return Run(
+            method=method,
+            window=self.window,
+            tokens=self.position,
+            seconds=now / NANO,
+            plain_seconds=self.position * self.costs.step_ns(1) / NANO,
+            steps=self.steps,
+            drafted=self.drafted,
+            accepted=self.accepted,
+            runs=runs,
+            target_busy=self._busy[TARGET] / NANO,
+            draft_busy=(self._busy[DRAFT] - max(0, self._draft_end - now)) / NANO,
+            events=tuple(
+                Event(start / NANO, min(end, now) / NANO, lane, kind, tokens)
+                for start, end, lane, kind, tokens in sorted(self.bars)
+                if start < now
+            ),
+        )
+
+    def _bar(self, start: int, end: int, lane: str, kind: str, tokens: int) -> None:
+        self._busy[lane] += end - start
+        if lane == DRAFT:
+            self._draft_end = end
+        if self.keep_events:
+            self.bars.append((start, end, lane, kind, tokens))

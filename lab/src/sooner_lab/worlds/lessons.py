@@ -1,0 +1,230 @@
+"""Runs a recipe of stages: steps, resumable state, reports, the finished checkpoint.
+
+What differs between miniatures is behind `Lesson`: the model, its loss and its card.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import nn
+
+from sooner.errors import SoonerError
+from sooner.methods.threads import torch_threads
+from sooner.tasks.train_draft.progress import Line
+
+from .recipes import plain
+from .training import schedule
+
+
+class Stage(Protocol):
+    """One stretch of training with its own optimizer, warm-up and cosine.
+
+    Attributes:
+        kind: for reports.
+        steps: optimizer steps.
+        lr: peak learning rate.
+        over: steps of the cosine, where the stage ends before it does; 0 is `steps`.
+        bf16: run the loss under bfloat16 autocast.
+    """
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def steps(self) -> int: ...
+
+    @property
+    def lr(self) -> float: ...
+
+    @property
+    def over(self) -> int: ...
+
+    @property
+    def bf16(self) -> bool: ...
+
+
+class Lesson(Protocol):
+    """What is taught. `model` holds all that must be kept between runs, buffers included."""
+
+    model: nn.Module
+
+    def enter(self, stage: Any, index: int) -> None:
+        """Make what a stage needs from its own seed, so that a resumed run makes the same."""
+
+    def shape_like(self, state: dict[str, torch.Tensor]) -> None:
+        """Give `model` the depth of a saved state."""
+
+    def loss(self, stage: Any, rng: np.random.Generator) -> tuple[torch.Tensor, Mapping[str, Any]]:
+        """The loss of one step on data drawn from `rng`, and what to report beside it."""
+
+    def after_step(self, rng: np.random.Generator) -> None:
+        """What follows the optimizer's step."""
+
+    def check(self) -> Mapping[str, Any]:
+        """Held-out figures, quick enough for the middle of training."""
+
+    def save(self, folder: Path, steps: int, seconds: float) -> None:
+        """Write the checkpoint and its card."""
+
+
+class Trainer:
+    """One run. Its whole state is in `state.pt`, so a resumed run makes the same steps.
+
+    Args:
+        out: holds `state.pt`, `log.jsonl` and `checkpoint`.
+        config: the recipe, a dataclass with `stages`, `seed`, `save_every` and `check_every`.
+        lesson: what is taught.
+        fixed: fields of `config` in which a resumed run must agree, beside the stages it has begun.
+        threads: torch threads; `None` leaves them as they are.
+        progress: show a line.
+        on_step: told every step's report.
+    """
+
+    def __init__(
+        self,
+        out: Path,
+        config: Any,
+        lesson: Lesson,
+        fixed: tuple[str, ...],
+        *,
+        threads: int | None = None,
+        progress: bool = True,
+        on_step: Callable[[dict[str, Any]], None] | None = None,
+    ) -> None:
+        self.out, self.config, self.lesson, self.fixed = out, config, lesson, fixed
+        self.threads, self.progress, self.on_step = threads, progress, on_step
+        self.stage_index = self.step = 0
+        self.seconds = 0.0
+        self.rng = np.random.default_rng(config.seed)
+        self.optimizer: torch.optim.Optimizer | None = None
+
+    # --- the run
+
+    def run(self, stop_after: int | None = None) -> Path:
+        """Go through the stages, or leave resumably after `stop_after` steps."""
+        left = stop_after if stop_after is not None else math.inf
+        with torch_threads(self.threads), Line(self.progress) as line:
+            while self.stage_index < len(self.config.stages):
+                stage = self.config.stages[self.stage_index]
+                self._enter(stage)
+                while self.step < stage.steps:
+                    if left <= 0:
+                        self.save_state()
+                        return self.out / "checkpoint"
+                    begun = time.perf_counter()
+                    report = self._step(stage)
+                    self.seconds += time.perf_counter() - begun
+                    left -= 1
+                    self._report(stage, report, line)
+                self.stage_index, self.step, self.optimizer = self.stage_index + 1, 0, None
+                self.save_state()
+            steps = sum(stage.steps for stage in self.config.stages)
+            self.lesson.save(self.out / "checkpoint", steps, self.seconds)
+        return self.out / "checkpoint"
+
+    def _enter(self, stage: Stage) -> None:
+        if self.optimizer is not None:
+            return
+        self.lesson.enter(stage, self.stage_index)
+        self.optimizer = torch.optim.AdamW(
+            [p for p in self.lesson.model.parameters() if p.requires_grad],
+            lr=stage.lr, betas=(0.9, 0.98), weight_decay=0.01,
+        )  # fmt: skip
+
+    def _step(self, stage: Stage) -> dict[str, Any]:
+        assert self.optimizer is not None
+        for group in self.optimizer.param_groups:
+            group["lr"] = stage.lr * schedule(self.step, stage.over or stage.steps)
+        with torch.autocast("cpu", torch.bfloat16, enabled=stage.bf16):
+            loss, report = self.lesson.loss(stage, self.rng)
+        # All gradients: those that an earlier stage left to what is frozen now would count below.
+        self.lesson.model.zero_grad(set_to_none=True)
+        loss.backward()
+        trained = [p for p in self.lesson.model.parameters() if p.grad is not None]
+        nn.utils.clip_grad_norm_(trained, 1.0)
+        self.optimizer.step()
+        self.lesson.after_step(self.rng)
+        self.step += 1
+        return {"loss": float(loss.detach()), **report}
+
+    # --- reports and state
+
+    def _report(self, stage: Stage, report: dict[str, Any], line: Line) -> None:
+        entry = {
+            "stage": self.stage_index, "kind": stage.kind, "step": self.step,
+            "steps": stage.steps, "seconds": round(self.seconds, 1), **report,
+        }  # fmt: skip
+        if self.config.check_every and self.step % self.config.check_every == 0:
+            entry["check"] = self.lesson.check()
+        line.show(entry)
+        if self.on_step is not None:
+            self.on_step(entry)
+        if self.step % 20 == 0 or "check" in entry:
+            self.out.mkdir(parents=True, exist_ok=True)
+            with (self.out / "log.jsonl").open("a") as log:
+                log.write(json.dumps(entry) + "\n")
+        if self.step % self.config.save_every == 0:
+            self.save_state()
+
+    def save_state(self) -> None:
+        """Write `state.pt`; the file is replaced whole, so a kill leaves the old one."""
+        self.out.mkdir(parents=True, exist_ok=True)
+        state = {
+            "recipe": plain(self.config),
+            "stage_index": self.stage_index,
+            "step": self.step,
+            "seconds": self.seconds,
+            "model": self.lesson.model.state_dict(),
+            "optimizer": self.optimizer.state_dict() if self.optimizer is not None else None,
+            "rng": self.rng.bit_generator.state,
+        }
+        fresh = self.out / "state.pt.part"
+        torch.save(state, fresh)
+        fresh.replace(self.out / "state.pt")
+
+    def resume(self) -> bool:
+        """Load `state.pt` if there is one. SoonerError if finished stages differ."""
+        path = self.out / "state.pt"
+        if not path.exists():
+            return False
+        state = torch.load(path, weights_only=True)
+        self._check_recipe(state)
+        self.stage_index, self.step = state["stage_index"], state["step"]
+        self.seconds = state["seconds"]
+        # Before the stage is entered: what `enter` makes may hang on the weights so far.
+        self.lesson.shape_like(state["model"])
+        self.lesson.model.load_state_dict(state["model"])
+        if state["optimizer"] is not None:
+            self._enter(self.config.stages[self.stage_index])
+            assert self.optimizer is not None
+            self.lesson.model.load_state_dict(state["model"])
+            self.optimizer.load_state_dict(state["optimizer"])
+        self.rng.bit_generator.state = state["rng"]
+        return True
+
+    def _check_recipe(self, state: dict[str, Any]) -> None:
+        # Later stages may change between runs; what the weights already went through may not.
+        begun = state.get("stage_index", 0) + (state["optimizer"] is not None)
+        then, now = state["recipe"], plain(self.config)
+        # A file of before there were stages or one of today's options is of another recipe, too.
+        same = then.get("stages", [])[:begun] == now["stages"][:begun]
+        if not same or any(then.get(key) != now[key] for key in self.fixed):
+            raise SoonerError(
+                f"{self.out / 'state.pt'} is of another recipe; "
+                "train with that recipe, into another folder, or with resume=False"
+            )
+
+
+def begin(lessons: Mapping[str, Callable[[Path, Any], Lesson]], out: Path, config: Any) -> Lesson:
+    """The lesson of `config.part`, its first weights by `config.seed`; its files go to `out`."""
+    with torch.random.fork_rng():  # HF draws first weights from the global generator
+        torch.manual_seed(config.seed)
+        return lessons[config.part](out, config)

@@ -1,0 +1,109 @@
+"""Continuing clips with the AR model, and measuring how well it does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch.nn import functional
+from transformers import DynamicCache
+
+from sooner.models.clip_tokenizer import MotionTokenizer, to_frames, to_pixels
+from sooner.models.cosmos_ar import CosmosARForCausalLM
+
+from . import world
+
+
+def load_target(folder: Path | str) -> CosmosARForCausalLM:
+    """The AR model of a checkpoint folder, in fp32."""
+    return CosmosARForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+
+
+def load_tokenizer(folder: Path | str) -> MotionTokenizer:
+    """The tokenizer of a checkpoint folder, in fp32."""
+    return MotionTokenizer.from_pretrained(folder, dtype=torch.float32).eval()
+
+
+@torch.no_grad()
+def foresight(model: CosmosARForCausalLM, codes: torch.Tensor) -> dict[str, float]:
+    """How well true codes [rows, t, h, w] are foreseen, over the latent frames to generate.
+
+    Returns:
+        Means a token: `nats` (cross-entropy), `entropy` of the model's distribution (nats),
+        `entropy_top_p` of the same after nucleus filtering at the checkpoint's `top_p`,
+        `certain` (share of tokens whose nucleus is a single code) and `top_1` (accuracy).
+    """
+    was = model.training
+    model.eval()
+    flat = codes.flatten(1)
+    logits = model(input_ids=flat, use_cache=False).logits.float()
+    model.train(was)
+    begin = given(codes.shape)
+    told, logits = flat[:, begin:], logits[:, begin - 1 : -1]
+    chances = logits.softmax(-1)
+    nucleus = top_p(chances, model.generation_config.top_p or 1.0)
+    return {
+        "nats": float(functional.cross_entropy(logits.flatten(0, 1), told.flatten())),
+        "entropy": float(_entropy(chances).mean()),
+        "entropy_top_p": float(_entropy(nucleus).mean()),
+        "certain": float((nucleus.max(-1).values > 0.999).float().mean()),
+        "top_1": float((logits.argmax(-1) == told).float().mean()),
+    }
+
+
+def given(shape: tuple[int, ...]) -> int:
+    """Tokens of the frames that are given, for codes of `shape` [rows, t, h, w]."""
+    group = (world.FRAMES - 1) // (shape[1] - 1)
+    return (1 + (world.GIVEN - 1) // group) * shape[2] * shape[3]
+
+
+def top_p(chances: torch.Tensor, share: float) -> torch.Tensor:
+    """The fewest most likely codes that together reach `share`, renormalised: [..., vocab]."""
+    ordered, order = chances.sort(-1, descending=True)
+    before = ordered.cumsum(-1) - ordered
+    kept = torch.where(before < share, ordered, 0.0)
+    kept = kept / kept.sum(-1, keepdim=True)
+    return torch.zeros_like(chances).scatter(-1, order, kept)
+
+
+def _entropy(chances: torch.Tensor) -> torch.Tensor:
+    return -(chances * chances.clamp(min=1e-20).log()).sum(-1)
+
+
+@torch.no_grad()
+def continue_codes(model: CosmosARForCausalLM, codes: torch.Tensor, seed: int = 0) -> torch.Tensor:
+    """Generate the rest of a clip, one token at a time, at the checkpoint's own `top_p`.
+
+    Args:
+        codes: [rows, n] codes of the given frames, in raster order.
+        seed: of the sampling.
+
+    Returns:
+        [rows, tokens of a clip] codes.
+    """
+    noise = torch.Generator().manual_seed(seed)
+    cache = DynamicCache(config=model.config)
+    share = model.generation_config.top_p or 1.0
+    out, fresh = codes, codes
+    while out.shape[1] < model.config.max_position_embeddings:
+        logits = model(input_ids=fresh, past_key_values=cache, logits_to_keep=1).logits[:, -1]
+        chances = top_p(logits.float().softmax(-1), share)
+        fresh = torch.multinomial(chances, 1, generator=noise)
+        out = torch.cat([out, fresh], dim=1)
+    return out
+
+
+def continue_clips(
+    model: CosmosARForCausalLM, tokenizer: MotionTokenizer, frames: torch.Tensor, seed: int = 0
+) -> torch.Tensor:
+    """Continue clips from their first nine frames.
+
+    Args:
+        frames: uint8 [rows, at least 9, H, W, 3].
+
+    Returns:
+        uint8 [rows, 33, H, W, 3]; the given frames as the tokenizer sees them.
+    """
+    codes = tokenizer.encode(to_pixels(frames[:, : world.GIVEN]))
+    whole = continue_codes(model, codes.flatten(1), seed)
+    return to_frames(tokenizer.decode(whole.view(len(frames), *model.config.latent_shape)))

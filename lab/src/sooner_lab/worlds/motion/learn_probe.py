@@ -1,0 +1,78 @@
+"""How the probe learns: frames as the tokenizer gives them back, labels from the world."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+
+from sooner.models.clip_tokenizer import to_pixels
+
+from . import card, world
+from .learn_target import load_tokenizer
+from .probe import ABSENT, MotionProbe, MotionProbeConfig, labels
+from .recipe import Recipe, Stage
+
+_SHOWN = 4  # frames of a clip that a step looks at
+
+
+class ProbeLesson:
+    """See `trainer.Lesson`."""
+
+    def __init__(self, out: Path, config: Recipe) -> None:
+        self.config = config
+        self.tokenizer = load_tokenizer(out)
+        self.probe = MotionProbe(MotionProbeConfig(**config.shape))
+        self.model: nn.Module = self.probe
+
+    def enter(self, stage: Stage, index: int) -> None:
+        """A stage needs nothing."""
+
+    def shape_like(self, state: dict[str, torch.Tensor]) -> None:
+        """The probe has one shape."""
+
+    def loss(self, stage: Stage, rng: np.random.Generator) -> tuple[torch.Tensor, dict[str, float]]:
+        frames, kinds, centres = self._draw(rng, stage.rows, stage.latents or 3, stage.lattice)
+        logits, found = self.probe(frames)
+        named = functional.cross_entropy(logits.flatten(0, 1), kinds.flatten())
+        there = kinds != ABSENT
+        place = (found - centres)[there].abs().mean()
+        right = (logits.argmax(-1) == kinds)[there].float().mean()
+        return named + 0.1 * place, {"right": float(right), "pixels": float(place.detach())}
+
+    def after_step(self, rng: np.random.Generator) -> None:
+        """Nothing follows a step."""
+
+    def check(self) -> dict[str, float]:
+        return card.probe_figures(self.probe, self.tokenizer, 4)
+
+    def save(self, folder: Path, steps: int, seconds: float) -> None:
+        half = MotionProbe(self.probe.config)
+        half.load_state_dict(self.probe.state_dict())
+        half.half().save_pretrained(folder)
+        loaded = MotionProbe.from_pretrained(folder, dtype=torch.float32).eval()
+        figures = card.probe_figures(loaded, self.tokenizer, 64)
+        card.write(folder, loaded, self.config, steps, seconds, figures)
+
+    def _draw(
+        self, rng: np.random.Generator, rows: int, latents: int, lattice: int
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Frames [n, 3, H, W], kinds [n, colours] and centres [n, colours, 2]."""
+        length = 1 + self.tokenizer.config.group * (latents - 1)
+        films, told = [], []
+        shown = rng.choice(length, size=min(_SHOWN, length), replace=False)
+        for _ in range(rows):
+            clip = world.sample(rng, lattice)
+            begin = int(rng.integers(world.FRAMES - length + 1))
+            films.append(world.render(clip, rng, range(begin, begin + length)))
+            told += [labels(clip, begin + int(frame)) for frame in shown]
+        pixels = to_pixels(torch.from_numpy(np.stack(films)))
+        # Some clips as filmed, so that the probe may judge those too.
+        kept = max(rows // 4, 1)
+        pixels[kept:] = self.tokenizer.decode(self.tokenizer.encode(pixels[kept:])).float()
+        frames = pixels[:, :, shown].transpose(1, 2).flatten(0, 1)
+        kinds, centres = (np.stack(part) for part in zip(*told, strict=True))
+        return frames, torch.from_numpy(kinds), torch.from_numpy(centres)

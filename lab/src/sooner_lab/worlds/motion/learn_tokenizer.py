@@ -1,0 +1,147 @@
+"""How the tokenizer learns: mean squared error, a codebook of running averages, no dead codes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+
+from sooner.models.clip_tokenizer import MotionTokenizer, MotionTokenizerConfig, to_pixels
+
+from . import card, world
+from .recipe import Recipe, Stage
+
+_KEEP = 0.99  # how much of its running average a code keeps a step
+_DEAD = 0.05  # a code that fewer vectors a step than this choose is moved elsewhere
+
+
+class Averages(nn.Module):
+    """The codebook as running averages of the vectors that chose each code (VQ-VAE, app. A.1)."""
+
+    def __init__(self, codes: int, width: int) -> None:
+        super().__init__()
+        self.count: torch.Tensor
+        self.total: torch.Tensor
+        self.register_buffer("count", torch.ones(codes))
+        self.register_buffer("total", torch.zeros(codes, width))
+
+    def begin(self, book: torch.Tensor) -> None:
+        self.count.fill_(1.0)
+        self.total.copy_(book)
+
+    def take(self, latent: torch.Tensor, codes: torch.Tensor) -> None:
+        """Average in vectors `latent` [n, width] that chose `codes` [n]."""
+        fresh = torch.zeros_like(self.total).index_add_(0, codes, latent)
+        number = torch.bincount(codes, minlength=len(self.count)).to(self.count)
+        self.count.lerp_(number, 1 - _KEEP)
+        self.total.lerp_(fresh, 1 - _KEEP)
+
+    def revive(self, latent: torch.Tensor, rng: np.random.Generator) -> int:
+        """Move dead codes onto random vectors of the last batch; returns how many."""
+        dead = (self.count < _DEAD).nonzero()[:, 0]
+        picked = torch.from_numpy(rng.integers(len(latent), size=len(dead)))
+        self.count[dead] = 1.0
+        self.total[dead] = latent[picked]
+        return len(dead)
+
+    def book(self) -> torch.Tensor:
+        return self.total / self.count.clamp(min=1e-4)[:, None]
+
+
+class TokenizerLesson:
+    """See `trainer.Lesson`."""
+
+    def __init__(self, out: Path, config: Recipe) -> None:
+        self.config = config
+        self.tokenizer = MotionTokenizer(MotionTokenizerConfig(**config.shape))
+        self.tokenizer.codebook.weight.requires_grad_(False)
+        sizes = self.tokenizer.config
+        self.averages = Averages(sizes.codes, sizes.code_width)
+        self.model: nn.Module = nn.ModuleDict(
+            {"tokenizer": self.tokenizer, "averages": self.averages}
+        )
+        self.seen: torch.Tensor | None = None  # [n, code_width] latents of the last step
+        self.chosen = torch.empty(0, dtype=torch.long)  # [n] their codes
+
+    def enter(self, stage: Stage, index: int) -> None:
+        if stage.kind != "quantised" or bool(self.averages.total.any()):
+            return
+        rng = np.random.default_rng((self.config.seed, index))
+        with torch.no_grad():
+            latent = torch.cat(
+                [self.tokenizer.embed(self._draw(rng, 8, 3, stage.lattice)) for _ in range(12)]
+            )
+            book = _k_means(latent.flatten(0, -2), self.tokenizer.config.codes, rng)
+        self.averages.begin(book)
+        self.tokenizer.codebook.weight.copy_(book)
+
+    def shape_like(self, state: dict[str, torch.Tensor]) -> None:
+        """The tokenizer has one shape."""
+
+    def loss(self, stage: Stage, rng: np.random.Generator) -> tuple[torch.Tensor, dict[str, float]]:
+        pixels = self._draw(rng, stage.rows, stage.latents, stage.lattice)
+        latent = self.tokenizer.embed(pixels).float()
+        if stage.kind == "plain":
+            self.seen = None
+            # A little weight on the latents' size keeps them where a codebook can follow.
+            error = functional.mse_loss(self.tokenizer.paint(latent).float(), pixels)
+            return error + 1e-4 * latent.square().mean(), {"mse": float(error.detach())}
+        codes = self.tokenizer.nearest(latent.detach())
+        quantised = self.tokenizer.codebook(codes)
+        self.seen, self.chosen = latent.detach().flatten(0, -2), codes.flatten()
+        # Straight through: the decoder's gradient passes the codebook by.
+        painted = self.tokenizer.paint(latent + (quantised - latent).detach()).float()
+        error = functional.mse_loss(painted, pixels)
+        commit = functional.mse_loss(latent, quantised)
+        return error + 0.02 * commit, {
+            "mse": float(error.detach()),
+            "commit": float(commit.detach()),
+            "used": len(self.chosen.unique()) / self.tokenizer.config.codes,
+        }
+
+    def after_step(self, rng: np.random.Generator) -> None:
+        if self.seen is None:
+            return
+        with torch.no_grad():
+            self.averages.take(self.seen, self.chosen)
+            self.averages.revive(self.seen, rng)
+            self.tokenizer.codebook.weight.copy_(self.averages.book())
+
+    def check(self) -> dict[str, float]:
+        return card.tokenizer_figures(self.tokenizer, 16)
+
+    def save(self, folder: Path, steps: int, seconds: float) -> None:
+        half = MotionTokenizer(self.tokenizer.config)
+        half.load_state_dict(self.tokenizer.state_dict())
+        half.half().save_pretrained(folder)
+        loaded = MotionTokenizer.from_pretrained(folder, dtype=torch.float32).eval()
+        card.write(folder, loaded, self.config, steps, seconds, card.tokenizer_figures(loaded, 128))
+
+    def _draw(
+        self, rng: np.random.Generator, rows: int, latents: int, lattice: int
+    ) -> torch.Tensor:
+        """Pixels [rows, 3, frames, H, W] of stretches of fresh clips; 0 latents are all."""
+        whole = self.tokenizer.config.latent_shape(world.FRAMES)[0]
+        length = 1 + self.tokenizer.config.group * ((latents or whole) - 1)
+        frames = []
+        for _ in range(rows):
+            clip = world.sample(rng, lattice)
+            begin = int(rng.integers(world.FRAMES - length + 1))
+            shown = range(begin, begin + length)
+            frames.append(world.render(clip, rng, shown, self.config.grain))
+        return to_pixels(torch.from_numpy(np.stack(frames)))
+
+
+def _k_means(latent: torch.Tensor, codes: int, rng: np.random.Generator) -> torch.Tensor:
+    """Ten rounds of k-means: [codes, width]."""
+    picked = rng.choice(len(latent), size=codes, replace=len(latent) < codes)
+    book = latent[torch.from_numpy(picked)].clone()
+    for _ in range(10):
+        nearest = (book.square().sum(1) - 2 * latent @ book.T).argmin(1)
+        number = torch.bincount(nearest, minlength=codes)
+        total = torch.zeros_like(book).index_add_(0, nearest, latent)
+        book = torch.where(number[:, None] > 0, total / number.clamp(min=1)[:, None], book)
+    return book

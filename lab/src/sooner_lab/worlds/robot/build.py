@@ -1,0 +1,23 @@
+"""Checkpoint folders of the robot miniature."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sooner.models.openvla import OpenVLAForActionPrediction
+from sooner.models.openvla.processing import OpenVLAProcessor
+
+from . import words
+
+
+def save(model: OpenVLAForActionPrediction, folder: Path) -> None:
+    """Write a checkpoint folder: fp16 weights, config, tokenizer, processor.
+
+    `model` keeps its own precision: a half copy is written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    half = OpenVLAForActionPrediction(model.config)
+    half.load_state_dict(model.state_dict())
+    half.generation_config = model.generation_config
+    half.half().save_pretrained(folder)
+    OpenVLAProcessor.of(words.build_tokenizer(), model.config).save_pretrained(folder)

@@ -1,0 +1,104 @@
+"""The policy as a lesson of the common trainer."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sooner.tasks.train_draft.progress import Line
+
+from ..training import depth_of, write_depth
+from . import architecture, build, card, collect, data, losses
+from .recipe import Recipe, Stage
+
+CHUNK = 64
+FIXED = ("shape", "seed", "records", "data_seed", "held")
+"""What a resumed run must agree in."""
+
+
+class PolicyLesson:
+    """Demonstrations, the policy, and the hints that are dropped in the end.
+
+    Args:
+        out: gets the folder `data`, unless its demonstrations are there.
+        config: the recipe.
+        progress: show a line while demonstrations are made.
+
+    Raises:
+        SoonerError: demonstrations have to be made and the simulator is not installed.
+    """
+
+    def __init__(self, out: Path, config: Recipe, progress: bool = False) -> None:
+        self.config = config
+        with Line(progress) as line:
+            for name, count in config.records.items():
+                tell = partial(_told, line, name, count)
+                collect.collect(out / "data", name, count, config.data_seed, tell)
+        records = collect.load(out / "data")
+        self.kept, self.held = data.split(records, config.held)
+        stats = architecture.statistics(records["actions"][self.kept])
+        self.reader = data.Reader(records, stats)
+        depth = next((stage.layers for stage in config.stages if stage.layers), config.shape.layers)
+        with torch.random.fork_rng():  # HF draws first weights from the global generator
+            torch.manual_seed(config.seed)
+            shape = dataclasses.replace(config.shape, layers=depth)
+            self.policy = architecture.build_model(shape, stats)
+            self.hints = losses.Hints(config.shape.width, self.reader.ids.shape[1])
+        self.model: nn.Module = nn.ModuleDict({"policy": self.policy, "hints": self.hints})
+
+    def enter(self, stage: Stage, index: int) -> None:
+        if stage.layers:
+            architecture.grow(self.policy, stage.layers)
+
+    def shape_like(self, state: dict[str, Tensor]) -> None:
+        architecture.grow(self.policy, depth_of(state, "policy.model.language_model.layers."))
+
+    def loss(self, stage: Stage, rng: np.random.Generator) -> tuple[Tensor, dict[str, Any]]:
+        batch = self.reader.batch(rng.choice(self.kept, stage.rows), rng)
+        seen = self.policy.model.see(batch.pixels)
+        loss, report = losses.locate(self.hints, seen, batch)
+        if stage.kind == "vision":
+            return loss, report
+        acting, found = losses.act(self.policy, self.hints, seen, batch)
+        return 0.3 * loss + acting, {**report, **found}
+
+    def after_step(self, rng: np.random.Generator) -> None:
+        """Nothing follows."""
+
+    @torch.no_grad()
+    def check(self) -> dict[str, Any]:
+        """How well held-out demonstrations are followed, by task: mean distance of the likeliest
+        bin and share within 9 bins, the expert's earlier bins given; how often the right patch is
+        found."""
+        tasks = self.reader.records["tasks"]
+        found = {}
+        for task, name in enumerate(collect.NAMES):
+            held = self.held[tasks[self.held] == task]
+            if not len(held):
+                continue
+            parts = [self._check(held[at : at + CHUNK]) for at in range(0, len(held), CHUNK)]
+            found[name] = {
+                key: round(float(np.mean([part[key] for part in parts])), 3) for key in parts[0]
+            }
+        return found
+
+    def _check(self, index: np.ndarray) -> dict[str, float]:
+        batch = self.reader.batch(index)
+        seen = self.policy.model.see(batch.pixels)
+        _, where = losses.locate(self.hints, seen, batch)
+        return {**where, **losses.act(self.policy, self.hints, seen, batch)[1]}
+
+    def save(self, folder: Path, steps: int, seconds: float) -> None:
+        build.save(self.policy, folder)
+        write_depth(folder, self.policy, self.config.shape.layers)
+        card.write(folder, self.config, seconds, self.check())
+
+
+def _told(line: Line, name: str, count: int, done: int) -> None:
+    line.show({"stage": 0, "kind": f"demonstrations of {name}", "step": done, "steps": count})

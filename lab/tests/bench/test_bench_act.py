@@ -1,0 +1,269 @@
+"""`sooner bench act` on a tiny random policy and the world without a simulator."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import tiny_policy
+from sooner.cli.main import main
+from sooner.errors import SoonerError
+from sooner.io import write_json
+from sooner.robots import metaworld
+from sooner.tasks.act import Allowance
+from sooner_lab.bench import report
+from sooner_lab.bench.act import arms, observations, page, run
+from sooner_lab.bench.act.arms import Positions
+from sooner_lab.bench.act.distance import steps
+from sooner_lab.bench.act.settings import ActSettings
+
+SETTINGS = ActSettings(
+    envs=("table",), tolerances=(3, 31), chosen=31, observations=2, repeats=1, episodes=2,
+    parts=("offline", "trees", "distance", "cases", "loops"), distances=5,
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arms, "load", lambda *_, **__: tiny_policy.policy(head=True))
+
+
+@pytest.fixture(scope="module")
+def result() -> dict[str, Any]:
+    kept: list[dict[str, Any]] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(arms, "load", lambda *_, **__: tiny_policy.policy(head=True))
+        made = run.run(SETTINGS, lambda _: None, lambda so_far: kept.append(dict(so_far)))
+    assert "loops" not in kept[0]  # what is measured is kept at once
+    assert kept[-1]["loops"] == made["loops"]
+    return json.loads(json.dumps(made))  # as it is read again
+
+
+def named(result: dict[str, Any], name: str) -> dict[str, Any]:
+    return next(row for row in result["arms"] if row["method"] == name)
+
+
+def test_exact_arms_say_what_generate_says(result: dict[str, Any]) -> None:
+    for name in ("plain", "hf", "strict", "auto"):
+        assert named(result, name)["mode"] == "exact"
+        assert named(result, name)["parity"] == "identical"
+        assert named(result, name)["p50_ms"] > 0
+
+
+def test_a_wide_tolerance_accepts_more_and_tells_how_far_it_is(result: dict[str, Any]) -> None:
+    strict, wide = named(result, "strict"), named(result, "relaxed r=31")
+    assert wide["mode"] == "relaxed"
+    assert wide["mean_acceptance_length"] > strict["mean_acceptance_length"]
+    told = result["distance"]
+    assert told["names"] == ["dx", "dy", "dz", "gripper"]
+    assert [row["method"] for row in told["arms"]] == ["relaxed r=3", "relaxed r=31"]
+    assert len(told["arms"][1]["mean_bins"]) == 4
+    assert max(told["arms"][1]["mean_bins"][:3]) > 0
+
+
+def test_distances_are_of_more_observations_than_are_timed(result: dict[str, Any]) -> None:
+    """Actions of a batch against actions one by one, number by number."""
+    told = result["distance"]
+    assert told["observations"] == 5
+    seen = observations.record(SETTINGS.envs, 5, SETTINGS.seed % 1000)
+    policy = tiny_policy.policy(head=True)
+    exact = np.stack([policy.act([one.seen], method="plain")[0].ids for one in seen])
+    wide = Allowance(31)
+    loose = tiny_policy.policy(head=True, allowance=wide)
+    near = np.stack([loose.act([one.seen], method="relaxed")[0].ids for one in seen])
+    off = np.abs(near.astype(int) - exact.astype(int)).reshape(-1, 4)
+    row = told["arms"][1]
+    assert row["max_bins"] == off.max(0).tolist()
+    assert row["mean_bins"] == pytest.approx(off.mean(0).tolist())
+    assert row["same"] == pytest.approx(float((off == 0).mean()))
+
+
+def test_near_copies_by_hand() -> None:
+    ids = np.array([[[70, 80, 90], [70, 81, 95]], [[60, 60, 60], [63, 60, 61]]])
+    assert steps(ids, chosen=3) == {
+        "numbers": 6, "same": 2 / 6, "within_1": 4 / 6, "within_chosen": 5 / 6,
+    }  # fmt: skip
+    assert steps(ids[:, :1], chosen=3) is None, "one step repeats nothing"
+    assert steps(ids.astype(np.uint8), chosen=3) == steps(ids, chosen=3), "no wrapping around"
+
+
+def test_a_ratio_has_the_same_tree_on_both_sides(result: dict[str, Any]) -> None:
+    rows = result["trees"]
+    assert [row["tree"] for row in rows] == [
+        "chain of 6", "16 nodes, depth 6, top 8", "50 nodes, depth 4, top 8",
+        "50 nodes, depth 5, top 8",
+    ]  # fmt: skip
+    for row in rows:
+        assert row["ratio"] == pytest.approx(row["relaxed"] / row["strict"])
+        assert row["ratio"] >= 1
+        assert row["parity"] == "identical"
+        assert 1 <= row["relaxed"] <= 1 + row["depth"]
+
+
+def test_positions_add_up(result: dict[str, Any]) -> None:
+    """A round behind each position; position 0 begins every action."""
+    for name in ("strict", "relaxed r=31"):
+        row = named(result, name)
+        assert "0" in row["positions"]
+        assert max(map(int, row["positions"])) <= 6
+        means = [part["positions"] for part in row["by_env"]]
+        assert means == [row["positions"]]  # there is one environment
+
+
+def test_positions_count_behind_the_first_token() -> None:
+    places = Positions()
+    for said in ([[5], [6, 7, 8], [9]], [[5], [6], [7, 8]]):
+        places.start()
+        for new, drafted in zip(said, (0, len(said[1]) - 1, len(said[2]) - 1), strict=True):
+            places(0, new, drafted)
+    assert places.means() == {0: 1.0, 1: 1.0, 3: 0.0}
+
+
+def test_loops_have_a_row_for_each_setting_and_one_for_all(result: dict[str, Any]) -> None:
+    told = [(row["method"], row["env"]) for row in result["loops"]]
+    assert told == [
+        (name, env) for name in ("plain", "relaxed r=3", "relaxed r=31") for env in ("table", "all")
+    ]
+    assert all(row["episodes"] == 2 for row in result["loops"])
+
+
+def test_cases_show_every_round(result: dict[str, Any]) -> None:
+    [case] = result["cases"]
+    assert case["env"] == "table"
+    for rounds in case["arms"].values():
+        assert sum(len(one["bins"]) for one in rounds) == 8
+        assert rounds[0]["drafted"] == 0
+        assert all(one["drafted"] <= len(one["bins"]) - 1 for one in rounds)
+
+
+def test_goals_compare_with_what_was_wanted(result: dict[str, Any]) -> None:
+    goals = {one["goal"]: one for one in result["goals"]}
+    ratios = [name for name in goals if name.startswith("acceptance length")]
+    assert len(ratios) == 1, "one setting, named in advance"
+    assert "50 nodes, depth 5, top 8" in ratios[0]
+    reached = goals[ratios[0]]["reached"]
+    assert reached == result["trees"][3]["ratio"]
+    assert goals[ratios[0]]["met"] == (reached >= 1.44)
+
+
+def test_page_and_figures(result: dict[str, Any], tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "act.json"
+    write_json(result, path)
+    text = report.markdown(result, "act.json")
+    for title in ("Goals", "By task (table 1)", "(table 2)", "(table 3)", "Closed loops"):
+        assert title in text
+    told = result["distance"]
+    assert f"over {told['observations']} observations of 2 steps each" in text
+    assert f"{told['steps']['within_1']:.0%} move by 1 bin at most" in text
+    assert len(page.tables(result)) >= 7
+    files = report.write_figures(result, path)
+    assert {file.name for file in files} >= {"act-tolerance.png", "act-latency.png"}
+
+
+def test_own_observations_need_no_simulator(tmp_path: Path) -> None:
+    Image.fromarray(np.full((20, 20, 3), 90, np.uint8)).save(tmp_path / "a.png")
+    lines = [
+        {"image": "a.png", "instruction": "open the drawer", "action": [0.05, 0, 0, 1]},
+        {"image": "a.png", "instruction": "reach the ball"},
+    ]
+    file = tmp_path / "seen.jsonl"
+    file.write_text("\n".join(map(json.dumps, lines)) + "\n")
+    seen = observations.read(file)
+    assert [one.env for one in seen] == ["seen", "seen"]
+    assert seen[1].action is None
+    settings = ActSettings(data=str(file), arms=("plain",), repeats=1, parts=("offline", "loops"))
+    made = run.run(settings, lambda _: None)
+    assert "loops" not in made
+    assert 0 < made["arms"][0]["error"] < 1
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("{", "line 1"),
+        ('{"instruction": "go"}', "no 'image'"),
+        ('{"image": "gone.png", "instruction": "go"}', "gone.png"),
+        ("", "no lines"),
+    ],
+)
+def test_bad_observations_are_one_line(tmp_path: Path, line: str, told: str) -> None:
+    file = tmp_path / "seen.jsonl"
+    file.write_text(line + "\n")
+    with pytest.raises(SoonerError, match=told) as error:
+        observations.read(file)
+    assert "\n" not in str(error.value)
+
+
+def test_a_world_without_expert_is_named() -> None:
+    class Bare:
+        def close(self) -> None:
+            """Nothing."""
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(observations, "make", lambda name: Bare())
+        with pytest.raises(SoonerError, match="has no expert"):
+            observations.record(("bare",), 1, 0)
+
+
+def test_no_episodes_is_refused_and_not_the_default(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["bench", "act", "--episodes", "0"])
+    assert left.value.code
+    assert "episodes is 0" in capsys.readouterr().err
+
+
+def test_a_missing_simulator_is_told_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: Any, **__: Any) -> None:
+        raise AssertionError("nothing may be loaded or recorded first")
+
+    monkeypatch.setattr(arms, "load", never)
+    monkeypatch.setattr(observations, "make", never)
+    monkeypatch.setattr(metaworld, "find_spec", lambda name: None)
+    with pytest.raises(SoonerError, match=r"pip install 'sooner\[robots\]'") as error:
+        run.run(ActSettings(), lambda _: None)
+    assert "\n" not in str(error.value)
+    monkeypatch.setattr(metaworld, "find_spec", lambda name: name)
+    monkeypatch.setattr(metaworld, "find_library", lambda name: None)
+    monkeypatch.setenv("MUJOCO_GL", "osmesa")
+    with pytest.raises(SoonerError, match="libosmesa6"):
+        run.run(ActSettings(), lambda _: None)
+    with pytest.raises(SoonerError, match="unknown environment 'reech'"):
+        run.run(ActSettings(envs=("reech",)), lambda _: None)
+
+
+def test_the_clients_part_needs_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "find_spec", lambda name: None if name == "uvicorn" else name)
+    with pytest.raises(SoonerError, match="needs uvicorn"):
+        run.run(ActSettings(envs=("table",)), lambda _: None)
+
+
+@pytest.mark.parametrize(
+    ("there", "chosen"), [({"OSMesa", "EGL"}, "osmesa"), ({"EGL"}, "egl"), (set(), "osmesa")]
+)
+def test_rendering_takes_the_library_that_is_there(
+    monkeypatch: pytest.MonkeyPatch, there: set[str], chosen: str
+) -> None:
+    for name in ("MUJOCO_GL", "DISPLAY"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(metaworld.sys, "platform", "linux")
+    monkeypatch.setattr(metaworld, "find_library", lambda name: name if name in there else None)
+    metaworld.headless()
+    assert os.environ["MUJOCO_GL"] == chosen
+
+
+def test_the_default_size() -> None:
+    """Five minutes on two idle cores: what the defaults ask for, in runs of the miniature."""
+    size = ActSettings()
+    timed = len(size.envs) * size.observations
+    assert timed * size.repeats <= 72
+    assert len(size.envs) * size.distances == 300
+    assert len(size.envs) * size.episodes * (1 + len(size.tolerances)) <= 36
+    assert sum(size.clients) * size.requests <= 180

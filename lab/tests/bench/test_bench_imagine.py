@@ -1,0 +1,292 @@
+"""`sooner bench imagine` as a user starts it, on tiny random models."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import tiny_canvas
+from sooner import miniatures
+from sooner.cli.main import main
+from sooner.methods import Autoregressive, CoupledJacobi
+from sooner.models import canvas
+from sooner.models.clip_tokenizer import MotionTokenizer, MotionTokenizerConfig
+from sooner_lab.bench.imagine import breakdown, peers, subjects
+from sooner_lab.bench.imagine import run as bench_run
+from sooner_lab.bench.imagine.arms import draw_beginning, draw_rows
+from sooner_lab.bench.imagine.settings import ARMS
+from sooner_lab.bench.imagine.subjects import Subject
+from sooner_lab.bench.report import markdown
+from sooner_lab.worlds.motion import architecture
+
+HAS_GSD = importlib.util.find_spec("sooner.methods.jacobi.gsd") is not None
+NAMES = tuple(arm for arm in ARMS if arm != "gsd" or HAS_GSD)
+FIGURES = ("windows", "trajectories", "collision", "strength", "hamming", "story")
+RESULTS = Path(__file__).parents[3] / "docs" / "results"
+
+
+class Eye:
+    """A judge of anything: mean colours, and whether a drawing is dark."""
+
+    name = "eye"
+
+    def features(self, pixels: torch.Tensor) -> torch.Tensor:
+        return pixels.mean((1, 2, 3))
+
+    def accuracy(self, pixels: torch.Tensor, numbers: Any) -> dict[str, float]:
+        return {"dark": float((pixels.mean((1, 2, 3, 4)) < 0.5).float().mean())}
+
+
+def picture_subject() -> Subject:
+    inputs = tiny_canvas.prompts(4)
+
+    def prepare(numbers: Any) -> dict[str, Any]:
+        return {name: value[[number % 4 for number in numbers]] for name, value in inputs.items()}
+
+    return Subject("image", "tiny janus", tiny_canvas.canvas(), prepare, Eye())
+
+
+def clip_subject() -> Subject:
+    """Five latent frames of 2 x 3 codes, two of them given."""
+    torch.manual_seed(0)
+    shape = architecture.Shape(
+        layers=2, width=32, heads=2, kv_heads=1, intermediate=32, vocab=24, latent_shape=(5, 2, 3)
+    )
+    sizes = MotionTokenizerConfig(height=8, width=12, channels=16, blocks=1, codes=24, code_width=4)
+    tokenizer = MotionTokenizer(sizes).eval()
+    made = canvas(architecture.build_model(shape).eval(), given=2, tokenizer=tokenizer)
+    given = torch.randint(0, 24, (4, 12))
+    return Subject(
+        "video", "tiny cosmos", made, lambda numbers: {"input_ids": given[[n % 4 for n in numbers]]}
+    )
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = {"image": picture_subject, "video": clip_subject}
+    monkeypatch.setattr(subjects, "load", lambda kind, settings: made[kind]())
+    monkeypatch.setattr(breakdown, "VOCABULARY", 512)
+
+
+def run(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as end:
+        main(list(arguments))
+    return int(end.value.code or 0)
+
+
+SMALL = ["--windows", "3,6", "--quality-samples", "4", "--batch", "2", "--rows", "2"]
+
+
+@pytest.mark.usefixtures("tiny")
+def test_a_small_run_measures_judges_and_draws(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "imagine.json"
+    arguments = ["--kind", "both", "--arms", ",".join(NAMES), *SMALL, "--samples", "1"]
+    assert run("bench", "imagine", *arguments, "--json", str(target)) == 0
+    result = json.loads(target.read_text())
+    check_arms(result)
+    for kind in ("image", "video"):
+        check_kind(result[kind])
+    assert result["image"]["batch"]["rows"] == 2
+    assert result["vocabulary"]["milliseconds"].keys() >= {"gumbel", "maximal", "independent"}
+    assert all(one.keys() == {"goal", "wanted", "reached", "met"} for one in result["goals"])
+    assert {"git", "argv", "versions", "device", "dtype", "threads", "seed"} <= set(
+        result["provenance"]
+    )
+    shown = capsys.readouterr().out
+    assert "Images: speed (table 1)" in shown
+    check_report(target)
+
+
+def check_arms(result: dict[str, Any]) -> None:
+    for kind, new in (("image", 16), ("video", 18)):
+        arms = [arm for arm in result["arms"] if arm["kind"] == kind]
+        assert {arm["method"] for arm in arms} == set(NAMES)
+        start = {"image": "above", "video": "previous-frame"}[kind]
+        for name in ("sjd", "gumbel", "gsd"):  # alike, or a start's gain is told as a coupling's
+            found = [(arm["init"], arm["window"]) for arm in arms if arm["method"] == name]
+            assert found == [("random", 3), ("random", 6), (start, 3), (start, 6)]
+        for arm in arms:
+            assert arm["tokens"] == new
+            assert 1 < arm["nfe"] <= new
+            assert arm["decode_speedup"] > 0
+            assert arm["parity"] == (None if arm["mode"] != "exact" else "identical")
+        plain = next(arm for arm in arms if arm["method"] == "plain")
+        assert (plain["nfe"], plain["decode_speedup"], plain["window"]) == (new, 1.0, None)
+
+
+def check_kind(told: dict[str, Any]) -> None:
+    assert {one["verdict"] for one in told["parity"].values()} == {"identical"}
+    judged = {arm["method"]: arm for arm in told["quality"]["arms"]}
+    assert set(judged) == {*NAMES, "plain again"} - {"hf"}
+    for name in ("sjd", "maximal", "gumbel", "plain again"):
+        assert 0 < judged[name]["features_test"]["p"] <= 1
+        assert 0 < judged[name]["codes_test"]["p"] <= 1
+        assert judged[name]["frechet"] >= -1e-6
+    for wrong in told["quality"]["power"]:
+        p = [wrong[name]["p"] for name in ("features_test", "codes_test")]
+        assert wrong["rejected"] == (min(p) < told["quality"]["level"])
+    assert [round(one["temperature"], 3) for one in told["quality"]["power"]] == [0.9, 0.7]
+    step = told["breakdown"]["steps"][0]
+    assert set(step["milliseconds"]) == set(breakdown.ROWS)
+    assert step["total"] == pytest.approx(sum(step["milliseconds"].values()))
+    assert [len(arm["accepted"]) > 0 for arm in told["story"]["arms"]] == [True, True]
+    study = told["study"]
+    assert set(study["trajectories"]) == {"sjd", "maximal", "gumbel"}
+    assert {one["strength"] for one in study["strengths"]} == {0.0, 0.5, 1.0}
+    assert {"last", "random", "left", "above"} <= {one["init"] for one in study["inits"]}
+
+
+def check_report(target: Path) -> None:
+    assert run("bench", "report", str(target)) == 0
+    page = target.with_suffix(".md").read_text()
+    for title in ("Goals", "Images: speed (table 1)", "Videos: speed (table 2)", "(table 4)"):
+        assert title in page
+    assert page.count("The tests do see") + page.count("the tests have no power") == 2
+    for kind in ("image", "video"):
+        for name in FIGURES:
+            stem = f"figures/imagine-{kind}-{name}"
+            assert f"({stem}.png)" in page
+            for suffix in ("png", *(["gif"] if name == "story" else [])):
+                assert (target.parent / f"{stem}.{suffix}").stat().st_size > 500
+
+
+@pytest.mark.usefixtures("tiny")
+def test_parts_can_be_left_out(tmp_path: Path) -> None:
+    target = tmp_path / "x.json"
+    arguments = ["--parts", "speed", "--arms", "gumbel", *SMALL, "--json", str(target)]
+    assert run("bench", "imagine", *arguments) == 0
+    result = json.loads(target.read_text())
+    assert {arm["method"] for arm in result["arms"]} == {"plain", "gumbel"}
+    assert "study" not in result["image"]
+    assert "video" not in result
+    assert not (tmp_path / "figures").exists()
+    assert run("bench", "report", str(target)) == 0
+    assert (tmp_path / "figures" / "imagine-image-windows.png").exists()
+
+
+@pytest.mark.usefixtures("tiny")
+def test_parts_are_added_to_an_earlier_result(tmp_path: Path) -> None:
+    target = tmp_path / "x.json"
+    quick = ["--arms", "gumbel", *SMALL, "--json", str(target)]
+    assert run("bench", "imagine", "--kind", "both", "--parts", "speed", *quick) == 0
+    first = json.loads(target.read_text())
+    assert run("bench", "imagine", "--parts", "speed,study", "--add", *quick) == 0
+    added = json.loads(target.read_text())
+    assert added["video"] == first["video"]
+    assert [arm["kind"] for arm in added["arms"]].count("image") == len(first["arms"]) / 2
+    assert {arm["kind"] for arm in added["arms"]} == {"image", "video"}
+    assert "study" in added["image"]
+    assert [run["parts"] for run in added["kept"]] == [["video speed"]]
+    assert added["model"] == first["model"]
+    assert run("bench", "report", str(target)) == 0
+    assert "Of an earlier run: video speed (" in target.with_suffix(".md").read_text()
+    first_run = added["kept"][0]["provenance"]
+    assert run("bench", "imagine", "--parts", "study", "--add", *quick) == 0
+    runs = json.loads(target.read_text())["kept"]
+    assert [one["parts"] for one in runs] == [["image speed"], ["video speed"]]
+    assert runs[1]["provenance"] == first_run
+
+
+@pytest.mark.usefixtures("tiny")
+def test_an_interrupted_run_keeps_its_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(bench_run.PARTS, "study", stop)
+    target = tmp_path / "x.json"
+    assert run("bench", "imagine", "--arms", "gumbel", *SMALL, "--json", str(target)) == 130
+    found = json.loads(target.read_text())
+    assert {"quality", "breakdown"} <= set(found["image"])
+    assert "study" not in found["image"]
+
+
+@pytest.mark.usefixtures("tiny")
+def test_another_models_result_is_not_added_to(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "x.json"
+    before = {"bench": "imagine", "arms": [], "image": {"model": "other"}, "provenance": {}}
+    target.write_text(json.dumps(before))
+    quick = ["--parts", "speed", "--arms", "gumbel", *SMALL, "--add"]
+    assert run("bench", "imagine", *quick, "--json", str(target)) == 2
+    assert "the result to add to is of 'other'" in capsys.readouterr().err
+    assert run("bench", "imagine", *quick) == 2
+    assert "--add needs the FILE" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--arms", "gumbal"], "did you mean 'gumbel'"),
+        (["--kind", "images"], "did you mean 'image'"),
+        (["--parts", "sped"], "did you mean 'speed'"),
+        (["--windows", "16,x"], "--windows is '16,x'"),
+        (["--windows", "0"], "--windows is 0"),
+        (["--samples", "0"], "--samples is 0"),
+        (["--json", "/proc/nowhere/x.json"], "can't write"),
+        (["--fid-weights", "missing.pth"], "missing.pth"),
+    ],
+)
+def test_bad_requests_get_one_line(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("bench", "imagine", *arguments) == 2
+    error = capsys.readouterr().err.strip()
+    assert message in error
+    assert len(error.splitlines()) == 1
+
+
+@pytest.mark.parametrize("make", [picture_subject, clip_subject])
+def test_the_peer_draws_whole_spans_and_leaves_the_global_generator(make: Any) -> None:
+    subject = make()
+    before = torch.get_rng_state()
+    tokens, seconds = peers.sampled(subject, 0, seed=1)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert tokens.shape == (1, subject.canvas.grid.length)
+    assert seconds > 0
+    assert torch.equal(tokens, peers.sampled(subject, 0, seed=1)[0])
+
+
+@pytest.mark.parametrize("make", [picture_subject, clip_subject])
+def test_the_gate_compares_the_beginning_alone(make: Any) -> None:
+    subject = make()
+    tokens, scores = peers.greedy(subject, 0, 5)
+    assert len(tokens) == len(scores) == 5
+    said = draw_beginning(subject, 0, Autoregressive(), 0, 5, do_sample=False)
+    assert said == tokens
+
+
+def test_forwards_are_counted_for_each_row() -> None:
+    subject = picture_subject()
+    drawing, nfe = draw_rows(subject, range(3), CoupledJacobi(4), seed=0)
+    assert max(nfe) == drawing.stats.nfe
+    assert draw_rows(subject, [0], Autoregressive(), seed=0)[1] == [16]
+
+
+@pytest.mark.parametrize("name", ["caption", "parallel"])
+def test_other_reports_are_as_they_were(name: str) -> None:
+    result = json.loads((RESULTS / f"{name}.json").read_text())
+    assert markdown(result, f"{name}.json") == (RESULTS / f"{name}.md").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not (miniatures.find("image").target / "config.json").is_file(),
+    reason="the image miniature is not in this installation",
+)
+def test_the_miniature_draws_the_same_faster(tmp_path: Path) -> None:
+    target = tmp_path / "x.json"
+    arguments = ["--parts", "speed", "--arms", "sjd,gumbel", "--windows", "32", "--batch", "1"]
+    assert run("bench", "imagine", *arguments, "--json", str(target)) == 0
+    arms = {arm["method"]: arm for arm in json.loads(target.read_text())["arms"]}
+    assert arms["gumbel"]["nfe"] < arms["sjd"]["nfe"] < arms["plain"]["nfe"]
+    assert arms["gumbel"]["decode_speedup"] > 1

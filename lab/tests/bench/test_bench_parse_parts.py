@@ -1,0 +1,320 @@
+"""What `sooner bench parse` is made of: pages, PDFs, damage, figures, scores, goals."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sooner.documents import Page, Resolution, Style, read_pages, to_markdown
+from sooner.documents.drafters import TextLayer
+from sooner.errors import SoonerError
+from sooner_lab.bench.parse import document, run
+from sooner_lab.bench.parse.damage import degraded, garbage, jittered, misspelt
+from sooner_lab.bench.parse.figures import arm_rows, ratio
+from sooner_lab.bench.parse.goals import goals
+from sooner_lab.bench.parse.page import markdown
+from sooner_lab.bench.parse.pdf import DPI, write_pdf
+from sooner_lab.bench.parse.scores import accuracy, shared_words
+from sooner_lab.bench.parse.settings import ParseBenchSettings
+from sooner_lab.bench.parse.sheets import kinds_of, oracle, sample_sheets
+from sooner_lab.cli.bench_parse import FULL
+from sooner_lab.worlds.document import blocks
+from sooner_lab.worlds.document.page import Page as Made
+
+RNG = 3
+
+
+@pytest.fixture(scope="module")
+def sheets() -> list[Any]:
+    return sample_sheets(6, "arms", 11)
+
+
+def test_more_pages_begin_with_the_same_ones_and_parts_have_their_own(sheets: list[Any]) -> None:
+    fewer, others = sample_sheets(2, "arms", 11), sample_sheets(2, "quality", 11)
+    assert [one.truth for one in fewer] == [one.truth for one in sheets[:2]]
+    assert (fewer[1].page.picture == sheets[1].page.picture).all()
+    assert others[0].truth != fewer[0].truth
+
+
+def test_pages_are_told_apart_by_what_they_hold() -> None:
+    rng = np.random.default_rng(RNG)
+    whole, left, right = (0, 6, 1, 30), (0, 6, 1, 14), (0, 6, 17, 14)
+    prose = Made(20, 16, (blocks.paragraph(rng, whole),))
+    columns = Made(20, 16, (blocks.paragraph(rng, left), blocks.table(rng, right)))
+    assert kinds_of(prose) == ("one column", "prose alone")
+    assert kinds_of(columns) == ("two columns", "table")
+
+
+def test_the_draft_without_a_fault_is_the_truth(sheets: list[Any]) -> None:
+    for sheet in sheets:
+        said = to_markdown(oracle(sheet).regions, Style(formulas="spaced"))
+        assert said.strip() == sheet.truth
+
+
+def test_a_scan_comes_out_of_its_pdf_pixel_by_pixel(tmp_path: Path, sheets: list[Any]) -> None:
+    path = write_pdf(tmp_path / "scan.pdf", sheets[:3], text_layer=False)
+    pages = list(read_pages(path, None, Resolution(DPI)))
+    assert len(pages) == 3
+    for page, sheet in zip(pages, sheets, strict=False):
+        assert isinstance(page, Page)
+        assert (page.picture == sheet.page.picture).all()
+        assert page.text is None or not page.text.words
+
+
+def test_a_text_layer_says_what_stands_there(tmp_path: Path, sheets: list[Any]) -> None:
+    path = write_pdf(tmp_path / "text.pdf", sheets[:3], text_layer=True)
+    for page, sheet in zip(read_pages(path, None, Resolution(DPI)), sheets, strict=False):
+        assert isinstance(page, Page)
+        assert page.text is not None
+        assert page.text.good, page.text.problem
+        assert (page.picture == sheet.page.picture).all()  # the words can't be seen
+        said = to_markdown(TextLayer()(page).regions, Style(formulas="spaced"))
+        assert shared_words(said, sheet.truth) > 0.9
+
+
+def test_letters_are_read_wrongly_as_often_as_asked(sheets: list[Any]) -> None:
+    rng = np.random.default_rng(RNG)
+    draft = oracle(sheets[0])
+    assert misspelt(draft, 0.0, rng).texts == draft.texts
+    rough, awful = (misspelt(draft, rate, rng) for rate in (0.05, 0.5))
+    truth = " ".join(draft.texts)
+    scores = [shared_words(" ".join(one.texts), truth) for one in (rough, awful)]
+    assert 1 > scores[0] > scores[1]
+    lines = [text.count("\n") for text in draft.texts]
+    assert [text.count("\n") for text in awful.texts] == lines  # a table keeps its rows
+
+
+def test_boxes_move_and_texts_stay(sheets: list[Any]) -> None:
+    draft = oracle(sheets[0])
+    moved = jittered(draft, 0.1, np.random.default_rng(RNG))
+    assert moved.texts == draft.texts
+    for before, after in zip(draft.regions, moved.regions, strict=True):
+        assert before.bbox is not None
+        assert after.bbox is not None
+        width, height = before.bbox[2] - before.bbox[0], before.bbox[3] - before.bbox[1]
+        off = np.abs(np.array(after.bbox) - np.array(before.bbox))
+        assert (off <= 0.1 * np.array([width, height, width, height]) + 1e-9).all()
+        assert off.any()
+
+
+def test_a_bad_copy_is_as_large_and_worse(sheets: list[Any]) -> None:
+    page, rng = sheets[0].page, np.random.default_rng(RNG)
+    a_bit, a_lot = (degraded(page, level, rng).picture.astype(float) for level in (0.2, 0.9))
+    assert a_bit.shape == page.picture.shape
+    errors = [np.abs(one - page.picture).mean() for one in (a_bit, a_lot)]
+    assert 0 < errors[0] < errors[1]
+
+
+def test_garbage_has_no_word_of_the_page(sheets: list[Any]) -> None:
+    draft = oracle(sheets[0])
+    waste = garbage(draft, np.random.default_rng(RNG))
+    assert len(waste.regions) == len(draft.regions)
+    assert not set(" ".join(waste.texts).split()) & set(sheets[0].truth.split())
+
+
+def record(decode: float, tokens: int = 100, **others: Any) -> dict[str, Any]:
+    return {
+        "mode": "exact", "tokens": tokens, "truncated": None, "same": True,
+        "verdict": "identical", "decode": decode, "drafting": 0.5, "making": 0.7, "drafter": 1.0,
+        "e2e": decode + 1, "forwards": 10, "region_forwards": 4, "steps": 10, "accepted": 60,
+        "levels": 80, "region_steps": 0, "region_accepted": 0, **others,
+    }  # fmt: skip
+
+
+def plain(decode: float, **others: Any) -> dict[str, Any]:
+    return record(decode, **{"drafting": 0.0, "drafter": 0.0, "accepted": 0, **others})
+
+
+def pages_of(*pairs: tuple[dict[str, Any], dict[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        {"number": number, "kinds": ["table"], "arms": {"plain": one, "hsd": other}}
+        for number, (one, other) in enumerate(pairs, 1)
+    ]
+
+
+def test_speeds_are_ratios_of_totals() -> None:
+    base, fast = arm_rows(
+        pages_of((plain(4.0), record(1.0)), (plain(8.0), record(2.0))), ["plain", "hsd"], 1
+    )
+    assert base["decode_speedup"] == 1
+    assert fast["decode_speedup"] == pytest.approx(4)
+    assert fast["decode_speedup_interval"] == pytest.approx([4, 4])
+    assert fast["drafted_speedup"] == pytest.approx(12 / (3 + 2 * 1.5))  # OCR and stage 1
+    assert fast["e2e_speedup"] == pytest.approx(14 / (5 + 2 * 1.0))  # OCR in front of each page
+    assert fast["draft_seconds_a_page"] == pytest.approx(1.7)
+    assert fast["aal"] == pytest.approx(6)
+    assert fast["path_rate"] == pytest.approx(0.75)  # of the deepest path of each tree
+    assert fast["tokens_a_forward"] == pytest.approx(10)
+    assert fast["region_forwards"] == pytest.approx(4)
+    table = next(one for one in fast["by_kind"] if one["kind"] == "table")
+    assert table["pages"] == 2
+    assert table["e2e_speedup"] == fast["e2e_speedup"]
+
+
+def test_pages_without_an_end_are_named_and_count_for_nothing() -> None:
+    good = (plain(4.0), record(2.0))
+    for bad in (
+        (plain(900.0, truncated="repetition"), record(1.0)),
+        (plain(900.0), record(1.0, truncated="length")),
+    ):
+        row = arm_rows(pages_of(good, bad), ["plain", "hsd"], 1)[1]
+        assert row["truncated"] == [2]
+        assert row["pages"] == 1
+        assert row["decode_speedup"] == pytest.approx(2)
+
+
+def test_an_exact_arm_that_differs_has_no_speed() -> None:
+    row = arm_rows(
+        pages_of((plain(4.0), record(1.0, same=False, verdict="bug"))), ["plain", "hsd"], 1
+    )[1]
+    assert row["parity"] == "bug"
+    assert "decode_speedup" not in row
+    assert all("decode_speedup" not in one for one in row["by_kind"])
+
+
+def test_a_text_that_ends_early_is_no_faster_for_it() -> None:
+    half = record(2.0, tokens=50, mode="relaxed", verdict=None)
+    row = arm_rows(pages_of((plain(4.0), half)), ["plain", "hsd"], 1)[1]
+    assert row["decode_speedup"] == pytest.approx(1)
+    assert row["parity"] is None
+
+
+def test_an_interval_holds_the_ratio_and_narrows_with_more_pages() -> None:
+    rng = np.random.default_rng(RNG)
+    arm = rng.uniform(1, 3, 40)
+    base = 4 * arm * rng.uniform(0.7, 1.3, 40)
+    few, many = ratio(base[:6], arm[:6], 1), ratio(base, arm, 1)
+    for one in (few, many):
+        assert one["interval"][0] < one["value"] < one["interval"][1]
+    assert many["interval"][1] - many["interval"][0] < few["interval"][1] - few["interval"][0]
+    assert ratio([], [], 1)["value"] is None
+
+
+@pytest.mark.skipif(importlib.util.find_spec("rapidfuzz") is None, reason="needs rapidfuzz")
+def test_what_a_tolerance_costs_is_told_in_points_of_words() -> None:
+    truth = "one two three four five six seven eight nine ten"
+    texts = [
+        {"number": 1, "truth": truth, "draft": "", "plain": truth, "hsd": truth,
+         "hsd-relaxed": truth.replace("ten", "men")}
+    ]  # fmt: skip
+    told = accuracy(texts, ParseBenchSettings(), "arms")
+    rows = {row["method"]: row for row in told["rows"]}
+    assert rows["plain"]["words"] == 1
+    assert rows["draft"]["edit_distance"] == 1
+    assert "teds" not in rows["plain"]  # the page has no table
+    (lost,) = told["words_lost"]
+    assert lost["points"] == pytest.approx(10)
+
+
+def test_words_count_as_often_as_they_stand() -> None:
+    assert shared_words("b a a", "a b a") == 1
+    assert shared_words("a", "a a a") == pytest.approx(0.5)
+    assert shared_words("", "a") == 0
+
+
+def test_goals_are_met_or_not() -> None:
+    arms = arm_rows(pages_of((plain(4.0), record(0.5))), ["plain", "hsd"], 1)
+    told = goals(
+        {
+            "arms": arms,
+            "document": [
+                {"document": "scan", "method": "hsd", "pages": 20, "speedup": 1.9},
+                {"document": "text layer", "method": "hsd", "pages": 20, "speedup": 3.1},
+                {"document": "scan", "method": "hsd-page", "pages": 20, "speedup": None},
+            ],
+            "overhead": {"share": 0.06, "draft_tokens": 4000},
+        }
+    )
+    met = {one["goal"]: one["met"] for one in told}
+    assert met["hsd, 1 pages: decoding over plain, drafting left out"] is None
+    assert met["hsd, 1 pages: decoding over plain, drafting included (eq. 12)"] is False
+    assert met["hsd: pages of 1 identical to plain decoding"] is False  # one page is no evidence
+    assert met["scan, 20 pages, file to Markdown, hsd"] is False
+    assert met["text layer, 20 pages, file to Markdown, hsd"] is True
+    assert not any("hsd-page" in goal for goal in met)
+    assert [met[goal] for goal in met if "share of a step" in goal] == [False]
+
+
+def test_parts_are_added_to_an_earlier_result() -> None:
+    before = {
+        "bench": "parse", "model": "m", "settings": {"model": None}, "provenance": {"seed": 1},
+        "exactness": {"pages": 200}, "accuracy": {"of": "exactness"}, "overhead": {"share": 0.5},
+    }  # fmt: skip
+    kept = run._kept(before, ParseBenchSettings(parts=("overhead",)))
+    assert kept["exactness"] == {"pages": 200}
+    assert "overhead" not in kept
+    assert kept["kept"][0]["parts"] == ["accuracy", "exactness"]
+    assert kept["kept"][0]["provenance"] == {"seed": 1}
+    with pytest.raises(SoonerError, match="another file"):
+        run._kept(before, ParseBenchSettings(model="other"))
+
+
+def test_an_aal_of_documents_counts_steps_and_not_pages() -> None:
+    records = [{"aal": 20.0, "steps": 6}, {"aal": 2.0, "steps": 41}, {"aal": None, "steps": 9}]
+    assert document._aal(records) == pytest.approx((20 * 5 + 2 * 40) / 45)
+    assert document._aal([]) is None
+
+
+def test_a_tie_is_no_identical_page() -> None:
+    row = {"method": "hsd", "mode": "exact", "pages": 200, "identical": 199, "ties": [7]}
+    (told,) = goals({"exactness": {"rows": [row]}})
+    assert (told["reached"], told["met"]) == (199, False)
+    assert told["key"] == "exactness.rows[hsd].identical"
+
+
+def test_a_text_that_was_changed_has_no_confidence(sheets: list[Any]) -> None:
+    draft = oracle(sheets[0])
+    sure = replace(draft, regions=[replace(one, confidence=1.0) for one in draft.regions])
+    rng = np.random.default_rng(RNG)
+    for changed in (garbage(sure, rng), misspelt(sure, 0.1, rng)):
+        assert {one.confidence for one in changed.regions} == {None}
+
+
+def test_the_default_is_a_short_run_and_full_a_long_one() -> None:
+    """What a page of each arm took on two quiet cores, in the committed result."""
+    short, full = ParseBenchSettings(), {**asdict(ParseBenchSettings()), **FULL}
+    told = json.loads((Path(__file__).parents[3] / "docs/results/parse.json").read_text())
+    each = [row.get("seconds_a_page") or 0.0 for row in told["arms"]]
+    arms = (1 + short.pages) * sum(each)
+    plain = told["arms"][0]["seconds_a_page"]
+    pages = sum(row["seconds"] + row["plain_seconds"] / 3 for row in told["document"]) / 20
+    documents = pages * (short.document_pages + 1)  # a warm-up for each arm
+    drafts = [name for name in short.levels or () if not name.startswith("garbage")]
+    curve = (1 + short.quality_pages) * (2 * len(drafts) + 3) * plain / 2
+    duel = (1 + 3 * short.quality_pages) * 2.5 * plain
+    assert arms + documents + curve + duel < 240  # and a minute for loading and OCR
+    assert all(full[name] != getattr(short, name) for name in FULL)
+    assert full["pages"] >= 12
+
+
+def found(result: dict[str, Any], key: str) -> Any:
+    """What stands in the result at a key such as `arms[hsd].aal`."""
+    at: Any = result
+    for part in key.split("."):
+        name, _, row = part.partition("[")
+        at = at[name]
+        if row:
+            at = next(one for one in at if row[:-1] in names_of(one))
+    return at
+
+
+def names_of(row: dict[str, Any]) -> list[str]:
+    whole = f"{row.get('document')}/{row.get('method')}"
+    return [whole] if "document" in row else [row.get("method") or row.get("arm") or ""]
+
+
+def test_every_goal_rests_on_its_key() -> None:
+    """Of the committed result, which has every part."""
+    told = json.loads((Path(__file__).parents[3] / "docs/results/parse.json").read_text())
+    made = goals(told)
+    assert len(made) > 20
+    for goal in made:
+        assert found(told, goal["key"]) == goal["reached"], goal
+    shown = markdown({**told, "goals": made}, "parse.json")
+    assert all(f"`{goal['key']}`" in shown for goal in made)

@@ -1,0 +1,200 @@
+"""The prefill bench: sizes of its arms, what it measures, and its pages."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from sooner.cli.main import app
+from sooner.sparse.attention import Reference, States
+from sooner.sparse.cost import pair_share
+from sooner.sparse.modality import Layout
+from sooner.sparse.patterns import AShape, Dense, Grid, VerticalSlash
+from sooner.sparse.plane import whole
+from sooner_lab.bench.prefill import arms, layer, page, plots
+from sooner_lab.bench.prefill.goals import goals, longest
+from sooner_lab.bench.prefill.regions import claims, found_stretches, stretch_index
+from sooner_lab.bench.prefill.settings import FULL_LENGTHS, PARTS, PrefillSettings
+from sooner_lab.bench.prefill.states import grid_states, video_layout
+
+SETTINGS = PrefillSettings(lengths=(600,), heads=2, kv_heads=1, head_dim=16, frame=20, repeats=1)
+
+
+TOLD = {"heads": 2, "head_dim": 16, "frame": 20}
+DUEL = {
+    "states": "planted grid", "ours": 0.1, "our_share": 0.1, "theirs": 0.2, "their_share": 0.12,
+    "rival": "vertical-slash(vertical=8, slash=68, last_q=64)", "rival_far": 4, "queries": 77,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[dict]:
+    return layer.layer(SETTINGS, torch.device("cpu"), torch.float32, lambda line: None)
+
+
+@pytest.mark.parametrize("budget", [0.1, 0.25, 0.6])
+def test_local_windows_spend_the_budget(budget: float) -> None:
+    tokens, sink = 4096, 128
+    local = arms.local_window(tokens, sink, budget)
+    rank = torch.arange(tokens)
+    pairs = sum(
+        int(((rank[:row] < sink) | (row - 1 - rank[:row] < local)).sum())
+        for row in range(1, tokens + 1, 7)
+    )
+    share = pairs / sum(range(1, tokens + 1, 7))
+    assert share == pytest.approx(budget, abs=0.02)
+
+
+def test_planted_layers_are_grids() -> None:
+    """Own class and phase's class hold most of the attention, a fifteenth of the pairs."""
+    layout = video_layout(1200, 30)
+    states = grid_states(layout, 30, heads=2, kv_heads=2, head_dim=32, seed=1)
+    truth = layer.exact(states, layout)
+    found = layer.fidelity(states, layout, [Grid("frame")] * 2, Reference(), truth)
+    assert found["recall"] > 0.7
+    lines = layer.fidelity(states, layout, [AShape(4, 64)] * 2, Reference(), truth)
+    assert lines["recall"] < found["recall"] / 2
+
+
+def test_dense_is_all_and_without_error(rows: list[dict]) -> None:
+    dense = next(row for row in rows if row["method"] == "dense")
+    assert dense["flops_share"] == 1
+    assert dense["speedup"] == 1
+    assert dense["recall"] == pytest.approx(1, abs=1e-5)
+    assert dense["error"] < 1e-5
+
+
+def test_every_arm_has_a_row_with_all_figures(rows: list[dict]) -> None:
+    assert [row["method"] for row in rows] == list(SETTINGS.arms)
+    for row in rows:
+        assert 0 < row["flops_share"] <= 1
+        assert 0 < row["recall"] <= 1
+        assert row["of_allowed"] == pytest.approx(row["speedup"] * row["flops_share"])
+        assert (row["index_seconds"] > 0) == (row["method"] != "dense")
+
+
+def test_ours_is_searched_on_states_that_it_is_not_measured_on(rows: list[dict]) -> None:
+    ours, planted = (next(r for r in rows if r["method"] == name) for name in ("ours", "planted"))
+    assert planted["pattern"].startswith("2d-boundary(video:video grid(stride='frame'")
+    other = layer._searched(SETTINGS, torch.device("cpu"), torch.float32)
+    assert ours["pattern"] == "; ".join(dict.fromkeys(map(str, other)))
+
+
+def test_figure_12_is_said_to_fail_where_it_does() -> None:
+    names = ["video 1", "text 1", "video 2"]
+    paper = [[0.9, 0.3, 0.88], [0.3, 0.9, 0.2], [0.87, 0.3, 0.9]]
+    assert [one["holds"] for one in claims(names, paper)] == [True, True]
+    ours = [[0.88, 0.7, 0.5], [0.9, 0.86, 0.6], [0.66, 0.5, 0.67]]
+    told = claims(names, ours)
+    assert [one["holds"] for one in told] == [False, False]
+    assert told[0]["here"] == pytest.approx(0.75)
+    regions = {"sources": names, "queries": names, "recall": ours, "claims": told}
+    remark = page.tables({"regions": regions, "settings": TOLD, "backend": "fused"})[0].remark
+    assert remark.startswith("Figure 12 of MMInference does not reproduce on this model: that an")
+    assert "fails on video is not so (0.750 against 0.860" in remark
+    assert claims(["text 1"], [[0.5]]) == []
+
+
+def test_the_default_leaves_out_what_takes_long_and_full_has_all() -> None:
+    usual = PrefillSettings()
+    assert max(usual.lengths) <= 4096
+    assert "needles" not in usual.parts
+    assert set(usual.parts) < set(PARTS)
+    assert max(FULL_LENGTHS) == 32_768
+
+
+def test_share_is_that_of_the_mask() -> None:
+    layout = video_layout(400, 20)
+    states = grid_states(layout, 20, 1, 1, 16, seed=0)
+    pattern = Grid(20, 3)
+    seen = pattern.mask(layout)
+    expected = float(seen.sum()) / (400 * 401 / 2)
+    assert pair_share([pattern], states, layout) == pytest.approx(expected, rel=1e-9)
+
+
+def test_goals_take_the_longest_prompt() -> None:
+    made = [
+        {"method": "grid", "tokens": tokens, "speedup": speedup, "of_allowed": 0.8, "recall": 0.3}
+        for tokens, speedup in ((4096, 3.0), (32_768, 9.0))
+    ]
+    assert longest(made, "grid") == made[1]
+    assert [goal["met"] for goal in goals({"layer": made})] == [True, True]
+    assert [goal["recall"] for goal in goals({"layer": made})] == [0.3, 0.3]
+    assert goals({}) == []
+
+
+def test_stretches_are_runs_of_one_modality() -> None:
+    layout = Layout.spans(("text", 70), ("video", 128), ("text", 10), ("video", 64), frame=16)
+    found = found_stretches(layout)
+    assert [name for name, _ in found] == ["text 1", "video 1", "video 2"]
+    assert found[1][1].tolist() == list(range(70, 198))
+
+
+def test_a_stretch_gives_lines_where_its_last_queries_look() -> None:
+    layout = Layout.text(300)
+    states = States(torch.ones(1, 300, 4), torch.zeros(1, 300, 4), torch.zeros(1, 300, 4), 1.0)
+    states.keys[:, 17] = 9.0
+    index = stretch_index(states, whole(layout), torch.arange(100, 200), lines=5)
+    assert 17 in index.vertical[0].tolist()
+
+
+def test_pages_and_figures_are_made_from_the_result(rows: list[dict], tmp_path: Path) -> None:
+    result = {
+        "bench": "prefill", "model": "m", "settings": TOLD,
+        "backend": "fused", "layer": rows, "goals": goals({"layer": rows}),
+        "regions": {"sources": ["a"], "queries": ["a"], "recall": [[0.5]], "lines": 3},
+        "duels": [DUEL],
+        "provenance": {
+            "argv": ["sooner"], "date": "d", "git": "g", "device": "cpu", "threads": 1,
+            "dtype": "float32", "versions": {"torch": "2", "transformers": "5"},
+        },
+    }  # fmt: skip
+    result["figures"] = plots.drawable(result)
+    text = page.markdown(result, "prefill.json")
+    assert "## One attention layer" in text
+    assert "vertical-slash" in text
+    assert "0.500" in text
+    assert "nothing was searched for it" in text
+    assert "| its far lines | queries |" in text
+    assert "speed-up | recall |" in text
+    made = plots.write_figures(result, tmp_path, "prefill")
+    assert {name.split(".")[0] for name in made} >= {"prefill-layer", "prefill-trade"}
+    assert all((tmp_path / name).stat().st_size > 1000 for name in made)
+
+
+def test_the_command_writes_what_it_has_measured(tmp_path: Path) -> None:
+    path = tmp_path / "prefill.json"
+    done = CliRunner().invoke(
+        app,
+        ["bench", "prefill", "--parts", "layer", "--lengths", "300,500", "--frame", "16",
+         "--repeats", "1", "--arms", "grid", "--json", str(path)],
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    result = json.loads(path.read_text())
+    assert {row["method"] for row in result["layer"]} == {"dense", "grid"}
+    assert {row["tokens"] for row in result["layer"]} == {300, 500}
+    assert result["provenance"]["argv"][0] == "sooner"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--arms", "gird"], "did you mean 'grid'?"),
+        (["--lengths", "many"], "--lengths is 'many'"),
+        (["--budget", "2"], "--budget is 2"),
+        (["--parts", "layers"], "did you mean 'layer'?"),
+    ],
+)
+def test_wrong_options_get_a_line(arguments: list[str], told: str) -> None:
+    done = CliRunner().invoke(app, ["bench", "prefill", *arguments])
+    assert done.exit_code != 0
+    assert told in str(done.exception) + done.output
+
+
+def test_arms_are_patterns_of_their_name() -> None:
+    for name, kind in (("dense", Dense), ("vertical-slash", VerticalSlash), ("grid", Grid)):
+        assert isinstance(arms.pattern(name, 4096, 0.25), kind)

@@ -1,0 +1,78 @@
+"""The README's tables are those that the committed results render."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sooner.errors import SoonerError
+from sooner_lab.bench import readme
+
+ROOT = Path(__file__).parents[3]
+RESULTS = ROOT / "docs" / "results"
+
+
+def test_the_readme_is_what_the_results_say() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert readme.rendered(text, RESULTS) == text, "run `python -m sooner_lab.bench.readme`"
+
+
+@pytest.mark.parametrize("name", readme.TABLES)
+def test_every_committed_result_renders(name: str) -> None:
+    made = readme.rendered(f"a\n<!-- table:{name} -->\nold\n<!-- /table -->\nb\n", RESULTS)
+    lines = made.splitlines()
+    assert (lines[0], lines[-1], "old" in made) == ("a", "b", False)
+    table = lines[2:-2]
+    assert len(table) > 3
+    assert len({line.count("|") for line in table}) == 1
+    assert readme.rendered(made, RESULTS) == made
+
+
+def test_a_changed_figure_changes_the_table(tmp_path: Path) -> None:
+    result = json.loads((RESULTS / "caption.json").read_text())
+    result["arms"][1]["decode_speedup"] = 123.456
+    (tmp_path / "caption.json").write_text(json.dumps(result))
+    marked = "<!-- table:caption -->\n<!-- /table -->"
+    assert "123.46×" in readme.rendered(marked, tmp_path)
+    assert "123.46×" not in readme.rendered(marked, RESULTS)
+
+
+def test_pictures_and_clips_stand_at_the_window_of_the_goals() -> None:
+    def arm(kind: str, window: int | None, init: str | None, nfe: float) -> dict:
+        name = "plain" if window is None else "sjd"
+        row = {"kind": kind, "method": name, "window": window, "init": init, "nfe": nfe}
+        return row | {"nfe_reduction": 256 / nfe, "decode_speedup": 1.5}
+
+    arms = [arm("image", None, None, 256), arm("image", 16, "above", 9)]
+    arms += [arm("image", 64, "random", 128), arm("image", 64, "above", 64)]
+    table = readme.imagine({"arms": arms, "image": {"new_tokens": 256}})
+    assert table[2:] == [
+        "| picture, 256 codes | `plain` | – | – | 256.0 | 1.00× | 1.50× |",
+        "|  | `sjd` | random | 64 | 128.0 | 2.00× | 1.50× |",
+        "|  | `sjd` | above | 64 | 64.0 | 4.00× | 1.50× |",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("<!-- table:captoin -->\n<!-- /table -->", "did you mean 'caption'"),
+        ("<!-- table:caption -->\nx", "is not closed"),
+        ("<!-- table:act -->\n<!-- /table -->", "is missing; make it with `sooner bench act`"),
+    ],
+)
+def test_a_bad_marker_is_one_line(text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(SoonerError, match=message):
+        readme.rendered(text, tmp_path)
+
+
+def test_the_command_writes_the_file_beside_its_results(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "results").symlink_to(RESULTS)
+    page = tmp_path / "README.md"
+    page.write_text("<!-- table:caption -->\n<!-- /table -->\n")
+    assert readme.main([str(page)]) == 0
+    assert "`parallel`" in page.read_text()
+    assert readme.main([str(tmp_path / "none.md")]) == 2

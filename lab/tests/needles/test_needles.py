@@ -1,0 +1,376 @@
+"""Needles in haystacks: counted by real processors, read by tiny models, found again by pixels."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+import tiny
+from sooner.errors import SoonerError
+from sooner_lab.bench.prefill.needle_plot import needle_heatmap, short, write_needle_heatmap
+from sooner_lab.needles import (
+    Cut,
+    MovingShapes,
+    Needle,
+    NeedleTask,
+    Pictures,
+    ResultGrid,
+    Sample,
+    Tales,
+    Texts,
+    load_needles,
+    open_haystack,
+    read_grid,
+    read_texts,
+    reader,
+    run,
+    shape_needle,
+    write_samples,
+)
+from sooner_lab.needles.documents import fill
+from sooner_lab.needles.layout import cut, fit_frames, needle_place
+from sooner_lab.worlds.video import architecture, words, world
+from sooner_lab.worlds.video.build import build_processor
+from tasks import videos
+from tasks.fixtures import SMALL
+from tasks.test_task_families import PROCESSORS
+
+FAMILIES = ("llava_onevision", *PROCESSORS)
+MIXED = {"text_share": 0.25, "piece": 4}
+KINDS = {
+    "film": {},
+    "film, tokens": {"unit": "tokens"},
+    "mixed": MIXED,
+    "mixed, tokens": {**MIXED, "unit": "tokens"},
+    "sentence": {**MIXED, "medium": "text"},
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quiet() -> None:
+    logging.getLogger("transformers").setLevel(logging.ERROR)
+
+
+@pytest.fixture(scope="module")
+def processors() -> dict[str, Any]:
+    return {
+        "llava_onevision": build_processor(),
+        **{name: make() for name, make in PROCESSORS.items()},
+    }
+
+
+@pytest.fixture(scope="module")
+def llava(processors: dict[str, Any]) -> Any:
+    return processors["llava_onevision"]
+
+
+def task_of(processors: dict[str, Any], family: str, **options: Any) -> NeedleTask:
+    side = 112 if family == "llava_onevision" else 56
+    return NeedleTask(processors[family], haystack=MovingShapes(side=side), **options)
+
+
+def length_of(kind: str) -> int:
+    return 300 if "tokens" in kind else 16
+
+
+def film_of(sample: Sample) -> np.ndarray:
+    return np.concatenate([part for part in sample.parts if not isinstance(part, str)])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_record_counts_what_the_processor_makes(
+    processors: dict[str, Any], family: str, kind: str
+) -> None:
+    sample = task_of(processors, family, **KINDS[kind]).sample(length_of(kind), 0.5, 3)
+    inputs = sample.inputs(processors[family])
+    # A time stamp of Qwen3-VL has more digits late in a film.
+    slack = 0.03 if family == "qwen3_vl" else 0
+    width = inputs["input_ids"].shape[1]
+    assert abs(sample.record()["tokens"] - width) <= slack * width
+
+
+@pytest.mark.parametrize("kind", [name for name in KINDS if "tokens" in name])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_length_in_tokens_is_met(processors: dict[str, Any], family: str, kind: str) -> None:
+    made = task_of(processors, family, **KINDS[kind]).sample(400, 0.3, 1)
+    assert abs(made.told["tokens"] - 400) <= 17  # half a frame, or half a sentence
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_quarter_of_a_mixed_haystack_is_text(processors: dict[str, Any], family: str) -> None:
+    made = task_of(processors, family, text_share=0.25, piece=16).sample(96, 0.3, 1)
+    assert made.told["text_share"] == pytest.approx(0.25, abs=0.02)
+    kinds = [isinstance(part, str) for part in made.parts]
+    assert kinds == [bool(place % 2) for place in range(len(kinds))], "text between all pieces"
+    assert not kinds[-1]
+
+
+@pytest.mark.parametrize("kind", ["film", "sentence"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_tiny_model_reads_a_sample(processors: dict[str, Any], family: str, kind: str) -> None:
+    processor = processors[family]
+    model = tiny.model(family)
+    if family == "llava_onevision":  # with the vocabulary of its own processor
+        torch.manual_seed(0)
+        model = architecture.build_model(SMALL).eval()
+    made = task_of(processors, family, **KINDS[kind]).sample(8, 0.5, 0)
+    said = reader(model, processor, max_new_tokens=3)(made)
+    assert isinstance(said, str)
+    assert isinstance(made.score(said), bool)
+
+
+def test_words_and_frames_keep_their_order_in_a_template_that_puts_videos_first(
+    llava: Any,
+) -> None:
+    made = NeedleTask(llava, **MIXED).sample(12, 0.5, 0)
+    prompt = made.prompt(llava)
+    left = prompt
+    for part in made.asked:
+        piece = words.VIDEO if not isinstance(part, str) else part
+        left = left.partition(piece)[2]
+        assert left, f"'{piece[:20]}' is out of order"
+
+
+def test_a_film_alone_is_asked_as_the_miniature_was_trained(llava: Any) -> None:
+    made = NeedleTask(llava, ask="caption").sample(8, 0.5, 0)
+    content = [{"type": "video"}, {"type": "text", "text": words.PROMPT}]
+    wanted = llava.apply_chat_template(
+        [{"role": "user", "content": content}], add_generation_prompt=True
+    )
+    assert made.prompt(llava) == wanted
+    assert [part["type"] for part in made.messages()[0]["content"]] == ["video", "text"]
+
+
+@pytest.mark.parametrize(("depth", "place"), [(0.0, 0), (0.25, 5), (0.5, 10), (1.0, 19)])
+def test_depth_is_the_share_of_frames_before_the_needle(
+    llava: Any, depth: float, place: int
+) -> None:
+    made = NeedleTask(llava).sample(20, depth, 5)
+    film = film_of(made)
+    assert made.needle.frames is not None
+    found = [index for index, frame in enumerate(film) if (frame == made.needle.frames[0]).all()]
+    assert found == [place]
+    assert made.told["place"] == {"frame": place}
+
+
+@pytest.mark.parametrize("depth", [0.0, 0.4, 1.0])
+def test_a_sentence_lies_at_its_depth_once(llava: Any, depth: float) -> None:
+    made = NeedleTask(llava, **MIXED, medium="text").sample(40, depth, 2)
+    texts = [part for part in made.parts if isinstance(part, str)]
+    sentences = " ".join(texts).split(" . ")
+    needle = (made.needle.text or "?").removesuffix(" .")
+    found = [place for place, one in enumerate(sentences) if one.removesuffix(" .") == needle]
+    assert len(found) == 1
+    assert found[0] / (len(sentences) - 1) == pytest.approx(depth, abs=0.05)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_else_shows_or_tells_of_the_needles_shape(llava: Any, kind: str) -> None:
+    for seed in range(3):
+        made = NeedleTask(llava, **KINDS[kind]).sample(length_of(kind), 0.5, seed)
+        scene = made.needle.scene
+        assert scene is not None
+        told = " ".join(part for part in made.parts if isinstance(part, str))
+        assert told.split().count(scene.shape) == (made.needle.medium == "text")
+
+
+def test_haystack_scenes_change_background_at_the_needle() -> None:
+    rng = np.random.default_rng(0)
+    for at in (0, 3, 8):
+        hay = MovingShapes(side=28).frames(8, Cut(at, "star", "pink"), rng)
+        pink = np.array(world.BACKGROUNDS["pink"])
+        beside = [hay[index] for index in (at - 1, at) if 0 <= index < 8]
+        assert all((frame[0, 0] != pink).any() for frame in beside)
+
+
+def test_a_seed_decides_everything(llava: Any) -> None:
+    first, again = (NeedleTask(llava, **MIXED).sample(16, 0.5, 7) for _ in range(2))
+    other = NeedleTask(llava, **MIXED).sample(16, 0.5, 8)
+    assert first.record() == again.record()
+    assert (film_of(first) == film_of(again)).all()
+    assert (film_of(first) != film_of(other)).any()
+
+
+def test_a_seeds_needle_is_the_same_everywhere(llava: Any) -> None:
+    made = NeedleTask(llava).samples([8, 12], [0.0, 1.0], [4])
+    assert len({(one.needle.id, one.answer) for one in made}) == 1
+
+
+def test_documents_are_words_of_the_miniature(llava: Any) -> None:
+    told = next(Tales().sentences(np.random.default_rng(0), "star"))
+    tokens = llava.tokenizer(" ".join(told)).input_ids
+    unknown = llava.tokenizer.unk_token_id
+    assert unknown not in tokens
+    assert len(tokens) == len(" ".join(told).split()), "one token a word"
+
+
+@given(st.integers(4, 300), st.integers(2, 40), st.sampled_from([1, 2]), st.floats(0, 1))
+@settings(max_examples=60, deadline=None)
+def test_layouts_hold(frames: int, piece: int, group: int, depth: float) -> None:
+    shown, pieces = cut(frames, piece, group, is_mixed=True)
+    assert shown % (pieces * group) == 0
+    assert pieces >= 2
+    assert frames - shown < pieces * group
+    at = needle_place(shown, pieces, group, depth, group)
+    assert at % group == 0
+    assert 0 <= at <= shown - group
+    assert abs(at - depth * (shown - group)) <= group
+    size = shown // pieces
+    assert at // size == (at + group - 1) // size, "the needle lies in one piece"
+
+
+def test_frames_that_fit_are_the_nearest() -> None:
+    assert fit_frames(lambda frames: 16 * frames + 1, 1000, 1, 1) == 62
+    assert fit_frames(lambda frames: 16 * frames + 1, 10, 2, 2) == 2
+
+
+def test_what_a_gap_takes_too_much_the_next_makes_up_for() -> None:
+    documents = iter(lambda: ["x" * 10] * 3, None)
+    gaps = fill(documents, [14, 14, 14, 14], len)
+    assert [len(gap) for gap in gaps] == [1, 2, 1, 2]
+
+
+def test_pictures_videos_and_texts_of_a_user(tmp_path: Path, llava: Any) -> None:
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    for index in range(12):
+        Image.fromarray(np.full((30, 40, 3), 10 * index, np.uint8)).save(folder / f"{index}.png")
+    hay = open_haystack([folder])
+    shown = hay.frames(12, Cut(0), np.random.default_rng(0))
+    assert shown[:, 0, 0, 0].tolist() == [10 * index for index in range(12)], "natural order"
+    film = open_haystack([videos.write(tmp_path / f"{i}.mp4", frames=6) for i in range(2)])
+    seen = [videos.index_of(one, 0) for one in film.frames(6, Cut(0), np.random.default_rng(0))]
+    assert seen == [0, 2, 4, 0, 2, 4], "evenly, one file behind the other"
+    (tmp_path / "a.txt").write_text("One fish. Two fish? Red fish.")
+    library = read_texts([tmp_path / "a.txt"])
+    assert next(library.sentences(np.random.default_rng(0), None))[1] == "Two fish?"
+    needle = Needle("n", "image", "what ?", "b", ("a", "b"), np.full((1, 9, 9, 3), 255, np.uint8))
+    task = NeedleTask(llava, hay, library, [needle], **MIXED)
+    made = task.sample(8, 0.5)
+    assert made.answer == "B"
+    assert film_of(made)[:, 0, 0, 0].tolist() == [0, 10, 20, 30, 255, 40, 50, 60]
+
+
+def test_needles_from_a_file(tmp_path: Path) -> None:
+    Image.new("RGB", (8, 6), (255, 0, 0)).save(tmp_path / "red.png")
+    records = [
+        {"image": "red.png", "question": "colour ?", "answer": "red", "options": ["red", "blue"]},
+        {"text": "The code is 7.", "question": "code ?", "answer": "7", "id": "code"},
+    ]
+    path = tmp_path / "needles.jsonl"
+    path.write_text("\n".join(map(json.dumps, records)))
+    shown, told = load_needles(path)
+    assert shown.frames is not None
+    assert shown.frames.shape == (1, 6, 8, 3)
+    assert (told.id, told.medium, told.text) == ("code", "text", "The code is 7.")
+
+
+@pytest.mark.parametrize(
+    ("record", "error"),
+    [
+        ({"imagee": "a.png", "question": "?", "answer": "b"}, "did you mean 'image'"),
+        ({"question": "?", "answer": "b"}, "one of image, clip and text"),
+        ({"text": "x", "question": "?", "answer": "b", "options": ["a"]}, "not among its options"),
+        ({"image": "gone.png", "question": "?", "answer": "b"}, "can't be read"),
+    ],
+)
+def test_bad_needles_are_named(tmp_path: Path, record: dict, error: str) -> None:
+    path = tmp_path / "needles.json"
+    path.write_text(json.dumps([record]))
+    with pytest.raises(SoonerError, match=error) as caught:
+        load_needles(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_bad_requests_are_refused(llava: Any, tmp_path: Path) -> None:
+    with pytest.raises(SoonerError, match=r"unknown unit 'token'.*did you mean"):
+        NeedleTask(llava, unit="token")
+    with pytest.raises(SoonerError, match="needs documents"):
+        NeedleTask(llava, medium="text")
+    with pytest.raises(SoonerError, match=r"depth is 1\.5"):
+        NeedleTask(llava).sample(8, 1.5)
+    with pytest.raises(SoonerError, match="too short"):
+        NeedleTask(llava, unit="tokens").sample(20, 0.5)
+    with pytest.raises(SoonerError, match="1 frames are too few"):
+        NeedleTask(llava, **MIXED).sample(1, 0.5)
+    with pytest.raises(SoonerError, match="unknown needle question 'size'"):
+        shape_needle(np.random.default_rng(0), ask="size")
+    with pytest.raises(SoonerError, match="12 frames are asked for"):
+        Pictures([np.zeros((4, 4, 3), np.uint8)]).frames(12, Cut(0), np.random.default_rng(0))
+    with pytest.raises(SoonerError, match="does not exist"):
+        open_haystack([tmp_path / "nowhere"])
+    with pytest.raises(SoonerError, match="no text"):
+        Texts([" "])
+
+
+def test_letters_words_and_captions_are_scored(llava: Any) -> None:
+    made = NeedleTask(llava).sample(8, 0.5, 3)
+    right = made.answer
+    wrong = next(letter for letter in "ABCD" if letter != right)
+    assert [made.score(reply) for reply in (right, f"({right})", made.needle.answer)] == [True] * 3
+    assert not made.score(wrong)
+    opened = NeedleTask(llava, is_choice=False).sample(8, 0.5, 3)
+    assert opened.score(f"The {opened.answer.upper()}.")
+    assert not opened.score("no idea")
+    told = NeedleTask(llava, ask="caption").sample(8, 0.5, 3)
+    assert told.needle.scene is not None
+    assert told.score(f"scene two : {told.needle.answer}")
+    other = world.still(world.sample_scene(np.random.default_rng(99)))
+    assert not told.score(world.describe(other, 0))
+
+
+def test_a_run_fills_the_grid_and_goes_on_where_it_stopped(tmp_path: Path, llava: Any) -> None:
+    task, asked = NeedleTask(llava), []
+
+    def reply(sample: Sample) -> str:
+        asked.append(sample.id)
+        return sample.answer if sample.told["depth"] < 0.9 else "?"
+
+    path = tmp_path / "results.jsonl"
+    axes: Any = ([4, 6], [0.0, 1.0])
+    run(task, reply, [4], [0.0], [0, 1], path=path)
+    grid = run(task, reply, *axes, [0, 1], path=path)
+    assert len(asked) == len(set(asked)) == 8
+    assert grid.accuracy.tolist() == [[1.0, 0.0], [1.0, 0.0]]
+    assert grid.mean == 0.5
+    assert read_grid(path).as_dict() == grid.as_dict()
+    assert ResultGrid.from_dict(json.loads(json.dumps(grid.as_dict()))).asked.sum() == 8
+
+
+def test_samples_are_described_in_json_lines(tmp_path: Path, llava: Any) -> None:
+    path = tmp_path / "samples.jsonl"
+    assert write_samples(NeedleTask(llava).samples([4, 6], [0.0, 1.0]), path) == 4
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert {(line["length"], line["depth"]) for line in lines} == {(4, 0), (4, 1), (6, 0), (6, 1)}
+    again = NeedleTask(llava).sample(lines[2]["length"], lines[2]["depth"], lines[2]["seed"])
+    assert again.record() == lines[2]
+
+
+def test_grids_of_other_shapes_are_refused() -> None:
+    with pytest.raises(SoonerError, match="2 lengths and 1 depths"):
+        ResultGrid("a", "v-niah", "frames", (1, 2), (0.5,), np.zeros((1, 1)), np.ones((1, 1)))
+    with pytest.raises(SoonerError, match="did you mean 'depths'"):
+        ResultGrid.from_dict({"depth": []})
+
+
+def test_heat_maps_show_depth_downwards(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    lengths, depths = (100, 4500), (0.0, 0.5, 1.0)
+    right, asked = np.array([[2, 1, 0], [2, 0, 0]]), np.array([[2, 2, 2], [2, 2, 0]])
+    grid = ResultGrid("dense", "v-niah", "frames", lengths, depths, right, asked)
+    figure = needle_heatmap([grid, grid, grid])
+    drawn = np.ma.filled(figure.axes[0].images[0].get_array(), np.nan)
+    np.testing.assert_array_equal(drawn, [[100, 100], [50, 0], [0, np.nan]])
+    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == ["100", "4.5k"]
+    assert write_needle_heatmap([grid], tmp_path / "a" / "niah") == ["niah.png"]
+    assert (short(900), short(1_100_000)) == ("900", "1.1M")

@@ -1,0 +1,198 @@
+"""Predictions: methods, sources, the command line; and that nothing heavy is loaded."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from sooner.errors import SoonerError
+from sooner_lab.cli import predict as command
+from sooner_lab.theory import Agreement, Costs, Pair, from_bench, from_paper, predict
+
+PAIR = Pair("pair", Costs(0.42, 0.0466), Agreement.even(0.872, 12_000), 512, 44.23, 7.92)
+
+
+def by_method(pair: Pair) -> dict[str, Any]:
+    return {row.method: row for row in predict(pair).rows}
+
+
+def test_methods_and_windows() -> None:
+    rows = by_method(PAIR)
+    assert list(rows) == ["plain", "vanilla", "parallel", "free-running"]
+    assert rows["plain"].decode_speedup == 1
+    assert rows["parallel"].window == 9  # eq. 6
+    assert rows["parallel"].decode_speedup == pytest.approx(3.50, abs=0.03)
+    assert rows["parallel"].decode_speedup > rows["vanilla"].decode_speedup
+    assert rows["plain"].tokens_per_second == pytest.approx(1 / 0.42)
+
+
+def test_e2e_hides_the_draft_prefill_only_in_parallel() -> None:
+    rows = by_method(PAIR)
+    assert rows["plain"].e2e_seconds == pytest.approx(44.23 + 512 * 0.42)
+    for method, prefill in (("vanilla", 44.23 + 7.92), ("parallel", 44.23)):
+        decode = 512 / rows[method].tokens_per_second
+        assert rows[method].e2e_seconds == pytest.approx(prefill + decode)
+    assert by_method(replace(PAIR, target_prefill=None))["plain"].e2e_speedup is None
+
+
+def test_recommendations() -> None:
+    best = predict(PAIR, largest=9).best
+    assert (best.method, best.window, best.placement) == ("parallel", 9, "process")
+    hopeless = replace(PAIR, agreement=Agreement.even(0.05, 12_000))
+    assert predict(replace(hopeless, costs=Costs(1.0, 0.9)), largest=4).best.method == "plain"
+    far = replace(PAIR, costs=Costs(0.42, 0.0466, transfer=0.3))  # meeting each round costs more
+    assert predict(far, largest=9).best.method == "free-running"
+
+
+@pytest.mark.parametrize(
+    "change", [{"tokens": 0}, {"target_prefill": -1.0}, {"rest": float("inf")}]
+)
+def test_nonsense_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(SoonerError, match="is"):
+        replace(PAIR, **change)
+
+
+def result() -> dict[str, Any]:
+    """A benchmark of 2 clips, 3 repeats: 101 tokens a run; T_p 20 ms, 26 ms for 4, T_q 2 ms."""
+    plain = {
+        "method": "plain",
+        "tokens": 202,
+        "nfe": 6 * 101,
+        "decode_seconds": 4.0,
+        "e2e_seconds": 6.0,
+        "seconds": {"verify": 2.0, "prefill": 0.3, "draft_prefill": 0.0, "draft": 0.0},
+    }
+    speculative = {
+        "method": "speculative",
+        "nfe": 6 * 41,
+        "acceptance_histogram": {"0": 60, "2": 60, "3": 120},
+        "acceptance_rate": 480 / 720,
+        "seconds": {"verify": 40 * 0.026, "prefill": 0.3, "draft_prefill": 0.05, "draft": 0.24},
+    }
+    return {"model": "m", "clips": 2, "repeats": 3, "arms": [plain, speculative]}
+
+
+def test_from_a_benchmark() -> None:
+    pair = from_bench(result())
+    assert pair.costs.step(1) == pytest.approx(0.020)
+    assert pair.costs.step(4) == pytest.approx(0.026)
+    assert pair.costs.draft == pytest.approx(0.002)
+    assert pair.agreement.rate == pytest.approx(480 / (480 + 120))
+    assert (pair.tokens, pair.target_prefill, pair.draft_prefill) == (101, 0.3, 0.05)
+    assert pair.rest == pytest.approx(1.0 - 0.3)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (lambda r: r["arms"].pop(), "no measured arm speculative"),
+        (lambda r: r["arms"].pop(0), "no measured arm plain"),
+        (lambda r: r["arms"][1].pop("nfe"), "KeyError 'nfe'"),
+        (lambda r: r.pop("clips"), "KeyError 'clips'"),
+        (lambda r: r["arms"][1].update(acceptance_histogram={"0": 9}), "accepted no draft token"),
+    ],
+)
+def test_a_benchmark_that_lacks_something(
+    spoil: Callable[[dict[str, Any]], Any], told: str
+) -> None:
+    made = result()
+    spoil(made)
+    with pytest.raises(SoonerError, match=told) as caught:
+        from_bench(made)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.fixture
+def run() -> Callable[..., Any]:
+    app = typer.Typer()
+    app.callback()(lambda: None)
+    command.register(app)
+    return lambda *arguments: CliRunner().invoke(app, ["predict", *map(str, arguments)])
+
+
+EXPLICIT = ("--target-ms", 20, "--draft-ms", 2, "--largest-window", 10)
+
+
+def test_explicit_figures(run: Callable[..., Any]) -> None:
+    made = run(*EXPLICIT, "--acceptance", 0.8)
+    assert made.exit_code == 0
+    assert "Recommended: parallel" in made.output
+    assert "free-running" in made.output
+
+
+def test_json_to_stdout_and_file(run: Callable[..., Any], tmp_path: Path) -> None:
+    made = run(*EXPLICIT, "--run-length", 4, "--target-prefill-ms", 100, "--json", "-")
+    told = json.loads(made.output)
+    assert told["speed_ratio"] == 10
+    assert told["acceptance"] == pytest.approx(0.8, abs=1e-3)
+    assert all(row["e2e_speedup"] >= 1 for row in told["methods"])
+    file = tmp_path / "p.json"
+    run(*EXPLICIT, "--run-length", 4, "--target-prefill-ms", 100, "--json", file)
+    assert json.loads(file.read_text()) == told
+
+
+def test_a_pair_of_the_paper_with_a_figure_replaced(run: Callable[..., Any]) -> None:
+    plain = json.loads(run("--paper", "llava-ov-7b-72b", "--json", "-").output)
+    assert plain["recommended"] == {"method": "parallel", "window": 9, "placement": "process"}
+    slow = json.loads(run("--paper", "llava-ov-7b-72b", "--draft-ms", 78.3, "--json", "-").output)
+    assert slow["target_ms"] == plain["target_ms"] == 420
+    assert slow["methods"][2]["decode_speedup"] < plain["methods"][2]["decode_speedup"]
+
+
+def test_a_result_file(run: Callable[..., Any], tmp_path: Path) -> None:
+    file = tmp_path / "result.json"
+    file.write_text(json.dumps(result()))
+    made = run(file, "--largest-window", 6, "--json", "-")
+    assert json.loads(made.output)["pair"] == "m, acceptance of 'speculative'"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ((), "missing --target-ms, --draft-ms, --acceptance or --run-length; "),
+        (("--target-ms", 20, "--acceptance", 0.5), "missing --draft-ms; "),
+        ((*EXPLICIT, "--acceptance", 0.5, "--run-length", 3), "both --acceptance and --run-length"),
+        ((*EXPLICIT, "--acceptance", 2), "acceptance rate is 2"),
+        (("--target-ms", -1, "--draft-ms", 2, "--acceptance", 0.5), "target step takes"),
+        ((*EXPLICIT, "--acceptance", 0.5, "--target-extra-ms", -1), "--target-extra-ms is -1"),
+        (("--paper", "nope"), "unknown pair 'nope'"),
+        (("--paper", "llava-ov-7b-7b", "--target-extra-ms", 1), "needs --target-ms"),
+        (("--paper", "llava-ov-7b-7b", "--arm", "x"), "--arm x needs a result JSON"),
+        (("missing.json",), "'missing.json' can't be read"),
+        (("missing.json", "--paper", "x"), "both 'missing.json' and --paper"),
+        ((*EXPLICIT, "--acceptance", 0.5, "--largest-window", 0), "largest window is 0"),
+        ((*EXPLICIT, "--acceptance", 0.5, "--json", "/nowhere/x.json"), "can't be written"),
+    ],
+)
+def test_errors_are_one_line(run: Callable[..., Any], arguments: Any, told: str) -> None:
+    made = run(*arguments)
+    assert isinstance(made.exception, SoonerError)
+    assert told in str(made.exception)
+    assert "\n" not in str(made.exception)
+
+
+def test_neither_torch_nor_numpy_is_loaded() -> None:
+    code = (
+        "import sys, typer\n"
+        "from sooner.cli import predict\n"
+        "app = typer.Typer(); app.callback()(lambda: None); predict.register(app)\n"
+        "run = typer.main.get_command(app).main\n"
+        "run(['predict', '--help'], standalone_mode=False)\n"
+        "run('predict --paper llava-ov-7b-7b --largest-window 4'.split(), standalone_mode=False)\n"
+        "assert not {'torch', 'numpy', 'transformers'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_paper_pairs_carry_their_prefills() -> None:
+    assert from_paper("llava-ov-7b-72b").target_prefill == 44.23
+    assert from_paper("qwen2.5-vl-7b-7b").target_prefill is None

@@ -1,0 +1,163 @@
+"""Layers that add nothing are put in on loading: not stored, not trained, and not felt."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors import safe_open
+from transformers import AutoModelForImageTextToText, JanusForConditionalGeneration
+
+import sooner
+from sooner import miniatures
+from sooner.errors import SoonerError
+from sooner.models import silent
+from sooner.models.openvla import OpenVLAForActionPrediction
+from sooner.tasks.act import Policy
+from sooner.tasks.imagine.loading import load_easel
+from sooner.tasks.loading import load_pair
+from sooner_lab.worlds.video import architecture, build, evaluate
+
+MIB = 2**20
+DEPTHS = {"document": (48, 8), "image": (24, 6), "robot": (20, 6), "video": (28, 4)}
+"""Layers that run and layers that are trained."""
+KEPT = {
+    "document": "2527c025634bb0b42c56119098d70a4d8080735c3c55e527d9cb7a565bc4e628",
+    "image": "ddf7236b21344ce719b7a22f0f450a9f3c7caec08657b34423dcf31d4884c8be",
+    "robot": "c82c3248f1d7692c097c3a10cc0a49a6c2ad6725dc4235409ec9913e7be93c0c",
+    "video": "e375d79e5cf17cce607734d0cb491e310cc769633c21d72ef10ea14b430f64a6",
+}
+"""Of the trained weights, taken while the silent layers were still stored between them."""
+CLASSES: dict[str, Any] = {
+    "document": AutoModelForImageTextToText,
+    "image": JanusForConditionalGeneration,
+    "robot": OpenVLAForActionPrediction,
+    "video": AutoModelForImageTextToText,
+}
+TINY = dataclasses.replace(
+    architecture.TARGET, layers=3, width=32, heads=2, kv_heads=1, intermediate=32,
+    vision_layers=1, vision_width=32, vision_heads=2,
+)  # fmt: skip
+
+
+def loaded(name: str) -> Any:
+    """A bundled target by the way that the commands load it, with its silent layers."""
+    if name == "image":
+        return load_easel(None, "image", device="cpu").model
+    if name == "robot":
+        return Policy.load(device="cpu").model
+    return load_pair(miniature=name, device="cpu", dtype="float32").target.model
+
+
+def folder(name: str) -> Path:
+    return miniatures.find(name).target
+
+
+def test_the_tracked_tree_is_small() -> None:
+    """A copy of it has to fit where 40 MiB do."""
+    root = Path(sooner.__file__).parents[2]
+    if not (root / ".git").exists():
+        pytest.skip("not a git checkout")
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=root, capture_output=True, check=True, text=True
+    ).stdout
+    files = [root / name for name in listed.split("\0") if name and (root / name).is_file()]
+    size = sum(path.stat().st_size for path in files)
+    assert size < 40 * MIB, f"tracked files are {size / MIB:.1f} MiB; 40 is the limit"
+
+
+@pytest.mark.parametrize("name", DEPTHS)
+def test_what_was_trained_is_as_it_was(name: str) -> None:
+    digest = hashlib.sha256()
+    with safe_open(folder(name) / "model.safetensors", "pt") as state:
+        for key in sorted(state.keys()):
+            digest.update(key.encode())
+            digest.update(state.get_tensor(key).numpy().tobytes())
+    assert digest.hexdigest() == KEPT[name]
+
+
+@pytest.mark.parametrize("name", DEPTHS)
+def test_the_commands_load_the_deep_model_and_cards_say_both_numbers(name: str) -> None:
+    run, trained = DEPTHS[name]
+    model = loaded(name)
+    layers = model.get_decoder().layers
+    assert (len(layers), model.config.get_text_config().num_hidden_layers) == (run, run)
+    depth = silent.read_depth(folder(name))
+    assert depth is not None
+    for place, layer in enumerate(layers):
+        adds = bool(layer.self_attn.o_proj.weight.any() or layer.mlp.down_proj.weight.any())
+        assert adds == (place in depth.trained)
+        assert layer.self_attn.layer_idx == place
+    card = json.loads((folder(name) / "card.json").read_text())
+    assert (card["layers"], card["trained_layers"]) == (run, trained)
+    assert card["parameters"] == sum(one.numel() for one in model.parameters())
+
+
+@pytest.mark.parametrize("name", DEPTHS)
+def test_transformers_alone_loads_a_model_that_says_the_same(name: str) -> None:
+    """Bit for bit: a silent layer adds a zero to the residual stream."""
+    deep, options = loaded(name), {"dtype": torch.float32, "attn_implementation": "sdpa"}
+    shallow = CLASSES[name].from_pretrained(folder(name), **options).eval()
+    assert len(shallow.get_decoder().layers) == DEPTHS[name][1]
+    width = deep.config.get_text_config().hidden_size
+    states = torch.randn(2, 24, width, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        said = [
+            model.get_decoder()(inputs_embeds=states).last_hidden_state for model in (deep, shallow)
+        ]
+    assert torch.equal(*said)
+
+
+def test_a_saved_tiny_model_comes_back_deep(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = architecture.build_model(TINY).eval()
+    build.save(model, tmp_path)
+    assert silent.read_depth(tmp_path) is None
+    silent.write_depth(tmp_path, silent.spread(3, 7))
+    deep, _ = evaluate.load(tmp_path)
+    assert len(deep.get_decoder().layers) == 7
+    ids = torch.randint(6, 150, (2, 9))
+    plain = AutoModelForImageTextToText.from_pretrained(tmp_path, dtype=torch.float32).eval()
+    with torch.no_grad():
+        made = deep(input_ids=ids, output_hidden_states=True, use_cache=True)
+        assert torch.equal(made.logits, plain(input_ids=ids).logits)
+    assert len(made.hidden_states) == 8
+    assert made.past_key_values.get_seq_length(6) == 9
+
+
+def test_a_model_saved_again_is_not_deepened_twice(tmp_path: Path) -> None:
+    build.save(architecture.build_model(TINY), tmp_path / "one")
+    silent.write_depth(tmp_path / "one", silent.spread(3, 7))
+    evaluate.load(tmp_path / "one")[0].save_pretrained(tmp_path / "two")
+    build.build_processor().save_pretrained(tmp_path / "two")
+    assert len(evaluate.load(tmp_path / "two")[0].get_decoder().layers) == 7
+
+
+def test_trained_layers_are_spread() -> None:
+    assert silent.spread(8, 48).trained == (0, 6, 12, 18, 24, 30, 36, 42)
+    assert silent.spread(6, 20).trained == (0, 4, 7, 10, 14, 17)
+    assert silent.spread(4, 28, 3 / 7).trained == (0, 3, 6, 9)
+    assert silent.spread(3, 3).trained == (0, 1, 2)
+    with pytest.raises(ValueError, match="cannot grow to 2"):
+        silent.spread(3, 2)
+
+
+@pytest.mark.parametrize(
+    "told", ["{", '{"layers": {"run": 4}}', '{"layers": {"run": 4, "trained": [1, 0]}}', "[]"]
+)
+def test_a_broken_note_is_one_line(told: str, tmp_path: Path) -> None:
+    (tmp_path / "sooner.json").write_text(told)
+    with pytest.raises(SoonerError, match="can't be used"):
+        silent.read_depth(tmp_path)
+
+
+def test_a_note_of_other_weights_is_one_line(tmp_path: Path) -> None:
+    silent.write_depth(tmp_path, silent.spread(2, 5))
+    with pytest.raises(SoonerError, match="the decoder has 3 layers; 2 are to be placed"):
+        silent.as_run(architecture.build_model(TINY), tmp_path)

@@ -1,0 +1,248 @@
+"""The document recipe: training inputs are the processor's, runs resume to the same weights, a
+decoder deepens without a change."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from sooner.errors import SoonerError
+from sooner_lab.worlds.document import (
+    architecture,
+    build,
+    data,
+    evaluate,
+    losses,
+    reading,
+    recipe,
+    render,
+    words,
+    world,
+)
+from sooner_lab.worlds.document.recipe import Recipe, Stage
+from sooner_lab.worlds.recipes import from_plain, plain
+
+SHAPE = architecture.Shape(4, 32, 2, 1, 16, 32, 704, 2, 32, 2)
+TINY = Recipe(
+    shape=SHAPE,
+    stages=(
+        Stage("vision", 2, 32, 2e-3, ((1, 16),), layers=2),
+        Stage("language", 2, 32, 1e-3, ((1, 16), (2, 8)), pages=3, guide=0.3),
+        Stage("language", 1, 32, 1e-3, ((2, 8),), layers=4, pages=2, bf16=True),
+        Stage("joint", 1, 32, 1e-3, ((2, 8),)),
+    ),
+    check_every=0,
+    card_pages=1,
+)
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    """The reader's; hints are dropped in the end."""
+    state = torch.load(folder / "state.pt", weights_only=True)["model"]
+    return {key: value for key, value in state.items() if key.startswith("reader.")}
+
+
+def tiny_model(layers: int = 3, seed: int = 0):
+    torch.manual_seed(seed)
+    return architecture.build_model(dataclasses.replace(SHAPE, layers=layers)).eval()
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A whole run of the tiny recipe."""
+    folder = tmp_path_factory.mktemp("document")
+    recipe.train(folder, TINY, progress=False)
+    return folder
+
+
+def test_resumed_run_equals_uninterrupted_run(home: Path, tmp_path: Path) -> None:
+    for _ in range(5):
+        recipe.train(tmp_path, TINY, progress=False, stop_after=1)
+    assert not (tmp_path / "checkpoint").exists()
+    recipe.train(tmp_path, TINY, progress=False)
+    one, two = weights(home), weights(tmp_path)
+    assert one.keys() == two.keys()
+    assert all(torch.equal(one[key], two[key]) for key in one)
+
+
+def test_another_recipe_is_refused(home: Path) -> None:
+    with pytest.raises(ValueError, match="another recipe"):
+        recipe.train(home, dataclasses.replace(TINY, seed=9), progress=False)
+
+
+def test_the_card_says_how_good_it_is(home: Path) -> None:
+    card = json.loads((home / "checkpoint" / "card.json").read_text())
+    assert (card["steps"], card["layers"]) == (6, 4)
+    assert set(card["accuracy"]) == {"pages each", "line", "block", "half page", "page"}
+    assert 0 <= card["accuracy"]["page"]["words"] <= 1
+
+
+def test_layers_that_no_stage_trains_are_silent(tmp_path: Path) -> None:
+    """Two are trained and stored; the checkpoint runs four."""
+    stage = Stage("vision", 1, 16, 1e-9, ((1, 16),), layers=2)
+    shallow = Recipe(SHAPE, (stage,), check_every=0, card_pages=1)
+    folder = recipe.train(tmp_path, shallow, progress=False)
+    told = json.loads((folder / "config.json").read_text())
+    assert told["text_config"]["num_hidden_layers"] == 2
+    card = json.loads((folder / "card.json").read_text())
+    assert (card["layers"], card["trained_layers"]) == (4, 2)
+    assert len(evaluate.load(folder)[0].get_decoder().layers) == 4
+
+
+def test_a_run_goes_on_from_a_checkpoint(home: Path, tmp_path: Path) -> None:
+    stage = Stage("vision", 1, 16, 1e-9, ((1, 16),))
+    start = str(home / "checkpoint")
+    recipe.train(
+        tmp_path, Recipe(SHAPE, (stage,), start=start, check_every=0, card_pages=1), progress=False
+    )
+    one, two = weights(home), weights(tmp_path)
+    assert all(torch.allclose(one[key], two[key], atol=1e-3) for key in one)
+    card = json.loads((tmp_path / "checkpoint" / "card.json").read_text())
+    assert card["start"]["steps"] == 6
+
+
+def test_a_start_that_does_not_fit_is_refused(home: Path, tmp_path: Path) -> None:
+    stage = Stage("vision", 1, 16, 1e-9, ((1, 16),))
+    with pytest.raises(SoonerError, match="no checkpoint"):
+        recipe.train(tmp_path, Recipe(SHAPE, (stage,), start=str(tmp_path)), progress=False)
+    other = Recipe(dataclasses.replace(SHAPE, width=64), (stage,), start=str(home / "checkpoint"))
+    with pytest.raises(SoonerError, match="not of the shape"):
+        recipe.train(tmp_path, other, progress=False)
+
+
+def test_deepening_changes_nothing() -> None:
+    model = tiny_model(2)
+    picture = render.rgb(render.draw(world.sample_page(np.random.default_rng(1), 3, 8)))
+    inputs = evaluate.build_inputs(build.build_processor(), [picture])
+    with torch.no_grad():
+        before = model(**inputs).logits
+        architecture.grow(model, 5)
+        after = model.eval()(**inputs).logits
+    assert len(model.model.language_model.layers) == 5
+    assert torch.allclose(before, after, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", [(1, 16), (4, 8), world.PAGE])
+def test_training_reads_what_the_processor_writes(size: tuple[int, int]) -> None:
+    """Token for token, pixel for pixel, place for place, and the same loss from `forward`."""
+    model, writer = tiny_model(), data.Writer()
+    rng = np.random.default_rng(7)
+    page = world.sample_page(rng, *size)
+    sheets = writer.sheets([page], np.random.default_rng(8))
+    picture = render.rgb(render.vary(render.draw(page), np.random.default_rng(8)))
+    rows = writer.rows(np.random.default_rng(9), [writer.answer(page)], *size)
+    asked = writer.tokenizer.decode(rows.ids[0])
+    prompt = next(prompt for prompt in words.PROMPTS if prompt in asked)
+    inputs = evaluate.build_inputs(build.build_processor(), [picture], prompt)
+    begin = rows.begin + 1
+    assert torch.equal(inputs["input_ids"], rows.ids[:, :begin])
+    assert torch.equal(inputs["image_grid_thw"], sheets.grid)
+    grey = inputs["pixel_values"].unflatten(1, (6, -1))
+    assert torch.allclose(grey, sheets.patches[:, None].expand_as(grey), atol=1e-5)
+    with torch.no_grad():
+        seen = losses.see(model, sheets.patches, sheets.grid)
+        shown = reading.Shown(seen, sheets.words, sheets.previous)
+        hints = losses.Hints(SHAPE.width)
+        loss, _ = reading.read(model, hints, rows, shown, 0.0, bf16=False)
+        kinds = (rows.ids == writer.image).int()
+        told = model(
+            input_ids=rows.ids, mm_token_type_ids=kinds, labels=rows.labels,
+            pixel_values=inputs["pixel_values"], image_grid_thw=inputs["image_grid_thw"],
+        )  # fmt: skip
+    assert torch.allclose(loss, told.loss, atol=1e-4)
+
+
+def test_visual_tokens_are_labelled_with_what_they_show() -> None:
+    writer, vocabulary = data.Writer(), words.vocabulary()
+    rng = np.random.default_rng(3)
+    page = world.sample_page(rng)
+    sheets = writer.sheets([page], rng)
+    shown = {word.row * 16 + word.column: word for word in page.words}
+    last = None
+    for word in page.words:
+        cell = word.row * 16 + word.column
+        assert vocabulary[sheets.words[0, cell]] == word.text
+        assert data.MARKS[sheets.marks[0, cell]] == word.mark
+        assert sheets.previous[0, cell] == (data.IGNORE if last is None else last)
+        last = cell
+    empty = [cell for cell in range(320) if cell not in shown]
+    assert (sheets.words[0, empty] == writer.image).all()
+    assert (sheets.labels[0, empty] == 0).all()
+
+
+def test_pointers_lead_from_word_to_word() -> None:
+    """Every token is guided to the last word said and to the next one, structure skipped."""
+    writer = data.Writer()
+    page = world.sample_page(np.random.default_rng(11))
+    answer = writer.answer(page)
+    rows = writer.rows(np.random.default_rng(0), [answer], page.rows, page.columns)
+    places = [word.row * page.columns + word.column for word in page.words]
+    begin = rows.begin
+    assert rows.next[0, begin] == places[0]
+    said = -1
+    for at, (_, number) in enumerate(page.pieces):
+        said = said if number is None else number
+        assert rows.here[0, begin + 1 + at] == (places[said] if said >= 0 else data.IGNORE)
+        coming = [number for _, number in page.pieces[at + 1 :] if number is not None]
+        wanted = places[coming[0]] if coming else data.IGNORE
+        assert rows.next[0, begin + 1 + at] == wanted
+
+
+def test_the_guide_reads_the_decoder_s_own_attention() -> None:
+    """The guided scores are those of the head itself, and its gradient reaches the tower's side."""
+    model, writer = tiny_model(), data.Writer()
+    rng = np.random.default_rng(5)
+    page = world.sample_page(rng, 2, 16)
+    sheets = writer.sheets([page], rng)
+    rows = writer.rows(rng, [writer.answer(page)], 2, 16)
+    seen = losses.see(model, sheets.patches, sheets.grid)
+    shown = reading.Shown(seen, sheets.words, sheets.previous)
+    loss, report = reading.read(model, losses.Hints(SHAPE.width), rows, shown, 0.5, bf16=False)
+    loss.backward()
+    attention = model.model.language_model.layers[1].self_attn
+    with torch.no_grad():
+        model.set_attn_implementation("eager")
+        kinds = (rows.ids == writer.image).int()
+        told = model(
+            input_ids=rows.ids, mm_token_type_ids=kinds, output_attentions=True,
+            pixel_values=sheets.patches.repeat(1, 6), image_grid_thw=sheets.grid,
+        ).attentions[1][0, 0]  # fmt: skip
+    known = rows.here[0] != data.IGNORE
+    best = told[known].argmax(-1) - rows.image
+    assert report["here"] == pytest.approx(
+        float((best == rows.here[0][known]).float().mean()), abs=1e-4
+    )
+    assert attention.k_proj.weight.grad is not None
+
+
+def test_word_accuracy_counts_edits() -> None:
+    page = world.sample_page(np.random.default_rng(2), 4, 16)
+    truth = page.markdown.split()
+    assert evaluate.score([page.markdown], [page]) == {"words": 1.0, "pages": 1.0}
+    wrong = " ".join(["nonsense", *truth[1:]])
+    assert evaluate.score([wrong], [page])["words"] == pytest.approx(1 - 1 / len(truth), abs=1e-4)
+    assert evaluate.score([""], [page])["words"] == 0
+    assert evaluate.distance("kitten", "sitting") == 3
+
+
+def test_recipes_come_from_plain_data() -> None:
+    told = plain(TINY)
+    assert from_plain(Recipe, told) == TINY
+    with pytest.raises(ValueError, match="did you mean 'stages'"):
+        from_plain(Recipe, {"stage": []})
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"kind": "policy"}, {"steps": 0}, {"sizes": ()}, {"pages": 5}, {"kind": "language"}],
+)
+def test_impossible_stages_are_refused(wrong: dict) -> None:
+    with pytest.raises(ValueError, match=r"kind is|at least 1"):
+        Stage(
+            **{"kind": "vision", "steps": 1, "tokens": 1, "lr": 1e-3, "sizes": ((1, 16),), **wrong}
+        )

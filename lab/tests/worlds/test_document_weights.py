@@ -1,0 +1,69 @@
+"""The shipped parser and its draft: real classes, honest cards, pages read right."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from transformers import Qwen3VLForConditionalGeneration
+
+from sooner import miniatures
+from sooner.tasks.parse.habits import habits_of
+from sooner_lab.worlds.document import architecture, evaluate
+
+DOCUMENT = miniatures.find("document")
+HELD_OUT = 4_000_000
+
+
+@pytest.fixture(scope="module")
+def target() -> tuple[Any, Any]:
+    return evaluate.load(DOCUMENT.target)
+
+
+@pytest.fixture(scope="module")
+def draft() -> tuple[Any, Any]:
+    assert DOCUMENT.draft is not None
+    return evaluate.load(DOCUMENT.draft)
+
+
+def test_weights_stay_small() -> None:
+    files = [path for path in DOCUMENT.target.parent.rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) < 30e6
+
+
+def test_real_class_deep_and_narrow(target: tuple[Any, Any], draft: tuple[Any, Any]) -> None:
+    for (model, _), shape in ((target, architecture.TARGET), (draft, architecture.DRAFT)):
+        assert isinstance(model, Qwen3VLForConditionalGeneration)
+        text = model.config.text_config
+        assert (text.num_hidden_layers, text.hidden_size) == (shape.layers, shape.width)
+
+
+def test_the_card_is_of_this_checkpoint(target: tuple[Any, Any]) -> None:
+    card = json.loads((DOCUMENT.target / "card.json").read_text())
+    assert card["parameters"] == architecture.parameters(target[0])
+    assert card["accuracy"]["page"]["words"] >= 0.97
+
+
+def test_unseen_pages_are_read(target: tuple[Any, Any]) -> None:
+    assert evaluate.measure(*target, HELD_OUT, 4)["words"] >= 0.97
+
+
+def test_unseen_blocks_are_read_by_the_draft(draft: tuple[Any, Any]) -> None:
+    assert evaluate.measure(*draft, HELD_OUT, 8, (5, 16))["words"] >= 0.97
+
+
+def test_the_sample_is_read(target: tuple[Any, Any]) -> None:
+    assert DOCUMENT.sample is not None
+    told = json.loads(DOCUMENT.sample.with_suffix(".json").read_text())
+    picture = np.asarray(Image.open(DOCUMENT.sample).convert("RGB"))
+    assert evaluate.parse(*target, [picture]) == [told["markdown"]]
+
+
+def test_the_folder_says_what_it_was_trained_on() -> None:
+    habits = habits_of(str(DOCUMENT.target))
+    assert habits.size == (512, 640)
+    assert habits.ask is not None
+    assert habits.ask.page == DOCUMENT.prompt

@@ -1,0 +1,136 @@
+"""The document world: the same pages from the same seed, and a truth that is what is drawn."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from sooner_lab.worlds.document import blocks, glyphs, lexicon, page, prose, render, words, world
+
+SIZES = ((1, 16), (3, 8), (5, 16), (10, 16), world.PAGE)
+
+
+def pages(count: int = 12, seed: int = 3) -> list[page.Page]:
+    rng = np.random.default_rng(seed)
+    return [world.sample_page(rng, *size) for size in SIZES for _ in range(count)]
+
+
+def test_a_seed_makes_the_same_pages() -> None:
+    one, two = pages(2), pages(2)
+    assert one == two
+    assert [p.markdown for p in pages(2, seed=4)] != [p.markdown for p in one]
+    drawn = [render.vary(render.draw(one[-1]), np.random.default_rng(5)) for _ in range(2)]
+    assert np.array_equal(*drawn)
+
+
+def test_regions_lie_in_the_page_and_apart() -> None:
+    for made in pages():
+        width, height = made.size
+        boxes = [region.box for region in made.regions]
+        for left, top, right, bottom in boxes:
+            assert 0 <= left < right <= width
+            assert 0 <= top < bottom <= height
+        for number, one in enumerate(boxes):
+            for other in boxes[:number]:
+                apart = one[0] >= other[2] or other[0] >= one[2]
+                assert apart or one[1] >= other[3] or other[1] >= one[3]
+
+
+def test_the_answer_says_the_words_of_the_regions() -> None:
+    for made in pages():
+        said = [piece for piece, at in made.pieces if at is not None and piece not in ",."]
+        assert said == [word.text for word in made.words]
+        assert made.markdown == "\n\n".join(region.text for region in made.regions)
+        for at, (piece, number) in enumerate(made.pieces):
+            if piece in (",", "."):
+                assert number is not None
+                assert made.words[number].mark == piece
+                assert made.pieces[at - 1] == (made.words[number].text, number)
+
+
+def test_ink_is_where_the_regions_are() -> None:
+    for made in pages(4):
+        picture = render.draw(made)
+        for region in made.regions:
+            for word in region.words:
+                spot = picture[word.row * 32 : (word.row + 1) * 32, word.left : word.right]
+                assert spot.min() < 120, word
+        for left, top, right, bottom in (region.box for region in made.regions):
+            picture[top:bottom, left:right] = 255
+        assert picture.min() == 255
+
+
+def test_a_visual_token_shows_one_line_and_the_begin_of_one_word() -> None:
+    for made in pages():
+        cells = [(word.row, word.column) for word in made.words]
+        assert len(set(cells)) == len(cells)
+    for word in lexicon.words():
+        for style in glyphs.SIZES:
+            ink = glyphs.ink(word + ".", style)
+            assert ink[0].max() == ink[-1].max() == 0, (word, style)
+
+
+def test_words_of_a_line_do_not_touch() -> None:
+    for made in pages():
+        lines: dict[int, list[page.Word]] = {}
+        for word in made.words:
+            lines.setdefault(word.row, []).append(word)
+        for line in lines.values():
+            line.sort(key=lambda word: word.left)
+            for one, other in itertools.pairwise(line):
+                assert one.right + 2 <= other.left
+
+
+def test_full_pages_are_full_and_of_all_kinds() -> None:
+    rng = np.random.default_rng(0)
+    made = [world.sample_page(rng) for _ in range(60)]
+    assert {region.label for one in made for region in one.regions} == set(page.LABELS)
+    assert np.mean([len(one.words) for one in made]) > 75
+    assert any(_columns(one) == 2 for one in made)
+    assert any(_columns(one) == 1 for one in made)
+
+
+def _columns(made: page.Page) -> int:
+    tops = [region.box[1] for region in made.regions]
+    return 1 + sum(later < before for before, later in itertools.pairwise(tops))
+
+
+def test_a_table_in_markdown() -> None:
+    table = blocks.table(np.random.default_rng(1), (0, 4, 1, 30))
+    head, dashes, *lines = table.text.splitlines()
+    columns = head.count("|") - 1
+    assert dashes == "| " + " | ".join(["---"] * columns) + " |"
+    assert lines
+    assert all(line.startswith("| ") and line.count("|") == columns + 1 for line in lines)
+
+
+def test_words_that_find_no_room_are_left_out() -> None:
+    said = prose.sentence(np.random.default_rng(2)) * 9
+    placed = blocks.set_lines(said, (2, 2, 1, 14))
+    assert {word.row for word in placed} == {2, 3}
+    assert 0 < len(placed) < len(said)
+
+
+@pytest.mark.parametrize("size", [(0, 16), (4, 5)])
+def test_a_page_without_room_is_refused(size: tuple[int, int]) -> None:
+    with pytest.raises(ValueError, match="at least 1 row and 6 columns"):
+        world.sample_page(np.random.default_rng(0), *size)
+
+
+def test_the_tokenizer_returns_what_it_was_given() -> None:
+    tokenizer, vocabulary = words.build_tokenizer(), words.vocabulary()
+    for made in pages():
+        ids = tokenizer(made.markdown, add_special_tokens=False).input_ids
+        assert [vocabulary[token] for token in ids] == [piece for piece, _ in made.pieces]
+        assert tokenizer.decode(ids) == made.markdown
+
+
+def test_any_text_falls_apart_into_characters() -> None:
+    tokenizer = words.build_tokenizer()
+    text = "zebra (1,234) the house@home - x^2 | 77\n\n# end."
+    ids = tokenizer(text, add_special_tokens=False).input_ids
+    assert tokenizer.unk_token_id not in ids
+    assert tokenizer.decode(ids).replace(" ", "") == text.replace(" ", "")
+    assert len(set(words.vocabulary())) == len(words.vocabulary())

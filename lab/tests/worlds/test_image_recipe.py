@@ -1,0 +1,357 @@
+"""The recipe: each part resumes to the same weights, growth keeps the function."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from sooner.errors import SoonerError
+from sooner_lab.worlds.image import (
+    architecture,
+    build,
+    card,
+    classifier,
+    codes,
+    hints,
+    patches,
+    recipe,
+    target,
+    words,
+    world,
+)
+from sooner_lab.worlds.image.learn_codes import Averages
+from sooner_lab.worlds.image.recipe import Recipe, Stage
+
+TINY_CODES = architecture.CodesShape(entries=32, dim=4)
+TINY = architecture.Shape(layers=3, width=32, heads=2, kv_heads=1, intermediate=32)
+PARTS = {
+    "codes": Recipe(
+        "codes",
+        stages=(
+            Stage("free", 2, 2, 2e-3, bf16=False),
+            Stage("quantised", 3, 2, 2e-3, bf16=False),
+        ),
+        shape=dataclasses.asdict(TINY_CODES),
+        check_every=0,
+    ),
+    "classifier": Recipe(
+        "classifier", stages=(Stage("name", 3, 4, 2e-3, bf16=False),), bank=6, check_every=0
+    ),
+    "target": Recipe(
+        "target",
+        stages=(
+            Stage("predict", 2, 4, 1e-2, layers=2, bf16=False),
+            Stage("predict", 2, 4, 1e-2, layers=3),
+        ),
+        shape=dataclasses.asdict(TINY),
+        bank=6,
+        captions=4,
+        check_every=0,
+    ),
+}
+
+
+def shorten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(hints, "PICTURES", 4)
+    for name in ("PICTURES", "JUDGED", "SAMPLES"):
+        patch.setattr(card, name, 2)
+
+
+@pytest.fixture(autouse=True)
+def quick_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cards measured on next to nothing: the shipped weights have the real ones."""
+    shorten(monkeypatch)
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return torch.load(folder / "state.pt", weights_only=True)["model"]
+
+
+def same(one: dict, two: dict) -> bool:
+    return one.keys() == two.keys() and all(torch.equal(one[key], two[key]) for key in one)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All three parts, each trained in one go."""
+    folder = tmp_path_factory.mktemp("whole")
+    with pytest.MonkeyPatch.context() as patch:
+        shorten(patch)
+        for name, config in PARTS.items():
+            recipe.train(folder / name, config, progress=False)
+    return folder
+
+
+def beside(trained: Path, folder: Path, name: str) -> Path:
+    """A folder for another run of a part, next to the trained parts before it."""
+    for before in ("codes", "classifier"):
+        if before != name:
+            (folder / before).symlink_to(trained / before)
+    return folder / name
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_resumed_run_equals_uninterrupted_run(name: str, trained: Path, tmp_path: Path) -> None:
+    out, config = beside(trained, tmp_path, name), PARTS[name]
+    seen: list[dict] = []
+    for _ in range(sum(stage.steps for stage in config.stages)):
+        assert not (out / "checkpoint").exists()
+        recipe.train(out, config, progress=False, stop_after=1, on_step=seen.append)
+    assert [(one["kind"], one["step"]) for one in seen] == [
+        (stage.kind, step + 1) for stage in config.stages for step in range(stage.steps)
+    ]
+    assert same(weights(out), weights(trained / name))
+    told = json.loads((out / "checkpoint" / "card.json").read_text())
+    assert told["part"] == name
+    assert told["steps"] == len(seen)
+    assert told["recipe"]["seed"] == config.seed
+
+
+def test_checkpoint_is_whole(trained: Path) -> None:
+    model, processor = build.load(trained / "target" / "checkpoint")
+    assert model.config.text_config.num_hidden_layers == 3
+    assert len(processor.tokenizer) == len(words.vocabulary())
+    assert same(
+        model.model.vqmodel.state_dict(),
+        build.load_codes(trained / "codes" / "checkpoint").state_dict(),
+    )
+    told = json.loads((trained / "target" / "checkpoint" / "card.json").read_text())
+    assert told["parameters"] == architecture.parameters(model)
+    assert set(told["accuracy_guided"]) == {"forms", "colours", "relation", "ground", "all"}
+
+
+def test_checkpoints_hold_what_was_trained(trained: Path) -> None:
+    """Every part's folder, read by its own loader, has the weights of its last state."""
+    judge = classifier.load(trained / "classifier" / "checkpoint").state_dict()
+    model = build.load(trained / "target" / "checkpoint")[0].state_dict()
+    made = build.load_codes(trained / "codes" / "checkpoint").state_dict()
+    for name, found, mark in (
+        ("codes", made, "codes.decoder."),
+        ("codes", made, "codes.quantize."),
+        ("classifier", judge, ""),
+        ("target", model, "target.model.language_model."),
+    ):
+        state = weights(trained / name)
+        keys = [key for key in state if key.startswith(mark)]
+        assert keys
+        for key in keys:
+            half = state[key].half().float()
+            torch.testing.assert_close(found[key.removeprefix(f"{name}.")], half, rtol=0, atol=0)
+
+
+def test_checks_measure_and_change_nothing(trained: Path, tmp_path: Path) -> None:
+    expected = {"codes": "psnr_db", "classifier": "ground", "target": "entropy_guided"}
+    for name, figure in expected.items():
+        seen: list[dict] = []
+        config = dataclasses.replace(PARTS[name], check_every=2)
+        (tmp_path / name).mkdir()
+        out = beside(trained, tmp_path / name, name)
+        recipe.train(out, config, progress=False, on_step=seen.append)
+        assert same(weights(out), weights(trained / name))
+        checks = [one["check"] for one in seen if "check" in one]
+        assert np.isfinite(checks[-1][figure])
+
+
+def test_parts_before_are_asked_for(tmp_path: Path) -> None:
+    for name in ("classifier", "target"):
+        with pytest.raises(SoonerError, match="train the part 'codes' first"):
+            recipe.train(tmp_path / name, PARTS[name], progress=False)
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_another_recipe_is_refused(name: str, trained: Path) -> None:
+    before = (trained / name / "state.pt").read_bytes()
+    first = dataclasses.replace(PARTS[name].stages[0], lr=5e-3)
+    for change in ({"seed": 5}, {"stages": (first, *PARTS[name].stages[1:])}):
+        other = dataclasses.replace(PARTS[name], **change)
+        with pytest.raises(SoonerError, match="another recipe"):
+            recipe.train(trained / name, other, progress=False)
+    assert (trained / name / "state.pt").read_bytes() == before
+
+
+def test_another_recipe_starts_anew_if_asked(tmp_path: Path) -> None:
+    for config in (PARTS["codes"], dataclasses.replace(PARTS["codes"], seed=5)):
+        recipe.train(tmp_path / "codes", config, progress=False, resume=False, stop_after=1)
+    assert torch.load(tmp_path / "codes" / "state.pt", weights_only=True)["recipe"]["seed"] == 5
+
+
+def test_training_lowers_the_loss(trained: Path, tmp_path: Path) -> None:
+    losses: list[float] = []
+    config = dataclasses.replace(
+        PARTS["target"], stages=(Stage("predict", 30, 4, 1e-2, layers=1, bf16=False),)
+    )
+    recipe.train(
+        beside(trained, tmp_path, "target"), config, progress=False, stop_after=29,
+        on_step=lambda entry: losses.append(entry["loss"]),
+    )  # fmt: skip
+    assert sum(losses[-5:]) < 0.9 * sum(losses[:5])
+
+
+def test_nonsense_is_refused() -> None:
+    with pytest.raises(SoonerError, match="did you mean 'classifier'"):
+        Recipe("clasifier", stages=())  # type: ignore[arg-type]
+    with pytest.raises(SoonerError, match="stage for codes 'predict'; known: free, quantised"):
+        Recipe("codes", stages=PARTS["target"].stages)
+    with pytest.raises(SoonerError, match="did you mean 'layers'"):
+        dataclasses.replace(PARTS["target"], shape={"layer": 2})
+    with pytest.raises(SoonerError, match="shape option of classifier 'entries'"):
+        dataclasses.replace(PARTS["classifier"], shape={"entries": 2})
+    with pytest.raises(SoonerError, match=r"layers are \[2, 3, 2\]"):
+        dataclasses.replace(PARTS["target"], shape={"layers": 2})
+    with pytest.raises(SoonerError, match="steps and rows of at least 1"):
+        Stage("name", 0, 1, 1e-3)
+    with pytest.raises(SoonerError, match="captions 0"):
+        dataclasses.replace(PARTS["target"], captions=0)
+
+
+def test_training_leaves_torch_as_it_was(tmp_path: Path) -> None:
+    threads, state = torch.get_num_threads(), torch.get_rng_state()
+    recipe.train(tmp_path / "codes", PARTS["codes"], progress=False, threads=1, stop_after=3)
+    assert torch.get_num_threads() == threads
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_dead_entries_move_to_the_data() -> None:
+    averages = Averages(4, 2)
+    averages.begin(torch.eye(2).repeat(2, 1))
+    averages.count[:] = torch.tensor([1.0, 0.01, 1.0, 0.07])
+    latent = torch.tensor([[0.6, 0.8]]).repeat(5, 1)
+    assert averages.revive(latent, np.random.default_rng(0)) == 1
+    torch.testing.assert_close(
+        averages.book(), torch.tensor([[1.0, 0.0], [0.6, 0.8], [1.0, 0.0], [0.0, 1.0]])
+    )
+    assert averages.count.tolist() == pytest.approx([1.0, 1.0, 1.0, 0.07])
+
+
+def test_entries_follow_what_they_stand_for() -> None:
+    averages = Averages(2, 2)
+    averages.begin(torch.eye(2))
+    there = torch.tensor([[0.6, 0.8], [0.6, 0.8], [0.6, 0.8], [0.0, 1.0]])
+    for _ in range(400):
+        averages.take(there, torch.tensor([0, 0, 0, 1]))
+    torch.testing.assert_close(averages.book(), there[2:], rtol=0, atol=1e-3)
+    torch.testing.assert_close(averages.count, torch.tensor([1.5, 0.5]), rtol=0, atol=1e-3)
+
+
+def tiny_model(layers: int = 2) -> torch.nn.Module:
+    torch.manual_seed(0)
+    shape = dataclasses.replace(TINY, layers=layers)
+    return architecture.build_model(shape, architecture.build_codes(TINY_CODES)).eval()
+
+
+@pytest.mark.parametrize("layers", [2, 5])
+def test_growth_keeps_the_function(layers: int) -> None:
+    model = tiny_model()
+    prompt = target.Captions().rows(world.prompts(2, 0), [False, True])
+    made = torch.randint(32, (2, architecture.TOKENS))
+    mask = target.Captions().mask(prompt)
+    before = target.predict(model, prompt, mask, made)
+    architecture.grow(model, layers)
+    torch.testing.assert_close(target.predict(model, prompt, mask, made), before, rtol=0, atol=0)
+    with pytest.raises(ValueError, match="cannot grow to 1"):
+        architecture.grow(model, 1)
+
+
+def test_training_rows_are_what_the_processor_makes() -> None:
+    """Prompt ids and mask of a training batch equal those of a user's captions."""
+    pictures = world.prompts(5, 3)
+    captions = target.Captions()
+    rows = captions.rows(pictures, [False] * 5)
+    made = build.build_processor()(
+        text=[one.caption for one in pictures],
+        generation_mode="image", padding=True, return_tensors="pt",
+    )  # fmt: skip
+    assert torch.equal(rows, made["input_ids"])
+    assert torch.equal(captions.mask(rows), made["attention_mask"])
+    blank = captions.rows(pictures, [True] * 5)
+    kept = (rows == captions.ids[words.BOS]) | (rows == captions.ids[words.BOI])
+    assert torch.equal(blank, torch.where(kept, rows, captions.ids[words.PAD]))
+    assert torch.equal(captions.mask(blank), captions.mask(rows))
+
+
+def test_family_loss_is_cross_entropy_of_sums() -> None:
+    logs = torch.randn(5, 6).log_softmax(-1)
+    family = torch.tensor([0, 2, 1, 0, 2, 2])
+    picked = torch.tensor([0, 1, 2, 3, 4])
+    shares = torch.stack([logs.exp()[:, family == one].sum(1) for one in range(3)], dim=1)
+    expected = -shares[torch.arange(5), family[picked]].log().mean()
+    torch.testing.assert_close(hints.family_loss(logs, picked, family), expected)
+
+
+def test_hints_skip_blank_captions() -> None:
+    torch.manual_seed(0)
+    head, pictures = hints.Head(8), world.prompts(3, 1)
+    states = torch.randn(3, 5, 8)
+    told = head(states, hints.label(pictures, [False, True, False]))
+    kept = head(states[[0, 2]], hints.label([pictures[0], pictures[2]], [False, False]))
+    torch.testing.assert_close(told, kept)
+    assert head(states, hints.label(pictures, [True] * 3)) == 0
+
+
+def test_words_round_trip() -> None:
+    tokens = words.build_tokenizer()
+    caption = "a red circle left of a blue square on green"
+    ids = tokens(caption).input_ids
+    assert tokens.unk_token_id not in ids
+    assert tokens.decode(ids, skip_special_tokens=True) == caption
+    assert tokens("a pink circle").input_ids.count(tokens.unk_token_id) == 1
+
+
+def test_codes_survive_a_round_trip(trained: Path) -> None:
+    model = build.load_codes(trained / "codes" / "checkpoint")
+    pixels = codes.to_pixels([world.drawn(index, 0)[1] for index in range(2)])
+    made = codes.encode(model, pixels)
+    assert made.shape == (2, architecture.TOKENS)
+    seen = codes.decode(model, made)
+    assert seen.shape == (2, 3, world.SIDE, world.SIDE)
+    assert 0 <= float(seen.min()) <= float(seen.max()) <= 1
+
+
+def test_the_written_encoder_is_the_trained_one() -> None:
+    """Janus's own encoder, with its norms and attention, finds what the patch encoder finds."""
+    torch.manual_seed(0)
+    model, trained = architecture.build_codes(TINY_CODES), patches.PatchEncoder(TINY_CODES)
+    pixels = codes.to_pixels([world.drawn(index, 0)[1] for index in range(2)])
+    patches.write_into(model, trained)
+    model.half().float()  # as checkpoints are written
+    with torch.no_grad():
+        found = model.quant_conv(model.encoder(pixels))
+        torch.testing.assert_close(found, trained(pixels), rtol=0, atol=2e-3)
+
+
+def test_a_code_hangs_on_its_own_pixels_alone(trained: Path) -> None:
+    model = build.load_codes(trained / "codes" / "checkpoint")
+    one, two = codes.to_pixels([world.drawn(index, 0)[1] for index in range(2)])
+    mixed = one.clone()
+    mixed[:, 16:32, 24:28] = two[:, 16:32, 24:28]  # rows 4 to 7 of column 6
+    made = codes.encode(model, torch.stack([one, two, mixed])).view(3, 16, 16)
+    swapped = torch.zeros(16, 16, dtype=torch.bool)
+    swapped[4:8, 6] = True
+    assert torch.equal(made[2], torch.where(swapped, made[1], made[0]))
+    assert not torch.equal(made[0], made[1])
+
+
+def test_shapes_without_pairs_are_refused() -> None:
+    with pytest.raises(ValueError, match="twice as wide"):
+        architecture.CodesShape(multiplier=(1, 1, 1))
+
+
+def test_scores_of_the_judge() -> None:
+    told = world.Attributes(("circle", "cross"), ("red", "blue"), "right of", "green")
+    right = world.Attributes(("cross", "circle"), ("blue", "red"), "left of", "green")
+    assert classifier.score(right, told) == dict.fromkeys(classifier.score(right, told), 1.0)
+    swapped = dataclasses.replace(right, forms=right.forms[::-1], colours=right.colours[::-1])
+    assert classifier.score(swapped, told)["relation"] == 0
+    half = dataclasses.replace(right, forms=("cross", "square"))
+    assert classifier.score(half, told)["forms"] == 0.5
+    assert classifier.score(half, told)["relation"] == 1
+    alone = world.Attributes(("cross",), ("blue",), None, "green")
+    assert classifier.score(alone, told)["relation"] == classifier.score(alone, told)["all"] == 0
+    assert classifier.labels(alone)[-2:] == [classifier.ABSENT] * 2
+    assert architecture.parameters(classifier.Classifier()) < 100_000
+    assert np.shape(classifier.labels(told)) == (len(classifier.HEADS),)

@@ -1,0 +1,95 @@
+"""The picture world: a pure function of its seeds, and captions that tell the truth."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sooner_lab.worlds.image import paint, world
+from sooner_lab.worlds.image.world import Attributes, Picture
+
+
+def picture(caption_of: Attributes) -> Picture:
+    return Picture(world.describe(caption_of), caption_of)
+
+
+TWO = Attributes(("square", "square"), ("red", "blue"), "left of", "green")
+
+
+def test_pictures_follow_from_seed_and_index() -> None:
+    one, pixels = world.drawn(7, 3)
+    again, same = world.drawn(7, 3)
+    assert one == again == world.drawn_picture(7, 3)
+    assert pixels.shape == (64, 64, 3)
+    assert pixels.dtype == np.uint8
+    assert np.array_equal(pixels, same)
+    assert not np.array_equal(pixels, world.drawn(8, 3)[1])
+    assert not np.array_equal(pixels, world.drawn(7, 4)[1])
+
+
+def test_one_caption_has_many_pictures() -> None:
+    drawn = [world.draw(picture(TWO), np.random.default_rng(seed)) for seed in (1, 2)]
+    assert np.abs(drawn[0].astype(int) - drawn[1]).mean() > 5
+
+
+def test_prompts_are_never_trained_on() -> None:
+    asked = world.prompts(50, 9)
+    assert asked == world.prompts(50, 9)
+    assert asked != world.prompts(50, 10)
+    assert all(world.is_held_out(one.caption) for one in asked)
+    rng = np.random.default_rng(0)
+    assert not any(world.is_held_out(world.sample(rng).caption) for _ in range(300))
+
+
+def test_captions_and_attributes_agree() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(100):
+        one = world.sample(rng)
+        told = one.attributes
+        assert one.caption == world.describe(told)
+        assert len(told.forms) == len(told.colours) == (1 if told.relation is None else 2)
+        assert told.ground not in told.colours
+
+
+@pytest.mark.parametrize("relation", world.RELATIONS)
+def test_shapes_lie_as_told(relation: str) -> None:
+    told = Attributes(("square", "square"), ("red", "blue"), relation, "green")
+    red, blue = [], []
+    for seed in range(5):
+        pixels = world.draw(picture(told), np.random.default_rng(seed)).astype(int)
+        red.append(np.argwhere(pixels[..., 0] > pixels[..., 1:].max(-1) + 60).mean(0))
+        blue.append(np.argwhere(pixels[..., 2] > pixels[..., :2].max(-1) + 60).mean(0))
+    apart = np.array(red) - np.array(blue)  # [seeds, (down, right)]
+    axis = 1 if relation in ("left of", "right of") else 0
+    sign = -1 if relation in ("left of", "above") else 1
+    assert (sign * apart[:, axis] > 15).all()
+
+
+def test_two_ways_of_saying_are_one_canonical_way() -> None:
+    other = Attributes(("square", "square"), ("blue", "red"), "right of", "green")
+    assert other.canonical() == TWO == TWO.canonical()
+    alone = Attributes(("cross",), ("red",), None, "blue")
+    assert alone.canonical() == alone
+
+
+@pytest.mark.parametrize("form", world.FORMS)
+def test_forms_differ_and_lie_within_their_radius(form: str) -> None:
+    inside = paint.distance(form, (32.0, 32.0), 14.0) < 0
+    assert 150 < inside.sum() < 650
+    assert not inside[:14].any()
+    others = [paint.distance(one, (32.0, 32.0), 14.0) < 0 for one in world.FORMS if one != form]
+    assert all((inside != other).sum() > 60 for other in others)
+
+
+def test_unknown_form_is_named() -> None:
+    with pytest.raises(ValueError, match="form is 'star'"):
+        paint.distance("star", (0.0, 0.0), 1.0)
+
+
+def test_rough_pictures_vary_more() -> None:
+    def spread(look: world.Look) -> float:
+        drawn = [world.drawn(index, 0, look)[1].astype(float) for index in range(20)]
+        # Differences of neighbours: texture and grain, and few edges.
+        return float(np.mean([np.abs(np.diff(pixels, axis=0)).mean() for pixels in drawn]))
+
+    assert spread(world.ROUGH) > 1.3 * spread(world.CALM)

@@ -1,0 +1,291 @@
+"""The motion recipes: parts in order, resumed to the same weights, deepened without a change."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from sooner.errors import SoonerError
+from sooner.models.clip_tokenizer import (
+    MotionTokenizer,
+    MotionTokenizerConfig,
+    to_frames,
+    to_pixels,
+)
+from sooner_lab.worlds.motion import (
+    architecture,
+    card,
+    evaluate,
+    hints,
+    learn_target,
+    recipe,
+    world,
+)
+from sooner_lab.worlds.motion.learn_tokenizer import Averages
+from sooner_lab.worlds.motion.recipe import Recipe, Stage
+from sooner_lab.worlds.recipes import from_plain
+
+TINY_TOKENIZER = Recipe(
+    "tokenizer",
+    stages=(Stage("plain", 2, 2, 2e-3, latents=2), Stage("quantised", 3, 2, 1e-3, latents=2)),
+    shape={"channels": 16, "blocks": 1, "codes": 32, "code_width": 8},
+    check_every=0,
+)
+TINY_TARGET = Recipe(
+    "target",
+    stages=(
+        Stage("predict", 2, 2, 2e-3, latents=2, layers=1),
+        Stage("predict", 2, 1, 2e-3, latents=3, layers=3, focus=2.0, front=5.0, lattice=4),
+    ),
+    shape={"layers": 4, "width": 32, "heads": 2, "kv_heads": 1, "intermediate": 32},
+    bank=5,
+    check_every=0,
+)
+TINY_PROBE = Recipe(
+    "probe",
+    stages=(Stage("name", 3, 2, 1e-3, latents=2, bf16=False),),
+    shape={"channels": 8},
+    check_every=0,
+)
+TINY = {"tokenizer": TINY_TOKENIZER, "target": TINY_TARGET, "probe": TINY_PROBE}
+
+
+def same(one: dict, two: dict) -> bool:
+    return one.keys() == two.keys() and all(torch.equal(one[key], two[key]) for key in one)
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return torch.load(folder / "state.pt", weights_only=True)["model"]
+
+
+@pytest.fixture(autouse=True)
+def quick_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cards of next to nothing: the shipped weights have the real ones."""
+    real = card.held_out
+    monkeypatch.setattr(card, "held_out", lambda clips: real(min(clips, 2)))
+    monkeypatch.setattr(card, "tokenizer_figures", lambda tokenizer, clips: {})
+
+
+@pytest.fixture(scope="module")
+def tokenizer_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A trained tiny tokenizer, at `tokenizer/checkpoint` of the folder."""
+    home = tmp_path_factory.mktemp("motion")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(card, "tokenizer_figures", lambda tokenizer, clips: {})
+        recipe.train(home / "tokenizer", TINY_TOKENIZER, progress=False)
+    return home
+
+
+@pytest.mark.parametrize("part", recipe.PARTS)
+def test_resumed_run_equals_uninterrupted_run(part: str, tokenizer_folder: Path) -> None:
+    home, config = tokenizer_folder, TINY[part]
+    whole = recipe.train(home / f"{part}-whole", config, progress=False)
+    steps = sum(stage.steps for stage in config.stages)
+    for _ in range(steps - 1):
+        made = recipe.train(home / f"{part}-parts", config, progress=False, stop_after=1)
+        assert not made.exists()
+    parts = recipe.train(home / f"{part}-parts", config, progress=False)
+    assert same(weights(whole.parent), weights(parts.parent))
+    told = json.loads((parts / "card.json").read_text())
+    assert told["part"] == part
+    assert told["steps"] == steps
+    assert told["recipe"]["seed"] == config.seed
+
+
+def test_parts_need_the_tokenizer(tmp_path: Path) -> None:
+    for part in ("target", "probe"):
+        with pytest.raises(SoonerError, match="train the part 'tokenizer' first"):
+            recipe.train(tmp_path / part, TINY[part], progress=False)
+
+
+def test_another_recipe_is_refused(tmp_path: Path) -> None:
+    recipe.train(tmp_path, TINY_TOKENIZER, progress=False, stop_after=1)
+    other = dataclasses.replace(TINY_TOKENIZER, seed=5)
+    with pytest.raises(SoonerError, match="another recipe"):
+        recipe.train(tmp_path, other, progress=False, stop_after=1)
+    recipe.train(tmp_path, other, progress=False, stop_after=1, resume=False)
+
+
+def test_training_leaves_torch_as_it_was(tmp_path: Path) -> None:
+    threads, state = torch.get_num_threads(), torch.get_rng_state()
+    recipe.train(tmp_path, TINY_TOKENIZER, progress=False, threads=1, stop_after=3)
+    assert torch.get_num_threads() == threads
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_recipe_from_plain_data() -> None:
+    for config in (*recipe.RECIPES.values(), *TINY.values()):
+        plain = json.loads(json.dumps(dataclasses.asdict(config)))
+        assert from_plain(Recipe, plain) == config
+    with pytest.raises(SoonerError, match=r"sede.*did you mean 'seed'"):
+        from_plain(Recipe, {**plain, "sede": 1})
+    with pytest.raises(SoonerError, match="did you mean 'layers'"):
+        from_plain(Recipe, {**plain, "stages": [{**plain["stages"][0], "layer": 2}]})
+    with pytest.raises(SoonerError, match="did you mean 'probe'"):
+        from_plain(Recipe, {**plain, "part": "prob"})
+
+
+# --- the tokenizer
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> MotionTokenizer:
+    torch.manual_seed(0)
+    fresh = MotionTokenizer(MotionTokenizerConfig(channels=24, codes=64)).eval()
+    with torch.no_grad():  # codes where a fresh encoder's latents are
+        fresh.codebook.weight.mul_(0.2)
+    return fresh
+
+
+def test_nothing_hangs_on_later_frames(tokenizer: MotionTokenizer) -> None:
+    frames = torch.from_numpy(np.stack([world.film(1, index)[1] for index in range(2)]))
+    pixels = to_pixels(frames)
+    codes = tokenizer.encode(pixels)
+    assert codes.shape == (2, *tokenizer.config.latent_shape(world.FRAMES)) == (2, 9, 10, 12)
+    assert codes.unique().numel() > 8
+    painted = tokenizer.decode(codes)
+    assert painted.shape == pixels.shape
+    for given, latents in ((1, 1), (9, 3), (29, 8)):
+        assert torch.equal(tokenizer.encode(pixels[:, :, :given]), codes[:, :latents])
+        alone = tokenizer.decode(codes[:, :latents])
+        torch.testing.assert_close(alone, painted[:, :, :given], rtol=0, atol=1e-5)
+    other = pixels.clone()
+    other[:, :, 9:] = -other[:, :, 9:]
+    assert torch.equal(tokenizer.encode(other)[:, :3], codes[:, :3])
+    # And what comes before does matter to the decoder.
+    assert not torch.allclose(tokenizer.decode(codes[:, 1:])[:, :, 1:5], painted[:, :, 5:9])
+
+
+def test_pixels_and_blocks_stay_in_place(tokenizer: MotionTokenizer) -> None:
+    """A changed block changes its own code alone."""
+    pixels = to_pixels(torch.from_numpy(world.film(1, 0)[1][None, :9]))
+    latent = tokenizer.embed(pixels)
+    other = pixels.clone()
+    other[:, :, 5:9, 8:12, 20:24] *= -1  # latent frame 2, row 2, column 5
+    moved = (tokenizer.embed(other) != latent).any(-1)[0].nonzero().tolist()
+    assert moved == [[2, 2, 5]]
+
+
+def test_frames_and_pixels_are_inverse() -> None:
+    frames = torch.from_numpy(world.film(0, 0)[1][None])
+    assert torch.equal(to_frames(to_pixels(frames)), frames)
+
+
+def test_wrong_clips_are_named(tokenizer: MotionTokenizer) -> None:
+    with pytest.raises(SoonerError, match=r"10 frames.*1 \+ 4 \* n"):
+        tokenizer.encode(torch.zeros(1, 3, 10, 40, 48))
+    with pytest.raises(SoonerError, match=r"48 x 40 pixels.*scale them to 40 x 48"):
+        tokenizer.encode(torch.zeros(1, 3, 9, 48, 40))
+
+
+def test_dead_codes_move_to_the_data() -> None:
+    averages = Averages(4, 2)
+    averages.begin(torch.zeros(4, 2))
+    averages.count[:] = torch.tensor([1.0, 0.001, 1.0, 0.01])
+    latent = torch.full((5, 2), 7.0)
+    assert averages.revive(latent, np.random.default_rng(0)) == 2
+    assert averages.book().tolist() == [[0, 0], [7, 7], [0, 0], [7, 7]]
+
+
+# --- the AR model
+
+
+def test_waking_keeps_the_function() -> None:
+    torch.manual_seed(0)
+    shape = architecture.Shape(6, 32, 2, 1, 32, 50, (9, 10, 12))
+    model = architecture.build_model(shape).eval()
+    architecture.sleep(model, architecture.spread(2, 6))
+    assert list(architecture.awake(model)) == [0, 3]
+    ids = torch.randint(0, 50, (2, 200))
+    before = model(input_ids=ids, use_cache=False).logits
+    architecture.wake(model, architecture.spread(4, 6))
+    assert list(architecture.awake(model)) == [0, 1, 3, 4]
+    architecture.wake(model, range(6))
+    after = model(input_ids=ids, use_cache=False).logits
+    torch.testing.assert_close(after, before, rtol=0, atol=0)
+    first = model(input_ids=ids[:, :150], use_cache=True)
+    rest = model(input_ids=ids[:, 150:], past_key_values=first.past_key_values)
+    torch.testing.assert_close(rest.logits, before[:, 150:], rtol=1e-3, atol=1e-4)
+    after.square().mean().backward()
+    assert model.model.layers[5].self_attn.o_proj.weight.grad.abs().sum() > 0
+    with pytest.raises(SoonerError, match="7 layers can't be awake of 6"):
+        architecture.spread(7, 6)
+
+
+def test_shallow_checkpoints_are_written_whole(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = architecture.build_model(architecture.Shape(4, 32, 2, 1, 32, 50, (9, 10, 12))).eval()
+    architecture.sleep(model, [0, 2])
+    learn_target.write(model, tmp_path)
+    loaded = evaluate.load_target(tmp_path)
+    assert list(architecture.awake(loaded)) == [0, 1, 2, 3]
+    assert (loaded.generation_config.top_p, loaded.generation_config.do_sample) == (0.8, True)
+    ids = torch.randint(0, 50, (1, 100))
+    torch.testing.assert_close(
+        loaded(input_ids=ids).logits, model(input_ids=ids, use_cache=False).logits,
+        rtol=0.02, atol=0.02,
+    )  # fmt: skip
+
+
+def test_shapes_pass_where_they_are_drawn() -> None:
+    for clip in (world.clip(3, 0), world.clip(3, 1, 1)):
+        bare = world.Clip(clip.background, clip.texture, ())
+        drawn = (world.render(clip, None) != world.render(bare, None)).any(-1)  # [33, H, W]
+        groups = [drawn[:1], *(drawn[begin : begin + 4] for begin in range(1, 33, 4))]
+        blocks = np.stack([group.any(0).reshape(10, 4, 12, 4).any((1, 3)) for group in groups])
+        passed = np.any([learn_target.passes(m, (9, 10, 12)) for m in clip.movers], axis=0)
+        assert passed[blocks].all()
+        assert blocks[passed].mean() > 0.7  # the rest are corners that the shapes don't fill
+
+
+def test_hints_name_what_is_where() -> None:
+    mover = world.Mover("square", "blue", (14, 22), (1, -1))
+    other = world.Mover("circle", "red", (34, 34), (0, 0))
+    clip = world.Clip("sand", 1, (mover, other))
+    passed = [learn_target.passes(each, (9, 10, 12)) for each in clip.movers]
+    told = hints.label(clip, (9, 10, 12), passed)
+    assert torch.equal(told[..., 0] != hints.ABSENT, passed[0] | passed[1])
+    x, y = mover.at(4)  # the last frame of the second latent frame
+    assert told[1, y // 4, x // 4].tolist() == [1, 2, 2, 0, hints.REACH, hints.REACH]
+    assert told[1, y // 4, x // 4 - 1].tolist()[4:] == [hints.REACH - 1, hints.REACH]
+    assert told[1, 8, 8].tolist() == [0, 0, 1, 1, hints.REACH, hints.REACH]
+    bounced = next(frame for frame in range(33) if mover.heading(frame)[1] == 1)
+    latent = -(-bounced // 4)
+    x, y = mover.at(4 * latent)
+    assert told[latent, y // 4, x // 4, 3] == 2  # downwards after the wall
+
+
+def test_hints_count_named_blocks_alone() -> None:
+    head = hints.Head(4)
+    states = torch.randn(2, 3, 4)
+    labels = torch.full((2, 3, 6), hints.ABSENT, dtype=torch.int8)
+    assert float(head(states, labels)) == 0
+    labels[1, 2] = torch.tensor([2, 3, 0, 1, 6, 0])
+    logits = head.linear(states[1, 2]).split(hints.HEADS)
+    picked = zip(logits, labels[1, 2].tolist(), strict=True)
+    wanted = -sum(each.log_softmax(0)[at] for each, at in picked) / 6
+    torch.testing.assert_close(head(states, labels), wanted)
+
+
+def test_nucleus() -> None:
+    chances = torch.tensor([[0.1, 0.5, 0.25, 0.15]])
+    torch.testing.assert_close(evaluate.top_p(chances, 0.6), torch.tensor([[0, 2 / 3, 1 / 3, 0]]))
+    torch.testing.assert_close(evaluate.top_p(chances, 0.5), torch.tensor([[0.0, 1, 0, 0]]))
+    torch.testing.assert_close(evaluate.top_p(chances, 1.0), chances)
+
+
+def test_training_lowers_the_loss(tokenizer_folder: Path) -> None:
+    losses: list[float] = []
+    config = dataclasses.replace(
+        TINY_TARGET, stages=(Stage("predict", 30, 2, 1e-2, latents=2, layers=1),)
+    )
+    recipe.train(
+        tokenizer_folder / "falling", config, progress=False, stop_after=29,
+        on_step=lambda entry: losses.append(entry["loss"]),
+    )  # fmt: skip
+    assert sum(losses[-5:]) < 0.9 * sum(losses[:5])

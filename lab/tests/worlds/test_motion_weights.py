@@ -1,0 +1,136 @@
+"""The shipped motion weights: real classes, honest cards, continuations that make sense."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from sooner import miniatures
+from sooner.models.clip_tokenizer import MotionTokenizer, to_pixels
+from sooner.models.cosmos_ar import CosmosARForCausalLM
+from sooner_lab.worlds.motion import card, evaluate, film, probe, world
+
+MOTION = miniatures.find("motion")
+HOME = MOTION.target.parent
+SEED = 424_242  # of clips that neither training nor the cards have seen
+
+
+def told(part: str) -> dict:
+    return json.loads((HOME / part / "card.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def target() -> CosmosARForCausalLM:
+    return evaluate.load_target(HOME / "target")
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> MotionTokenizer:
+    return evaluate.load_tokenizer(HOME / "tokenizer")
+
+
+@pytest.fixture(scope="module")
+def judge() -> probe.MotionProbe:
+    return probe.load(HOME / "probe")
+
+
+@pytest.fixture(scope="module")
+def clips() -> tuple[list[world.Clip], torch.Tensor]:
+    """Twelve clips and their pixels [12, 3, 33, H, W]."""
+    drawn = [world.film(SEED, index) for index in range(12)]
+    frames = torch.from_numpy(np.stack([frames for _, frames in drawn]))
+    return [clip for clip, _ in drawn], to_pixels(frames)
+
+
+def test_weights_stay_small() -> None:
+    files = [path for path in HOME.rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) < 12e6
+
+
+def test_real_class_and_setting(target: CosmosARForCausalLM, tokenizer: MotionTokenizer) -> None:
+    assert tuple(target.config.latent_shape) == tokenizer.config.latent_shape(world.FRAMES)
+    assert target.config.vocab_size == tokenizer.config.codes
+    assert target.config.num_hidden_layers >= 16
+    setting = target.generation_config
+    assert (setting.do_sample, setting.top_p, setting.temperature) == (True, 0.8, 1.0)
+
+
+@pytest.mark.parametrize("part", ["tokenizer", "target", "probe"])
+def test_cards(part: str, request: pytest.FixtureRequest) -> None:
+    model = request.getfixturevalue({"probe": "judge"}.get(part, part))
+    card_ = told(part)
+    assert card_["part"] == part
+    assert card_["parameters"] == sum(parameter.numel() for parameter in model.parameters())
+
+
+def test_tokenizer_is_as_good_as_its_card(tokenizer: MotionTokenizer) -> None:
+    found, claimed = card.tokenizer_figures(tokenizer, 8), told("tokenizer")["held_out"]
+    assert found["psnr"] == pytest.approx(claimed["psnr"], abs=1.5)
+    assert claimed["codes_used"] > 0.9
+
+
+def test_given_frames_encode_alone(tokenizer: MotionTokenizer, clips: tuple) -> None:
+    codes = tokenizer.encode(clips[1])
+    assert torch.equal(tokenizer.encode(clips[1][:, :, : world.GIVEN]), codes[:, :3])
+
+
+def test_probe_names_what_there_is(
+    judge: probe.MotionProbe, tokenizer: MotionTokenizer, clips: tuple
+) -> None:
+    pixels = tokenizer.decode(tokenizer.encode(clips[1]))
+    found = probe.accuracy(judge, pixels, clips[0])
+    assert found["colour"] > 0.9
+    assert found["near"] > 0.9
+    assert found["kind"] > 0.8
+    other = probe.accuracy(judge, pixels.roll(1, 0), clips[0])
+    assert other["colour"] < 0.5
+    still = pixels[:, :, :1].expand_as(pixels)
+    assert probe.accuracy(judge, still, clips[0])["heading"] < 0.5
+
+
+def test_frechet_tells_clips_apart(judge: probe.MotionProbe, clips: tuple) -> None:
+    seen = probe.features(judge, clips[1])
+    assert probe.frechet(seen, seen) == pytest.approx(0, abs=1e-3)
+    frozen = probe.features(judge, clips[1][:, :, :1].expand_as(clips[1]))
+    assert probe.frechet(seen, frozen) > 0.01
+
+
+def test_target_foresees_as_its_card_says(
+    target: CosmosARForCausalLM, tokenizer: MotionTokenizer, clips: tuple
+) -> None:
+    found = evaluate.foresight(target, tokenizer.encode(clips[1]))
+    claimed = told("target")["held_out"]
+    assert found["nats"] == pytest.approx(claimed["nats"], rel=0.25)
+    assert found["entropy"] > 0.3  # there is something to sample
+    assert found["top_1"] > 0.6
+
+
+def test_sample_file_looks_like_its_clip(tokenizer: MotionTokenizer) -> None:
+    assert MOTION.sample is not None
+    truth = json.loads(MOTION.sample.with_suffix(".json").read_text())
+    clip, frames = world.film(truth["seed"], truth["index"])
+    assert truth["end"] == json.loads(json.dumps(clip.truth()))
+    read = film.read_video(MOTION.sample, world.GIVEN)
+    both = torch.from_numpy(np.stack([read, frames[: world.GIVEN]]))
+    # FFmpeg's way from YUV to RGB darkens by one or two grey levels: other codes, same picture.
+    painted = tokenizer.decode(tokenizer.encode(to_pixels(both)))
+    assert (painted[0] - painted[1]).abs().mean() < 0.02
+
+
+@pytest.mark.slow
+def test_target_continues_clips(
+    target: CosmosARForCausalLM,
+    tokenizer: MotionTokenizer,
+    judge: probe.MotionProbe,
+    clips: tuple,
+) -> None:
+    frames = ((clips[1] + 1) * 127.5).round().to(torch.uint8).permute(0, 2, 3, 4, 1)
+    made = evaluate.continue_clips(target, tokenizer, frames, seed=1)
+    assert made.shape == frames.shape
+    found = probe.accuracy(judge, to_pixels(made), clips[0])
+    claimed = told("target")["held_out"]["continued"]
+    for name in ("colour", "kind", "near"):
+        assert found[name] > claimed[name] - 0.2

@@ -1,0 +1,126 @@
+"""The motion world: pure functions, constant velocities, bounces, real files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sooner.errors import SoonerError
+from sooner_lab.worlds.motion import film, world
+
+
+def test_a_clip_is_a_pure_function_of_seed_and_index() -> None:
+    (one, first), (two, second) = world.film(3, 14), world.film(3, 14)
+    assert one == two == world.clip(3, 14)
+    assert first.dtype == np.uint8
+    assert first.shape == (world.FRAMES, world.HEIGHT, world.WIDTH, 3)
+    assert (first == second).all()
+    assert world.clip(3, 15) != one
+    assert world.clip(4, 14) != one
+
+
+@pytest.mark.parametrize("velocity", [(1, 0), (-1, 1), (0, -1), (1, 1), (-1, -1)])
+@pytest.mark.parametrize("start", [(6, 6), (42, 34), (24, 20), (6, 34)])
+def test_shapes_keep_their_speed_and_bounce(
+    start: tuple[int, int], velocity: tuple[int, int]
+) -> None:
+    mover = world.Mover("circle", "red", start, velocity)
+    for frame in range(150):
+        here, there, way = mover.at(frame), mover.at(frame + 1), mover.heading(frame)
+        for axis, side in ((0, world.WIDTH), (1, world.HEIGHT)):
+            assert world.RADIUS <= here[axis] <= side - world.RADIUS
+            assert abs(there[axis] - here[axis]) == abs(velocity[axis])
+            assert there[axis] - here[axis] == way[axis]
+
+
+def test_shapes_are_drawn_where_they_are() -> None:
+    mover = world.Mover("square", "yellow", (10, 12), (1, 1))
+    clip = world.Clip("slate", 5, (mover,))
+    frames = world.render(clip, None)
+    for frame in (0, 7, 20, 32):
+        like = np.abs(frames[frame].astype(int) - world.COLOURS["yellow"]).sum(-1) < 30
+        ys, xs = np.nonzero(like)
+        assert (xs.mean() + 0.5, ys.mean() + 0.5) == pytest.approx(mover.at(frame), abs=0.1)
+
+
+def test_kinds_colours_and_fronts_differ() -> None:
+    areas = {}
+    for kind in world.SHAPES:
+        mover = world.Mover(kind, "red", (20, 20), (0, 1))
+        back = world.Mover("square", "blue", (20, 20), (0, 1))
+        frame = world.render(world.Clip("sand", 0, (back, mover)), None, [0])[0].astype(int)
+        areas[kind] = int((np.abs(frame - world.COLOURS["red"]).sum(-1) < 20).sum())
+        assert areas[kind] > 50  # the later shape is in front
+    assert len(set(areas.values())) == 3
+
+
+def test_the_wall_rests_and_the_grain_does_not() -> None:
+    clip = world.Clip("plum", 8, ())
+    still = world.render(clip, None)
+    assert (still == still[0]).all()
+    noisy = world.render(clip, np.random.default_rng(0)).astype(float)
+    assert 0.5 < (noisy - still).std() < 1.5
+    loud = world.render(clip, np.random.default_rng(0), grain=4.0).astype(float)
+    assert (loud - still).std() > 2.5 * (noisy - still).std()
+    assert still[0].astype(float).std(axis=(0, 1)).min() > 3
+
+
+def test_only_wanted_frames_are_drawn() -> None:
+    clip = world.clip(1, 1)
+    whole = world.render(clip, None)
+    assert (world.render(clip, None, [4, 30]) == whole[[4, 30]]).all()
+
+
+def test_truth_names_everything() -> None:
+    mover = world.Mover("triangle", "green", (40, 10), (1, -1))
+    (told,) = world.Clip("sand", 0, (mover,)).truth(1)
+    assert told == {
+        "kind": "triangle", "colour": "green", "position": [41, 9], "direction": "up and right",
+    }  # fmt: skip
+    assert world.direction((0, 0)) == "nowhere"
+
+
+def test_clips_vary() -> None:
+    clips = [world.clip(0, index) for index in range(200)]
+    assert {len(clip.movers) for clip in clips} == {1, 2}
+    assert {clip.background for clip in clips} == set(world.BACKGROUNDS)
+    movers = [mover for clip in clips for mover in clip.movers]
+    assert {mover.kind for mover in movers} == set(world.SHAPES)
+    assert {mover.colour for mover in movers} == set(world.COLOURS)
+    assert len({mover.velocity for mover in movers}) == 8
+    assert all(len({m.colour for m in clip.movers}) == len(clip.movers) for clip in clips)
+
+
+def test_files_keep_the_pixels(tmp_path: Path) -> None:
+    path = film.write_sample(tmp_path / "clip.mp4", 7)
+    clip, frames = world.film(7, 0)
+    back = film.read_video(path)
+    assert back.shape == frames.shape
+    assert np.abs(back.astype(int) - frames).mean() < 3
+    assert (film.read_video(path, 9) == back[:9]).all()
+    told = json.loads(path.with_suffix(".json").read_text())
+    assert told["end"] == json.loads(json.dumps(clip.truth()))
+
+
+def test_wrong_files_are_named(tmp_path: Path) -> None:
+    odd = film.write_video(np.zeros((3, 32, 32, 3), np.uint8), tmp_path / "odd.mp4")
+    with pytest.raises(SoonerError, match=r"128 x 128 pixels: give 40 x 48"):
+        film.read_video(odd)
+    short = film.write_video(world.film(0, 0)[1][:4], tmp_path / "short.mp4")
+    with pytest.raises(SoonerError, match="4 frames: give a video of 9 or more"):
+        film.read_video(short, 9)
+
+
+def test_groups_of_four_frames_see_whole_steps() -> None:
+    """Whatever the bounces, a shape is on the lattice again after every fourth frame."""
+    for index in range(50):
+        for mover in world.clip(9, index).movers:
+            places = {at % world.LATTICE for frame in range(0, 33, 4) for at in mover.at(frame)}
+            assert places == {world.RADIUS % world.LATTICE}
+            for begin in range(0, 32, 4):
+                assert len({mover.heading(begin + frame) for frame in range(4)}) == 1
+    free = {m.start[0] % 4 for index in range(50) for m in world.clip(9, index, 1).movers}
+    assert free == {0, 1, 2, 3}

@@ -1,0 +1,172 @@
+"""The robot recipe: demonstrations that are the experts' answers, a run that resumes to the same
+weights, a decoder that deepens without a change. All in the world without a simulator."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from sooner.models.openvla import ActionTokens
+from sooner.models.openvla.processing import OpenVLAProcessor
+from sooner.robots.table import Table
+from sooner_lab.worlds.robot import architecture, collect, data, losses, recipe, words
+from sooner_lab.worlds.robot.recipe import Recipe, Stage
+
+SHAPE = architecture.Shape(4, 32, 2, 32, 1, 16, 2)
+TINY = Recipe(
+    shape=SHAPE,
+    stages=(
+        Stage("vision", 2, 4, 2e-3),
+        Stage("policy", 2, 4, 1e-3, layers=2),
+        Stage("policy", 2, 2, 1e-3, layers=4),
+    ),
+    records={"table": 24},
+    held=4,
+    check_every=0,
+)
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return torch.load(folder / "state.pt", weights_only=True)["model"]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A whole run of the tiny recipe."""
+    folder = tmp_path_factory.mktemp("robot")
+    recipe.train(folder, TINY, progress=False)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def records() -> dict[str, np.ndarray]:
+    made = list(islice(collect.demonstrate("table", 5), 40))
+    return {
+        "pictures": np.stack([one.picture for one in made]),
+        "tasks": np.array([one.task for one in made]),
+        "actions": np.stack([one.actions for one in made]).astype(np.float32),
+        "points": np.stack([one.points for one in made]).astype(np.float32),
+        "places": np.stack([one.places for one in made]).astype(np.float32),
+    }
+
+
+def test_a_demonstration_is_the_expert_s_answer(records: dict[str, np.ndarray]) -> None:
+    """Its first action follows from where hand and ball are; disturbed moments included."""
+    world = Table()
+    for hand, goal, actions in zip(
+        records["points"][:, 0], records["points"][:, 1], records["actions"], strict=True
+    ):
+        world.hand, world.goal = hand, goal
+        assert np.allclose(actions[0], world.expert_action(), atol=1e-6)
+
+
+def test_demonstrations_differ_from_an_undisturbed_episode(records: dict[str, np.ndarray]) -> None:
+    """Somebody pushed the hand: it moved between records by more than the expert's two steps."""
+    moved = np.diff(records["points"][:, 0], axis=0)
+    told = records["actions"][:-1, :, :3].sum(1)
+    same_goal = (np.diff(records["points"][:, 1], axis=0) == 0).all(1)
+    off = np.abs(moved - told).max(1)[same_goal]
+    assert (off < 1e-6).any()
+    assert (off > 0.005).any()
+
+
+def test_finished_shards_are_not_made_again(tmp_path: Path) -> None:
+    collect.collect(tmp_path, "table", 6, seed=1)
+    file = tmp_path / "table-000.npz"
+    before = file.stat().st_mtime_ns
+    collect.collect(tmp_path, "table", 6, seed=1)
+    assert file.stat().st_mtime_ns == before
+    assert len(collect.load(tmp_path)["tasks"]) == 6
+
+
+def test_resumed_run_equals_uninterrupted_run(home: Path, tmp_path: Path) -> None:
+    for _ in range(5):
+        recipe.train(tmp_path, TINY, progress=False, stop_after=1)
+    assert not (tmp_path / "checkpoint").exists()
+    recipe.train(tmp_path, TINY, progress=False)
+    one, two = weights(home), weights(tmp_path)
+    assert one.keys() == two.keys()
+    assert all(torch.equal(one[key], two[key]) for key in one)
+
+
+def test_another_recipe_is_refused(home: Path) -> None:
+    other = dataclasses.replace(TINY, seed=9)
+    with pytest.raises(ValueError, match="another recipe"):
+        recipe.train(home, other, progress=False)
+
+
+def test_the_checkpoint_says_what_it_is(home: Path) -> None:
+    card = json.loads((home / "checkpoint" / "card.json").read_text())
+    assert card["steps"] == 6
+    assert set(card["held_out"]) == {"table"}
+    config = json.loads((home / "checkpoint" / "config.json").read_text())
+    assert config["model_type"] == "openvla"
+    told = config["norm_stats"][architecture.STATISTICS]["action"]
+    assert told["mask"] == [True, True, True, False]
+    assert max(told["q99"][:3]) <= 0.01  # metres
+
+
+def test_deepening_changes_nothing() -> None:
+    stats = {"q01": [-1.0] * 4, "q99": [1.0] * 4, "mask": [True] * 4}
+    torch.manual_seed(0)
+    model = architecture.build_model(dataclasses.replace(SHAPE, layers=2), stats).eval()
+    ids = torch.tensor([[1, *[words.IMAGE_ID] * 64, 5, 6, 4]])
+    pixels = torch.randn(1, 6, 112, 112)
+    with torch.no_grad():
+        before = model(input_ids=ids, pixel_values=pixels).logits
+        architecture.grow(model, 5)
+        after = model.eval()(input_ids=ids, pixel_values=pixels).logits
+    assert torch.allclose(before, after, atol=1e-6)
+
+
+def test_training_reads_what_the_processor_will_write(records: dict[str, np.ndarray]) -> None:
+    """Token for token and pixel for pixel, or the policy would meet strangers."""
+    stats = architecture.statistics(records["actions"])
+    batch = data.Reader(records, stats).batch(np.arange(3))
+    config = architecture.build_config(SHAPE, stats)
+    processor = OpenVLAProcessor.of(words.build_tokenizer(), config)
+    made = processor(list(records["pictures"][:3]), ["reach the blue ball"] * 3)
+    said = batch.bins.shape[1]
+    assert torch.equal(batch.ids[:, :-said], made["input_ids"])
+    assert torch.allclose(batch.pixels, made["pixel_values"], atol=1e-5)
+
+
+def test_labels_are_the_nearest_bins(records: dict[str, np.ndarray]) -> None:
+    stats = architecture.statistics(records["actions"])
+    reader = data.Reader(records, stats)
+    tokens = ActionTokens(words.TEXT + words.ACTIONS, words.ACTIONS)
+    back = tokens.decode(reader.ids)
+    assert np.abs(back - reader.actions).max() <= tokens.width / 2 + 1e-6
+
+
+def test_soft_labels_are_distributions_over_actions() -> None:
+    ids = torch.tensor([[words.TEXT, words.TEXT + 100, words.TEXT + words.ACTIONS - 1]])
+    soft = losses.soft_labels(ids, words.VOCABULARY)
+    assert torch.allclose(soft.sum(-1), torch.ones(1, 3))
+    assert torch.equal(soft.argmax(-1), ids)
+    assert soft[..., : words.TEXT].sum() == 0
+    assert soft[..., words.TEXT + words.ACTIONS :].sum() == 0
+
+
+def test_vocabulary_is_laid_out_as_openvla_s() -> None:
+    tokens = words.vocabulary()
+    assert len(tokens) == len(set(tokens)) == words.TEXT + words.ACTIONS
+    assert tokens[-1] == "<action 0>"
+    assert tokens[words.TEXT] == f"<action {words.ACTIONS - 1}>"
+    ids = words.build_tokenizer()("in: open the Drawer").input_ids
+    assert ids[0] == words.SPECIALS.index(words.START)
+    assert words.SPECIALS.index(words.UNKNOWN) not in ids
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"kind": "language"}, {"steps": 0}, {"rows": 0}], ids=["kind", "steps", "rows"]
+)
+def test_impossible_stages_are_refused(wrong: dict) -> None:
+    with pytest.raises(ValueError, match=r"kind is|at least 1"):
+        Stage(**{"kind": "vision", "steps": 1, "rows": 1, "lr": 1e-3, **wrong})

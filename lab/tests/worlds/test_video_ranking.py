@@ -1,0 +1,133 @@
+"""Rows that a target prunes: the same tokens as when it serves, and only where rows are long."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import sooner
+from sooner.errors import SoonerError
+from sooner_lab.bench.parallel.running import SeenVLM
+from sooner_lab.worlds.video import architecture, bank, build, data, evaluate, losses, recipe
+from sooner_lab.worlds.video.pacing import Pace
+from sooner_lab.worlds.video.ranking import SHORT, Ranker
+from sooner_lab.worlds.video.recipe import Recipe, Stage
+
+TINY = architecture.Shape(3, 32, 2, 1, 64, 192, 1, 32, 2)
+LONG = Pace(0.0, 1.0, 0.0, 0.0, most=24)
+ROW = Recipe(
+    shape=TINY,
+    stages=(Stage("language", 2, 900, 1e-3, scenes=(2, 2), pace=LONG, pruned=1.0, ranked=True),),
+    bank=8,
+    check_every=0,
+    ranker="../target/checkpoint",
+)
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random target of nine layers, so that three of them rank."""
+    folder = tmp_path_factory.mktemp("target") / "checkpoint"
+    torch.manual_seed(3)
+    build.save(architecture.build_model(dataclasses.replace(TINY, layers=9)), folder)
+    return folder
+
+
+@pytest.mark.parametrize("ratio", [0.5, 0.9])
+def test_rows_keep_what_the_method_keeps(target: Path, ratio: float) -> None:
+    """A training row loses the tokens that `ParallelVLM` would not give the draft."""
+    clip = evaluate.sample_clips(5, 1, 3)[0]
+    model, processor = evaluate.load(target)
+    inputs = evaluate.build_inputs(processor, [evaluate.film_of(clip)], 6)
+    draft, _ = evaluate.load(target)
+    method = SeenVLM(draft, prune=ratio, least=0, placement="inline")
+    sooner.generate(model, inputs, method, max_new_tokens=2, do_sample=False)
+    wanted = method.seen[-1].kept_tokens[0]
+
+    features = losses.see(model, inputs["pixel_values_videos"][0]).flatten(0, 1)[None]
+    ids = torch.cat([inputs["input_ids"], torch.tensor([[7, 8, 9]])], dim=1)
+    labels = torch.full_like(ids, data.IGNORE)
+    labels[:, -3:] = ids[:, -3:]
+    first = int((ids[0] == inputs["input_ids"][0].mode().values).nonzero()[0])
+    kept = Ranker(target).kept(data.Captions(ids, labels, 6), features, first, ratio)
+    visual = features.shape[1] + 1
+    inside = [int(place) - first for place in kept[0] if first <= place < first + visual]
+    assert inside == wanted
+    outside = [int(place) for place in kept[0] if not first <= place < first + visual]
+    assert outside == [*range(first), *range(first + visual, ids.shape[1])]
+
+
+def test_a_ranker_sees_the_drafts_scenes(target: Path) -> None:
+    """Its bank is of the same scenes, moments and noise, through its own tower."""
+    ranker, writer = Ranker(target), data.Writer()
+    ranker.enter(writer, 8, (0, 0))
+    assert ranker.bank is not None
+    other = bank.encode(architecture.build_model(TINY), writer, 8, (0, 0))
+    assert ranker.bank.scenes == other.scenes
+    assert ranker.bank.sentences == other.sentences
+    assert not torch.equal(ranker.bank.features, other.features)
+    again = bank.encode(evaluate.load(target)[0], writer, 8, (0, 0))
+    assert torch.equal(ranker.bank.features, again.features)
+
+
+def test_only_long_rows_are_pruned(
+    target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[int, int | None]] = []
+    predict = losses.predict
+
+    def watch(model, batch, features, first, bf16, kept=None):  # type: ignore[no-untyped-def]
+        visual = features.shape[1] + 1
+        seen.append((visual, None if kept is None else kept.shape[1] - batch.ids.shape[1]))
+        return predict(model, batch, features, first, bf16, kept)
+
+    monkeypatch.setattr(losses, "predict", watch)
+    stage = dataclasses.replace(ROW.stages[0], steps=12)
+    config = dataclasses.replace(ROW, stages=(stage,))
+    (tmp_path / "target").mkdir()
+    (tmp_path / "target" / "checkpoint").symlink_to(target)
+    recipe.train(tmp_path / "draft", config, progress=False, stop_after=11)
+    assert {visual > SHORT for visual, _ in seen} == {True, False}
+    for visual, change in seen:
+        if visual <= SHORT:
+            assert change is None
+        else:
+            assert change is not None
+            assert -0.96 * visual < change < -0.69 * visual
+
+
+def test_pruned_rows_resume_to_the_same_weights(target: Path, tmp_path: Path) -> None:
+    config = dataclasses.replace(ROW, ranker=str(target))
+    for folder, steps in (("whole", (1,)), ("parts", (0, 1))):
+        for count in steps:
+            recipe.train(tmp_path / folder, config, progress=False, stop_after=count)
+    states = [
+        torch.load(tmp_path / folder / "state.pt", weights_only=True)["model"]
+        for folder in ("whole", "parts")
+    ]
+    assert all(torch.equal(states[0][key], states[1][key]) for key in states[0])
+
+
+def test_a_missing_target_gets_one_line(tmp_path: Path) -> None:
+    with pytest.raises(SoonerError, match=r"target/checkpoint' to rank tokens with; train that"):
+        recipe.train(tmp_path / "draft", ROW, progress=False)
+
+
+def test_a_ranked_stage_needs_a_ranker() -> None:
+    with pytest.raises(ValueError, match="needs the recipe's ranker"):
+        dataclasses.replace(ROW, ranker="")
+
+
+def test_everywhere_a_token_names_the_frames_shape() -> None:
+    frames = data.sample_frames(np.random.default_rng(1), 6, torch.Generator().manual_seed(0))
+    same = data.sample_frames(np.random.default_rng(1), 6, torch.Generator().manual_seed(0), True)
+    assert torch.equal(frames.pixels, same.pixels)
+    shown = frames.labels[..., 1] > 0  # [frames, tokens]
+    assert 0 < shown.float().mean() < 0.5
+    assert torch.equal(frames.labels[shown], same.labels[shown])
+    assert (same.labels == same.labels[:, :1]).all()  # all tokens of a frame tell the same
+    assert (same.labels[..., 1:] > 0).all()

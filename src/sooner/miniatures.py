@@ -1,0 +1,127 @@
+"""The tiny trained models that installed distributions bring; see `sooner.plugins`.
+
+    >>> from sooner import miniatures
+    >>> video = miniatures.find("video")
+    >>> video.target, video.draft, video.sample, video.prompt
+
+Importing this is cheap: no torch until a miniature's own modules are imported.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any
+
+from .errors import SoonerError, unknown
+from .plugins import LAB, plugins
+
+MADE_UP = "knows its own made-up world alone; what it says of anything else means nothing"
+"""Of every miniature."""
+
+
+@dataclass(frozen=True)
+class Miniature:
+    """What ships of one miniature.
+
+    Attributes:
+        name: what `find` knows it by.
+        target: checkpoint folder of the model to accelerate.
+        sample: a bundled input file; `None` where the input is a prompt.
+        prompt: a prompt of the kind that it was trained on; empty where it takes none.
+        draft: checkpoint folder of the small model of the same family, if it has one.
+        head: folder of an EAGLE draft head that was trained for the target, if it has one.
+        tokenizer: folder of what turns frames into codes, if that is a model of its own.
+        judge: folder of the small network that names what is in its pictures, if it has one.
+        places: simulated environments that it learnt to act in, if it acts.
+        functions: what its world can do, by name, as `module:function` (imported when called):
+            `ask(pair, samples)` yields processed inputs, `clip(folder, frames, seed)` writes a
+            video and returns its path.
+    """
+
+    name: str
+    target: Path
+    sample: Path | None
+    prompt: str
+    draft: Path | None = None
+    head: Path | None = None
+    tokenizer: Path | None = None
+    judge: Path | None = None
+    places: tuple[str, ...] = ()
+    functions: tuple[tuple[str, str], ...] = ()
+
+    def foreign(self, *given: Path | str) -> list[str]:
+        """A line to be told with a result, if anything of `given` is none of its own samples.
+
+        Args:
+            given: a file, which is its own if it has the sample's content; or a text, which is
+                its own if it is the prompt or one of the places.
+        """
+        if all(self._is_own(one) for one in given):
+            return []
+        return [f"the bundled {self.name} miniature {MADE_UP}; name a model with --model"]
+
+    def _is_own(self, given: Path | str) -> bool:
+        if isinstance(given, str):
+            return given.split() == self.prompt.split() or given in self.places
+        try:
+            if self.sample is None or given.stat().st_size != self.sample.stat().st_size:
+                return False
+            return given.read_bytes() == self.sample.read_bytes()
+        except OSError:
+            return False
+
+    @property
+    def parts(self) -> dict[str, Path]:
+        """The files that tell whether each part is here."""
+        folders = {
+            "target": self.target,
+            "draft": self.draft,
+            "head": self.head,
+            "tokenizer": self.tokenizer,
+            "judge": self.judge,
+        }
+        found = {
+            part: folder / "config.json" for part, folder in folders.items() if folder is not None
+        }
+        return found if self.sample is None else {**found, "sample": self.sample}
+
+    def function(self, name: str) -> Any:
+        """One of `functions`.
+
+        Raises:
+            SoonerError: this miniature's world has none of that name.
+        """
+        known = dict(self.functions)
+        if name not in known:
+            raise SoonerError(
+                f"the '{self.name}' miniature has no '{name}' of its own; give files instead"
+            )
+        return resolve_name(known[name])
+
+
+def _installed() -> dict[str, Miniature]:
+    return {name: one for group in plugins("sooner.miniatures") for name, one in group.items()}
+
+
+def names() -> list[str]:
+    """The miniatures that are installed, in alphabetical order; none without `sooner-lab`."""
+    return sorted(_installed())
+
+
+def find(name: str) -> Miniature:
+    """The installed miniature `name`.
+
+    Raises:
+        SoonerError: none is installed, or none of this name; says what to install or name.
+    """
+    found = _installed()
+    if not found:
+        raise SoonerError(
+            f"the '{name}' miniature is not installed; name a model with --model, or "
+            f"`pip install {LAB}`"
+        )
+    if name not in found:
+        raise unknown("miniature", name, found)
+    return found[name]
