@@ -16,11 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sooner.documents import Page, PageDraft, PageText, Region, Word
-from sooner.documents.boxes import around
-from sooner.documents.bullets import with_bullets
 from sooner.documents.drafters import AllOf, FirstOf, TextLayer, guarded
+from sooner.documents.drafters.ocr import with_bullets
 from sooner.documents.grouping import Area, regions_of
 from sooner.documents.lines import Line, blocks_of, is_formula, lines_of, table_text
+from sooner.documents.regions import around
 from sooner.errors import SoonerError
 
 LONG = 60.0

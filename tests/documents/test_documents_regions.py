@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sooner.documents import PageDraft, Region, merge
-from sooner.documents.boxes import box, iou
-from sooner.documents.labels import LABELS, label_of
 from sooner.documents.order import in_reading_order, reading_order
+from sooner.documents.regions import LABELS, box, iou, label_of
 from sooner.errors import SoonerError
 
 edges = st.floats(0, 2000, allow_nan=False)

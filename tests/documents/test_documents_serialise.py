@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sooner.documents import DOTS, PageDraft, Region, Style, draft_texts, page_html, to_markdown
 from sooner.documents.layout_json import read_layout_json, to_layout_json
-from sooner.documents.serialise import written
+from sooner.documents.serialise import bare_formula, items, reflowed, written
 from sooner.documents.tables import (
     Cell,
     from_rows,
@@ -20,7 +20,6 @@ from sooner.documents.tables import (
     to_pipes,
     to_tabs,
 )
-from sooner.documents.text import bare_formula, items, reflowed
 from sooner.errors import SoonerError
 
 PAGE = [

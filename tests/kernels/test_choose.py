@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from sooner.errors import SoonerError
-from sooner.sparse.attention import choose
-from sooner.sparse.attention.choose import backend_for
+from sooner.sparse.attention import run as choose
+from sooner.sparse.attention.run import backend_for
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
@@ -70,7 +70,7 @@ def test_a_gpu_with_an_old_triton_gets_flex(
 
 def test_choosing_a_backend_for_a_cpu_imports_no_triton() -> None:
     code = (
-        "import sys, torch; from sooner.sparse.attention.choose import backend_for; "
+        "import sys, torch; from sooner.sparse.attention.run import backend_for; "
         "backend_for(torch.device('cpu')); "
         "sys.exit(any(name.startswith('triton') for name in sys.modules))"
     )

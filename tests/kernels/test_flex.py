@@ -7,8 +7,8 @@ import torch
 
 from sooner.sparse.attention import Partial, Reference, States, sparse_attention
 from sooner.sparse.attention.flex import Flex, block_mask, dense_mask, line_mask
-from sooner.sparse.index import LineIndex
 from sooner.sparse.modality import Layout
+from sooner.sparse.pairs import LineIndex
 from sooner.sparse.patterns import (
     Dense,
     Grid,

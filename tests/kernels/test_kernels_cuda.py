@@ -7,8 +7,8 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from sooner.sparse.attention import Partial, States, sparse_attention
-from sooner.sparse.attention.choose import backend_for
 from sooner.sparse.attention.reference import Reference
+from sooner.sparse.attention.run import backend_for
 from sooner.sparse.modality import Layout
 from sooner.sparse.patterns import Dense, Grid, HeadPattern, QBoundary, TwoDBoundary, VerticalSlash
 from sooner_lab.bench.prefill.kernels import time_kernels

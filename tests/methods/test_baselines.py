@@ -26,7 +26,7 @@ from sooner.methods.pruning import attention, attention_variation
 from sooner.methods.sd_tree import SDTree
 from sooner.methods.sparse_to_dense import SparseToDense
 from sooner.methods.specvlm import SpecVLM, staged
-from sooner.methods.tree_shape import TreeShape
+from sooner.methods.tree_draft import TreeShape
 from sooner.models import adapt
 
 NEW = 20

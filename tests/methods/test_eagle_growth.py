@@ -10,7 +10,7 @@ import torch
 
 import sooner
 import tiny
-from sooner.methods.eagle.growth import Growth
+from sooner.methods.eagle.drafter import Growth
 from sooner.methods.eagle.size import NOTHING, MeasuredSize, Size
 
 VOCAB = 4

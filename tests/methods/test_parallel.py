@@ -26,9 +26,8 @@ from sooner.methods.parallel import drafter as drafter_module
 from sooner.methods.parallel import method as method_module
 from sooner.methods.parallel import policy as policy_module
 from sooner.methods.parallel.board import Board
-from sooner.methods.parallel.patience import IN_VAIN, Patience
-from sooner.methods.parallel.stream import DraftRow
-from sooner.methods.parallel.view import View
+from sooner.methods.parallel.policy import IN_VAIN, Patience, View
+from sooner.methods.parallel.server import DraftRow
 from sooner.methods.parallel.worker import ProcessWorker
 
 PLACEMENTS = ("inline", "thread", "process")
@@ -403,7 +402,7 @@ def test_a_crashing_draft_is_told_once(
     def crash(self: Any) -> Any:
         raise MemoryError("no room for the draft")
 
-    monkeypatch.setattr("sooner.methods.parallel.stream.DraftStream.step", crash)
+    monkeypatch.setattr("sooner.methods.parallel.server.DraftStream.step", crash)
     made = generate("qwen2_5_vl", "image", 2, placement=placement)
     assert torch.equal(made.sequences, matrix.reference("qwen2_5_vl", "image", 2, NEW))
     warnings = [record for record in caplog.records if "worker is gone" in record.getMessage()]

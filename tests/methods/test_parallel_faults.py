@@ -16,7 +16,7 @@ import torch
 
 import sooner
 import tiny
-from sooner.methods.parallel.arena import Arena
+from sooner.methods.parallel.board import Arena
 from sooner.methods.parallel.mailbox import Mailbox
 from sooner.methods.parallel.wakeup import socket_ends
 from sooner.methods.parallel.worker import ProcessWorker, ThreadWorker
@@ -252,7 +252,7 @@ def test_a_draft_thread_that_does_not_end_is_told_and_not_used_again(
         workers.append(self)
 
     monkeypatch.setattr(ThreadWorker, "_launch", noted)
-    monkeypatch.setattr("sooner.methods.parallel.stream.DraftStream.step", step)
+    monkeypatch.setattr("sooner.methods.parallel.server.DraftStream.step", step)
     method = sooner.ParallelVLM(tiny.noisy(FAMILY), prune=0, placement="thread")
     try:
         made = decode(method, 3, lambda *_: stuck.wait(10))

@@ -12,10 +12,10 @@ import torch
 import sooner
 import tiny
 from sooner.decoding.sampling import Processing
-from sooner.methods.parallel.arena import Arena
+from sooner.methods.parallel.board import Arena
 from sooner.methods.parallel.server import Job
 from sooner.methods.parallel.worker import Sizes
-from sooner.tasks import pace
+from sooner.tasks import choice as pace
 
 FAMILY = "llava_onevision"
 WINDOW = sooner.ParallelVLM.window

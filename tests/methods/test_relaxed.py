@@ -12,11 +12,10 @@ import torch
 from sooner.decoding.stats import EXACT, RELAXED
 from sooner.errors import SoonerError
 from sooner.methods import Autoregressive, Method, SDTree, Speculative
-from sooner.methods.relaxed import Relaxed
-from sooner.methods.tolerance import Tolerance
+from sooner.methods.tolerance import Relaxed, Tolerance
 from sooner.models import adapt
 from sooner.models.openvla import ActionTokens, OpenVLAProcessor
-from sooner.tasks.act.decode import Decoded, decode
+from sooner.tasks.act.batch import Decoded, decode
 from tiny_policy import BINS, DIMS, model, observations, tokenizer
 
 LENGTH = 12

@@ -14,7 +14,7 @@ import tiny
 from sooner.methods.parallel import method as method_module
 from sooner.methods.parallel.server import DraftServer
 from sooner.methods.parallel.side_stream import SideStream
-from sooner.tasks import pace
+from sooner.tasks import choice as pace
 
 CUDA = torch.device("cuda", 1)
 FAMILY = "llava_onevision"
@@ -138,7 +138,7 @@ def test_there_are_no_streams_on_a_cpu(cuda: FakeCuda) -> None:
 
 
 def test_a_draft_that_is_timed_beside_the_target_waits_likewise(cuda: FakeCuda) -> None:
-    """`sooner.tasks.pace`: its prompt is prefilled on the main stream."""
+    """`sooner.tasks.choice`: its prompt is prefilled on the main stream."""
 
     class Steps:
         adapter = OnCuda(tiny.noisy(FAMILY))

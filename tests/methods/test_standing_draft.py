@@ -23,8 +23,7 @@ import tiny
 from fakes import ERROR, FakeAdapter, Table, chi_square, say
 from sooner.methods.parallel import method as method_module
 from sooner.methods.parallel import standing as standing_module
-from sooner.methods.parallel.arena import Arena, Parcel
-from sooner.methods.parallel.board import Board
+from sooner.methods.parallel.board import Arena, Board, Parcel
 
 NEW = 24
 FAMILY = "llava_onevision"
@@ -120,7 +119,7 @@ def test_a_crash_is_told_and_the_process_replaced(
         raise MemoryError("no room for the draft")
 
     with monkeypatch.context() as patch:
-        patch.setattr("sooner.methods.parallel.stream.DraftStream.step", crash)
+        patch.setattr("sooner.methods.parallel.server.DraftStream.step", crash)
         made = generate(standing, FAMILY, "video", 1)
     assert torch.equal(made.sequences, matrix.reference(FAMILY, "video", 1, NEW))
     assert any("no room for the draft" in note for note in made.stats.notes)

@@ -16,7 +16,7 @@ from sooner.decoding.runner import ModelRunner
 from sooner.decoding.tree import Tree
 from sooner.errors import SoonerError, UnsupportedError
 from sooner.models.cosmos_ar import CosmosAR, CosmosARConfig, CosmosARForCausalLM
-from sooner.models.cosmos_ar.rope import absolute, coordinates, rotate, rotation
+from sooner.models.cosmos_ar.layers import absolute, coordinates, rotate, rotation
 
 SHAPE = (3, 4, 5)
 TINY: dict[str, Any] = {

@@ -42,8 +42,7 @@ from same_drafts import SameDrafts
 from sooner.errors import SoonerError, UnsupportedError
 from sooner.methods import Method
 from sooner.models import FAMILIES, adapt, generic, self_check
-from sooner.models.generic import Generic, GenericText
-from sooner.models.unsuitable import HANDED
+from sooner.models.generic import HANDED, Generic, GenericText
 
 TEXT: dict[str, Any] = {**tiny.TEXT, "num_hidden_layers": 2}
 VISION: dict[str, Any] = {

@@ -21,8 +21,7 @@ from same_drafts import SameDrafts
 from sooner.cli.main import main
 from sooner.errors import SoonerError, UnsupportedError
 from sooner.models import adapt, self_check
-from sooner.models.deepseek_ocr import DeepSeekOCR
-from sooner.models.dots_ocr import DotsOCR
+from sooner.models.parsers import DeepSeekOCR, DotsOCR
 from sooner.tasks.loading import Loaded, load, load_pair
 from sooner.tasks.parse import PageParser, ParseSettings, load_parser
 from tasks.parsing import draft_of, noise_page

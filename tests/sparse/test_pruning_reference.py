@@ -16,8 +16,7 @@ import sooner
 import tiny
 from sooner.models import adapt
 from sooner.sparse.pruning import DyCoke, FastV, Pruner, PyramidDrop, SparseVLM
-from sooner.sparse.pruning.clusters import density_peaks
-from sooner.sparse.pruning.keep import keep_count
+from sooner.sparse.pruning.keep import density_peaks, keep_count
 from sooner_lab.bench.fidelity import teacher_forced
 from sparse.literal import LAYERS, read
 

@@ -9,9 +9,8 @@ from torch import Tensor
 
 from sooner.sparse.attention import Partial, Reference, States, sparse_attention
 from sooner.sparse.attention.run import jobs, run
-from sooner.sparse.index import GridIndex, LineIndex
-from sooner.sparse.index.lines import windows
 from sooner.sparse.modality import Layout
+from sooner.sparse.pairs import GridIndex, LineIndex, windows
 from sooner.sparse.patterns import (
     AShape,
     Dense,

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from sooner.sparse.attention import Partial, Reference, States, sparse_attention
 from sooner.sparse.attention.cpu import Fused
-from sooner.sparse.index import GridIndex, LineIndex
 from sooner.sparse.modality import Layout
+from sooner.sparse.pairs import GridIndex, LineIndex
 from sooner.sparse.patterns import (
     AShape,
     Dense,

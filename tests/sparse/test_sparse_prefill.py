@@ -37,8 +37,7 @@ from sooner.sparse.patterns import (
     TriShape,
     VerticalSlash,
 )
-from sooner.sparse.prefill.layouts import of_call
-from sooner.sparse.prefill.measure import recall
+from sooner.sparse.prefill.passage import of_call, recall
 from sooner.sparse.prefill.report import PrefillReport
 from sooner.sparse.table import Head, PatternTable
 

@@ -11,8 +11,8 @@ import tiny
 from sooner.errors import SoonerError
 from sooner.models import adapt
 from sooner.sparse.attention import Reference, States, sparse_attention
-from sooner.sparse.index.base import share, spread
 from sooner.sparse.modality import Layout
+from sooner.sparse.pairs import share, spread
 from sooner.sparse.patterns import (
     AShape,
     Dense,
@@ -23,14 +23,13 @@ from sooner.sparse.patterns import (
     VerticalSlash,
 )
 from sooner.sparse.patterns.base import build
-from sooner.sparse.patterns.vertical_slash import NEAR
+from sooner.sparse.patterns.static import NEAR
 from sooner.sparse.plane import by_pair, by_query, whole
 from sooner.sparse.probe import probe
 from sooner.sparse.search import Sample, Search, SearchSettings
 from sooner.sparse.search.capture import capture
 from sooner.sparse.search.heads import alone, decide, shortlist, together
-from sooner.sparse.search.masks import seen_by_all
-from sooner.sparse.search.reading import Reading
+from sooner.sparse.search.reading import Reading, seen_by_all
 from sooner.sparse.search.score import Tally, Trial, planes, survey, trial
 from sooner.sparse.search.space import FLAGS, PAPER_TOKENS, Space
 from sooner.sparse.table import PatternTable

@@ -7,10 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sooner.sparse.index import GridIndex, LineIndex
-from sooner.sparse.index.base import share
-from sooner.sparse.index.lines import windows
 from sooner.sparse.modality import Layout
+from sooner.sparse.pairs import GridIndex, LineIndex, share, windows
 from sooner.sparse.patterns import Strided
 from sooner.sparse.plane import Plane, by_pair, by_query, whole
 

@@ -15,7 +15,7 @@ import tiny
 from sooner.errors import SoonerError, UnsupportedError
 from sooner.models import adapt
 from sooner.sparse.compression import VisionZip
-from sooner.sparse.compression.received import received
+from sooner.sparse.compression.gaze import received
 from sooner.sparse.compression.visionzip import zipped
 from sooner_lab.bench.fidelity import teacher_forced
 from sparse.literal import LAYERS, read
@@ -233,7 +233,7 @@ def test_features_are_the_models_own_while_the_tower_is_watched(family: str) -> 
 def test_received_attention_in_chunks_is_that_of_the_map(monkeypatch: pytest.MonkeyPatch) -> None:
     queries, keys = torch.randn(2, 3, 50, 8)
     weights = (queries @ keys.transpose(1, 2) * 0.3).softmax(-1)  # [heads, tokens, tokens]
-    monkeypatch.setattr("sooner.sparse.compression.received.CHUNK", 3 * 50 * 7)
+    monkeypatch.setattr("sooner.sparse.compression.gaze.CHUNK", 3 * 50 * 7)
     torch.testing.assert_close(received(queries, keys, 0.3), weights.mean((0, 1)))
     torch.testing.assert_close(received(queries, keys, 0.3, True), weights[:, 0].mean(0))
 

@@ -17,9 +17,14 @@ from sooner.errors import SoonerError
 from sooner.models.openvla import ActionTokens
 from sooner.models.openvla.statistics import ActionStatistics
 from sooner.tasks.act.allowance import Allowance
-from sooner.tasks.act.observation import FieldError, Observation
+from sooner.tasks.act.observation import (
+    FieldError,
+    Observation,
+    decode_picture,
+    from_buffer,
+    read_picture,
+)
 from sooner.tasks.act.pace import AGAIN, TRIALS, Choice, Pace
-from sooner.tasks.act.pictures import decode_picture, from_buffer, read_picture
 
 PICTURE = np.arange(60, dtype=np.uint8).reshape(4, 5, 3)
 

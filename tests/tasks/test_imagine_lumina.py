@@ -20,9 +20,8 @@ from models.test_chameleon_files import vqgan
 from sooner.errors import SoonerError
 from sooner.models.chameleon_files import VQGANDecoder
 from sooner.models.movqgan import MoVQGANDecoder
-from sooner.tasks.imagine.chameleon import SEPARATOR, WordsOnly
 from sooner.tasks.imagine.job import imagine
-from sooner.tasks.imagine.loading import load_easel
+from sooner.tasks.imagine.loading import SEPARATOR, WordsOnly, load_easel
 from sooner.tasks.imagine.settings import ImagineSettings
 
 SEPARATOR_ID, BEGIN = 40, 2

@@ -14,7 +14,7 @@ import torch
 
 import sooner.tasks.parse.regions as regions_module
 from sooner.documents import Page, PageDraft, Region
-from sooner.documents.labels import FORMULA, LIST_ITEM, TABLE
+from sooner.documents.regions import FORMULA, LIST_ITEM, TABLE
 from sooner.errors import MemoryRanOutError, SoonerError
 from sooner.tasks.loading import Loaded, Pair
 from sooner.tasks.parse import PageParser, ParseSettings

@@ -25,13 +25,12 @@ from sooner.documents.drafters import AllOf, Drafter, FirstOf, TextLayer, guarde
 from sooner.errors import MemoryRanOutError, SoonerError
 from sooner.tasks.parse import FAILED, Delivery, ParseJob
 from sooner.tasks.parse.ahead import ahead
-from sooner.tasks.parse.counts import Counts
-from sooner.tasks.parse.drafters import drafter_hash, guard, make_drafter, processes_of
+from sooner.tasks.parse.drafting import drafter_hash, guard, make_drafter, processes_of
 from sooner.tasks.parse.job import DeviceFaultError
 from sooner.tasks.parse.lock import NAME as LOCK
-from sooner.tasks.parse.manifest import NAME, Manifest
 from sooner.tasks.parse.output import OutputError, write_whole
-from sooner.tasks.parse.plan import Intake
+from sooner.tasks.parse.plan import NAME, Intake, Manifest
+from sooner.tasks.parse.result import Counts
 from tasks.drafting import Die, EchoParser, Hang, Raise, SayNumber, pdf, picture
 
 SMALL = Intake(resolution=Resolution(dpi=72))

@@ -14,10 +14,9 @@ from sooner.methods import ParallelVLM, Speculative
 from sooner.methods.cost import ENOUGH, PRIOR, Acceptance
 from sooner.tasks import registry
 from sooner.tasks.caption import caption
-from sooner.tasks.choice import MARGIN, Way, beside, by_turns, choose
+from sooner.tasks.choice import MARGIN, Pace, Way, beside, by_turns, choose, measure
 from sooner.tasks.clip import prepare
 from sooner.tasks.loading import Pair, load_pair
-from sooner.tasks.pace import Pace, measure
 from sooner.tasks.registry import Noted, build_method
 from sooner.tasks.settings import CaptionSettings
 

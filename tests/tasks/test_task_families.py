@@ -97,8 +97,8 @@ def test_captions_are_hf_own(film: Path, family: str) -> None:
 def test_inputs_are_those_of_the_processor_alone(film: Path, family: str) -> None:
     """Time included: Qwen2.5-VL's seconds a grid step, Qwen3-VL's timestamps in the prompt."""
     from sooner.tasks import frames
+    from sooner.tasks.frames import metadata
     from sooner.tasks.prompting import chat
-    from sooner.tasks.sampling import metadata
     from sooner.tasks.video import probe
 
     pair = pair_of(family)

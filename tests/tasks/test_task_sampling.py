@@ -15,7 +15,7 @@ from transformers import (
 
 from sooner.errors import SoonerError
 from sooner.tasks import frames
-from sooner.tasks.sampling import DEFAULT_FRAMES, Sampler, metadata
+from sooner.tasks.frames import DEFAULT_FRAMES, Sampler, metadata
 from sooner.tasks.video import VideoInfo, probe
 from tasks import videos
 

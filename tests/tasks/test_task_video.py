@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from sooner.errors import SoonerError
-from sooner.tasks import files, frames
+from sooner.tasks import frames
+from sooner.tasks import identity as files
 from sooner.tasks.video import probe
 from tasks import videos
 

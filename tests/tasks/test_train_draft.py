@@ -17,11 +17,15 @@ from sooner.cli.main import app
 from sooner.methods.eagle.runner import HeadRunner
 from sooner.models import adapt
 from sooner.tasks.train_draft import DataSet, HeadTraining, Sample, record, train
-from sooner.tasks.train_draft.batches import Order, collate, state_noise
-from sooner.tasks.train_draft.calibration import TEMPERATURES, fit_temperature
-from sooner.tasks.train_draft.losses import Acceptance, HeadLoss
+from sooner.tasks.train_draft.dataset import Order, collate, state_noise
+from sooner.tasks.train_draft.losses import (
+    TEMPERATURES,
+    Acceptance,
+    HeadLoss,
+    fit_temperature,
+    unroll,
+)
 from sooner.tasks.train_draft.prompts import read_questions
-from sooner.tasks.train_draft.unroll import unroll
 from sooner_lab.worlds.robot.questions import ROWS, ask_demonstrations
 
 NEW = 7

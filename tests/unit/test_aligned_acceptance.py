@@ -11,7 +11,7 @@ import torch
 from sooner.decoding.acceptance import follow
 from sooner.decoding.sampling import Processing
 from sooner.decoding.tree import ROOT, Tree
-from sooner.methods.aligned.acceptance import follow_tolerantly, tolerated
+from sooner.methods.aligned.method import follow_tolerantly, tolerated
 
 VOCAB = 6
 

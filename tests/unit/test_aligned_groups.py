@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from sooner.errors import SoonerError
 from sooner.methods.aligned.alignment import Alignment
-from sooner.methods.aligned.drafts import alternatives, read_drafts
-from sooner.methods.aligned.index import DraftIndex
-from sooner.methods.aligned.prefix_tree import Limits, grow
-from sooner.methods.aligned.trust import Trust
+from sooner.methods.aligned.drafter import Limits, grow
+from sooner.methods.aligned.index import DraftIndex, alternatives, read_drafts
+from sooner.methods.aligned.size import Trust
 
 TOKENS = st.integers(0, 3)
 GROUPS = st.lists(

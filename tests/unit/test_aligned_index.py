@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from sooner.methods.aligned.alignment import CONTINUATIONS, Alignment
 from sooner.methods.aligned.index import END, DraftIndex
-from sooner.methods.aligned.trust import Trust
+from sooner.methods.aligned.size import Trust
 
 TOKENS = st.integers(0, 3)
 DRAFTS = st.lists(st.lists(TOKENS, max_size=9), max_size=4)

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from sooner.decoding.tree import ROOT
 from sooner.methods.aligned.alignment import STOP, Alignment
+from sooner.methods.aligned.drafter import Limits, PrefixTree, grow
 from sooner.methods.aligned.index import DraftIndex
-from sooner.methods.aligned.prefix_tree import Limits, PrefixTree, grow
-from sooner.methods.aligned.trust import LONGEST, Trust
+from sooner.methods.aligned.size import LONGEST, Trust
 from sooner.methods.prompt_lookup import NgramIndex
 
 TOKENS = st.integers(0, 2)

@@ -14,7 +14,7 @@ import tiny_canvas
 from sooner.decoding.stats import Stats
 from sooner.errors import SoonerError
 from sooner.methods import CoupledJacobi
-from sooner.methods.jacobi.trace import Round, Trace
+from sooner.methods.jacobi.drafter import Round, Trace
 from sooner_lab.bench.imagine import (
     breakdown,
     distances,

@@ -12,7 +12,7 @@ import typer
 from ..errors import SoonerError
 from ..io import check_writable, write_json
 from . import act_options, options
-from .act_summary import action_lines, rollout_lines, rollout_record
+from .act_options import action_lines, rollout_lines, rollout_record
 from .display import Display
 
 commands = typer.Typer(
@@ -121,8 +121,7 @@ def once(
     debug: options.Debug = False,
 ) -> None:
     """The action for one picture, as JSON."""
-    from ..tasks.act.observation import Observation
-    from ..tasks.act.pictures import read_picture
+    from ..tasks.act.observation import Observation, read_picture
 
     seen = Observation(read_picture(image), instruction)
     display = Display(quiet)

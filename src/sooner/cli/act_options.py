@@ -1,7 +1,9 @@
-"""Options that the subcommands of `sooner act` share, and the policy that they ask for."""
+"""Options that the subcommands of `sooner act` share, and what a person is told of actions."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,12 +20,14 @@ Policy = Annotated[
         "--model", metavar="ID_OR_PATH", help="An OpenVLA policy; without it, the miniature."
     ),
 ]
+
 Head = Annotated[
     str | None,
     typer.Option(
         metavar="FOLDER", help="Draft head, trained for this policy by `sooner train draft`."
     ),
 ]
+
 Method = Annotated[
     str | None,
     typer.Option(
@@ -32,6 +36,7 @@ Method = Annotated[
         "by default auto where there is a head.",
     ),
 ]
+
 Tolerance = Annotated[
     str | None,
     typer.Option(
@@ -40,10 +45,12 @@ Tolerance = Annotated[
         "(5mm,5mm,5mm,0). One number leaves the gripper exact.",
     ),
 ]
+
 UnnormKey = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="Data set of the robot, where the policy knows several."),
 ]
+
 Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write all figures.")]
 
 
@@ -110,3 +117,138 @@ class Wanted:
         if self.method is not None:
             policy.check_method(self.method)
         return policy
+
+
+Line = tuple[str, str]
+
+"""Text and style."""
+
+
+def action_lines(action: Any) -> list[Line]:
+    """How one action was decoded."""
+    stats = action.stats
+    told = (
+        f"  {1e3 * action.seconds:.0f} ms, {action.ids.size} tokens in {stats.nfe} forwards, "
+        f"method: {action.method}, mode: {action.mode}, acceptance: "
+        f"{stats.mean_acceptance_length:.2f} tokens a step"
+    )
+    lines = [(told, "")]
+    for text, distance in (
+        ("drafts accepted, from the policy's choices", action.deviation),
+        ("action, from the exact one", action.from_exact),
+    ):
+        if distance is not None:
+            lines.append((_distance(text, distance.as_dict(), action.names), "yellow"))
+    if action.clipped.any():
+        lines.append(("  said ids that are no action; they were read as the nearest", "yellow"))
+    return lines
+
+
+def rollout_record(found: Any, actions: Sequence[Any]) -> dict[str, Any]:
+    """The figures of a rollout, ready for JSON.
+
+    Args:
+        found: `Rollouts`.
+        actions: all that the policy said, one for each episode and call.
+    """
+    calls = {id(action.stats): action for action in actions}.values()
+    seconds = sum(action.seconds for action in calls)
+    steps = sum(episode.steps for episode in found.episodes)
+    return {
+        "episodes": [_episode(episode) for episode in found.episodes],
+        "success_rate": found.success_rate,
+        "interval": list(found.interval),
+        "environments": _by_environment(found.episodes),
+        "actions": steps,
+        "actions_per_second": steps / max(seconds, 1e-9),
+        **_milliseconds([action.seconds for action in calls]),
+        "calls": len(calls),
+        "methods": dict(Counter(action.method for action in calls)),
+        "mode": next((one.mode for one in actions if one.mode != "exact"), "exact"),
+        "mean_acceptance_length": _acceptance(calls),
+        "clipped": sum(bool(action.clipped.any()) for action in actions),
+        "names": _names(actions),
+        "deviation": _pooled([action.deviation for action in actions]),
+        "from_exact": _pooled([action.from_exact for action in actions]),
+    }
+
+
+def rollout_lines(record: dict[str, Any]) -> list[Line]:
+    """A rollout in a few lines."""
+    low, high = record["interval"]
+    done = sum(episode["success"] for episode in record["episodes"])
+    methods = ", ".join(f"{name} {count}" for name, count in record["methods"].items())
+    lines = [
+        (
+            f"  success: {done} of {len(record['episodes'])} ({record['success_rate']:.0%}, 95 % "
+            f"interval {low:.0%} to {high:.0%})",
+            "bold",
+        ),
+        (
+            f"  {record['actions']} actions, {record['actions_per_second']:.1f} actions/s, a call "
+            f"{record['p50_ms']:.0f} ms (p95 {record['p95_ms']:.0f}, p99 {record['p99_ms']:.0f}), "
+            f"calls: {methods}, mode: {record['mode']}, acceptance: "
+            f"{record['mean_acceptance_length']:.2f} tokens a step",
+            "",
+        ),
+    ]
+    if len(record["environments"]) > 1:
+        rates = (f"{name} {rate:.0%}" for name, rate in record["environments"].items())
+        lines.insert(1, (f"  {', '.join(rates)}", ""))
+    for text, key in (
+        ("drafts accepted, from the policy's choices", "deviation"),
+        ("actions, from the exact ones", "from_exact"),
+    ):
+        if record[key] is not None:
+            lines.append((_distance(text, record[key], record["names"]), "yellow"))
+    films = [episode["film"] for episode in record["episodes"] if episode["film"]]
+    return [*lines, *((f"  film '{film}'", "dim") for film in films)]
+
+
+def _episode(episode: Any) -> dict[str, Any]:
+    told = {name: getattr(episode, name) for name in episode.__dataclass_fields__}
+    return {**told, "film": None if episode.film is None else str(episode.film)}
+
+
+def _by_environment(episodes: Sequence[Any]) -> dict[str, float]:
+    names = dict.fromkeys(episode.env for episode in episodes)
+    groups = {name: [one.success for one in episodes if one.env == name] for name in names}
+    return {name: sum(group) / len(group) for name, group in groups.items()}
+
+
+def _milliseconds(seconds: Sequence[float]) -> dict[str, float]:
+    import numpy as np
+
+    found = np.percentile(seconds, (50, 95, 99)) if len(seconds) else np.zeros(3)
+    return {f"p{p}_ms": 1e3 * float(value) for p, value in zip((50, 95, 99), found, strict=True)}
+
+
+def _acceptance(calls: Any) -> float:
+    """Tokens a decoding step, over all rows of all calls."""
+    counts: Counter[int] = Counter()
+    for action in calls:
+        counts.update(action.stats.acceptance_histogram)
+    steps = sum(counts.values())
+    return 1 + sum(accepted * count for accepted, count in counts.items()) / max(steps, 1)
+
+
+def _names(actions: Sequence[Any]) -> list[str] | None:
+    names = actions[0].names if actions else None
+    return None if names is None else list(names)
+
+
+def _pooled(distances: Sequence[Any]) -> dict[str, Any] | None:
+    from ..tasks.act.action import Distance
+
+    known = [distance for distance in distances if distance is not None]
+    return Distance.pooled(known).as_dict() if known else None
+
+
+def _distance(text: str, distance: dict[str, Any], names: Sequence[str] | None) -> str:
+    """Mean and largest distance of each dimension, in its unit and in bins."""
+    parts = []
+    for i, mean in enumerate(distance["mean"]):
+        name = names[i] if names is not None else str(i)
+        bins = f"{distance['mean_bins'][i]:.1f}/{distance['max_bins'][i]:.0f}"
+        parts.append(f"{name} {mean:.3g}/{distance['max'][i]:.3g} ({bins})")
+    return f"  {text}, mean/max (in bins): " + ", ".join(parts)

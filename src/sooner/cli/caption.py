@@ -10,9 +10,7 @@ import typer
 
 from ..errors import SoonerError
 from . import options
-from .company import Company
-from .display import Display, heading
-from .interrupt import unbroken
+from .display import Company, Display, heading, unbroken
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -187,7 +185,7 @@ class _Job:
         return False
 
     def _found(self, given: list[Path]) -> list[Path]:
-        from ..tasks import files
+        from ..tasks import identity as files
 
         videos: dict[Path, None] = {}
         for path in given:

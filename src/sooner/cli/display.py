@@ -1,9 +1,13 @@
-"""What a person sees while a job runs: progress on stderr, text on stdout, a summary at the end."""
+"""What a person sees while a job runs; Ctrl-C; one voice among torchrun's processes."""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,7 +16,77 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+
+@contextmanager
+def unbroken() -> Iterator[None]:
+    """Let Ctrl-C wait until the block is done, so that what it does is done whole and counted.
+
+    Raises:
+        KeyboardInterrupt: afterwards, if Ctrl-C came meanwhile.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread is ever interrupted
+        return
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        raise KeyboardInterrupt
+
+
+class Company:
+    """The processes of one command; a process alone is company enough.
+
+    Args:
+        is_many: it was asked for (`--tp`).
+    """
+
+    def __init__(self, is_many: bool) -> None:
+        self.is_many = is_many
+        self._ranks: Any = None
+
+    @property
+    def speaks(self) -> bool:
+        """Whether it is this process that prints and writes."""
+        from ..tasks.sharding import is_leading
+
+        return not self.is_many or is_leading()
+
+    @contextmanager
+    def joined(self, device: str) -> Iterator[None]:
+        """With the others, to the end; all but the first write no word to stdout.
+
+        After an error the others may wait in a forward for ever: nobody takes leave then, and
+        `torchrun` ends them when this process has ended.
+
+        Raises:
+            SoonerError: there are no others; see `sooner.tasks.sharding.join`.
+        """
+        if not self.is_many:
+            yield
+            return
+        from ..tasks.sharding import join, leave
+
+        self._ranks = join(device)
+        if self.speaks:
+            yield
+        else:
+            with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+                yield
+        leave()
+
+    def agree(self, decide: Callable[[], bool]) -> bool:
+        """What the process that speaks decides; no other is asked."""
+        if self._ranks is None:
+            return decide()
+        return bool(self._ranks.agree(int(self.speaks and decide())))
+
+
 DRAFTED = "green"
+
 """Style of text whose tokens a draft proposed and the target accepted."""
 
 STAGES = {

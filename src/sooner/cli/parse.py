@@ -75,7 +75,7 @@ def parse(
     the others; the exit code tells.
     """
     from ..tasks.parse import ParseSettings
-    from ..tasks.parse.drafters import processes_of
+    from ..tasks.parse.drafting import processes_of
     from ..tasks.settings import parse_window
 
     if debug:

@@ -12,7 +12,7 @@ from ..miniatures import MADE_UP
 from .display import Display
 
 if TYPE_CHECKING:
-    from ..tasks.parse.counts import Counts
+    from ..tasks.parse.result import Counts
 
 STYLES = {"SUCCESS": "", "DRAFT": "", "PARTIAL": "yellow", "FAILED": "red"}
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ..documents import Document, Resolution
     from ..tasks.parse import DraftParser, PageParser, ParseJob, ParseSettings
-    from ..tasks.parse.counts import Counts
+    from ..tasks.parse.result import Counts
 
 Inputs = Annotated[
     list[Path] | None,
@@ -172,9 +172,9 @@ class Wanted:
         """
         from ..documents import PageRange, find_documents
         from ..tasks.parse import Delivery, ParseJob
-        from ..tasks.parse.drafters import TIMEOUT, drafter_hash, guard, make_drafter
-        from ..tasks.parse.files import check_formats
-        from ..tasks.parse.identity import parser_name, settings_hash
+        from ..tasks.parse.delivery import check_formats
+        from ..tasks.parse.drafting import TIMEOUT, drafter_hash, guard, make_drafter
+        from ..tasks.parse.loading import parser_name, settings_hash
         from ..tasks.parse.plan import Intake
         from ..tasks.parse.result import DRAFTED
 
@@ -211,7 +211,7 @@ class Wanted:
     def _foreign(self, name: str | None) -> Callable[[Path], list[str]] | None:
         """What is told of documents that a miniature never saw the like of."""
         from .. import miniatures
-        from ..tasks.parse.identity import MINIATURE
+        from ..tasks.parse.loading import MINIATURE
 
         small = miniatures.find(MINIATURE)
         return small.foreign if name == str(small.target) else None
@@ -219,7 +219,7 @@ class Wanted:
     def _resolution(self, model: str | None) -> Resolution:
         """As asked for; else the size of the pages that the model knows, if it knows one only."""
         from ..documents import Resolution
-        from ..tasks.parse.habits import habits_of
+        from ..tasks.parse.forms import habits_of
 
         if self.dpi is None and self.longest is None:
             return Resolution() if model is None else Resolution(within=habits_of(model).size)
@@ -294,6 +294,6 @@ def inputs_of(given: list[Path] | None, sample: bool) -> list[Path]:
 
 def model_of(given: str | None, sample: bool) -> str | None:
     """The model given; the bundled page is for the bundled miniature."""
-    from ..tasks.parse.identity import DEMO
+    from ..tasks.parse.loading import DEMO
 
     return DEMO if given is None and sample else given

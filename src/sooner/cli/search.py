@@ -194,7 +194,7 @@ def _check_files(samples: list[Path]) -> None:
     Raises:
         SoonerError: names the file.
     """
-    from ..tasks.files import find
+    from ..tasks.identity import find
     from ..tasks.video import probe
 
     for path in samples:

@@ -47,7 +47,7 @@ def verify(
     Each video gets a verdict: identical, tie (the two best scores differ by less than rounding
     explains) or bug. Exit code 1 if any is a bug.
     """
-    from ..tasks import files as found
+    from ..tasks import identity as found
     from ..tasks.settings import CaptionSettings, parse_window
     from ..tasks.video import probe
 

@@ -3,11 +3,10 @@
 Needs the extra `docs` for PDFs and OCR; importing this loads neither.
 """
 
-from .inputs import Document, find_documents
-from .merge import merge
+from .drafters.combine import merge
+from .inputs import Document, PageRange, find_documents
 from .page import BrokenPage, Page, PageText, Word
 from .pages import count_pages, read_pages
-from .ranges import PageRange
 from .regions import PageDraft, Region
 from .resolution import Resolution
 from .serialise import DOTS, MARKDOWN, Style, draft_texts, page_html, texts_of, to_markdown

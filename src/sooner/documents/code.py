@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .boxes import around
-from .labels import TEXT
 from .lines import CODE_BLANK, Line, least_confidence, rows_of
-from .regions import Region
+from .regions import TEXT, Region, around
 
 MOSTLY = 0.8
 """Share of a page's letters in a typewriter's font from which that is no code but its text."""

@@ -5,23 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
+from statistics import median
 
 from . import code
-from .boxes import Box, area, around, overlap
-from .columns import columns_of
-from .grids import parted
-from .labels import (
-    CAPTION,
-    FORMULA,
-    LIST_ITEM,
-    PAGE_FOOTER,
-    PAGE_HEADER,
-    PICTURE,
-    SECTION_HEADER,
-    TABLE,
-    TEXT,
-    TITLE,
-)
 from .lines import (
     SAME_SIZE,
     Block,
@@ -37,27 +24,170 @@ from .lines import (
     with_markers,
 )
 from .order import in_reading_order
-from .regions import Region, Size
+from .regions import (
+    CAPTION,
+    FORMULA,
+    LIST_ITEM,
+    PAGE_FOOTER,
+    PAGE_HEADER,
+    PICTURE,
+    SECTION_HEADER,
+    TABLE,
+    TEXT,
+    TITLE,
+    Box,
+    Region,
+    Size,
+    area,
+    around,
+    overlap,
+)
+
+APART, WIDER = 1.0, 3.0
+
+"""Gap between two tables, in heights of a row, and in gaps that rows have there."""
+
+LEAST_ROWS = 2
+
+"""Rows of a table that is told from its neighbour."""
+
+
+def parted(rows: Sequence[Sequence[Line]]) -> list[list[Sequence[Line]]]:
+    """Rows of cells, from top to bottom, divided where they stand far apart.
+
+    Args:
+        rows: of one or more tables.
+
+    Returns:
+        Rows of each table.
+    """
+    boxes = [around(line.bbox for line in row) for row in rows]
+    gaps = [max(lower[1] - upper[3], 0.0) for upper, lower in pairwise(boxes)]
+    if not gaps:
+        return [list(rows)]
+    height = median(box[3] - box[1] for box in boxes)
+    limit = max(APART * height, WIDER * median(gaps))
+    cuts = [place for place, gap in enumerate(gaps, start=1) if gap > limit]
+    found = [list(rows[start:end]) for start, end in pairwise([0, *cuts, len(rows)])]
+    return found if min(map(len, found)) >= LEAST_ROWS else [list(rows)]
+
+
+MIDDLE = (0.15, 0.85)
+
+"""Where a gutter between columns may be, in widths of what stands beside each other."""
+
+LEAST_LINES = 3
+
+"""Lines of a column."""
+
+PROSE_LINES, PROSE_WORDS = 2, 3
+
+"""Lines of a column that are text, alone in their row, and words of each; tables have none."""
+
+
+def columns_of(lines: Sequence[Line], width: float) -> list[list[Line]]:
+    """Groups of lines that belong together: columns, and what goes over several of them.
+
+    Two columns are told apart at the widest gutter that the fewest lines cross; each of them may
+    be two columns again.
+
+    Args:
+        lines: in any order.
+        width: of the page, in pixels.
+
+    Returns:
+        Groups in reading order.
+    """
+    if not lines:
+        return []
+    gutter = _gutter(lines)
+    if gutter is None:
+        return [list(lines)]
+    groups: list[list[Line]] = [[]]
+    for band, crosses in _bands(lines, gutter):
+        sides = [] if crosses else _sides(band, gutter, width)
+        if sides:
+            groups += [*(part for side in sides for part in columns_of(side, width)), []]
+        else:
+            groups[-1] += band
+    return [group for group in groups if group]
+
+
+def _bands(lines: Sequence[Line], gutter: float) -> list[tuple[list[Line], bool]]:
+    """Lines from top to bottom that all cross the gutter, or all do not."""
+    bands: list[tuple[list[Line], bool]] = []
+    for line in sorted(lines, key=lambda line: line.bbox[1]):
+        crosses = line.bbox[0] < gutter < line.bbox[2]
+        if not bands or bands[-1][1] != crosses:
+            bands.append(([], crosses))
+        bands[-1][0].append(line)
+    return bands
+
+
+def _gutter(lines: Sequence[Line]) -> float | None:
+    """Where the fewest lines cross, in the widest gap; `None` if no line ends to the left of one
+    that begins to the right."""
+    left, _, right, _ = around(line.bbox for line in lines)
+    low, high = (left + share * (right - left) for share in MIDDLE)
+    edges = sorted({edge for line in lines for edge in line.bbox[::2] if low <= edge <= high})
+    places = [(b - a, (a + b) / 2) for a, b in zip([low, *edges], [*edges, high], strict=True)]
+    best: tuple[int, float, float] | None = None
+    for gap, place in places:
+        if gap > 0 and _has_sides(lines, place):
+            crossing = sum(line.bbox[0] < place < line.bbox[2] for line in lines)
+            best = min(best or (crossing, -gap, place), (crossing, -gap, place))
+    return None if best is None else best[2]
+
+
+def _has_sides(lines: Sequence[Line], place: float) -> bool:
+    left = sum(line.bbox[2] <= place for line in lines)
+    return min(left, sum(line.bbox[0] >= place for line in lines)) >= LEAST_LINES
+
+
+def _sides(band: list[Line], gutter: float, width: float) -> list[list[Line]]:
+    """Both columns of a band, if it is two columns of text."""
+    sides = [
+        [line for line in band if line.bbox[2] <= gutter],
+        [line for line in band if line.bbox[0] >= gutter],
+    ]
+    return sides if all(_is_text(side, width) for side in sides) else []
+
+
+def _is_text(lines: Sequence[Line], width: float) -> bool:
+    """Whether lines are a column of text, or several."""
+    if len(lines) < LEAST_LINES:
+        return False
+    rows = rows_of(lines)
+    prose = sum(len(row) == 1 and len(row[0].text.split()) >= PROSE_WORDS for row in rows)
+    return prose >= PROSE_LINES or len(columns_of(lines, width)) > 1
+
 
 INSIDE = 0.5
+
 """Share of a line that must be inside a layout box."""
 
 EDGE = 0.07
+
 """Share of the page's height, above and below, where headers and footers are."""
 
 TITLE_SIZE = 1.5
+
 """Size of a title, in sizes of the text."""
 
 BOLD_SIZE, BOLD_LEVEL = 0.9, 3
+
 """Size of a heading that is told by its weight, in sizes of the text, and its level."""
 
 HEADING_WORDS, FOOTER_WORDS = 16, 6
+
 """Words at most."""
 
 CELL_WORDS, PAIR_WORDS = 4.0, 2.5
+
 """Words of a cell up to which columns, and only two columns, are a table and no text in columns."""
 
 ROW_GAP = 1.5
+
 """Heights of a line that may be free between two rows of a table."""
 
 CAPTIONED = re.compile(r"\s*(?:table|figure|fig\.?|chart|algorithm)\s*\d", re.IGNORECASE)
@@ -86,9 +216,11 @@ class Sizes:
 
 
 EXACT = Sizes(1.1, 1.1)
+
 """Sizes of fonts, as a PDF has them."""
 
 SEEN = Sizes(SAME_SIZE, 1.18)
+
 """Heights of lines on a picture, which depend on their letters."""
 
 

@@ -10,8 +10,8 @@ from statistics import median
 
 import numpy as np
 
-from .boxes import Box, around, shared_height, shared_width
 from .page import NO_MEANING, Word
+from .regions import Box, around, shared_height, shared_width
 
 WORD_GAP = 1.3
 """Font sizes between two words that are no longer of one line, but of two columns or cells."""

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import chain
 
-from .boxes import Box, around
-from .labels import PAGE_FOOTER, PAGE_HEADER
-from .regions import Region, numbered
+from .regions import PAGE_FOOTER, PAGE_HEADER, Box, Region, around, numbered
 
 RANKS = {PAGE_HEADER: 0, PAGE_FOOTER: 2}
 

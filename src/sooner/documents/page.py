@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import SoonerError
-from .boxes import Box, clipped
+from .regions import Box, clipped
 
 Picture = np.ndarray
 """RGB, `[height, width, 3]`, uint8."""

@@ -1,16 +1,157 @@
-"""Documents as pages, one after the other, in flat memory."""
+"""Documents as pages, one after the other, in flat memory; picture files."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
-from .inputs import PICTURES
-from .page import BrokenPage, Page
+import numpy as np
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from .inputs import PICTURES, PageRange
+from .page import BrokenPage, Page, Picture
 from .pdf import count_pdf_pages, read_pdf
-from .pictures import count_frames, read_picture
-from .ranges import PageRange
-from .resolution import Resolution
+from .resolution import Resolution, size_problem
+
+LEAST_DPI, MOST_DPI = 36.0, 2400.0
+
+"""What is outside is no resolution but a default of whoever wrote the file."""
+
+SQUARE = 1.02
+
+"""Ratio of horizontal to vertical resolution up to which pixels count as square."""
+
+ERRORS = (OSError, ValueError, SyntaxError, EOFError, TypeError, IndexError, MemoryError)
+
+"""What Pillow's decoders raise for damaged files."""
+
+
+def read_picture(
+    path: Path, wanted: PageRange, resolution: Resolution
+) -> Iterator[Page | BrokenPage]:
+    """Pages of a picture file: one, or the pages of a TIFF."""
+    try:
+        image = Image.open(path)
+    except (*ERRORS, Image.DecompressionBombError) as error:
+        yield BrokenPage(path, 0, _reason(error))
+        return
+    with image:
+        count = _frames(image)
+        for number in wanted.select(count):
+            yield _read(path, image, number, count, resolution)
+        if missing := wanted.missing(count):
+            yield BrokenPage(path, 0, f"has {count} pages, not page {missing}")
+
+
+def count_frames(path: Path) -> int:
+    """Pages of a picture file; 1 if it can't be read."""
+    try:
+        with Image.open(path) as image:
+            return _frames(image)
+    except (*ERRORS, Image.DecompressionBombError):
+        return 1
+
+
+def _frames(image: Image.Image) -> int:
+    """Pages of a TIFF; other formats' frames are a film and not pages."""
+    if image.format != "TIFF":
+        return 1
+    try:
+        return int(getattr(image, "n_frames", 1))
+    except ERRORS:  # a chain of pages that is cut off: read what `seek` finds
+        return _reachable(image)
+
+
+def _reachable(image: Image.Image) -> int:
+    count = 0
+    try:
+        while True:
+            image.seek(count)
+            count += 1
+    except ERRORS:
+        return max(count, 1)
+
+
+def _read(
+    path: Path, image: Image.Image, number: int, count: int, resolution: Resolution
+) -> Page | BrokenPage:
+    try:
+        image.seek(number - 1)
+        if problem := size_problem(*image.size):
+            return BrokenPage(path, number, problem)
+        picture, dpi = _upright(image, resolution)
+    except ERRORS as error:
+        return BrokenPage(path, number, _reason(error))
+    return Page(path, number, picture, dpi, _native(image), count)
+
+
+def _native(image: Image.Image) -> tuple[float, float]:
+    """Size in the file's own pixels, turned as the picture is."""
+    width, height = image.size
+    turned = image.getexif().get(0x0112, 1) in (5, 6, 7, 8)
+    return (float(height), float(width)) if turned else (float(width), float(height))
+
+
+def _upright(image: Image.Image, resolution: Resolution) -> tuple[Picture, float]:
+    """A page's picture with square pixels, turned as its orientation says, and its resolution."""
+    x, y = _dpi(image)
+    width, height = image.size
+    dpi = min(x, y)
+    # Fax pages have half the lines; the finer axis is made as coarse as the other one.
+    square = (width * dpi / x, height * dpi / y) if dpi else (float(width), float(height))
+    if dpi and max(x, y) / dpi <= SQUARE:
+        square = (float(width), float(height))
+    factor = resolution.of_picture(round(square[0]), round(square[1]), dpi)
+    size = (max(round(square[0] * factor), 1), max(round(square[1] * factor), 1))
+    image.load()
+    exif = image.getexif()
+    picture = _rgb(image)
+    if size != picture.size:
+        picture = picture.resize(size, Image.Resampling.LANCZOS)
+    if 0x0112 in exif:
+        picture.getexif()[0x0112] = exif[0x0112]
+        picture = ImageOps.exif_transpose(picture)
+    return np.array(picture), dpi * factor
+
+
+def _dpi(image: Image.Image) -> tuple[float, float]:
+    """Horizontal and vertical resolution, both 0 if the file does not say a sensible one."""
+    try:
+        x, y = (float(value) for value in image.info.get("dpi", (0, 0)))
+    except (TypeError, ValueError, ZeroDivisionError):
+        return 0.0, 0.0
+    sensible = all(LEAST_DPI <= value <= MOST_DPI for value in (x, y))
+    return (x, y) if sensible else (0.0, 0.0)
+
+
+def _rgb(image: Image.Image) -> Image.Image:
+    """As RGB, on white where it is transparent, 16 bits brought down to 8."""
+    if image.mode.startswith("I") or image.mode == "F":
+        values = np.asarray(image, dtype=np.float64)
+        high = 65535.0 if image.mode.startswith("I") and values.max(initial=0) > 255 else 255.0
+        grey = np.clip(values / high * 255.0, 0, 255).astype(np.uint8)
+        return Image.fromarray(grey).convert("RGB")
+    if image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info:
+        coloured = image.convert("RGBA")
+        white = Image.new("RGBA", coloured.size, "white")
+        return Image.alpha_composite(white, coloured).convert("RGB")
+    return image.convert("RGB") if image.mode != "RGB" else image.copy()
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "does not exist"
+    if isinstance(error, IsADirectoryError | PermissionError):
+        return "can't be opened; check that it is a file that may be read"
+    if isinstance(error, UnidentifiedImageError):
+        return "is no picture, or damaged at its start"
+    if isinstance(error, Image.DecompressionBombError):
+        return "is too large a picture to be read safely"
+    text = " ".join(str(error).split())[:80]
+    cut = (
+        "is truncated" if "truncat" in text.lower() or isinstance(error, EOFError) else "is damaged"
+    )
+    return f"{cut} ({text})" if text else cut
 
 
 def read_pages(

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import SoonerError
+from .inputs import PageRange
 from .page import BrokenPage, Page
 from .pdf_text import page_text
-from .ranges import PageRange
 from .resolution import FINEST, POINTS, Resolution, size_problem
 
 PASSWORD = 4

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from .boxes import Box, shared_height
 from .page import INK, NO_MEANING, PageText, Picture, Word
 from .pdf_words import Font, Letter, words_of
+from .regions import Box, shared_height
 
 FINE = 1_000_000
 """Pixels of the imaginary screen on which PDFium is asked where a point of the page is."""

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
-from .boxes import Box, around, shared_height, shared_width
 from .page import Word
+from .regions import Box, around, shared_height, shared_width
 
 SPACE = 0.12
 """Free width between two letters, in font sizes, from which they belong to two words. Blanks of

@@ -1,17 +1,131 @@
-"""Regions of a page with what drafters read in them."""
+"""Regions of a page: boxes, categories (DocLayNet's eleven), and what drafters read in them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from ..errors import SoonerError
-from .boxes import Box, box, clipped, scaled
-from .labels import LABELS, TEXT, label_of
+
+Box = tuple[float, float, float, float]
+
+
+def box(value: Sequence[float]) -> Box:
+    """Four numbers as a box, corners in order.
+
+    Raises:
+        SoonerError: something else than four numbers.
+    """
+    try:
+        x0, y0, x1, y1 = map(float, value)
+    except (TypeError, ValueError):
+        raise SoonerError(f"{value!r} is no box; give [left, top, right, bottom]") from None
+    return min(x0, x1), min(y0, y1), max(x0, x1), max(y0, y1)
+
+
+def area(a: Box) -> float:
+    return max(a[2] - a[0], 0.0) * max(a[3] - a[1], 0.0)
+
+
+def overlap(a: Box, b: Box) -> float:
+    """Area that two boxes share."""
+    return area((max(a[0], b[0]), max(a[1], b[1]), min(a[2], b[2]), min(a[3], b[3])))
+
+
+def iou(a: Box, b: Box) -> float:
+    """Intersection over union."""
+    shared = overlap(a, b)
+    return shared / max(area(a) + area(b) - shared, 1e-9)
+
+
+def around(boxes: Iterable[Box]) -> Box:
+    """The smallest box that holds all of `boxes`, of which there must be one."""
+    lefts, tops, rights, bottoms = zip(*boxes, strict=True)
+    return min(lefts), min(tops), max(rights), max(bottoms)
+
+
+def shared_width(a: Box, b: Box) -> float:
+    """Width in which two boxes are above each other, as a share of the narrower one."""
+    narrow = min(a[2] - a[0], b[2] - b[0])
+    return max(0.0, min(a[2], b[2]) - max(a[0], b[0])) / max(narrow, 1e-9)
+
+
+def shared_height(a: Box, b: Box) -> float:
+    """Height in which two boxes are beside each other, as a share of the lower one."""
+    low = min(a[3] - a[1], b[3] - b[1])
+    return max(0.0, min(a[3], b[3]) - max(a[1], b[1])) / max(low, 1e-9)
+
+
+def scaled(a: Box, x: float, y: float) -> Box:
+    return a[0] * x, a[1] * y, a[2] * x, a[3] * y
+
+
+def clipped(a: Box, width: float, height: float) -> Box:
+    """The part of a box that is on a page."""
+    x0, x1 = (min(max(value, 0.0), width) for value in (a[0], a[2]))
+    y0, y1 = (min(max(value, 0.0), height) for value in (a[1], a[3]))
+    return x0, y0, x1, y1
+
+
+CAPTION, FOOTNOTE, FORMULA, LIST_ITEM = "Caption", "Footnote", "Formula", "List-item"
+
+PAGE_FOOTER, PAGE_HEADER, PICTURE = "Page-footer", "Page-header", "Picture"
+
+SECTION_HEADER, TABLE, TEXT, TITLE = "Section-header", "Table", "Text", "Title"
+
+LABELS = (
+    *(CAPTION, FOOTNOTE, FORMULA, LIST_ITEM, PAGE_FOOTER, PAGE_HEADER, PICTURE, SECTION_HEADER),
+    *(TABLE, TEXT, TITLE),
+)
+
+FURNITURE = (PAGE_HEADER, PAGE_FOOTER)
+
+"""Repeated from page to page, no part of the text."""
+
+_OTHERS = {
+    TITLE: "doc_title title document_title",
+    SECTION_HEADER: (
+        "paragraph_title section_header heading section abstract_title reference_title "
+        "content_title sub_paragraph_title"
+    ),
+    LIST_ITEM: "list_item list",
+    CAPTION: (
+        "caption figure_caption table_caption figure_title table_title chart_title image_caption "
+        "code_caption algorithm_caption figure_table_chart_title"
+    ),
+    FOOTNOTE: "footnote page_footnote table_footnote image_footnote vision_footnote",
+    FORMULA: (
+        "formula equation interline_equation display_formula isolate_formula isolated_formula "
+        "equation_interline"
+    ),
+    TABLE: "table table_body otsl document_index",
+    PICTURE: (
+        "picture figure image image_body chart seal photo stamp header_image footer_image "
+        "chart_body"
+    ),
+    PAGE_HEADER: "page_header header aside_text",
+    PAGE_FOOTER: "page_footer footer number page_number",
+    TEXT: (
+        "text paragraph plain_text reference reference_content abstract content code algorithm "
+        "index ref_text inline_formula vertical_text phonetic formula_number marker field_region "
+        "code_body reference_list checkbox_selected checkbox_unselected"
+    ),
+}
+
+_KNOWN = {name: label for label, names in _OTHERS.items() for name in names.split()}
+
+
+def label_of(name: str) -> str:
+    """The category that another tool calls `name`; unknown ones are text."""
+    if name in LABELS:
+        return name
+    return _KNOWN.get(name.strip().lower().replace("-", "_").replace(" ", "_"), TEXT)
+
 
 Size = tuple[int, int]
+
 """Width and height of a page's picture, in pixels."""
 
 

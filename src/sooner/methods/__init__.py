@@ -9,12 +9,11 @@ from .jacobi import GSD, CoupledJacobi
 from .onsd import OnSD
 from .parallel import ParallelVLM, StandingDraft
 from .prompt_lookup import PromptLookup
-from .relaxed import Relaxed
 from .sd_tree import SDTree
 from .sparse_to_dense import SparseToDense
 from .speculative import Speculative
 from .specvlm import SpecVLM
-from .tolerance import Tolerance
+from .tolerance import Relaxed, Tolerance
 
 __all__ = [
     "GSD",

@@ -21,8 +21,7 @@ from torch.overrides import TorchFunctionMode
 from ..decoding.cache import SlotCache
 from ..errors import UnsupportedError
 from ..sparse.prefill import prompt_attention
-from .context import Context
-from .prompts import prompt_lengths, visual_tokens
+from .context import Context, prompt_lengths, visual_tokens
 
 HEARD = (torch.nn.functional.scaled_dot_product_attention, prompt_attention)
 """Attention that takes queries and keys first, `scale` by name: dense, and of a sparse prefill."""

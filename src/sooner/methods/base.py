@@ -31,8 +31,7 @@ from .calls import (
     tell_both,
     to_device,
 )
-from .context import Context
-from .prompts import embed
+from .context import Context, embed
 from .requests import check_chunk, refuse_config
 from .rules import follow_choices
 from .sharded import led

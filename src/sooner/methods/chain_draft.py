@@ -13,8 +13,7 @@ from ..decoding.runner import Forward, ModelRunner
 from ..decoding.sampling import draw
 from ..decoding.tree import Tree
 from .calls import to_device
-from .context import Context
-from .prompts import embed
+from .context import Context, embed
 from .window import Window
 
 

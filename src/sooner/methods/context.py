@@ -1,4 +1,4 @@
-"""What a method may build its drafter from."""
+"""What a method may build its drafter from: the inputs of target and draft, the settings."""
 
 from __future__ import annotations
 
@@ -8,14 +8,74 @@ from functools import cached_property
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ..decoding.grid import GridConstraint
-from ..decoding.interface import Adapter, Drafter
+from ..decoding.interface import Adapter, Drafter, Prompt
 from ..decoding.noise import draw_seed
 from ..decoding.rows import Rows
 from ..decoding.sampling import Processing
 from ..decoding.stats import Stats
 from ..decoding.stopping import Stopping
+from ..errors import SoonerError
+from ..models.video import TextModel
+
+
+def embed(adapter: Adapter, inputs: Mapping[str, Any], rows: int, copies: int = 1) -> Prompt:
+    """Embed `rows` prompts and repeat each `copies` times, so that pixels are encoded once.
+
+    Raises:
+        SoonerError: `inputs` hold another number of prompts.
+    """
+    have = inputs["input_ids"].shape[0]
+    if have != rows:
+        raise SoonerError(
+            f"draft_inputs hold {have} prompts, the target's inputs {rows}; process the same "
+            "prompts for both"
+        )
+    prompt = adapter.embed_prompt(inputs)
+    return prompt if copies == 1 else adapter.repeat_prompt(prompt, copies)
+
+
+def visual_tokens(context: Context) -> Tensor:
+    """Which tokens of the target's packed prompt stand for pixels, `[rows, width]` bool."""
+    return context.target.visual_tokens(context.inputs).repeat_interleave(context.copies, 0)
+
+
+def frame_numbers(context: Context) -> Tensor:
+    """Video frame that each token of the target's packed prompt is of, or -1: `[rows, width]`."""
+    return context.target.packed_frames(context.inputs).repeat_interleave(context.copies, 0)
+
+
+def prompt_lengths(context: Context) -> list[int]:
+    """Real tokens of each of the target's prompts."""
+    ids, mask = context.inputs["input_ids"], context.inputs.get("attention_mask")
+    lengths = [ids.shape[1]] * ids.shape[0] if mask is None else mask.sum(1).tolist()
+    return [length for length in lengths for _ in range(context.copies)]
+
+
+def prompt_for(adapter: Adapter, context: Context) -> dict[str, Any]:
+    """The target's inputs as the draft takes them: all of them, or the words alone."""
+    return words_only(context) if isinstance(adapter, TextModel) else dict(context.inputs)
+
+
+def words_only(context: Context) -> dict[str, Any]:
+    """The target's prompts without their placeholders, padded anew on the left.
+
+    Returns:
+        `input_ids` and `attention_mask`, `[rows, words of the longest prompt]`.
+    """
+    ids = context.inputs["input_ids"]
+    mask = context.inputs.get("attention_mask")
+    mask = torch.ones_like(ids) if mask is None else mask
+    pictures = torch.tensor(context.target.visual_ids, dtype=ids.dtype, device=ids.device)
+    words = mask.bool() & ~torch.isin(ids, pictures)
+    # A prompt of pictures alone leaves its last token: a draft needs something to continue.
+    words[:, -1] |= ~words.any(1)
+    order = torch.where(words, 1, 0).argsort(dim=1, stable=True)  # words last, in their order
+    order = order[:, -int(words.sum(1).max()) :]
+    kept = words.gather(1, order).to(mask.dtype)
+    return {"input_ids": ids.gather(1, order), "attention_mask": kept}
 
 
 @dataclass

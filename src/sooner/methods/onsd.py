@@ -9,8 +9,7 @@ from ..decoding.interface import Drafter
 from ..models import adapt
 from .chain_draft import ChainDrafter
 from .checks import same_vocabulary
-from .context import Context
-from .prompts import words_only
+from .context import Context, words_only
 from .speculative import Speculative
 
 

@@ -18,11 +18,9 @@ from ..errors import unknown
 from ..models import adapt
 from .base import Method
 from .checks import same_tokenizer, same_vocabulary
-from .context import Context
-from .prompts import prompt_for
+from .context import Context, prompt_for
 from .rules import follow_choices
-from .tree_draft import TreeDrafter
-from .tree_shape import STATIC_TREE, Branching, TreeShape, check_branching
+from .tree_draft import STATIC_TREE, Branching, TreeDrafter, TreeShape, check_branching
 
 SIBLINGS = ("drawn", "top")
 

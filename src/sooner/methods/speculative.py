@@ -19,9 +19,8 @@ from ..models import adapt
 from .base import Method
 from .chain_draft import ChainDrafter
 from .checks import positive, same_tokenizer, same_vocabulary
-from .context import Context
+from .context import Context, prompt_for
 from .cost import Acceptance
-from .prompts import prompt_for
 from .rules import follow_choices
 from .window import AdaptiveWindow, FixedWindow, Window
 

@@ -19,8 +19,7 @@ from .checks import positive, same_vocabulary, share
 from .context import Context
 from .pruning import keep_count, uniform
 from .sd_tree import SDTree
-from .tree_draft import TreeDrafter
-from .tree_shape import TreeShape
+from .tree_draft import TreeDrafter, TreeShape
 from .visual_match import match, views
 
 

@@ -12,21 +12,12 @@ from .base import Adapter
 from .canvas import Canvas, Sampling
 from .chameleon import Chameleon, ChameleonCanvas
 from .cosmos_ar import CosmosAR, CosmosCanvas
-from .deepseek_ocr import DeepSeekOCR
-from .dots_ocr import DotsOCR
 from .emu3 import Emu3, Emu3Canvas
-from .generic import generic
-from .glm_ocr import GlmOCR
-from .hunyuan_vl import HunYuanVL
+from .generic import generic, self_check
 from .janus import Janus, JanusCanvas
-from .llava_onevision import LlavaOnevision
 from .openvla import OpenVLA
-from .paddleocr_vl import PaddleOCRVL
-from .parsers import Parser
-from .qwen2_5_vl import Qwen25VL
-from .qwen3_vl import Qwen3VL
-from .self_check import self_check
-from .text import TextModel
+from .parsers import DeepSeekOCR, DotsOCR, GlmOCR, HunYuanVL, PaddleOCRVL, Parser
+from .video import LlavaOnevision, Qwen3VL, Qwen25VL, TextModel
 
 _READERS = (
     Chameleon, CosmosAR, DeepSeekOCR, DotsOCR, Emu3, GlmOCR, HunYuanVL, Janus, LlavaOnevision,

@@ -1,4 +1,4 @@
-"""A family's own forward, stopped at the door of its decoder."""
+"""Embedding a prompt by a family's own forward, stopped at the door of its decoder, and packed."""
 
 from __future__ import annotations
 
@@ -7,9 +7,61 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
+from ..decoding.interface import Prompt
 from ..errors import UnsupportedError
+
+
+class Packing:
+    """Moves the real tokens of padded rows to the front."""
+
+    def __init__(self, mask: Tensor) -> None:
+        self.lengths: list[int] = mask.sum(1).tolist()
+        self.rows, self.width = mask.shape[0], max(self.lengths)
+        order = torch.where(mask, 0, 1).argsort(dim=1, stable=True)
+        self.order = order[:, : self.width]
+        self.is_identity = bool(mask.all())
+        sizes = torch.tensor(self.lengths, device=mask.device)
+        self.inside = torch.arange(self.width, device=mask.device)[None] < sizes[:, None]
+
+    @classmethod
+    def of(cls, inputs: Mapping[str, Any]) -> Packing:
+        """For a processor's output: by its `attention_mask`, or of rows without padding."""
+        ids, mask = inputs["input_ids"], inputs.get("attention_mask")
+        return cls((torch.ones_like(ids) if mask is None else mask).bool())
+
+    def __call__(self, states: Tensor) -> Tensor:
+        """`[rows, padded, ...]` to `[rows, width, ...]`."""
+        if self.is_identity:
+            return states
+        rows = torch.arange(self.rows, device=states.device)[:, None]
+        return states[rows, self.order.to(states.device)]
+
+
+def real_tokens(prompt: Prompt) -> Tensor:
+    """Real tokens of a packed prompt, `[rows, width]` bool."""
+    device = prompt.visual.device
+    sizes = torch.tensor(prompt.lengths, device=device)
+    return torch.arange(prompt.width, device=device)[None] < sizes[:, None]
+
+
+def behind_last(positions: Tensor, lengths: list[int]) -> Tensor:
+    """One behind each row's last prompt token, axis by axis, as HF's `generate` goes on.
+
+    It is not one behind the *largest*: a long video's time axis may be ahead of the text after it.
+    """
+    last = torch.tensor(lengths, device=positions.device) - 1
+    rows = torch.arange(len(lengths), device=positions.device)
+    return positions[..., rows, last] + 1
+
+
+def each_axis(positions: Tensor, packed: Packing) -> Tensor:
+    """Pack positions `[rows, width]`, or `[axes, rows, width]` axis by axis."""
+    if positions.ndim == 2:
+        return packed(positions)
+    return torch.stack([packed(axis) for axis in positions])
 
 
 class _DoorReachedError(Exception):

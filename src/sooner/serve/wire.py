@@ -21,8 +21,15 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 
 from ..errors import did_you_mean
-from ..tasks.act.observation import FieldError, Observation, UnreadableError, brief
-from ..tasks.act.pictures import MOST_DIMS, decode_picture, from_buffer
+from ..tasks.act.observation import (
+    MOST_DIMS,
+    FieldError,
+    Observation,
+    UnreadableError,
+    brief,
+    decode_picture,
+    from_buffer,
+)
 from .refusal import of_field, unreadable, wrong
 
 Form = Literal["plain", "numpy", "encoded"]

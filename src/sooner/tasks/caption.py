@@ -21,9 +21,8 @@ from .identity import settings_hash, sha256
 from .loading import Pair
 from .prefill import build_prefill
 from .registry import build_method
-from .running import OnCount, run
 from .settings import CaptionSettings
-from .streaming import OnText
+from .streaming import OnCount, OnText, run
 from .threads import plan_threads
 
 

@@ -9,11 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .frames import Frames, Progress, read
+from .frames import Frames, Progress, Sampler, read
 from .loading import Loaded, Pair
 from .prompting import GENERAL_PROMPT, build_inputs, check_length, check_request
 from .registry import method_name, needs_draft
-from .sampling import Sampler
 from .settings import CaptionSettings
 from .video import VideoInfo, probe
 

@@ -13,8 +13,8 @@ from ..methods import Autoregressive, Method
 from .clip import Clip
 from .loading import Pair
 from .prefill import Prefill
-from .running import run
 from .settings import CaptionSettings
+from .streaming import run
 
 WARM_UP = 4
 """New tokens of the runs before the clock counts."""

@@ -27,8 +27,16 @@ from ..models import FAMILIES
 from ..models.openvla import OpenVLA, load_policy
 from ..models.silent import as_run
 from .identity import model_names
-from .model_types import is_text_only, model_type, one_line, told_config, told_type
-from .remote_code import auto_class, brings_code, check_trust
+from .model_types import (
+    auto_class,
+    brings_code,
+    check_trust,
+    is_text_only,
+    model_type,
+    one_line,
+    told_config,
+    told_type,
+)
 from .sharding import check_plan, join, plan_options
 
 DTYPES = {

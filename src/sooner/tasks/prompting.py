@@ -7,8 +7,7 @@ from typing import Any, Literal
 import torch
 
 from ..errors import SoonerError
-from .frames import Frames
-from .sampling import metadata
+from .frames import Frames, metadata
 from .video import VideoInfo
 
 GENERAL_PROMPT = "Describe this video in detail."

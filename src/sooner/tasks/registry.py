@@ -22,9 +22,8 @@ from ..methods import (
     SpecVLM,
 )
 from ..methods.cost import Acceptance
-from .choice import choose
+from .choice import Pace, choose, measure
 from .loading import Pair
-from .pace import Pace, measure
 from .settings import DEFAULT_PRUNE, CaptionSettings
 
 Inputs = Mapping[str, Any] | None

@@ -13,8 +13,8 @@ from .clip import prepare
 from .comparison import plain_data
 from .loading import Pair
 from .registry import build_method
-from .running import run
 from .settings import CaptionSettings
+from .streaming import run
 
 
 def verify(

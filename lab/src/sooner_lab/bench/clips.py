@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from sooner.errors import SoonerError
-from sooner.tasks.files import find
+from sooner.tasks.identity import find
 
 from ..datasets import DETAILED_PROMPT, SCHEMAS, Schema, load
 from ..datasets.loading import MIN_SECONDS

@@ -213,7 +213,7 @@ def videos(files: list[Path] | None, dataset: str | None) -> list[Path]:
     Raises:
         SoonerError: a path without videos, or files beside a dataset.
     """
-    from sooner.tasks.files import find
+    from sooner.tasks.identity import find
 
     if files and dataset is not None:
         raise SoonerError(f"files and --dataset {dataset} exclude each other; give one of them")

@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlparse
 
 from sooner.errors import SoonerError
-from sooner.tasks.files import natural
+from sooner.tasks.identity import natural
 from sooner.tasks.imagine.prompts import StartClip
 
 from .videos import VideoStore

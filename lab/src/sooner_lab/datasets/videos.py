@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from sooner.errors import SoonerError
-from sooner.tasks.files import VIDEOS
+from sooner.tasks.identity import VIDEOS
 
 PART = re.compile(r"\.tar\.(part\.?)?[a-z0-9]{2,}$")
 """A tar that was split, such as `videos.tar.part.aa`; sorted names give the order."""

@@ -11,8 +11,8 @@ from typing import Any, Literal
 import numpy as np
 
 from sooner.errors import SoonerError, did_you_mean, unknown
-from sooner.tasks.files import VIDEOS
 from sooner.tasks.frames import read
+from sooner.tasks.identity import VIDEOS
 from sooner.tasks.video import probe
 
 from ..worlds.video import words, world

@@ -10,8 +10,8 @@ import numpy as np
 from PIL import Image
 
 from sooner.errors import SoonerError
-from sooner.tasks.files import VIDEOS, natural
 from sooner.tasks.frames import read
+from sooner.tasks.identity import VIDEOS, natural
 from sooner.tasks.video import VideoInfo, probe
 
 from ..worlds.video.world import sample_indices

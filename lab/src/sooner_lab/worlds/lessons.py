@@ -18,7 +18,7 @@ from torch import nn
 
 from sooner.errors import SoonerError
 from sooner.methods.threads import torch_threads
-from sooner.tasks.train_draft.progress import Line
+from sooner.tasks.train_draft.log import Line
 
 from .recipes import plain
 from .training import schedule

@@ -3,11 +3,9 @@
 from .base import BLANK, Drafter
 from .combine import AllOf, FirstOf
 from .guard import guarded
-from .layout import Layout
-from .ocr import OCR
-from .plain import PlainText
+from .ocr import OCR, Layout
+from .plain import PlainText, TextLayer
 from .saved import SavedJson
-from .text_layer import TextLayer
 
 __all__ = [
     "BLANK",

@@ -1,13 +1,16 @@
-"""The interface of a drafter."""
+"""The interface of a drafter, and boxes of other pictures of the same page."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from ..page import Page
-from ..regions import PageDraft
+from ..regions import PageDraft, Region, clipped, scaled
 
 BLANK = "no text found on the page"
+
 """Reason of an empty draft that is no failure: there is nothing to be read."""
 
 
@@ -27,3 +30,25 @@ class Drafter(Protocol):
             SoonerError: something that would be wrong with any page, such as a missing package.
         """
         ...
+
+
+def to_page(
+    regions: Sequence[Region], page: Page, size: tuple[float, float] | None = None
+) -> list[Region]:
+    """Regions with boxes in pixels of the page's picture.
+
+    Args:
+        regions: with boxes for a page of `size`.
+        page: to bring them to.
+        size: width and height in the unit of the boxes; the page's own pixels if not given.
+    """
+    width, height = size or page.size
+    if width <= 0 or height <= 0:
+        width, height = page.size
+    x, y = page.width / width, page.height / height
+    return [
+        region
+        if region.bbox is None
+        else replace(region, bbox=clipped(scaled(region.bbox, x, y), *page.size))
+        for region in regions
+    ]

@@ -1,13 +1,110 @@
-"""Several drafters as one."""
+"""Several drafters as one: their texts become branches of the same regions."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
-from ..merge import merge
+from ...errors import SoonerError
+from ..order import in_reading_order
 from ..page import Page
-from ..regions import PageDraft
+from ..regions import PageDraft, Region, area, iou, overlap, scaled
 from .base import BLANK, Drafter
+
+SAME = 0.5
+
+"""Intersection over union from which two boxes are the same region."""
+
+INSIDE = 0.8
+
+"""Share of the smaller box inside the other one from which a lone pair is the same region."""
+
+
+def merge(drafts: Sequence[PageDraft]) -> PageDraft:
+    """One draft of a page out of several, of which the first has the say about boxes and labels.
+
+    Regions are the same if their boxes are (`SAME`), or if they are alone between two pairs of
+    which that is so, and one lies within the other or has no box. What no other drafter has is
+    kept as a region of its own. Equal texts are kept once. Seconds add up.
+
+    Raises:
+        SoonerError: no draft at all.
+    """
+    if not drafts:
+        raise SoonerError("merge needs one draft or more")
+    useful = [draft for draft in drafts if draft.regions]
+    reasons = "; ".join(f"{draft.drafter}: {draft.reason}" for draft in drafts if draft.reason)
+    first = useful[0] if useful else drafts[0]
+    regions = list(first.regions)
+    for other in useful[1:]:
+        regions = _joined(regions, _resized(other, first.size))
+    return PageDraft(
+        regions=regions,
+        seconds=sum(draft.seconds for draft in drafts),
+        drafter="+".join(draft.drafter for draft in drafts),
+        size=first.size,
+        reason=reasons,
+    )
+
+
+def _resized(draft: PageDraft, size: tuple[int, int]) -> list[Region]:
+    """Regions with boxes for a picture of another size."""
+    if draft.size == size or 0 in (*draft.size, *size):
+        return draft.regions
+    x, y = size[0] / draft.size[0], size[1] / draft.size[1]
+    return [
+        region if region.bbox is None else replace(region, bbox=scaled(region.bbox, x, y))
+        for region in draft.regions
+    ]
+
+
+def _joined(mine: list[Region], others: list[Region]) -> list[Region]:
+    pairs = _by_box(mine, others)
+    pairs.update(_by_order(mine, others, pairs))
+    merged = [
+        replace(region, drafts=_distinct([*region.drafts, *others[pairs[n]].drafts]))
+        if n in pairs
+        else region
+        for n, region in enumerate(mine)
+    ]
+    rest = [other for n, other in enumerate(others) if n not in pairs.values()]
+    return in_reading_order([*merged, *rest]) if rest else merged
+
+
+def _by_box(mine: list[Region], others: list[Region]) -> dict[int, int]:
+    """Pairs of the same box, the best ones first."""
+    scores = [
+        (iou(a.bbox, b.bbox), i, j)
+        for i, a in enumerate(mine)
+        for j, b in enumerate(others)
+        if a.bbox is not None and b.bbox is not None
+    ]
+    pairs: dict[int, int] = {}
+    for score, i, j in sorted(scores, key=lambda found: -found[0]):
+        if score >= SAME and i not in pairs and j not in pairs.values():
+            pairs[i] = j
+    return pairs
+
+
+def _by_order(mine: list[Region], others: list[Region], pairs: dict[int, int]) -> dict[int, int]:
+    """Lone regions between the same neighbours."""
+    found = {}
+    fixed = [(-1, -1), *sorted(pairs.items()), (len(mine), len(others))]
+    for (i, j), (next_i, next_j) in pairwise(fixed):
+        if next_i - i == 2 and next_j - j == 2 and _may_be_same(mine[i + 1], others[j + 1]):
+            found[i + 1] = j + 1
+    return found
+
+
+def _may_be_same(a: Region, b: Region) -> bool:
+    if a.bbox is None or b.bbox is None:
+        return True
+    return overlap(a.bbox, b.bbox) >= INSIDE * min(area(a.bbox), area(b.bbox))
+
+
+def _distinct(texts: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys(texts))
 
 
 class AllOf:

@@ -13,12 +13,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ..boxes import Box, box
-from ..labels import CAPTION, LIST_ITEM, PICTURE, SECTION_HEADER, TABLE, TEXT, TITLE, label_of
 from ..page import Page
-from ..regions import Region
+from ..regions import (
+    CAPTION,
+    LIST_ITEM,
+    PICTURE,
+    SECTION_HEADER,
+    TABLE,
+    TEXT,
+    TITLE,
+    Box,
+    Region,
+    box,
+    label_of,
+)
 from ..tables import Cell, Table, to_html
-from .scale import to_page
+from .base import to_page
 
 
 def is_mine(data: Any) -> bool:

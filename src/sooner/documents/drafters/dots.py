@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..boxes import box
-from ..labels import PICTURE, SECTION_HEADER, TITLE, label_of
 from ..page import Page
-from ..regions import Region
+from ..regions import PICTURE, SECTION_HEADER, TITLE, Region, box, label_of
 from ..resolution import POINTS
-from .scale import to_page
+from .base import to_page
 
 PDF_DPI = 200.0
 

@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ..boxes import Box, box
-from ..labels import (
+from ..lines import is_item
+from ..page import Page
+from ..regions import (
     CAPTION,
     FOOTNOTE,
     LIST_ITEM,
@@ -23,12 +24,12 @@ from ..labels import (
     SECTION_HEADER,
     TEXT,
     TITLE,
+    Box,
+    Region,
+    box,
     label_of,
 )
-from ..lines import is_item
-from ..page import Page
-from ..regions import Region
-from .scale import to_page
+from .base import to_page
 
 THOUSANDTHS = (1000.0, 1000.0)
 

@@ -1,28 +1,187 @@
-"""OCR by rapidocr, lines put together with rapid-layout's boxes: the default pipeline."""
+"""OCR by rapidocr, lines put together with rapid-layout's boxes: the default drafter of scans."""
 
 from __future__ import annotations
 
+import importlib
+import logging
 import multiprocessing
 import threading
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
 from ...errors import SoonerError
-from ..boxes import around
-from ..bullets import with_bullets
-from ..grouping import regions_of
-from ..lines import Line, with_markers
+from ..grouping import Area, regions_of
+from ..lines import Line, is_item, with_markers
 from ..page import Page, Picture
-from ..regions import PageDraft
+from ..regions import PageDraft, around, box, label_of, overlap
 from ..resolution import MOST_SIDE
 from .base import BLANK
-from .engines import needed, quiet
-from .layout import Layout
+
+
+def needed(package: str, what: str) -> Any:
+    """An optional package.
+
+    Raises:
+        SoonerError: it, or something that it needs, is not installed.
+    """
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        raise SoonerError(
+            f"{what} needs {package.replace('_', '-')} ({error}); install it with: "
+            "pip install 'sooner[docs]'"
+        ) from None
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """No messages below warnings: these packages set their own level while they load."""
+    before = logging.root.manager.disable
+    logging.disable(max(before, logging.INFO))
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
+class Layout:
+    """Boxes of a page and what they are, by the PicoDet model that ships with rapid-layout.
+
+    That is `pp_layout_cdla`, trained on CDLA (Chinese papers; text, title, figure, table, their
+    captions, header, footer, reference, equation). It works on one size, whatever the page's.
+
+    Args:
+        threads: of the CPU.
+        confidence: least score of a box.
+
+    Raises:
+        SoonerError: when called, if rapid-layout is not installed, or its model can't be loaded.
+    """
+
+    def __init__(self, threads: int = 1, confidence: float = 0.5) -> None:
+        self.threads, self.confidence = threads, confidence
+        self._engine: Any = None
+        self._lock = threading.Lock()
+
+    def __call__(self, page: Page) -> list[Area]:
+        self.ready()
+        with self._lock:
+            found = self._engine(np.ascontiguousarray(page.picture[:, :, ::-1]))  # BGR
+        boxes, names, scores = found.boxes, found.class_names, found.scores
+        if boxes is None:
+            return []
+        return [
+            Area(box(place), label_of(name), float(score))
+            for place, name, score in zip(boxes, names, scores, strict=True)
+        ]
+
+    def ready(self) -> None:
+        """Load the model now, not with the first page."""
+        with self._lock:
+            if self._engine is None:
+                self._engine = self._load()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For another process, which loads its own model."""
+        return {"threads": self.threads, "confidence": self.confidence}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
+    def _load(self) -> Any:
+        package = needed("rapid_layout", "layout analysis")
+        threads = {"intra_op_num_threads": self.threads, "inter_op_num_threads": 1}
+        try:
+            with quiet():
+                return package.RapidLayout(engine_cfg=threads, conf_thresh=self.confidence)
+        except Exception as error:
+            raise SoonerError(f"rapid-layout can't load its model: {str(error)[:120]}") from error
+
+
+REACH = 2.2
+
+"""Heights of a line to the left of it in which a bullet is looked for."""
+
+APART = 0.4
+
+"""Heights that are free to the left of a bullet, which a last letter of another column's is not."""
+
+SMALLEST, LARGEST = 0.12, 0.6
+
+"""Width and height of a bullet in heights of its line."""
+
+MIDDLE = (0.3, 0.7)
+
+"""Where the middle of a bullet is, in heights of its line from the top: a full stop is lower."""
+
+SOLID = 0.6
+
+"""Share of a bullet's box that is ink at least."""
+
+CONTRAST = 64
+
+"""Difference in brightness to the paper from which a pixel is ink."""
+
+
+def with_bullets(lines: Sequence[Line], picture: Picture) -> list[Line]:
+    """Lines, with `•` in front of those that have a dot to their left and nothing else."""
+    found = []
+    for line in lines:
+        marked = _marked(line, picture)
+        dot = (marked.bbox[0], line.bbox[1], line.bbox[0], line.bbox[3])
+        is_taken = any(overlap(dot, other.bbox) > 0 for other in lines if other is not line)
+        # The last letter of another line may be as round as a bullet.
+        found.append(line if is_taken else marked)
+    return found
+
+
+def _marked(line: Line, picture: Picture) -> Line:
+    if is_item(line.text):
+        return line
+    x0, y0, x1, y1 = line.bbox
+    left = max(round(x0 - (REACH + APART) * line.size), 0)
+    window = picture[max(round(y0), 0) : round(y1), left : round(x0)]
+    start = _dot(window, y1 - y0)
+    if start is None:
+        return line
+    return replace(line, text=f"• {line.text}", bbox=(float(left + start), y0, x1, y1))
+
+
+def _dot(window: Picture, height: float) -> int | None:
+    """Where a dot begins that is the last thing in a window, in pixels from its left."""
+    if min(window.shape[:2]) < 2:
+        return None
+    grey = window.mean(axis=2)  # [rows, columns]
+    ink = np.abs(grey - np.median(grey)) > CONTRAST
+    columns = np.flatnonzero(ink.any(0))
+    if not len(columns):
+        return None
+    gaps = np.flatnonzero(np.diff(columns) > 1)
+    first = columns[gaps[-1] + 1] if len(gaps) else columns[0]
+    before = columns[gaps[-1]] if len(gaps) else -1 - APART * height
+    dot = ink[:, first : columns[-1] + 1]
+    return int(first) if first - before > APART * height and _is_round(dot, height) else None
+
+
+def _is_round(ink: np.ndarray, height: float) -> bool:
+    """Whether ink, `[rows, columns]`, is a dot beside the middle of a line."""
+    rows = np.flatnonzero(ink.any(1))
+    wide, high = ink.shape[1], rows[-1] - rows[0] + 1
+    fits = all(SMALLEST * height <= side <= LARGEST * height for side in (wide, high))
+    middle = (rows[0] + rows[-1]) / 2 / height
+    even = max(wide, high) <= 1.5 * min(wide, high)
+    solid = ink[rows[0] : rows[-1] + 1].mean() >= SOLID
+    return bool(fits and even and solid and MIDDLE[0] <= middle <= MIDDLE[1])
+
 
 LEAST_SIDE = 12
+
 """Pixels of a side below which no line of text fits."""
 
 

@@ -13,11 +13,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..boxes import box
-from ..labels import FURNITURE, PICTURE, SECTION_HEADER, TITLE, label_of
 from ..page import Page
-from ..regions import Region
-from .scale import to_page
+from ..regions import FURNITURE, PICTURE, SECTION_HEADER, TITLE, Region, box, label_of
+from .base import to_page
 
 PDF_SCALE = 2.0
 """Pixels a point at which PaddleX draws PDFs."""

@@ -12,8 +12,8 @@ from ...errors import SoonerError, unknown
 from ..page import Page
 from ..regions import PageDraft, Region, numbered
 from . import docling, dots, mineru, paddle
-from .files import SavedFiles
-from .scale import to_page
+from .base import to_page
+from .plain import SavedFiles
 
 
 class Format(NamedTuple):

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from ..prompt_lookup import NgramIndex
 from .index import END, DraftIndex
-from .trust import (
+from .size import (
     BESIDES,
     GLUED,
     INSTEAD,

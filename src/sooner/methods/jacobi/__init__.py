@@ -1,7 +1,7 @@
 """Jacobi decoding: drafts from the target's own last iteration."""
 
+from .drafter import Round, Trace
 from .gsd import GSD
 from .method import CoupledJacobi
-from .trace import Round, Trace
 
 __all__ = ["GSD", "CoupledJacobi", "Round", "Trace"]

@@ -15,8 +15,7 @@ from ..context import Context
 from ..rules import follow_choices, follow_shared_noise
 from ..speculative import reject
 from .couplings import COUPLINGS, weakened
-from .drafter import JacobiDrafter
-from .trace import Trace
+from .drafter import JacobiDrafter, Trace
 from .window import FILLINGS
 
 VERIFY = ("ratio", "noise")

@@ -13,14 +13,11 @@ from ...decoding.interface import Drafter, Outcome
 from ...decoding.rows import Rows
 from ...decoding.sampling import Processing
 from ...decoding.tree import Tree
-from ..context import Context
+from ..context import Context, frame_numbers, prompt_lengths, visual_tokens
 from ..cost import Acceptance, CostModel
-from ..prompts import frame_numbers, prompt_lengths, visual_tokens
 from ..rules import follow_choices
-from .patience import Patience
-from .policy import Plan
+from .policy import Patience, Plan, View
 from .tap import OnStates, Tap
-from .view import View
 from .worker import Worker
 
 logger = logging.getLogger("sooner")

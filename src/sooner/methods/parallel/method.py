@@ -18,9 +18,8 @@ from ..attention_tap import listen_twice
 from ..base import Method
 from ..calls import to_device
 from ..checks import positive, same_tokenizer, same_vocabulary
-from ..context import Context
+from ..context import Context, prompt_for
 from ..cost import Acceptance
-from ..prompts import prompt_for
 from ..pruning import BY_ATTENTION, CRITERIA, Criterion, rank
 from ..visual_match import views
 from .drafter import Listen, ParallelDrafter, Rank

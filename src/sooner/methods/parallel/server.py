@@ -1,4 +1,4 @@
-"""The draft's side of parallel decoding: takes orders, drafts whenever it has none."""
+"""The draft's side of parallel decoding: takes orders, drafts whenever it can."""
 
 from __future__ import annotations
 
@@ -8,15 +8,163 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ...decoding.interface import Adapter, Prompt
-from ...decoding.sampling import Processing
-from ..prompts import embed
+from ...decoding.runner import ModelRunner
+from ...decoding.sampling import Processing, draw
+from ..chain_draft import match_vocabulary, readable
+from ..context import embed
 from ..visual_match import Views, match, views
 from .board import Board
 from .mailbox import Kept, Mailbox
-from .stream import DraftStream
 from .wakeup import Wakeup
+
+
+@dataclass
+class DraftRow:
+    """One row of the stream.
+
+    Attributes:
+        tokens: generated tokens, committed ones first, then drafted ones.
+        committed: how many of them the target has committed.
+        fed: how many are in the draft's cache.
+        rollbacks: how often drafted tokens were thrown away.
+    """
+
+    tokens: list[int]
+    committed: int = 0
+    fed: int = 0
+    rollbacks: int = 0
+
+    @property
+    def ahead(self) -> int:
+        """Drafted tokens that are not committed."""
+        return len(self.tokens) - self.committed
+
+    def commit(self, new: list[int]) -> None:
+        """Take `new` as committed; keep the drafted tail only if it begins with it."""
+        here = self.committed
+        self.committed += len(new)
+        if self.tokens[here : self.committed] == new:
+            return
+        same = 0
+        while here + same < len(self.tokens) and self.tokens[here + same] == new[same]:
+            same += 1
+        self.rollbacks += here + same < len(self.tokens)
+        self.tokens[here + same :] = new[same:]
+        self.fed = min(self.fed, here + same)
+
+
+class DraftStream:
+    """Drafts token by token behind what is committed, for a batch of ragged rows.
+
+    Args:
+        adapter: the draft model's adapter.
+        prompt: its (pruned) prompt.
+        processing: the processed distribution.
+        prompt_ids: the target's padded prompt rows, which processors see as prefixes.
+        vocab: vocabulary size of the target.
+        limit: most new tokens of a row.
+        window: most tokens that a row may be ahead.
+        generator: source of the draws.
+        chunk: prompt tokens of a row that are prefilled at once; `None` is all of them.
+    """
+
+    def __init__(
+        self,
+        adapter: Adapter,
+        prompt: Prompt,
+        processing: Processing,
+        prompt_ids: list[list[int]],
+        vocab: int,
+        limit: int,
+        window: int,
+        generator: torch.Generator | None = None,
+        chunk: int | None = None,
+    ) -> None:
+        self.adapter = adapter
+        self.processing = processing
+        self.prompt_ids = prompt_ids
+        self.vocab = vocab
+        self.limit = limit
+        self.window = window
+        self.generator = generator
+        self.runner = ModelRunner(adapter, prompt.width + limit + 2 * window + 2)
+        # The draft's own idea of the first token comes from its prompt, before the target speaks.
+        self.opening = self.runner.prefill(prompt, chunk).logits
+        self.prompt_lengths = list(self.runner.lengths)
+        self.rows = [DraftRow([]) for _ in range(prompt.rows)]
+        self.originals = list(range(prompt.rows))
+
+    def update(self, new: list[list[int]]) -> None:
+        """Commit each row's new tokens."""
+        for row, tokens in zip(self.rows, new, strict=True):
+            row.commit(tokens)
+
+    def keep_rows(self, rows: list[int]) -> None:
+        """Drop every row but `rows`."""
+        self.runner.keep_rows(rows)
+        self.prompt_lengths = [self.prompt_lengths[row] for row in rows]
+        self.rows = [self.rows[row] for row in rows]
+        self.originals = [self.originals[row] for row in rows]
+        self.opening = self.opening[torch.tensor(rows, device=self.opening.device)]
+
+    @property
+    def wants_more(self) -> bool:
+        """Whether some row may still run ahead."""
+        return any(self._is_hungry(row) for row in self.rows)
+
+    def _is_hungry(self, row: DraftRow) -> bool:
+        return row.ahead < self.window and len(row.tokens) < self.limit
+
+    def step(self) -> tuple[list[bool], Tensor | None]:
+        """Draft one more token for every row that may run ahead.
+
+        Returns:
+            Which rows did, and what was drawn from, `[rows, vocab]`, when sampling.
+        """
+        hungry = [self._is_hungry(row) for row in self.rows]
+        logits = match_vocabulary(self._logits(), self.vocab)  # [rows, 1, vocab]
+        scores = self.processing.scores(logits, self._prefixes, self.originals)
+        p = self.processing.probabilities(scores)[:, 0] if self.processing.do_sample else None
+        chosen = scores[:, 0].argmax(-1) if p is None else draw(p, self.generator)
+        for row, token, wanted in zip(self.rows, chosen.tolist(), hungry, strict=True):
+            if wanted:
+                row.tokens.append(token)
+        return hungry, p
+
+    def _logits(self) -> Tensor:
+        """Logits of the next token of each row, `[rows, 1, vocab]`."""
+        if not all(row.tokens for row in self.rows):
+            return self.opening  # rows open together: none has a token before the first update
+        # A row that may not run ahead is fed its last token again, at the same place.
+        return self._feed([row.tokens[row.fed :] or row.tokens[-1:] for row in self.rows])
+
+    def _prefixes(self) -> list[list[list[int]]]:
+        return [
+            [self.prompt_ids[original] + row.tokens]
+            for original, row in zip(self.originals, self.rows, strict=True)
+        ]
+
+    def _feed(self, backlog: list[list[int]]) -> Tensor:
+        """Feed each row what its cache lacks; logits behind the last token of each."""
+        starts = [len(row.tokens) - len(tail) for row, tail in zip(self.rows, backlog, strict=True)]
+        self._rewind(starts)
+        width = max(len(tail) for tail in backlog)
+        padded = [tail + [0] * (width - len(tail)) for tail in backlog]
+        tokens = readable(torch.tensor(padded, device=self.adapter.device), self.adapter)
+        forward = self.runner.forward_chain(tokens)
+        for row in self.rows:
+            row.fed = len(row.tokens)
+        self._rewind([row.fed for row in self.rows])
+        last = torch.tensor([len(tail) - 1 for tail in backlog], device=tokens.device)
+        return forward.logits[torch.arange(len(backlog), device=tokens.device), last][:, None]
+
+    def _rewind(self, generated: list[int]) -> None:
+        self.runner.rewind(
+            [prompt + said for prompt, said in zip(self.prompt_lengths, generated, strict=True)]
+        )
 
 
 @dataclass

@@ -18,8 +18,7 @@ from torch import Tensor
 
 from ...errors import SoonerError
 from ...models import adapt
-from .arena import Arena, Parcel, Shape, room
-from .board import Board
+from .board import Arena, Board, Parcel, Shape, room
 from .mailbox import Mailbox
 from .server import DraftServer, Job
 from .wakeup import ParentEnd, Wakeup

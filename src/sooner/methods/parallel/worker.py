@@ -17,8 +17,7 @@ import torch
 
 from ...errors import SoonerError
 from ..threads import DRAFT_THREADS, cores
-from .arena import Arena
-from .board import Board
+from .board import Arena, Board
 from .mailbox import Kept, Mailbox
 from .server import DraftServer, Job
 from .side_stream import SideStream

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from .adapter import CosmosAR
-from .canvas import CosmosCanvas
+from .canvas import CosmosAR, CosmosCanvas
 from .checkpoint import load_published
 from .config import CosmosARConfig
 from .model import CosmosARForCausalLM, CosmosARModel

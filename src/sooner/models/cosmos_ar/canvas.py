@@ -1,4 +1,4 @@
-"""Cosmos as a painter of clips: the prompt is the codes of the first frames."""
+"""Cosmos-1 AR as a canvas: its adapter, and the places of a clip's tokens."""
 
 from __future__ import annotations
 
@@ -11,8 +11,26 @@ from torch import Tensor
 from ...decoding.grid import Grid
 from ...decoding.interface import Prompt
 from ...errors import SoonerError
+from ..base import Adapter
 from ..canvas import Canvas, Sampling, as_frames
-from .adapter import CosmosAR
+
+
+class CosmosAR(Adapter):
+    """Continues a clip: `input_ids` are its first codes in raster order.
+
+    Positions are raster indices, so they count tokens as a text model's do. Frame, row and column
+    are worked out inside of the decoder, and so are absolute positions.
+    """
+
+    model_types = ("cosmos_ar",)
+
+    @property
+    def latent_shape(self) -> tuple[int, int, int]:
+        """Codes of a clip as (frames, height, width)."""
+        return self.config.latent_shape
+
+    def prompt_arguments(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        return {"inputs_embeds": self.embedding(inputs["input_ids"])}
 
 
 class CosmosCanvas(CosmosAR, Canvas):

@@ -17,8 +17,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutpu
 
 from ...errors import SoonerError, UnsupportedError
 from .config import CosmosARConfig
-from .layers import CosmosLayer, CosmosRMSNorm
-from .rope import absolute, rotation
+from .layers import CosmosLayer, CosmosRMSNorm, absolute, rotation
 
 
 class CosmosARPreTrainedModel(PreTrainedModel):

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from .actions import ActionTokens
-from .adapter import OpenVLA
 from .checkpoint import load_published
 from .config import OpenVLAConfig
-from .loading import load_policy
+from .loading import OpenVLA, load_policy
 from .model import OpenVLAForActionPrediction, OpenVLAModel
 from .pictures import PictureForm
 from .processing import OpenVLAProcessor
-from .statistics import ActionStatistics, decode_actions, encode_actions, read_statistics
+from .statistics import (
+    ActionStatistics,
+    ActionTokens,
+    decode_actions,
+    encode_actions,
+    read_statistics,
+)
 
 __all__ = [
     "ActionStatistics",

@@ -1,19 +1,74 @@
-"""Statistics of a policy's training actions: between normalised and physical values."""
+"""Actions of a robot and their token ids: bins, and the statistics that scale them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from ...errors import SoonerError, unknown
-from .actions import ActionTokens
+from .config import OpenVLAConfig
 from .files import read_object
 
+
+@dataclass(frozen=True)
+class ActionTokens:
+    """Between normalised actions in [-1, 1], bins and token ids.
+
+    A *bin* is `0 .. edges - 1`; ids fall as values rise: bin `b` has id `vocab_size - 1 - b`.
+
+    Args:
+        vocab_size: ids without padding (`OpenVLAConfig.action_vocab_size`).
+        edges: of the uniform grid; neighbouring ones have a centre between them.
+    """
+
+    vocab_size: int
+    edges: int = 256
+
+    @classmethod
+    def of(cls, config: OpenVLAConfig) -> ActionTokens:
+        return cls(config.action_vocab_size, config.n_action_bins)
+
+    @cached_property
+    def centers(self) -> np.ndarray:
+        """`[edges - 1]`, float64."""
+        grid = np.linspace(-1, 1, self.edges)
+        return (grid[:-1] + grid[1:]) / 2
+
+    @property
+    def width(self) -> float:
+        """Distance of two neighbouring centres."""
+        return 2 / (self.edges - 1)
+
+    @property
+    def first_id(self) -> int:
+        """Smallest id that is an action."""
+        return self.vocab_size - self.edges
+
+    def encode(self, actions: np.ndarray) -> np.ndarray:
+        """Normalised values of any shape, clipped to [-1, 1], to ids of that shape."""
+        grid = np.linspace(-1, 1, self.edges)
+        return self.vocab_size - np.digitize(np.clip(actions, -1, 1), grid)
+
+    def decode(self, ids: np.ndarray) -> np.ndarray:
+        """Ids of any shape to bin centres; an id that is no action to the nearest end."""
+        return self.centers[np.clip(self.vocab_size - np.asarray(ids) - 1, 0, self.edges - 2)]
+
+    def bins(self, ids: Tensor) -> Tensor:
+        """Bins of ids, of any shape; -1 for an id that is no action."""
+        bins = self.vocab_size - 1 - ids
+        inside = (bins >= 0) & (bins < self.edges)
+        return torch.where(inside, bins, -1)
+
+
 FILE = "dataset_statistics.json"
+
 WAY_OUT = "take the dataset_statistics.json that the checkpoint was trained with"
 
 

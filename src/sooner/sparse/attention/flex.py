@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import AuxRequest, BlockMask, flex_attention
 
-from ..index import GridIndex, Index, LineIndex
-from ..index.base import causal
+from ..pairs import GridIndex, Index, LineIndex, causal
 from ..plane import Plane
 from .partial import Partial, States
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..index import GridIndex, Index, LineIndex
+from ..pairs import GridIndex, Index, LineIndex
 from ..plane import Plane
 from .partial import Partial, States
 

@@ -1,22 +1,136 @@
-"""Sparse attention of one row: group heads by plane and kind, estimate once, execute, merge."""
+"""Sparse attention of one layer by the backend that fits the device."""
 
 from __future__ import annotations
 
+import logging
+import os
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from ..index import Index
+from ...errors import SoonerError, unknown
 from ..modality import Layout
+from ..pairs import GridIndex, Index, LineIndex
 from ..patterns import Boundary, HeadPattern, Pattern
 from ..patterns.base import build
 from ..plane import Plane, whole
 from ..probe import LAST, Probe, probe
-from .backend import Backend
 from .partial import Partial, States
+
+
+class Backend(Protocol):
+    """Attends over the pairs that an index names, and merges the result into `into`.
+
+    `heads` are numbers among the row's query heads, `[picked]`; an index describes the picked heads
+    in that order. Planes handed to one `Partial` for one head never share a pair.
+    """
+
+    name: str
+
+    def dense(self, states: States, plane: Plane, heads: Tensor, into: Partial) -> None:
+        """All causal pairs of the plane."""
+        ...
+
+    def lines(
+        self, states: States, plane: Plane, index: LineIndex, heads: Tensor, into: Partial
+    ) -> None:
+        """Vertical lines, windows of keys, and last queries that see everything."""
+        ...
+
+    def grid(
+        self, states: States, plane: Plane, index: GridIndex, heads: Tensor, into: Partial
+    ) -> None:
+        """Evenly spaced lines."""
+        ...
+
+
+logger = logging.getLogger("sooner")
+
+BACKENDS = ("reference", "fused", "triton", "flex")
+
+OLDEST = (3, 4)
+
+"""The first Triton whose kernels take named tuples, and that has `triton.knobs`."""
+
+
+def backend_for(device: torch.device, name: str | None = None) -> Backend:
+    """The backend for a device: torch's fused kernels on CPUs, Triton on GPUs.
+
+    A GPU without a usable Triton is named once in the log, and gets FlexAttention if torch can
+    compile it there, else masks.
+
+    Args:
+        name: one of `BACKENDS`, to choose it by hand.
+
+    Raises:
+        SoonerError: an unknown name, or a backend that can't run on the device, with the reason.
+    """
+    if name is None:
+        return _make(_best(device))
+    if name not in BACKENDS:
+        raise unknown("attention backend", name, BACKENDS)
+    if name == "fused" and device.type != "cpu":
+        raise SoonerError(f"attention backend 'fused' runs on CPUs, not on {device}; use 'triton'")
+    missing = _without_triton(device) if name == "triton" else None
+    if missing:
+        raise SoonerError(f"attention backend 'triton' can't run: {missing}; use 'flex'")
+    return _make(name)
+
+
+def _best(device: torch.device) -> str:
+    if device.type == "cpu":
+        return "fused"
+    if device.type != "cuda":
+        return "reference"
+    missing = _without_triton(device)
+    if missing is None:
+        return "triton"
+    other = "flex" if find_spec("triton") else "reference"
+    _say(missing, {"flex": "FlexAttention", "reference": "masks, slowly"}[other])
+    return other
+
+
+@cache
+def _say(missing: str, other: str) -> None:
+    """Once for each reason."""
+    logger.warning("sparse attention without our Triton kernels: %s; using %s", missing, other)
+
+
+def _without_triton(device: torch.device) -> str | None:
+    """Why our kernels can't run on a device, if so."""
+    if find_spec("triton") is None:
+        return "Triton is not installed"
+    import triton
+
+    if tuple(int(part) for part in triton.__version__.split(".")[:2]) < OLDEST:
+        return f"Triton {triton.__version__} is older than {'.'.join(map(str, OLDEST))}"
+    if device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
+        return f"there is no GPU, but {device}"
+    return None
+
+
+def _make(name: str) -> Backend:
+    if name == "triton":
+        from .triton import TritonBackend
+
+        return TritonBackend()
+    if name == "flex":
+        from .flex import Flex
+
+        return Flex()
+    if name == "fused":
+        from .cpu import Fused
+
+        return Fused()
+    from .reference import Reference
+
+    return Reference()
 
 
 @dataclass(frozen=True, eq=False)

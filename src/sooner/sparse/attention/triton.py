@@ -11,14 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..index import GridIndex, LineIndex
 from ..kernels.boundary import triton as boundary
+from ..kernels.common import Tiles, tiles_for
 from ..kernels.dense import triton as whole_dense
 from ..kernels.grid import triton as whole_grid
 from ..kernels.grid.spacing import spacings
-from ..kernels.tiles import Tiles, tiles_for
 from ..kernels.vertical_slash import triton as whole_lines
 from ..kernels.vertical_slash.lists import line_lists
+from ..pairs import GridIndex, LineIndex
 from ..plane import Plane
 from .partial import Partial, States
 

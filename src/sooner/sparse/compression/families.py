@@ -14,8 +14,7 @@ from transformers.models.llava_onevision.modeling_llava_onevision import image_s
 
 from ...errors import UnsupportedError
 from ...models import Adapter
-from .gaze import NONE, Gaze, Watch
-from .received import packed, received, rotated, separate
+from .gaze import NONE, Gaze, Watch, packed, received, rotated, separate
 
 
 class LlavaOnevisionWatch(Watch):

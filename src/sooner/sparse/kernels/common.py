@@ -1,18 +1,136 @@
-"""Device functions that the kernels share: rows by slot, the online softmax, runs of keys.
+"""What the Triton kernels share: arguments, tiles, reduction, and whether Triton runs here."""
 
-Names follow the planes: a *rank* is a key's place among the plane's keys, a *slot* its place in the
-prompt, a *frontier* the last rank that a query sees. State is `(top, total, acc)`: each row's
-largest score in base 2, the sum of `2^(score - top)`, and that sum weighted by values.
-"""
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ...errors import SoonerError
+from ..attention.partial import Partial, States
+
+INTERPRETED = bool(triton.knobs.runtime.interpret)
+
+"""`TRITON_INTERPRET=1` asks for the interpreter; what counts is its value when kernels are
+imported, which is now."""
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """How a kernel cuts its work.
+
+    The defaults fit the shared memory of an A100 (163 KiB a block), so also that of an H100 or an
+    H200. To tune, time `sooner_lab.bench.prefill.kernels.time_kernels` with other sizes handed to
+    `TritonBackend(tiles=...)`: more warps for larger tiles, fewer stages when memory runs out.
+
+    Attributes:
+        rows: queries of a tile, a power of two of 16 or more.
+        keys: keys of a step, likewise.
+        warps: of a tile.
+        stages: steps whose loads are under way at once.
+    """
+
+    rows: int = 128
+    keys: int = 64
+    warps: int = 8
+    stages: int = 3
+
+    def at_most(self, rows: int) -> Tiles:
+        """The same with no more rows than there is work for."""
+        fit = max(16, 1 << max(rows - 1, 0).bit_length())
+        if fit >= self.rows:
+            return self
+        return replace(self, rows=fit, warps=min(self.warps, 4))
+
+
+def tiles_for(head_dim: int, dtype: torch.dtype) -> Tiles:
+    """The default of a head dimension."""
+    wide = dtype == torch.float32
+    if head_dim <= 64:
+        return Tiles(64, 32, 4, 2) if wide else Tiles(128, 64, 4, 3)
+    if head_dim <= 128:
+        return Tiles(64, 32, 8, 2) if wide else Tiles(128, 64, 8, 3)
+    return Tiles(32, 16, 4, 2) if wide else Tiles(64, 32, 4, 2)
+
+
+KIND = (torch.float16, torch.bfloat16, torch.float32)
+
+
+class Rows(NamedTuple):
+    """A tensor `[heads, tokens, ...]`: its memory, and the strides of heads and tokens."""
+
+    at: Tensor
+    head: int
+    token: int
+
+
+class Attention(NamedTuple):
+    """The states of a row and where the result goes; `scale` is that of scores in base 2.
+
+    (A field must not be called `values`: Triton's tuples have an attribute of that name.)
+    """
+
+    q: Rows
+    k: Rows
+    v: Rows
+    out: Rows
+    mass: Rows
+    heads: Tensor
+    group: int
+    scale: float
+
+
+def attention(states: States, heads: Tensor, into: Partial, interpreted: bool) -> Attention:
+    """The first argument of every kernel. Nothing is copied if head dimensions are contiguous.
+
+    Args:
+        interpreted: whether Triton's interpreter runs the kernel. It knows no bfloat16, so that
+            states become fp32 there.
+
+    Raises:
+        SoonerError: a dtype that no kernel reads, or a result that can't be written in place.
+    """
+    parts = [states.queries, states.keys, states.values]
+    if parts[0].dtype not in KIND or any(part.dtype != parts[0].dtype for part in parts):
+        found = ", ".join(str(part.dtype).removeprefix("torch.") for part in parts)
+        raise SoonerError(f"kernels read states of one dtype, fp16, bf16 or fp32, not {found}")
+    if into.output.stride(-1) != 1:
+        raise SoonerError("kernels write outputs whose head dimension is contiguous")
+    if interpreted and parts[0].dtype == torch.bfloat16:
+        parts = [part.float() for part in parts]
+    scale = states.scale * math.log2(math.e)
+    q, k, v = (_rows(part if part.stride(-1) == 1 else part.contiguous()) for part in parts)
+    out, mass = _rows(into.output), _rows(into.mass)
+    return Attention(q, k, v, out, mass, heads.to(torch.int32), states.group, scale)
+
+
+def _rows(tensor: Tensor) -> Rows:
+    return Rows(tensor, tensor.stride(0), tensor.stride(1))
+
+
+def sizes(states: States, tiles: Tiles) -> dict[str, Any]:
+    """Constants of a launch."""
+    dim = states.queries.shape[-1]
+    return {
+        "DIM": dim,
+        "PADDED": max(16, 1 << (dim - 1).bit_length()),
+        "ROWS": tiles.rows,
+        "KEYS": tiles.keys,
+        "num_warps": tiles.warps,
+        "num_stages": tiles.stages,
+    }
+
 
 # ruff: noqa: N803
 # mypy: disable-error-code="no-untyped-def"
-from __future__ import annotations
-
-import triton
-import triton.language as tl
 
 LOG2E = tl.constexpr(1.4426950408889634)
+
 LN2 = tl.constexpr(0.6931471805599453)
 
 

@@ -8,8 +8,7 @@ from ...errors import SoonerError, unknown
 from .base import Pattern
 from .boundary import Boundary, QBoundary, TwoDBoundary
 from .grid import Grid
-from .static import AShape, Dense, Strided, StridedFixed, TriShape
-from .vertical_slash import VerticalSlash
+from .static import AShape, Dense, Strided, StridedFixed, TriShape, VerticalSlash
 
 HeadPattern = Pattern | Boundary
 """What one head of one layer runs."""

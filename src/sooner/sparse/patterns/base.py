@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from ...errors import SoonerError, unknown
-from ..index import GridIndex, Index, LineIndex
 from ..modality import Layout
+from ..pairs import GridIndex, Index, LineIndex
 from ..plane import Plane, whole
 from ..probe import LAST, Probe, probe
 

@@ -13,14 +13,14 @@ import torch
 from torch import Tensor
 
 from ...errors import SoonerError
-from ..index import LineIndex
 from ..modality import Layout
+from ..pairs import LineIndex
 from ..plane import Plane, whole
 from ..probe import Probe
 from . import HeadPattern
 from .base import Pattern, build
 from .boundary import Boundary
-from .vertical_slash import strongest
+from .static import strongest
 
 # Okabe and Ito's colours, which stay apart for the colour-blind.
 COLOURS = {

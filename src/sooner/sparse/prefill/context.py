@@ -135,6 +135,6 @@ def choose_backend(device: torch.device, name: str | None) -> Backend:
     Raises:
         SoonerError: no such backend, or it can't run there.
     """
-    from ..attention.choose import backend_for
+    from ..attention.run import backend_for
 
     return backend_for(device, name)

@@ -20,8 +20,7 @@ from ...errors import UnsupportedError
 from ...models import Adapter
 from ..modality import Layout
 from ..pruning.hooks import Hooks as PruningHooks
-from .layouts import of_call, of_prompt
-from .passage import Passage
+from .passage import Passage, of_call, of_prompt
 from .report import Report
 
 logger = logging.getLogger("sooner")

@@ -1,27 +1,111 @@
-"""One prefill on its way through the layers: which run sparse, and what came of it."""
+"""One prefill on its way through the layers: which run sparse, and what is measured."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import handle_torch_function, has_torch_function
 
+from ...decoding.interface import Prompt
+from ...models import Adapter
 from ..attention import Backend, Partial, States
 from ..attention.run import jobs, run
-from ..modality import Layout
+from ..modality import IMAGE, PADDING, TEXT, VIDEO, Layout
 from ..patterns import Dense, HeadPattern
 from ..table import PatternTable
-from .attend import prompt_attention
-from .measure import recall
 from .report import LayerReport, PrefillReport
 
+Execute = Callable[[Tensor, Tensor, Tensor, float], Tensor]
+
+
+def prompt_attention(
+    queries: Tensor, keys: Tensor, values: Tensor, *, scale: float, execute: Execute
+) -> Tensor:
+    """Causal attention over a whole prompt, `[rows, tokens, heads, head_dim]`.
+
+    It takes part in torch's override protocol, as `scaled_dot_product_attention` does: an active
+    `TorchFunctionMode` hears this call, with the states in the order of the prompt, and none of the
+    many that `execute` makes over permuted parts of them.
+
+    Args:
+        queries: rotated, `[rows, heads, tokens, head_dim]`.
+        keys, values: `[rows, kv_heads, tokens, head_dim]`.
+        scale: factor of the scores.
+        execute: does it, given the same four.
+    """
+    states = (queries, keys, values)
+    if has_torch_function(states):
+        return handle_torch_function(
+            prompt_attention, states, queries, keys, values, scale=scale, execute=execute
+        )
+    return execute(queries, keys, values, scale)
+
+
+def of_prompt(prompt: Prompt) -> list[Layout]:
+    """Of each row of a packed prompt."""
+    return [Layout.of(prompt, row) for row in range(prompt.rows)]
+
+
+def of_call(adapter: Adapter, inputs: Mapping[str, Any]) -> list[Layout] | None:
+    """Of each row of a padded batch, padding where it is.
+
+    Args:
+        inputs: the arguments of the family's forward.
+
+    Returns:
+        Nothing where they do not tell: embeddings instead of ids, or a mask that is no padding.
+    """
+    ids, mask = inputs.get("input_ids"), inputs.get("attention_mask")
+    if ids is None or (mask is not None and tuple(mask.shape) != tuple(ids.shape)):
+        return None
+    real = torch.ones_like(ids, dtype=torch.bool) if mask is None else mask.to(ids.device).bool()
+    frames = adapter.video_frames(inputs)
+    modality = torch.full_like(ids, TEXT)
+    for token in adapter.visual_ids:
+        modality[ids == token] = IMAGE
+    modality[frames >= 0] = VIDEO
+    modality[~real] = PADDING
+    frames = frames.masked_fill(~real, -1)
+    return [Layout(*row) for row in zip(modality, frames, strict=True)]
+
+
+ASKED = 64
+
+"""Queries on which recall is measured."""
+
+
+def recall(states: States, real: Tensor, made: Partial) -> Tensor:
+    """Share of the dense attention's mass that each head kept, `[heads]`.
+
+    The mean over at most `ASKED` evenly spaced queries, the last one among them: those at the end,
+    where dynamic patterns look, would flatter these. Costs `ASKED` rows of scores a head.
+
+    Args:
+        real: slots that are no padding, ascending, `[tokens]`.
+        made: the sparse result, with the masses of the pairs that were computed.
+    """
+    place = torch.linspace(0, len(real) - 1, min(ASKED, len(real)), device=real.device).long()
+    later = torch.arange(len(real), device=real.device) > place[:, None]  # [asked, tokens]
+    kept = []
+    for head in range(states.queries.shape[0]):
+        keys = states.keys[head // states.group, real]
+        scores = (states.queries[head, real[place]] @ keys.T).float() * states.scale
+        dense = scores.masked_fill_(later, -torch.inf).logsumexp(1)  # [asked]
+        kept.append((made.mass[head, real[place]] - dense).exp().clamp(max=1).mean())
+    return torch.stack(kept)
+
+
 Own = Callable[[], tuple[Tensor, Tensor | None]]
+
 """The model's own attention of a call: output `[rows, tokens, heads, head_dim]`, and weights."""
 
 BLOCK = 64
+
 """Shorter prompts are a block or less, of which nothing can be left out."""
 
 

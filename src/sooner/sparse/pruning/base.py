@@ -12,7 +12,7 @@ from torch import Tensor
 from ...decoding.cache import SlotCache
 from ...errors import SoonerError
 from ...models import adapt
-from .attention import Seen
+from .keep import Seen
 
 SomePruner = TypeVar("SomePruner", bound="Pruner")
 

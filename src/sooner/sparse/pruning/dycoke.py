@@ -11,9 +11,8 @@ from torch.nn.functional import cosine_similarity
 
 from ...decoding.cache import SlotCache
 from ...errors import SoonerError
-from .attention import Seen
 from .base import Kept, Pruner, Stage, at_retention, check_layer, check_share, with_share
-from .keep import keep_best, keep_count
+from .keep import Seen, keep_best, keep_count
 
 WINDOW = 4
 """Frames of a window; its first one stays whole."""

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from ...decoding.cache import SlotCache
 from ...errors import UnsupportedError
 from ...models import Adapter
-from .attention import Seen
 from .base import Pruner
+from .keep import Seen
 from .passage import Passage
 
 

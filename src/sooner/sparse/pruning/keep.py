@@ -1,9 +1,83 @@
-"""Counting and choosing: how many of some tokens are kept, and which."""
+"""How many tokens are kept and which, by attention or by density."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import torch
 from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What an attention module was given, kept until its weights are asked for.
+
+    Attributes:
+        module: the attention module, with `q_proj`, `head_dim` and `scaling`.
+        hidden: its input, `[1, entries, hidden]`.
+        rotary: cosine and sine of the entries, each `[1, entries, head_dim]`.
+        keys: cached keys, those of the entries last, `[1, kv_heads, keys, head_dim]`.
+    """
+
+    module: Any
+    hidden: Tensor
+    rotary: tuple[Tensor, Tensor]
+    keys: Tensor
+
+    def weights(self, entries: Tensor) -> Tensor:
+        """Attention of `entries` on every key, averaged over heads: `[len(entries), keys]`."""
+        queries, keys = self._queries(entries), self.keys[0].float()
+        groups = queries.shape[0] // keys.shape[0]
+        grouped = queries.unflatten(0, (-1, groups))  # [kv_heads, groups, queries, head_dim]
+        scores = grouped @ keys[:, None].transpose(2, 3) * self.module.scaling
+        own = keys.shape[1] - self.hidden.shape[1] + entries  # [queries]: each one's own key
+        later = torch.arange(keys.shape[1], device=keys.device) > own[:, None]
+        return scores.masked_fill(later, -torch.inf).softmax(-1).mean((0, 1))
+
+    def _queries(self, entries: Tensor) -> Tensor:
+        """Rotated queries in fp32, `[heads, queries, head_dim]`."""
+        states = self.module.q_proj(self.hidden[0, entries])
+        states = states.unflatten(-1, (-1, self.module.head_dim))  # [queries, heads, head_dim]
+        norm = getattr(self.module, "q_norm", None)
+        states = (states if norm is None else norm(states)).transpose(0, 1)
+        cos, sin = (part[0, entries] for part in self.rotary)
+        return (states * cos + _turned(states) * sin).float()
+
+
+def _turned(states: Tensor) -> Tensor:
+    """The other half of a rotation by 90 degrees in every plane of RoPE."""
+    first, second = states.chunk(2, dim=-1)
+    return torch.cat([-second, first], -1)
+
+
+def density_peaks(states: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Cluster `states [tokens, hidden]` around `count` of them.
+
+    A centre is dense (its `count` nearest neighbours are near) and far from anything denser.
+
+    Returns:
+        The centres, ascending, `[count]`, and for each token which centre it belongs to, `[tokens]`
+        in 0 to `count - 1`; a centre belongs to itself.
+    """
+    states = states.float()
+    apart = torch.cdist(states, states) / states.shape[1] ** 0.5  # [tokens, tokens]
+    near = apart.topk(min(count, len(states)), largest=False).values
+    density = (-(near**2).mean(1)).exp()
+    denser = density[None] > density[:, None]
+    # The densest token has nothing above it, and is as far as anything can be.
+    gap = torch.where(denser, apart, apart.max()).min(1).values
+    centres = (gap * density).topk(count).indices.sort().values
+    owner = apart[:, centres].argmin(1)
+    owner[centres] = torch.arange(count, device=states.device)
+    return centres, owner
+
+
+def cluster_means(states: Tensor, owner: Tensor, count: int) -> Tensor:
+    """Mean of the states of each cluster, `[count, hidden]`."""
+    sums = states.new_zeros(count, states.shape[1]).index_add_(0, owner, states)
+    sizes = torch.bincount(owner, minlength=count).to(states.dtype)
+    return sums / sizes[:, None]
 
 
 def keep_count(tokens: int, ratio: float) -> int:

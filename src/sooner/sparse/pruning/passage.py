@@ -10,8 +10,8 @@ from torch import Tensor
 from ...decoding.cache import SlotCache
 from ...decoding.interface import Prompt
 from ...errors import SoonerError
-from .attention import Seen
 from .base import Follower, Pruner, Stage
+from .keep import Seen
 
 
 class Passage:

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from .base import Kept, Pruner, Stage, check_layer, check_share
-from .clusters import cluster_means, density_peaks
-from .keep import instruction, keep_best, keep_count
+from .keep import cluster_means, density_peaks, instruction, keep_best, keep_count
 
 DEPTHS = (2, 6, 15)
 """Layers in front of which the paper prunes, of the 32 of its models."""

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ...models import Adapter
 from ..attention import States
-from ..attention.choose import backend_for
+from ..attention.run import backend_for
 from ..cost import Costs, Shape, measure
 from ..modality import Layout
 from ..patterns import Dense, HeadPattern, Pattern

@@ -25,9 +25,8 @@ from .capture import capture
 from .heads import decide, shortlist
 from .price import break_even, prices
 from .score import Survey, Trial, survey, trial
-from .settings import SearchSettings
 from .sidecar import Sidecar
-from .space import Space
+from .space import SearchSettings, Space
 
 OnStep = Callable[[str, int, int], None]
 """Told `(stage, layers done, layers in all)`; the stages are `survey` and `trial`."""

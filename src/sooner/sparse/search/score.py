@@ -11,8 +11,8 @@ from torch import Tensor
 
 from ..attention import States
 from ..attention.run import Job, jobs
-from ..index import Index
 from ..modality import Layout
+from ..pairs import Index
 from ..patterns import Grid, HeadPattern, Pattern, QBoundary, TwoDBoundary
 from ..patterns.base import build
 from ..patterns.grid import AUTO

@@ -1,19 +1,82 @@
-"""What the search tries: MMInference's table 3, scaled to the sample, and a little more."""
+"""What a search is asked for and what it tries: MMInference's table 3, scaled to the sample."""
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
+import math
 from dataclasses import dataclass
+from typing import Any
 
-from ...errors import SoonerError
-from ..index.base import share
+from ...errors import SoonerError, unknown
 from ..modality import Layout
+from ..pairs import share
 from ..patterns import AShape, Dense, Grid, Pattern, VerticalSlash
 from ..patterns.base import build
-from ..patterns.vertical_slash import FIRST, NEAR
+from ..patterns.static import FIRST, NEAR
 from ..plane import whole
 
+COSTS = ("auto", "measured", "flops")
+
+
+@dataclass(frozen=True)
+class SearchSettings:
+    """How patterns are searched.
+
+    Attributes:
+        budget: most that a head may cost, as a share of dense attention; `None` is that of an
+            A-shape with 1k global and 4k local tokens in 25k, as in the paper (appendix C.5).
+        max_error: heads whose relative output error stays above it are left dense.
+        min_recall: heads whose recall stays below it are left dense.
+        queries: of each modality that candidates are scored on.
+        boundaries: whether patterns with modality boundaries are tried.
+        extended: whether candidates beyond the paper's table 3 are tried; see `Space`.
+        max_stride: longest stride of a grid.
+        cost: what candidates are made comparable by: their time on the device (`"measured"`), the
+            pairs that they compute (`"flops"`), or time where there is a GPU (`"auto"`): CPUs that
+            do other things meanwhile would blur it.
+        break_even: whether to measure the length from which the patterns are faster than dense
+            attention.
+
+    Raises:
+        SoonerError: a value out of range.
+    """
+
+    budget: float | None = None
+    max_error: float = 0.5
+    min_recall: float = 0.0
+    queries: int = 128
+    boundaries: bool = True
+    extended: bool = True
+    max_stride: int = 1024
+    cost: str = "auto"
+    break_even: bool = True
+
+    def __post_init__(self) -> None:
+        if self.budget is not None:
+            self._share("budget", self.budget, above=0)
+        self._share("min_recall", self.min_recall)
+        if not (isinstance(self.max_error, int | float) and self.max_error >= 0):
+            raise SoonerError(f"max_error is {self.max_error!r}; it is a number of 0 or more")
+        if self.cost not in COSTS:
+            raise unknown("cost", str(self.cost), COSTS)
+        for name, least in (("queries", 1), ("max_stride", 2)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise SoonerError(f"{name} is {value!r}; it is a whole number of {least} or more")
+
+    def _share(self, name: str, value: Any, above: float = -1.0) -> None:
+        is_number = isinstance(value, int | float) and math.isfinite(value)
+        if not is_number or not (0 <= value <= 1) or value <= above:
+            bound = "above 0 and at most 1" if above == 0 else "between 0 and 1"
+            raise SoonerError(f"{name} is {value!r}; it is a share {bound}")
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
 PAPER_TOKENS = 25_000
+
 """Length of the paper's calibration sample (appendix C.5), for which table 3's sizes are."""
 
 FLAGS = (
@@ -24,20 +87,28 @@ FLAGS = (
     (False, True, True),
     (True, True, True),
 )
+
 """`(hline, vline, slash)` of table 3."""
 
 A_SHAPES = ((128, 1024), (128, 2048), (128, 4096))
+
 VERTICAL_SLASHES = (
     (1000, 1024), (1000, 2048), (2000, 2048), (1000, 3096), (2000, 3096), (1000, 4096),
     (2000, 4096), (3500, 200), (1000, 2500),
 )  # fmt: skip
+
 TARGET = (1024, 4096)
+
 """Sink and local tokens of the A-shape whose cost is the paper's target."""
 
 SMALLER = (1 / 4, 1 / 8, 1 / 16, 1 / 32)
+
 SLIM = ((1000, 1024), (2000, 1024), (3500, 200))
+
 """Vertical-slashes that come in smaller sizes too."""
+
 WINDOWED = (128, 1024)
+
 """Sink and local tokens of the grids that have them: those of the smallest A-shape."""
 
 

@@ -18,13 +18,11 @@ from ..caption import versions
 from ..identity import fingerprint, sha256
 from . import comparison
 from .clip import read_start
-from .easel import Easel
+from .easel import Easel, build_method
 from .painting import Callbacks, Interrupted, Work, fresh_seed, paint, warm_up
-from .preview import partial, to_uint8
 from .prompting import unknown_words
-from .registry import build_method
 from .settings import ImagineSettings
-from .sketch import Sketch
+from .sketch import Sketch, partial, to_uint8
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ...errors import SoonerError, unknown
 from ...plugins import LAB, plugins
-from ..files import find
+from ..identity import find
 
 
 @dataclass(frozen=True)

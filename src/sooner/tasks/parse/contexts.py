@@ -8,8 +8,8 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 from ...documents import PageDraft, Region, Style, draft_texts, page_html, texts_of
-from ...documents.labels import FURNITURE, LIST_ITEM
 from ...documents.layout_json import cell_json
+from ...documents.regions import FURNITURE, LIST_ITEM
 from .forms import FORMS, Target
 
 Ids = list[int]

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ...documents import Page, Region
-from ...documents.boxes import area, around, overlap
-from ...documents.labels import FORMULA
 from ...documents.page import Picture
+from ...documents.regions import FORMULA, area, around, overlap
 from .contexts import Ids, Piece
 
 LEAST_SIDE, MOST_ASPECT = 8, 100.0

@@ -1,18 +1,169 @@
-"""Where results go: a page's files and its line in the manifest, a document's own files."""
+"""Where results go: files of pages and documents, the manifest, a picture with regions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import html
+import io
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...documents import Document, Page
-from .files import FORMATS, check_formats, document_file, join, page_file, page_text
+from PIL import Image, ImageDraw, ImageFont
+
+from ...documents import Document, Page, Region, page_html
+from ...errors import unknown
 from .output import OutputError, write_whole
-from .overlay import overlay
 from .plan import Work
-from .result import DRAFT, FAILED, PARTIAL, SUCCESS, ParsedPage
+from .result import DRAFT, FAILED, PARTIAL, SUCCESS, ParsedPage, ParsedRegion
+
+FORMATS = ("md", "json", "html")
+
+HEAD = (
+    "<!doctype html>\n"
+    # What a model says is shown and never run.
+    '<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" '
+    "content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
+    "<style>body{max-width:50em;margin:2em auto;font-family:serif}"
+    "table{border-collapse:collapse}td,th{border:1px solid #999;padding:.2em .5em}</style>\n"
+)
+
+
+def check_formats(text: str) -> tuple[str, ...]:
+    """Formats from a list with commas, each once.
+
+    Raises:
+        SoonerError: an unknown one.
+    """
+    names = list(dict.fromkeys(name.strip().lower() for name in text.split(",")))
+    for name in names:
+        if name not in FORMATS:
+            raise unknown("format", name, FORMATS)
+    return tuple(names)
+
+
+def page_file(place: Path, number: int, suffix: str) -> Path:
+    """Where a page's file is below the output folder: in a folder called as its document."""
+    return place / f"page-{number:04d}.{suffix}"
+
+
+def document_file(place: Path, suffix: str) -> Path:
+    """Where a document's file is: beside the folder of its pages."""
+    return place.with_name(f"{place.name}.{suffix}")
+
+
+def page_text(page: ParsedPage, format_: str, form: str) -> str:
+    """A page in a format of `FORMATS`."""
+    if format_ == "md":
+        return page.markdown
+    if format_ == "json":
+        return json.dumps(page.to_json(), ensure_ascii=False, indent=1) + "\n"
+    return f"{HEAD}{_body(page, form)}"
+
+
+def _body(page: ParsedPage, form: str) -> str:
+    inner = page.raw if form == "html" else page_html(_as_regions(page))
+    return f'<section id="page-{page.number}">\n{inner.rstrip()}\n</section>\n'
+
+
+def _as_regions(page: ParsedPage) -> list[Region]:
+    if not page.regions and page.markdown:
+        return [Region(None, drafts=[page.markdown])]
+    return [
+        Region(region.bbox, region.label, region.order, [region.text], region.level)
+        for region in page.regions
+        if region.text
+    ]
+
+
+def join(format_: str, files: Sequence[Path], told: dict[str, Any]) -> Iterator[bytes]:
+    """A document's file out of those of its pages, one of them in memory at a time.
+
+    Args:
+        told: what a JSON document says besides its pages.
+    """
+    yield from _JOIN[format_](files, told)
+
+
+def _join_md(files: Sequence[Path], told: dict[str, Any]) -> Iterator[bytes]:
+    is_first = True
+    for file in files:
+        text = file.read_bytes().strip()
+        if text:
+            yield (b"" if is_first else b"\n") + text + b"\n"
+            is_first = False
+
+
+def _join_html(files: Sequence[Path], told: dict[str, Any]) -> Iterator[bytes]:
+    yield HEAD.encode() + f"<title>{html.escape(told['source'])}</title>\n".encode()
+    for file in files:
+        yield file.read_bytes().removeprefix(HEAD.encode())
+
+
+def _join_json(files: Sequence[Path], told: dict[str, Any]) -> Iterator[bytes]:
+    yield json.dumps(told, ensure_ascii=False)[:-1].encode() + b', "pages": ['
+    for number, file in enumerate(files):
+        yield (b",\n" if number else b"\n") + file.read_bytes().strip()
+    yield b"\n]}\n"
+
+
+_JOIN: dict[str, Callable[[Sequence[Path], dict[str, Any]], Iterator[bytes]]] = {
+    "md": _join_md,
+    "html": _join_html,
+    "json": _join_json,
+}
+
+LONGEST = 1200
+
+"""Pixels of the longer side."""
+
+COLOURS = {
+    "Title": "#c0392b", "Section-header": "#d35400", "Text": "#2471a3", "List-item": "#148f77",
+    "Table": "#7d3c98", "Formula": "#b7950b", "Picture": "#707b7c",
+}  # fmt: skip
+
+OTHER = "#34495e"
+
+Box = tuple[float, float, float, float]
+
+
+def overlay(page: Page, parsed: ParsedPage) -> bytes:
+    """A PNG of the page with the boxes of its regions, each with its place in reading order, from
+    1, and what it is. Regions that share a box share its tag."""
+    image = Image.fromarray(page.picture)
+    image.thumbnail((LONGEST, LONGEST))
+    draw = ImageDraw.Draw(image)
+    font = ImageFont.load_default(max(image.height / 55, 9))
+    across, down = image.width / page.width, image.height / page.height
+    for (x0, y0, x1, y1), regions in by_box(parsed.regions).items():
+        box = (x0 * across, y0 * down, x1 * across, y1 * down)
+        colour = COLOURS.get(regions[0].label, OTHER)
+        draw.rectangle(box, outline=colour, width=2)
+        numbers = ", ".join(str(region.order + 1) for region in regions)
+        _tag(draw, box, f"{numbers} {regions[0].label}", colour, font)
+    buffer = io.BytesIO()
+    image.save(buffer, format="PNG")
+    return buffer.getvalue()
+
+
+def by_box(regions: Sequence[ParsedRegion]) -> dict[Box, list[ParsedRegion]]:
+    """Regions that have a box, those of the same one together."""
+    found: dict[Box, list[ParsedRegion]] = {}
+    for region in regions:
+        if region.bbox is not None:
+            found.setdefault(region.bbox, []).append(region)
+    return found
+
+
+def _tag(draw: ImageDraw.ImageDraw, box: Box, text: str, colour: str, font: object) -> None:
+    """A name above a box's upper right corner, where it hides least; inside, without room."""
+    left, top, right, bottom = draw.textbbox((0, 0), text, font=font)  # type: ignore[arg-type]
+    width, height = right - left + 6, bottom - top + 4
+    x = max(box[2] - width, 0.0)
+    y = box[1] - height if box[1] >= height else box[1]
+    draw.rectangle((x, y, x + width, y + height), fill=colour)
+    draw.text((x + 3 - left, y + 2 - top), text, fill="white", font=font)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,82 @@
-"""In what form targets write a page, and what they are best asked to do so."""
+"""In what form targets write a page, and what a model's own folder says about it."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 from ...documents import DOTS, MARKDOWN, Style
+from ...errors import SoonerError, unknown
+
+NAME = "sooner.json"
+
+KEYS = ("prompt", "form", "region_prompt", "region_form", "size")
+
+
+@dataclass(frozen=True)
+class Habits:
+    """What a model was trained on.
+
+    Attributes:
+        ask: what it is asked, and in what form it answers; `None` is what its family has.
+        size: width and height of the pages that it reads, in pixels; `None` for any.
+    """
+
+    ask: Ask | None = None
+    size: tuple[int, int] | None = None
+
+
+def habits_of(model: str) -> Habits:
+    """Habits from `sooner.json` in a model's folder, none without it:
+
+        {"parse": {"prompt": "read the page", "form": "markdown-spaced", "size": [512, 640]}}
+
+    `region_prompt` and `region_form` are about a region's crop, by default those of the page.
+
+    Args:
+        model: a folder, or a hub id, of which nothing is known.
+
+    Raises:
+        SoonerError: the file is not like that.
+    """
+    path = Path(model).expanduser() / NAME
+    if not path.is_file():
+        return Habits()
+    try:
+        told = json.loads(path.read_text(encoding="utf-8")).get("parse", {})
+        return _read(told)
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        text = " ".join(str(error).split())[:100]
+        raise SoonerError(f"'{path}' can't be used: {text}; correct it or take it away") from error
+
+
+def _read(told: dict[str, Any]) -> Habits:
+    for name in told:
+        if name not in KEYS:
+            raise unknown("key", name, KEYS)
+    for name in ("form", "region_form"):
+        if name in told and told[name] not in FORMS:
+            raise unknown("form", str(told[name]), FORMS)
+    size = told.get("size")
+    if size is not None:
+        width, height = (int(side) for side in size)
+        if min(width, height) < 1:
+            raise SoonerError(f"size is {size}; both sides must be 1 or more")
+        size = (width, height)
+    if "prompt" not in told:
+        if "form" in told or "region_prompt" in told:
+            raise SoonerError("it has a form but no prompt")
+        return Habits(None, size)
+    ask = Ask(
+        str(told["prompt"]),
+        told.get("form", "markdown"),
+        str(told.get("region_prompt", "")),
+        told.get("region_form", ""),
+    )
+    return Habits(ask, size)
+
 
 Target = Style | Literal["layout-json", "html"]
 
@@ -17,6 +88,7 @@ FORMS: dict[str, Target] = {
     "dots-text": DOTS,
     "html": "html",
 }
+
 """Markdown; with blanks within dollars, `$$ x $$`; with tables in HTML; dots.ocr's list of boxes,
 and what it writes about a crop; HTML elements, one a line."""
 
@@ -61,6 +133,7 @@ its category, and the corresponding text content within the bbox.
 
 5. Final Output: The entire output must be a single JSON object.
 """
+
 """The prompt that dots.ocr was trained on, from its own documentation."""
 
 ASKS = {
@@ -74,6 +147,7 @@ ASKS = {
     ),
     "paddleocr_vl": Ask("OCR:"),
 }
+
 """By `model_type`; others get `GENERAL`, or what the model's own folder says (`habits.py`)."""
 
 

@@ -13,12 +13,10 @@ from ...documents import BrokenPage, Document, Page
 from ...documents.drafters import Drafter
 from ...errors import SoonerError, is_device_fault
 from .ahead import Drafted, ahead
-from .counts import Counts
 from .delivery import Delivery, record_of
 from .lock import FolderLock
-from .manifest import Manifest, touch
-from .plan import Intake, Work, plan
-from .result import FAILED, PARTIAL, ParsedPage
+from .plan import Intake, Manifest, Work, plan, touch
+from .result import FAILED, PARTIAL, Counts, ParsedPage
 
 if TYPE_CHECKING:
     from .parser import PageParser

@@ -15,14 +15,12 @@ from ..loading import Pair
 from ..prefill import build_prefill
 from ..prompting import chat
 from ..settings import CaptionSettings
-from .asking import picture_inputs, room_for, seen_size
+from .asking import Cells, cells_of, picture_inputs, room_for, seen_size
 from .budget import FIRST, LEAST_FORWARDS, Budget, PageCost, PageCosts
-from .cells import Cells, cells_of
 from .drafting import Drafting
 from .effort import Effort, NotSmallerError, with_less
 from .fences import unwrapped
-from .forms import Ask, ask_of
-from .habits import habits_of
+from .forms import Ask, ask_of, habits_of
 from .reading import Reading, described, read
 from .regions import RegionStage, Verified
 from .result import (

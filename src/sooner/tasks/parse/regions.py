@@ -13,9 +13,8 @@ from ...documents.page import Picture
 from ...errors import MemoryRanOutError, SoonerError, is_out_of_memory
 from ...methods import HSD
 from ...methods.aligned import Experience
-from .asking import picture_inputs, room_for
+from .asking import Cells, picture_inputs, room_for
 from .budget import Budget
-from .cells import Cells
 from .contexts import Piece, region_drafts
 from .crops import Crop, Part, affordable, apart, batches, together, unsure
 from .effort import release

@@ -1,21 +1,86 @@
-"""Recorded generations: what a target read, said, and thought while saying it."""
+"""Recorded generations: shards on disk, samples, and batches of them."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from ...errors import SoonerError
+from ..identity import sha256
+
+
+class ShardWriter:
+    """Adds to a recording. What is written ends with a batch, so that a resumed run goes on there.
+
+    Args:
+        folder: of the recording.
+        index: what is in it already; kept up to date.
+        shard_samples: samples after which a shard is written.
+
+    Raises:
+        SoonerError: the folder can't be written.
+    """
+
+    def __init__(self, folder: Path, index: dict[str, Any], shard_samples: int) -> None:
+        self.folder, self.index, self.shard_samples = folder, index, shard_samples
+        self._samples: list[Sample] = []
+        self._batches = 0
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise SoonerError(f"folder '{folder}' can't be written: {error.strerror}") from error
+
+    def add(self, batch: list[Sample]) -> None:
+        """Take the samples of one batch."""
+        self._samples += batch
+        self._batches += 1
+        if len(self._samples) >= self.shard_samples:
+            self.flush()
+
+    def finish(self) -> None:
+        """Write what is left, and that this is all."""
+        self.flush()
+        self.index["is_complete"] = True
+        self._write_index()
+
+    def flush(self) -> None:
+        """Write what was taken since the last shard."""
+        if not self._batches:
+            return
+        if self._samples:
+            self._write_shard()
+        self.index["batches"] += self._batches
+        self._samples, self._batches = [], 0
+        self._write_index()
+
+    def _write_shard(self) -> None:
+        name = f"shard-{len(self.index['shards']):05d}.safetensors"
+        part = self.folder / f".{name}.part"
+        save_file(pack(self._samples), part)
+        entry = {"file": name, "samples": len(self._samples), "sha256": sha256(part)}
+        os.replace(part, self.folder / name)
+        self.index["shards"].append(entry)
+        self.index["samples"] += len(self._samples)
+
+    def _write_index(self) -> None:
+        part = self.folder / f".{INDEX}.part"
+        part.write_text(json.dumps(self.index, indent=1) + "\n")
+        os.replace(part, self.folder / INDEX)
+
 
 INDEX, FORMAT = "index.json", 1
 
@@ -194,3 +259,101 @@ def pack(samples: list[Sample]) -> dict[str, Tensor]:
         "prompts": torch.tensor([one.prompt for one in samples]),
         "embed_counts": torch.tensor([len(one.embeds) for one in samples]),
     }
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Samples side by side, padded on the right. Entry `i` is state `f_i` with the token behind it.
+
+    Attributes:
+        states: `f_i`, `[rows, entries, hidden]`.
+        embeds: embedding of token `i + 1`, `[rows, entries, hidden]`.
+        places: entries that are learnt or measured, `[rows, span]`.
+        valid: which of those are real, `[rows, span]` bool.
+        wanted: `f_{i+1}` of each, `[rows, span, hidden]`.
+        following: token `i + 2` of each, `[rows, span]`.
+        lengths: entries of each row, `[rows]`.
+    """
+
+    states: Tensor
+    embeds: Tensor
+    places: Tensor
+    valid: Tensor
+    wanted: Tensor
+    following: Tensor
+    lengths: Tensor
+
+
+def collate(
+    samples: Sequence[Sample], embed: Callable[[Tensor], Tensor], device: torch.device, whole: bool
+) -> Batch:
+    """Put samples side by side.
+
+    Args:
+        samples: at least one.
+        embed: the target's embedding.
+        device: of the batch.
+        whole: the span begins with the prompt rather than with the answer.
+    """
+    tokens = _padded([one.tokens for one in samples]).to(device)  # [rows, entries + 2]
+    states = _padded([one.states.float() for one in samples]).to(device)  # one less
+    stored = _padded([one.stored for one in samples]).to(device)
+    with torch.no_grad():
+        embeds = embed(tokens).float()
+    embeds[stored] = torch.cat([one.embeds for one in samples]).to(device, embeds.dtype)
+    first = [0 if whole else one.prompt - 1 for one in samples]
+    counts = [one.entries - start for one, start in zip(samples, first, strict=True)]
+    line = torch.arange(max(counts), device=device)
+    valid = line < torch.tensor(counts, device=device)[:, None]
+    places = torch.where(valid, torch.tensor(first, device=device)[:, None] + line, 0)
+    index = (places + 1)[..., None].expand(-1, -1, states.shape[2])
+    return Batch(
+        states=states[:, :-1],
+        embeds=embeds[:, 1:-1],
+        places=places,
+        valid=valid,
+        wanted=states.gather(1, index),
+        following=tokens.gather(1, places + 2),
+        lengths=torch.tensor([one.entries for one in samples], device=device),
+    )
+
+
+def _padded(parts: list[Tensor]) -> Tensor:
+    return pad_sequence(parts, batch_first=True)
+
+
+class Order:
+    """The order in which samples are seen: every one once before any comes again.
+
+    It follows from the seed and the number of the step alone, so a resumed run sees the same.
+    """
+
+    def __init__(self, samples: int, batch: int, seed: int) -> None:
+        self.samples, self.batch, self.seed = samples, batch, seed
+        self._epoch, self._shuffled = -1, np.empty(0, dtype=np.int64)
+
+    def at(self, step: int) -> list[int]:
+        """Sample numbers of a step."""
+        start = step * self.batch
+        return [self._number(place) for place in range(start, start + self.batch)]
+
+    def _number(self, place: int) -> int:
+        epoch, index = divmod(place, self.samples)
+        if epoch != self._epoch:
+            rng = np.random.default_rng((self.seed, epoch))
+            self._epoch, self._shuffled = epoch, rng.permutation(self.samples)
+        return int(self._shuffled[index])
+
+
+def state_noise(shape: torch.Size, lengths: Tensor, width: float, key: Sequence[int]) -> Tensor:
+    """Uniform noise for `[rows, entries, hidden]` states, `width * 512 / length` from end to end.
+
+    Args:
+        shape: of the states.
+        lengths: entries of each row, `[rows]`.
+        width: EAGLE's 0.2.
+        key: numbers that the noise follows from, such as seed and step.
+    """
+    drawn = np.random.default_rng(tuple(key)).random(tuple(shape), dtype=np.float32) - 0.5
+    scale = width * 512 / lengths.float()
+    return torch.from_numpy(drawn).to(lengths.device) * scale[:, None, None]

@@ -1,15 +1,129 @@
-"""Who is told how a training goes: a line, a file, the caller."""
+"""Where a head is trained, how the training goes, and how the head came about."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import platform
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from .progress import Line
+import torch
+import transformers
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from torch import Tensor, nn
+
+from ... import __version__
+from .dataset import DataSet
+from .settings import HeadTraining
+
+
+class Workers(Protocol):
+    """The processes of one training."""
+
+    rank: int
+    count: int
+
+    def prepare(
+        self, module: nn.Module, optimizer: torch.optim.Optimizer
+    ) -> tuple[nn.Module, torch.optim.Optimizer]: ...
+
+    def backward(self, loss: Tensor) -> None: ...
+
+    def wait(self) -> None: ...
+
+
+class Alone:
+    """One process, one device."""
+
+    rank, count = 0, 1
+
+    def prepare(
+        self, module: nn.Module, optimizer: torch.optim.Optimizer
+    ) -> tuple[nn.Module, torch.optim.Optimizer]:
+        return module, optimizer
+
+    def backward(self, loss: Tensor) -> None:
+        loss.backward()
+
+    def wait(self) -> None:
+        """Nobody to wait for."""
+
+
+class Accelerated:
+    """The processes that `accelerate launch` began, one for each GPU."""
+
+    def __init__(self) -> None:
+        from accelerate import Accelerator
+
+        self.accelerator = Accelerator()
+        self.rank = self.accelerator.process_index
+        self.count = self.accelerator.num_processes
+
+    def prepare(
+        self, module: nn.Module, optimizer: torch.optim.Optimizer
+    ) -> tuple[nn.Module, torch.optim.Optimizer]:
+        prepared: Any = self.accelerator.prepare(module, optimizer)
+        return prepared
+
+    def backward(self, loss: Tensor) -> None:
+        self.accelerator.backward(loss)
+
+    def wait(self) -> None:
+        self.accelerator.wait_for_everyone()
+
+
+def workers(device: torch.device) -> Workers:
+    """For a target on `device`."""
+    return Alone() if device.type == "cpu" else Accelerated()
+
+
+@contextmanager
+def frozen(model: nn.Module) -> Iterator[None]:
+    """While it lasts, no weight of `model` gets a gradient, and it is in eval mode."""
+    trained = [weight for weight in model.parameters() if weight.requires_grad]
+    was_training = model.training
+    for weight in trained:
+        weight.requires_grad_(False)
+    model.eval()
+    try:
+        yield
+    finally:
+        for weight in trained:
+            weight.requires_grad_(True)
+        model.train(was_training)
+
+
+class Line:
+    """A context manager; nothing is written when `shown` is False."""
+
+    def __init__(self, shown: bool) -> None:
+        self.bar = Progress(
+            TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[said]}"),
+            TimeElapsedColumn(), disable=not shown,
+        )  # fmt: skip
+        self.task = self.bar.add_task("", total=None, said="")
+
+    def __enter__(self) -> Line:
+        self.bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()
+
+    def show(self, entry: dict[str, Any]) -> None:
+        hidden = ("stage", "kind", "step", "steps", "seconds", "check")
+        said = " ".join(f"{key} {value:.3g}" for key, value in entry.items() if key not in hidden)
+        name = f"stage {entry['stage'] + 1}: {entry['kind']}"
+        self.bar.update(
+            self.task, description=name, completed=entry["step"], total=entry["steps"], said=said
+        )
+
 
 EVERY = 20
+
 """Steps between two lines of the file."""
 
 
@@ -37,3 +151,49 @@ class Log:
         if entry["step"] % EVERY == 0 or "check" in entry:
             with (self.folder / "log.jsonl").open("a") as file:
                 file.write(json.dumps(entry) + "\n")
+
+
+def describe(
+    data: Sequence[DataSet], settings: HeadTraining, seconds: float, acceptance: dict[str, Any]
+) -> dict[str, Any]:
+    """The recipe, what it was applied to, what it took, and how good the head is.
+
+    Args:
+        data: the recordings.
+        settings: the recipe.
+        seconds: of training.
+        acceptance: on held-out samples.
+    """
+    return {
+        "settings": settings.as_dict(),
+        "data": [{"samples": len(one), "sha256": one.digest} for one in data],
+        "seconds": round(seconds, 1),
+        "acceptance": acceptance,
+        "git": revision(),
+        "versions": {
+            "sooner": __version__,
+            "python": platform.python_version(),
+            "torch": str(torch.__version__),
+            "transformers": transformers.__version__,
+        },
+        "threads": torch.get_num_threads(),
+    }
+
+
+def revision() -> str | None:
+    """The git revision of this package, `+` behind it if files differ; `None` outside of git."""
+    home = Path(__file__).parent
+    told = _git(home, "rev-parse", "--short", "HEAD")
+    if told is None:
+        return None
+    return told + ("+" if _git(home, "status", "--porcelain", "--untracked-files=no") else "")
+
+
+def _git(folder: Path, *words: str) -> str | None:
+    try:
+        run = subprocess.run(
+            ["git", "-C", str(folder), *words], capture_output=True, text=True, timeout=10
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return run.stdout.strip() if run.returncode == 0 else None

@@ -14,7 +14,7 @@ from PIL import Image, UnidentifiedImageError
 from ...errors import SoonerError, did_you_mean
 from ...models.openvla import OpenVLAProcessor
 from ..clip import prepare
-from ..files import find
+from ..identity import find
 from ..loading import Pair
 from ..prompting import GENERAL_PROMPT
 from ..settings import CaptionSettings

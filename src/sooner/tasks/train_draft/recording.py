@@ -17,9 +17,8 @@ from ...generation import generate
 from ...methods.calls import to_device
 from ...methods.eagle.target_print import differences, fingerprint
 from ...models import adapt
-from ...models.packing import Packing
-from .dataset import DataSet, Sample, empty_index, read_index
-from .shards import ShardWriter
+from ...models.door import Packing
+from .dataset import DataSet, Sample, ShardWriter, empty_index, read_index
 
 SHARD_SAMPLES = 512
 

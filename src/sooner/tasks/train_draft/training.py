@@ -16,14 +16,10 @@ from ...methods.eagle import EagleHead
 from ...methods.eagle.target_print import check_target
 from ...methods.threads import torch_threads
 from ...models import adapt
-from . import provenance
-from .batches import Batch, Order, collate, state_noise
-from .calibration import fit_temperature
-from .dataset import DataSet, Sample
-from .devices import frozen, workers
-from .log import Log
-from .losses import Acceptance, HeadLoss
-from .progress import Line
+from . import log as provenance
+from .dataset import Batch, DataSet, Order, Sample, collate, state_noise
+from .log import Line, Log, frozen, workers
+from .losses import Acceptance, HeadLoss, fit_temperature
 from .settings import HeadTraining
 
 MEASURED = 256

@@ -12,8 +12,7 @@ import numpy as np
 
 from sooner.errors import SoonerError
 from sooner.robots.registry import make
-from sooner.tasks.act.observation import Observation
-from sooner.tasks.act.pictures import read_picture
+from sooner.tasks.act.observation import Observation, read_picture
 
 EVERY = 7
 """Actions between two observations of an episode."""

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from sooner.drawing import draw
 from sooner.methods import CoupledJacobi
-from sooner.methods.jacobi.trace import Trace
+from sooner.methods.jacobi.drafter import Trace
 
 from .settings import ImagineSettings
 from .speed import Progress

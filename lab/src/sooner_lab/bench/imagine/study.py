@@ -16,7 +16,7 @@ import numpy as np
 from torch import Tensor
 
 from sooner.methods import CoupledJacobi
-from sooner.methods.jacobi.trace import Round, Trace
+from sooner.methods.jacobi.drafter import Round, Trace
 
 from .arms import draw_rows
 from .settings import ImagineSettings

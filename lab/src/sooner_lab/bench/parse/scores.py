@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sooner.documents.drafters.plain import blocks
-from sooner.documents.labels import TABLE
+from sooner.documents.regions import TABLE
 from sooner.errors import SoonerError
 
 from .settings import ParseBenchSettings

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from sooner.documents import Page, PageDraft, Region
-from sooner.documents.labels import FORMULA, LIST_ITEM, PAGE_HEADER, TABLE, TEXT, TITLE
+from sooner.documents.regions import FORMULA, LIST_ITEM, PAGE_HEADER, TABLE, TEXT, TITLE
 
 from ...worlds.document import page as made
 from ...worlds.document import render, world

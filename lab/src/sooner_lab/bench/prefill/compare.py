@@ -12,7 +12,7 @@ from sooner.sparse.attention import States
 from sooner.sparse.cost import pair_share
 from sooner.sparse.modality import MODALITIES, Layout
 from sooner.sparse.patterns import HeadPattern, VerticalSlash
-from sooner.sparse.patterns.vertical_slash import FIRST, NEAR
+from sooner.sparse.patterns.static import FIRST, NEAR
 from sooner.sparse.probe import LAST
 from sooner.sparse.search.reading import Reading
 from sooner.sparse.search.score import Trial, trial

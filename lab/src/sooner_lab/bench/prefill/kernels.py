@@ -13,10 +13,9 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from sooner.errors import SoonerError
 from sooner.sparse.attention import States, sparse_attention
-from sooner.sparse.attention.backend import Backend
-from sooner.sparse.attention.choose import backend_for
-from sooner.sparse.index.base import share
+from sooner.sparse.attention.run import Backend, backend_for
 from sooner.sparse.modality import Layout
+from sooner.sparse.pairs import share
 from sooner.sparse.patterns import Dense, Grid, HeadPattern, VerticalSlash
 from sooner.sparse.patterns.base import Pattern, build
 from sooner.sparse.plane import whole

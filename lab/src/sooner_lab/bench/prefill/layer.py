@@ -12,8 +12,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from sooner.sparse.attention import Backend, Partial, States, sparse_attention
-from sooner.sparse.attention.choose import backend_for
-from sooner.sparse.attention.run import jobs
+from sooner.sparse.attention.run import backend_for, jobs
 from sooner.sparse.cost import pair_share
 from sooner.sparse.modality import Layout
 from sooner.sparse.patterns import Dense, HeadPattern

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from sooner.models import Adapter
 from sooner.sparse.attention import States
-from sooner.sparse.index import LineIndex
 from sooner.sparse.modality import Layout
+from sooner.sparse.pairs import LineIndex
 from sooner.sparse.patterns import VerticalSlash
 from sooner.sparse.patterns.base import build
 from sooner.sparse.plane import Plane, whole

@@ -13,7 +13,7 @@ import torch
 
 from sooner.models import Adapter, adapt
 from sooner.provenance import provenance
-from sooner.sparse.attention.choose import backend_for
+from sooner.sparse.attention.run import backend_for
 from sooner.sparse.search import SearchSettings
 from sooner.sparse.table import PatternTable
 from sooner.tasks.loading import Pair, load_pair

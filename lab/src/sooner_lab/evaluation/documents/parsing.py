@@ -8,11 +8,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from sooner.documents import Document
-from sooner.tasks.parse.counts import Counts
 from sooner.tasks.parse.delivery import Delivery
 from sooner.tasks.parse.job import ParseJob
 from sooner.tasks.parse.plan import Work
-from sooner.tasks.parse.result import FAILED
+from sooner.tasks.parse.result import FAILED, Counts
 
 from .benchmark import Benchmark
 from .predictions import page_name

@@ -6,7 +6,7 @@ import html
 import re
 import unicodedata
 
-from sooner.documents.text import bare_formula
+from sooner.documents.serialise import bare_formula
 
 TAG = re.compile(r"</?[a-zA-Z][^<>]*>")
 IMAGE = re.compile(r"!\[[^\]]*\]\([^)]*\)")

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from sooner.errors import SoonerError
-from sooner.tasks.parse.files import document_file, page_file
+from sooner.tasks.parse.delivery import document_file, page_file
 from sooner.tasks.parse.output import write_whole
 
 from . import ocean, olmocr

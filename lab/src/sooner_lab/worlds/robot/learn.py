@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sooner.tasks.train_draft.progress import Line
+from sooner.tasks.train_draft.log import Line
 
 from ..training import depth_of, write_depth
 from . import architecture, build, card, collect, data, losses

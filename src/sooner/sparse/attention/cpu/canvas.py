@@ -1,16 +1,164 @@
-"""Where results are painted: a view of the row's `Partial`, or a fresh one to be merged."""
+"""Partial results of one layer on a CPU, where they are added up, and their stairs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
 
+from ...plane import Plane
 from ...rows import pick, span
-from ..partial import Partial
+from ..partial import Partial, States
+from .flash import additive, attend
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """One head's states in a plane, without the queries that see no key.
+
+    Attributes:
+        queries: `[queries, head_dim]`.
+        keys, values: by rank, `[keys, head_dim]`.
+        frontier: of each query, at least 0, never falling, `[queries]`.
+        ramp: whether the frontier rises by one from query to query.
+        scale: factor of the scores.
+    """
+
+    queries: Tensor
+    keys: Tensor
+    values: Tensor
+    frontier: Tensor
+    ramp: bool
+    scale: float
+
+    def __len__(self) -> int:
+        return len(self.frontier)
+
+    def stairs(self, which: slice | Tensor, counts: Tensor, keys: slice) -> Stairs:
+        """Some of the queries against the first `counts` of some of the keys."""
+        seen, values = self.keys[keys], self.values[keys]
+        if keys.step is not None:  # rows that lie apart would be read so many times
+            seen, values = seen.contiguous(), values.contiguous()
+        asked = self.queries[which]
+        return Stairs(asked[None, None], seen[None, None], values[None, None], counts, self.scale)
+
+
+def parts(
+    states: States, plane: Plane, heads: Tensor, into: Partial
+) -> Iterator[tuple[int, Part, Canvas]]:
+    """Place among `heads`, states and canvas of each head; what is painted ends up in `into`."""
+    blind = int((plane.frontier < 0).sum())
+    slots, frontier = plane.queries[blind:], plane.frontier[blind:]
+    if not len(slots) or not len(plane.keys):
+        return
+    ramp = bool((frontier.diff() == 1).all())
+    read, keys, values = -1, states.keys, states.values
+    for place, head in enumerate(heads.tolist()):
+        if read != head // states.group:
+            read = head // states.group
+            keys = pick(states.keys[read], plane.keys)
+            values = pick(states.values[read], plane.keys)
+        part = Part(pick(states.queries[head], slots), keys, values, frontier, ramp, states.scale)
+        with canvas(into, slice(head, head + 1), slots) as blank:
+            yield place, part, Canvas(blank.output[0], blank.mass[0])
+
+
+Piece = tuple[slice, Tensor, Tensor]
+
+"""Queries, their output `[batch, heads, queries, head_dim]` and mass `[batch, heads, queries]`."""
+
+SPLIT = 1024  # keys in front of a chunk from which a call of their own, without a mask, pays
+
+FLAT = 96  # queries with equal counts that are worth a call of their own
+
+
+@dataclass(frozen=True, eq=False)
+class Stairs:
+    """States whose queries see the first `counts` keys.
+
+    Attributes:
+        queries: `[batch, heads, queries, head_dim]`.
+        keys, values: `[batch, heads, keys, head_dim]`.
+        counts: keys that each query sees, at least 1, never falling, `[queries]`.
+        scale: factor of the scores.
+    """
+
+    queries: Tensor
+    keys: Tensor
+    values: Tensor
+    counts: Tensor
+    scale: float
+
+    def climb(self, rows: int) -> Iterator[Piece]:
+        """Attention in chunks of about `rows` queries; every query is in one of them."""
+        if not len(self.counts):
+            return
+        starts = starts_of(self.counts, rows)
+        ends = [*starts[1:], len(self.counts)]
+        low = self.counts[starts].tolist()
+        high = self.counts[[end - 1 for end in ends]].tolist()
+        memory = _Memory(self.queries.dtype)
+        for start, end, least, most in zip(starts, ends, low, high, strict=True):
+            chunk = slice(start, end)
+            if least == most:
+                yield chunk, *self._attend(chunk, slice(0, most))
+            else:
+                yield chunk, *self._tread(chunk, least, most, memory)
+
+    def _tread(self, chunk: slice, least: int, most: int, memory: _Memory) -> tuple[Tensor, Tensor]:
+        """A chunk with steps in it: the keys that all see, and those at the steps."""
+        # One key that all see stands at the steps too, so that no query is blind there.
+        counts, first = self.counts[chunk], least - 1
+        if most - first == len(counts) and bool((counts.diff() == 1).all()):
+            output, mass = self._attend(chunk, slice(first, most), causal=True)
+        else:
+            first = first if least > SPLIT else 0
+            mask = memory.mask(counts - first, most - first)
+            output, mass = self._attend(chunk, slice(first, most), mask=mask)
+        if first:
+            before, seen = self._attend(chunk, slice(0, first))
+            front = Canvas(before.float(), seen)
+            front.join(output, mass)
+            return front.output, front.mass
+        return output, mass
+
+    def _attend(
+        self, chunk: slice, seen: slice, causal: bool = False, mask: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        queries = self.queries[..., chunk, :]
+        keys, values = self.keys[..., seen, :], self.values[..., seen, :]
+        return attend(queries, keys, values, self.scale, causal, mask)
+
+
+class _Memory:
+    """The last mask, which evenly spaced steps need again."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self.dtype = dtype
+        self.steps: Tensor | None = None
+        self.kept = torch.empty(0)
+
+    def mask(self, steps: Tensor, keys: int) -> Tensor:
+        """Additive mask of queries that see the first `steps` keys."""
+        if self.steps is None or not torch.equal(self.steps, steps):
+            self.steps = steps
+            self.kept = additive(torch.arange(keys) < steps[:, None], self.dtype)
+        return self.kept
+
+
+def starts_of(counts: Tensor, rows: int) -> list[int]:
+    """Where chunks begin: at the steps if they are far apart, else every `rows` queries."""
+    total = len(counts)
+    steps = (counts.diff() > 0).nonzero()[:, 0] + 1
+    if (len(steps) + 1) * FLAT > total:
+        return list(range(0, total, rows))
+    edges = [0, *steps.tolist(), total]
+    longest = max(rows, 1024)
+    return [start for a, b in pairwise(edges) for start in range(a, b, longest)]
 
 
 @dataclass(frozen=True, eq=False)

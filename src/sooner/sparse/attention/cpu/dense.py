@@ -7,8 +7,7 @@ from torch import Tensor
 from ...plane import Plane
 from ...rows import pick
 from ..partial import Partial, States
-from .canvas import canvas
-from .stairs import Stairs
+from .canvas import Stairs, canvas
 
 ROWS = 4096  # queries of a chunk: what its results need in memory
 

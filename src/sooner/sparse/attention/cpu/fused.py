@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ...index import GridIndex, LineIndex
+from ...pairs import GridIndex, LineIndex
 from ...plane import Plane
 from ..partial import Partial, States
 from ..reference import Reference

@@ -12,13 +12,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ...index import GridIndex
+from ...pairs import GridIndex
 from ...plane import Plane
 from ..partial import Partial, States
 from . import slash
-from .canvas import Canvas
+from .canvas import Canvas, Part, parts
 from .flash import additive, attend
-from .part import Part, parts
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ...index import LineIndex
+from ...pairs import LineIndex
 from ...plane import Plane
 from ..partial import Partial, States
-from .canvas import Canvas
+from .canvas import Canvas, Part, parts
 from .flash import additive, attend
-from .part import Part, parts
 
 COPIED = 4096  # keys that are gathered at a time, so that they stay in the cache
 BAND = 192  # keys of joined windows from which on they are read in place

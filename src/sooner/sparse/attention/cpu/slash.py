@@ -8,9 +8,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from .canvas import Canvas, classes
-from .part import Part
-from .stairs import Stairs
+from .canvas import Canvas, Part, Stairs, classes
 
 AT_ONCE = 2048  # states that are copied for one call, so that they stay in the cache
 ROWS = 4096  # queries of one class in one call

@@ -18,12 +18,9 @@ from torch import Tensor
 
 from ...attention.partial import Partial, States
 from ...plane import Plane
-from ..arguments import attention, sizes
-from ..common import begin, every, finish, slots_of
+from ..common import INTERPRETED, Tiles, attention, begin, every, finish, sizes, slots_of
 from ..grid.spacing import Spacings, passes
 from ..grid.triton import all_seen, band_step, class_step, wanted
-from ..runtime import INTERPRETED
-from ..tiles import Tiles
 from ..vertical_slash.lists import LineLists
 from ..vertical_slash.triton import lines_step
 from .tables import block_table, class_table, permuted

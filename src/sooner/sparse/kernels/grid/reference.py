@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ...attention.partial import Partial, States
-from ...index import GridIndex
+from ...pairs import GridIndex
 from ...plane import Plane
 from ..dense.reference import attend
 

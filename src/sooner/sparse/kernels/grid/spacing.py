@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ...index import GridIndex
+from ...pairs import GridIndex
 
 
 class Spacings(NamedTuple):

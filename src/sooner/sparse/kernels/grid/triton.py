@@ -15,10 +15,7 @@ from torch import Tensor
 
 from ...attention.partial import Partial, States
 from ...plane import Plane
-from ..arguments import attention, sizes
-from ..common import begin, every, finish, step
-from ..runtime import INTERPRETED
-from ..tiles import Tiles
+from ..common import INTERPRETED, Tiles, attention, begin, every, finish, sizes, step
 from .spacing import Spacings, passes
 
 

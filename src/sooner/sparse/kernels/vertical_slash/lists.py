@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ....errors import SoonerError
-from ...index import LineIndex
+from ...pairs import LineIndex
 from ...plane import Plane
 
 

@@ -10,10 +10,7 @@ from torch import Tensor
 
 from ...attention.partial import Partial, States
 from ...plane import Plane
-from ..arguments import attention, sizes
-from ..common import begin, finish, step
-from ..runtime import INTERPRETED
-from ..tiles import Tiles
+from ..common import INTERPRETED, Tiles, attention, begin, finish, sizes, step
 from .lists import LineLists
 
 

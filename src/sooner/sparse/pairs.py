@@ -1,21 +1,172 @@
-"""Vertical lines and windows of keys: A-shape, tri-shape and vertical-slash heads."""
+"""What a head computes: an index of (query, key) pairs as blocks, grids and lines."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
 
-from ..plane import Plane
-from .base import Places, causal
+from .plane import Plane
 
 if TYPE_CHECKING:
-    from ..attention.backend import Backend
-    from ..attention.partial import Partial, States
+    from .attention.partial import Partial, States
+    from .attention.run import Backend
+
+
+Places = slice | Tensor
+
+"""Some of a plane's queries: a slice, or their places in it, `[queries]`."""
+
+
+class Index(Protocol):
+    """Which keys the queries of a plane see, per head: what patterns give and kernels take.
+
+    An index holds a causal set, and the key at a query's frontier always belongs to it, so no
+    query that may see anything sees nothing.
+    """
+
+    @property
+    def heads(self) -> int:
+        """Heads that it describes."""
+        ...
+
+    def seen(self, head: int, plane: Plane, queries: Places = slice(None)) -> Tensor:
+        """Which keys some of the plane's queries see, `[queries, keys]` bool."""
+        ...
+
+    def pairs(self, plane: Plane) -> Tensor:
+        """Query-key pairs that each head computes, counted exactly, `[heads]` int64."""
+        ...
+
+    def take(self, heads: Tensor) -> Any:
+        """The index of some heads, in that order."""
+        ...
+
+    def run(
+        self, backend: Backend, states: States, plane: Plane, heads: Tensor, into: Partial
+    ) -> None:
+        """Have a backend execute it; `heads` are those of the row, in the index's order."""
+        ...
+
+
+def causal(plane: Plane, queries: Places) -> tuple[Tensor, Tensor, Tensor]:
+    """Frontiers `[queries, 1]`, ranks `[1, keys]`, and which pairs are causal."""
+    frontier = plane.frontier[queries, None]
+    rank = torch.arange(len(plane.keys), device=frontier.device)[None]
+    return frontier, rank, rank <= frontier
+
+
+def share(index: Index, plane: Plane) -> Tensor:
+    """Share of the plane's causal pairs that each head computes, exactly, `[heads]` fp64."""
+    return index.pairs(plane).double() / max(plane.pairs, 1)
+
+
+def spread(total: int, count: int, device: torch.device | str = "cpu", turn: float = 0.0) -> Tensor:
+    """`count` of `total` places, ascending: one in each of equal stretches, `[count]`.
+
+    Where in its stretch goes by multiples of the golden ratio. Evenly spaced places would fall on
+    the same class of every stride that divides their distance, and see grids all or not at all.
+
+    Args:
+        turn: shifts all of them inside their stretches, by a share: other places of the same kind.
+    """
+    if count >= total:
+        return torch.arange(total, device=device)
+    number = torch.arange(count, device=device, dtype=torch.float64)
+    inside = (number * 0.6180339887498949 + turn) % 1
+    return ((number + inside) * total / count).long().clamp(max=total - 1)
+
+
+@dataclass(frozen=True, eq=False)
+class GridIndex:
+    """Lines that return with a stride (MMInference, algorithm 1 and figure 8).
+
+    Query and key see each other if any of these holds:
+
+    - `hline` and `frontier % stride == phase`: the query's class sees everything;
+    - `vline` and `rank % stride == phase`: the key's class is seen by everything;
+    - `slash` and `frontier % stride == rank % stride`: queries see their own class;
+    - `segment` and both lie in the same stretch of `stride` ranks that begins at `phase`;
+    - `rank < sink`, or `frontier - rank < local`.
+
+    Grouped by class, each of the first three is a block of dense causal attention.
+
+    Attributes: all are `[heads]`; `local` is at least 1, so that a query sees its frontier.
+    """
+
+    stride: Tensor
+    phase: Tensor
+    hline: Tensor
+    vline: Tensor
+    slash: Tensor
+    segment: Tensor
+    sink: Tensor
+    local: Tensor
+
+    @property
+    def heads(self) -> int:
+        return len(self.stride)
+
+    def seen(self, head: int, plane: Plane, queries: Places = slice(None)) -> Tensor:
+        frontier, rank, allowed = causal(plane, queries)
+        stride, phase = int(self.stride[head]), int(self.phase[head])
+        seen = (rank < self.sink[head]) | (rank > frontier - self.local[head])
+        if self.hline[head]:
+            seen |= frontier % stride == phase
+        if self.vline[head]:
+            seen |= rank % stride == phase
+        if self.slash[head]:
+            seen |= frontier % stride == rank % stride
+        if self.segment[head]:
+            seen |= (frontier - phase) // stride == (rank - phase) // stride
+        return seen & allowed
+
+    def pairs(self, plane: Plane) -> Tensor:
+        """Query-key pairs that each head computes, exactly, `[heads]` int64.
+
+        What a query sees is the ranks up to a sink, those from some rank on, and between the two
+        the keys of one or two classes: all of these are counted without looking at a pair.
+        """
+        frontier = plane.frontier[plane.frontier >= 0]
+        return torch.stack([self._counts(head, frontier).sum() for head in range(self.heads)])
+
+    def _counts(self, head: int, frontier: Tensor) -> Tensor:
+        """Keys that a head's queries see, `[queries]`."""
+        stride, phase = int(self.stride[head]), int(self.phase[head])
+        near = frontier - self.local[head] + 1  # first rank of the last stretch
+        if self.segment[head]:
+            near = torch.minimum(near, frontier - (frontier - phase) % stride)
+        near = near.clamp(min=0)
+        sink = torch.minimum(self.sink[head], near)
+        found = sink + frontier + 1 - near
+
+        def between(member: Tensor | int) -> Tensor:
+            """Ranks of one class from `sink` up to `near`."""
+            return (near - member + stride - 1) // stride - (sink - member + stride - 1) // stride
+
+        own = frontier % stride
+        if self.vline[head]:
+            found = found + between(phase)
+        if self.slash[head]:
+            lies_on_it = (own == phase) & self.vline[head]
+            found = found + torch.where(lies_on_it, 0, between(own))
+        if self.hline[head]:
+            found = torch.where(own == phase, frontier + 1, found)
+        return found
+
+    def run(
+        self, backend: Backend, states: States, plane: Plane, heads: Tensor, into: Partial
+    ) -> None:
+        backend.grid(states, plane, self, heads, into)
+
+    def take(self, heads: Tensor) -> GridIndex:
+        return GridIndex(*(values[heads] for values in vars(self).values()))
+
 
 AT_ONCE = 1 << 22
+
 """Pairs of blocks and vertical lines that are looked up at once when pairs are counted."""
 
 
@@ -172,3 +323,6 @@ def _covered(slash: list[Tensor], keys: int, block: int) -> Tensor:
     edges.index_put_((row, start), one, accumulate=True)
     edges.index_put_((row, end), -one, accumulate=True)
     return edges.cumsum(1)[:, :keys] > 0
+
+
+__all__ = ["GridIndex", "Index", "LineIndex"]
