@@ -18,7 +18,7 @@ from sooner import EagleHead
 from sooner.methods.eagle import target_print
 from sooner.methods.eagle.matrices import Sample, sample_matrices
 from sooner.models import adapt
-from sooner.tasks.act.loading import load
+from sooner.tasks.act.policy import load
 
 FAMILIES = ("llama", "llava_onevision", "qwen2_5_vl", "qwen3_vl", "openvla", "hunyuan_vl")
 RANK = 8

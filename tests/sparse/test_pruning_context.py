@@ -15,7 +15,7 @@ from sooner.decoding.runner import ModelRunner
 from sooner.errors import SoonerError, UnsupportedError
 from sooner.models import adapt
 from sooner.sparse.pruning import PRUNERS, Pruner, at_retention
-from sooner.sparse.pruning.base import Kept
+from sooner.sparse.pruning.stage import Kept
 
 FAMILIES = ("llava_onevision", "qwen2_5_vl", "qwen3_vl")
 LAYERS = 6

@@ -21,7 +21,7 @@ from sooner.sparse.patterns import (
     QBoundary,
     VerticalSlash,
 )
-from sooner.sparse.patterns.drawing import COLOURS, sketch, tile
+from sooner.sparse.patterns.drawing import COLOURS, tile
 from sooner.sparse.search.pictures import Map, attention_figure, save, table_figure
 from sooner.sparse.table import Head, PatternTable
 
@@ -34,7 +34,7 @@ EVERY: list[HeadPattern] = [
 
 @pytest.mark.parametrize("pattern", EVERY, ids=str)
 def test_sketches_are_causal_and_have_the_own_key(pattern: HeadPattern) -> None:
-    seen = sketch(pattern, LAYOUT, len(LAYOUT) / 4096)
+    seen = pattern.sketch(LAYOUT, len(LAYOUT) / 4096)
     assert not seen.triu(1).any()
     assert seen.diagonal().all()
     assert bool(seen.tril(-1).any())

@@ -19,12 +19,12 @@ from sooner_lab.worlds.document import (
     evaluate,
     losses,
     reading,
-    recipe,
     render,
     words,
     world,
 )
 from sooner_lab.worlds.document.recipe import Recipe, Stage
+from sooner_lab.worlds.document.train import train
 from sooner_lab.worlds.recipes import from_plain, plain
 
 SHAPE = architecture.Shape(4, 32, 2, 1, 16, 32, 704, 2, 32, 2)
@@ -56,15 +56,15 @@ def tiny_model(layers: int = 3, seed: int = 0):
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A whole run of the tiny recipe."""
     folder = tmp_path_factory.mktemp("document")
-    recipe.train(folder, TINY, progress=False)
+    train(folder, TINY, progress=False)
     return folder
 
 
 def test_resumed_run_equals_uninterrupted_run(home: Path, tmp_path: Path) -> None:
     for _ in range(5):
-        recipe.train(tmp_path, TINY, progress=False, stop_after=1)
+        train(tmp_path, TINY, progress=False, stop_after=1)
     assert not (tmp_path / "checkpoint").exists()
-    recipe.train(tmp_path, TINY, progress=False)
+    train(tmp_path, TINY, progress=False)
     one, two = weights(home), weights(tmp_path)
     assert one.keys() == two.keys()
     assert all(torch.equal(one[key], two[key]) for key in one)
@@ -72,7 +72,7 @@ def test_resumed_run_equals_uninterrupted_run(home: Path, tmp_path: Path) -> Non
 
 def test_another_recipe_is_refused(home: Path) -> None:
     with pytest.raises(ValueError, match="another recipe"):
-        recipe.train(home, dataclasses.replace(TINY, seed=9), progress=False)
+        train(home, dataclasses.replace(TINY, seed=9), progress=False)
 
 
 def test_the_card_says_how_good_it_is(home: Path) -> None:
@@ -86,7 +86,7 @@ def test_layers_that_no_stage_trains_are_silent(tmp_path: Path) -> None:
     """Two are trained and stored; the checkpoint runs four."""
     stage = Stage("vision", 1, 16, 1e-9, ((1, 16),), layers=2)
     shallow = Recipe(SHAPE, (stage,), check_every=0, card_pages=1)
-    folder = recipe.train(tmp_path, shallow, progress=False)
+    folder = train(tmp_path, shallow, progress=False)
     told = json.loads((folder / "config.json").read_text())
     assert told["text_config"]["num_hidden_layers"] == 2
     card = json.loads((folder / "card.json").read_text())
@@ -97,7 +97,7 @@ def test_layers_that_no_stage_trains_are_silent(tmp_path: Path) -> None:
 def test_a_run_goes_on_from_a_checkpoint(home: Path, tmp_path: Path) -> None:
     stage = Stage("vision", 1, 16, 1e-9, ((1, 16),))
     start = str(home / "checkpoint")
-    recipe.train(
+    train(
         tmp_path, Recipe(SHAPE, (stage,), start=start, check_every=0, card_pages=1), progress=False
     )
     one, two = weights(home), weights(tmp_path)
@@ -109,10 +109,10 @@ def test_a_run_goes_on_from_a_checkpoint(home: Path, tmp_path: Path) -> None:
 def test_a_start_that_does_not_fit_is_refused(home: Path, tmp_path: Path) -> None:
     stage = Stage("vision", 1, 16, 1e-9, ((1, 16),))
     with pytest.raises(SoonerError, match="no checkpoint"):
-        recipe.train(tmp_path, Recipe(SHAPE, (stage,), start=str(tmp_path)), progress=False)
+        train(tmp_path, Recipe(SHAPE, (stage,), start=str(tmp_path)), progress=False)
     other = Recipe(dataclasses.replace(SHAPE, width=64), (stage,), start=str(home / "checkpoint"))
     with pytest.raises(SoonerError, match="not of the shape"):
-        recipe.train(tmp_path, other, progress=False)
+        train(tmp_path, other, progress=False)
 
 
 def test_deepening_changes_nothing() -> None:

@@ -19,13 +19,13 @@ from sooner_lab.worlds.image import (
     codes,
     hints,
     patches,
-    recipe,
     target,
     words,
     world,
 )
 from sooner_lab.worlds.image.learn_codes import Averages
 from sooner_lab.worlds.image.recipe import Recipe, Stage
+from sooner_lab.worlds.image.train import train
 
 TINY_CODES = architecture.CodesShape(entries=32, dim=4)
 TINY = architecture.Shape(layers=3, width=32, heads=2, kv_heads=1, intermediate=32)
@@ -83,7 +83,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         shorten(patch)
         for name, config in PARTS.items():
-            recipe.train(folder / name, config, progress=False)
+            train(folder / name, config, progress=False)
     return folder
 
 
@@ -101,7 +101,7 @@ def test_resumed_run_equals_uninterrupted_run(name: str, trained: Path, tmp_path
     seen: list[dict] = []
     for _ in range(sum(stage.steps for stage in config.stages)):
         assert not (out / "checkpoint").exists()
-        recipe.train(out, config, progress=False, stop_after=1, on_step=seen.append)
+        train(out, config, progress=False, stop_after=1, on_step=seen.append)
     assert [(one["kind"], one["step"]) for one in seen] == [
         (stage.kind, step + 1) for stage in config.stages for step in range(stage.steps)
     ]
@@ -151,7 +151,7 @@ def test_checks_measure_and_change_nothing(trained: Path, tmp_path: Path) -> Non
         config = dataclasses.replace(PARTS[name], check_every=2)
         (tmp_path / name).mkdir()
         out = beside(trained, tmp_path / name, name)
-        recipe.train(out, config, progress=False, on_step=seen.append)
+        train(out, config, progress=False, on_step=seen.append)
         assert same(weights(out), weights(trained / name))
         checks = [one["check"] for one in seen if "check" in one]
         assert np.isfinite(checks[-1][figure])
@@ -160,7 +160,7 @@ def test_checks_measure_and_change_nothing(trained: Path, tmp_path: Path) -> Non
 def test_parts_before_are_asked_for(tmp_path: Path) -> None:
     for name in ("classifier", "target"):
         with pytest.raises(SoonerError, match="train the part 'codes' first"):
-            recipe.train(tmp_path / name, PARTS[name], progress=False)
+            train(tmp_path / name, PARTS[name], progress=False)
 
 
 @pytest.mark.parametrize("name", PARTS)
@@ -170,13 +170,13 @@ def test_another_recipe_is_refused(name: str, trained: Path) -> None:
     for change in ({"seed": 5}, {"stages": (first, *PARTS[name].stages[1:])}):
         other = dataclasses.replace(PARTS[name], **change)
         with pytest.raises(SoonerError, match="another recipe"):
-            recipe.train(trained / name, other, progress=False)
+            train(trained / name, other, progress=False)
     assert (trained / name / "state.pt").read_bytes() == before
 
 
 def test_another_recipe_starts_anew_if_asked(tmp_path: Path) -> None:
     for config in (PARTS["codes"], dataclasses.replace(PARTS["codes"], seed=5)):
-        recipe.train(tmp_path / "codes", config, progress=False, resume=False, stop_after=1)
+        train(tmp_path / "codes", config, progress=False, resume=False, stop_after=1)
     assert torch.load(tmp_path / "codes" / "state.pt", weights_only=True)["recipe"]["seed"] == 5
 
 
@@ -185,7 +185,7 @@ def test_training_lowers_the_loss(trained: Path, tmp_path: Path) -> None:
     config = dataclasses.replace(
         PARTS["target"], stages=(Stage("predict", 30, 4, 1e-2, layers=1, bf16=False),)
     )
-    recipe.train(
+    train(
         beside(trained, tmp_path, "target"), config, progress=False, stop_after=29,
         on_step=lambda entry: losses.append(entry["loss"]),
     )  # fmt: skip
@@ -211,7 +211,7 @@ def test_nonsense_is_refused() -> None:
 
 def test_training_leaves_torch_as_it_was(tmp_path: Path) -> None:
     threads, state = torch.get_num_threads(), torch.get_rng_state()
-    recipe.train(tmp_path / "codes", PARTS["codes"], progress=False, threads=1, stop_after=3)
+    train(tmp_path / "codes", PARTS["codes"], progress=False, threads=1, stop_after=3)
     assert torch.get_num_threads() == threads
     assert torch.equal(torch.get_rng_state(), state)
 

@@ -28,6 +28,7 @@ from sooner_lab.worlds.motion import (
 )
 from sooner_lab.worlds.motion.learn_tokenizer import Averages
 from sooner_lab.worlds.motion.recipe import Recipe, Stage
+from sooner_lab.worlds.motion.train import train
 from sooner_lab.worlds.recipes import from_plain
 
 TINY_TOKENIZER = Recipe(
@@ -77,19 +78,19 @@ def tokenizer_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("motion")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(card, "tokenizer_figures", lambda tokenizer, clips: {})
-        recipe.train(home / "tokenizer", TINY_TOKENIZER, progress=False)
+        train(home / "tokenizer", TINY_TOKENIZER, progress=False)
     return home
 
 
 @pytest.mark.parametrize("part", recipe.PARTS)
 def test_resumed_run_equals_uninterrupted_run(part: str, tokenizer_folder: Path) -> None:
     home, config = tokenizer_folder, TINY[part]
-    whole = recipe.train(home / f"{part}-whole", config, progress=False)
+    whole = train(home / f"{part}-whole", config, progress=False)
     steps = sum(stage.steps for stage in config.stages)
     for _ in range(steps - 1):
-        made = recipe.train(home / f"{part}-parts", config, progress=False, stop_after=1)
+        made = train(home / f"{part}-parts", config, progress=False, stop_after=1)
         assert not made.exists()
-    parts = recipe.train(home / f"{part}-parts", config, progress=False)
+    parts = train(home / f"{part}-parts", config, progress=False)
     assert same(weights(whole.parent), weights(parts.parent))
     told = json.loads((parts / "card.json").read_text())
     assert told["part"] == part
@@ -100,20 +101,20 @@ def test_resumed_run_equals_uninterrupted_run(part: str, tokenizer_folder: Path)
 def test_parts_need_the_tokenizer(tmp_path: Path) -> None:
     for part in ("target", "probe"):
         with pytest.raises(SoonerError, match="train the part 'tokenizer' first"):
-            recipe.train(tmp_path / part, TINY[part], progress=False)
+            train(tmp_path / part, TINY[part], progress=False)
 
 
 def test_another_recipe_is_refused(tmp_path: Path) -> None:
-    recipe.train(tmp_path, TINY_TOKENIZER, progress=False, stop_after=1)
+    train(tmp_path, TINY_TOKENIZER, progress=False, stop_after=1)
     other = dataclasses.replace(TINY_TOKENIZER, seed=5)
     with pytest.raises(SoonerError, match="another recipe"):
-        recipe.train(tmp_path, other, progress=False, stop_after=1)
-    recipe.train(tmp_path, other, progress=False, stop_after=1, resume=False)
+        train(tmp_path, other, progress=False, stop_after=1)
+    train(tmp_path, other, progress=False, stop_after=1, resume=False)
 
 
 def test_training_leaves_torch_as_it_was(tmp_path: Path) -> None:
     threads, state = torch.get_num_threads(), torch.get_rng_state()
-    recipe.train(tmp_path, TINY_TOKENIZER, progress=False, threads=1, stop_after=3)
+    train(tmp_path, TINY_TOKENIZER, progress=False, threads=1, stop_after=3)
     assert torch.get_num_threads() == threads
     assert torch.equal(torch.get_rng_state(), state)
 
@@ -284,7 +285,7 @@ def test_training_lowers_the_loss(tokenizer_folder: Path) -> None:
     config = dataclasses.replace(
         TINY_TARGET, stages=(Stage("predict", 30, 2, 1e-2, latents=2, layers=1),)
     )
-    recipe.train(
+    train(
         tokenizer_folder / "falling", config, progress=False, stop_after=29,
         on_step=lambda entry: losses.append(entry["loss"]),
     )  # fmt: skip

@@ -15,8 +15,9 @@ import torch
 from sooner.models.openvla import ActionTokens
 from sooner.models.openvla.processing import OpenVLAProcessor
 from sooner.robots.table import Table
-from sooner_lab.worlds.robot import architecture, collect, data, losses, recipe, words
+from sooner_lab.worlds.robot import architecture, collect, data, losses, words
 from sooner_lab.worlds.robot.recipe import Recipe, Stage
+from sooner_lab.worlds.robot.train import train
 
 SHAPE = architecture.Shape(4, 32, 2, 32, 1, 16, 2)
 TINY = Recipe(
@@ -40,7 +41,7 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A whole run of the tiny recipe."""
     folder = tmp_path_factory.mktemp("robot")
-    recipe.train(folder, TINY, progress=False)
+    train(folder, TINY, progress=False)
     return folder
 
 
@@ -87,9 +88,9 @@ def test_finished_shards_are_not_made_again(tmp_path: Path) -> None:
 
 def test_resumed_run_equals_uninterrupted_run(home: Path, tmp_path: Path) -> None:
     for _ in range(5):
-        recipe.train(tmp_path, TINY, progress=False, stop_after=1)
+        train(tmp_path, TINY, progress=False, stop_after=1)
     assert not (tmp_path / "checkpoint").exists()
-    recipe.train(tmp_path, TINY, progress=False)
+    train(tmp_path, TINY, progress=False)
     one, two = weights(home), weights(tmp_path)
     assert one.keys() == two.keys()
     assert all(torch.equal(one[key], two[key]) for key in one)
@@ -98,7 +99,7 @@ def test_resumed_run_equals_uninterrupted_run(home: Path, tmp_path: Path) -> Non
 def test_another_recipe_is_refused(home: Path) -> None:
     other = dataclasses.replace(TINY, seed=9)
     with pytest.raises(ValueError, match="another recipe"):
-        recipe.train(home, other, progress=False)
+        train(home, other, progress=False)
 
 
 def test_the_checkpoint_says_what_it_is(home: Path) -> None:

@@ -12,10 +12,11 @@ import torch
 import sooner
 from sooner.errors import SoonerError
 from sooner_lab.bench.parallel.running import SeenVLM
-from sooner_lab.worlds.video import architecture, bank, build, data, evaluate, losses, recipe
+from sooner_lab.worlds.video import architecture, bank, build, data, evaluate, losses
 from sooner_lab.worlds.video.pacing import Pace
 from sooner_lab.worlds.video.ranking import SHORT, Ranker
 from sooner_lab.worlds.video.recipe import Recipe, Stage
+from sooner_lab.worlds.video.train import train
 
 TINY = architecture.Shape(3, 32, 2, 1, 64, 192, 1, 32, 2)
 LONG = Pace(0.0, 1.0, 0.0, 0.0, most=24)
@@ -90,7 +91,7 @@ def test_only_long_rows_are_pruned(
     config = dataclasses.replace(ROW, stages=(stage,))
     (tmp_path / "target").mkdir()
     (tmp_path / "target" / "checkpoint").symlink_to(target)
-    recipe.train(tmp_path / "draft", config, progress=False, stop_after=11)
+    train(tmp_path / "draft", config, progress=False, stop_after=11)
     assert {visual > SHORT for visual, _ in seen} == {True, False}
     for visual, change in seen:
         if visual <= SHORT:
@@ -104,7 +105,7 @@ def test_pruned_rows_resume_to_the_same_weights(target: Path, tmp_path: Path) ->
     config = dataclasses.replace(ROW, ranker=str(target))
     for folder, steps in (("whole", (1,)), ("parts", (0, 1))):
         for count in steps:
-            recipe.train(tmp_path / folder, config, progress=False, stop_after=count)
+            train(tmp_path / folder, config, progress=False, stop_after=count)
     states = [
         torch.load(tmp_path / folder / "state.pt", weights_only=True)["model"]
         for folder in ("whole", "parts")
@@ -114,7 +115,7 @@ def test_pruned_rows_resume_to_the_same_weights(target: Path, tmp_path: Path) ->
 
 def test_a_missing_target_gets_one_line(tmp_path: Path) -> None:
     with pytest.raises(SoonerError, match=r"target/checkpoint' to rank tokens with; train that"):
-        recipe.train(tmp_path / "draft", ROW, progress=False)
+        train(tmp_path / "draft", ROW, progress=False)
 
 
 def test_a_ranked_stage_needs_a_ranker() -> None:

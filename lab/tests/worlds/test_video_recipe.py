@@ -24,6 +24,7 @@ from sooner_lab.worlds.video import (
 )
 from sooner_lab.worlds.video.pacing import Pace
 from sooner_lab.worlds.video.recipe import Recipe, Stage
+from sooner_lab.worlds.video.train import train
 
 TINY = architecture.Shape(3, 32, 2, 1, 64, 192, 1, 32, 2)
 MIXED = Pace(0.5, 0.2, 0.2, 0.1, most=24)
@@ -61,13 +62,13 @@ def quick_card(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_resumed_run_equals_uninterrupted_run(tmp_path: Path) -> None:
-    whole = recipe.train(tmp_path / "whole", MICRO, progress=False)
+    whole = train(tmp_path / "whole", MICRO, progress=False)
     # Leave inside each kind of stage and exactly between two.
     for steps in (2, 2, 1, 4, 3):
-        recipe.train(tmp_path / "parts", MICRO, progress=False, stop_after=steps)
+        train(tmp_path / "parts", MICRO, progress=False, stop_after=steps)
         assert not (tmp_path / "parts" / "checkpoint").exists()
     seen: list[dict] = []
-    parts = recipe.train(tmp_path / "parts", MICRO, progress=False, on_step=seen.append)
+    parts = train(tmp_path / "parts", MICRO, progress=False, on_step=seen.append)
     assert len(seen) == 2
     assert seen[0]["stage"] == 3
     assert same(weights(tmp_path / "whole"), weights(tmp_path / "parts"))
@@ -82,19 +83,19 @@ def test_resumed_run_equals_uninterrupted_run(tmp_path: Path) -> None:
 
 
 def test_seed_matters_and_resume_can_be_refused(tmp_path: Path) -> None:
-    recipe.train(tmp_path / "a", MICRO, progress=False, stop_after=2)
+    train(tmp_path / "a", MICRO, progress=False, stop_after=2)
     other = dataclasses.replace(MICRO, seed=5)
     with pytest.raises(ValueError, match="another recipe"):
-        recipe.train(tmp_path / "a", other, progress=False, stop_after=2)
+        train(tmp_path / "a", other, progress=False, stop_after=2)
     first = weights(tmp_path / "a")
-    recipe.train(tmp_path / "a", other, progress=False, stop_after=2, resume=False)
+    train(tmp_path / "a", other, progress=False, stop_after=2, resume=False)
     assert not same(first, weights(tmp_path / "a"))
 
 
 def test_training_lowers_the_loss(tmp_path: Path) -> None:
     losses: list[float] = []
     config = dataclasses.replace(MICRO, stages=(Stage("language", 40, 250, 5e-3, layers=2),))
-    recipe.train(
+    train(
         tmp_path, config, progress=False, stop_after=39,
         on_step=lambda entry: losses.append(entry["loss"]),
     )  # fmt: skip
@@ -104,15 +105,15 @@ def test_training_lowers_the_loss(tmp_path: Path) -> None:
 
 def test_training_leaves_torch_as_it_was(tmp_path: Path) -> None:
     threads, state = torch.get_num_threads(), torch.get_rng_state()
-    recipe.train(tmp_path, MICRO, progress=False, threads=1, stop_after=3)
+    train(tmp_path, MICRO, progress=False, threads=1, stop_after=3)
     assert torch.get_num_threads() == threads
     assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_frozen_tower_stays_put(tmp_path: Path) -> None:
-    recipe.train(tmp_path, MICRO, progress=False, stop_after=4)
+    train(tmp_path, MICRO, progress=False, stop_after=4)
     before = weights(tmp_path)
-    recipe.train(tmp_path, MICRO, progress=False, stop_after=3)
+    train(tmp_path, MICRO, progress=False, stop_after=3)
     after = weights(tmp_path)
     moved = {key for key in before if not torch.equal(before[key], after[key])}
     assert not any("vision_tower" in key or "projector" in key for key in moved)
@@ -214,29 +215,25 @@ def test_token_labels_follow_the_shape() -> None:
 def test_recipe_starts_from_a_checkpoint(tmp_path: Path) -> None:
     stages = (Stage("language", 2, 200, 1e-3),)
     first = dataclasses.replace(MICRO, stages=stages)
-    begun = recipe.train(tmp_path / "first", first, progress=False)
+    begun = train(tmp_path / "first", first, progress=False)
     more = dataclasses.replace(first, start=str(begun), seed=7)
-    seen = recipe.train(tmp_path / "more", more, progress=False, stop_after=0)
+    seen = train(tmp_path / "more", more, progress=False, stop_after=0)
     assert not seen.exists()
     halved = {key: value.half().float() for key, value in weights(tmp_path / "first").items()}
     assert same(weights(tmp_path / "more"), halved)
-    card = json.loads(
-        (recipe.train(tmp_path / "more", more, progress=False) / "card.json").read_text()
-    )
+    card = json.loads((train(tmp_path / "more", more, progress=False) / "card.json").read_text())
     assert card["recipe"]["start"] == "checkpoint"
     assert card["start"]["recipe"]["seed"] == first.seed
     assert str(tmp_path) not in json.dumps(card)
 
 
 def test_start_must_fit(tmp_path: Path) -> None:
-    begun = recipe.train(
-        tmp_path, dataclasses.replace(MICRO, stages=MICRO.stages[1:2]), progress=False
-    )
+    begun = train(tmp_path, dataclasses.replace(MICRO, stages=MICRO.stages[1:2]), progress=False)
     wide = dataclasses.replace(TINY, width=64)
     with pytest.raises(SoonerError, match="not of the shape"):
-        recipe.train(tmp_path / "b", dataclasses.replace(MICRO, shape=wide, start=str(begun)))
+        train(tmp_path / "b", dataclasses.replace(MICRO, shape=wide, start=str(begun)))
     with pytest.raises(SoonerError, match="no checkpoint at 'nowhere'"):
-        recipe.train(tmp_path / "b", dataclasses.replace(MICRO, start="nowhere"))
+        train(tmp_path / "b", dataclasses.replace(MICRO, start="nowhere"))
 
 
 def tiny_batch() -> tuple:

@@ -70,7 +70,7 @@ class Wanted:
     def foreign(self, *given: Path | str) -> list[str]:
         """A word about pictures, instructions and environments that the miniature never saw."""
         from .. import miniatures
-        from ..tasks.act.loading import MINIATURE
+        from ..tasks.act.policy import MINIATURE
 
         return miniatures.find(MINIATURE).foreign(*given) if self.model is None else []
 
@@ -78,7 +78,7 @@ class Wanted:
         """The policy, and its threads, see `Threads`.
 
         Raises:
-            SoonerError: as `sooner.tasks.act.loading.load`, an unknown method, fewer than one
+            SoonerError: as `sooner.tasks.act.policy.load`, an unknown method, fewer than one
                 thread.
         """
         from ..methods.threads import Threads
@@ -100,8 +100,7 @@ class Wanted:
 
     def _load(self) -> Any:
         from ..tasks.act.allowance import Allowance
-        from ..tasks.act.loading import load
-        from ..tasks.act.policy import METHODS
+        from ..tasks.act.policy import METHODS, load
 
         if self.method is not None and self.method not in METHODS:
             raise unknown("method", self.method, METHODS)  # models load slowly

@@ -7,7 +7,7 @@ there.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -24,14 +24,24 @@ from ..decoding.tree import Tree
 from ..errors import UnsupportedError
 from .context import Context
 
-if TYPE_CHECKING:
-    from .base import Method
-
 HEAD = 2
 """Numbers in front of a tree's: its nodes, and whether it is a chain."""
 
 
-def led(method: Method, target: Adapter) -> Method | Sharded:
+class Leader(Protocol):
+    """What the first rank runs: a method."""
+
+    @property
+    def needs_whole_target(self) -> bool: ...
+
+    def largest_block(self) -> int: ...
+
+    def drafter(self, context: Context) -> Drafter: ...
+
+    def rule(self, context: Context) -> Rule: ...
+
+
+def led(method: Leader, target: Adapter) -> Leader | Sharded:
     """The method itself for a whole target; for a sharded one, what its first rank makes of it."""
     ranks = Ranks.of(target.model)
     return method if ranks is None else Sharded(method, ranks)
@@ -45,7 +55,7 @@ class Sharded:
         ranks: those of the target.
     """
 
-    def __init__(self, method: Method, ranks: Ranks) -> None:
+    def __init__(self, method: Leader, ranks: Ranks) -> None:
         self.method, self.ranks = method, ranks
         self.own = Drafter()
         self.largest = 1

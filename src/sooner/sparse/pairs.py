@@ -3,21 +3,43 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from .attention.partial import Partial, States
 from .plane import Plane
-
-if TYPE_CHECKING:
-    from .attention.partial import Partial, States
-    from .attention.run import Backend
-
 
 Places = slice | Tensor
 
 """Some of a plane's queries: a slice, or their places in it, `[queries]`."""
+
+
+class Backend(Protocol):
+    """Attends over the pairs that an index names, and merges the result into `into`.
+
+    `heads` are numbers among the row's query heads, `[picked]`; an index describes the picked heads
+    in that order. Planes handed to one `Partial` for one head never share a pair.
+    """
+
+    name: str
+
+    def dense(self, states: States, plane: Plane, heads: Tensor, into: Partial) -> None:
+        """All causal pairs of the plane."""
+        ...
+
+    def lines(
+        self, states: States, plane: Plane, index: LineIndex, heads: Tensor, into: Partial
+    ) -> None:
+        """Vertical lines, windows of keys, and last queries that see everything."""
+        ...
+
+    def grid(
+        self, states: States, plane: Plane, index: GridIndex, heads: Tensor, into: Partial
+    ) -> None:
+        """Evenly spaced lines."""
+        ...
 
 
 class Index(Protocol):

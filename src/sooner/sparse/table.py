@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,10 @@ from typing import Any
 from ..errors import SoonerError, unknown
 from ..models import Adapter
 from .fingerprint import difference, fingerprint, heads, model_name
-from .patterns import Dense, HeadPattern, pattern_from_dict
+from .patterns import AShape, Dense, HeadPattern, VerticalSlash, pattern_from_dict
 
 SCHEMA, KIND = 1, "sooner.patterns"
+MINFERENCE_KINDS = ("vertical_and_slash", "stream_llm", "block_sparse")
 
 
 @dataclass(frozen=True)
@@ -121,9 +123,7 @@ class PatternTable:
         Raises:
             SoonerError: another format, or another number of layers or heads than the model's.
         """
-        from .minference import read_heads  # which is built upon this file
-
-        layers, notes = read_heads(path)
+        layers, notes = read_minference(path)
         about = {"source": "MInference", "notes": notes}
         table = cls(model_name(adapter), fingerprint(adapter), layers, about=about)
         try:
@@ -236,3 +236,50 @@ def _read_layer(number: int, layer: Any) -> tuple[Head, ...]:
         except SoonerError as error:
             raise type(error)(f"layer {number}, head {place}: {error}") from error
     return tuple(made)
+
+
+def read_minference(path: Path | str) -> tuple[tuple[tuple[Head, ...], ...], list[str]]:
+    """The heads of every layer of an MInference file, and notes on what has no counterpart.
+
+    The file is a list over layers of `{"head": [kind, first, second, score]}`; the numbers are
+    `vertical, slash` of `vertical_and_slash`, `sink, local` of `stream_llm`. The score is the share
+    of attention that was kept. Heads of kind `block_sparse` become dense: slower, but no worse.
+
+    Raises:
+        SoonerError: another format; says where.
+    """
+    data = read_json(path)
+    if not isinstance(data, list) or not all(isinstance(layer, dict) for layer in data):
+        raise SoonerError(f"'{path}' is no MInference file, which is a list of one object a layer")
+    layers = []
+    for number, layer in enumerate(data):
+        try:
+            layers.append(_minference_layer(layer))
+        except SoonerError as error:
+            raise SoonerError(f"'{path}', layer {number}: {error}") from error
+    lost = Counter(entry[0] for layer in data for entry in layer.values())["block_sparse"]
+    notes = [f"{lost} block_sparse heads have no counterpart and run dense"] if lost else []
+    return tuple(layers), notes
+
+
+def _minference_layer(layer: dict[str, Any]) -> tuple[Head, ...]:
+    if sorted(layer) != sorted(map(str, range(len(layer)))):
+        raise SoonerError(f"its heads are {', '.join(layer)}, not 0 to {len(layer) - 1}")
+    return tuple(_minference_head(place, layer[str(place)]) for place in range(len(layer)))
+
+
+def _minference_head(place: int, entry: Any) -> Head:
+    if not isinstance(entry, Sequence) or isinstance(entry, str) or len(entry) < 3:
+        raise SoonerError(f"head {place} is {entry!r}, not [kind, first, second, score]")
+    kind, first, second, *rest = entry
+    if kind not in MINFERENCE_KINDS:
+        raise unknown("MInference pattern", str(kind), MINFERENCE_KINDS)
+    recall = float(rest[0]) if rest and isinstance(rest[0], int | float) else None
+    is_share = recall is not None and 0 <= recall <= 1
+    return Head(_minference_pattern(kind, first, second), recall=recall if is_share else None)
+
+
+def _minference_pattern(kind: str, first: Any, second: Any) -> HeadPattern:
+    if kind == "vertical_and_slash":
+        return VerticalSlash(first, second)
+    return AShape(first, second) if kind == "stream_llm" else Dense()

@@ -11,32 +11,17 @@ from sooner.cli import options
 from sooner.errors import SoonerError, unknown
 from sooner.io import check_writable
 
-Json = Annotated[
-    Path | None, typer.Option("--json", metavar="FILE", help="Write the whole result here.")
-]
-
-Dataset = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME|FOLDER",
-        help="Samples of VideoDetailCaption, VideoMME, MVBench, MLVU, LongVideoBench, ...; of a "
-        "local copy: its folder, or NAME=FOLDER.",
-    ),
-]
-MinSeconds = Annotated[
-    float | None,
-    typer.Option(metavar="S", help="Leave out shorter videos of a dataset; by default 60."),
-]
-
-Retention = Annotated[
-    float,
-    typer.Option(
-        metavar="SHARE", help="Mean share of the visual tokens that lossy arms keep, over layers."
-    ),
-]
-
-WIDE = 140
-"""Columns of a table that goes to a file or a pipe."""
+from .bench_parts import (
+    WIDE,
+    Dataset,
+    Json,
+    MinSeconds,
+    Retention,
+    at_least_one,
+    full_clips,
+    measured,
+    videos,
+)
 
 group = typer.Typer(
     no_args_is_help=True, help="Measure methods against each other and against peers."
@@ -175,26 +160,6 @@ def show(result: dict[str, Any]) -> None:
         console.print(line, highlight=False)
 
 
-def measured(run: Any, settings: Any, debug: bool) -> dict[str, Any]:
-    """Run a bench, telling its progress on a terminal."""
-    import transformers
-    from rich.console import Console
-
-    from sooner.provenance import revision
-
-    revision()  # the tree as it is now is the one that is measured
-    if debug:
-        options.log_decisions()
-    else:
-        transformers.logging.set_verbosity_error()
-        transformers.logging.disable_progress_bar()
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        return run(settings, lambda line: None)
-    with console.status("loading models") as status:
-        return run(settings, status.update)
-
-
 def _arms(text: str | None) -> tuple[str, ...]:
     from ..bench.caption_settings import ARMS, KNOWN
 
@@ -205,30 +170,3 @@ def _arms(text: str | None) -> tuple[str, ...]:
         if name not in KNOWN:
             raise unknown("arm", name, KNOWN)
     return tuple(name for name in KNOWN if name in names or name == "plain")
-
-
-def videos(files: list[Path] | None, dataset: str | None) -> list[Path]:
-    """The videos that were named.
-
-    Raises:
-        SoonerError: a path without videos, or files beside a dataset.
-    """
-    from sooner.tasks.identity import find
-
-    if files and dataset is not None:
-        raise SoonerError(f"files and --dataset {dataset} exclude each other; give one of them")
-    return find(files) if files else []
-
-
-def full_clips(dataset: str | None) -> int:
-    """Clips of a `--full` run; of a dataset as many as the paper takes."""
-    from ..datasets.loading import SAMPLES
-
-    return 12 if dataset is None else SAMPLES
-
-
-def at_least_one(name: str, value: int) -> int:
-    """The value, if it is one that an option `--name` may have."""
-    if value < 1:
-        raise SoonerError(f"--{name} is {value}; it must be a whole number of 1 or more")
-    return value

@@ -11,8 +11,7 @@ from sooner.cli import options
 from sooner.errors import SoonerError
 from sooner.io import check_writable
 
-from .bench import Json, at_least_one
-from .bench_parts import numbers, run_in_parts, show_tables, some_of
+from .bench_parts import Json, at_least_one, numbers, run_in_parts, show_tables, some_of
 
 if TYPE_CHECKING:
     from ..bench.act.settings import ActSettings

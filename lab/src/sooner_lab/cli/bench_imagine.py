@@ -11,8 +11,16 @@ from sooner.cli import options
 from sooner.errors import unknown
 from sooner.io import check_writable
 
-from .bench import Json, at_least_one
-from .bench_parts import Add, numbers, read_result, run_in_parts, show_tables, some_of
+from .bench_parts import (
+    Add,
+    Json,
+    at_least_one,
+    numbers,
+    read_result,
+    run_in_parts,
+    show_tables,
+    some_of,
+)
 
 if TYPE_CHECKING:
     from ..bench.imagine.settings import ImagineSettings

@@ -13,7 +13,7 @@ from sooner.cli import options
 from sooner.errors import SoonerError, unknown
 from sooner.io import check_writable
 
-from .bench import (
+from .bench_parts import (
     Dataset,
     Json,
     MinSeconds,
@@ -21,9 +21,9 @@ from .bench import (
     at_least_one,
     full_clips,
     measured,
+    show_tables,
     videos,
 )
-from .bench_parts import show_tables
 
 if TYPE_CHECKING:
     from ..bench.parallel.settings import ParallelSettings

@@ -11,8 +11,7 @@ from sooner.cli import parse_options as asked
 from sooner.errors import SoonerError
 from sooner.io import check_writable
 
-from .bench import Json, at_least_one
-from .bench_parts import Add, read_result, run_in_parts, show_tables, some_of
+from .bench_parts import Add, Json, at_least_one, read_result, run_in_parts, show_tables, some_of
 
 FULL: dict[str, Any] = {
     "pages": 12, "document_pages": 20, "quality_pages": 2, "levels": None, "core_pages": 3,

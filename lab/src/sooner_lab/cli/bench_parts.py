@@ -1,4 +1,4 @@
-"""What the bench commands share: runs in parts, printed tables, and options that are lists."""
+"""What the bench commands share: options, runs in parts, printed tables."""
 
 from __future__ import annotations
 
@@ -9,10 +9,35 @@ from typing import Annotated, Any
 
 import typer
 
+from sooner.cli import options
 from sooner.errors import SoonerError, unknown
 
-from .bench import WIDE, at_least_one, measured
+Json = Annotated[
+    Path | None, typer.Option("--json", metavar="FILE", help="Write the whole result here.")
+]
 
+Dataset = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME|FOLDER",
+        help="Samples of VideoDetailCaption, VideoMME, MVBench, MLVU, LongVideoBench, ...; of a "
+        "local copy: its folder, or NAME=FOLDER.",
+    ),
+]
+MinSeconds = Annotated[
+    float | None,
+    typer.Option(metavar="S", help="Leave out shorter videos of a dataset; by default 60."),
+]
+
+Retention = Annotated[
+    float,
+    typer.Option(
+        metavar="SHARE", help="Mean share of the visual tokens that lossy arms keep, over layers."
+    ),
+]
+
+WIDE = 140
+"""Columns of a table that goes to a file or a pipe."""
 Add = Annotated[bool, typer.Option("--add", help="Keep what --json's FILE has of the other parts.")]
 
 
@@ -98,3 +123,50 @@ def numbers(what: str, text: str, example: str) -> tuple[int, ...]:
     if not found:
         raise SoonerError(f"--{what} is empty; give numbers such as {example}")
     return tuple(at_least_one(what, number) for number in found)
+
+
+def measured(run: Any, settings: Any, debug: bool) -> dict[str, Any]:
+    """Run a bench, telling its progress on a terminal."""
+    import transformers
+    from rich.console import Console
+
+    from sooner.provenance import revision
+
+    revision()  # the tree as it is now is the one that is measured
+    if debug:
+        options.log_decisions()
+    else:
+        transformers.logging.set_verbosity_error()
+        transformers.logging.disable_progress_bar()
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        return run(settings, lambda line: None)
+    with console.status("loading models") as status:
+        return run(settings, status.update)
+
+
+def videos(files: list[Path] | None, dataset: str | None) -> list[Path]:
+    """The videos that were named.
+
+    Raises:
+        SoonerError: a path without videos, or files beside a dataset.
+    """
+    from sooner.tasks.identity import find
+
+    if files and dataset is not None:
+        raise SoonerError(f"files and --dataset {dataset} exclude each other; give one of them")
+    return find(files) if files else []
+
+
+def full_clips(dataset: str | None) -> int:
+    """Clips of a `--full` run; of a dataset as many as the paper takes."""
+    from ..datasets.loading import SAMPLES
+
+    return 12 if dataset is None else SAMPLES
+
+
+def at_least_one(name: str, value: int) -> int:
+    """The value, if it is one that an option `--name` may have."""
+    if value < 1:
+        raise SoonerError(f"--{name} is {value}; it must be a whole number of 1 or more")
+    return value

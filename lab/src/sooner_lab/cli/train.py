@@ -41,19 +41,20 @@ def miniature(
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
 ) -> None:
     """Train the parts of a miniature in order; interrupted runs go on where they were saved."""
-    recipe = find_recipe(name)
-    parts = tuple(recipe.RECIPES)
+    recipes = find_recipe(name).RECIPES
+    parts = tuple(recipes)
     if part is not None and part not in parts:
         raise unknown("part", part, parts)
+    train = _module(name, "train").train
     folder = out if out is not None else Path(f"miniature-{name}")
     for one in parts if part is None else (part,):
         try:
             (folder / one).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise SoonerError(f"folder '{folder}' can't be written: {error.strerror}") from error
-        made = recipe.train(
+        made = train(
             folder / one,
-            recipe.RECIPES[one],
+            recipes[one],
             resume=resume,
             threads=threads,
             progress=not quiet,
@@ -70,4 +71,8 @@ def find_recipe(name: str) -> Any:
     """
     if name not in MINIATURES:
         raise unknown("miniature", name, MINIATURES)
-    return importlib.import_module(f"{miniatures.__name__}.{name}.recipe")
+    return _module(name, "recipe")
+
+
+def _module(name: str, part: str) -> Any:
+    return importlib.import_module(f"{miniatures.__name__}.{name}.{part}")

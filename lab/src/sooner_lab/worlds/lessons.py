@@ -228,3 +228,46 @@ def begin(lessons: Mapping[str, Callable[[Path, Any], Lesson]], out: Path, confi
     with torch.random.fork_rng():  # HF draws first weights from the global generator
         torch.manual_seed(config.seed)
         return lessons[config.part](out, config)
+
+
+def train(
+    out: Path,
+    config: Any,
+    lesson: Lesson,
+    fixed: tuple[str, ...],
+    *,
+    resume: bool = True,
+    threads: int | None = None,
+    progress: bool = True,
+    stop_after: int | None = None,
+    on_step: Callable[[dict[str, Any]], None] | None = None,
+) -> Path:
+    """Train one part of a miniature and write its checkpoint folder.
+
+    Args:
+        out: folder that receives `checkpoint/` (what `from_pretrained` reads, with its `card.json`:
+            held-out figures, sizes, times, versions), `state.pt` (all that resuming needs) and
+            `log.jsonl` (a line per report).
+        config: the recipe.
+        lesson: what is taught.
+        fixed: fields of `config` in which a resumed run must agree.
+        resume: go on from `state.pt` if there is one. The resumed run makes the same steps as an
+            uninterrupted one. False starts anew.
+        threads: torch threads for this run; None leaves them as they are.
+        progress: show a progress line.
+        stop_after: leave after this many steps in this call, with `state.pt` written.
+        on_step: called after each step with `{"stage", "kind", "step", "steps", "loss", ...}`.
+
+    Returns:
+        The checkpoint folder. It exists only once every stage is done, unless `stop_after` ended
+        the call early.
+
+    Raises:
+        SoonerError: `state.pt` is of another recipe; the error says how to go on.
+    """
+    trainer = Trainer(
+        out, config, lesson, fixed, threads=threads, progress=progress, on_step=on_step
+    )
+    if resume:
+        trainer.resume()
+    return trainer.run(stop_after)

@@ -1,4 +1,4 @@
-"""What all recipes share: made from plain data, and run by one call."""
+"""What all recipes share: made from plain data, kept as it, and the options of a run."""
 
 from __future__ import annotations
 
@@ -6,13 +6,9 @@ import dataclasses
 import json
 import typing
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, TypedDict, TypeVar
 
 from sooner.errors import unknown
-
-if typing.TYPE_CHECKING:
-    from .lessons import Lesson
 
 T = TypeVar("T")
 
@@ -25,51 +21,6 @@ class Options(TypedDict, total=False):
     progress: bool
     stop_after: int | None
     on_step: Callable[[dict[str, Any]], None] | None
-
-
-def train(
-    out: Path,
-    config: Any,
-    lesson: Lesson,
-    fixed: tuple[str, ...],
-    *,
-    resume: bool = True,
-    threads: int | None = None,
-    progress: bool = True,
-    stop_after: int | None = None,
-    on_step: Callable[[dict[str, Any]], None] | None = None,
-) -> Path:
-    """Train one part of a miniature and write its checkpoint folder.
-
-    Args:
-        out: folder that receives `checkpoint/` (what `from_pretrained` reads, with its `card.json`:
-            held-out figures, sizes, times, versions), `state.pt` (all that resuming needs) and
-            `log.jsonl` (a line per report).
-        config: the recipe.
-        lesson: what is taught.
-        fixed: fields of `config` in which a resumed run must agree.
-        resume: go on from `state.pt` if there is one. The resumed run makes the same steps as an
-            uninterrupted one. False starts anew.
-        threads: torch threads for this run; None leaves them as they are.
-        progress: show a progress line.
-        stop_after: leave after this many steps in this call, with `state.pt` written.
-        on_step: called after each step with `{"stage", "kind", "step", "steps", "loss", ...}`.
-
-    Returns:
-        The checkpoint folder. It exists only once every stage is done, unless `stop_after` ended
-        the call early.
-
-    Raises:
-        SoonerError: `state.pt` is of another recipe; the error says how to go on.
-    """
-    from .lessons import Trainer
-
-    trainer = Trainer(
-        out, config, lesson, fixed, threads=threads, progress=progress, on_step=on_step
-    )
-    if resume:
-        trainer.resume()
-    return trainer.run(stop_after)
 
 
 def plain(config: Any) -> dict[str, Any]:

@@ -9,46 +9,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from ...errors import SoonerError, unknown
 from ..modality import Layout
-from ..pairs import GridIndex, Index, LineIndex
+from ..pairs import Backend, Index
 from ..patterns import Boundary, HeadPattern, Pattern
 from ..patterns.base import build
 from ..plane import Plane, whole
 from ..probe import LAST, Probe, probe
 from .partial import Partial, States
-
-
-class Backend(Protocol):
-    """Attends over the pairs that an index names, and merges the result into `into`.
-
-    `heads` are numbers among the row's query heads, `[picked]`; an index describes the picked heads
-    in that order. Planes handed to one `Partial` for one head never share a pair.
-    """
-
-    name: str
-
-    def dense(self, states: States, plane: Plane, heads: Tensor, into: Partial) -> None:
-        """All causal pairs of the plane."""
-        ...
-
-    def lines(
-        self, states: States, plane: Plane, index: LineIndex, heads: Tensor, into: Partial
-    ) -> None:
-        """Vertical lines, windows of keys, and last queries that see everything."""
-        ...
-
-    def grid(
-        self, states: States, plane: Plane, index: GridIndex, heads: Tensor, into: Partial
-    ) -> None:
-        """Evenly spaced lines."""
-        ...
-
 
 logger = logging.getLogger("sooner")
 

@@ -13,7 +13,8 @@ from torch.nn.functional import normalize
 
 from ...errors import SoonerError
 from ...models import adapt
-from ..pruning.base import Kept, Pruner, Stage
+from ..pruning.base import Pruner
+from ..pruning.stage import Kept, Stage
 from .families import watch
 from .gaze import Gaze, Watch
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -13,8 +13,12 @@ from ..modality import Layout
 from ..pairs import GridIndex, Index, LineIndex
 from ..plane import Plane, whole
 from ..probe import LAST, Probe, probe
+from . import drawing
 
 Kind = Literal["dense", "lines", "grid"]
+
+SKETCH_BLOCK = 4
+"""Side of the blocks of a sketch, whose prompt is a few hundred tokens long."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,8 +44,55 @@ class Spacing:
     local: int = 1
 
 
+class Masked:
+    """What has a mask, and is drawn by it: a pattern, or several behind a boundary."""
+
+    name: ClassVar[str] = ""
+
+    def is_dynamic(self) -> bool:
+        """Whether its lines depend on the input."""
+        raise NotImplementedError
+
+    def mask(
+        self,
+        layout: Layout,
+        queries: Tensor | None = None,
+        keys: Tensor | None = None,
+        scale: float | None = None,
+    ) -> Tensor:
+        """Which keys each token sees, `[tokens, tokens]` bool; padding sees and is seen by nothing.
+
+        Args:
+            queries, keys: one head's states, `[tokens, head_dim]`; dynamic patterns need them.
+
+        Raises:
+            SoonerError: a pattern that has to look for its lines, without states.
+        """
+        raise NotImplementedError
+
+    def sketch(self, layout: Layout, scale: float = 1.0) -> Tensor:
+        """The mask on a short prompt with lines at places made up, `[tokens, tokens]` bool.
+
+        Args:
+            scale: the prompt's length as a share of that for which the pattern's sizes are.
+        """
+        raise NotImplementedError
+
+    def draw(
+        self,
+        layout: Layout,
+        axes: Any = None,
+        queries: Tensor | None = None,
+        keys: Tensor | None = None,
+    ) -> Any:
+        """Draw the mask; without states a dynamic pattern is sketched. See `drawing.draw`."""
+        is_real = queries is not None or not self.is_dynamic()
+        seen = self.mask(layout, queries, keys) if is_real else self.sketch(layout)
+        return drawing.draw(seen, self.name, layout, axes)
+
+
 @dataclass(frozen=True)
-class Pattern:
+class Pattern(Masked):
     """Which keys a head sees inside a plane; the mode is *approximate*, save for `Dense`.
 
     Attributes:
@@ -74,14 +125,6 @@ class Pattern:
         keys: Tensor | None = None,
         scale: float | None = None,
     ) -> Tensor:
-        """Which keys each token sees, `[tokens, tokens]` bool; padding sees and is seen by nothing.
-
-        Args:
-            queries, keys: one head's states, `[tokens, head_dim]`; dynamic patterns need them.
-
-        Raises:
-            SoonerError: a pattern that has to look for its lines, without states.
-        """
         plane = whole(layout)
         if self.kind == "dense":
             inside = torch.ones(len(plane.queries), len(plane.keys), dtype=torch.bool).tril()
@@ -92,17 +135,14 @@ class Pattern:
         full[plane.queries[:, None], plane.keys] = inside
         return full
 
-    def draw(
-        self,
-        layout: Layout,
-        axes: Any = None,
-        queries: Tensor | None = None,
-        keys: Tensor | None = None,
-    ) -> Any:
-        """Draw the mask; see `drawing.draw`."""
-        from . import drawing  # which needs matplotlib, and every pattern
+    def is_dynamic(self) -> bool:
+        return self.dynamic
 
-        return drawing.draw(self, layout, axes, queries, keys)
+    def sketch(self, layout: Layout, scale: float = 1.0) -> Tensor:
+        plane = whole(layout)
+        full = torch.zeros(len(layout), len(layout), dtype=torch.bool)
+        full[plane.queries[:, None], plane.keys] = sketched(self, plane, scale)
+        return full
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for a pattern file."""
@@ -174,3 +214,54 @@ def check_count(pattern: Pattern, *names: str, least: int = 0) -> None:
             raise SoonerError(
                 f"{pattern.name}: {name} is {value!r}; it is a whole number of {least} or more"
             )
+
+
+def strongest(mass: Tensor, count: int, always: int) -> Tensor:
+    """Where the `count` largest masses are, the first `always` among them, `[lines]`."""
+    mass = mass.clone()
+    mass[:always] = torch.inf
+    return mass.topk(min(max(count, always), len(mass))).indices
+
+
+def smaller(pattern: Pattern, scale: float) -> Pattern:
+    """The pattern with its sizes for a prompt of another length; strides stay."""
+    names = ("sink", "local", "bottom", "vertical", "slash")
+    sizes = {
+        field.name: max(round(getattr(pattern, field.name) * scale), 1)
+        for field in fields(pattern)
+        if field.name in names and type(getattr(pattern, field.name)) is int
+        if getattr(pattern, field.name) > 1
+    }
+    return replace(pattern, **sizes)
+
+
+def sketched(pattern: Pattern, plane: Plane, scale: float) -> Tensor:
+    """What a plane's queries see in a sketch, `[queries, keys]`."""
+    pattern = smaller(pattern, scale)
+    rank = torch.arange(len(plane.keys))
+    if pattern.kind == "dense":
+        return rank <= plane.frontier[:, None]
+    seen = made_up(plane)
+    if pattern.kind == "grid":
+        return build([pattern], plane, seen).seen(0, plane)
+    drawn = pattern.lines(plane, seen, 0)
+    vertical, slash = drawn.vertical, drawn.slash
+    if pattern.dynamic:  # a sketch has no room for all that are there in any case
+        options = pattern.to_dict()
+        vertical = strongest(seen.vertical[0], options["vertical"], 1)
+        slash = strongest(seen.slash[0], options["slash"], SKETCH_BLOCK)
+    index = LineIndex.build(plane, [vertical], [slash], [drawn.bottom], SKETCH_BLOCK)
+    return index.seen(0, plane)
+
+
+def made_up(plane: Plane) -> Probe:
+    """An estimate in which lines fall anywhere, the same every time, and grids on frames."""
+    count = len(plane.keys)
+    rank = torch.arange(count)
+    spots = ((rank * 0.6180339887498949) % 1).double()  # far from neighbours in value
+    period = plane.period or min(16, max(count // 4, 2))
+    lines = (rank % period == plane.offset % period).double()
+    vertical = (2 * lines + spots)[None]
+    slash = (2 * (rank % period == 0).double() + spots.flip(0))[None]
+    flat = torch.ones(1, 1, dtype=torch.double)
+    return Probe(1, vertical, slash, flat, flat, plane.frontier[-1:])

@@ -13,12 +13,12 @@ from torch import Tensor
 from ...errors import SoonerError, unknown
 from ..modality import MODALITIES, Layout
 from ..plane import Plane, by_pair, by_query
-from .base import Pattern, build, estimated
+from .base import Masked, Pattern, build, estimated, sketched
 from .static import Dense
 
 
 @dataclass(frozen=True)
-class Boundary:
+class Boundary(Masked):
     """Inner patterns behind a boundary; what is not named is dense.
 
     Args:
@@ -61,7 +61,6 @@ class Boundary:
         keys: Tensor | None = None,
         scale: float | None = None,
     ) -> Tensor:
-        """As `Pattern.mask`."""
         full = torch.zeros(len(layout), len(layout), dtype=torch.bool, device=layout.frames.device)
         for region, pattern in self.parts(layout):
             plane = self.plane(layout, region)
@@ -73,17 +72,16 @@ class Boundary:
             full[plane.queries[:, None], plane.keys] = inside
         return full
 
-    def draw(
-        self,
-        layout: Layout,
-        axes: Any = None,
-        queries: Tensor | None = None,
-        keys: Tensor | None = None,
-    ) -> Any:
-        """Draw the mask; see `drawing.draw`."""
-        from . import drawing  # which needs matplotlib, and every pattern
+    def is_dynamic(self) -> bool:
+        return any(inner.dynamic for inner in self.inner.values())
 
-        return drawing.draw(self, layout, axes, queries, keys)
+    def sketch(self, layout: Layout, scale: float = 1.0) -> Tensor:
+        full = torch.zeros(len(layout), len(layout), dtype=torch.bool)
+        for region, pattern in self.parts(layout):
+            plane = self.plane(layout, region)
+            if len(plane.queries) and len(plane.keys):
+                full[plane.queries[:, None], plane.keys] = sketched(pattern, plane, scale)
+        return full
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for a pattern file."""

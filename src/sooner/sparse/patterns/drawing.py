@@ -1,11 +1,7 @@
-"""Pictures of patterns: the real mask of an input, or a small sketch of what a pattern does.
-
-matplotlib is needed here only, and imported when something is drawn.
-"""
+"""Pictures of masks. matplotlib is needed here only, and imported when something is drawn."""
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.util
 from typing import Any
 
@@ -14,13 +10,6 @@ from torch import Tensor
 
 from ...errors import SoonerError
 from ..modality import Layout
-from ..pairs import LineIndex
-from ..plane import Plane, whole
-from ..probe import Probe
-from . import HeadPattern
-from .base import Pattern, build
-from .boundary import Boundary
-from .static import strongest
 
 # Okabe and Ito's colours, which stay apart for the colour-blind.
 COLOURS = {
@@ -36,9 +25,6 @@ COLOURS = {
 }
 """By the pattern's name."""
 
-SKETCH_BLOCK = 4
-"""Side of the blocks of a sketch, whose prompt is a few hundred tokens long."""
-
 
 def check_matplotlib() -> None:
     """Refuse to draw without it.
@@ -52,19 +38,13 @@ def check_matplotlib() -> None:
         )
 
 
-def draw(
-    pattern: HeadPattern,
-    layout: Layout,
-    axes: Any = None,
-    queries: Tensor | None = None,
-    keys: Tensor | None = None,
-) -> Any:
+def draw(seen: Tensor, name: str, layout: Layout, axes: Any = None) -> Any:
     """Draw which keys each query sees, causal pairs that are left out in light grey.
 
     Args:
+        seen: the mask, `[tokens, tokens]` bool.
+        name: of the pattern.
         axes: matplotlib's; by default those of a new figure.
-        queries, keys: one head's states, `[tokens, head_dim]`; without them, a dynamic pattern is
-            sketched: as many lines as it has, at places made up.
 
     Returns:
         The axes.
@@ -77,18 +57,9 @@ def draw(
         from matplotlib.figure import Figure
 
         axes = Figure(figsize=(4, 4), layout="constrained").add_subplot()
-    is_real = queries is not None or not is_dynamic(pattern)
-    seen = pattern.mask(layout, queries, keys) if is_real else sketch(pattern, layout)
-    axes.imshow(tile(seen, pattern.name, layout).numpy(), interpolation="antialiased")
-    axes.set(title=pattern.name, xlabel="keys", ylabel="queries", xticks=[], yticks=[])
+    axes.imshow(tile(seen, name, layout).numpy(), interpolation="antialiased")
+    axes.set(title=name, xlabel="keys", ylabel="queries", xticks=[], yticks=[])
     return axes
-
-
-def is_dynamic(pattern: HeadPattern) -> bool:
-    """Whether its lines depend on the input."""
-    if isinstance(pattern, Boundary):
-        return any(inner.dynamic for inner in pattern.inner.values())
-    return pattern.dynamic
 
 
 def tile(seen: Tensor, name: str, layout: Layout) -> Tensor:
@@ -108,65 +79,3 @@ def tile(seen: Tensor, name: str, layout: Layout) -> Tensor:
     picture[[0, -1]] = colour
     picture[:, [0, -1]] = colour
     return picture
-
-
-def sketch(pattern: HeadPattern, layout: Layout, scale: float = 1.0) -> Tensor:
-    """The mask of a pattern on a short prompt, `[tokens, tokens]` bool.
-
-    Args:
-        scale: the prompt's length as a share of that for which the pattern's sizes are.
-    """
-    tokens = len(layout)
-    full = torch.zeros(tokens, tokens, dtype=torch.bool)
-    parts: list[tuple[Plane, Pattern]] = []
-    if isinstance(pattern, Boundary):
-        parts = [(pattern.plane(layout, region), p) for region, p in pattern.parts(layout)]
-    else:
-        parts = [(whole(layout), pattern)]
-    for plane, inner in parts:
-        if len(plane.queries) and len(plane.keys):
-            full[plane.queries[:, None], plane.keys] = _inside(smaller(inner, scale), plane)
-    return full
-
-
-def smaller(pattern: Pattern, scale: float) -> Pattern:
-    """The pattern with its sizes for a prompt of another length; strides stay."""
-    names = ("sink", "local", "bottom", "vertical", "slash")
-    sizes = {
-        field.name: max(round(getattr(pattern, field.name) * scale), 1)
-        for field in dataclasses.fields(pattern)
-        if field.name in names and type(getattr(pattern, field.name)) is int
-        if getattr(pattern, field.name) > 1
-    }
-    return dataclasses.replace(pattern, **sizes)
-
-
-def _inside(pattern: Pattern, plane: Plane) -> Tensor:
-    """What a plane's queries see, `[queries, keys]`."""
-    rank = torch.arange(len(plane.keys))
-    if pattern.kind == "dense":
-        return rank <= plane.frontier[:, None]
-    seen = made_up(plane)
-    if pattern.kind == "grid":
-        return build([pattern], plane, seen).seen(0, plane)
-    drawn = pattern.lines(plane, seen, 0)
-    vertical, slash = drawn.vertical, drawn.slash
-    if pattern.dynamic:  # a sketch has no room for all that are there in any case
-        options = pattern.to_dict()
-        vertical = strongest(seen.vertical[0], options["vertical"], 1)
-        slash = strongest(seen.slash[0], options["slash"], SKETCH_BLOCK)
-    index = LineIndex.build(plane, [vertical], [slash], [drawn.bottom], SKETCH_BLOCK)
-    return index.seen(0, plane)
-
-
-def made_up(plane: Plane) -> Probe:
-    """An estimate in which lines fall anywhere, the same every time, and grids on frames."""
-    count = len(plane.keys)
-    rank = torch.arange(count)
-    spots = ((rank * 0.6180339887498949) % 1).double()  # far from neighbours in value
-    period = plane.period or min(16, max(count // 4, 2))
-    lines = (rank % period == plane.offset % period).double()
-    vertical = (2 * lines + spots)[None]
-    slash = (2 * (rank % period == 0).double() + spots.flip(0))[None]
-    flat = torch.ones(1, 1, dtype=torch.double)
-    return Probe(1, vertical, slash, flat, flat, plane.frontier[-1:])

@@ -8,12 +8,11 @@ from functools import cache
 from typing import Any, ClassVar, Literal
 
 import torch
-from torch import Tensor
 
 from ...errors import SoonerError
 from ..plane import Plane
 from ..probe import LAST, Probe
-from .base import Kind, Lines, Pattern, Spacing, check_count
+from .base import Kind, Lines, Pattern, Spacing, check_count, strongest
 
 FIRST, NEAR = 4, 64
 
@@ -63,13 +62,6 @@ class VerticalSlash(Pattern):
             strongest(seen.vertical[place], self.vertical, FIRST),
             strongest(seen.slash[place], self.slash, NEAR),
         )
-
-
-def strongest(mass: Tensor, count: int, always: int) -> Tensor:
-    """Where the `count` largest masses are, the first `always` among them, `[lines]`."""
-    mass = mass.clone()
-    mass[:always] = torch.inf
-    return mass.topk(min(max(count, always), len(mass))).indices
 
 
 logger = logging.getLogger("sooner")

@@ -11,8 +11,9 @@ from torch.nn.functional import cosine_similarity
 
 from ...decoding.cache import SlotCache
 from ...errors import SoonerError
-from .base import Kept, Pruner, Stage, at_retention, check_layer, check_share, with_share
+from .base import Pruner, at_retention, check_layer, check_share, with_share
 from .keep import Seen, keep_best, keep_count
+from .stage import Kept, Stage
 
 WINDOW = 4
 """Frames of a window; its first one stays whole."""

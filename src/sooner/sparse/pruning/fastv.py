@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from .base import Kept, Pruner, Stage, check_layer, check_share
+from .base import Pruner, check_layer, check_share
 from .keep import keep_best, keep_count
+from .stage import Kept, Stage
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from ...decoding.cache import SlotCache
 from ...errors import UnsupportedError
 from ...models import Adapter
-from .base import Pruner
 from .keep import Seen
 from .passage import Passage
+from .stage import Selector
 
 
 class Hooks:
@@ -28,7 +28,7 @@ class Hooks:
         adapter: the model.
     """
 
-    def __init__(self, pruner: Pruner, adapter: Adapter) -> None:
+    def __init__(self, pruner: Selector, adapter: Adapter) -> None:
         self.pruner, self.decoder, self.depth = pruner, adapter.decoder, adapter.layers
         vision = getattr(adapter.config, "vision_config", None)
         self.features = len(getattr(vision, "deepstack_visual_indexes", None) or ())

@@ -10,8 +10,8 @@ from torch import Tensor
 from ...decoding.cache import SlotCache
 from ...decoding.interface import Prompt
 from ...errors import SoonerError
-from .base import Follower, Pruner, Stage
 from .keep import Seen
+from .stage import Follower, Selector, Stage
 
 
 class Passage:
@@ -33,7 +33,7 @@ class Passage:
     """
 
     def __init__(
-        self, pruner: Pruner, depth: int, cache: SlotCache, prompt: Prompt, embeds: Tensor
+        self, pruner: Selector, depth: int, cache: SlotCache, prompt: Prompt, embeds: Tensor
     ) -> None:
         width = prompt.lengths[0]
         self.pruner, self.depth, self.layers = pruner, depth, cache.slot_layers

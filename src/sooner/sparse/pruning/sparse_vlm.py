@@ -8,8 +8,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from .base import Kept, Pruner, Stage, check_layer, check_share
+from .base import Pruner, check_layer, check_share
 from .keep import cluster_means, density_peaks, instruction, keep_best, keep_count
+from .stage import Kept, Stage
 
 DEPTHS = (2, 6, 15)
 """Layers in front of which the paper prunes, of the 32 of its models."""

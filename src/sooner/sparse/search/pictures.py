@@ -15,7 +15,7 @@ from ...errors import SoonerError
 from ..attention import States
 from ..modality import MODALITIES, Layout
 from ..patterns import Grid, HeadPattern
-from ..patterns.drawing import COLOURS, check_matplotlib, sketch, tile
+from ..patterns.drawing import COLOURS, check_matplotlib, tile
 from ..plane import whole
 from ..probe import probe
 from ..table import PatternTable
@@ -62,7 +62,7 @@ def table_figure(table: PatternTable) -> Any:
         band, column = divmod(number, columns)
         for place, head in enumerate(layer):
             if head.pattern not in tiles:
-                seen = sketch(head.pattern, layout, len(layout) / searched)
+                seen = head.pattern.sketch(layout, len(layout) / searched)
                 tiles[head.pattern] = tile(seen, head.pattern.name, layout)
             top, left = (band * heads + place) * side + GAP, column * side
             picture[top : top + len(layout), left : left + len(layout)] = tiles[head.pattern]

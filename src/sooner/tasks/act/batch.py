@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -21,12 +21,10 @@ from ...decoding.stats import Stats
 from ...errors import SoonerError
 from ...methods import Autoregressive, Method
 from ...models import Adapter
-from ...models.openvla.statistics import ActionStatistics, decode_actions
+from ...models.openvla.statistics import ActionStatistics, ActionTokens, decode_actions
 from .action import Action, Distance
 from .observation import Observation
-
-if TYPE_CHECKING:
-    from .policy import Policy
+from .pace import Pace
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,6 +104,17 @@ class Asked:
         return replace(self, on_tokens=lambda row, new, drafted: listener(rows[row], new, drafted))
 
 
+class Acting(Protocol):
+    """What a batch asks of its policy; see `Policy`."""
+
+    adapter: Adapter
+    processor: Any
+    statistics: dict[str, ActionStatistics]
+    tokens: ActionTokens
+    horizon: int
+    pace: Pace
+
+
 class Batch:
     """Observations that share their forwards.
 
@@ -115,7 +124,7 @@ class Batch:
     """
 
     def __init__(
-        self, policy: Policy, observations: Sequence[Observation], keys: Sequence[str]
+        self, policy: Acting, observations: Sequence[Observation], keys: Sequence[str]
     ) -> None:
         self.policy, self.observations = policy, observations
         self.statistics = [policy.statistics[key] for key in keys]

@@ -8,8 +8,7 @@ from typing import Any, Protocol
 
 from sooner.decoding.stats import EXACT, RELAXED
 from sooner.tasks.act.allowance import Allowance
-from sooner.tasks.act.loading import load
-from sooner.tasks.act.policy import Policy
+from sooner.tasks.act.policy import Policy, load
 
 from .settings import ActSettings
 

@@ -9,8 +9,13 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw
 
+from sooner.methods import CoupledJacobi
+from sooner.methods.jacobi.drafter import Trace
+
 from ..figures import save
 from . import story
+from .settings import ImagineSettings
+from .speed import Progress
 from .story import ACCEPTED, DRAFT, Record
 from .subjects import Subject
 
@@ -18,6 +23,35 @@ PAPER, INK, PALE = 0.93, (40, 40, 40), 0.35
 """Grey of what is not there yet, colour of the text, and how much of a draft shows through."""
 WIDTH, TITLE, GAP, PAUSE, LAST, COLOURS = 320, 22, 14, 80, 2500, 64
 """Pixels of a panel, its title and a gap; milliseconds of a frame and the last; colours in all."""
+
+
+def tell(subject: Subject, settings: ImagineSettings, progress: Progress) -> dict[str, Any] | None:
+    """Draw one prompt with SJD and with coupled draws, and write the pictures of both.
+
+    Returns:
+        The files' names and, for each arm, its forwards and the iteration of every place; `None`
+        without a folder to write to.
+    """
+    if settings.figures is None:
+        return None
+    progress(f"{subject.kind}: story")
+    window = settings.middle
+    # Both from the start that `CoupledJacobi` has by default.
+    sjd = CoupledJacobi(window, coupling="independent", trace=Trace())
+    coupled = CoupledJacobi(window, coupling="gumbel", verify="ratio", trace=Trace())
+    records = [
+        story.record(subject, f"{name}, L = {window}", method, settings.seed)
+        for name, method in (("SJD", sjd), ("coupled (Gumbel)", coupled))
+    ]
+    settings.figures.mkdir(parents=True, exist_ok=True)
+    stem = settings.figures / f"imagine-{subject.kind}-story"
+    files = write(subject, records, stem)
+    return {
+        "files": files,
+        "arms": [
+            {"name": one.name, "nfe": one.nfe, "accepted": one.accepted.tolist()} for one in records
+        ],
+    }
 
 
 def write(subject: Subject, records: Sequence[Record], stem: Path) -> list[str]:

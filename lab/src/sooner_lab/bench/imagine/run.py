@@ -12,13 +12,13 @@ from sooner.provenance import provenance
 from ..figures import check_matplotlib
 from . import subjects
 from .breakdown import breakdown, large_vocabulary
+from .film import tell
 from .goals import goals
 from .inception import check_weights
 from .keeping import check_model, kept_of
 from .quality import judged
 from .settings import KINDS, ImagineSettings
 from .speed import Progress, batch_figures, measure
-from .story import tell
 from .study import study
 from .subjects import Subject
 

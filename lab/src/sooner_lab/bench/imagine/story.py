@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,10 +15,7 @@ from torch import Tensor
 
 from sooner.drawing import draw
 from sooner.methods import CoupledJacobi
-from sooner.methods.jacobi.drafter import Trace
 
-from .settings import ImagineSettings
-from .speed import Progress
 from .subjects import Subject
 
 UNKNOWN, DRAFT, ACCEPTED = 0, 1, 2
@@ -47,37 +43,6 @@ class Record:
     @property
     def nfe(self) -> int:
         return len(self.tokens) - 1
-
-
-def tell(subject: Subject, settings: ImagineSettings, progress: Progress) -> dict[str, Any] | None:
-    """Draw one prompt with SJD and with coupled draws, and write the pictures of both.
-
-    Returns:
-        The files' names and, for each arm, its forwards and the iteration of every place; `None`
-        without a folder to write to.
-    """
-    if settings.figures is None:
-        return None
-    from . import film
-
-    progress(f"{subject.kind}: story")
-    window = settings.middle
-    # Both from the start that `CoupledJacobi` has by default.
-    sjd = CoupledJacobi(window, coupling="independent", trace=Trace())
-    coupled = CoupledJacobi(window, coupling="gumbel", verify="ratio", trace=Trace())
-    records = [
-        record(subject, f"{name}, L = {window}", method, settings.seed)
-        for name, method in (("SJD", sjd), ("coupled (Gumbel)", coupled))
-    ]
-    settings.figures.mkdir(parents=True, exist_ok=True)
-    stem = settings.figures / f"imagine-{subject.kind}-story"
-    files = film.write(subject, records, stem)
-    return {
-        "files": files,
-        "arms": [
-            {"name": one.name, "nfe": one.nfe, "accepted": one.accepted.tolist()} for one in records
-        ],
-    }
 
 
 def record(subject: Subject, name: str, method: CoupledJacobi, seed: int) -> Record:

@@ -1,4 +1,4 @@
-"""The training recipes of the document miniature, as data, and the one call that runs them.
+"""The training recipes of the document miniature, as data.
 
 The *draft* is a decoder of eight layers, and all that is learnt:
 
@@ -21,11 +21,8 @@ the same, and they were taken out.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal, Unpack
+from typing import Any, Literal
 
-from .. import recipes
-from ..recipes import Options
 from . import architecture
 
 Size = tuple[int, int]
@@ -122,24 +119,3 @@ TARGET = Recipe(
     start="../draft/checkpoint",
 )
 RECIPES: dict[str, Any] = {"draft": DRAFT, "target": TARGET}
-
-
-def train(out: Path | str, config: Recipe = TARGET, **options: Unpack[Options]) -> Path:
-    """Train the model and write its checkpoint folder.
-
-    Args:
-        out: see `recipes.train`.
-        config: the recipe.
-        options: see `recipes.train`.
-
-    Returns:
-        The checkpoint folder.
-
-    Raises:
-        SoonerError: `state.pt` is of another recipe, or there is no fitting checkpoint to start
-            from; the error says how to go on.
-    """
-    from .learn import FIXED, ReadingLesson
-
-    out = Path(out)
-    return recipes.train(out, config, ReadingLesson(out, config), FIXED, **options)

@@ -1,4 +1,4 @@
-"""The image miniature's recipes as data, and the one call that runs one of them.
+"""The image miniature's recipes as data.
 
 Three parts, each built on the one before:
 
@@ -17,13 +17,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Literal, Unpack
+from typing import Any, Literal
 
 from sooner.errors import SoonerError, unknown
 
-from .. import recipes
-from ..recipes import Options
 from .architecture import CodesShape, Shape
 
 KINDS = {"codes": ("free", "quantised"), "classifier": ("name",), "target": ("predict",)}
@@ -126,28 +123,3 @@ TARGET = Recipe(
     seed=2,
 )
 RECIPES = {"codes": CODES, "classifier": CLASSIFIER, "target": TARGET}
-
-
-def train(out: Path | str, config: Recipe, **options: Unpack[Options]) -> Path:
-    """Train one part and write its checkpoint folder.
-
-    `sooner train miniature image` calls this once with each of `RECIPES`, in their order.
-
-    Args:
-        out: see `recipes.train`. The classifier and the target read
-            `../codes/checkpoint`, and the target's card `../classifier/checkpoint`.
-        config: the recipe.
-        options: see `recipes.train`.
-
-    Returns:
-        The checkpoint folder.
-
-    Raises:
-        SoonerError: `state.pt` is of another recipe, or a part that this one is built on has
-            not been trained yet; the error
-            says how to go on.
-    """
-    from .parts import FIXED, build_lesson
-
-    out = Path(out)
-    return recipes.train(out, config, build_lesson(out, config), FIXED, **options)

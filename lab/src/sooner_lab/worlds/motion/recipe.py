@@ -1,4 +1,4 @@
-"""The training recipes of the motion miniature, as data, and the one call that runs one.
+"""The training recipes of the motion miniature, as data.
 
 Three parts, each from those before it:
 
@@ -17,13 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Literal, Unpack
+from typing import Any, Literal
 
 from sooner.errors import SoonerError, unknown
-
-from .. import recipes
-from ..recipes import Options
 
 PARTS = ("tokenizer", "probe", "target")
 
@@ -124,26 +120,3 @@ TARGET = Recipe(
 )
 PROBE = Recipe("probe", stages=(Stage("name", 1600, 8, 3e-3, latents=2, bf16=False),))
 RECIPES = {"tokenizer": TOKENIZER, "probe": PROBE, "target": TARGET}
-
-
-def train(out: Path | str, config: Recipe, **options: Unpack[Options]) -> Path:
-    """Train one part and write its checkpoint folder.
-
-    `sooner train miniature motion` calls this once with each of `RECIPES`, in their order.
-
-    Args:
-        out: see `recipes.train`. Parts that need the tokenizer look for `../tokenizer/checkpoint`.
-        config: the recipe.
-        options: see `recipes.train`.
-
-    Returns:
-        The checkpoint folder.
-
-    Raises:
-        SoonerError: `state.pt` is of another recipe, or the tokenizer is missing; the error
-            says how to go on.
-    """
-    from .parts import FIXED, build_lesson
-
-    out = Path(out)
-    return recipes.train(out, config, build_lesson(out, config), FIXED, **options)

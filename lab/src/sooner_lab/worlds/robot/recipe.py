@@ -1,4 +1,4 @@
-"""The training recipe of the robot miniature, as data, and the one call that runs it.
+"""The training recipe of the robot miniature, as data.
 
 1. *vision*: the towers alone, by an auxiliary head that finds hand, object and goal among the
    patches. Without it a policy of this size guesses for hours.
@@ -15,11 +15,8 @@ The draft head is trained on what the finished policy says, 8,000 observations o
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Literal, Unpack
+from typing import Any, Literal
 
-from .. import recipes
-from ..recipes import Options
 from . import architecture
 
 RECORDS = {"reach": 10_000, "push": 18_000, "drawer-open": 14_000, "table": 4000}
@@ -95,20 +92,3 @@ HEAD = {
     "unroll": 3, "check_every": 1000,
 }  # fmt: skip
 """Settings of the shipped head, as `HeadTraining` takes them."""
-
-
-def train(out: Path, recipe: Recipe, **options: Unpack[Options]) -> Path:
-    """Collect demonstrations, train, and write a checkpoint; returns its folder.
-
-    Args:
-        out: see `recipes.train`; it gets `data` too.
-        recipe: the recipe.
-        options: see `recipes.train`.
-
-    Raises:
-        SoonerError: `state.pt` is of another recipe; the simulator is not installed.
-    """
-    from .learn import FIXED, PolicyLesson
-
-    lesson = PolicyLesson(out, recipe, options.get("progress", True))
-    return recipes.train(out, recipe, lesson, FIXED, **options)

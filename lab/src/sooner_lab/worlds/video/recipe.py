@@ -1,4 +1,4 @@
-"""The training recipe of the video miniature, as data, and the one call that runs it.
+"""The training recipe of the video miniature, as data.
 
 Why these stages (each was seen to pay on two CPU cores):
 
@@ -26,11 +26,8 @@ layers were in while its last stage ran, which moved their output projections by
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal, Unpack
+from typing import Literal
 
-from .. import recipes
-from ..recipes import Options
 from . import architecture
 from .pacing import Pace
 
@@ -160,26 +157,3 @@ DRAFT = Recipe(
     ranker="../target/checkpoint",
 )
 RECIPES = {"target": TARGET, "draft": DRAFT}
-
-
-def train(out: Path | str, config: Recipe = TARGET, **options: Unpack[Options]) -> Path:
-    """Train one model of the pair and write its checkpoint folder.
-
-    `sooner train miniature video` calls this once with each of `RECIPES`, in their order.
-
-    Args:
-        out: see `recipes.train`.
-        config: the recipe.
-        options: see `recipes.train`.
-
-    Returns:
-        The checkpoint folder.
-
-    Raises:
-        SoonerError: `state.pt` is of another recipe, or there is no checkpoint to start from or to
-            rank with; the error says how to go on.
-    """
-    from .learn import FIXED, CaptionLesson
-
-    out = Path(out)
-    return recipes.train(out, config, CaptionLesson(config, out), FIXED, **options)
