@@ -27,7 +27,8 @@ from transformers import (
 
 import tiny_parsers
 from sooner import EagleHead
-from sooner.models.openvla import OpenVLAConfig, OpenVLAForActionPrediction
+from sooner.models.openvla.config import OpenVLAConfig
+from sooner.models.openvla.model import OpenVLAForActionPrediction
 
 VOCAB, IMAGE, VIDEO, VISION_START, VISION_END, EOS, PAD = 96, 90, 91, 92, 93, 95, 94
 TEXT = {

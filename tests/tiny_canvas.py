@@ -19,7 +19,8 @@ from transformers.models.janus.configuration_janus import JanusVisionConfig, Jan
 
 import sooner
 from sooner.models import Canvas
-from sooner.models.cosmos_ar import CosmosARConfig, CosmosARForCausalLM
+from sooner.models.cosmos_ar.config import CosmosARConfig
+from sooner.models.cosmos_ar.model import CosmosARForCausalLM
 
 VOCAB, BOS, PAD, BOI, IMAGE = 64, 60, 61, 62, 63
 SIDE, CODES = 4, 24

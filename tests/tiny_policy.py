@@ -9,7 +9,9 @@ import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 from transformers import LlamaConfig, PreTrainedTokenizerFast
 
-from sooner.models.openvla import OpenVLAConfig, OpenVLAForActionPrediction, OpenVLAProcessor
+from sooner.models.openvla.config import OpenVLAConfig
+from sooner.models.openvla.model import OpenVLAForActionPrediction
+from sooner.models.openvla.processing import OpenVLAProcessor
 from sooner.tasks.act import Allowance, Observation, Policy
 
 SIDE, WORDS, BINS, PADDING, DIMS, HORIZON = 28, 60, 32, 8, 4, 2

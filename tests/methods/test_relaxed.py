@@ -14,7 +14,8 @@ from sooner.errors import SoonerError
 from sooner.methods import Autoregressive, Method, SDTree, Speculative
 from sooner.methods.tolerance import Relaxed, Tolerance
 from sooner.models import adapt
-from sooner.models.openvla import ActionTokens, OpenVLAProcessor
+from sooner.models.openvla.processing import OpenVLAProcessor
+from sooner.models.openvla.statistics import ActionTokens
 from sooner.tasks.act.batch import Decoded, decode
 from tiny_policy import BINS, DIMS, model, observations, tokenizer
 

@@ -21,8 +21,7 @@ from sooner.decoding.tree import Tree
 from sooner.errors import SoonerError
 from sooner.methods.rules import follow_choices
 from sooner.methods.tolerance import Tolerance
-from sooner.models.openvla import ActionTokens
-from sooner.models.openvla.statistics import ActionStatistics
+from sooner.models.openvla.statistics import ActionStatistics, ActionTokens
 
 TOKENS = ActionTokens(vocab_size=40, edges=16)
 """Actions are the ids 24 to 39; id 39 is bin 0."""

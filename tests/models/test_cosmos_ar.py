@@ -15,8 +15,10 @@ from transformers import AutoConfig, DynamicCache
 from sooner.decoding.runner import ModelRunner
 from sooner.decoding.tree import Tree
 from sooner.errors import SoonerError, UnsupportedError
-from sooner.models.cosmos_ar import CosmosAR, CosmosARConfig, CosmosARForCausalLM
+from sooner.models.cosmos_ar.canvas import CosmosAR
+from sooner.models.cosmos_ar.config import CosmosARConfig
 from sooner.models.cosmos_ar.layers import absolute, coordinates, rotate, rotation
+from sooner.models.cosmos_ar.model import CosmosARForCausalLM
 
 SHAPE = (3, 4, 5)
 TINY: dict[str, Any] = {

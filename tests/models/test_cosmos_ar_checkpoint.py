@@ -17,7 +17,9 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from sooner.errors import SoonerError, UnsupportedError
-from sooner.models.cosmos_ar import CosmosARForCausalLM, checkpoint, load_published
+from sooner.models.cosmos_ar import checkpoint
+from sooner.models.cosmos_ar.checkpoint import load_published
+from sooner.models.cosmos_ar.model import CosmosARForCausalLM
 
 VOCAB, WIDTH, FFN, LAYERS, HEADS, KV_HEADS, HEAD_DIM = 40, 32, 48, 2, 4, 2, 8
 SHAPE, THETA, EPS = (3, 2, 5), 500_000.0, 1e-5

@@ -14,7 +14,9 @@ import sooner
 import tiny
 from sooner.errors import SoonerError
 from sooner.models import adapt
-from sooner.models.openvla import OpenVLAForActionPrediction, OpenVLAProcessor, PictureForm
+from sooner.models.openvla.model import OpenVLAForActionPrediction
+from sooner.models.openvla.pictures import PictureForm
+from sooner.models.openvla.processing import OpenVLAProcessor
 
 INSTRUCTIONS = ["push", "open the drawer", "take the block to the drawer"]
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from sooner.errors import SoonerError
-from sooner.models.openvla import (
+from sooner.models.openvla.statistics import (
     ActionStatistics,
     ActionTokens,
     decode_actions,

@@ -13,7 +13,9 @@ from PIL import Image
 
 import openvla_published as published
 from sooner.errors import SoonerError, UnsupportedError
-from sooner.models.openvla import OpenVLAConfig, OpenVLAProcessor, PictureForm
+from sooner.models.openvla.config import OpenVLAConfig
+from sooner.models.openvla.pictures import PictureForm
+from sooner.models.openvla.processing import OpenVLAProcessor
 
 ID = {word: i for i, word in enumerate(published.WORDS)}
 ROUNDED = {

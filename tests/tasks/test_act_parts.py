@@ -14,8 +14,7 @@ import pytest
 from PIL import Image
 
 from sooner.errors import SoonerError
-from sooner.models.openvla import ActionTokens
-from sooner.models.openvla.statistics import ActionStatistics
+from sooner.models.openvla.statistics import ActionStatistics, ActionTokens
 from sooner.tasks.act.allowance import Allowance
 from sooner.tasks.act.observation import (
     FieldError,

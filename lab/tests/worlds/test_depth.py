@@ -18,7 +18,7 @@ import sooner
 from sooner import miniatures
 from sooner.errors import SoonerError
 from sooner.models import silent
-from sooner.models.openvla import OpenVLAForActionPrediction
+from sooner.models.openvla.model import OpenVLAForActionPrediction
 from sooner.tasks.act import Policy
 from sooner.tasks.imagine.loading import load_easel
 from sooner.tasks.loading import load_pair

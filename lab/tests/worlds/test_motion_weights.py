@@ -10,7 +10,7 @@ import torch
 
 from sooner import miniatures
 from sooner.models.clip_tokenizer import MotionTokenizer, to_pixels
-from sooner.models.cosmos_ar import CosmosARForCausalLM
+from sooner.models.cosmos_ar.model import CosmosARForCausalLM
 from sooner_lab.worlds.motion import card, evaluate, film, probe, world
 
 MOTION = miniatures.find("motion")

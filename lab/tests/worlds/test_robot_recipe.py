@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-from sooner.models.openvla import ActionTokens
 from sooner.models.openvla.processing import OpenVLAProcessor
+from sooner.models.openvla.statistics import ActionTokens
 from sooner.robots.table import Table
 from sooner_lab.worlds.robot import architecture, collect, data, losses, words
 from sooner_lab.worlds.robot.recipe import Recipe, Stage

@@ -100,7 +100,8 @@ def recorded(pair: Any, out: Path, asked: Asked, quiet: bool) -> Any:
 
 def _answer(model: Any) -> int:
     """Tokens of an answer: a policy's are counted, since no token ends them."""
-    from ..models.openvla import ActionStatistics, OpenVLAConfig
+    from ..models.openvla.config import OpenVLAConfig
+    from ..models.openvla.statistics import ActionStatistics
 
     if not isinstance(model.config, OpenVLAConfig):
         return LONGEST

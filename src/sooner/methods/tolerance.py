@@ -24,8 +24,7 @@ from .context import Context
 from .rules import follow_choices
 
 if TYPE_CHECKING:
-    from ..models.openvla import ActionTokens
-    from ..models.openvla.statistics import ActionStatistics
+    from ..models.openvla.statistics import ActionStatistics, ActionTokens
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ from ..errors import SoonerError, UnsupportedError, did_you_mean
 from .base import Adapter
 from .canvas import Canvas, Sampling
 from .chameleon import Chameleon, ChameleonCanvas
-from .cosmos_ar import CosmosAR, CosmosCanvas
+from .cosmos_ar.canvas import CosmosAR, CosmosCanvas
 from .emu3 import Emu3, Emu3Canvas
 from .generic import generic, self_check
 from .janus import Janus, JanusCanvas
-from .openvla import OpenVLA
+from .openvla.adapter import OpenVLA
 from .parsers import DeepSeekOCR, DotsOCR, GlmOCR, HunYuanVL, PaddleOCRVL, Parser
 from .video import LlavaOnevision, Qwen3VL, Qwen25VL, TextModel
 

@@ -24,7 +24,7 @@ from ..errors import SoonerError, unknown
 from ..methods import StandingDraft
 from ..methods.checks import same_tokenizer
 from ..models import FAMILIES
-from ..models.openvla import OpenVLA, load_policy
+from ..models.openvla.adapter import OpenVLA
 from ..models.silent import as_run
 from .identity import model_names
 from .model_types import (
@@ -190,6 +190,8 @@ def load(
             raise SoonerError(f"'{name}' is no model of transformers' own, so tp_plan can't be had")
         check_plan(name, tp_plan)
     if kind in OpenVLA.model_types:  # no class of transformers
+        from ..models.openvla.loading import load_policy
+
         with explained(name, device):
             model, processor = load_policy(name, device, dtype, device_map)
             return Loaded(name, as_run(model, name), processor)

@@ -23,7 +23,7 @@ from transformers.models.auto.modeling_auto import (
 from ..errors import SoonerError, did_you_mean
 from ..models import FAMILIES
 from ..models.generic import generic
-from ..models.openvla import OpenVLA
+from ..models.openvla.adapter import OpenVLA
 from ..models.video import TextModel
 
 logger = logging.getLogger("sooner")

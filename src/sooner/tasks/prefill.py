@@ -4,24 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from ..models import adapt
-from ..sparse.prefill import MMInference, PrefillReport, Report
-from ..sparse.pruning import DyCoke, FastV, PyramidDrop, SparseVLM
-from ..sparse.table import PatternTable
 from .loading import Pair
 from .settings import CaptionSettings, PrefillChoice, parse_prefill
 
+if TYPE_CHECKING:
+    from ..sparse.prefill import PrefillReport, Report
+    from ..sparse.table import PatternTable
+
 Context = Callable[[Any], AbstractContextManager]
-PRUNERS: dict[str, Callable[..., Context]] = {
-    "fastv": FastV,
-    "sparsevlm": SparseVLM,
-    "pyramiddrop": PyramidDrop,
-    "dycoke": lambda **ratio: DyCoke(decode_ratio=0.0, **ratio),  # the other half takes no drafts
-}
 
 
 class Prefill:
@@ -38,7 +33,7 @@ class Prefill:
     @contextmanager
     def __call__(self, model: Any) -> Iterator[None]:
         with self.context(model) as told:
-            self.report = told if isinstance(told, Report) else None
+            self.report = told  # of patterns; the other contexts give none
             yield
 
     def as_dict(self) -> dict[str, Any]:
@@ -61,6 +56,9 @@ def build_prefill(
     """
     if settings.prefill is None:
         return None
+    from ..sparse.prefill import MMInference  # a sixth of the library, for those who ask for it
+    from ..sparse.pruning import PRUNERS
+
     choice = parse_prefill(settings.prefill)
     if choice.name in ("", "auto"):
         table = _table(choice, pair)
@@ -68,8 +66,11 @@ def build_prefill(
         return Prefill(MMInference(table, mlp_chunk=chunk, measure_recall=is_measured))
     if choice.name == "visionzip":
         return Prefill(_vision_zip(choice.ratio, adapt(pair.target.model).video_frames(inputs)))
-    ratio = {} if choice.ratio is None else {"ratio": choice.ratio}
-    return Prefill(PRUNERS[choice.name](**ratio))
+    options: dict[str, Any] = {} if choice.ratio is None else {"ratio": choice.ratio}
+    if choice.name == "dycoke":
+        options["decode_ratio"] = 0.0  # the other half takes no drafts
+    pruners = {name.lower(): pruner for name, pruner in PRUNERS.items()}
+    return Prefill(pruners[choice.name](**options))
 
 
 def chunk_of(settings: CaptionSettings) -> int | None:
@@ -82,6 +83,8 @@ def chunk_of(settings: CaptionSettings) -> int | None:
 def _table(choice: PrefillChoice, pair: Pair) -> PatternTable | None:
     if choice.file is None:
         return None
+    from ..sparse.table import PatternTable
+
     return PatternTable.load(choice.file, adapt(pair.target.model))
 
 

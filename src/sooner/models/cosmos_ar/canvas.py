@@ -110,7 +110,7 @@ class CosmosCanvas(CosmosAR, Canvas):
         if self.tokenizer is None:
             raise SoonerError(
                 f"{type(self.model).__name__} can't turn codes into pixels; pass tokenizer=, such "
-                "as sooner.models.cosmos_ar.PublishedTokenizer(encoder, decoder)"
+                "as sooner.models.cosmos_ar.tokenizer.PublishedTokenizer(encoder, decoder)"
             )
         clips = self.tokenizer.decode(self.grid.pick_codes(tokens))  # [rows, 3, frames, h, w]
         return as_frames(clips.movedim(1, 2))

@@ -1,39 +1,20 @@
-"""OpenVLA from a folder or the hub, and the adapter that decodes it."""
+"""OpenVLA from a folder or the hub."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from huggingface_hub import snapshot_download
-from torch import Tensor
 
 from ...errors import SoonerError
-from ..base import Adapter
-from ..door import decoder_arguments
 from .checkpoint import is_published, list_some, load_published
 from .config import OpenVLAConfig
 from .files import read_object
 from .model import OpenVLAForActionPrediction
 from .processing import OpenVLAProcessor
 from .statistics import read_statistics
-
-
-class OpenVLA(Adapter):
-    """One running position for every token, patches included."""
-
-    model_types = ("openvla",)
-
-    def prompt_arguments(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """The model's own errors name what is wrong already."""
-        return decoder_arguments(self.model.model, self.decoder, inputs)
-
-    def embed_tokens(self, tokens: Tensor) -> Tensor:
-        """A placeholder that was generated is embedded as the model does: as id 0."""
-        return self.embedding(tokens.masked_fill(tokens == self.config.image_token_id, 0))
-
 
 FETCHED = ("*.json", "*.safetensors", "tokenizer.model", "*.jinja")
 

@@ -11,8 +11,7 @@ from ...errors import SoonerError, unknown
 
 if TYPE_CHECKING:
     from ...methods.tolerance import Tolerance
-    from ...models.openvla import ActionTokens
-    from ...models.openvla.statistics import ActionStatistics
+    from ...models.openvla.statistics import ActionStatistics, ActionTokens
 
 UNITS = {
     "mm": 1e-3,

@@ -15,8 +15,8 @@ from ...errors import SoonerError, unknown
 from ...methods import Autoregressive, Method
 from ...methods.tolerance import Tolerance
 from ...models import adapt
-from ...models.openvla import ActionTokens, OpenVLA
-from ...models.openvla.statistics import ActionStatistics
+from ...models.openvla.adapter import OpenVLA
+from ...models.openvla.statistics import ActionStatistics, ActionTokens
 from .. import loading
 from .action import Action
 from .allowance import Allowance

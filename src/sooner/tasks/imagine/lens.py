@@ -9,8 +9,7 @@ from typing import Any
 import torch
 
 from ...errors import SoonerError
-from ...models.cosmos_ar import PublishedTokenizer
-from ...models.cosmos_ar.tokenizer import SPATIAL, TEMPORAL
+from ...models.cosmos_ar.tokenizer import SPATIAL, TEMPORAL, PublishedTokenizer
 
 GIVEN_FRAMES = 9
 """Frames that Cosmos continues by default; the miniature does as it does."""

@@ -22,7 +22,8 @@ from ...errors import SoonerError, did_you_mean, unknown
 from ...methods.threads import Threads
 from ...models.chameleon import LAYOUTS
 from ...models.chameleon_files import VQGANDecoder, load_lumina
-from ...models.cosmos_ar import CosmosARForCausalLM, load_published
+from ...models.cosmos_ar.checkpoint import load_published
+from ...models.cosmos_ar.model import CosmosARForCausalLM
 from ...models.movqgan import MoVQGANDecoder
 from ...models.silent import as_run
 from ..loading import explained, pick_device, pick_dtype, told_type

@@ -12,7 +12,7 @@ import torch
 from PIL import Image, UnidentifiedImageError
 
 from ...errors import SoonerError, did_you_mean
-from ...models.openvla import OpenVLAProcessor
+from ...models.openvla.processing import OpenVLAProcessor
 from ..clip import prepare
 from ..identity import find
 from ..loading import Pair

@@ -17,7 +17,8 @@ from torch import nn
 from transformers import GenerationConfig
 
 from sooner.errors import SoonerError
-from sooner.models.cosmos_ar import CosmosARConfig, CosmosARForCausalLM
+from sooner.models.cosmos_ar.config import CosmosARConfig
+from sooner.models.cosmos_ar.model import CosmosARForCausalLM
 
 ROPE_THETA = 30.0
 SHARPNESS = 2.0  # first weight of the query norm: attention can tell a neighbour from the start

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from sooner.models.clip_tokenizer import MotionTokenizer, to_pixels
-from sooner.models.cosmos_ar import CosmosARForCausalLM
+from sooner.models.cosmos_ar.model import CosmosARForCausalLM
 
 from .. import cards
 from ..recipes import plain

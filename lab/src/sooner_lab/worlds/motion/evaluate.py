@@ -9,7 +9,7 @@ from torch.nn import functional
 from transformers import DynamicCache
 
 from sooner.models.clip_tokenizer import MotionTokenizer, to_frames, to_pixels
-from sooner.models.cosmos_ar import CosmosARForCausalLM
+from sooner.models.cosmos_ar.model import CosmosARForCausalLM
 
 from . import world
 

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from sooner.models.openvla import OpenVLAConfig, OpenVLAForActionPrediction
+from sooner.models.openvla.config import OpenVLAConfig
+from sooner.models.openvla.model import OpenVLAForActionPrediction
 
 from ..training import deepen
 from . import words

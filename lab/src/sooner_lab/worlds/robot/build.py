@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sooner.models.openvla import OpenVLAForActionPrediction
+from sooner.models.openvla.model import OpenVLAForActionPrediction
 from sooner.models.openvla.processing import OpenVLAProcessor
 
 from . import words

@@ -19,7 +19,7 @@ def write(folder: Path, recipe: Recipe, seconds: float, held_out: dict[str, Any]
     Args:
         held_out: of `PolicyLesson.check`; success rates come from `sooner act rollout`.
     """
-    from sooner.models.openvla import OpenVLAForActionPrediction
+    from sooner.models.openvla.model import OpenVLAForActionPrediction
 
     model = silent.as_run(OpenVLAForActionPrediction.from_pretrained(folder), folder)
     figures = {

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sooner.models.openvla import ActionTokens
+from sooner.models.openvla.statistics import ActionTokens
 from sooner.robots.registry import METAWORLD
 
 from . import words

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, smooth_l1_loss
 
-from sooner.models.openvla import OpenVLAForActionPrediction
+from sooner.models.openvla.model import OpenVLAForActionPrediction
 
 from . import words
 from .architecture import GRID
