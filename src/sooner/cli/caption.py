@@ -111,7 +111,7 @@ def caption(
     job = _Job(settings, records, display, models, debug, company)
     try:
         with company.joined(device):
-            job.run(_inputs(files, sample))
+            job.run(_inputs(files, sample, model))
     except KeyboardInterrupt:
         job.display.error(job.interrupted())
         raise typer.Exit(INTERRUPTED) from None
@@ -119,15 +119,16 @@ def caption(
         raise typer.Exit(BAD)
 
 
-def _inputs(files: list[Path] | None, sample: bool) -> list[Path]:
+def _inputs(files: list[Path] | None, sample: bool, model: str | None) -> list[Path]:
     """The files given, the bundled clip, or both.
 
     Raises:
-        SoonerError: neither.
+        SoonerError: neither; or nothing but the miniature to caption them, which is not installed.
     """
     from .. import miniatures
 
-    clip = miniatures.find("video").sample if sample else None
+    small = miniatures.find("video") if sample or model is None else None
+    clip = small.sample if sample and small is not None else None
     given = [*(files or []), *([clip] if clip is not None else [])]
     if not given:
         raise SoonerError("no video given; name a file or a folder, or use --sample")

@@ -12,6 +12,7 @@ from typing import Any
 import typer
 
 from .. import __version__
+from ..plugins import LAB
 
 
 def register(app: typer.Typer) -> None:
@@ -38,9 +39,10 @@ Rows = list[tuple[str, str]]
 
 
 def versions() -> Rows:
-    """This package, Python, and what the package needs."""
-    needed = [name for name, extra in requirements() if extra is None]
-    rows = [("sooner", __version__), ("python", platform.python_version())]
+    """This package and its lab, Python, and what the package needs."""
+    needed = [name for name, extra in requirements("sooner") if extra is None]
+    lab = installed(LAB) or f"missing: pip install {LAB} (miniatures, benchmarks, data sets)"
+    rows = [("sooner", __version__), (LAB, lab), ("python", platform.python_version())]
     return rows + [(name, installed(name) or "missing: pip install " + name) for name in needed]
 
 
@@ -88,26 +90,25 @@ def codecs() -> Rows:
 
 
 def extras() -> Rows:
-    """What each extra holds, and what of it is here."""
+    """What each extra of the package and its lab holds, and what of it is here."""
     rows: dict[str, list[str]] = {}
-    for name, extra in requirements():
-        if extra is not None:
-            here = installed(name)
-            rows.setdefault(extra, []).append(f"{name} {here}" if here else f"{name} (missing)")
-    return [
-        (extra, ", ".join(names) + _hint(extra, names)) for extra, names in sorted(rows.items())
-    ]
+    for whole in ("sooner", LAB):
+        for name, extra in requirements(whole):
+            if extra is not None:
+                told = f"{name} {installed(name) or '(missing)'}"
+                rows.setdefault(f"{whole}[{extra}]", []).append(told)
+    return [(extra, ", ".join(names) + _hint(extra, names)) for extra, names in rows.items()]
 
 
 def _hint(extra: str, names: list[str]) -> str:
     is_whole = not any(name.endswith("(missing)") for name in names)
-    return "" if is_whole else f"; pip install 'sooner[{extra}]' adds what is missing"
+    return "" if is_whole else f"; pip install '{extra}' adds what is missing"
 
 
-def requirements() -> list[tuple[str, str | None]]:
-    """`(package, extra or None)` of everything that the installed metadata names."""
+def requirements(whole: str) -> list[tuple[str, str | None]]:
+    """`(package, extra or None)` of everything that a distribution's installed metadata names."""
     try:
-        lines = importlib.metadata.requires("sooner") or []
+        lines = importlib.metadata.requires(whole) or []
     except importlib.metadata.PackageNotFoundError:
         return []
     found = []

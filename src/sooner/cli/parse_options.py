@@ -213,6 +213,8 @@ class Wanted:
         from .. import miniatures
         from ..tasks.parse.loading import MINIATURE
 
+        if MINIATURE not in miniatures.names():
+            return None
         small = miniatures.find(MINIATURE)
         return small.foreign if name == str(small.target) else None
 
