@@ -12,10 +12,8 @@ from test_kernel_vertical_slash import lines
 
 from sooner.sparse.attention import Partial, Reference, States, sparse_attention
 from sooner.sparse.attention.triton import TritonBackend
-from sooner.sparse.kernels.boundary.reference import q_boundary, two_d_boundary
-from sooner.sparse.kernels.boundary.tables import block_table, class_table
-from sooner.sparse.kernels.grid.reference import grid
-from sooner.sparse.kernels.vertical_slash.reference import vertical_slash
+from sooner.sparse.kernels.indices import block_table, class_table
+from sooner.sparse.kernels.reference import grid, q_boundary, two_d_boundary, vertical_slash
 from sooner.sparse.pairs import GridIndex, LineIndex
 from sooner.sparse.patterns import AShape, Dense, Grid, QBoundary, TriShape, TwoDBoundary
 from sooner.sparse.plane import Plane, by_pair, by_query

@@ -9,7 +9,7 @@ from cases import DEVICE, LAYOUTS, errors, holds, nothing_yet, slot_mask, states
 from sooner.errors import SoonerError
 from sooner.sparse.attention import Partial, Reference, States
 from sooner.sparse.attention.triton import TritonBackend
-from sooner.sparse.kernels.dense.reference import dense
+from sooner.sparse.kernels.reference import dense
 from sooner.sparse.modality import Layout
 from sooner.sparse.plane import Plane, by_pair, by_query, whole
 

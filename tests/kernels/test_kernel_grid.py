@@ -8,7 +8,7 @@ from cases import DEVICE, LAYOUTS, errors, holds, nothing_yet, slot_mask, states
 
 from sooner.sparse.attention import Partial
 from sooner.sparse.attention.triton import TritonBackend
-from sooner.sparse.kernels.grid.reference import grid
+from sooner.sparse.kernels.reference import grid
 from sooner.sparse.modality import Layout
 from sooner.sparse.pairs import GridIndex
 from sooner.sparse.plane import whole

@@ -9,7 +9,7 @@ from cases import DEVICE, LAYOUTS, errors, holds, nothing_yet, slot_mask, states
 from sooner.errors import SoonerError
 from sooner.sparse.attention import Partial, Reference
 from sooner.sparse.attention.triton import TritonBackend
-from sooner.sparse.kernels.vertical_slash.reference import vertical_slash
+from sooner.sparse.kernels.reference import vertical_slash
 from sooner.sparse.modality import Layout
 from sooner.sparse.pairs import LineIndex
 from sooner.sparse.plane import Plane, whole

@@ -11,13 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..kernels.boundary import triton as boundary
+from ..kernels import boundary
+from ..kernels import dense as whole_dense
+from ..kernels import grid as whole_grid
+from ..kernels import vertical_slash as whole_lines
 from ..kernels.common import Tiles, tiles_for
-from ..kernels.dense import triton as whole_dense
-from ..kernels.grid import triton as whole_grid
-from ..kernels.grid.spacing import spacings
-from ..kernels.vertical_slash import triton as whole_lines
-from ..kernels.vertical_slash.lists import line_lists
+from ..kernels.indices import line_lists, spacings
 from ..pairs import GridIndex, LineIndex
 from ..plane import Plane
 from .partial import Partial, States

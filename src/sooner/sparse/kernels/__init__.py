@@ -1,4 +1,4 @@
-"""Kernels of sparse attention, a folder each: plain torch in `reference`, Triton beside it.
+"""Triton kernels of sparse attention, a file each; `reference` computes the same in plain torch.
 
-Importing this package imports no Triton; each folder's `triton` module does.
+Importing this package imports no Triton; each kernel's file does.
 """

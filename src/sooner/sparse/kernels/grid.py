@@ -13,10 +13,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ...attention.partial import Partial, States
-from ...plane import Plane
-from ..common import INTERPRETED, Tiles, attention, begin, every, finish, sizes, step
-from .spacing import Spacings, passes
+from ..attention.partial import Partial, States
+from ..plane import Plane
+from .common import INTERPRETED, Tiles, attention, begin, every, finish, sizes, step
+from .indices import Spacings, passes
 
 
 @triton.jit

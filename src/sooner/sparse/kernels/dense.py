@@ -8,9 +8,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ...attention.partial import Partial, States
-from ...plane import Plane
-from ..common import INTERPRETED, Tiles, attention, begin, every, finish, sizes
+from ..attention.partial import Partial, States
+from ..plane import Plane
+from .common import INTERPRETED, Tiles, attention, begin, every, finish, sizes
 
 
 @triton.jit

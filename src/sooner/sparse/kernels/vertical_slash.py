@@ -8,10 +8,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ...attention.partial import Partial, States
-from ...plane import Plane
-from ..common import INTERPRETED, Tiles, attention, begin, finish, sizes, step
-from .lists import LineLists
+from ..attention.partial import Partial, States
+from ..plane import Plane
+from .common import INTERPRETED, Tiles, attention, begin, finish, sizes, step
+from .indices import LineLists
 
 
 @triton.jit

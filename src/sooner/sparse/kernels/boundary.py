@@ -16,14 +16,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ...attention.partial import Partial, States
-from ...plane import Plane
-from ..common import INTERPRETED, Tiles, attention, begin, every, finish, sizes, slots_of
-from ..grid.spacing import Spacings, passes
-from ..grid.triton import all_seen, band_step, class_step, wanted
-from ..vertical_slash.lists import LineLists
-from ..vertical_slash.triton import lines_step
-from .tables import block_table, class_table, permuted
+from ..attention.partial import Partial, States
+from ..plane import Plane
+from .common import INTERPRETED, Tiles, attention, begin, every, finish, sizes, slots_of
+from .grid import all_seen, band_step, class_step, wanted
+from .indices import LineLists, Spacings, block_table, class_table, passes, permuted
+from .vertical_slash import lines_step
 
 
 @triton.jit
@@ -132,7 +130,7 @@ def dense(
     """All causal pairs.
 
     Args:
-        states, plane, heads, into, first, start, tiles: as in `kernels.dense.triton.dense`.
+        states, plane, heads, into, first, start, tiles: as in `kernels.dense.dense`.
         is_pair: whether keys are permuted, too.
     """
     a = attention(states, heads, into, INTERPRETED)
@@ -146,7 +144,7 @@ def lines(
     states: States, plane: Plane, lists: LineLists, block: int, heads: Tensor, into: Partial,
     tiles: Tiles, is_pair: bool,
 ) -> None:  # fmt: skip
-    """Lines; arguments as in `kernels.vertical_slash.triton.vertical_slash` and `dense`."""
+    """Lines; arguments as in `kernels.vertical_slash.vertical_slash` and `dense`."""
     a = attention(states, heads, into, INTERPRETED)
     table = block_table(plane, block, tiles.rows)
     boundary_lines[len(table), len(heads)](
@@ -158,7 +156,7 @@ def grid(
     states: States, plane: Plane, spacing: Spacings, heads: Tensor, into: Partial, tiles: Tiles,
     is_pair: bool,
 ) -> None:  # fmt: skip
-    """Evenly spaced lines; arguments as in `kernels.grid.triton.grid` and `dense`."""
+    """Evenly spaced lines; arguments as in `kernels.grid.grid` and `dense`."""
     count = len(plane.queries)
     a, slots, todo = attention(states, heads, into, INTERPRETED), permuted(plane), passes(spacing)
     strides = [stride for stride in todo.strides if stride]

@@ -1,1 +1,0 @@
-"""Evenly spaced lines as dense blocks of classes (MMInference, algorithm 5)."""
