@@ -17,7 +17,7 @@ from sooner.cli.main import main
 from sooner.cli.parse_options import Wanted
 from sooner.errors import SoonerError
 from sooner.tasks.parse import ParseSettings
-from sooner.tasks.parse.lock import FolderLock
+from sooner.tasks.parse.output import FolderLock
 from tasks.drafting import pdf, picture
 
 

@@ -14,8 +14,7 @@ import sooner
 import tiny_canvas as tiny
 from sooner.errors import SoonerError, UnsupportedError
 from sooner.models import CANVASES, FAMILIES, Sampling
-from sooner.models.canvas import left_padded, rows_of
-from sooner.models.vocabulary import id_range, token_id
+from sooner.models.canvas import id_range, left_padded, rows_of, token_id
 
 
 class Echo:

@@ -10,7 +10,8 @@ from sooner.models import adapt
 from sooner.sparse.attention import States
 from sooner.sparse.modality import Layout
 from sooner.sparse.patterns import AShape, Dense, Grid
-from sooner.sparse.search import Sample, Search, SearchSettings, price
+from sooner.sparse.search import Sample, Search, SearchSettings
+from sooner.sparse.search import run as price
 from sooner.sparse.search.heads import shortlist
 from sooner.sparse.search.score import WHOLE, Survey, Tally
 from sooner.sparse.table import Head

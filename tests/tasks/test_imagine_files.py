@@ -12,7 +12,7 @@ from PIL import Image
 
 from sooner.errors import SoonerError
 from sooner.tasks.imagine import writing
-from sooner.tasks.imagine.clip import fit
+from sooner.tasks.imagine.job import fit
 from sooner.tasks.imagine.prompts import load_clips, load_prompts
 from tasks import videos
 

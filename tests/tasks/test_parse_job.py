@@ -27,7 +27,7 @@ from sooner.tasks.parse import FAILED, Delivery, ParseJob
 from sooner.tasks.parse.ahead import ahead
 from sooner.tasks.parse.drafting import drafter_hash, guard, make_drafter, processes_of
 from sooner.tasks.parse.job import DeviceFaultError
-from sooner.tasks.parse.lock import NAME as LOCK
+from sooner.tasks.parse.output import NAME as LOCK
 from sooner.tasks.parse.output import OutputError, write_whole
 from sooner.tasks.parse.plan import NAME, Intake, Manifest
 from sooner.tasks.parse.result import Counts

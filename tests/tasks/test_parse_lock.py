@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sooner.tasks.parse.lock import HOLDER, FolderLock
-from sooner.tasks.parse.output import OutputError
+from sooner.tasks.parse.output import HOLDER, FolderLock, OutputError
 from tasks.drafting import EchoParser, pdf
 from tasks.test_parse_job import job, records, run
 

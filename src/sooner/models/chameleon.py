@@ -16,8 +16,7 @@ from torch import Tensor
 from ..decoding.grid import Grid
 from ..errors import SoonerError, unknown
 from .base import Adapter
-from .canvas import Canvas, Sampling, as_frames, left_padded, rows_of, side_of
-from .vocabulary import id_range, token_id
+from .canvas import Canvas, Sampling, as_frames, id_range, left_padded, rows_of, side_of, token_id
 
 START = "<s>"  # 0
 BEGIN, END = "<racm3:break>", "<eoss>"  # 8197 and 8196; of Lumina-mGPT 2 151665 and 151666

@@ -11,8 +11,7 @@ from torch import Tensor
 from ..decoding.grid import Grid
 from ..errors import SoonerError
 from .base import Adapter
-from .canvas import Canvas, Sampling, as_frames, left_padded, rows_of, side_of
-from .vocabulary import id_range, token_id
+from .canvas import Canvas, Sampling, as_frames, id_range, left_padded, rows_of, side_of, token_id
 
 BOS, EOS, PICTURE = "<|extra_203|>", "<|extra_204|>", "<|image token|>"
 BEGIN, END = "<|image start|>", "<|image end|>"

@@ -20,6 +20,20 @@ from torch import Tensor
 from .modality import Layout
 
 
+def span(slots: Tensor) -> slice | None:
+    """Ascending slots as a slice, if there is no gap among them."""
+    if not len(slots):
+        return slice(0, 0)
+    first, last = int(slots[0]), int(slots[-1])
+    return slice(first, last + 1) if last - first + 1 == len(slots) else None
+
+
+def pick(states: Tensor, slots: Tensor) -> Tensor:
+    """Some rows of `[..., tokens, head_dim]`, given by ascending slots."""
+    which = span(slots)
+    return states.index_select(-2, slots) if which is None else states[..., which, :]
+
+
 @dataclass(frozen=True, eq=False)
 class Plane:
     """Queries against keys (MMInference, figures 8 and 9: the permutations, never materialised).

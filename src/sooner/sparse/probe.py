@@ -8,8 +8,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from .plane import Plane
-from .rows import pick
+from .plane import Plane, pick
 
 LAST = 64
 HIDDEN = -1e30  # score of a key that a query does not see

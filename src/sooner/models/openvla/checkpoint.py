@@ -17,8 +17,7 @@ from torch import Tensor
 from transformers import Dinov2WithRegistersConfig, LlamaConfig, SiglipVisionConfig
 
 from ...errors import SoonerError, UnsupportedError
-from .config import OpenVLAConfig
-from .files import read_object
+from .config import OpenVLAConfig, read_object
 from .model import OpenVLAForActionPrediction
 from .published import DINO, HEADS, SIGLIP, current, depth, is_unused, moves
 from .statistics import read_statistics

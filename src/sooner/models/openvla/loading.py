@@ -10,8 +10,7 @@ from huggingface_hub import snapshot_download
 
 from ...errors import SoonerError
 from .checkpoint import is_published, list_some, load_published
-from .config import OpenVLAConfig
-from .files import read_object
+from .config import OpenVLAConfig, read_object
 from .model import OpenVLAForActionPrediction
 from .processing import OpenVLAProcessor
 from .statistics import read_statistics

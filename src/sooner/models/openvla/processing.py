@@ -18,8 +18,7 @@ from torch import Tensor
 from transformers import LlamaTokenizer, PreTrainedTokenizerFast
 
 from ...errors import SoonerError, unknown
-from .config import OpenVLAConfig
-from .files import read_object
+from .config import OpenVLAConfig, read_object
 from .pictures import PictureForm
 
 FILE = "openvla_processor.json"

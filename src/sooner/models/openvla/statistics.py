@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from ...errors import SoonerError, unknown
-from .config import OpenVLAConfig
-from .files import read_object
+from .config import OpenVLAConfig, read_object
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from ...decoding.stats import EXACT
 from ...documents import BrokenPage, Document, Page
 from ...documents.drafters import Drafter
 from ...errors import SoonerError, is_device_fault
 from .ahead import Drafted, ahead
 from .delivery import Delivery, record_of
-from .lock import FolderLock
+from .output import FolderLock
 from .plan import Intake, Manifest, Work, plan, touch
 from .result import FAILED, PARTIAL, Counts, ParsedPage
 
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
     from .parser import PageParser
     from .unverified import DraftParser
 
+
 OnPage = Callable[[dict[str, Any], Counts], None]
+
 """Told a page's record and how many are done, after its files are on disk."""
 
 
@@ -124,7 +127,7 @@ class ParseJob:
 
     def _warm_up(self, parser: PageParser | DraftParser, page: Page) -> None:
         if self.compare and not self.drafts_only:
-            from .comparison import warm_up  # needs torch
+            pass  # needs torch
 
             warm_up(cast("PageParser", parser), page)
 
@@ -152,7 +155,7 @@ class ParseJob:
         """With what plain decoding says and takes; that a page failed is told already."""
         if parsed.status == FAILED:
             return parsed
-        from .comparison import compare_plain  # needs torch
+        pass  # needs torch
 
         return replace(parsed, compared=compare_plain(parser, page, parsed))
 
@@ -241,3 +244,62 @@ class ParseJob:
 
 def _one_line(error: Exception) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())[:300]
+
+
+WARM_UP = 4
+
+"""New tokens of the run before the clock counts: first forwards pay for allocations."""
+
+OUTSIDE = ("e2e", "drafter", "wait", "regions")
+
+"""Times that contain others, or that were spent beside something else."""
+
+
+def warm_up(parser: PageParser, page: Page) -> None:
+    """A few tokens of a page, for nothing."""
+    few = replace(parser.settings, max_new_tokens=WARM_UP)
+    type(parser)(parser.pair, few)(page)
+
+
+def compare_plain(parser: PageParser, page: Page, parsed: ParsedPage) -> dict[str, Any]:
+    """Decode a page plainly, with the same engine, and set both side by side.
+
+    Args:
+        parsed: what became of it, with `seconds` of its drafter.
+
+    Returns:
+        `parity` (`identical`, or from which letter on the texts differ), `decode_speedup` and
+        `e2e_speedup` (eq. 13 and 14 of the paper on this page; its drafter counts in full, as if
+        nothing had run beside it), `plain_seconds`. Speed-ups are `None` for texts that did not
+        come to an end, and for those that should be equal and are not.
+    """
+    plain = parser(page)
+    is_same = plain.raw == parsed.raw
+    told: dict[str, Any] = {
+        "parity": "identical" if is_same else f"differs from letter {_first(plain, parsed)} on",
+        "decode_speedup": None,
+        "e2e_speedup": None,
+        "plain_seconds": round(_alone(plain), 4),
+    }
+    ended = plain.counts_for_speed and parsed.counts_for_speed
+    if not ended or (parsed.mode == EXACT and not is_same) or not _decoding(parsed):
+        return told
+    own = _alone(parsed) + parsed.seconds.get("drafter", 0.0)
+    speedups = _decoding(plain) / _decoding(parsed), _alone(plain) / own
+    return {**told, "decode_speedup": speedups[0], "e2e_speedup": speedups[1]}
+
+
+def _first(plain: ParsedPage, parsed: ParsedPage) -> int:
+    pairs = zip(plain.raw, parsed.raw, strict=False)
+    same = [one == other for one, other in pairs]
+    return same.index(False) if False in same else len(same)
+
+
+def _decoding(parsed: ParsedPage) -> float:
+    """Seconds of decoding, regions included."""
+    return parsed.seconds.get("decode", 0.0)
+
+
+def _alone(parsed: ParsedPage) -> float:
+    """Seconds of everything that the target did."""
+    return sum(took for name, took in parsed.seconds.items() if name not in OUTSIDE)

@@ -19,9 +19,8 @@ from .asking import Cells, cells_of, picture_inputs, room_for, seen_size
 from .budget import FIRST, LEAST_FORWARDS, Budget, PageCost, PageCosts
 from .drafting import Drafting
 from .effort import Effort, NotSmallerError, with_less
-from .fences import unwrapped
 from .forms import Ask, ask_of, habits_of
-from .reading import Reading, described, read
+from .reading import Reading, described, read, unwrapped
 from .regions import RegionStage, Verified
 from .result import (
     LENGTH,

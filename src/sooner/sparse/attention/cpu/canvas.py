@@ -10,8 +10,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from ...plane import Plane
-from ...rows import pick, span
+from ...plane import Plane, pick, span
 from ..partial import Partial, States
 from .flash import additive, attend
 

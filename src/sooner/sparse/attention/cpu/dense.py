@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ...plane import Plane
-from ...rows import pick
+from ...plane import Plane, pick
 from ..partial import Partial, States
 from .canvas import Stairs, canvas
 
