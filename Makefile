@@ -30,10 +30,11 @@ types: $(STAMP)
 docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
-# Both distributions, each smoke-tested in an environment of its own.
+# Both distributions, installed and run in an empty environment.
 wheels: $(STAMP)
 	$(BIN)/python -m build --quiet --outdir dist .
 	$(BIN)/python -m build --quiet --outdir dist lab
+	$(BIN)/python tests/wheels/smoke.py dist
 
 check: lint types docs test
 

@@ -1,0 +1,99 @@
+"""Smoke test of both wheels: the library alone, then with the lab, in an empty environment.
+
+    python tests/wheels/smoke.py dist
+
+What the wheels depend on is linked from the environment that runs this; nothing is downloaded.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import venv
+import zipfile
+from pathlib import Path
+
+LARGEST = 2_000_000
+"""Bytes of the library's wheel: it holds no weights."""
+OURS = ("sooner", "__editable__")
+"""What entries of `site-packages` begin with that the wheels are to bring themselves."""
+
+
+def check(dist: Path, scratch: Path) -> None:
+    """Install the newest wheels of a folder one after the other, and run the command after each.
+
+    Args:
+        dist: where they are.
+        scratch: an empty folder for the environment.
+
+    Raises:
+        AssertionError: a command failed, or said something else; tells which.
+    """
+    library, lab = (_newest(dist, name) for name in ("sooner-", "sooner_lab-"))
+    size = library.stat().st_size
+    assert size < LARGEST, f"{library.name} has {size:,} bytes"
+    with zipfile.ZipFile(library) as opened:
+        assert not [name for name in opened.namelist() if name.startswith("sooner_lab")]
+    home = _environment(scratch / "environment")
+    _install(home, library)
+    listed = _sooner(home, scratch, "--help")
+    assert "caption" in listed, listed
+    assert "bench" not in listed, listed
+    assert "missing: pip install sooner-lab" in _sooner(home, scratch, "doctor")
+    for words in ("caption clip.mp4", "caption --sample", "parse --sample -o out", "imagine words"):
+        told = _sooner(home, scratch, *words.split(), code=2)
+        assert "`pip install sooner-lab`" in told, told
+        assert len(told.splitlines()) == 1, told
+    _install(home, lab)
+    listed = _sooner(home, scratch, "--help")
+    assert all(f" {name} " in listed for name in ("bench", "eval", "predict")), listed
+    assert "complete" in _sooner(home, scratch, "doctor")
+    said = _sooner(home, scratch, "caption", "--sample", "--threads", "1")
+    assert "scene" in said or "tokens" in said, said
+
+
+def _newest(dist: Path, name: str) -> Path:
+    found = sorted(dist.glob(f"{name}*.whl"), key=lambda path: path.stat().st_mtime)
+    assert found, f"no {name}*.whl in '{dist}'"
+    return found[-1]
+
+
+def _environment(home: Path) -> Path:
+    """An environment with everything that this one has but our own distributions."""
+    venv.create(home, with_pip=False)
+    names = {"base": str(home), "platbase": str(home)}
+    packages = Path(sysconfig.get_path("purelib", "venv", vars=names))
+    for entry in Path(sysconfig.get_path("purelib")).iterdir():
+        if not entry.name.startswith(OURS):
+            (packages / entry.name).symlink_to(entry)
+    return home
+
+
+def _install(home: Path, wheel: Path) -> None:
+    python = str(home / "bin" / "python")
+    command = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps"]
+    subprocess.run([*command, "--no-index", str(wheel)], check=True)
+
+
+def _sooner(home: Path, folder: Path, *words: str, code: int = 0) -> str:
+    """What the command says, as a user would type it."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    done = subprocess.run(
+        [str(home / "bin" / "sooner"), *words],
+        cwd=folder,
+        env={**kept, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert done.returncode == code, f"sooner {' '.join(words)}: {done.returncode}\n{done.stdout}"
+    return done.stdout
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as made:
+        check(Path(sys.argv[1]).resolve(), Path(made))
+    print("both wheels hold")
