@@ -23,12 +23,12 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 HAS_LAB = importlib.util.find_spec("sooner_lab") is not None
-LAB = re.compile(r"sooner_lab|tasks\.fixtures|tasks\.painters")
-"""Modules that import the lab, or helpers that do."""
+LAB = re.compile(r"^(from|import) sooner_lab\b", re.MULTILINE)
+"""Modules that can't be imported without the lab."""
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    """Without sooner-lab, what imports it is left out."""
+    """Without sooner-lab, modules that begin by importing it are left out."""
     if HAS_LAB or collection_path.suffix != ".py":
         return None
     return True if LAB.search(collection_path.read_text(encoding="utf-8")) else None

@@ -29,6 +29,7 @@ def steps(page: Path) -> list[list[str]]:
     return found
 
 
+@pytest.mark.lab
 @pytest.mark.slow
 @pytest.mark.parametrize("page", sorted(TUTORIALS.glob("*.md")), ids=lambda page: page.stem)
 def test_a_tutorial_runs(page: Path, tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +23,8 @@ from sooner.tasks.caption import caption
 from sooner.tasks.loading import load_pair
 from sooner.tasks.settings import CaptionSettings
 from tasks import videos
-from tasks.fixtures import SMALL, checkpoint
+from tasks.fixtures import checkpoint
 
-SHAPE = replace(SMALL, kv_heads=RANKS)
 SECONDS = 150
 """After which the ranks hang; they take some fifteen on a core of their own."""
 TESTS = Path(sharded_ranks.__file__).parent
@@ -47,7 +45,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tiny.model("qwen3_vl").save_pretrained(folder / "planless")
     checkpoint(folder / "odd", 0)  # one key-value head
     for name in ("target", "draft"):
-        checkpoint(folder / name, 0, shape=SHAPE)
+        checkpoint(folder / name, 0, kv_heads=RANKS)
     videos.write(folder / "clip.mp4")
     return folder
 

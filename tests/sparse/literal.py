@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import functools
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor
 
 import tiny
+from sooner.decoding.runner import ModelRunner
 from sooner.models import adapt
 
 LAYERS = 6
@@ -109,3 +111,27 @@ def _enter(mask: Tensor, states: dict, result: Reading, layer: Any, args: Any, k
 
 def _keep(result: Reading, module: Any, args: Any, output: Any) -> None:
     result.attention.append(output[1][0].mean(0))
+
+
+@torch.inference_mode()
+def forced(
+    model: Any,
+    inputs: dict[str, Any],
+    tokens: list[int],
+    prefill: Any = None,
+    stepwise: bool = False,
+) -> Tensor:
+    """Probabilities behind the prompt and behind each of `tokens` but the last, `[tokens, vocab]`.
+
+    Args:
+        prefill: of the prompt; plain without one.
+        stepwise: the text token by token, instead of as one block.
+    """
+    with nullcontext() if prefill is None else prefill(model):
+        prompt = adapt(model).embed_prompt(inputs)
+        runner = ModelRunner(adapt(model), prompt.width + len(tokens))
+        logits = [runner.prefill(prompt).logits]
+        for block in torch.tensor([tokens[:-1]]).split(1 if stepwise else len(tokens), 1):
+            logits.append(runner.forward_chain(block).logits)
+            runner.commit([list(range(block.shape[1]))])
+    return torch.cat(logits, 1)[0].float().softmax(-1)

@@ -17,8 +17,7 @@ import tiny
 from sooner.models import adapt
 from sooner.sparse.pruning import DyCoke, FastV, Pruner, PyramidDrop, SparseVLM
 from sooner.sparse.pruning.keep import density_peaks, keep_count
-from sooner_lab.bench.fidelity import teacher_forced
-from sparse.literal import LAYERS, read
+from sparse.literal import LAYERS, forced, read
 
 FAMILIES = ("llava_onevision", "qwen2_5_vl", "qwen3_vl")
 TEXT = [7, 31, 4, 4, 62, 18, 9]
@@ -36,9 +35,9 @@ def check(
     family: str, inputs: dict[str, Any], pruner: Pruner, expected: Tensor, **how: Any
 ) -> None:
     model = tiny.model(family, layers=LAYERS)
-    actual = teacher_forced(model, inputs, TEXT, prefill=pruner, **how)
+    actual = forced(model, inputs, TEXT, prefill=pruner, **how)
     torch.testing.assert_close(actual, expected.float().softmax(-1), **CLOSE)
-    plain = teacher_forced(model, inputs, TEXT)
+    plain = forced(model, inputs, TEXT)
     assert not torch.allclose(actual, plain, atol=1e-3), "pruning should be felt"
 
 
@@ -197,6 +196,6 @@ def test_the_reference_alone_equals_plain_reading() -> None:
     for family in FAMILIES:
         inputs = tiny.inputs(family, "mixed")
         model = tiny.model(family, layers=LAYERS)
-        plain = teacher_forced(model, inputs, TEXT)
+        plain = forced(model, inputs, TEXT)
         expected = read(family, inputs, TEXT).logits.float().softmax(-1)
         torch.testing.assert_close(plain, expected, **CLOSE)

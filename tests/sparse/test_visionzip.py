@@ -17,8 +17,7 @@ from sooner.models import adapt
 from sooner.sparse.compression import VisionZip
 from sooner.sparse.compression.gaze import received
 from sooner.sparse.compression.visionzip import zipped
-from sooner_lab.bench.fidelity import teacher_forced
-from sparse.literal import LAYERS, read
+from sparse.literal import LAYERS, forced, read
 
 FAMILIES = ("llava_onevision", "qwen2_5_vl", "qwen3_vl")
 TEXT = [7, 31, 4, 4, 62, 18, 9]
@@ -158,9 +157,9 @@ def test_logits_are_those_of_the_literal_reference(
     hidden, _, expected = reference(family, inputs, units, dominant, contextual)
     assert hidden
     model = tiny.model(family, layers=LAYERS)
-    actual = teacher_forced(model, inputs, TEXT, prefill=VisionZip(dominant, contextual))
+    actual = forced(model, inputs, TEXT, prefill=VisionZip(dominant, contextual))
     torch.testing.assert_close(actual, expected.float().softmax(-1), **CLOSE)
-    assert not torch.allclose(actual, teacher_forced(model, inputs, TEXT), atol=1e-3)
+    assert not torch.allclose(actual, forced(model, inputs, TEXT), atol=1e-3)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

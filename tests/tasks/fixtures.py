@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from sooner_lab.worlds.video import architecture, build
 from tasks import videos
 
-SMALL = architecture.Shape(2, 32, 2, 1, 48, 192, 1, 32, 2)
+SIZES = {
+    "layers": 2, "width": 32, "heads": 2, "kv_heads": 1, "intermediate": 48, "vocab": 192,
+    "vision_layers": 1, "vision_width": 32, "vision_heads": 2,
+}  # fmt: skip
 POSITIONS = 400
 
 
-def checkpoint(
-    folder: Path,
-    seed: int,
-    positions: int = POSITIONS,
-    shape: architecture.Shape = SMALL,
-) -> Path:
-    """A random model with the miniature's own processor.
+def checkpoint(folder: Path, seed: int, positions: int = POSITIONS, **sizes: Any) -> Path:
+    """A random model with the video miniature's own processor; skips the test without the lab.
 
     Weights are large, so that the text depends on everything before it.
+
+    Args:
+        sizes: of the model, instead of those in `SIZES`.
     """
+    architecture = pytest.importorskip("sooner_lab.worlds.video.architecture")
+    build = pytest.importorskip("sooner_lab.worlds.video.build")
     torch.manual_seed(seed)
-    model = architecture.build_model(shape)
+    model = architecture.build_model(architecture.Shape(**{**SIZES, **sizes}))
     for name, weights in model.named_parameters():
         if weights.ndim > 1:
             weights.data.normal_(0, 0.5 if "embed" in name else 0.3)

@@ -11,8 +11,6 @@ from transformers import GenerationConfig, JanusImageProcessor, JanusProcessor
 
 import tiny_canvas
 from sooner.models.clip_tokenizer import MotionTokenizer, MotionTokenizerConfig
-from sooner_lab.worlds.image import words
-from sooner_lab.worlds.motion import architecture
 
 POSITIONS = 128
 
@@ -23,6 +21,7 @@ def painter(folder: Path, scale: float = 0.1) -> Path:
     Args:
         scale: of the logits; small ones leave the draws open.
     """
+    words = pytest.importorskip("sooner_lab.worlds.image.words")
     model = copy.deepcopy(tiny_canvas.janus())
     model.model.generation_head.vision_head.weight.data.mul_(scale)
     ids = words.ids()
@@ -46,6 +45,7 @@ def painter(folder: Path, scale: float = 0.1) -> Path:
 
 def camera(folder: Path, side: int = 2) -> Path:
     """A Cosmos AR model that continues clips of 17 frames, `side` x `side` codes of 24."""
+    architecture = pytest.importorskip("sooner_lab.worlds.motion.architecture")
     torch.manual_seed(0)
     shape = architecture.Shape(
         layers=2, width=32, heads=2, kv_heads=1, intermediate=32, vocab=24,

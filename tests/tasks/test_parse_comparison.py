@@ -54,6 +54,7 @@ def test_a_page_that_was_cut_claims_no_speed() -> None:
     assert against(PLAIN, replace(PARSED, truncated="repetition"))["decode_speedup"] is None
 
 
+@pytest.mark.lab
 def test_the_bundled_page_by_command(tmp_path: Path) -> None:
     words = ["parse", "--sample", "--compare", "--drafter", "none", "-o", str(tmp_path)]
     result = CliRunner().invoke(app, words)
@@ -68,6 +69,7 @@ def test_nothing_to_parse(tmp_path: Path) -> None:
     assert "--sample" in str(result.exception) + result.output
 
 
+@pytest.mark.lab
 def test_the_sample_is_a_page() -> None:
     from sooner import miniatures
 

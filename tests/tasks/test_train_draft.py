@@ -26,7 +26,6 @@ from sooner.tasks.train_draft.losses import (
     unroll,
 )
 from sooner.tasks.train_draft.prompts import read_questions
-from sooner_lab.worlds.robot.questions import ROWS, ask_demonstrations
 
 NEW = 7
 SHORT = HeadTraining(
@@ -379,17 +378,6 @@ def test_questions_are_read_from_a_file(tmp_path: Path) -> None:
         file.write_text(line)
         with pytest.raises(sooner.SoonerError, match=error):
             read_questions(file)
-
-
-def test_a_robot_is_asked_by_its_experts() -> None:
-    asked: list[tuple[int, set[str]]] = []
-
-    def processor(pictures: list, instructions: list[str]) -> dict[str, Any]:
-        asked.append((len(pictures), set(instructions)))
-        return {}
-
-    assert len(list(ask_demonstrations(processor, ROWS + 1, ("table",)))) == 2
-    assert asked == [(ROWS, {"reach the blue ball"})] * 2
 
 
 def test_the_command_trains_a_head_for_a_recording(tmp_path: Path) -> None:

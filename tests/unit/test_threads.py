@@ -101,6 +101,7 @@ def test_on_one_core_the_draft_is_no_process_and_takes_none(
     assert plan_threads(pair("cpu")) == Threads(1, 0)
 
 
+@pytest.mark.lab
 @pytest.mark.parametrize(
     ("method", "placement", "threads"),
     [(None, "auto", 1), ("parallel", "process", 1), ("parallel", "thread", 2),
@@ -128,6 +129,7 @@ def test_a_command_with_models_of_ones_own_leaves_the_draft_its_core(
     assert loaded == [threads]
 
 
+@pytest.mark.lab
 @pytest.mark.parametrize("bench", ["caption", "parallel"])
 def test_a_default_bench_gives_the_draft_its_own_core_and_says_so(
     bench: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -148,6 +150,7 @@ def test_a_default_bench_gives_the_draft_its_own_core_and_says_so(
     assert torch.get_num_threads() == 1
 
 
+@pytest.mark.lab
 def test_a_caption_says_its_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machine(monkeypatch, 2)
     for method, draft in (("parallel", 1), ("speculative", 0)):

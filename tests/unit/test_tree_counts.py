@@ -16,8 +16,6 @@ from method_matrix import METHODS
 from sooner.decoding.interface import Drafter, Outcome
 from sooner.decoding.stats import Stats
 from sooner.decoding.tree import ROOT, Tree
-from sooner_lab.bench.parallel.records import plain_stats, to_stats
-from sooner_lab.bench.protocol import Arm, Measured, Sample, engine_figures
 
 # By hand: a root with two children, the first of which has two more and the second one.
 #
@@ -196,30 +194,3 @@ def test_rows_of_a_batch_are_counted_apart() -> None:
     ).stats  # fmt: skip
     assert 0 < stats.num_accepted_draft_tokens <= stats.num_draft_levels < stats.num_draft_tokens
     assert stats.acceptance_rate <= 1
-
-
-# Those who read the counts
-
-
-def _of_trees() -> Stats:
-    stats = Stats(tokens=9, nfe=3)
-    stats.record_step(0, drafted=9, levels=3, accepted=3, committed=4)
-    stats.record_step(0, drafted=9, levels=3, accepted=1, committed=2)
-    stats.close_runs()
-    return stats
-
-
-def test_the_benches_row_has_the_engines_rate() -> None:
-    stats = _of_trees()
-    sample = Sample([[0] * 9], 1.0, 1.0, 8, stats)
-    one = Measured(Arm("tree", lambda index: sample, "exact"), [[sample]], [])
-    figures = engine_figures(one, one)
-    assert figures["acceptance_rate"] == stats.acceptance_rate == 4 / 6
-    assert figures["accepted_run_length"] == stats.accepted_run_length == 6
-
-
-def test_a_run_read_back_from_disk_has_the_same_figures() -> None:
-    stats = _of_trees()
-    again = to_stats(plain_stats(stats))
-    assert again.acceptance_rate == stats.acceptance_rate
-    assert again.as_dict()["num_draft_levels"] == 6

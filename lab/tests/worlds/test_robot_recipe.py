@@ -7,6 +7,7 @@ import dataclasses
 import json
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from sooner.models.openvla.processing import OpenVLAProcessor
 from sooner.models.openvla.statistics import ActionTokens
 from sooner.robots.table import Table
 from sooner_lab.worlds.robot import architecture, collect, data, losses, words
+from sooner_lab.worlds.robot.questions import ROWS, ask_demonstrations
 from sooner_lab.worlds.robot.recipe import Recipe, Stage
 from sooner_lab.worlds.robot.train import train
 
@@ -171,3 +173,14 @@ def test_vocabulary_is_laid_out_as_openvla_s() -> None:
 def test_impossible_stages_are_refused(wrong: dict) -> None:
     with pytest.raises(ValueError, match=r"kind is|at least 1"):
         Stage(**{"kind": "vision", "steps": 1, "rows": 1, "lr": 1e-3, **wrong})
+
+
+def test_a_robot_is_asked_by_its_experts() -> None:
+    asked: list[tuple[int, set[str]]] = []
+
+    def processor(pictures: list, instructions: list[str]) -> dict[str, Any]:
+        asked.append((len(pictures), set(instructions)))
+        return {}
+
+    assert len(list(ask_demonstrations(processor, ROWS + 1, ("table",)))) == 2
+    assert asked == [(ROWS, {"reach the blue ball"})] * 2
