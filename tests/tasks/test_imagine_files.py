@@ -131,10 +131,9 @@ def test_prompts_of_a_text_file(tmp_path: Path) -> None:
         load_prompts(path, limit=0)
     with pytest.raises(SoonerError, match="does not exist"):
         load_prompts("nowhere.txt")
-    with pytest.raises(SoonerError, match="did you mean 'parti-prompts'"):
-        load_prompts("part-prompts")
 
 
+@pytest.mark.lab
 def test_coco_captions(tmp_path: Path) -> None:
     folder = tmp_path / "annotations"
     folder.mkdir()
@@ -155,6 +154,7 @@ def test_coco_captions(tmp_path: Path) -> None:
         load_prompts("coco-captions", tmp_path)
 
 
+@pytest.mark.lab
 def test_coco_captions_as_on_the_hub(tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
     records = [{"image_id": 139, "captions": ["A woman.", "A room."], "license": 2}]
@@ -165,6 +165,7 @@ def test_coco_captions_as_on_the_hub(tmp_path: Path) -> None:
     assert (prompt.id, prompt.text) == ("coco-captions/139", "A woman.")
 
 
+@pytest.mark.lab
 def test_parti_prompts(tmp_path: Path) -> None:
     table = tmp_path / "PartiPrompts.tsv"
     table.write_text(
@@ -176,11 +177,14 @@ def test_parti_prompts(tmp_path: Path) -> None:
         load_prompts("parti-prompts", tmp_path)
     with pytest.raises(SoonerError, match=r"folder '\./gone' does not exist"):
         load_prompts("parti-prompts", "./gone")
+    with pytest.raises(SoonerError, match="did you mean 'parti-prompts'"):
+        load_prompts("part-prompts")
 
 
 CAMERA = "0.5 0.9 0.5 0.5 0.0 0.0 1 0 0 0 0 1 0 0 0 0 1 0"
 
 
+@pytest.mark.lab
 def test_real_estate(tmp_path: Path) -> None:
     test = tmp_path / "test"
     test.mkdir()
