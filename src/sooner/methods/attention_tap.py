@@ -7,7 +7,6 @@ model itself, and computes the few rows that are asked for: O(queries x tokens) 
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,15 +15,15 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from ..decoding.cache import SlotCache
 from ..errors import UnsupportedError
+from ..models.hooks import AttentionCall, AttentionHooks
 from ..sparse.prefill import prompt_attention
 from .context import Context, prompt_lengths, visual_tokens
 
 HEARD = (torch.nn.functional.scaled_dot_product_attention, prompt_attention)
-"""Attention that takes queries and keys first, `scale` by name: dense, and of a sparse prefill."""
+"""Dense attention, and that of a sparse prefill."""
 
 OnScores = Callable[[int, Tensor], None]
 """Told `(layer, attention that each token got from the asking ones)`: `[rows, heads, width]`."""
@@ -103,7 +102,7 @@ def listen_twice(
     return listen(context, sorted({0, depth - 1}), queries, keep)
 
 
-class AttentionTap:
+class AttentionTap(AttentionHooks):
     """Hooks on the attention of some layers, for one prefill.
 
     Args:
@@ -116,53 +115,36 @@ class AttentionTap:
         seconds: time spent computing scores.
     """
 
+    functions = HEARD
+
     def __init__(
         self, decoder: Any, layers: Sequence[int], asking: Asking, on_scores: OnScores
     ) -> None:
+        super().__init__()
         self.asking = asking
         self.on_scores = on_scores
         self.seconds = 0.0
-        self.owner = threading.get_ident()  # others may be decoding with the same model
-        self.ear: _Ear | None = None
-        self.handles: list[Any] = []
-        for number in layers:
-            attention = decoder.layers[number].self_attn
-            leave = partial(self._leave, number)
-            self.handles += [
-                attention.register_forward_pre_hook(self._enter, with_kwargs=True),
-                attention.register_forward_hook(leave, always_call=True),
-            ]
+        for number, attention in [(number, decoder.layers[number].self_attn) for number in layers]:
+            self.before(attention, self._check_cache)
+            self.around(attention, partial(self._heard, number))
 
-    def remove(self) -> None:
-        """Take the hooks off; may be called again."""
-        for handle in self.handles:
-            handle.remove()
-        self.handles = []
+    def _check_cache(self, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
+        cache = kwargs.get("past_key_values")
+        if isinstance(cache, SlotCache):
+            cache.require_whole("ranking visual tokens by attention")
 
-    def _enter(self, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
-        if threading.get_ident() == self.owner:
-            cache = kwargs.get("past_key_values")
-            if isinstance(cache, SlotCache):
-                cache.require_whole("ranking visual tokens by attention")
-            self.ear = _Ear()
-            self.ear.__enter__()
-
-    def _leave(self, number: int, module: nn.Module, args: tuple, output: Any) -> None:
-        if threading.get_ident() != self.owner or self.ear is None:
-            return
-        ear, self.ear = self.ear, None
-        ear.__exit__(None, None, None)
-        if output is None:
-            return  # the layer failed, and its error is on its way
+    def _heard(
+        self, number: int, module: nn.Module, call: AttentionCall | None, output: Any
+    ) -> None:
         start = time.perf_counter()
-        self.on_scores(number, self._scores(module, ear, output))
+        self.on_scores(number, self._scores(module, call, output))
         self.seconds += time.perf_counter() - start
 
-    def _scores(self, module: nn.Module, ear: _Ear, output: Any) -> Tensor:
+    def _scores(self, module: nn.Module, call: AttentionCall | None, output: Any) -> Tensor:
         shown = output[1] if isinstance(output, tuple) else None
-        if ear.heard is not None:
-            self._check(module, ear.heard[1].shape[2])
-            weights = asked_rows(*ear.heard, self.asking)
+        if call is not None:
+            self._check(module, call.keys.shape[2])
+            weights = asked_rows(call.queries, call.keys, call.scale, self.asking)
         elif shown is not None:  # eager attention has the whole matrix at hand
             self._check(module, shown.shape[-1])
             rows = torch.arange(shown.shape[0], device=shown.device)[:, None]
@@ -181,24 +163,6 @@ class AttentionTap:
                 f"ranking by attention needs all {self.asking.width} prompt tokens, but "
                 f"{type(module).__name__} sees {keys} of them; leave the prefill context"
             )
-
-
-class _Ear(TorchFunctionMode):
-    """Hears the queries and keys of attention in this thread."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.heard: tuple[Tensor, Tensor, float] | None = None
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        if func in HEARD:
-            scale = kwargs.get("scale")
-            queries, keys = args[:2]
-            self.heard = queries, keys, queries.shape[-1] ** -0.5 if scale is None else scale
-        return func(*args, **kwargs)
 
 
 def asked_rows(queries: Tensor, keys: Tensor, scale: float, asking: Asking) -> Tensor:

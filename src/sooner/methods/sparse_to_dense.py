@@ -154,7 +154,7 @@ class SparseDrafter(ChainDrafter):
         super().close()
 
     def _unplug(self) -> None:
-        if self.tap is not None and self.tap.handles:
+        if self.tap is not None and self.tap.modules:
             self.tap.remove()
             self.context.stats.rank_seconds += self.tap.seconds
 

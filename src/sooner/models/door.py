@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +11,7 @@ from torch import Tensor, nn
 
 from ..decoding.interface import Prompt
 from ..errors import UnsupportedError
+from .hooks import ForwardHooks
 
 
 class Packing:
@@ -75,23 +75,19 @@ class _DoorReachedError(Exception):
 def decoder_arguments(body: nn.Module, decoder: nn.Module, inputs: Mapping[str, Any]) -> dict:
     """The keyword arguments that `body(**inputs)` would call `decoder` with.
 
-    The hook answers only to this thread and is removed before returning, so another thread may
-    decode with the same model meanwhile.
+    The hook answers only to this thread, so another one may decode with the same model meanwhile.
     """
-    owner = threading.get_ident()
 
     def stop(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
-        if threading.get_ident() == owner:
-            names = inspect.signature(module.forward).parameters  # for what comes without a name
-            raise _DoorReachedError({**dict(zip(names, args, strict=False)), **kwargs})
+        names = inspect.signature(module.forward).parameters  # for what comes without a name
+        raise _DoorReachedError({**dict(zip(names, args, strict=False)), **kwargs})
 
-    handle = decoder.register_forward_pre_hook(stop, with_kwargs=True)
-    try:
-        body(**inputs)
-    except _DoorReachedError as door:
-        return door.arguments
-    finally:
-        handle.remove()
+    with ForwardHooks() as hooks:
+        hooks.before(decoder, stop)
+        try:
+            body(**inputs)
+        except _DoorReachedError as door:
+            return door.arguments
     raise UnsupportedError(
         f"{type(body).__name__} never called its decoder with the inputs {sorted(inputs)}"
     )

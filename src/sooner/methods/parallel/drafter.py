@@ -13,11 +13,12 @@ from ...decoding.interface import Drafter, Outcome
 from ...decoding.rows import Rows
 from ...decoding.sampling import Processing
 from ...decoding.tree import Tree
+from ...models.hooks import ForwardHooks
 from ..context import Context, frame_numbers, prompt_lengths, visual_tokens
 from ..cost import Acceptance, CostModel
 from ..rules import follow_choices
 from .policy import Patience, Plan, View
-from .tap import OnStates, Tap
+from .tap import OnStates
 from .worker import Worker
 
 logger = logging.getLogger("sooner")
@@ -26,7 +27,7 @@ Rank = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """`(states before the decoder, after layer L, visual mask, frames)` of a row -> kept visual
 tokens."""
 
-Listen = Callable[[OnStates], Tap]
+Listen = Callable[[OnStates], ForwardHooks]
 
 
 class ParallelDrafter(Drafter):
@@ -64,7 +65,7 @@ class ParallelDrafter(Drafter):
         self.window = window
         self.model = CostModel(experience)
         self.plan = Plan(self.model, window)
-        self.tap: Tap | None = None
+        self.tap: ForwardHooks | None = None
         self.seen: tuple[Tensor, Tensor]  # visual mask and frames, `[rows, width]` each
         self.lengths: list[int] = []  # of the target's prompts
         self.originals = list(context.rows.active)

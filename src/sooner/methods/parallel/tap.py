@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from torch import Tensor, nn
 
 from ...decoding.cache import SlotCache
 from ...errors import UnsupportedError
+from ...models.hooks import ForwardHooks
 
 OnStates = Callable[[Tensor, Tensor], None]
 """Told `(states before the decoder, states after layer L)`, each `[rows, width, hidden]`."""
 
 
-class Tap(Protocol):
-    """Hooks on a target's prefill."""
-
-    def remove(self) -> None: ...
-
-
-class PrefillTap:
+class PrefillTap(ForwardHooks):
     """Hooks on the decoder's first layer and on layer `depth`, for one forward.
 
     Layers are few lines of Python apart, so what `on_states` does on the host overlaps with what a
@@ -34,25 +28,21 @@ class PrefillTap:
     """
 
     def __init__(self, decoder: Any, depth: int, on_states: OnStates) -> None:
+        super().__init__()
         self.on_states = on_states
-        self.owner = threading.get_ident()  # others may be decoding with the same model
         self.first: Tensor | None = None
-        layers: nn.ModuleList = decoder.layers
-        self.handles = [
-            layers[0].register_forward_pre_hook(self._enter, with_kwargs=True),
-            layers[depth - 1].register_forward_hook(self._leave),
-        ]
+        begin, end = decoder.layers[0], decoder.layers[depth - 1]
+        self.before(begin, self._enter)
+        self.after(end, self._leave)
 
     def _enter(self, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
-        if self.first is None and threading.get_ident() == self.owner:
+        if self.first is None:
             cache = kwargs.get("past_key_values")
             if isinstance(cache, SlotCache):
                 cache.require_whole("ranking visual tokens")
             self.first = args[0] if args else kwargs["hidden_states"]
 
-    def _leave(self, module: nn.Module, args: tuple, output: Any) -> None:
-        if threading.get_ident() != self.owner:
-            return
+    def _leave(self, module: nn.Module, args: tuple, kwargs: dict[str, Any], output: Any) -> None:
         first, self.first = self.first, None
         if first is not None:
             self._check(first, output[0] if isinstance(output, tuple) else output)
@@ -65,9 +55,3 @@ class PrefillTap:
                 f"ranking needs all {first.shape[1]} prompt tokens, but a prefill context left "
                 f"{last.shape[1]} of them; rank after an earlier layer, or leave the context"
             )
-
-    def remove(self) -> None:
-        """Take the hooks off; may be called again."""
-        for handle in self.handles:
-            handle.remove()
-        self.handles = []

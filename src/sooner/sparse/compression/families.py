@@ -20,9 +20,9 @@ from .gaze import NONE, Gaze, Watch, packed, received, rotated, separate
 class LlavaOnevisionWatch(Watch):
     """A SigLIP or CLIP tower of equal views; videos are pooled 2x2, pictures come in tiles."""
 
-    def install(self) -> list[Any]:
-        attention = self._attention()
-        return [attention.register_forward_pre_hook(self._attended, with_kwargs=True)]
+    def install(self) -> None:
+        super().install()
+        self.before(self._attention(), self._attended)
 
     @property
     def _has_first(self) -> bool:
@@ -121,15 +121,13 @@ class QwenWatch(Watch):
     model gives its rows, and are taken off when the tower returns.
     """
 
-    def install(self) -> list[Any]:
+    def install(self) -> None:
+        super().install()
         visual = self.body.visual
         full = getattr(visual, "fullatt_block_indexes", None) or [len(visual.blocks) - 1]
-        attention = visual.blocks[max(full)].attn
-        return [
-            attention.register_forward_pre_hook(self._attended, with_kwargs=True),
-            visual.merger.register_forward_hook(self._number),
-            visual.register_forward_hook(self._order),
-        ]
+        self.before(visual.blocks[max(full)].attn, self._attended)
+        self.after(visual.merger, self._number)
+        self.after(visual, self._order)
 
     @property
     def _merged(self) -> int:
@@ -157,12 +155,14 @@ class QwenWatch(Watch):
         means = keys.float().mean(1).unflatten(0, (-1, self._merged))
         return scores.mean(1), means.mean(1)
 
-    def _number(self, module: nn.Module, args: tuple, output: Tensor) -> Tensor:
+    def _number(
+        self, module: nn.Module, args: tuple, kwargs: dict[str, Any], output: Tensor
+    ) -> Tensor:
         rows = torch.arange(len(output), device=output.device)
         digits = [rows // DIGITS**power % DIGITS for power in range(3)]
         return torch.cat([output, torch.stack(digits, 1).to(output.dtype)], 1)
 
-    def _order(self, module: nn.Module, args: tuple, output: Any) -> Any:
+    def _order(self, module: nn.Module, args: tuple, kwargs: dict[str, Any], output: Any) -> Any:
         whole = output if isinstance(output, Tensor) else output.pooler_output
         digits = whole[:, -3:].long()
         rows = sum(digits[:, power] * DIGITS**power for power in range(3))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +11,7 @@ from torch import Tensor, nn
 
 from ...errors import UnsupportedError
 from ...models import Adapter
+from ...models.hooks import ForwardHooks
 
 CHUNK = 1 << 25
 
@@ -90,37 +90,33 @@ class Gaze:
         return Gaze(self.scores.to(device), self.keys.to(device), self.units.to(device))
 
 
-class Watch:
+class Watch(ForwardHooks):
     """Hooks on one model that note its tower's gaze each time a prompt is embedded.
 
     Args:
         adapter: the model. Subclasses say where its family computes what.
     """
 
+    every_thread = True
+
     def __init__(self, adapter: Adapter) -> None:
+        super().__init__()
         self.adapter = adapter
         self.body: Any = adapter.model.model
         self.inputs: Mapping[str, Any] = {}
         self.seen: list[Gaze] = []  # one for each call of the tower
 
-    @contextmanager
-    def watching(self) -> Iterator[None]:
-        """Note until the block ends; no hook stays."""
-        handles = [self.body.register_forward_pre_hook(self._begin, with_kwargs=True)]
-        try:
-            handles += self.install()
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
-            self.inputs, self.seen = {}, []
+    def install(self) -> None:
+        """Hook the model's body; subclasses hook the tower as well."""
+        self.before(self.body, self._begin)
+
+    def remove(self) -> None:
+        """Take the hooks off, and forget what was noted."""
+        super().remove()
+        self.inputs, self.seen = {}, []
 
     def _begin(self, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
         self.inputs, self.seen = kwargs, []
-
-    def install(self) -> list[Any]:
-        """Hook the tower; returns the handles."""
-        raise NotImplementedError
 
     def image_gaze(self, gaze: Gaze) -> Gaze:
         """The gaze on tower tokens, carried over to the image placeholders of the prompt."""

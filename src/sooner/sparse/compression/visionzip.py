@@ -63,7 +63,7 @@ class VisionZip(Pruner):
         """
         watched = watch(adapt(model))
         at_work = _AtWork(self.dominant, self.contextual, watched)
-        with watched.watching(), Pruner.__call__(at_work, model):
+        with watched, Pruner.__call__(at_work, model):
             yield
 
     def stages(self, layers: int) -> tuple[int, ...]:

@@ -115,8 +115,7 @@ class MMInference:
                 from ..mlp_chunks import chunked_mlps
 
                 stack.enter_context(chunked_mlps(adapter, self.mlp_chunk))
-            stack.callback(hooks.remove)
-            hooks.install()
+            stack.enter_context(hooks)
             yield report
 
     def _table(self, adapter: Adapter) -> PatternTable | None:

@@ -18,6 +18,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from ...decoding.cache import SlotCache
 from ...errors import UnsupportedError
 from ...models import Adapter
+from ...models.hooks import ForwardHooks
 from ..modality import Layout
 from ..pruning.hooks import Hooks as PruningHooks
 from .passage import Passage, of_call, of_prompt
@@ -30,7 +31,7 @@ DENSE_ONLY = ("sliding_window", "softcap", "s_aux", "position_bias")
 """Arguments of an attention that patterns say nothing about."""
 
 
-class Hooks:
+class Hooks(ForwardHooks):
     """Sparse attention at work on one model.
 
     The decoder's config names an attention function of this object's own. That function runs the
@@ -43,12 +44,15 @@ class Hooks:
         report: told of each prefill.
     """
 
+    every_thread = True
+
     def __init__(
         self,
         adapter: Adapter,
         start: Callable[[list[Layout], torch.device], Passage],
         report: Report,
     ) -> None:
+        super().__init__()
         self.adapter, self.start, self.report = adapter, start, report
         self.model, self.decoder = adapter.model, adapter.decoder
         attentions = [layer.self_attn for layer in self.decoder.layers]
@@ -56,7 +60,6 @@ class Hooks:
         self.configs = list({id(a.config): a.config for a in attentions if _asks(a)}.values())
         self.original = adapter.text_config._attn_implementation
         self.name = f"sooner_{id(self):x}_{self.original}"
-        self.handles: list[Any] = []
         self.local = threading.local()
 
     def install(self) -> None:
@@ -73,19 +76,15 @@ class Hooks:
         AttentionMaskInterface.register(self.name, partial(_mask, self))
         for config in self.configs:
             config._attn_implementation_internal = self.name
-        keep = self.handles.append
         # First of all pre-hooks, so that the stack is right whichever of the others raises.
-        first = {"with_kwargs": True, "prepend": True}
-        keep(self.model.register_forward_pre_hook(self._call, **first))
-        keep(self.model.register_forward_hook(self._return, always_call=True))
-        keep(self.decoder.register_forward_pre_hook(self._enter, **first))
-        keep(self.decoder.register_forward_hook(self._leave, with_kwargs=True, always_call=True))
+        self.before(self.model, self._call, first=True)
+        self.after(self.model, self._return, always=True)
+        self.before(self.decoder, self._enter, first=True)
+        self.after(self.decoder, self._leave, always=True)
 
     def remove(self) -> None:
         """Leave no trace."""
-        for handle in self.handles:
-            handle.remove()
-        self.handles = []
+        super().remove()
         for config in self.configs:
             if config._attn_implementation == self.name:
                 config._attn_implementation_internal = self.original
@@ -106,10 +105,9 @@ class Hooks:
 
     def _left(self, cache: SlotCache) -> Tensor | None:
         """Slots of the tokens that a pruner has left of the prompt, if one is at work."""
-        for hook in self.decoder._forward_pre_hooks.values():
-            if isinstance(owner := getattr(hook, "__self__", None), PruningHooks):
-                pruned = owner.passages.get(cache)
-                return None if pruned is None else pruned.left
+        for pruning in PruningHooks.installed(self.decoder):
+            if (pruned := pruning.passages.get(cache)) is not None:
+                return pruned.left
         return None
 
     @property
@@ -125,7 +123,7 @@ class Hooks:
     def _call(self, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
         self.local.call = {"input_ids": args[0], **kwargs} if args else kwargs
 
-    def _return(self, module: nn.Module, args: tuple, output: Any) -> None:
+    def _return(self, module: nn.Module, args: tuple, kwargs: dict[str, Any], output: Any) -> None:
         self.local.call = None
 
     def _enter(self, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:

@@ -36,12 +36,8 @@ class Pruner(Selector):
             UnsupportedError: another pruner is at work on it, or, later, a prompt or a cache that
                 can't be pruned.
         """
-        hooks = Hooks(self, adapt(model))
-        try:
-            hooks.install()
+        with Hooks(self, adapt(model)):
             yield
-        finally:
-            hooks.remove()
 
     def shares(self, layers: int) -> tuple[float, ...]:
         """Share of the prompt's visual tokens that goes on behind each stage."""

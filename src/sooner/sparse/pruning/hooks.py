@@ -12,12 +12,13 @@ from torch import Tensor, nn
 from ...decoding.cache import SlotCache
 from ...errors import UnsupportedError
 from ...models import Adapter
+from ...models.hooks import ForwardHooks
 from .keep import Seen
 from .passage import Passage
 from .stage import Selector
 
 
-class Hooks:
+class Hooks(ForwardHooks):
     """A pruner at work on one model.
 
     State belongs to a cache and not to the model, so runs that share the model do not meet, and it
@@ -28,11 +29,13 @@ class Hooks:
         adapter: the model.
     """
 
+    every_thread = True
+
     def __init__(self, pruner: Selector, adapter: Adapter) -> None:
+        super().__init__()
         self.pruner, self.decoder, self.depth = pruner, adapter.decoder, adapter.layers
         vision = getattr(adapter.config, "vision_config", None)
         self.features = len(getattr(vision, "deepstack_visual_indexes", None) or ())
-        self.handles: list[Any] = []
         self.passages: weakref.WeakKeyDictionary[SlotCache, Passage] = weakref.WeakKeyDictionary()
 
     def install(self) -> None:
@@ -43,35 +46,25 @@ class Hooks:
             UnsupportedError: another pruner is at work.
         """
         self.pruner.check_depth(self.depth)
-        for hook in self.decoder._forward_pre_hooks.values():
-            if isinstance(owner := getattr(hook, "__self__", None), Hooks):
-                raise UnsupportedError(
-                    f"{self.pruner.name} can't prune what {owner.pruner.name} already prunes; "
-                    "leave the other context first"
-                )
-        keep = self.handles.append
-        keep(self.decoder.register_forward_pre_hook(self._enter, with_kwargs=True))
-        keep(self.decoder.register_forward_hook(self._leave, with_kwargs=True))
+        for other in Hooks.installed(self.decoder):
+            raise UnsupportedError(
+                f"{self.pruner.name} can't prune what {other.pruner.name} already prunes; "
+                "leave the other context first"
+            )
+        self.before(self.decoder, self._enter)
+        self.after(self.decoder, self._leave)
         for number, layer in enumerate(self.decoder.layers):
-            enter, leave = partial(self._enter_layer, number), partial(self._leave_layer, number)
-            keep(layer.register_forward_pre_hook(enter, with_kwargs=True))
+            self.before(layer, partial(self._enter_layer, number))
             if number < self.features:
-                keep(layer.register_forward_hook(leave, with_kwargs=True))
+                self.after(layer, partial(self._leave_layer, number))
             if number in self._watched():
-                watch = partial(self._attended, number)
-                keep(layer.self_attn.register_forward_hook(watch, with_kwargs=True))
+                self.after(layer.self_attn, partial(self._attended, number))
 
     def _watched(self) -> set[int]:
         """Layers whose attention is read."""
         ranked = {number - 1 for number in self.pruner.stages(self.depth) if number}
         follows = self.pruner.follows(self.depth)
         return ranked if follows is None else ranked | {follows}
-
-    def remove(self) -> None:
-        """Take every hook off."""
-        for handle in self.handles:
-            handle.remove()
-        self.handles = []
 
     def _enter(
         self, module: nn.Module, args: tuple, kwargs: dict[str, Any]

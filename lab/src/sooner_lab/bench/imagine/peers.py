@@ -11,6 +11,7 @@ from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList
 
 from sooner.models import Canvas
+from sooner.models.hooks import ForwardHooks
 
 from .arms import EnoughError
 from .subjects import Subject
@@ -42,14 +43,11 @@ def sampled(subject: Subject, number: int, seed: int) -> tuple[Tensor, float]:
     canvas, inputs = subject.canvas, subject.prepare([number])
     starts: list[float] = []
     # `generate` tells no times; the decoder's first forward is the prefill.
-    handle = canvas.decoder.register_forward_hook(lambda *_: starts.append(_clock(canvas)))
     devices = [canvas.device] if canvas.device.type == "cuda" else []
-    try:
-        with torch.random.fork_rng(devices=devices):  # it samples from the global generator
-            torch.manual_seed(seed)
-            made = _generate(canvas, inputs, do_sample=True)
-    finally:
-        handle.remove()
+    with ForwardHooks() as hooks, torch.random.fork_rng(devices=devices):
+        hooks.after(canvas.decoder, lambda *_: starts.append(_clock(canvas)))
+        torch.manual_seed(seed)  # `generate` samples from the global generator
+        made = _generate(canvas, inputs, do_sample=True)
     seconds = _clock(canvas) - starts[0]
     return made[:, -canvas.grid.length :].cpu().clone(), seconds  # no longer an inference tensor
 

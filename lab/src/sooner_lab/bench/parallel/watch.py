@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from sooner.models.hooks import ForwardHooks
+
 KINDS = ("vision", "prefill", "step", "rank", "wait")
 ROOM = 8192
 """Events of one side; a caption of 512 tokens has some thousand."""
@@ -70,7 +72,7 @@ class Log:
         return sorted(found, key=lambda event: event.start)
 
 
-class Watch:
+class Watch(ForwardHooks):
     """Hooks on one model, from the prompt's pixels to its head.
 
     Vision is what runs before the decoder is first reached inside the model's own forward; a
@@ -83,33 +85,29 @@ class Watch:
             next one is then noted as `rank`, once.
     """
 
+    every_thread = True
+
     def __init__(self, model: Any, log: Log, depth: int | None = None) -> None:
-        self.log = log
+        super().__init__()
+        self.model, self.log, self.depth = model, log, depth
         self.body_start: float | None = None
         self.start: float | None = None
         self.entries = 0
         self.next_position = 0  # of the first generated token
         self.position = -1  # of the last token that was read
         self.rank_start: float | None = None
-        decoder, head, body = model.get_decoder(), model.get_output_embeddings(), model.model
-        self.handles = [
-            decoder.register_forward_pre_hook(self._at_door, with_kwargs=True),
-            head.register_forward_hook(self._at_exit),
-        ]
-        if body is not decoder:
-            self.handles.append(body.register_forward_pre_hook(self._at_body))
+
+    def install(self) -> None:
+        decoder, depth = self.model.get_decoder(), self.depth
+        self.before(decoder, self._at_door)
+        self.after(self.model.get_output_embeddings(), self._at_exit)
+        if self.model.model is not decoder:
+            self.before(self.model.model, self._at_body)
         if depth is not None and depth < len(decoder.layers):
-            self.handles += [
-                decoder.layers[depth - 1].register_forward_hook(self._ranking),
-                decoder.layers[depth].register_forward_pre_hook(self._ranked),
-            ]
+            self.after(decoder.layers[depth - 1], self._ranking)
+            self.before(decoder.layers[depth], self._ranked)
 
-    def remove(self) -> None:
-        for handle in self.handles:
-            handle.remove()
-        self.handles = []
-
-    def _at_body(self, module: nn.Module, args: tuple) -> None:
+    def _at_body(self, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
         self.body_start = time.perf_counter()
 
     def _at_door(self, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
@@ -124,7 +122,9 @@ class Watch:
         self.entries += embeds.shape[1]
         self.position = int(kwargs["position_ids"].max())
 
-    def _at_exit(self, module: nn.Module, args: tuple, logits: Tensor) -> None:
+    def _at_exit(
+        self, module: nn.Module, args: tuple, kwargs: dict[str, Any], logits: Tensor
+    ) -> None:
         if self.start is None:
             return
         token = int(logits[0, -1].argmax())  # waits for the device
@@ -136,11 +136,11 @@ class Watch:
         self.log.add(Event(kind, self.start, time.perf_counter(), self.entries, place, token))
         self.start = None
 
-    def _ranking(self, module: nn.Module, args: tuple, output: Any) -> None:
+    def _ranking(self, module: nn.Module, args: tuple, kwargs: dict[str, Any], output: Any) -> None:
         if self.next_position == 0 and self.start is not None:
             self.rank_start = time.perf_counter()
 
-    def _ranked(self, module: nn.Module, args: tuple) -> None:
+    def _ranked(self, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
         if self.rank_start is not None:
             self.log.add(Event("rank", self.rank_start, time.perf_counter()))
             self.rank_start = None
@@ -161,12 +161,8 @@ def watched(target: Any, draft: Any, depth: int) -> Iterator[tuple[Log, Log]]:
         depth: target layers that run before visual tokens are ranked.
     """
     logs = Log(), Log()
-    hooks = [Watch(target, logs[0], depth), Watch(draft, logs[1])]
-    try:
+    with Watch(target, logs[0], depth), Watch(draft, logs[1]):
         yield logs
-    finally:
-        for one in hooks:
-            one.remove()
 
 
 def note_waits(worker: Any, log: Log) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,6 +13,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from transformers import Qwen3VLForConditionalGeneration
 from transformers.models.qwen3_vl.modeling_qwen3_vl import apply_rotary_pos_emb
+
+from sooner.models.hooks import ForwardHooks
 
 from .data import IGNORE, Rows
 from .losses import Hints, Seen, share
@@ -84,21 +87,13 @@ def _guided(decoder: Any) -> tuple[int, ...]:
 def _listening(decoder: Any, layers: tuple[int, ...]) -> Iterator[Heard]:
     heard: Heard = {}
 
-    def listen(layer: int) -> Any:
-        def hook(module: nn.Module, args: tuple, given: dict[str, Any]) -> None:
-            heard[layer] = given["hidden_states"], given["position_embeddings"]
+    def keep(layer: int, module: nn.Module, args: tuple, given: dict[str, Any]) -> None:
+        heard[layer] = given["hidden_states"], given["position_embeddings"]
 
-        return hook
-
-    handles = [
-        decoder.layers[layer].self_attn.register_forward_pre_hook(listen(layer), with_kwargs=True)
-        for layer in layers
-    ]
-    try:
+    with ForwardHooks() as hooks:
+        for layer in layers:
+            hooks.before(decoder.layers[layer].self_attn, partial(keep, layer))
         yield heard
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _guide(

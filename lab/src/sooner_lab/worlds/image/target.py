@@ -7,6 +7,8 @@ from collections.abc import Iterable
 import torch
 from transformers import JanusForConditionalGeneration
 
+from sooner.models.hooks import ForwardHooks
+
 from . import words, world
 
 
@@ -71,14 +73,12 @@ def states(
     text, read = model.model.language_model, []
     # A hook of our own: HF's `output_hidden_states` leaves out layers that `grow` put in.
     layer = text.layers[len(text.layers) // 2]
-    handle = layer.register_forward_hook(lambda _module, _inputs, output: read.append(output))
-    try:
+    with ForwardHooks() as hooks:
+        hooks.after(layer, lambda *call: read.append(call[-1]))
         last = text(
             inputs_embeds=torch.cat([said, drawn.to(said.dtype)], dim=1),
             attention_mask=attended,
             position_ids=(attended.cumsum(1) - 1).clamp_min(0),
             use_cache=False,
         ).last_hidden_state
-    finally:
-        handle.remove()
     return read[0], last

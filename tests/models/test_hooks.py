@@ -1,0 +1,192 @@
+"""Forward hooks: who hears what, in which order, and that none stays."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import scaled_dot_product_attention
+from torch.overrides import _get_current_function_mode_stack
+
+from sooner.models.hooks import AttentionCall, AttentionHooks, ForwardHooks
+
+
+class Attention(nn.Module):
+    def forward(self, states: torch.Tensor, fails: bool = False) -> torch.Tensor:
+        if fails:
+            raise RuntimeError("no memory")
+        return scaled_dot_product_attention(states, states + 1, states + 2)
+
+
+class Everywhere(ForwardHooks):
+    every_thread = True
+
+
+class Failing(ForwardHooks):
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def install(self) -> None:
+        self.before(self.module, lambda *_: None)
+        raise ValueError("half way")
+
+
+def hooks_on(module: nn.Module) -> int:
+    return len(module._forward_pre_hooks) + len(module._forward_hooks)
+
+
+def in_thread(function: Any, *args: Any) -> None:
+    thread = threading.Thread(target=function, args=args)
+    thread.start()
+    thread.join()
+
+
+def test_hooks_may_change_what_goes_in_and_out() -> None:
+    module = nn.Identity()
+    with ForwardHooks() as hooks:
+        hooks.before(module, lambda _module, args, kwargs: ((args[0] + 1,), kwargs))
+        hooks.after(module, lambda _module, args, kwargs, output: output * 10)
+        assert module(torch.tensor(2)) == 30
+    assert module(torch.tensor(2)) == 2
+
+
+def test_another_thread_is_heard_only_where_asked() -> None:
+    module = nn.Identity()
+    heard: list[str] = []
+    with ForwardHooks() as ours, Everywhere() as everywhere:
+        ours.before(module, lambda *_: heard.append("ours"))
+        ours.after(module, lambda *_: heard.append("ours"))
+        everywhere.before(module, lambda *_: heard.append("everywhere"))
+        in_thread(module, torch.zeros(1))
+        assert heard == ["everywhere"]
+        module(torch.zeros(1))
+        assert heard == ["everywhere", "ours", "everywhere", "ours"]
+
+
+def test_order_is_that_of_installation_unless_one_goes_first() -> None:
+    module = nn.Identity()
+    heard: list[str] = []
+    with ForwardHooks() as one, ForwardHooks() as two, ForwardHooks() as three:
+        for name, hooks, first in (("a", one, False), ("b", two, False), ("c", three, True)):
+            hooks.before(module, lambda *_, name=name: heard.append(name), first=first)
+            hooks.after(module, lambda *_, name=name: heard.append(name), first=first)
+        module(torch.zeros(1))
+        assert "".join(heard) == "cabcab"
+        two.remove()  # out of turn
+        heard.clear()
+        module(torch.zeros(1))
+        assert "".join(heard) == "caca"
+    assert not hooks_on(module)
+
+
+def test_none_stays_after_an_exception() -> None:
+    module = nn.Linear(1, 1)
+
+    def run() -> None:
+        with ForwardHooks() as hooks:
+            hooks.before(module, lambda *_: None)
+            module(torch.zeros(1, 3))
+
+    with pytest.raises(RuntimeError):
+        run()
+    with pytest.raises(ValueError, match="half way"), Failing(module):
+        pass
+    assert not hooks_on(module)
+    assert not ForwardHooks.installed(module)
+
+
+def test_always_is_called_when_a_forward_fails() -> None:
+    attention, outputs = Attention(), []
+    with ForwardHooks() as hooks:
+        hooks.after(attention, lambda *call: outputs.append("skipped"))
+        hooks.after(attention, lambda *call: outputs.append(call[-1]), always=True)
+        with pytest.raises(RuntimeError):
+            attention(torch.zeros(1, 1, 2, 4), fails=True)
+    assert outputs == [None]
+
+
+def test_installed_finds_a_kind_on_a_module() -> None:
+    module, other = nn.Identity(), nn.Identity()
+    one, two, elsewhere = Everywhere(), Everywhere(), ForwardHooks()
+    two.before(module, print)
+    one.after(module, print)
+    one.after(other, print)
+    elsewhere.before(other, print)
+    assert Everywhere.installed(module) == [two, one]
+    assert ForwardHooks.installed(module) == [two, one]
+    assert ForwardHooks.installed(other) == [one, elsewhere]
+    two.remove()
+    two.remove()
+    assert not two.modules
+    assert Everywhere.installed(module) == [one]
+    two.before(module, print)
+    assert Everywhere.installed(module) == [one, two]
+
+
+def test_forgotten_hooks_go_with_their_module() -> None:
+    def hooked() -> weakref.ref[nn.Module]:
+        module, hooks = nn.Identity(), ForwardHooks()
+        hooks.before(module, lambda *_: hooks)
+        return weakref.ref(module)
+
+    kept = hooked()
+    gc.collect()
+    assert kept() is None
+
+
+def test_attention_calls_are_seen_by_all_who_ask() -> None:
+    attention, states = Attention(), torch.randn(1, 2, 3, 4)
+    seen: list[AttentionCall | None] = []
+    plain = attention(states)
+    with AttentionHooks() as one, AttentionHooks() as two:
+        for hooks in (one, two):
+            hooks.around(attention, lambda _module, call, output: seen.append(call))
+        assert torch.equal(attention(states), plain)
+        in_thread(attention, states)
+    assert len(seen) == 2
+    for call in seen:
+        assert call is not None
+        assert torch.equal(call.keys, states + 1)
+        assert torch.equal(call.values, states + 2)
+        assert call.scale == 0.5
+    assert not _get_current_function_mode_stack()
+
+
+def test_a_failed_attention_is_left_quietly() -> None:
+    attention, seen = Attention(), []
+    with AttentionHooks() as hooks:
+        hooks.around(attention, lambda *call: seen.append(call))
+        with pytest.raises(RuntimeError):
+            attention(torch.zeros(1, 1, 2, 4), fails=True)
+        assert not _get_current_function_mode_stack()
+    assert not seen
+
+
+def test_an_interrupt_leaves_no_mode() -> None:
+    """torch calls no hook after one."""
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    attention = Attention()
+    with AttentionHooks() as hooks:
+        hooks.around(attention, lambda *_: None)
+        hooks.before(attention, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            attention(torch.zeros(1, 1, 2, 4))
+    assert not _get_current_function_mode_stack()
+    assert not hooks_on(attention)
+
+
+def test_a_module_without_attention_is_told_apart() -> None:
+    module, seen = nn.Identity(), []
+    with AttentionHooks() as hooks:
+        hooks.around(module, lambda _module, call, output: seen.append(call))
+        module(torch.zeros(1))
+    assert seen == [None]
