@@ -132,14 +132,14 @@ class Rank:
         model = self.load(family)
 
         def drafter(monkeypatch: Any) -> Any:
-            finish = ParallelDrafter.finish
+            propose = ParallelDrafter.propose
 
             def fail(own: ParallelDrafter, outcome: Outcome) -> Tree:
                 if len(outcome.rows.said(0)) > 2:
                     raise RuntimeError("the draft is broken")
-                return finish(own, outcome)
+                return propose(own, outcome)
 
-            monkeypatch(ParallelDrafter, "finish", fail)
+            monkeypatch(ParallelDrafter, "propose", fail)
 
         def callback(row: int, tokens: list[int], drafted: int) -> None:
             if self.number == 0:

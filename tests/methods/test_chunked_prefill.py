@@ -117,10 +117,12 @@ def chunks(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int | None]]:
     seen: list[tuple[str, int | None]] = []
     prefill = ModelRunner.prefill
 
-    def listen(runner: ModelRunner, prompt: Any, chunk: int | None = None, hear: Any = None) -> Any:
+    def listen(
+        runner: ModelRunner, prompt: Any, chunk: int | None = None, on_states: Any = None
+    ) -> Any:
         is_target = runner.adapter.model is tiny.model("llama")
         seen.append(("target" if is_target else "draft", chunk))
-        return prefill(runner, prompt, chunk, hear)
+        return prefill(runner, prompt, chunk, on_states)
 
     monkeypatch.setattr(ModelRunner, "prefill", listen)
     return seen

@@ -50,7 +50,7 @@ class TopTree(Drafter):
     def __init__(self, table: Table) -> None:
         self.table = table
 
-    def finish(self, outcome: Outcome) -> Tree:
+    def propose(self, outcome: Outcome) -> Tree:
         tokens, parents = [], []
         for row, budget in enumerate(outcome.budget):
             drafted, above = self._row(outcome.rows.said(row), budget)
@@ -75,7 +75,7 @@ class TopTree(Drafter):
 class DrawnTree(TopTree):
     """The same shape with siblings drawn without replacement, hence rejected."""
 
-    def finish(self, outcome: Outcome) -> Tree:
+    def propose(self, outcome: Outcome) -> Tree:
         rows, nodes = len(outcome.budget), len(self.parents)
         entries = torch.zeros(rows, 1 + nodes, dtype=torch.long)
         for row in range(rows):

@@ -27,13 +27,13 @@ def _fakes(monkeypatch: pytest.MonkeyPatch) -> None:
 def accepted(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     """Filled, round by round, with the number of drafts that each row accepted."""
     rounds: list[list[int]] = []
-    finish = JacobiDrafter.finish
+    propose = JacobiDrafter.propose
 
     def spy(drafter: JacobiDrafter, outcome: Any) -> Any:
         rounds.append(list(outcome.accepted))
-        return finish(drafter, outcome)
+        return propose(drafter, outcome)
 
-    monkeypatch.setattr(JacobiDrafter, "finish", spy)
+    monkeypatch.setattr(JacobiDrafter, "propose", spy)
     return rounds
 
 

@@ -43,13 +43,13 @@ class Spy:
     """Remembers the drafter of the run and the rows that it was shown."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        start = JacobiDrafter.start
+        on_verify_start = JacobiDrafter.on_verify_start
 
         def remember(drafter: JacobiDrafter, pending: Any, rows: Any) -> None:
             self.drafter, self.rows = drafter, rows
-            start(drafter, pending, rows)
+            on_verify_start(drafter, pending, rows)
 
-        monkeypatch.setattr(JacobiDrafter, "start", remember)
+        monkeypatch.setattr(JacobiDrafter, "on_verify_start", remember)
 
     def next_places(self) -> Tensor:
         """Generated tokens of each active row, `[rows]`."""

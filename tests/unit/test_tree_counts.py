@@ -130,14 +130,14 @@ def account_of(monkeypatch: pytest.MonkeyPatch, method: Any, **options: Any) -> 
 
     def drafter(self: Any, context: Any) -> Drafter:
         made = build(self, context)
-        finish = made.finish
+        propose = made.propose
 
         def told(outcome: Outcome) -> Tree:
-            tree = finish(outcome)
+            tree = propose(outcome)
             account.trees.append(tree.parents[0, : tree.sizes[0]].tolist())
             return tree
 
-        made.finish = told
+        made.propose = told
         return made
 
     monkeypatch.setattr(type(method), "drafter", drafter)

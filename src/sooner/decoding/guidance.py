@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from .interface import Adapter, Prompt
-from .runner import Forward, Hear, ModelRunner
+from .runner import Forward, ModelRunner, OnPrefill
 from .tree import Tree
 
 
@@ -31,10 +31,10 @@ class GuidedRunner(ModelRunner):
         self.scale = scale
 
     def prefill(
-        self, prompt: Prompt, chunk: int | None = None, hear: Hear | None = None
+        self, prompt: Prompt, chunk: int | None = None, on_states: OnPrefill | None = None
     ) -> Forward:
         """Run prompts of `2 * rows` rows; the conditional half comes first."""
-        return self._mix(super().prefill(prompt, chunk, hear))
+        return self._mix(super().prefill(prompt, chunk, on_states))
 
     def forward_tree(self, roots: Tensor, tree: Tree) -> Forward:
         return self._mix(super().forward_tree(roots.repeat(2), _twice(tree)))

@@ -135,27 +135,27 @@ class Outcome:
 
 
 class Drafter:
-    """Makes the next draft. It has two moments, around the target's forward, and may hear the
-    prefill.
+    """Makes the next draft. It has two moments, around the target's forward, and may read
+    the states of the prefill.
 
     The base class drafts nothing, which is plain autoregressive decoding.
     """
 
-    def start(self, pending: Tree, rows: Rows) -> None:
+    def on_verify_start(self, pending: Tree, rows: Rows) -> None:
         """Before the target's forward over `pending`; the first call precedes the prefill."""
 
-    def hear(self, prompt: Prompt, start: int, states: Tensor) -> None:
+    def on_prefill(self, prompt: Prompt, start: int, states: Tensor) -> None:
         """In the prefill: the target's states of the prompt's tokens from `start` on.
 
         They are `[rows, tokens, hidden]`, padding included; called once for each chunk.
         """
 
-    def finish(self, outcome: Outcome) -> Tree:
+    def propose(self, outcome: Outcome) -> Tree:
         """After it: the draft of the next round, one tree for each active row."""
         return Tree.empty(len(outcome.rows.active), outcome.hidden.device)
 
     def keep_rows(self, rows: list[int]) -> None:
-        """Rows ended: keep only these active rows, in this order. Called before `finish`."""
+        """Rows ended: keep only these active rows, in this order. Called before `propose`."""
 
     def close(self) -> None:
         """Decoding ended, by success or by an exception."""

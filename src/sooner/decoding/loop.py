@@ -74,10 +74,10 @@ def _run(session: Session) -> list[list[int]]:
     rows, stats = session.rows, session.stats
     tree = Tree.empty(rows.batch, session.prompt.embeds.device)
     began = stats.clock()
-    session.drafter.start(tree, rows)
+    session.drafter.on_verify_start(tree, rows)
     with stats.phase("prefill"):
         forward = session.target.prefill(
-            session.prompt, session.prefill_chunk, session.drafter.hear
+            session.prompt, session.prefill_chunk, session.drafter.on_prefill
         )
     for text in session.target.cache.approximations:
         stats.mode = APPROXIMATE
@@ -91,10 +91,10 @@ def _run(session: Session) -> list[list[int]]:
         if not rows.active:
             break
         with stats.phase("draft"):
-            tree = session.drafter.finish(outcome)
+            tree = session.drafter.propose(outcome)
             roots = _roots(outcome)
         is_first = False
-        session.drafter.start(tree, rows)
+        session.drafter.on_verify_start(tree, rows)
         start = stats.clock()
         forward = session.target.forward_tree(roots, tree)
         seconds = stats.clock() - start

@@ -13,7 +13,7 @@ from .cache import SlotCache
 from .interface import Adapter, Prompt
 from .tree import Tree
 
-Hear = Callable[[Prompt, int, Tensor], None]
+OnPrefill = Callable[[Prompt, int, Tensor], None]
 """Told `(prompt, first token, states [rows, tokens, hidden])` of each chunk of a prefill."""
 
 
@@ -47,7 +47,7 @@ class ModelRunner:
         return self.cache.lengths
 
     def prefill(
-        self, prompt: Prompt, chunk: int | None = None, hear: Hear | None = None
+        self, prompt: Prompt, chunk: int | None = None, on_states: OnPrefill | None = None
     ) -> Forward:
         """Run the prompt; logits and states of each row's last prompt token, one entry.
 
@@ -56,23 +56,23 @@ class ModelRunner:
             chunk: tokens of a row that go through the decoder at once, or `None` for all of them.
                 States inside the decoder are then those of one chunk, and its mask is
                 `[chunk, tokens up to its end]`; what is computed stays the same.
-            hear: told every token's states, which are not kept otherwise.
+            on_states: told every token's states, which are not kept otherwise.
         """
         self.cache.reserve(prompt.width)
         size = prompt.width if chunk is None else chunk
         with self.cache.prefilling(prompt, size):
-            hidden = self._last_states(prompt, size, hear)
+            hidden = self._last_states(prompt, size, on_states)
         self.resume(prompt.lengths, prompt.next_position)
         return Forward(self.adapter.logits(hidden), hidden)
 
-    def _last_states(self, prompt: Prompt, size: int, hear: Hear | None) -> Tensor:
+    def _last_states(self, prompt: Prompt, size: int, on_states: OnPrefill | None) -> Tensor:
         """States of each row's last token, `[rows, 1, hidden]`, no others kept."""
         last = torch.empty(0)
         for start in range(0, prompt.width, size):
             end = min(start + size, prompt.width)
             hidden = self._run_chunk(prompt, start, end)
-            if hear is not None:
-                hear(prompt, start, hidden)
+            if on_states is not None:
+                on_states(prompt, start, hidden)
             if not start:
                 last = hidden.new_empty(prompt.rows, 1, hidden.shape[-1])
             rows = [row for row, length in enumerate(prompt.lengths) if start < length <= end]

@@ -43,7 +43,7 @@ class ChainDrafter(Drafter):
         self.fed: list[int] = []  # generated tokens of each active row in the draft's cache
         self.drafted: list[int] = []
 
-    def finish(self, outcome: Outcome) -> Tree:
+    def propose(self, outcome: Outcome) -> Tree:
         if outcome.is_first:
             self._prefill(outcome)
         else:
@@ -80,7 +80,7 @@ class ChainDrafter(Drafter):
         self.fed = [0] * len(active)
         seconds = stats.clock() - start
         stats.seconds["draft_prefill"] += seconds
-        stats.seconds["draft"] -= seconds  # the loop's clock for `finish` is running
+        stats.seconds["draft"] -= seconds  # the loop's clock for `propose` is running
 
     def open_runner(self, room: int) -> ModelRunner:
         """A runner that holds the draft's prompt, with `room` slots behind it."""

@@ -53,7 +53,7 @@ class _LookupDrafter(Drafter):
     def keep_rows(self, rows: list[int]) -> None:
         self.indices = [self.indices[row] for row in rows]
 
-    def finish(self, outcome: Outcome) -> Tree:
+    def propose(self, outcome: Outcome) -> Tree:
         drafts = []
         for index, new, budget in zip(self.indices, outcome.new, outcome.budget, strict=True):
             index.extend(new)

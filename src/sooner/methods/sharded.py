@@ -130,17 +130,17 @@ class LedDrafter(Drafter):
         self.own, self.rows, self.decisions = own, rows, decisions
         self.pending: Tree | None = None
 
-    def start(self, pending: Tree, rows: Rows) -> None:
+    def on_verify_start(self, pending: Tree, rows: Rows) -> None:
         if self.pending is None:
             self.pending = pending  # the first round's, which nobody drafted
-        self.own.start(self.pending, rows)
+        self.own.on_verify_start(self.pending, rows)
 
-    def hear(self, prompt: Prompt, start: int, states: Tensor) -> None:
-        self.own.hear(prompt, start, states)
+    def on_prefill(self, prompt: Prompt, start: int, states: Tensor) -> None:
+        self.own.on_prefill(prompt, start, states)
 
-    def finish(self, outcome: Outcome) -> Tree:
+    def propose(self, outcome: Outcome) -> Tree:
         def drafted() -> list[Tensor]:
-            tree = self.pending = self.own.finish(outcome)
+            tree = self.pending = self.own.propose(outcome)
             head = torch.tensor([tree.nodes, int(tree.is_chain), *tree.sizes])
             return [head.to(tree.tokens.device), tree.tokens, tree.parents]
 

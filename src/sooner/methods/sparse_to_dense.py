@@ -83,7 +83,7 @@ class SparseDrafter(ChainDrafter):
         self.scores: list[Tensor] = []
         self.tap: AttentionTap | None = None
 
-    def start(self, pending: Tree, rows: Rows) -> None:
+    def on_verify_start(self, pending: Tree, rows: Rows) -> None:
         if self.tap is None:
             every, queries = range(self.adapter.layers), self.method.queries
             self.tap = listen(self.context, every, queries, self._hear)
@@ -91,12 +91,12 @@ class SparseDrafter(ChainDrafter):
     def _hear(self, layer: int, scores: Tensor) -> None:
         self.scores.append(scores)
 
-    def finish(self, outcome: Outcome) -> Tree:
+    def propose(self, outcome: Outcome) -> Tree:
         if outcome.is_first:
             self._unplug()
         else:
             self._copy_committed(outcome)
-        return super().finish(outcome)
+        return super().propose(outcome)
 
     def open_runner(self, room: int) -> ModelRunner:
         assert self.dense is not None

@@ -85,7 +85,7 @@ class _PrunedDrafter(TreeDrafter):
         self.tap: AttentionTap | None = None
         self.paid: Tensor | None = None  # attention to each token, `[rows, width]`
 
-    def start(self, pending: Tree, rows: Rows) -> None:
+    def on_verify_start(self, pending: Tree, rows: Rows) -> None:
         if self.tap is None and self.method.prune > 0:
             depth = self.context.target.layers
             heard = range(depth - (self.method.layers or depth), depth)
@@ -114,10 +114,10 @@ class _PrunedDrafter(TreeDrafter):
         stats.rank_seconds += stats.clock() - begin + self.tap.seconds
         return self.adapter.prune_prompt(prompt, kept)
 
-    def finish(self, outcome: Outcome) -> Tree:
+    def propose(self, outcome: Outcome) -> Tree:
         if self.tap is not None:
             self.tap.remove()
-        return super().finish(outcome)
+        return super().propose(outcome)
 
     def close(self) -> None:
         if self.tap is not None:

@@ -202,7 +202,7 @@ class TreeDrafter(ChainDrafter):
             torch.tensor(level.seen, device=adapter.device)[None] for level in shape.levels
         ]
 
-    def finish(self, outcome: Outcome) -> Tree:
+    def propose(self, outcome: Outcome) -> Tree:
         if outcome.is_first:
             self._prefill(outcome)
         else:

@@ -126,7 +126,7 @@ class AlignedDrafter(Drafter):
         else:
             self.rows = [self.rows[row] for row in rows]
 
-    def finish(self, outcome: Outcome) -> Tree:
+    def propose(self, outcome: Outcome) -> Tree:
         stats = self.context.stats
         if self._make is not None:
             self._wait_for(self._make)

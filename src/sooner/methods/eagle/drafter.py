@@ -208,9 +208,9 @@ class EagleDrafter(Drafter):
         self.ranks: Tensor | None = None  # by value, of the pending nodes
         self.left = 0.0  # when the pending trees were handed over
 
-    def hear(self, prompt: Prompt, start: int, states: Tensor) -> None:
+    def on_prefill(self, prompt: Prompt, start: int, states: Tensor) -> None:
         if self.prompt is not None:
-            self.prompt.hear(prompt, start, states)
+            self.prompt.add(prompt, start, states)
 
     def keep_rows(self, rows: list[int]) -> None:
         if self.prompt is not None:
@@ -228,7 +228,7 @@ class EagleDrafter(Drafter):
         if self.runner is not None:
             self.context.stats.draft_cache_bytes = self.runner.cache.nbytes()
 
-    def finish(self, outcome: Outcome) -> Tree:
+    def propose(self, outcome: Outcome) -> Tree:
         stats = self.context.stats
         start = stats.clock()
         if not outcome.is_first:
@@ -287,7 +287,7 @@ class EagleDrafter(Drafter):
         seconds = stats.clock() - start
         self.sizing.observe_prefill(seconds)
         stats.seconds["draft_prefill"] += seconds
-        stats.seconds["draft"] -= seconds  # the loop's clock for `finish` is running
+        stats.seconds["draft"] -= seconds  # the loop's clock for `propose` is running
 
     def _grow(self, outcome: Outcome) -> Tree:
         """The trees behind the committed tokens."""

@@ -20,7 +20,7 @@ class HeardPrompt:
         self.lengths: list[int] = []
         self._states: list[Tensor] = []
 
-    def hear(self, prompt: Prompt, start: int, states: Tensor) -> None:
+    def add(self, prompt: Prompt, start: int, states: Tensor) -> None:
         """Keep the states of the prompt's tokens from `start` on."""
         if not start:
             self.embeds, self.lengths, self._states = prompt.embeds, prompt.lengths, []

@@ -143,10 +143,10 @@ def probe_logits(adapter: Any) -> Tensor:
     prompt = adapter.embed_prompt({"input_ids": tokens, "attention_mask": torch.ones_like(tokens)})
     heard: list[Tensor] = []
 
-    def hear(prompt: Prompt, start: int, states: Tensor) -> None:
+    def keep(prompt: Prompt, start: int, states: Tensor) -> None:
         heard.append(states)
 
-    ModelRunner(adapter, PROBE).prefill(prompt, hear=hear)
+    ModelRunner(adapter, PROBE).prefill(prompt, on_states=keep)
     logits = adapter.logits(heard[0]).float()[0]  # [PROBE, vocab]
     logits = logits - logits.mean(-1, keepdim=True)
     kept = torch.linspace(0, logits.shape[-1] - 1, VOCABULARY).long()

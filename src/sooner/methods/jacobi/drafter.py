@@ -130,13 +130,13 @@ class JacobiDrafter(Drafter):
         self.seed = context.noise_seed
         self.pending = Tree.empty(context.rows.batch, context.target.device)
 
-    def start(self, pending: Tree, rows: Rows) -> None:
+    def on_verify_start(self, pending: Tree, rows: Rows) -> None:
         self.pending = pending
 
     def keep_rows(self, rows: list[int]) -> None:
         self.pending = self.pending.keep_rows(rows)
 
-    def finish(self, outcome: Outcome) -> Tree:
+    def propose(self, outcome: Outcome) -> Tree:
         places = self._places(outcome)
         shift = self._shift(outcome, places)
         if not max(shift.sizes, default=0):

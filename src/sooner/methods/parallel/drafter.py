@@ -76,7 +76,7 @@ class ParallelDrafter(Drafter):
         self.started = False
         self._warned = False
 
-    def start(self, pending: Tree, rows: Rows) -> None:
+    def on_verify_start(self, pending: Tree, rows: Rows) -> None:
         self.pending = pending.sizes
         if self.started:
             self.worker.overlap()
@@ -107,7 +107,7 @@ class ParallelDrafter(Drafter):
         self.worker.prefill(kept)
         stats.rank_seconds += stats.clock() - begin
 
-    def finish(self, outcome: Outcome) -> Tree:
+    def propose(self, outcome: Outcome) -> Tree:
         if self.tap is not None:
             self.tap.remove()
         self._learn(outcome)

@@ -146,7 +146,7 @@ def _states(target: Adapter, prompt: Prompt, said: list[list[int]]) -> tuple[Ten
     heard: list[Tensor] = []
     most = max(len(answer) for answer in said)
     runner = ModelRunner(target, prompt.width + most)
-    runner.prefill(prompt, hear=lambda _prompt, _start, states: heard.append(states))
+    runner.prefill(prompt, on_states=lambda _prompt, _start, states: heard.append(states))
     padded = [answer + [0] * (most - len(answer)) for answer in said]
     tokens = torch.tensor(padded, device=target.device)
     return heard[0], runner.forward_chain(tokens).hidden

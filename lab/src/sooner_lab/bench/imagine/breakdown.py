@@ -77,7 +77,7 @@ class TimedJacobi(CoupledJacobi):
         assert isinstance(drafter, JacobiDrafter)
         drafter.coupling = clock.timed("sampling", drafter.coupling)
         drafter.filling = clock.timed("sampling", drafter.filling)
-        drafter.finish = clock.timed("preprocessing", drafter.finish)  # type: ignore[method-assign]
+        drafter.propose = clock.timed("preprocessing", drafter.propose)  # type: ignore[method-assign]
         return drafter
 
     def rule(self, context: Context) -> Rule:
