@@ -92,3 +92,17 @@ def test_the_dictionary_has_the_designs_names_and_is_json() -> None:
     }  # fmt: skip
     assert names <= set(figures)
     assert (figures["mode"], figures["notes"]) == ("exact", ["why"])
+
+
+def test_a_phase_within_another_takes_its_time_out_of_it() -> None:
+    stats, ticks = Stats(), iter([0.0, 1.0, 4.0, 5.0, 7.0, 10.0])
+    stats.clock = lambda: next(ticks)  # type: ignore[method-assign]
+    with stats.phase("draft"):
+        with stats.phase("draft_prefill"):
+            pass
+        with pytest.raises(ValueError, match="late"), stats.phase("vision"):
+            raise ValueError("late")
+    assert stats.seconds["draft_prefill"] == 3.0
+    assert stats.seconds["vision"] == 2.0
+    assert stats.seconds["draft"] == 5.0
+    assert stats.total_seconds == 10.0

@@ -73,15 +73,20 @@ class Stats:
     draft_cache_bytes: int = 0
     deviation: Deviation | None = None
     _open_runs: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    _nested: float = 0.0  # seconds of phases within the one that runs
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Add the time of the enclosed block to phase `name`."""
+        """Add the time of the enclosed block to phase `name`, and take it out of the phase around
+        it, if there is one: every second counts once."""
+        outside, self._nested = self._nested, 0.0
         start = self.clock()
         try:
             yield
         finally:
-            self.seconds[name] += self.clock() - start
+            spent = self.clock() - start
+            self.seconds[name] += spent - self._nested
+            self._nested = outside + spent
 
     def clock(self) -> float:
         """Seconds now, after the device has finished what it was given."""

@@ -70,17 +70,14 @@ class ChainDrafter(Drafter):
             self.context.stats.draft_cache_bytes = self.runner.cache.nbytes()
 
     def _prefill(self, outcome: Outcome) -> None:
-        stats = self.context.stats
-        start = stats.clock()
-        self.runner = self.open_runner((self.context.stopping.limit or 0) + self.window.largest + 1)
+        room = (self.context.stopping.limit or 0) + self.window.largest + 1
         active = outcome.rows.active
-        if len(active) < len(self.runner.lengths):
-            self.runner.keep_rows(active)
+        with self.context.stats.phase("draft_prefill"):
+            self.runner = self.open_runner(room)
+            if len(active) < len(self.runner.lengths):
+                self.runner.keep_rows(active)
         self.prompt_lengths = list(self.runner.lengths)
         self.fed = [0] * len(active)
-        seconds = stats.clock() - start
-        stats.seconds["draft_prefill"] += seconds
-        stats.seconds["draft"] -= seconds  # the loop's clock for `propose` is running
 
     def open_runner(self, room: int) -> ModelRunner:
         """A runner that holds the draft's prompt, with `room` slots behind it."""

@@ -140,14 +140,10 @@ class AlignedDrafter(Drafter):
         return tree
 
     def _wait_for(self, make: Callable[[], list[Alignment]]) -> None:
-        stats = self.context.stats
-        began = stats.clock()
-        self.rows, self._make = make(), None
+        with self.context.stats.phase("draft_prefill"):
+            self.rows, self._make = make(), None
         if self._kept is not None:
             self.keep_rows(self._kept)
-        took = stats.clock() - began
-        stats.seconds["draft_prefill"] += took
-        stats.seconds["draft"] -= took  # the phase that this is called in
 
     def _tree(self, outcome: Outcome) -> Tree:
         grown = [

@@ -276,18 +276,15 @@ class EagleDrafter(Drafter):
     def _open(self) -> None:
         """Let the head read the prompt."""
         assert self.prompt is not None
-        stats, context = self.context.stats, self.context
-        start = stats.clock()
+        context = self.context
         limit, largest = context.stopping.limit or 0, self.sizing.largest
         block = (self.top_k + 1) * (largest.depth + 1)
         width = self.prompt.embeds.shape[1]
-        self.runner = HeadRunner(self.head, context.target, width + limit + block)
-        self.runner.remember(*self.prompt.entries())
+        with context.stats.phase("draft_prefill"):
+            self.runner = HeadRunner(self.head, context.target, width + limit + block)
+            self.runner.remember(*self.prompt.entries())
         self.prompt = None
-        seconds = stats.clock() - start
-        self.sizing.observe_prefill(seconds)
-        stats.seconds["draft_prefill"] += seconds
-        stats.seconds["draft"] -= seconds  # the loop's clock for `propose` is running
+        self.sizing.observe_prefill(context.stats.seconds["draft_prefill"])
 
     def _grow(self, outcome: Outcome) -> Tree:
         """The trees behind the committed tokens."""
