@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 
 from sooner import HSD
 from sooner.decoding.interface import Drafter
+from sooner.decoding.loop import Rule
 from sooner.methods.context import Context
 
 
@@ -13,7 +14,7 @@ from sooner.methods.context import Context
 class SameDrafts(HSD):
     """`drafts` holds those of one row, and every row gets them."""
 
-    def drafter(self, context: Context) -> Drafter:
+    def build(self, context: Context) -> tuple[Drafter, Rule]:
         options = {one.name: getattr(self, one.name) for one in fields(self)}
         options["drafts"] = self.drafts * context.prompts
-        return HSD(**options).drafter(context)
+        return HSD(**options).build(context)

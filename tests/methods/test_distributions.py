@@ -21,10 +21,12 @@ from fakes import ERROR, FakeAdapter, FakeHead, Table, adapt_fakes, chi_square, 
 from same_drafts import SameDrafts
 from sooner.decoding.acceptance import reject_tree, residual
 from sooner.decoding.interface import Drafter, Outcome
+from sooner.decoding.loop import Rule
 from sooner.decoding.sampling import Processing
 from sooner.decoding.tree import Tree
 from sooner.methods import chain_draft, speculative
 from sooner.methods.context import Context
+from sooner.methods.rules import follow_choices
 from sooner.methods.speculative import reject
 
 VOCAB, LENGTH, SAMPLES = 3, 5, 12_000
@@ -98,8 +100,8 @@ def tree_method(drafter: Drafter) -> sooner.Method:
         def largest_block(self) -> int:
             return 1 + len(TopTree.parents)
 
-        def drafter(self, context: Context) -> Drafter:
-            return drafter
+        def build(self, context: Context) -> tuple[Drafter, Rule]:
+            return drafter, follow_choices
 
     return TreeMethod()
 

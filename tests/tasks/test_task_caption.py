@@ -116,7 +116,7 @@ def test_a_difference_is_judged_and_no_speed_is_claimed(
         path = torch.arange(1, 1 + nodes).expand(rows, -1)
         return Verdict(path, torch.tensor(tree.sizes), choices[:, nodes])
 
-    monkeypatch.setattr(speculative.Speculative, "rule", lambda self, context: believe)
+    monkeypatch.setattr(speculative, "follow_choices", believe)
     record = caption(clip, poor, replace(SHORT, compare=True))
     assert record["parity"]["verdict"] == "bug"
     assert record["decode_speedup"] is None

@@ -126,10 +126,10 @@ class Account:
 
 def account_of(monkeypatch: pytest.MonkeyPatch, method: Any, **options: Any) -> tuple[Any, Account]:
     account = Account(trees=[[]])
-    build = type(method).drafter
+    build = type(method).build
 
-    def drafter(self: Any, context: Any) -> Drafter:
-        made = build(self, context)
+    def watched(self: Any, context: Any) -> tuple[Drafter, Any]:
+        made, rule = build(self, context)
         propose = made.propose
 
         def told(outcome: Outcome) -> Tree:
@@ -138,9 +138,9 @@ def account_of(monkeypatch: pytest.MonkeyPatch, method: Any, **options: Any) -> 
             return tree
 
         made.propose = told
-        return made
+        return made, rule
 
-    monkeypatch.setattr(type(method), "drafter", drafter)
+    monkeypatch.setattr(type(method), "build", watched)
     result = sooner.generate(
         tiny.model("llama"),
         tiny.inputs("llama", "text", 1),

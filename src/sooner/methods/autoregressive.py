@@ -24,10 +24,7 @@ class Autoregressive(Method):
     shared_noise: bool = False
     name: ClassVar[str] = "plain"
 
-    def drafter(self, context: Context) -> Drafter:
-        return Drafter()
-
-    def rule(self, context: Context) -> Rule:
+    def build(self, context: Context) -> tuple[Drafter, Rule]:
         if self.shared_noise and context.processing.do_sample:
-            return follow_shared_noise(context)
-        return follow_choices
+            return Drafter(), follow_shared_noise(context)
+        return Drafter(), follow_choices

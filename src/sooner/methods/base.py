@@ -15,6 +15,7 @@ from ..decoding.grid import GridConstraint
 from ..decoding.guidance import GuidedRunner
 from ..decoding.interface import Adapter, Drafter, Prompt
 from ..decoding.loop import OnTokens, Rule, Session, run
+from ..decoding.ranks import Ranks
 from ..decoding.rows import Rows
 from ..decoding.runner import ModelRunner
 from ..decoding.sampling import Processing
@@ -33,8 +34,7 @@ from .calls import (
 )
 from .context import Context, embed
 from .requests import check_chunk, refuse_config
-from .rules import follow_choices
-from .sharded import led
+from .sharded import Sharded
 
 
 @dataclass
@@ -58,21 +58,29 @@ class Method:
     """
 
     name: ClassVar[str] = ""
-    mode: ClassVar[str] = EXACT
-    needs_whole_target: ClassVar[bool] = False
-    """Whether drafting runs the target, or looks into its heads, which a shard can't answer for."""
+
+    @property
+    def mode(self) -> str:
+        """How far the output is the target's own: *exact*, *relaxed* or *approximate*."""
+        return EXACT
+
+    @property
+    def needs_whole_target(self) -> bool:
+        """Whether drafting runs the target, or looks into its heads, which a shard can't answer
+        for."""
+        return False
 
     def largest_block(self) -> int:
         """Most tokens that one target forward will be asked to verify, the root included."""
         return 1
 
-    def drafter(self, context: Context) -> Drafter:
-        """The drafter of one run."""
-        raise NotImplementedError
+    def build(self, context: Context) -> tuple[Drafter, Rule]:
+        """The drafter of one run, and how the target judges its drafts.
 
-    def rule(self, context: Context) -> Rule:
-        """How the target judges a draft; by default greedy, or sampled descent when sampling."""
-        return follow_choices
+        Called before the target embeds its prompt. If it raises, nothing is closed, so it makes
+        last what holds a process or a hook.
+        """
+        raise NotImplementedError
 
     def __call__(
         self,
@@ -176,8 +184,11 @@ class Method:
         stopping = Stopping(criteria or [], ids.shape[1])
         rows = Rows(ids if target.speaks_prompt else ids[:, :0])
         processing = Processing(processors or [], do_sample, rows.batch)
+        guided = guidance != 1.0
+        runner = GuidedRunner(target, 0, guidance) if guided else ModelRunner(target, 0)
         context = Context(
             target,
+            runner,
             inputs,
             rows,
             processing,
@@ -191,23 +202,21 @@ class Method:
         )
         if stopping.limit is None:
             raise SoonerError("no limit on new tokens; pass max_new_tokens")
-        way = led(self, target)
-        drafter = context.drafter = way.drafter(context)
+        ranks = Ranks.of(target.model)
+        way = self if ranks is None else Sharded(self, ranks)
+        drafter, rule = way.build(context)
         try:
             prompt = _embed(context)
         except BaseException:
             drafter.close()  # it may have set a worker going
             raise
-        capacity = prompt.width + stopping.limit + way.largest_block()
-        guided = guidance != 1.0
+        runner.cache.capacity = prompt.width + stopping.limit + way.largest_block()
         return Session(
-            target=GuidedRunner(target, capacity, guidance)
-            if guided
-            else ModelRunner(target, capacity),
+            target=runner,
             prompt=prompt,
             rows=rows,
             drafter=drafter,
-            rule=way.rule(context),
+            rule=rule,
             processing=processing,
             stopping=stopping,
             stats=stats,

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from ..decoding.grid import GridConstraint
-from ..decoding.interface import Adapter, Drafter, Prompt
+from ..decoding.interface import Adapter, Prompt
 from ..decoding.noise import draw_seed
 from ..decoding.rows import Rows
+from ..decoding.runner import ModelRunner
 from ..decoding.sampling import Processing
 from ..decoding.stats import Stats
 from ..decoding.stopping import Stopping
@@ -84,13 +85,13 @@ class Context:
 
     Attributes:
         target: adapter of the target model.
+        runner: runs it; its cache is empty until the prefill.
         inputs: the target's processed inputs on its device, one of each prompt.
         rows: the batch's bookkeeping.
         processing: the processed distribution, to be shared by the draft.
         stopping: when rows end; `stopping.limit` bounds the new tokens of a row.
         stats: where the drafter's own times go.
         generator: source of every draw.
-        drafter: the run's drafter, once it is made; a rule may ask it.
         copies: rows that each prompt becomes (`num_return_sequences`).
         guidance: scale of classifier-free guidance; 1 is none.
         constraint: places of the picture that is drawn; `None` for text.
@@ -98,13 +99,13 @@ class Context:
     """
 
     target: Adapter
+    runner: ModelRunner
     inputs: Mapping[str, Any]
     rows: Rows
     processing: Processing
     stopping: Stopping
     stats: Stats
     generator: torch.Generator | None
-    drafter: Drafter | None = None
     copies: int = 1
     guidance: float = 1.0
     constraint: GridConstraint | None = None

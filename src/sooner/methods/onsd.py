@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from ..decoding.interface import Drafter
-from ..models import adapt
-from .chain_draft import ChainDrafter
-from .checks import same_vocabulary
+from ..decoding.interface import Adapter
 from .context import Context, words_only
 from .speculative import Speculative
 
@@ -32,10 +30,5 @@ class OnSD(Speculative):
     window: int | Literal["auto"] = 5
     name: ClassVar[str] = "onsd"
 
-    def drafter(self, context: Context) -> Drafter:
-        adapter = adapt(self.draft)
-        same_vocabulary(context.target, adapter)
-        inputs = self.draft_inputs
-        if inputs is None:
-            inputs = words_only(context)
-        return ChainDrafter(adapter, inputs, context, self._window(context))
+    def _prompt_for(self, adapter: Adapter, context: Context) -> Mapping[str, Any]:
+        return words_only(context)

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..decoding.interface import Drafter, Outcome
+from ..decoding.loop import Rule
 from ..decoding.rows import Rows
 from ..decoding.tree import Tree
 from .base import Method
 from .checks import positive
 from .context import Context
+from .rules import follow_choices
 
 
 @dataclass(frozen=True)
@@ -38,8 +40,8 @@ class PromptLookup(Method):
     def largest_block(self) -> int:
         return 1 + self.window
 
-    def drafter(self, context: Context) -> Drafter:
-        return _LookupDrafter(self, context.rows)
+    def build(self, context: Context) -> tuple[Drafter, Rule]:
+        return _LookupDrafter(self, context.rows), follow_choices
 
 
 class _LookupDrafter(Drafter):

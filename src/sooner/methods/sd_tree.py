@@ -66,25 +66,26 @@ class SDTree(Method):
     def largest_block(self) -> int:
         return 1 + TreeShape(self.branching).nodes
 
-    def drafter(self, context: Context) -> Drafter:
+    def build(self, context: Context) -> tuple[Drafter, Rule]:
         adapter = adapt(self.draft)
         same_vocabulary(context.target, adapter)
-        return TreeDrafter(
-            adapter, self._inputs(adapter, context), context, self._shape(adapter, context),
-            self._draws(context),
-        )  # fmt: skip
+        inputs = self.draft_inputs
+        if inputs is None:
+            inputs = prompt_for(adapter, context)
+        shape = TreeShape(self.branching, min(adapter.vocab_size, context.target.vocab_size))
+        draws = context.processing.do_sample and self.siblings == "drawn"
+        drafter = self._drafter(adapter, inputs, context, shape, draws)
+        return drafter, reject_siblings if draws else follow_choices
 
-    def rule(self, context: Context) -> Rule:
-        return reject_siblings if self._draws(context) else follow_choices
-
-    def _inputs(self, adapter: Adapter, context: Context) -> Mapping[str, Any]:
-        return self.draft_inputs if self.draft_inputs is not None else prompt_for(adapter, context)
-
-    def _shape(self, adapter: Adapter, context: Context) -> TreeShape:
-        return TreeShape(self.branching, min(adapter.vocab_size, context.target.vocab_size))
-
-    def _draws(self, context: Context) -> bool:
-        return context.processing.do_sample and self.siblings == "drawn"
+    def _drafter(
+        self,
+        adapter: Adapter,
+        inputs: Mapping[str, Any],
+        context: Context,
+        shape: TreeShape,
+        draws: bool,
+    ) -> Drafter:
+        return TreeDrafter(adapter, inputs, context, shape, draws)
 
 
 def reject_siblings(

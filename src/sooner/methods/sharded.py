@@ -15,7 +15,7 @@ from torch.nn.functional import pad
 from transformers import StoppingCriteria
 
 from ..decoding.acceptance import Verdict
-from ..decoding.interface import Adapter, Drafter, Outcome, Prompt
+from ..decoding.interface import Drafter, Outcome, Prompt
 from ..decoding.loop import Rule
 from ..decoding.ranks import Decisions, Ranks
 from ..decoding.rows import Rows
@@ -28,44 +28,36 @@ HEAD = 2
 """Numbers in front of a tree's: its nodes, and whether it is a chain."""
 
 
-class Leader(Protocol):
-    """What the first rank runs: a method."""
+class Buildable(Protocol):
+    """What a run of the loop asks a method for; see `sooner.methods.base.Method`."""
 
     @property
     def needs_whole_target(self) -> bool: ...
 
     def largest_block(self) -> int: ...
 
-    def drafter(self, context: Context) -> Drafter: ...
-
-    def rule(self, context: Context) -> Rule: ...
-
-
-def led(method: Leader, target: Adapter) -> Leader | Sharded:
-    """The method itself for a whole target; for a sharded one, what its first rank makes of it."""
-    ranks = Ranks.of(target.model)
-    return method if ranks is None else Sharded(method, ranks)
+    def build(self, context: Context) -> tuple[Drafter, Rule]: ...
 
 
 class Sharded:
-    """A method on one of the ranks of a target: what a run of the loop asks a method for.
+    """A method on one of the ranks of a sharded target, in the method's place.
 
     Args:
         method: on the first rank, the one that decodes; on others whatever was asked for.
         ranks: those of the target.
     """
 
-    def __init__(self, method: Leader, ranks: Ranks) -> None:
+    def __init__(self, method: Buildable, ranks: Ranks) -> None:
         self.method, self.ranks = method, ranks
-        self.own = Drafter()
+        self.own: tuple[Drafter, Rule | None] = Drafter(), None
         self.largest = 1
 
     def largest_block(self) -> int:
         """The first rank's, once there is a drafter."""
         return self.largest
 
-    def drafter(self, context: Context) -> Drafter:
-        """What drafts on the first rank, and hears of the drafts elsewhere.
+    def build(self, context: Context) -> tuple[Drafter, Rule]:
+        """What drafts and judges on the first rank, and hears of drafts and verdicts elsewhere.
 
         Raises:
             UnsupportedError: the drafts come out of the target, which no rank has as a whole.
@@ -76,7 +68,9 @@ class Sharded:
         # Eos and length follow from the tokens; a clock, or code of the caller's, may not.
         others = context.stopping.others
         context.stopping.others = [_Heard(one, decisions) for one in others]
-        return LedDrafter(self.own, context.rows, decisions)
+        own, judge = self.own
+        drafter = LedDrafter(own, context.rows, decisions)
+        return drafter, _rule(drafter, judge)
 
     def _open(self, context: Context) -> list[Tensor]:
         if self.method.needs_whole_target:
@@ -84,33 +78,31 @@ class Sharded:
                 f"{type(self.method).__name__} looks into the target to draft, and each rank holds "
                 "a shard of it; use Speculative or ParallelVLM, or device_map instead of tp_plan"
             )
-        self.own = self.method.drafter(context)
+        self.own = self.method.build(context)
         return [torch.tensor([self.method.largest_block()])]
 
-    def rule(self, context: Context) -> Rule:
-        """The first rank's verdicts, on all ranks: its draws, its draft's probabilities."""
-        drafter = context.drafter
-        assert isinstance(drafter, LedDrafter)
-        context.drafter = self.own  # whom the method's rule may ask
-        own = self.method.rule(context) if self.ranks.leads else None
 
-        def rule(
-            tree: Tree, scores: Tensor, processing: Processing, generator: torch.Generator | None
-        ) -> Verdict:
-            def judged() -> list[Tensor]:
-                assert own is not None
-                assert drafter.pending is not None
-                verdict = own(drafter.pending, scores, processing, generator)
-                path = pad(verdict.path, (0, tree.nodes - verdict.path.shape[1]))
-                return [verdict.accepted, verdict.bonus, path]
+def _rule(drafter: LedDrafter, own: Rule | None) -> Rule:
+    """The verdicts of the first rank's rule `own`, on all ranks: its draws, its draft's
+    probabilities."""
 
-            told = drafter.decisions.decide(judged).to(scores.device)
-            drafter.decisions.awaited = True
-            rows, nodes = tree.rows, tree.nodes
-            accepted, bonus, path = told[: rows * (2 + nodes)].split([rows, rows, rows * nodes])
-            return Verdict(path.view(rows, nodes), accepted, bonus)
+    def rule(
+        tree: Tree, scores: Tensor, processing: Processing, generator: torch.Generator | None
+    ) -> Verdict:
+        def judged() -> list[Tensor]:
+            assert own is not None
+            assert drafter.pending is not None
+            verdict = own(drafter.pending, scores, processing, generator)
+            path = pad(verdict.path, (0, tree.nodes - verdict.path.shape[1]))
+            return [verdict.accepted, verdict.bonus, path]
 
-        return rule
+        told = drafter.decisions.decide(judged).to(scores.device)
+        drafter.decisions.awaited = True
+        rows, nodes = tree.rows, tree.nodes
+        accepted, bonus, path = told[: rows * (2 + nodes)].split([rows, rows, rows * nodes])
+        return Verdict(path.view(rows, nodes), accepted, bonus)
+
+    return rule
 
 
 class LedDrafter(Drafter):

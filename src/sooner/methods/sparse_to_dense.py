@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from ..decoding.interface import Drafter, Outcome
-from ..decoding.loop import Rule, Session
+from ..decoding.loop import Rule
 from ..decoding.rows import Rows
 from ..decoding.runner import ModelRunner
 from ..decoding.tree import Tree
@@ -46,7 +46,6 @@ class SparseToDense(Method):
     prune: float = 0.9
     queries: int = 64
     name: ClassVar[str] = "sparse-to-dense"
-    needs_whole_target: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         positive(self, "window", "queries")
@@ -55,31 +54,27 @@ class SparseToDense(Method):
     def largest_block(self) -> int:
         return 1 + self.window
 
-    def drafter(self, context: Context) -> Drafter:
-        return SparseDrafter(context, self)
+    @property
+    def needs_whole_target(self) -> bool:
+        return True
 
-    def rule(self, context: Context) -> Rule:
-        return reject if context.processing.do_sample else follow_choices
-
-    def session(self, model: Any, inputs: Any, **options: Any) -> Session:
-        session = super().session(model, inputs, **options)
-        assert isinstance(session.drafter, SparseDrafter)
-        session.drafter.dense = session.target
-        return session
+    def build(self, context: Context) -> tuple[Drafter, Rule]:
+        rule = reject if context.processing.do_sample else follow_choices
+        return SparseDrafter(context, self), rule
 
 
 class SparseDrafter(ChainDrafter):
     """Drafts with the target's own weights on a short copy of its cache.
 
     Attributes:
-        dense: the target's runner; set before decoding starts.
+        dense: the target's runner.
         scores: attention that each token got in each layer, `[rows, heads, width]`.
     """
 
     def __init__(self, context: Context, method: SparseToDense) -> None:
         super().__init__(context.target, {}, context, FixedWindow(method.window))
         self.method = method
-        self.dense: ModelRunner | None = None
+        self.dense = context.runner
         self.scores: list[Tensor] = []
         self.tap: AttentionTap | None = None
 
@@ -99,7 +94,6 @@ class SparseDrafter(ChainDrafter):
         return super().propose(outcome)
 
     def open_runner(self, room: int) -> ModelRunner:
-        assert self.dense is not None
         assert self.tap is not None
         # Rows that ended with the prefill are gone from the target's cache already.
         active = self.context.rows.active
@@ -119,7 +113,6 @@ class SparseDrafter(ChainDrafter):
         Args:
             visual: `[rows, width]` bool, of the active rows.
         """
-        assert self.dense is not None
         lengths = self.dense.lengths
         pictures = visual.sum(1).tolist()
         kept = [
@@ -135,7 +128,6 @@ class SparseDrafter(ChainDrafter):
 
     def _copy_committed(self, outcome: Outcome) -> None:
         """Take over the keys and values that the target's last forward computed."""
-        assert self.dense is not None
         assert self.runner is not None
         counts = [len(path) for path in outcome.path]
         line = torch.arange(max(counts))

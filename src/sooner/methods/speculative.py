@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..decoding.acceptance import Verdict, reject_chain
-from ..decoding.interface import Drafter
+from ..decoding.interface import Adapter, Drafter
 from ..decoding.loop import Rule
 from ..decoding.sampling import Processing
 from ..decoding.tree import Tree
@@ -69,16 +69,17 @@ class Speculative(Method):
     def largest_block(self) -> int:
         return 1 + (self.max_window if self.window == "auto" else int(self.window))
 
-    def drafter(self, context: Context) -> Drafter:
+    def build(self, context: Context) -> tuple[Drafter, Rule]:
         adapter = adapt(self.draft)
         same_vocabulary(context.target, adapter)
         inputs = self.draft_inputs
         if inputs is None:
-            inputs = prompt_for(adapter, context)
-        return ChainDrafter(adapter, inputs, context, self._window(context))
+            inputs = self._prompt_for(adapter, context)
+        drafter = ChainDrafter(adapter, inputs, context, self._window(context))
+        return drafter, reject if context.processing.do_sample else follow_choices
 
-    def rule(self, context: Context) -> Rule:
-        return reject if context.processing.do_sample else follow_choices
+    def _prompt_for(self, adapter: Adapter, context: Context) -> Mapping[str, Any]:
+        return prompt_for(adapter, context)
 
     def _window(self, context: Context) -> Window:
         if self.window == "auto":

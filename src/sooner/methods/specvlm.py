@@ -13,9 +13,8 @@ from ..decoding.interface import Adapter, Drafter, Outcome, Prompt
 from ..decoding.rows import Rows
 from ..decoding.tree import Tree
 from ..errors import SoonerError
-from ..models import adapt
 from .attention_tap import AttentionTap, listen
-from .checks import positive, same_vocabulary, share
+from .checks import positive, share
 from .context import Context
 from .pruning import keep_count, uniform
 from .sd_tree import SDTree
@@ -48,7 +47,6 @@ class SpecVLM(SDTree):
     layers: int | None = None
     queries: int = 64
     name: ClassVar[str] = "specvlm"
-    needs_whole_target: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -57,16 +55,24 @@ class SpecVLM(SDTree):
         if self.layers is not None:
             positive(self, "layers")
 
-    def drafter(self, context: Context) -> Drafter:
-        adapter = adapt(self.draft)
-        same_vocabulary(context.target, adapter)
+    @property
+    def needs_whole_target(self) -> bool:
+        return True
+
+    def _drafter(
+        self,
+        adapter: Adapter,
+        inputs: Mapping[str, Any],
+        context: Context,
+        shape: TreeShape,
+        draws: bool,
+    ) -> Drafter:
         depth = context.target.layers
         if self.layers is not None and self.layers > depth:
             raise SoonerError(
                 f"SpecVLM: layers is {self.layers}, but the target has {depth} layers"
             )
-        inputs, shape = self._inputs(adapter, context), self._shape(adapter, context)
-        return _PrunedDrafter(adapter, inputs, context, shape, self)
+        return _PrunedDrafter(adapter, inputs, context, shape, draws, self)
 
 
 class _PrunedDrafter(TreeDrafter):
@@ -78,9 +84,10 @@ class _PrunedDrafter(TreeDrafter):
         inputs: Mapping[str, Any],
         context: Context,
         shape: TreeShape,
+        draws: bool,
         method: SpecVLM,
     ) -> None:
-        super().__init__(adapter, inputs, context, shape, method._draws(context))
+        super().__init__(adapter, inputs, context, shape, draws)
         self.method = method
         self.tap: AttentionTap | None = None
         self.paid: Tensor | None = None  # attention to each token, `[rows, width]`

@@ -299,8 +299,7 @@ class Relaxed(Method):
     def largest_block(self) -> int:
         return self.method.largest_block()
 
-    def drafter(self, context: Context) -> Drafter:
-        return self.method.drafter(context)
-
-    def rule(self, context: Context) -> Rule:
-        return self.tolerance.rule(context)
+    def build(self, context: Context) -> tuple[Drafter, Rule]:
+        rule = self.tolerance.rule(context)  # it may refuse, and a drafter would have to be closed
+        drafter, _ = self.method.build(context)
+        return drafter, rule

@@ -163,14 +163,14 @@ class HSD(Method):
         object.__setattr__(self, "separator", separator)
 
     @property
-    def mode(self) -> str:  # type: ignore[override]
+    def mode(self) -> str:
         """*exact*, or *relaxed* with a tolerance below 1."""
         return EXACT if self.tolerance == 1 else RELAXED
 
     def largest_block(self) -> int:
         return 1 + (self.max_nodes if self.nodes == "auto" else int(self.nodes))
 
-    def drafter(self, context: Context) -> Drafter:
+    def build(self, context: Context) -> tuple[Drafter, Rule]:
         experience = self.experience if self.experience is not None else Experience()
         is_late = callable(self.drafts)
 
@@ -178,8 +178,14 @@ class HSD(Method):
             drafts = read_drafts(self.drafts(), self.tokenizer) if is_late else self.drafts
             return self._rows(drafts, context, experience)
 
-        sizing = self._sizing(experience)
-        return AlignedDrafter(context, rows if is_late else rows(), sizing, self.depth, self.width)
+        drafter = AlignedDrafter(
+            context,
+            rows if is_late else rows(),
+            self._sizing(experience),
+            self.depth,
+            self.width,
+        )
+        return drafter, follow_choices if self.tolerance == 1 else follow_tolerantly(self.tolerance)
 
     def _rows(self, drafts: Drafts, context: Context, experience: Experience) -> list[Alignment]:
         """Each row's drafts, indexed; copies of a prompt share theirs."""
@@ -193,9 +199,6 @@ class HSD(Method):
                 repeats = NgramIndex(self.window, self.window, []) if self.repeats else None
                 rows.append(Alignment(index, experience.trust, self.separator, repeats))
         return rows
-
-    def rule(self, context: Context) -> Rule:
-        return follow_choices if self.tolerance == 1 else follow_tolerantly(self.tolerance)
 
     def _sizing(self, experience: Experience) -> Sizing:
         if self.nodes == "auto":

@@ -60,7 +60,6 @@ class Eagle(Method):
         default_factory=weakref.WeakKeyDictionary, init=False, repr=False, compare=False
     )
     name: ClassVar[str] = "eagle"
-    needs_whole_target: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if isinstance(self.head, str | Path):
@@ -77,14 +76,18 @@ class Eagle(Method):
             object.__setattr__(self, "legal", _checked_ids(self.legal))
 
     @property
-    def mode(self) -> str:  # type: ignore[override]
+    def mode(self) -> str:
         """*exact*, or *relaxed* with a tolerance that is not."""
         return EXACT if self.tolerance is None or self.tolerance.is_exact else RELAXED
+
+    @property
+    def needs_whole_target(self) -> bool:
+        return True
 
     def largest_block(self) -> int:
         return 1 + (self.max_nodes if self.nodes == "auto" else int(self.nodes))
 
-    def drafter(self, context: Context) -> Drafter:
+    def build(self, context: Context) -> tuple[Drafter, Rule]:
         if context.guidance != 1.0:
             raise UnsupportedError(
                 f"Eagle: guidance {context.guidance} can't be honoured: the head knows one prompt "
@@ -98,14 +101,11 @@ class Eagle(Method):
         if (self.head.device, self.head.dtype) != (target.device, target.dtype):
             self.head.to(target.device, target.dtype)
         _check_legal(self.legal, target.vocab_size)
-        return EagleDrafter(
-            self.head, context, self._sizing(memory, context), self.top_k, self.legal
-        )
-
-    def rule(self, context: Context) -> Rule:
+        sizing = self._sizing(memory, context)
+        drafter = EagleDrafter(self.head, context, sizing, self.top_k, self.legal)
         if self.tolerance is None or self.tolerance.is_exact:
-            return follow_choices
-        return self.tolerance.rule(context)
+            return drafter, follow_choices
+        return drafter, self.tolerance.rule(context)
 
     def _sizing(self, memory: _Memory, context: Context) -> Sizing:
         if self.nodes != "auto":

@@ -52,7 +52,6 @@ class GSD(Method):
     group: int = 3
     init: str | None = None
     name: ClassVar[str] = "gsd"
-    mode: ClassVar[str] = RELAXED
 
     def __post_init__(self) -> None:
         positive(self, "window", "group")
@@ -61,15 +60,17 @@ class GSD(Method):
     def _drafting(self) -> CoupledJacobi:
         return CoupledJacobi(self.window, "independent", init=self.init)
 
+    @property
+    def mode(self) -> str:
+        return RELAXED
+
     def largest_block(self) -> int:
         return 1 + self.window
 
-    def drafter(self, context: Context) -> Drafter:
-        return self._drafting().drafter(context)
-
-    def rule(self, context: Context) -> Rule:
+    def build(self, context: Context) -> tuple[Drafter, Rule]:
+        drafter, _ = self._drafting().build(context)
         if not context.processing.do_sample:
-            return follow_choices
+            return drafter, follow_choices
         neighbours = _neighbours(context, self.group)
 
         def judge(
@@ -79,7 +80,7 @@ class GSD(Method):
                 return follow_choices(tree, scores, processing, generator)
             return reject_groups(tree, processing.probabilities(scores), neighbours, generator)
 
-        return judge
+        return drafter, judge
 
 
 def reject_groups(

@@ -6,7 +6,6 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from ...decoding.interface import Drafter
 from ...decoding.loop import Rule
 from ...errors import SoonerError, unknown
 from ..base import Method
@@ -79,14 +78,14 @@ class CoupledJacobi(Method):
     def largest_block(self) -> int:
         return 1 + self.window
 
-    def drafter(self, context: Context) -> Drafter:
+    def build(self, context: Context) -> tuple[JacobiDrafter, Rule]:
         if self.init in ("above", "previous-frame") and context.constraint is None:
             raise SoonerError(
                 f"init='{self.init}' needs a model that draws on a grid; use 'last', 'left' or "
                 "'random'"
             )
         init = self.init or _best_init(context)
-        return JacobiDrafter(
+        drafter = JacobiDrafter(
             context,
             self.window,
             weakened(COUPLINGS[self.coupling], self.strength),
@@ -95,11 +94,9 @@ class CoupledJacobi(Method):
             context.constraint,
             self.trace,
         )
-
-    def rule(self, context: Context) -> Rule:
         if not context.processing.do_sample:
-            return follow_choices
-        return follow_shared_noise(context) if self.judges_by_noise else reject
+            return drafter, follow_choices
+        return drafter, follow_shared_noise(context) if self.judges_by_noise else reject
 
     @property
     def judges_by_noise(self) -> bool:

@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from ...decoding.interface import Drafter
 from ...decoding.loop import Rule
 from ...errors import SoonerError, unknown
 from ...models import adapt
@@ -103,14 +102,14 @@ class ParallelVLM(Method):
             same_tokenizer(self.tokenizer, self.draft_tokenizer)
 
     @property
-    def needs_whole_target(self) -> bool:  # type: ignore[override]
+    def needs_whole_target(self) -> bool:
         """Attention is spread over the heads, and states are not."""
         return self.prune > 0 and self.criterion in BY_ATTENTION
 
     def largest_block(self) -> int:
         return 1 + self.window
 
-    def drafter(self, context: Context) -> Drafter:
+    def build(self, context: Context) -> tuple[ParallelDrafter, Rule]:
         adapter = adapt(self.draft)
         same_vocabulary(context.target, adapter)
         depth = self.depth(context.target.layers)
@@ -134,7 +133,8 @@ class ParallelVLM(Method):
         )
         worker = self._worker(job, context.rows.active)
         rank, listen = self._rank(context), self._listen(context, depth)
-        return ParallelDrafter(context, worker, rank, listen, self.window, self.experience)
+        drafter = ParallelDrafter(context, worker, rank, listen, self.window, self.experience)
+        return drafter, drafter.judge
 
     def _worker(self, job: Job, rows: list[int]) -> Worker:
         kind = place(self.placement, job.adapter.device)
@@ -142,10 +142,6 @@ class ParallelVLM(Method):
         if self.standing is not None and kind is ProcessWorker:
             own = self.standing.worker(job, rows)
         return own or launch(kind, job, rows)
-
-    def rule(self, context: Context) -> Rule:
-        assert isinstance(context.drafter, ParallelDrafter)
-        return context.drafter.judge
 
     def depth(self, layers: int) -> int:
         """L for a target of `layers` layers.

@@ -11,6 +11,7 @@ from torch import Tensor
 from transformers import LogitsProcessor
 
 from ...decoding.acceptance import Verdict
+from ...decoding.interface import Drafter
 from ...decoding.loop import Rule
 from ...decoding.noise import waiting
 from ...decoding.parity import Parity, compare, rounding
@@ -117,8 +118,8 @@ class Witness(Autoregressive):
     dtype: torch.dtype = torch.float32
     steps: list[Step] = field(default_factory=list, compare=False, repr=False)
 
-    def rule(self, context: Context) -> Rule:
-        inner = super().rule(context)
+    def build(self, context: Context) -> tuple[Drafter, Rule]:
+        drafter, inner = super().build(context)
         processing = context.processing
         processors = tuple(processing.processors)
         seen = _Raw()
@@ -132,7 +133,7 @@ class Witness(Autoregressive):
             self.steps.append(Step(seen.last, waits, processors, spread))
             return inner(tree, scores, *rest)
 
-        return keep
+        return drafter, keep
 
     def compare(self, row: int, reference: list[int], candidate: list[int]) -> Parity:
         """Weigh the first difference of two drawings of a row.

@@ -16,7 +16,6 @@ from typing import Any
 import torch
 
 from sooner.decoding.acceptance import reject_chain
-from sooner.decoding.interface import Drafter
 from sooner.decoding.loop import Rule
 from sooner.decoding.stats import Stats
 from sooner.decoding.tree import Tree
@@ -66,22 +65,18 @@ class TimedJacobi(CoupledJacobi):
 
     clock: Clock = field(default_factory=Clock, repr=False, compare=False)
 
-    def drafter(self, context: Context) -> Drafter:
+    def build(self, context: Context) -> tuple[JacobiDrafter, Rule]:
         clock, processing = self.clock, context.processing
         clock.now = context.stats.clock
         processing.scores = clock.timed("logits", processing.scores)  # type: ignore[method-assign]
         processing.probabilities = clock.timed(  # type: ignore[method-assign]
             "logits", processing.probabilities
         )
-        drafter = super().drafter(context)
-        assert isinstance(drafter, JacobiDrafter)
+        drafter, rule = super().build(context)
         drafter.coupling = clock.timed("sampling", drafter.coupling)
         drafter.filling = clock.timed("sampling", drafter.filling)
         drafter.propose = clock.timed("preprocessing", drafter.propose)  # type: ignore[method-assign]
-        return drafter
-
-    def rule(self, context: Context) -> Rule:
-        return self.clock.timed("verification", super().rule(context))
+        return drafter, clock.timed("verification", rule)
 
 
 def breakdown(subject: Subject, settings: ImagineSettings, progress: Progress) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sooner.decoding.interface import Drafter
+from sooner.decoding.loop import Rule
 from sooner.decoding.parity import compare
 from sooner.generation import generate
 from sooner.methods import Method, ParallelVLM
@@ -44,11 +44,10 @@ class SeenVLM(ParallelVLM):
 
     seen: list[ParallelDrafter] = field(default_factory=list, repr=False, compare=False)
 
-    def drafter(self, context: Context) -> Drafter:
-        drafter = super().drafter(context)
-        assert isinstance(drafter, ParallelDrafter)
+    def build(self, context: Context) -> tuple[ParallelDrafter, Rule]:
+        drafter, rule = super().build(context)
         self.seen.append(drafter)
-        return drafter
+        return drafter, rule
 
 
 class Runner:

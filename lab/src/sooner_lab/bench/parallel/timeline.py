@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sooner.decoding.interface import Drafter
+from sooner.decoding.loop import Rule
 from sooner.generation import generate
 from sooner.methods.context import Context
+from sooner.methods.parallel.drafter import ParallelDrafter
 from sooner.models import adapt
 
 from .contenders import OURS, Contender
@@ -25,11 +26,11 @@ class TimedVLM(SeenVLM):
 
     log: Log | None = field(default=None, repr=False, compare=False)
 
-    def drafter(self, context: Context) -> Drafter:
-        drafter = super().drafter(context)
+    def build(self, context: Context) -> tuple[ParallelDrafter, Rule]:
+        drafter, rule = super().build(context)
         if self.log is not None:
-            note_waits(self.seen[-1].worker, self.log)
-        return drafter
+            note_waits(drafter.worker, self.log)
+        return drafter, rule
 
 
 def timeline(runner: Runner, index: int, alpha: float) -> Figures:
