@@ -13,11 +13,12 @@ import torch
 
 from sooner.errors import SoonerError
 from sooner.methods import EagleHead
+from sooner.registry import choices
 from sooner.tasks import comparison
 from sooner.tasks.caption import Callbacks, caption
 from sooner.tasks.clip import prepare
 from sooner.tasks.loading import Pair, load_pair
-from sooner.tasks.settings import METHODS, CaptionSettings
+from sooner.tasks.settings import CaptionSettings
 from sooner.tasks.verify import verify
 from tasks import videos
 from tasks.fixtures import POSITIONS
@@ -43,7 +44,7 @@ def head(poor: Pair, tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", choices())
 def test_text_is_what_the_model_generates(clip: Path, poor: Pair, head: str, method: str) -> None:
     settings = replace(SHORT, method=method, head=head if method == "eagle" else None)
     record = caption(clip, poor, settings)
@@ -129,7 +130,7 @@ def test_a_difference_is_judged_and_no_speed_is_claimed(
     json.dumps(report, allow_nan=False)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", choices())
 def test_verify_agrees_with_hf(clip: Path, poor: Pair, head: str, method: str) -> None:
     settings = replace(SHORT, method=method, head=head if method == "eagle" else None)
     report = verify(clip, poor, settings)

@@ -14,12 +14,13 @@ import sooner
 LIBRARY = Path(sooner.__file__).parent
 LAB = importlib.util.find_spec("sooner_lab")
 
-BASE = {"errors", "io", "plugins"}
+BASE = {"errors", "io", "plugins", "registry"}
 """What everything may use."""
 MAY_USE: dict[str, set[str]] = {
     "errors": set(),
     "io": set(),
     "plugins": set(),
+    "registry": set(),
     "miniatures": set(),
     "provenance": set(),
     "decoding": set(),

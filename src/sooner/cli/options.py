@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import SoonerError
+from ..registry import choices
 
 Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Videos, or folders of them.")]
 Model = Annotated[
@@ -22,8 +23,8 @@ Method = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="plain, prompt-lookup, speculative, parallel, sd-tree, onsd, specvlm or "
-        "sparse-to-dense; by default the best that the models allow.",
+        help="; ".join(f"{name}: {entry.summary}" for name, entry in choices().items())
+        + ". By default the best that the models allow.",
     ),
 ]
 Window = Annotated[str, typer.Option(metavar="auto|N", help="Draft tokens a round.")]

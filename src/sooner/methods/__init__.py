@@ -1,38 +1,42 @@
-"""Methods: one file each, saying how a draft is made."""
+# ruff: noqa: F401
+"""Methods: one file each, saying how a draft is made. Each is imported when it is asked for."""
 
-from .aligned import HSD
-from .autoregressive import Autoregressive
-from .base import Method, SoonerOutput
-from .cost import Acceptance
-from .eagle import Eagle, EagleHead
-from .jacobi import GSD, CoupledJacobi
-from .onsd import OnSD
-from .parallel import ParallelVLM, StandingDraft
-from .prompt_lookup import PromptLookup
-from .sd_tree import SDTree
-from .sparse_to_dense import SparseToDense
-from .speculative import Speculative
-from .specvlm import SpecVLM
-from .tolerance import Relaxed, Tolerance
+from __future__ import annotations
 
-__all__ = [
-    "GSD",
-    "HSD",
-    "Acceptance",
-    "Autoregressive",
-    "CoupledJacobi",
-    "Eagle",
-    "EagleHead",
-    "Method",
-    "OnSD",
-    "ParallelVLM",
-    "PromptLookup",
-    "Relaxed",
-    "SDTree",
-    "SoonerOutput",
-    "SparseToDense",
-    "SpecVLM",
-    "Speculative",
-    "StandingDraft",
-    "Tolerance",
-]
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from ..registry import method_types
+
+if TYPE_CHECKING:  # for type checkers, who can't ask `__getattr__`
+    from .aligned import HSD
+    from .autoregressive import Autoregressive
+    from .base import Method, SoonerOutput
+    from .cost import Acceptance
+    from .eagle import Eagle, EagleHead
+    from .jacobi import GSD, CoupledJacobi
+    from .onsd import OnSD
+    from .parallel import ParallelVLM, StandingDraft
+    from .prompt_lookup import PromptLookup
+    from .sd_tree import SDTree
+    from .sparse_to_dense import SparseToDense
+    from .speculative import Speculative
+    from .specvlm import SpecVLM
+    from .tolerance import Relaxed, Tolerance
+
+_HOME = {
+    "Acceptance": "cost",
+    "EagleHead": "eagle.head",
+    "Method": "base",
+    "SoonerOutput": "base",
+    "StandingDraft": "parallel.standing",
+    "Tolerance": "tolerance",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
+    if name[:1].isupper() and name in method_types():
+        return method_types()[name].load()
+    raise AttributeError(f"module 'sooner.methods' has no attribute '{name}'")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from ..decoding.interface import Drafter
 from ..decoding.loop import Rule
+from ..registry import DraftModel
 from .base import Method
 from .context import Context
 from .rules import follow_choices, follow_shared_noise
+from .settings import MethodSettings
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,12 @@ class Autoregressive(Method):
 
     shared_noise: bool = False
     name: ClassVar[str] = "plain"
+    summary: ClassVar[str] = "nothing: one token a target forward"
+    draft_model: ClassVar[DraftModel] = "none"
+
+    @classmethod
+    def from_settings(cls, settings: MethodSettings) -> Self:
+        return cls()
 
     def build(self, context: Context) -> tuple[Drafter, Rule]:
         if self.shared_noise and context.processing.do_sample:

@@ -24,6 +24,7 @@ from ..decoding.stopping import Stopping
 from ..errors import SoonerError
 from ..models import Adapter as BaseAdapter
 from ..models import adapt
+from ..registry import DraftModel
 from .calls import (
     pad_id,
     padded_sequences,
@@ -53,11 +54,17 @@ class SoonerOutput(GenerateDecoderOnlyOutput):
 class Method:
     """A way to decode. Subclasses are frozen dataclasses that say how a draft is made.
 
+    `sooner.registry` reads `name`, `summary` and `draft_model` from the source of the subclasses in
+    this package, so they are literals there. One that `--method` knows has a class method
+    `from_settings(settings: MethodSettings)`.
+
     `model.generate(**inputs, custom_generate=method)` runs it with the logits processors,
     stopping criteria, streamer and generation config that `generate` prepared.
     """
 
     name: ClassVar[str] = ""
+    summary: ClassVar[str] = ""
+    draft_model: ClassVar[DraftModel] = "none"
 
     @property
     def mode(self) -> str:

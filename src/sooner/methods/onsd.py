@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 from ..decoding.interface import Adapter
+from ..registry import DraftModel
 from .context import Context, words_only
+from .settings import MethodSettings
 from .speculative import Speculative
 
 
@@ -29,6 +31,13 @@ class OnSD(Speculative):
 
     window: int | Literal["auto"] = 5
     name: ClassVar[str] = "onsd"
+    summary: ClassVar[str] = "a chain of a draft model that gets the words alone"
+    draft_model: ClassVar[DraftModel] = "words"
+
+    @classmethod
+    def from_settings(cls, settings: MethodSettings) -> Self:
+        experience = settings.experience(None)
+        return cls(settings.draft, window=settings.window, experience=experience)
 
     def _prompt_for(self, adapter: Adapter, context: Context) -> Mapping[str, Any]:
         return words_only(context)

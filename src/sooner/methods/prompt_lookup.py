@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from ..decoding.interface import Drafter, Outcome
 from ..decoding.loop import Rule
 from ..decoding.rows import Rows
 from ..decoding.tree import Tree
+from ..registry import DraftModel
 from .base import Method
 from .checks import positive
 from .context import Context
 from .rules import follow_choices
+from .settings import MethodSettings
 
 
 @dataclass(frozen=True)
@@ -32,10 +34,16 @@ class PromptLookup(Method):
     max_ngram: int = 3
     min_ngram: int = 1
     name: ClassVar[str] = "prompt-lookup"
+    summary: ClassVar[str] = "what followed the last n tokens earlier in the text"
+    draft_model: ClassVar[DraftModel] = "none"
 
     def __post_init__(self) -> None:
         positive(self, "window", "max_ngram", "min_ngram")
         positive(self, "max_ngram", at_least=self.min_ngram)
+
+    @classmethod
+    def from_settings(cls, settings: MethodSettings) -> Self:
+        return cls(**settings.given("window"))
 
     def largest_block(self) -> int:
         return 1 + self.window

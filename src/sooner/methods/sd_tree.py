@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor
@@ -16,10 +16,12 @@ from ..decoding.sampling import Processing
 from ..decoding.tree import Tree
 from ..errors import unknown
 from ..models import adapt
+from ..registry import DraftModel
 from .base import Method
 from .checks import same_tokenizer, same_vocabulary
 from .context import Context, prompt_for
 from .rules import follow_choices
+from .settings import MethodSettings
 from .tree_draft import STATIC_TREE, Branching, TreeDrafter, TreeShape, check_branching
 
 SIBLINGS = ("drawn", "top")
@@ -55,6 +57,8 @@ class SDTree(Method):
     tokenizer: Any = field(default=None, repr=False, compare=False)
     draft_tokenizer: Any = field(default=None, repr=False, compare=False)
     name: ClassVar[str] = "sd-tree"
+    summary: ClassVar[str] = "a static tree of a draft model"
+    draft_model: ClassVar[DraftModel] = "pixels"
 
     def __post_init__(self) -> None:
         check_branching(self, self.branching)
@@ -62,6 +66,10 @@ class SDTree(Method):
             raise unknown("siblings", str(self.siblings), SIBLINGS)
         if self.tokenizer is not None and self.draft_tokenizer is not None:
             same_tokenizer(self.tokenizer, self.draft_tokenizer)
+
+    @classmethod
+    def from_settings(cls, settings: MethodSettings) -> Self:
+        return cls(settings.draft, draft_inputs=settings.draft_inputs)
 
     def largest_block(self) -> int:
         return 1 + TreeShape(self.branching).nodes

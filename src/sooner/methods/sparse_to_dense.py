@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from ..decoding.loop import Rule
 from ..decoding.rows import Rows
 from ..decoding.runner import ModelRunner
 from ..decoding.tree import Tree
+from ..registry import DraftModel
 from .attention_tap import AttentionTap, listen
 from .base import Method
 from .chain_draft import ChainDrafter
@@ -20,6 +21,7 @@ from .checks import positive, share
 from .context import Context
 from .pruning import keep_count
 from .rules import follow_choices
+from .settings import MethodSettings
 from .speculative import reject
 from .window import FixedWindow
 
@@ -46,10 +48,16 @@ class SparseToDense(Method):
     prune: float = 0.9
     queries: int = 64
     name: ClassVar[str] = "sparse-to-dense"
+    summary: ClassVar[str] = "a chain of the target on a short copy of its cache"
+    draft_model: ClassVar[DraftModel] = "none"
 
     def __post_init__(self) -> None:
         positive(self, "window", "queries")
         share(self, "prune")
+
+    @classmethod
+    def from_settings(cls, settings: MethodSettings) -> Self:
+        return cls(**settings.given("prune", "window"))
 
     def largest_block(self) -> int:
         return 1 + self.window

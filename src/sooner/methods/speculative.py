@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor
@@ -16,12 +16,14 @@ from ..decoding.sampling import Processing
 from ..decoding.tree import Tree
 from ..errors import SoonerError
 from ..models import adapt
+from ..registry import DraftModel
 from .base import Method
 from .chain_draft import ChainDrafter
 from .checks import positive, same_tokenizer, same_vocabulary
 from .context import Context, prompt_for
 from .cost import Acceptance
 from .rules import follow_choices
+from .settings import MethodSettings
 from .window import AdaptiveWindow, FixedWindow, Window
 
 
@@ -53,6 +55,8 @@ class Speculative(Method):
     draft_tokenizer: Any = field(default=None, repr=False, compare=False)
     experience: Acceptance | None = field(default=None, repr=False, compare=False)
     name: ClassVar[str] = "speculative"
+    summary: ClassVar[str] = "a chain of a draft model"
+    draft_model: ClassVar[DraftModel] = "pixels"
 
     def __post_init__(self) -> None:
         positive(self, "max_window")
@@ -65,6 +69,16 @@ class Speculative(Method):
             positive(self, "window")
         if self.tokenizer is not None and self.draft_tokenizer is not None:
             same_tokenizer(self.tokenizer, self.draft_tokenizer)
+
+    @classmethod
+    def from_settings(cls, settings: MethodSettings) -> Self:
+        pruned = None if settings.draft_inputs is None else 0.0
+        return cls(
+            settings.draft,
+            window=settings.window,
+            draft_inputs=settings.draft_inputs,
+            experience=settings.experience(pruned),
+        )
 
     def largest_block(self) -> int:
         return 1 + (self.max_window if self.window == "auto" else int(self.window))

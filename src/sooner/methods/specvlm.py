@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -13,11 +13,13 @@ from ..decoding.interface import Adapter, Drafter, Outcome, Prompt
 from ..decoding.rows import Rows
 from ..decoding.tree import Tree
 from ..errors import SoonerError
+from ..registry import DraftModel
 from .attention_tap import AttentionTap, listen
 from .checks import positive, share
 from .context import Context
 from .pruning import keep_count, uniform
 from .sd_tree import SDTree
+from .settings import MethodSettings
 from .tree_draft import TreeDrafter, TreeShape
 from .visual_match import match, views
 
@@ -47,6 +49,8 @@ class SpecVLM(SDTree):
     layers: int | None = None
     queries: int = 64
     name: ClassVar[str] = "specvlm"
+    summary: ClassVar[str] = "a static tree of a draft model, visual tokens pruned"
+    draft_model: ClassVar[DraftModel] = "pixels"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -54,6 +58,11 @@ class SpecVLM(SDTree):
         positive(self, "queries")
         if self.layers is not None:
             positive(self, "layers")
+
+    @classmethod
+    def from_settings(cls, settings: MethodSettings) -> Self:
+        options = settings.given("prune")
+        return cls(settings.draft, draft_inputs=settings.draft_inputs, **options)
 
     @property
     def needs_whole_target(self) -> bool:

@@ -19,6 +19,7 @@ from ..decoding.sampling import Processing
 from ..decoding.stats import RELAXED
 from ..decoding.tree import Tree
 from ..errors import SoonerError
+from ..registry import DraftModel
 from .base import Method
 from .context import Context
 from .rules import follow_choices
@@ -288,6 +289,8 @@ class Relaxed(Method):
     method: Method
     tolerance: Tolerance
     name: ClassVar[str] = "relaxed"
+    summary: ClassVar[str] = "what another method drafts; accepts numbers near the target's"
+    draft_model: ClassVar[DraftModel] = "none"
 
     def __post_init__(self) -> None:
         if getattr(self.method, "tolerance", None) is not None:

@@ -1,48 +1,23 @@
-"""Method names of the command line, and how each is built from settings and a pair of models."""
+"""Which method settings and a pair of models come to, and how it is built from them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from ..decoding.loop import Session
 from ..errors import SoonerError, unknown
-from ..methods import (
-    Autoregressive,
-    Eagle,
-    Method,
-    OnSD,
-    ParallelVLM,
-    PromptLookup,
-    SDTree,
-    SparseToDense,
-    Speculative,
-    SpecVLM,
-)
+from ..methods import Method
 from ..methods.cost import Acceptance
+from ..methods.settings import MethodSettings
+from ..registry import choices
 from .choice import Pace, choose, measure
 from .loading import Pair
 from .settings import DEFAULT_PRUNE, CaptionSettings
 
 Inputs = Mapping[str, Any] | None
-Build = Callable[[CaptionSettings, Pair, Inputs], Method]
-
-
-@dataclass(frozen=True)
-class Entry:
-    """How a method is built.
-
-    Attributes:
-        build: from settings, models and the draft's own inputs (`None` for text-only drafts).
-        drafts: it needs a draft model.
-        sees: that draft looks at pixels, if it can.
-    """
-
-    build: Build
-    drafts: bool = True
-    sees: bool = True
 
 
 def method_name(settings: CaptionSettings, pair: Pair) -> str:
@@ -60,7 +35,7 @@ def method_name(settings: CaptionSettings, pair: Pair) -> str:
 
 def needs_draft(name: str) -> bool:
     """Whether a method uses a draft model that looks at pixels."""
-    return name in METHODS and METHODS[name].drafts and METHODS[name].sees
+    return name in choices() and choices()[name].draft_model == "pixels"
 
 
 def build_method(
@@ -76,9 +51,9 @@ def build_method(
         SoonerError: an unknown name, a missing draft, or options that the method refuses.
     """
     name = method_name(settings, pair)
-    if name not in METHODS:
-        raise unknown("method", name, METHODS)
-    if METHODS[name].drafts and pair.draft is None:
+    if name not in choices():
+        raise unknown("method", name, choices())
+    if choices()[name].needs_draft and pair.draft is None:
         raise SoonerError(
             f"method '{name}' needs a draft for '{pair.target.name}'; give --draft, or "
             "--method prompt-lookup"
@@ -87,7 +62,23 @@ def build_method(
     is_open = is_open and not pair.target.is_sharded  # one rank can't time what all run together
     if is_open and name == "speculative" and draft_inputs is not None:
         return _measured(settings, pair, draft_inputs)
-    return METHODS[name].build(settings, pair, draft_inputs)
+    return _build(name, settings, pair, draft_inputs)
+
+
+def _build(name: str, settings: CaptionSettings, pair: Pair, inputs: Inputs) -> Method:
+    draft, method = pair.draft, choices()[name].load()
+    known = MethodSettings(
+        draft=None if draft is None else draft.model,
+        draft_inputs=inputs,
+        head=settings.head,
+        window=settings.window,
+        prune=settings.prune,
+        placement=settings.placement,
+        standing=None if draft is None else draft.standing,
+        experience=partial(_seen, settings, pair),
+    )
+    made: Method = method.from_settings(known)
+    return made
 
 
 @dataclass(frozen=True)
@@ -116,9 +107,10 @@ def _measured(settings: CaptionSettings, pair: Pair, inputs: Mapping[str, Any]) 
     best, next_best = ways[:2]
     told = f"{best}, before {next_best}; {pace}"
     if not best.is_beside:
-        return Noted(_speculative(settings, pair, inputs), f"speculative by default: {told}")
+        by_turns = _build("speculative", settings, pair, inputs)
+        return Noted(by_turns, f"speculative by default: {told}")
     why = f"parallel by default, the draft without {best.prune:.0%} of the visual tokens: {told}"
-    return Noted(_parallel(replace(settings, prune=best.prune), pair, inputs), why)
+    return Noted(_build("parallel", replace(settings, prune=best.prune), pair, inputs), why)
 
 
 def _pace(settings: CaptionSettings, pair: Pair, inputs: Mapping[str, Any]) -> Pace:
@@ -148,65 +140,3 @@ def _draft(pair: Pair) -> Any:
 
 def _prune(settings: CaptionSettings) -> float:
     return DEFAULT_PRUNE if settings.prune is None else settings.prune
-
-
-def _window(settings: CaptionSettings) -> dict[str, int]:
-    """A number that was asked for; `auto` leaves it to the method."""
-    return {} if settings.window == "auto" else {"window": settings.window}
-
-
-def _plain(settings: CaptionSettings, pair: Pair, inputs: Inputs) -> Method:
-    return Autoregressive()
-
-
-def _prompt_lookup(settings: CaptionSettings, pair: Pair, inputs: Inputs) -> Method:
-    return PromptLookup(**_window(settings))
-
-
-def _speculative(settings: CaptionSettings, pair: Pair, inputs: Inputs) -> Method:
-    seen = _seen(settings, pair, None if inputs is None else 0.0)
-    return Speculative(_draft(pair), window=settings.window, draft_inputs=inputs, experience=seen)
-
-
-def _parallel(settings: CaptionSettings, pair: Pair, inputs: Inputs) -> Method:
-    prune = _prune(settings)
-    options: dict[str, Any] = {"placement": settings.placement, **_window(settings)}
-    options |= {"draft_inputs": inputs, "experience": _seen(settings, pair, prune)}
-    assert pair.draft is not None
-    options["standing"] = pair.draft.standing
-    if settings.prune is not None:
-        options["least"] = 0  # asked for, so taken at its word
-    return ParallelVLM(_draft(pair), prune=prune, **options)
-
-
-def _sd_tree(settings: CaptionSettings, pair: Pair, inputs: Inputs) -> Method:
-    return SDTree(_draft(pair), draft_inputs=inputs)
-
-
-def _onsd(settings: CaptionSettings, pair: Pair, inputs: Inputs) -> Method:
-    return OnSD(_draft(pair), window=settings.window, experience=_seen(settings, pair, None))
-
-
-def _specvlm(settings: CaptionSettings, pair: Pair, inputs: Inputs) -> Method:
-    return SpecVLM(_draft(pair), prune=_prune(settings), draft_inputs=inputs)
-
-
-def _sparse_to_dense(settings: CaptionSettings, pair: Pair, inputs: Inputs) -> Method:
-    return SparseToDense(prune=_prune(settings), **_window(settings))
-
-
-def _eagle(settings: CaptionSettings, pair: Pair, inputs: Inputs) -> Method:
-    return Eagle(settings.head, nodes=settings.window)
-
-
-METHODS: dict[str, Entry] = {
-    "plain": Entry(_plain, drafts=False),
-    "prompt-lookup": Entry(_prompt_lookup, drafts=False),
-    "speculative": Entry(_speculative),
-    "parallel": Entry(_parallel),
-    "sd-tree": Entry(_sd_tree),
-    "onsd": Entry(_onsd, sees=False),
-    "specvlm": Entry(_specvlm),
-    "sparse-to-dense": Entry(_sparse_to_dense, drafts=False),
-    "eagle": Entry(_eagle, drafts=False),
-}

@@ -11,18 +11,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..errors import SoonerError, unknown
+from ..registry import choices
 
-METHODS = (
-    "plain",
-    "prompt-lookup",
-    "speculative",
-    "parallel",
-    "sd-tree",
-    "onsd",
-    "specvlm",
-    "sparse-to-dense",
-    "eagle",
-)
 PREFILLS = ("auto", "fastv", "sparsevlm", "pyramiddrop", "dycoke", "visionzip")
 """Sparse prefills that are known by name; any other is a pattern file."""
 DEFAULT_PRUNE = 0.9
@@ -34,8 +24,9 @@ class CaptionSettings:
     """How a video is captioned.
 
     Attributes:
-        method: one of `METHODS`; `None` is `eagle` with a head, `speculative` or `parallel`,
-            whichever is measured to be faster, with a draft that sees, else `prompt-lookup`.
+        method: a choice of `sooner.registry`; `None` is `eagle` with a head, `speculative` or
+            `parallel`, whichever is measured to be faster, with a draft that sees, else
+            `prompt-lookup`.
         window: draft tokens a round, nodes of the tree for `eagle`, or `"auto"`.
         head: folder of a draft head that was trained for the model, for `eagle`.
         prune: share of the visual tokens that the draft of `parallel`, `specvlm` or
@@ -78,12 +69,14 @@ class CaptionSettings:
     head: str | None = None
 
     def __post_init__(self) -> None:
-        if self.method is not None and self.method not in METHODS:
-            raise unknown("method", self.method, METHODS)
-        if self.method == "eagle" and self.head is None:
-            raise SoonerError(
-                "method 'eagle' needs a draft head; give --head (`sooner train draft` trains one)"
-            )
+        if self.method is not None:
+            if self.method not in choices():
+                raise unknown("method", self.method, choices())
+            if choices()[self.method].draft_model == "head" and self.head is None:
+                raise SoonerError(
+                    f"method '{self.method}' needs a draft head; give --head (`sooner train draft` "
+                    "trains one)"
+                )
         if self.head is not None and self.method not in (None, "eagle"):
             raise SoonerError(
                 f"head '{self.head}' is for method 'eagle', not for '{self.method}'; leave one of "

@@ -20,10 +20,11 @@ from sooner.generation import Generation, generate
 from sooner.methods import Method
 from sooner.models import adapt
 from sooner.provenance import provenance
+from sooner.registry import choices
 from sooner.sparse.pruning import Pruner
 from sooner.tasks.clip import Clip, prepare
 from sooner.tasks.loading import Pair, load_pair
-from sooner.tasks.registry import METHODS, build_method
+from sooner.tasks.registry import build_method
 from sooner.tasks.settings import CaptionSettings
 from sooner.tasks.threads import plan_threads
 
@@ -165,7 +166,7 @@ class CaptionBench:
             return name != "hf-assisted" or self.assistant is not None
         if name in LOSSY:
             return True
-        return self.pair.draft is not None or not METHODS[_method(name)].drafts
+        return self.pair.draft is not None or not choices()[_method(name)].needs_draft
 
     def clip(self, name: str, index: int) -> Clip:
         """Clip `index`, from its file, as the arm's models take it."""

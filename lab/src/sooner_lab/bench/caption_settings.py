@@ -5,13 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from sooner.registry import choices
 from sooner.sparse.pruning import DyCoke, FastV, Pruner, PyramidDrop, SparseVLM
 
 HF = ("hf", "hf-assisted", "hf-prompt-lookup")
 OURS = ("prompt-lookup", "speculative", "speculative-auto", "parallel", "parallel-unpruned")
 ARMS = ("plain", *HF, *OURS)
 """Arms of a default run."""
-BASELINES = ("onsd", "sd-tree", "specvlm", "sparse-to-dense")
+BASELINES = tuple(
+    name
+    for name, entry in choices().items()
+    if name not in ARMS and entry.draft_model != "head"  # heads are trained for one model
+)
 LOSSY: dict[str, type[Pruner]] = {
     "fastv": FastV,
     "sparse-vlm": SparseVLM,

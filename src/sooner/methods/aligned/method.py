@@ -15,6 +15,7 @@ from ...decoding.sampling import Processing
 from ...decoding.stats import EXACT, RELAXED
 from ...decoding.tree import Tree
 from ...errors import SoonerError
+from ...registry import DraftModel
 from ..base import Method
 from ..checks import positive
 from ..context import Context
@@ -143,6 +144,8 @@ class HSD(Method):
     tokenizer: Any = field(default=None, repr=False, compare=False)
     experience: Experience | None = field(default=None, repr=False, compare=False)
     name: ClassVar[str] = "hsd"
+    summary: ClassVar[str] = "a tree of texts made beforehand, such as OCR's"
+    draft_model: ClassVar[DraftModel] = "none"
 
     def __post_init__(self) -> None:
         positive(self, "window", "max_nodes", "depth", "width")

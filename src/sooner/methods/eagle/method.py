@@ -5,16 +5,18 @@ from __future__ import annotations
 import weakref
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from ...decoding.interface import Drafter
 from ...decoding.loop import Rule
 from ...decoding.stats import EXACT, RELAXED
 from ...errors import SoonerError, UnsupportedError
+from ...registry import DraftModel
 from ..base import Method
 from ..checks import positive
 from ..context import Context
 from ..rules import follow_choices
+from ..settings import MethodSettings
 from .drafter import EagleDrafter
 from .head import EagleHead
 from .size import FixedSize, MeasuredSize, Size, Sizing
@@ -60,6 +62,8 @@ class Eagle(Method):
         default_factory=weakref.WeakKeyDictionary, init=False, repr=False, compare=False
     )
     name: ClassVar[str] = "eagle"
+    summary: ClassVar[str] = "a tree of a trained head on the target's states"
+    draft_model: ClassVar[DraftModel] = "head"
 
     def __post_init__(self) -> None:
         if isinstance(self.head, str | Path):
@@ -74,6 +78,10 @@ class Eagle(Method):
             positive(self, "nodes")
         if self.legal is not None:
             object.__setattr__(self, "legal", _checked_ids(self.legal))
+
+    @classmethod
+    def from_settings(cls, settings: MethodSettings) -> Self:
+        return cls(settings.head, nodes=settings.window)
 
     @property
     def mode(self) -> str:

@@ -15,6 +15,7 @@ from ...decoding.sampling import Processing
 from ...decoding.stats import RELAXED
 from ...decoding.tree import Tree
 from ...errors import SoonerError
+from ...registry import DraftModel
 from ..base import Method
 from ..checks import positive
 from ..context import Context
@@ -52,6 +53,8 @@ class GSD(Method):
     group: int = 3
     init: str | None = None
     name: ClassVar[str] = "gsd"
+    summary: ClassVar[str] = "a window of the target's last iteration; accepts groups of codes"
+    draft_model: ClassVar[DraftModel] = "none"
 
     def __post_init__(self) -> None:
         positive(self, "window", "group")

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from ...decoding.loop import Rule
 from ...errors import SoonerError, unknown
+from ...registry import DraftModel
 from ..base import Method
 from ..checks import positive, share
 from ..context import Context
@@ -60,6 +61,8 @@ class CoupledJacobi(Method):
     verify: str | None = None
     trace: Trace | None = field(default=None, repr=False, compare=False)
     name: ClassVar[str] = "jacobi"
+    summary: ClassVar[str] = "a window of the target's last iteration, its draws coupled"
+    draft_model: ClassVar[DraftModel] = "none"
 
     def __post_init__(self) -> None:
         positive(self, "window")

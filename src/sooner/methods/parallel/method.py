@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from torch import Tensor
 from ...decoding.loop import Rule
 from ...errors import SoonerError, unknown
 from ...models import adapt
+from ...registry import DraftModel
 from ..attention_tap import listen_twice
 from ..base import Method
 from ..calls import to_device
@@ -20,6 +21,7 @@ from ..checks import positive, same_tokenizer, same_vocabulary
 from ..context import Context, prompt_for
 from ..cost import Acceptance
 from ..pruning import BY_ATTENTION, CRITERIA, Criterion, rank
+from ..settings import MethodSettings
 from ..visual_match import views
 from .drafter import Listen, ParallelDrafter, Rank
 from .server import Job
@@ -83,6 +85,8 @@ class ParallelVLM(Method):
     draft_tokenizer: Any = field(default=None, repr=False, compare=False)
     experience: Acceptance | None = field(default=None, repr=False, compare=False)
     name: ClassVar[str] = "parallel"
+    summary: ClassVar[str] = "a chain of a draft model beside the target, visual tokens pruned"
+    draft_model: ClassVar[DraftModel] = "pixels"
 
     def __post_init__(self) -> None:
         positive(self, "window")
@@ -100,6 +104,21 @@ class ParallelVLM(Method):
             raise SoonerError("ParallelVLM: standing holds another draft; give each its own")
         if self.tokenizer is not None and self.draft_tokenizer is not None:
             same_tokenizer(self.tokenizer, self.draft_tokenizer)
+
+    @classmethod
+    def from_settings(cls, settings: MethodSettings) -> Self:
+        prune = cls.prune if settings.prune is None else settings.prune
+        options = settings.given("placement", "window")
+        if settings.prune is not None:
+            options["least"] = 0  # asked for, so taken at its word
+        return cls(
+            settings.draft,
+            prune=prune,
+            draft_inputs=settings.draft_inputs,
+            standing=settings.standing,
+            experience=settings.experience(prune),
+            **options,
+        )
 
     @property
     def needs_whole_target(self) -> bool:

@@ -20,9 +20,9 @@ from sooner.methods.parallel.drafter import ParallelDrafter
 from sooner.methods.threads import cores
 from sooner.methods.visual_match import views
 from sooner.models import adapt
+from sooner.registry import choices
 from sooner.tasks.clip import Clip
 from sooner.tasks.loading import Pair
-from sooner.tasks.registry import METHODS
 
 from ..caption import CaptionBench
 from ..caption_settings import HF, LOSSY
@@ -65,7 +65,7 @@ class Runner:
         if one.name == FORKED and not self._stands:
             return False
         drafts = one.alpha is not None or (
-            one.name not in LOSSY and METHODS[_base(one).removesuffix("-auto")].drafts
+            one.name not in LOSSY and choices()[_base(one).removesuffix("-auto")].needs_draft
         )
         return not drafts or self.bench.pair.draft is not None
 
