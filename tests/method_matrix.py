@@ -14,57 +14,47 @@ from typing import Any
 
 import torch
 
+import sooner
 import tiny
 from same_drafts import SameDrafts
-from sooner import (
-    Autoregressive,
-    CoupledJacobi,
-    Eagle,
-    Method,
-    OnSD,
-    ParallelVLM,
-    PromptLookup,
-    SDTree,
-    SparseToDense,
-    Speculative,
-    SpecVLM,
-)
 
 BATCHES = (1, 2, 3, 5)
 SHORT = (1, 2, 3, 6)
 LONG = 23
 
 
-def _noisy(window: Any) -> Callable[[str], Method]:
-    return lambda family: Speculative(tiny.noisy(family), window=window)
+def _noisy(window: Any) -> Callable[[str], sooner.Method]:
+    return lambda family: sooner.Speculative(tiny.noisy(family), window=window)
 
 
-def _stranger(family: str) -> Method:
-    return Speculative(tiny.model(family, seed=5, layers=1), window=4)
+def _stranger(family: str) -> sooner.Method:
+    return sooner.Speculative(tiny.model(family, seed=5, layers=1), window=4)
 
 
-def _itself(family: str) -> Method:
-    return Speculative(tiny.model(family), window=5)
+def _itself(family: str) -> sooner.Method:
+    return sooner.Speculative(tiny.model(family), window=5)
 
 
-def _words_only(family: str) -> Method:
+def _words_only(family: str) -> sooner.Method:
     """A text model of the other kind, which never sees the pixels."""
-    return Speculative(tiny.model("qwen2" if family == "llama" else "llama", seed=3), window=3)
+    return sooner.Speculative(
+        tiny.model("qwen2" if family == "llama" else "llama", seed=3), window=3
+    )
 
 
-def _larger_vocabulary(family: str) -> Method:
-    return Speculative(tiny.repadded(family, tiny.VOCAB + 32), window=4)
+def _larger_vocabulary(family: str) -> sooner.Method:
+    return sooner.Speculative(tiny.repadded(family, tiny.VOCAB + 32), window=4)
 
 
-def _eagle(**options: Any) -> Callable[[str], Method]:
+def _eagle(**options: Any) -> Callable[[str], sooner.Method]:
     """An untrained head; with many siblings it is right now and then all the same."""
-    return lambda family: Eagle(tiny.head(family), **options)
+    return lambda family: sooner.Eagle(tiny.head(family), **options)
 
 
-def _aligned(**options: Any) -> Callable[[str], Method]:
+def _aligned(**options: Any) -> Callable[[str], sooner.Method]:
     """Drafts that are right for text prompts, in part and out of order, and chance for others."""
 
-    def method(family: str) -> Method:
+    def method(family: str) -> sooner.Method:
         width = tiny.inputs(family, "text", 2)["input_ids"].shape[1]
         one, other = reference(family, "text", 2, LONG)[:, width:].tolist()
         return SameDrafts([[one[12:], other[:9] + one[3:6], one[:10], other]], **options)
@@ -72,10 +62,10 @@ def _aligned(**options: Any) -> Callable[[str], Method]:
     return method
 
 
-METHODS: dict[str, Callable[[str], Method]] = {
-    "plain": lambda family: Autoregressive(),
-    "prompt-lookup": lambda family: PromptLookup(),
-    "prompt-lookup-short": lambda family: PromptLookup(window=2, max_ngram=1),
+METHODS: dict[str, Callable[[str], sooner.Method]] = {
+    "plain": lambda family: sooner.Autoregressive(),
+    "prompt-lookup": lambda family: sooner.PromptLookup(),
+    "prompt-lookup-short": lambda family: sooner.PromptLookup(window=2, max_ngram=1),
     "noisy-1": _noisy(1),
     "noisy-4": _noisy(4),
     "noisy-7": _noisy(7),
@@ -84,15 +74,15 @@ METHODS: dict[str, Callable[[str], Method]] = {
     "itself": _itself,
     "words-only": _words_only,
     "larger-vocabulary": _larger_vocabulary,
-    "parallel": lambda family: ParallelVLM(
+    "parallel": lambda family: sooner.ParallelVLM(
         tiny.noisy(family), prune=0.5, least=0, window=5, placement="inline"
     ),
-    "sd-tree": lambda family: SDTree(tiny.noisy(family)),
-    "onsd": lambda family: OnSD(tiny.noisy(family), window=3),
-    "specvlm": lambda family: SpecVLM(tiny.noisy(family), prune=0.5),
-    "jacobi-1": lambda family: CoupledJacobi(1, "maximal"),
-    "jacobi-4": lambda family: CoupledJacobi(4, "independent", init="random"),
-    "jacobi-16": lambda family: CoupledJacobi(16, "gumbel", strength=0.5, init="left"),
+    "sd-tree": lambda family: sooner.SDTree(tiny.noisy(family)),
+    "onsd": lambda family: sooner.OnSD(tiny.noisy(family), window=3),
+    "specvlm": lambda family: sooner.SpecVLM(tiny.noisy(family), prune=0.5),
+    "jacobi-1": lambda family: sooner.CoupledJacobi(1, "maximal"),
+    "jacobi-4": lambda family: sooner.CoupledJacobi(4, "independent", init="random"),
+    "jacobi-16": lambda family: sooner.CoupledJacobi(16, "gumbel", strength=0.5, init="left"),
     "eagle": _eagle(),
     "eagle-wide": _eagle(top_k=32, nodes=48, depth=3),
     "eagle-chain": _eagle(top_k=1, depth=4),
@@ -100,7 +90,7 @@ METHODS: dict[str, Callable[[str], Method]] = {
     "hsd": _aligned(nodes=10),
     "hsd-wide": _aligned(nodes=40, width=16, window=1, repeats=True),
     "hsd-auto": _aligned(),
-    "sparse-to-dense": lambda family: SparseToDense(prune=0.5, window=4),
+    "sparse-to-dense": lambda family: sooner.SparseToDense(prune=0.5, window=4),
 }
 
 
