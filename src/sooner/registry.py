@@ -109,7 +109,8 @@ def _entry(node: ast.ClassDef, path: Path) -> Entry | None:
             if what in DECLARED and ast.unparse(line.annotation).startswith("ClassVar"):
                 found[what] = _literal(line, path, f"{what} of {node.name}")
     if not found.get("name"):
-        if any(isinstance(base, ast.Name) and base.id == "Method" for base in node.bases):
+        is_method = any(isinstance(base, ast.Name) and base.id == "Method" for base in node.bases)
+        if is_method and "name" not in found:
             raise _wrong(node, path, f"{node.name} declares no name")
         return None
     for what in DECLARED:

@@ -35,7 +35,7 @@ from .calls import (
 )
 from .context import Context, embed
 from .requests import check_chunk, refuse_config
-from .sharded import Buildable, Sharded
+from .sharded import Sharded
 
 
 @dataclass
@@ -210,7 +210,7 @@ class Method:
         if stopping.limit is None:
             raise SoonerError("no limit on new tokens; pass max_new_tokens")
         ranks = Ranks.of(target.model)
-        way: Buildable = self if ranks is None else Sharded(self, ranks)
+        way: Method | Sharded = self if ranks is None else Sharded(self, ranks)
         drafter, rule = way.build(context)
         try:
             prompt = _embed(context)
