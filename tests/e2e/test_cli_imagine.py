@@ -341,6 +341,8 @@ def test_ctrl_c_in_the_middle(tmp_path: Path) -> None:
 
 
 def weights_of(name: str) -> bool:
+    if name not in miniatures.names():
+        return False
     parts = miniatures.find(name).parts
     return all(path.is_file() for part, path in parts.items() if part != "judge")
 
