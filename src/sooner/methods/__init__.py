@@ -16,7 +16,8 @@ if TYPE_CHECKING:  # for type checkers, who can't ask `__getattr__`
     from .eagle import Eagle, EagleHead
     from .jacobi import GSD, CoupledJacobi
     from .onsd import OnSD
-    from .parallel import ParallelVLM, StandingDraft
+    from .parallel.method import ParallelVLM
+    from .parallel.standing import StandingDraft
     from .prompt_lookup import PromptLookup
     from .sd_tree import SDTree
     from .sparse_to_dense import SparseToDense
