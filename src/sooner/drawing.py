@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ from transformers import (
     TopPLogitsWarper,
 )
 
+from .checks import check_number, check_whole
 from .decoding.loop import OnTokens, run
 from .decoding.stats import Stats
 from .errors import SoonerError
@@ -76,8 +76,7 @@ def draw(
         SoonerError: an option that can't be honoured, or a prompt that is too long.
     """
     sampling = _checked(canvas.sampling, temperature, top_k, top_p, guidance)
-    if not isinstance(count, int) or count < 1:
-        raise SoonerError(f"count is {count!r}; it must be a whole number of 1 or more")
+    check_whole("count", count)
     seed = int(torch.randint(1 << 31, (1,))) if seed is None else seed
     drawn: dict[int, list[int]] = defaultdict(list)
 
@@ -110,27 +109,13 @@ def _checked(own: Sampling, temperature: Any, top_k: Any, top_p: Any, guidance: 
     asked = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "guidance": guidance}
     given = {name: value for name, value in asked.items() if value is not DEFAULT}
     sampling = replace(own, **given)
-    _number("temperature", sampling.temperature, above=0)
-    _number("guidance", sampling.guidance, hint="; 1 is none")
+    check_number("temperature", sampling.temperature, above=True)
+    check_number("guidance", sampling.guidance, hint="; 1 is none")
     if sampling.top_p is not None:
-        _number("top_p", sampling.top_p, above=0, most=1, hint=", or None for all")
-    if sampling.top_k is not None and (type(sampling.top_k) is not int or sampling.top_k < 1):
-        raise SoonerError(
-            f"top_k is {sampling.top_k!r}; it must be a whole number of 1 or more, or None for all"
-        )
+        check_number("top_p", sampling.top_p, 0, 1, above=True, hint=", or None for all")
+    if sampling.top_k is not None:
+        check_whole("top_k", sampling.top_k, hint=", or None for all")
     return sampling
-
-
-def _number(
-    name: str, value: Any, above: float | None = None, most: float = math.inf, hint: str = ""
-) -> None:
-    """Require a finite number above `above`, or of 0 or more, and at most `most`."""
-    is_number = isinstance(value, int | float) and math.isfinite(value)
-    if is_number and (value >= 0 if above is None else value > above) and value <= most:
-        return
-    bound = "0 or more" if above is None else f"above {above:g}"
-    bound += f" and at most {most:g}" if most < math.inf else ""
-    raise SoonerError(f"{name} is {value!r}; it must be {bound}{hint}")
 
 
 def _warpers(sampling: Sampling) -> LogitsProcessorList:

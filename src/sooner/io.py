@@ -1,4 +1,4 @@
-"""Files that are whole or not there: written beside their place, then put into it."""
+"""Files that are whole or not there, and files of JSON lines that a crash can't spoil."""
 
 from __future__ import annotations
 
@@ -6,28 +6,44 @@ import contextlib
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from .errors import SoonerError
 
 
+def part_of(path: Path, is_alone: bool = False) -> Path:
+    """Where what will be `path` is written; see `replacing`."""
+    return path.with_name(f".{path.name}.part" if is_alone else f".{path.name}.{os.getpid()}.part")
+
+
 @contextlib.contextmanager
-def replacing(path: Path | str) -> Iterator[Path]:
+def replacing(path: Path | str, is_alone: bool = False) -> Iterator[Path]:
     """A path beside `path` to write to; on leaving, what was written replaces `path` at once.
 
     The name is of this process alone, so two writers never share it; the last one wins. If the
     block raises, `path` stays as it was and nothing is left behind.
+
+    Args:
+        is_alone: no other process writes `path`, as a lock ensures: the name is always the same,
+            so what a killed process left there is written over.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part = part_of(path, is_alone)
     try:
         yield part
         os.replace(part, path)
     finally:
         part.unlink(missing_ok=True)
+
+
+def write_bytes(pieces: Iterable[bytes], path: Path | str) -> None:
+    """Write a file that no other process writes, whole or not at all, and sync it."""
+    with replacing(path, is_alone=True) as part, open(part, "wb") as file:
+        file.writelines(pieces)
+        _sync(file)
 
 
 def write_text(text: str, path: Path | str) -> None:
@@ -39,6 +55,70 @@ def write_text(text: str, path: Path | str) -> None:
 def write_json(content: Any, path: Path | str) -> None:
     """Write JSON whole or not at all; an object that JSON does not know leaves no file behind."""
     write_text(json.dumps(content, indent=1) + "\n", path)
+
+
+def to_line(record: dict[str, Any]) -> bytes:
+    """A record as a line of JSON, with its end."""
+    return json.dumps(record, ensure_ascii=False).encode() + b"\n"
+
+
+def read_line(line: bytes) -> dict[str, Any] | None:
+    """The record of a line; `None` if it holds none, as one that was cut off."""
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) else None
+
+
+class JsonLines:
+    """A file of records, a line each, that is safe against a crash at any moment.
+
+    A line is flushed and synced before `add` returns. One that a crash cut off is ignored when
+    reading, and the next one still starts on a line of its own. One process writes at a time.
+
+    Args:
+        path: the file, made if it is not there; its folder must be.
+
+    Attributes:
+        found: the records that were there at first.
+        count: lines that are there now, of records or not.
+        is_torn: the last one has no end.
+
+    Raises:
+        OSError: the file can't be written; here, or in its methods.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with open(path, "ab"):
+            pass
+        lines = path.read_bytes().split(b"\n")
+        self.found = [record for line in lines if (record := read_line(line)) is not None]
+        self.count, self.is_torn = sum(map(bool, lines)), bool(lines[-1])
+
+    def add(self, record: dict[str, Any]) -> None:
+        """Put a record on disk; if that fails, nothing is left of it."""
+        size = self.path.stat().st_size if self.path.exists() else 0
+        try:
+            with open(self.path, "ab") as file:
+                file.write(b"\n" * self.is_torn + to_line(record))
+                _sync(file)
+        except OSError:
+            os.truncate(self.path, size)
+            raise
+        self.count, self.is_torn = self.count + 1, False
+
+    def rewrite(self, lines: Iterable[bytes]) -> None:
+        """Put other lines, each with its end, in place of all at once."""
+        lines = list(lines)
+        write_bytes(lines, self.path)
+        self.count, self.is_torn = len(lines), False
+
+
+def _sync(file: IO[bytes]) -> None:
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def check_writable(path: Path, option: str = "--json") -> None:

@@ -98,7 +98,7 @@ def test_it_travels_to_another_process(ocr: OCR) -> None:
 
 
 def test_options_out_of_range_are_refused() -> None:
-    with pytest.raises(SoonerError, match="squeeze 0"):
+    with pytest.raises(SoonerError, match="squeeze is 0"):
         OCR(squeeze=0)
     with pytest.raises(SoonerError, match="threads is 0"):
         OCR(threads=0)

@@ -136,7 +136,7 @@ def test_folders_and_reruns(
     assert first.out.splitlines() == [record["text"] for record in records(output)]
 
     with monkeypatch.context() as patch:  # nothing left to do: no model is even loaded
-        patch.setattr("sooner.cli.options.load_models", None)
+        patch.setattr("sooner.cli.options.Models.load", None)
         again = run("caption", folder, *models, "-o", output)
     assert again.code == 0
     assert again.out == ""

@@ -116,7 +116,7 @@ def test_a_sample_too_long_for_the_memory_says_what_fits(
     ("arguments", "told"),
     [
         (["--sample", "nowhere.mp4"], "'nowhere.mp4' does not exist"),
-        (["--budget", "2"], "budget is 2.0; it is a share above 0"),
+        (["--budget", "2"], "budget is 2; it must be above 0"),
         (["--model", "x/y"], "no sample given"),
         (["--cost", "flop"], "did you mean 'flops'"),
         (["-o", "nowhere/p.json"], "folder 'nowhere' does not exist"),

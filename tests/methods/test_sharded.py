@@ -186,9 +186,7 @@ def test_the_command_speaks_and_writes_once(
 
 def test_contradictions_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SoonerError, match="--tp and --device-map"):
-        options.Models(
-            None, None, "auto", "auto", None, device_map="auto", draft_device=None, tp=True
-        )
+        options.Models(device_map="auto", tp=True)
     name = str(folder / "target")
     monkeypatch.delenv("RANK", raising=False)
     with pytest.raises(SoonerError, match="give one of them"):

@@ -280,7 +280,7 @@ def test_what_is_no_tolerance_is_refused(given: dict[str, Any], told: str) -> No
 
 @pytest.mark.parametrize(
     ("units", "told"),
-    [((0.1,), "1 values, an action has 4"), ((-0.1, 0, 0, 0), "tolerance is -0.1 in physical")],
+    [((0.1,), "1 values, an action has 4"), ((-0.1, 0, 0, 0), "tolerance is -0.1; it must")],
 )
 def test_what_is_no_distance_is_refused(units: tuple[float, ...], told: str) -> None:
     with pytest.raises(SoonerError, match=told):

@@ -34,7 +34,7 @@ def test_an_open_address_needs_one(host: str) -> None:
         ({"max_queue": 1.5}, "max_queue is 1.5"),
         ({"max_body": True}, "max_body is True"),
         ({"window_ms": -1}, "window_ms is -1"),
-        ({"deadline_ms": 0}, "deadline_ms is 0; it must be a number above 0"),
+        ({"deadline_ms": 0}, "deadline_ms is 0; it must be above 0"),
         ({"deadline_ms": float("nan")}, "deadline_ms is nan"),
         ({"token": " "}, "token is empty"),
         ({"token": "schlüssel"}, "no HTTP header"),

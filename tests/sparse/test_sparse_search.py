@@ -299,9 +299,9 @@ def test_what_another_search_left_is_not_taken(tmp_path: object) -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"budget": 0.0}, "budget is 0.0; it is a share above 0"),
-        ({"min_recall": 2}, "min_recall is 2; it is a share between 0 and 1"),
-        ({"queries": 0}, "queries is 0; it is a whole number of 1 or more"),
+        ({"budget": 0.0}, "budget is 0; it must be above 0 and at most 1"),
+        ({"min_recall": 2}, "min_recall is 2; it must lie in 0 to 1"),
+        ({"queries": 0}, "queries is 0; it must be a whole number of 1 or more"),
         ({"cost": "flop"}, "did you mean 'flops'"),
     ],
 )

@@ -126,7 +126,7 @@ def test_tokens_are_told_under_the_callers_numbers() -> None:
     [
         ({"method": "strikt"}, "unknown method 'strikt' .did you mean 'strict'"),
         ({"method": "strict"}, "method 'strict' needs a draft head for 'tiny'"),
-        ({"temperature": -1.0}, "temperature is -1.0"),
+        ({"temperature": -1.0}, "temperature is -1;"),
         ({"temperature": 1.0, "compare": True}, "sampling does not have"),
     ],
 )

@@ -17,7 +17,7 @@ from sooner.tasks.imagine import Callbacks, Easel, ImagineSettings, continue_cli
 from sooner.tasks.imagine.job import Stopped
 from sooner.tasks.imagine.loading import load_easel
 from sooner.tasks.imagine.prompting import build_prompt
-from sooner.tasks.imagine.settings import parse_size, parse_top_k
+from sooner.tasks.imagine.settings import parse_size
 from sooner.tasks.imagine.sketch import GREY, Budget, Sketch, partial
 from tasks import videos
 
@@ -201,10 +201,10 @@ def test_watching_costs_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"coupling": "gumble"}, "did you mean 'gumbel'"),
         ({"init": "lats"}, "did you mean 'last'"),
         ({"window": 0}, "window is 0"),
-        ({"strength": 1.5}, "strength is 1.5; it must be 0 or more and at most 1"),
+        ({"strength": 1.5}, "strength is 1.5; it must lie in 0 to 1"),
         ({"strength": float("nan")}, "strength is nan"),
         ({"guidance": -1.0}, "guidance is -1; it must be 0 or more"),
-        ({"top_k": 0}, "top_k is 0; it must be a whole number of 1 or more, or 'all'"),
+        ({"top_k": 0}, "top_k is 0; it must be 'all' or a whole number of 1 or more"),
         ({"top_p": 0.0}, "top_p is 0; it must be above 0"),
         ({"temperature": 0.0}, "temperature is 0; it must be above 0; --greedy"),
         ({"count": 0}, "count is 0"),
@@ -230,7 +230,6 @@ def test_settings_from_data() -> None:
         ImagineSettings.from_dict({"widow": 3})
     assert parse_size("384") == (384, 384)
     assert parse_size("32x64") == (32, 64)
-    assert parse_top_k("all") == "all"
     for bad in ("0", "3x", "big"):
         with pytest.raises(SoonerError, match="HEIGHTxWIDTH"):
             parse_size(bad)

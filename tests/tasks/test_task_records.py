@@ -11,7 +11,7 @@ import pytest
 from sooner.errors import SoonerError
 from sooner.tasks import identity
 from sooner.tasks.records import Records
-from sooner.tasks.settings import CaptionSettings, parse_window
+from sooner.tasks.settings import CaptionSettings
 
 
 def record(name: str, settings: str = "s", text: str = "x") -> dict:
@@ -88,13 +88,6 @@ def test_wrong_settings_are_named(options: dict, said: str) -> None:
     with pytest.raises(SoonerError) as caught:
         CaptionSettings.from_dict(options)
     assert said in str(caught.value)
-
-
-def test_windows() -> None:
-    assert parse_window("auto") == "auto"
-    assert parse_window("7") == 7
-    with pytest.raises(SoonerError, match="'many'"):
-        parse_window("many")
 
 
 def test_every_setting_counts_in_the_hash() -> None:

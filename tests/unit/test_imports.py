@@ -14,9 +14,10 @@ import sooner
 LIBRARY = Path(sooner.__file__).parent
 LAB = importlib.util.find_spec("sooner_lab")
 
-BASE = {"errors", "io", "plugins", "registry"}
+BASE = {"checks", "errors", "io", "plugins", "registry"}
 """What everything may use."""
 MAY_USE: dict[str, set[str]] = {
+    "checks": set(),
     "errors": set(),
     "io": set(),
     "plugins": set(),

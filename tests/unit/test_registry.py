@@ -40,8 +40,8 @@ def test_the_page_of_methods_is_the_registry() -> None:
 
 def test_the_command_line_knows_them_without_torch() -> None:
     code = (
-        "import sys; from sooner.cli import options; import sooner.tasks.settings;"
-        "print(options.Method.__metadata__[0].help);"
+        "import sys; from sooner.cli import from_settings; from sooner.tasks import settings;"
+        "print(from_settings.option_of(settings.CaptionSettings, 'method').help);"
         "print([m for m in ('torch', 'transformers') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -116,8 +116,8 @@ def test_a_command_with_models_of_ones_own_leaves_the_draft_its_core(
     loaded: list[int] = []
     load = options.Models.load
 
-    def stop(self: options.Models, debug: bool) -> Any:
-        load(self, debug)
+    def stop(self: options.Models, debug: bool, placement: str | None) -> Any:
+        load(self, debug, placement)
         loaded.append(torch.get_num_threads())
         raise SoonerError("that is all")
 

@@ -11,9 +11,16 @@ import typer
 
 from ..errors import SoonerError
 from ..io import check_writable, write_json
+from ..serve.settings import ServeSettings
 from . import act_options, options
 from .act_options import action_lines, rollout_lines, rollout_record
 from .display import Display
+from .from_settings import Fields, from_settings
+
+SERVED = Fields(
+    without=("max_body", "max_bytes", "body_seconds", "head_seconds", "grace_seconds"),
+    env={"token": "SOONER_TOKEN"},
+)
 
 commands = typer.Typer(
     help="Robot policies: serve them, ask them, roll them out.", no_args_is_help=True
@@ -31,38 +38,11 @@ def _group() -> None:
 
 
 @commands.command()
+@from_settings
 def serve(
-    model: act_options.Policy = None,
-    head: act_options.Head = None,
-    method: act_options.Method = None,
-    tolerance: act_options.Tolerance = None,
-    unnorm_key: act_options.UnnormKey = None,
-    host: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="Others than the loopback need a token.")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(metavar="N", help="0 takes a free one.")] = 8000,
-    token: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SECRET", envvar="SOONER_TOKEN", help="What clients send as a Bearer token."
-        ),
-    ] = None,
-    max_batch: Annotated[int, typer.Option(metavar="N", help="Robots that share a forward.")] = 16,
-    max_queue: Annotated[
-        int, typer.Option(metavar="N", help="Requests under way; more are told to come back.")
-    ] = 64,
-    max_connections: Annotated[
-        int, typer.Option(metavar="N", help="Open at once; more are refused.")
-    ] = 256,
-    deadline_ms: Annotated[
-        float | None, typer.Option(metavar="MS", help="Of requests that name none.")
-    ] = None,
-    window_ms: Annotated[
-        float, typer.Option(metavar="MS", help="How long a batch waits for robots seen before.")
-    ] = 5.0,
-    device: options.Device = "auto",
-    dtype: options.Dtype = "auto",
-    threads: options.Threads = None,
+    *,
+    asked: act_options.Wanted,
+    settings: Annotated[ServeSettings, SERVED],
     quiet: options.Quiet = False,
     debug: options.Debug = False,
 ) -> None:
@@ -70,24 +50,11 @@ def serve(
 
     `GET /health` tells what runs, `GET /metrics` counts for Prometheus.
     """
-    from ..serve import ServeSettings
     from ..serve.run import require
     from ..serve.run import serve as run
 
-    settings = ServeSettings(
-        host=host,
-        port=port,
-        token=token,
-        method=method,
-        max_batch=max_batch,
-        max_queue=max_queue,
-        max_connections=max_connections,
-        deadline_ms=deadline_ms,
-        window_ms=window_ms,
-    )
     require()
     display = Display(quiet)
-    asked = act_options.Wanted(model, head, method, tolerance, unnorm_key, device, dtype, threads)
     policy = asked.load(display, debug)
 
     def tell(url: str) -> None:
@@ -99,14 +66,12 @@ def serve(
 
 
 @commands.command()
+@from_settings
 def once(
+    *,
     image: Annotated[Path, typer.Argument(metavar="IMAGE", help="PNG, JPEG or npy.")],
     instruction: Annotated[str, typer.Argument(metavar="TEXT", help="What the robot is to do.")],
-    model: act_options.Policy = None,
-    head: act_options.Head = None,
-    method: act_options.Method = None,
-    tolerance: act_options.Tolerance = None,
-    unnorm_key: act_options.UnnormKey = None,
+    asked: act_options.Wanted,
     compare: Annotated[
         bool, typer.Option("--compare", help="Decode plainly too: deviation from the exact action.")
     ] = False,
@@ -114,9 +79,6 @@ def once(
         float, typer.Option(metavar="T", help="0 is greedy; above it, tokens are sampled.")
     ] = 0.0,
     seed: Annotated[int, typer.Option(metavar="S", help="Of the draws.")] = 0,
-    device: options.Device = "auto",
-    dtype: options.Dtype = "auto",
-    threads: options.Threads = None,
     quiet: options.Quiet = False,
     debug: options.Debug = False,
 ) -> None:
@@ -125,10 +87,9 @@ def once(
 
     seen = Observation(read_picture(image), instruction)
     display = Display(quiet)
-    asked = act_options.Wanted(model, head, method, tolerance, unnorm_key, device, dtype, threads)
     policy = asked.load(display, debug)
     [action] = policy.act(
-        [seen], method=method, compare=compare, temperature=temperature, seed=seed
+        [seen], method=asked.method, compare=compare, temperature=temperature, seed=seed
     )
     notes = asked.foreign(image, instruction)
     typer.echo(json.dumps({**action.as_dict(), "notes": notes}))
@@ -139,16 +100,14 @@ def once(
 
 
 @commands.command()
+@from_settings
 def rollout(
+    *,
     env: Annotated[
         str,
         typer.Option(metavar="NAME[,NAME...]", help="Such as: reach, push, drawer-open, table."),
     ],
-    model: act_options.Policy = None,
-    head: act_options.Head = None,
-    method: act_options.Method = None,
-    tolerance: act_options.Tolerance = None,
-    unnorm_key: act_options.UnnormKey = None,
+    asked: act_options.Wanted,
     episodes: Annotated[int, typer.Option(metavar="N", help="Of each environment.")] = 10,
     seed: Annotated[int, typer.Option(metavar="S", help="Of the first episode.")] = 0,
     batch: Annotated[int, typer.Option(metavar="N", help="Episodes that run side by side.")] = 8,
@@ -160,9 +119,6 @@ def rollout(
         bool, typer.Option("--compare", help="Decode plainly too: deviation from exact actions.")
     ] = False,
     output: act_options.Json = None,
-    device: options.Device = "auto",
-    dtype: options.Dtype = "auto",
-    threads: options.Threads = None,
     quiet: options.Quiet = False,
     debug: options.Debug = False,
 ) -> None:
@@ -179,7 +135,6 @@ def rollout(
     if not names:
         raise SoonerError("no environment given; name one with --env, such as reach")
     display = Display(quiet)
-    asked = act_options.Wanted(model, head, method, tolerance, unnorm_key, device, dtype, threads)
     policy = asked.load(display, debug)
     actions: list[Any] = []
     done: list[Any] = []
@@ -193,7 +148,7 @@ def rollout(
     with display.job():
         display.stage("rollout", total)
         found = run_rollouts(
-            partial(policy.act, method=method, compare=compare),
+            partial(policy.act, method=asked.method, compare=compare),
             names,
             episodes=episodes,
             seed=seed,
@@ -212,9 +167,9 @@ def rollout(
     if output is not None:
         told: dict[str, Any] = {
             "model": policy.name,
-            "head": head,
-            "method": method,
-            "tolerance": tolerance,
+            "head": asked.head,
+            "method": asked.method,
+            "tolerance": asked.tolerance,
         }
         where = str(policy.adapter.device), str(policy.adapter.dtype).removeprefix("torch.")
         told["notes"] = notes

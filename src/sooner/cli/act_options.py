@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..errors import unknown
+from ..checks import check_choice
 from . import options
 from .display import Display
 
@@ -58,14 +58,14 @@ Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write
 class Wanted:
     """A policy as it was asked for; see the options."""
 
-    model: str | None
-    head: str | None
-    method: str | None
-    tolerance: str | None
-    unnorm_key: str | None
-    device: str
-    dtype: str
-    threads: int | None
+    model: Policy = None
+    head: Head = None
+    method: Method = None
+    tolerance: Tolerance = None
+    unnorm_key: UnnormKey = None
+    device: options.Device = "auto"
+    dtype: options.Dtype = "auto"
+    threads: options.Threads = None
 
     def foreign(self, *given: Path | str) -> list[str]:
         """A word about pictures, instructions and environments that the miniature never saw."""
@@ -102,8 +102,8 @@ class Wanted:
         from ..tasks.act.allowance import Allowance
         from ..tasks.act.policy import METHODS, load
 
-        if self.method is not None and self.method not in METHODS:
-            raise unknown("method", self.method, METHODS)  # models load slowly
+        if self.method is not None:
+            check_choice("method", self.method, METHODS)  # models load slowly
         allowance = None if self.tolerance is None else Allowance.parse(self.tolerance)
         policy = load(
             self.model,

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import SoonerError
+from ..tasks.settings import CaptionSettings
 from . import options
 from .display import Company, Display, heading, unbroken
+from .from_settings import from_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..tasks.records import Records
-    from ..tasks.settings import CaptionSettings
 
 BAD, INTERRUPTED = 2, 130
 
@@ -26,32 +27,14 @@ def register(app: typer.Typer) -> None:
     app.command(name="caption")(caption)
 
 
+@from_settings
 def caption(
+    *,
     files: Annotated[
         list[Path] | None, typer.Argument(metavar="[FILE...]", help="Videos, or folders of them.")
     ] = None,
     sample: Annotated[bool, typer.Option("--sample", help="Caption the bundled clip.")] = False,
-    model: options.Model = None,
-    draft: options.Draft = None,
-    method: options.Method = None,
-    window: options.Window = "auto",
-    head: options.Head = None,
-    prune: options.Prune = None,
-    placement: options.Placement = "auto",
-    frames: options.Frames = None,
-    fps: options.Fps = None,
-    prompt: options.Prompt = None,
-    max_new_tokens: options.MaxNewTokens = 512,
-    temperature: Annotated[
-        float, typer.Option(metavar="T", help="0 is greedy; above it, tokens are sampled.")
-    ] = 0.0,
-    top_p: Annotated[
-        float, typer.Option(metavar="P", help="Share that sampling draws from.")
-    ] = 1.0,
-    seed: Annotated[int, typer.Option(metavar="S", help="Of the draws.")] = 0,
-    compare: Annotated[
-        bool, typer.Option("--compare", help="Decode plainly too: speed-up and parity.")
-    ] = False,
+    settings: CaptionSettings,
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", metavar="FILE", help="Append one JSON line a video."),
@@ -59,17 +42,7 @@ def caption(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Redo what the output already has.")
     ] = False,
-    prefill: options.Prefill = None,
-    prefill_chunk: options.PrefillChunk = None,
-    prefill_recall: Annotated[
-        bool, typer.Option("--prefill-recall", help="Measure what patterns keep of the attention.")
-    ] = False,
-    device: options.Device = "auto",
-    device_map: options.DeviceMap = None,
-    tp: options.TensorParallel = False,
-    draft_device: options.DraftDevice = None,
-    dtype: options.Dtype = "auto",
-    threads: options.Threads = None,
+    models: options.Models,
     quiet: options.Quiet = False,
     debug: options.Debug = False,
 ) -> None:
@@ -79,39 +52,16 @@ def caption(
     are on record. An error in one video does not stop the others.
     """
     from ..tasks.records import Records
-    from ..tasks.settings import CaptionSettings, parse_window
 
     if debug:
         options.log_decisions()
-    settings = CaptionSettings(
-        method=method,
-        window=parse_window(window),
-        prune=prune,
-        placement=placement,
-        frames=frames,
-        fps=fps,
-        prompt=prompt,
-        max_new_tokens=max_new_tokens,
-        temperature=temperature,
-        top_p=top_p,
-        seed=seed,
-        compare=compare,
-        prefill=prefill,
-        prefill_chunk=prefill_chunk,
-        prefill_recall=prefill_recall,
-        head=None if head is None else str(head),
-    )
-    company = Company(tp)
+    company = Company(models.tp)
     records = Records(output, overwrite) if output is not None and company.speaks else None
-    beside = placement if method in (None, "parallel") else None
-    models = options.Models(
-        model, draft, device, dtype, threads, device_map, draft_device, tp, beside
-    )
     display = Display(quiet or not company.speaks)
     job = _Job(settings, records, display, models, debug, company)
     try:
-        with company.joined(device):
-            job.run(_inputs(files, sample, model))
+        with company.joined(models.device):
+            job.run(_inputs(files, sample, models.model))
     except KeyboardInterrupt:
         job.display.error(job.interrupted())
         raise typer.Exit(INTERRUPTED) from None
@@ -210,7 +160,9 @@ class _Job:
         if self.pair is None:
             with self.display.job():
                 self.display.stage("load")
-                self.pair = self.models.load(self.debug)
+                beside = self.settings.method in (None, "parallel")
+                placement = self.settings.placement if beside else None
+                self.pair = self.models.load(self.debug, placement)
 
     def _caption(self, path: Path) -> bool:
         from ..tasks.caption import Callbacks

@@ -104,8 +104,8 @@ class Batch:
         self.folder, self.kind, self.tasks = request.output, kind, tasks
         self.records = Records(self.folder / RECORDS, request.overwrite)
         self.studio, self.display = Studio(request, kind), request.display
-        self.debug, self.dtype = request.debug, request.models["dtype"]
-        self.model = find_model(request.models["model"], kind)
+        self.debug, self.dtype = request.debug, request.models.dtype
+        self.model = find_model(request.models.model, kind)
         self.done = self.skipped = self.failed = 0
         self.worst = DONE
 

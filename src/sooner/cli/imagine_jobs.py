@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..checks import check_whole
 from ..errors import SoonerError
+from ..tasks.imagine.settings import ImagineSettings
 from . import options
 from .display import Display, unbroken
-from .live import Watch
+from .from_settings import Fields
 
 if TYPE_CHECKING:
     from ..tasks.imagine.easel import Easel, Kind
     from ..tasks.imagine.job import Made
     from ..tasks.imagine.painting import Callbacks
-    from ..tasks.imagine.settings import ImagineSettings
 
 
 SECONDS = ("video", "vision", "prefill", "draft", "verify", "other", "pixels")
@@ -82,27 +83,74 @@ SUFFIX = {"image": ".png", "video": ".mp4"}
 
 
 @dataclass(frozen=True)
+class Loading:
+    """The model that draws, as it is asked for; see `sooner.tasks.imagine.load_easel`."""
+
+    model: options.Model = None
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR", help="Of a video model; vqgan.ckpt or movqgan_270M.ckpt of a Chameleon."
+        ),
+    ] = None
+    layout: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Chameleon: chameleon, lumina, lumina2.")
+    ] = None
+    trust_code: Annotated[
+        bool, typer.Option("--trust-code", help="Run a tokenizer's TorchScript.")
+    ] = False
+    device: options.Device = "auto"
+    dtype: options.Dtype = "auto"
+    threads: options.Threads = None
+
+    def load(self, kind: Kind, debug: bool) -> Easel:
+        """Load it, without the libraries' own progress bars and warnings unless `debug`.
+
+        Raises:
+            SoonerError: as `load_easel`.
+        """
+        asked = asdict(self)
+        return options.load_easel(debug, kind=kind, trust=asked.pop("trust_code"), **asked)
+
+
+@dataclass(frozen=True)
 class Request:
     """One call of the command, but for what is to be drawn; see its options."""
 
-    settings: ImagineSettings
-    models: dict[str, Any]
+    settings: Annotated[ImagineSettings, Fields(short={"count": "-n"})] = field(
+        default_factory=ImagineSettings
+    )
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--output", metavar="FILE", help="A .png, an .mp4, or a folder for many."
+        ),
+    ] = None
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace what is there already.")
+    ] = False
+    singles: Annotated[
+        bool, typer.Option("--singles", help="Beside the grid, each picture: out-1.png, ...")
+    ] = False
+    only_new: Annotated[
+        bool, typer.Option("--only-new", help="Leave the given frames out of the clip.")
+    ] = False
+    mark: Annotated[
+        bool, typer.Option("--mark", help="Draw an edge around frames that were drawn.")
+    ] = False
+    keep_partial: Annotated[
+        bool, typer.Option("--keep-partial", help="After Ctrl-C, save unfinished pictures too.")
+    ] = False
+    preview_dir: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="A PNG of what is there, step by step.")
+    ] = None
+    preview_every: Annotated[int, typer.Option(metavar="N", help="Steps between them.")] = 8
+    models: Loading = Loading()
+    debug: options.Debug = False
     display: Display = field(default_factory=Display)
-    output: Path | None = None
-    overwrite: bool = False
-    singles: bool = False
-    only_new: bool = False
-    mark: bool = False
-    keep_partial: bool = False
-    preview_dir: Path | None = None
-    preview_every: int = 8
-    debug: bool = False
 
     def __post_init__(self) -> None:
-        if self.preview_every < 1:
-            raise SoonerError(
-                f"preview-every is {self.preview_every}; it must be a whole number of 1 or more"
-            )
+        check_whole("preview-every", self.preview_every)
 
 
 class Studio:
@@ -117,6 +165,7 @@ class Studio:
 
     def __init__(self, request: Request, kind: Kind) -> None:
         from ..tasks.imagine.writing import make_folder
+        from .live import Watch
 
         self.request, self.kind, self.display = request, kind, request.display
         self.watch = Watch(
@@ -132,9 +181,7 @@ class Studio:
         """The model, loaded on first use."""
         if self._easel is None:
             self.display.stage("load")
-            self._easel = options.load_easel(
-                self.request.debug, kind=self.kind, **self.request.models
-            )
+            self._easel = self.request.models.load(self.kind, self.request.debug)
         return self._easel
 
     @property

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import SoonerError
-from ..registry import choices
+from ..tasks.settings import CaptionSettings
+from .from_settings import Fields, option_of
 
 Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Videos, or folders of them.")]
 Model = Annotated[
@@ -19,49 +20,12 @@ Model = Annotated[
 Draft = Annotated[
     str | None, typer.Option(metavar="ID_OR_PATH", help="Draft model of the same family.")
 ]
-Method = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        help="; ".join(f"{name}: {entry.summary}" for name, entry in choices().items())
-        + ". By default the best that the models allow.",
-    ),
-]
-Window = Annotated[str, typer.Option(metavar="auto|N", help="Draft tokens a round.")]
-Head = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", help="Draft head of the model, for the method `eagle`."),
-]
-Prune = Annotated[
-    float | None,
-    typer.Option(metavar="SHARE", help="Visual tokens that a pruned draft does without."),
-]
-Placement = Annotated[
-    str, typer.Option(metavar="NAME", help="Draft of `parallel`: auto, process, thread, inline.")
-]
-Prefill = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FILE|NAME[:SHARE]",
-        help="Prefill approximately: a pattern file, auto, or fastv, sparsevlm, pyramiddrop, "
-        "dycoke, visionzip with the share of visual tokens to drop.",
-    ),
-]
-PrefillChunk = Annotated[
-    int | None,
-    typer.Option(
-        metavar="N", help="Prompt tokens prefilled at once; with patterns, those in an MLP at once."
-    ),
-]
-Frames = Annotated[
-    int | None,
-    typer.Option(metavar="N", help="Frames of each video; by default what the model samples."),
-]
-Fps = Annotated[
-    float | None, typer.Option(metavar="F", help="Frames a second of video, instead of --frames.")
-]
-Prompt = Annotated[str | None, typer.Option(metavar="TEXT", help="What the model is asked.")]
-MaxNewTokens = Annotated[int, typer.Option(metavar="N", help="Where an answer is cut.")]
+Prune = Annotated[float | None, option_of(CaptionSettings, "prune")]
+Frames = Annotated[int | None, option_of(CaptionSettings, "frames")]
+Fps = Annotated[float | None, option_of(CaptionSettings, "fps")]
+Prompt = Annotated[str | None, option_of(CaptionSettings, "prompt")]
+Placement = Annotated[str, option_of(CaptionSettings, "placement")]
+MaxNewTokens = Annotated[int, option_of(CaptionSettings, "max_new_tokens")]
 Device = Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda, cuda:1, ...")]
 DeviceMap = Annotated[
     str | None,
@@ -89,46 +53,6 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no summ
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks and decisions.")]
 
 
-def load_models(
-    model: str | None,
-    draft: str | None,
-    device: str,
-    dtype: str,
-    threads: int | None = None,
-    debug: bool = False,
-    *,
-    device_map: str | None = None,
-    tp_plan: str | None = None,
-    draft_device: str | None = None,
-    miniature: str = "video",
-    placement: str | None = None,
-) -> Any:
-    """Load a pair, without the libraries' own progress bars and warnings unless `debug`, and set
-    the threads, see `sooner.tasks.threads.plan_threads`.
-
-    Raises:
-        SoonerError: as `load_pair`; or fewer than one thread.
-    """
-    from ..tasks.loading import load_pair
-    from ..tasks.threads import plan_threads
-
-    if not debug:
-        hush()
-    check_threads(threads)
-    pair = load_pair(
-        model,
-        draft,
-        device=device,
-        dtype=dtype,
-        device_map=parse_device_map(device_map),
-        tp_plan=tp_plan,
-        draft_device=draft_device,
-        miniature=miniature,
-    )
-    plan_threads(pair, threads, placement).apply()
-    return pair
-
-
 def check_threads(threads: int | None) -> None:
     """Refuse a number of threads before models are loaded.
 
@@ -142,43 +66,58 @@ def check_threads(threads: int | None) -> None:
 
 @dataclass(frozen=True)
 class Models:
-    """A pair as it was asked for; see `load_pair`.
-
-    Attributes:
-        placement: where a draft may work beside the target; `None`: it does not.
+    """A pair as it is asked for; see `load_pair`.
 
     Raises:
         SoonerError: two ways to shard the target at once.
     """
 
-    model: str | None
-    draft: str | None
-    device: str
-    dtype: str
-    threads: int | None
-    device_map: str | None
-    draft_device: str | None
-    tp: bool = False
-    placement: str | None = None
+    model: Model = None
+    draft: Draft = None
+    device: Device = "auto"
+    device_map: DeviceMap = None
+    tp: TensorParallel = False
+    draft_device: DraftDevice = None
+    dtype: Dtype = "auto"
+    threads: Threads = None
 
     def __post_init__(self) -> None:
         if self.tp and self.device_map is not None:
             raise SoonerError("--tp and --device-map both shard the target; give one of them")
 
-    def load(self, debug: bool) -> Any:
-        """The pair, see `load_models`."""
-        return load_models(
+    def load(self, debug: bool, placement: str | None = None, miniature: str = "video") -> Any:
+        """Load the pair, without the libraries' own progress bars and warnings unless `debug`, and
+        set the threads, see `sooner.tasks.threads.plan_threads`.
+
+        Args:
+            placement: where a draft may work beside the target; `None`: it does not.
+            miniature: which one, where no model is named.
+
+        Raises:
+            SoonerError: as `load_pair`; or fewer than one thread.
+        """
+        from ..tasks.loading import load_pair
+        from ..tasks.threads import plan_threads
+
+        if not debug:
+            hush()
+        check_threads(self.threads)
+        pair = load_pair(
             self.model,
             self.draft,
-            self.device,
-            self.dtype,
-            self.threads,
-            debug,
-            device_map=self.device_map,
+            device=self.device,
+            dtype=self.dtype,
+            device_map=parse_device_map(self.device_map),
             tp_plan="auto" if self.tp else None,
             draft_device=self.draft_device,
-            placement=self.placement,
+            miniature=miniature,
         )
+        plan_threads(pair, self.threads, placement).apply()
+        return pair
+
+
+ONE_MODEL = Fields(only=("model", "device", "dtype", "threads"))
+"""Of `Models`, for commands without a draft."""
 
 
 def parse_device_map(text: str | None) -> Any:

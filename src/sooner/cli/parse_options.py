@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import SoonerError, unknown
+from ..checks import check_choice, check_whole
+from ..errors import SoonerError
+from ..tasks.parse.settings import ParseSettings
 from . import options
 from .display import Display
+from .from_settings import Fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..documents import Document, Resolution
-    from ..tasks.parse import DraftParser, PageParser, ParseJob, ParseSettings
+    from ..tasks.parse import DraftParser, PageParser, ParseJob
     from ..tasks.parse.result import Counts
 
 Inputs = Annotated[
@@ -54,53 +57,8 @@ Drafter = Annotated[
         "(PP-StructureV3, MinerU, docling, dots.ocr), text:FILE, or none.",
     ),
 ]
-Tolerance = Annotated[
-    float,
-    typer.Option(metavar="T", help="1 is exact; below (the paper has 0.75) draft tokens pass."),
-]
-Stages = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME",
-        help="both (each region on its own, then the page), page, auto (of these what measurably "
-        "pays), or regions (approximate).",
-    ),
-]
-Nodes = Annotated[
-    str,
-    typer.Option(
-        metavar="N|auto",
-        help="Draft tokens that a forward verifies: auto takes what measurably pays, and below "
-        "tolerance 1, where the text depends on it, 16.",
-    ),
-]
-MaxNodes = Annotated[int, typer.Option(metavar="N", help="Most that --nodes auto takes.")]
-Depth = Annotated[int, typer.Option(metavar="N", help="Most draft tokens on one path of a tree.")]
-Sure = Annotated[
-    float,
-    typer.Option(
-        metavar="0..1",
-        help="Regions that the drafter is surer of are left out of stage 1; 1 reads them all.",
-    ),
-]
-Form = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        help="How the model writes: markdown, markdown-spaced, markdown-html, dots or html; by "
-        "default as its family does, or its folder's sooner.json says.",
-    ),
-]
 Format = Annotated[
     str, typer.Option("--format", metavar="md,json,html", help="Files of each page and document.")
-]
-Timeout = Annotated[
-    float | None,
-    typer.Option(
-        metavar="S",
-        help="Seconds that a page may take: its drafter, then the page decodes plainly; its "
-        "decoding, then it is cut and PARTIAL. By default 120 for the drafter, any for decoding.",
-    ),
 ]
 Workers = Annotated[
     int,
@@ -142,27 +100,28 @@ Overlay = Annotated[
 class Wanted:
     """A run as it was asked for; see the options. Without a model, drafts are the result."""
 
-    inputs: list[Path]
-    output: Path
-    settings: ParseSettings
-    pages: str | None
-    model: str | None
-    drafter: str
-    formats: str
-    overlay: bool
-    timeout: float | None
-    workers: int
-    resume: bool
-    on_error: str
-    dpi: float | None
-    longest: int | None
-    password: str | None
-    device: str
-    dtype: str
-    threads: int | None
-    debug: bool
-    trust_remote_code: bool = False
-    compare: bool = False
+    output: Output
+    inputs: Inputs = None
+    pages: Pages = None
+    model: Model = None
+    trust_remote_code: TrustRemoteCode = False
+    drafter: Drafter = "auto"
+    settings: Annotated[ParseSettings, Fields(without=("region_rows", "window", "repetition"))] = (
+        field(default_factory=ParseSettings)
+    )
+    formats: Format = "md,json"
+    resume: Resume = True
+    on_error: OnError = "skip"
+    workers: Workers = 1
+    dpi: Dpi = None
+    longest: Longest = None
+    password: Password = None
+    overlay: Overlay = True
+    compare: Compare = False
+    device: options.Device = "auto"
+    dtype: options.Dtype = "auto"
+    threads: options.Threads = None
+    debug: options.Debug = False
 
     def job(self, on_page: Callable[[dict[str, Any], Counts], None]) -> ParseJob:
         """The run, planned: documents found, pages counted, the manifest read.
@@ -179,11 +138,11 @@ class Wanted:
         from ..tasks.parse.result import DRAFTED
 
         self._check()
-        documents = self._apart(find_documents(self.inputs))
+        documents = self._apart(find_documents(self.inputs or []))
         pages = PageRange() if self.pages is None else PageRange.parse(self.pages)
         name = None if self.model is None else parser_name(self.model)
         intake = Intake(pages, self._resolution(name), self.password)
-        timeout = TIMEOUT if self.timeout is None else self.timeout
+        timeout = TIMEOUT if self.settings.timeout is None else self.settings.timeout
         drafter = guard(make_drafter(self.drafter), self.drafter, timeout, self.workers)
         hashed = settings_hash(
             self.settings,
@@ -234,7 +193,7 @@ class Wanted:
     def _apart(self, documents: list[Document]) -> list[Document]:
         """Without the pictures of earlier results, if these lie within the inputs."""
         output = self.output.resolve()
-        if not any(folder.resolve() in output.parents for folder in self.inputs):
+        if not any(folder.resolve() in output.parents for folder in self.inputs or []):
             return documents
         return [one for one in documents if output not in one.path.resolve().parents]
 
@@ -243,12 +202,9 @@ class Wanted:
             raise SoonerError("--compare is about a model's decoding; name one with --model")
         if self.model is None and self.drafter == "none":
             raise SoonerError("without a drafter and a model nobody reads; name one with --model")
-        if self.on_error not in ("skip", "stop"):
-            raise unknown("on-error", self.on_error, ("skip", "stop"))
-        if self.timeout is not None and not self.timeout > 0:
-            raise SoonerError(f"timeout is {self.timeout:g}; it must be above 0")
-        if self.threads is not None and self.threads < 1:
-            raise SoonerError(f"threads is {self.threads}; it must be a whole number of 1 or more")
+        check_choice("on-error", self.on_error, ("skip", "stop"))
+        if self.threads is not None:
+            check_whole("threads", self.threads)
 
     def load(self, display: Display, beside: int = 0) -> PageParser | DraftParser:
         """The model, and its threads, see `Threads`.

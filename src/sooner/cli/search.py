@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..checks import check_whole
 from ..errors import SoonerError
 from . import options
 from .display import Display
+from .from_settings import from_settings
 
 if TYPE_CHECKING:
     from ..sparse.search import SearchSettings
@@ -39,8 +41,9 @@ def _group() -> None:
 
 
 @commands.command()
+@from_settings
 def patterns(
-    model: options.Model = None,
+    *,
     sample: Annotated[
         list[Path] | None,
         typer.Option(
@@ -91,9 +94,7 @@ def patterns(
             help="Measure from which length on the patterns are faster.",
         ),
     ] = True,
-    device: options.Device = "auto",
-    dtype: options.Dtype = "auto",
-    threads: options.Threads = None,
+    models: Annotated[options.Models, options.ONE_MODEL],
     quiet: options.Quiet = False,
     debug: options.Debug = False,
 ) -> None:
@@ -119,7 +120,7 @@ def patterns(
         raise SoonerError(f"folder '{output.parent}' does not exist; make it, or use another -o")
     job = _Job(settings, output, Display(quiet), debug)
     try:
-        job.run((model, None, device, dtype, threads), sample or [], frames, fps, prompt)
+        job.run(models, sample or [], frames, fps, prompt)
     except KeyboardInterrupt:
         job.display.error(job.interrupted())
         raise typer.Exit(INTERRUPTED) from None
@@ -137,7 +138,7 @@ class _Job:
 
     def run(
         self,
-        models: tuple[str | None, str | None, str, str, int | None],
+        models: options.Models,
         samples: list[Path],
         frames: int | None,
         fps: float | None,
@@ -145,13 +146,13 @@ class _Job:
     ) -> None:
         from ..tasks.search import Callbacks, Wish, search_patterns
 
-        if models[0] is not None and not samples:
+        if models.model is not None and not samples:
             raise SoonerError("no sample given; name a long video with --sample")
         _check_files(samples)
         display = self.display
         with tempfile.TemporaryDirectory() as folder, display.job():
             display.stage("load")
-            pair = options.load_models(*models, self.debug)
+            pair = models.load(self.debug)
             if not samples:
                 samples, frames = _generated(Path(folder), frames, fps)
             wish = Wish(tuple(samples), frames, fps, prompt)
@@ -211,6 +212,5 @@ def _generated(folder: Path, frames: int | None, fps: float | None) -> tuple[lis
     if fps is not None:
         raise SoonerError("--fps needs a --sample; the generated clips take --frames")
     count = GENERATED_FRAMES if frames is None else frames
-    if count < 1:
-        raise SoonerError(f"frames is {count}; it must be a whole number of 1 or more")
+    check_whole("frames", count)
     return [generated_clip(folder, count, seed) for seed in GENERATED_SEEDS], count

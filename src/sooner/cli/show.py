@@ -11,6 +11,7 @@ import typer
 from ..errors import SoonerError
 from . import options
 from .display import Display
+from .from_settings import from_settings
 
 commands = typer.Typer(help="Draw attention, and patterns of it.", no_args_is_help=True)
 ATTENTION_FRAMES = 24
@@ -48,10 +49,11 @@ def patterns(
 
 
 @commands.command()
+@from_settings
 def attention(
+    *,
     layer: Annotated[int, typer.Option(metavar="L", help="From 0.")],
     head: Annotated[int, typer.Option(metavar="H", help="From 0.")],
-    model: options.Model = None,
     sample: Annotated[Path | None, typer.Option(metavar="CLIP", help="A video.")] = None,
     frames: options.Frames = None,
     fps: options.Fps = None,
@@ -60,9 +62,7 @@ def attention(
         Path | None,
         typer.Option("-o", "--output", metavar="PICTURE", help="A .png or .svg; else both."),
     ] = None,
-    device: options.Device = "auto",
-    dtype: options.Dtype = "auto",
-    threads: options.Threads = None,
+    models: Annotated[options.Models, options.ONE_MODEL],
     quiet: options.Quiet = False,
     debug: options.Debug = False,
 ) -> None:
@@ -73,12 +73,12 @@ def attention(
     from ..sparse.search.pictures import attention_figure, save
     from ..tasks.search import Callbacks, Wish, attention_map, generated_clip
 
-    if model is not None and sample is None:
+    if models.model is not None and sample is None:
         raise SoonerError("no sample given; name a video with --sample")
     display = Display(quiet)
     with tempfile.TemporaryDirectory() as folder, display.job():
         display.stage("load")
-        pair = options.load_models(model, None, device, dtype, threads, debug)
+        pair = models.load(debug)
         if sample is None:
             frames = ATTENTION_FRAMES if frames is None else frames
             sample = generated_clip(Path(folder), frames)

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from . import options
+from .from_settings import from_settings
 
 commands = typer.Typer(help="Train draft heads.", no_args_is_help=True)
 
@@ -23,9 +24,10 @@ def _group() -> None:
 
 
 @commands.command()
+@from_settings
 def draft(
+    *,
     out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Gets data and head.")],
-    model: options.Model = None,
     miniature: Annotated[
         str, typer.Option(metavar="NAME", help="Without a model: video or robot.")
     ] = "video",
@@ -63,9 +65,7 @@ def draft(
     stop_after: Annotated[
         int | None, typer.Option(metavar="STEPS", help="Leave after this many steps.")
     ] = None,
-    device: options.Device = "auto",
-    dtype: options.Dtype = "auto",
-    threads: options.Threads = None,
+    models: Annotated[options.Models, options.ONE_MODEL],
     quiet: options.Quiet = False,
     debug: options.Debug = False,
 ) -> None:
@@ -79,7 +79,7 @@ def draft(
         "steps": steps, "lr": lr, "batch": batch, "warmup": warmup, "unroll": unroll, "seed": seed,
     }  # fmt: skip
     recipe = train_draft.read_settings(settings, given)
-    pair = options.load_models(model, None, device, dtype, threads, debug, miniature=miniature)
+    pair = models.load(debug, miniature=miniature)
     asked = train_draft.Asked(data, samples, prompt, frames, max_new_tokens)
     recording = train_draft.recorded(pair, out, asked, quiet)
     train_draft.train_head(pair, recording, out, recipe, resume, stop_after, quiet)

@@ -12,6 +12,7 @@ from typing import Any
 import typer
 
 from .. import miniatures
+from ..checks import check_whole
 from ..errors import SoonerError
 
 LONGEST = 256
@@ -75,8 +76,7 @@ def recorded(pair: Any, out: Path, asked: Asked, quiet: bool) -> Any:
     if asked.data is not None:
         batches = prompts.ask(prompts.read_questions(asked.data), pair, settings)
     elif pair.miniature is not None:
-        if asked.samples < 2:
-            raise SoonerError(f"samples is {asked.samples}; it must be 2 or more")
+        check_whole("samples", asked.samples, 2)
         batches = miniatures.find(pair.miniature).function("ask")(pair, asked.samples)
     else:
         raise SoonerError(

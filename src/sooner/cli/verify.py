@@ -9,10 +9,20 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import SoonerError
+from ..tasks.settings import CaptionSettings
 from . import options
 from .display import Display
+from .from_settings import Fields, from_settings
 
 BUG, BAD = 1, 2
+COMPARED = Fields(
+    only=(
+        "method", "window", "head", "prune", "placement", "frames", "fps", "prompt",
+        "max_new_tokens",
+    ),
+    defaults={"max_new_tokens": 256},
+)  # fmt: skip
+PAIR = Fields(only=("model", "draft", "device", "dtype", "threads"))
 
 
 def register(app: typer.Typer) -> None:
@@ -20,25 +30,15 @@ def register(app: typer.Typer) -> None:
     app.command(name="verify")(verify)
 
 
+@from_settings
 def verify(
+    *,
     files: options.Files,
-    model: options.Model = None,
-    draft: options.Draft = None,
-    method: options.Method = None,
-    window: options.Window = "auto",
-    head: options.Head = None,
-    prune: options.Prune = None,
-    placement: options.Placement = "auto",
-    frames: options.Frames = None,
-    fps: options.Fps = None,
-    prompt: options.Prompt = None,
-    max_new_tokens: options.MaxNewTokens = 256,
+    settings: Annotated[CaptionSettings, COMPARED],
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write ids and verdicts there.")
     ] = None,
-    device: options.Device = "auto",
-    dtype: options.Dtype = "auto",
-    threads: options.Threads = None,
+    models: Annotated[options.Models, PAIR],
     quiet: options.Quiet = False,
     debug: options.Debug = False,
 ) -> None:
@@ -48,28 +48,16 @@ def verify(
     explains) or bug. Exit code 1 if any is a bug.
     """
     from ..tasks import identity as found
-    from ..tasks.settings import CaptionSettings, parse_window
     from ..tasks.video import probe
 
     if debug:
         options.log_decisions()
-    settings = CaptionSettings(
-        method=method,
-        window=parse_window(window),
-        prune=prune,
-        placement=placement,
-        frames=frames,
-        fps=fps,
-        prompt=prompt,
-        max_new_tokens=max_new_tokens,
-        head=None if head is None else str(head),
-    )
     display = Display(quiet)
     videos = found.find(files)
     probe(videos[0])
     with display.job():
         display.stage("load")
-        pair = options.load_models(model, draft, device, dtype, threads, debug)
+        pair = models.load(debug)
     reports = [report for path in videos if (report := _one(path, pair, settings, display))]
     if json_file is not None:
         _write(json_file, reports)

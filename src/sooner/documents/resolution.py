@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..checks import check_number
 from ..errors import SoonerError
 
 LEAST_SIDE, MOST_SIDE, MOST_PIXELS = 8, 16_000, 100_000_000
@@ -38,10 +39,9 @@ class Resolution:
     within: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("dpi", "longest"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise SoonerError(f"{name} is {value}; it must be above 0")
+        check_number("dpi", self.dpi, above=True)
+        if self.longest is not None:
+            check_number("longest", self.longest, above=True)
         if self.within is not None and min(self.within) < 1:
             raise SoonerError(f"within is {self.within}; both sides must be 1 or more")
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from ..checks import check_choice
 from ..errors import unknown
 from .layout_json import cell_json
 from .regions import (
@@ -128,10 +129,8 @@ class Style:
     furniture: bool = True
 
     def __post_init__(self) -> None:
-        if self.tables not in TABLES:
-            raise unknown("table style", self.tables, TABLES)
-        if self.formulas not in FORMULAS:
-            raise unknown("formula style", self.formulas, FORMULAS)
+        check_choice("table style", self.tables, TABLES)
+        check_choice("formula style", self.formulas, FORMULAS)
 
 
 MARKDOWN = Style()

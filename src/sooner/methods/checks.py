@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..checks import check_share, check_whole, check_whole_or
 from ..errors import SoonerError
 
 PADDING = 1024
@@ -17,12 +18,16 @@ def positive(config: Any, *names: str, at_least: int = 1) -> None:
         SoonerError: names the option, its value and the bound.
     """
     for name in names:
-        value = getattr(config, name)
-        if not isinstance(value, int) or isinstance(value, bool) or value < at_least:
-            raise SoonerError(
-                f"{type(config).__name__}: {name} is {value!r}; it must be a whole number of "
-                f"{at_least} or more"
-            )
+        check_whole(f"{type(config).__name__}: {name}", getattr(config, name), at_least)
+
+
+def positive_or_auto(config: Any, name: str) -> None:
+    """Require the named field of `config` to be `"auto"`, or an integer of 1 or more.
+
+    Raises:
+        SoonerError: names the option and its value.
+    """
+    check_whole_or(f"{type(config).__name__}: {name}", getattr(config, name))
 
 
 def share(config: Any, *names: str) -> None:
@@ -32,11 +37,7 @@ def share(config: Any, *names: str) -> None:
         SoonerError: names the option, its value and the bounds.
     """
     for name in names:
-        value = getattr(config, name)
-        if not isinstance(value, int | float) or not 0 <= value <= 1:
-            raise SoonerError(
-                f"{type(config).__name__}: {name} is {value!r}; it must lie in 0 to 1"
-            )
+        check_share(f"{type(config).__name__}: {name}", getattr(config, name))
 
 
 def same_tokenizer(target: Any, draft: Any) -> None:

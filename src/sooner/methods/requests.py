@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from transformers import GenerationConfig
 
-from ..errors import SoonerError, UnsupportedError
+from ..checks import check_whole
+from ..errors import UnsupportedError
 
 REFUSED = {
     "penalty_alpha": "contrastive search ranks by hidden states",
@@ -63,12 +64,9 @@ def check_chunk(size: Any) -> None:
     Raises:
         SoonerError: names the value.
     """
-    is_count = isinstance(size, int) and not isinstance(size, bool) and size > 0
-    if size is not None and not is_count:
-        raise SoonerError(
-            f"prefill_chunk_size is {size!r}; it must be a whole number of 1 or more, or None to "
-            "prefill the prompt at once"
-        )
+    if size is not None:
+        hint = ", or None to prefill the prompt at once"
+        check_whole("prefill_chunk_size", size, hint=hint)
 
 
 def refuse_inputs(model_kwargs: dict[str, Any], input_ids: Tensor) -> dict[str, Any]:

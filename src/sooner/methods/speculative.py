@@ -14,12 +14,11 @@ from ..decoding.interface import Adapter, Drafter
 from ..decoding.loop import Rule
 from ..decoding.sampling import Processing
 from ..decoding.tree import Tree
-from ..errors import SoonerError
 from ..models import adapt
 from ..registry import DraftModel
 from .base import Method
 from .chain_draft import ChainDrafter
-from .checks import positive, same_tokenizer, same_vocabulary
+from .checks import positive, positive_or_auto, same_tokenizer, same_vocabulary
 from .context import Context, prompt_for
 from .cost import Acceptance
 from .rules import follow_choices
@@ -60,13 +59,7 @@ class Speculative(Method):
 
     def __post_init__(self) -> None:
         positive(self, "max_window")
-        if self.window != "auto":
-            if isinstance(self.window, str):
-                raise SoonerError(
-                    f"{type(self).__name__}: window is {self.window!r}; it must be 'auto' or a "
-                    "whole number of 1 or more"
-                )
-            positive(self, "window")
+        positive_or_auto(self, "window")
         if self.tokenizer is not None and self.draft_tokenizer is not None:
             same_tokenizer(self.tokenizer, self.draft_tokenizer)
 

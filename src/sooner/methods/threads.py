@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ..errors import SoonerError
+from ..checks import check_whole
 
 DRAFT_THREADS = 1
 """Of a forked draft process: it has none of OpenMP's threads, and a draft is small."""
@@ -46,8 +46,8 @@ class Threads:
         Raises:
             SoonerError: fewer than one thread is asked for.
         """
-        if asked is not None and asked < 1:
-            raise SoonerError(f"threads is {asked}; it must be a whole number of 1 or more")
+        if asked is not None:
+            check_whole("threads", asked)
         free = min(torch.get_num_threads(), max(cores() - beside, 1))
         target = asked or (1 if is_miniature else free)
         return cls(target, DRAFT_THREADS if beside else 0)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor
 
+from ..checks import check_number, check_whole
 from ..decoding.acceptance import Verdict
 from ..decoding.deviation import Deviation
 from ..decoding.interface import Drafter
@@ -146,10 +147,7 @@ class Tolerance:
         if isinstance(self.bins, tuple) and len(given) != self.dims:
             raise _wrong_number("tolerance", len(given), self.dims)
         for r in given:
-            if not isinstance(r, int) or isinstance(r, bool) or r < 0:
-                raise SoonerError(
-                    f"tolerance is {r!r}; it must be a whole number of bins, 0 (exact) or more"
-                )
+            check_whole("tolerance", r, 0, hint=" (bins; 0 is exact)")
         if self.gripper is not None and not -self.dims <= self.gripper < self.dims:
             raise SoonerError(
                 f"tolerance: gripper is dimension {self.gripper}, an action has {self.dims}; give "
@@ -175,10 +173,7 @@ class Tolerance:
         if len(units) != len(widths):
             raise _wrong_number("tolerance", len(units), len(widths))
         for unit in units:
-            if not math.isfinite(unit) or unit < 0:
-                raise SoonerError(
-                    f"tolerance is {unit} in physical units; it must be a number of 0 or more"
-                )
+            check_number("tolerance", unit, hint=", in physical units")
         bins = tuple(
             math.floor(unit / width + SLACK) if width > 0 else 0
             for unit, width in zip(units, widths, strict=True)
@@ -257,10 +252,7 @@ class Tolerance:
 
 
 def _check_dims(dims: int) -> None:
-    if not isinstance(dims, int) or isinstance(dims, bool) or dims < 1:
-        raise SoonerError(
-            f"tolerance: dims is {dims!r}; it must be the number of tokens of an action, 1 or more"
-        )
+    check_whole("tolerance: dims", dims, hint=", the tokens of an action")
 
 
 def _wrong_number(what: str, given: int, wanted: int) -> SoonerError:

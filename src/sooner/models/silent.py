@@ -23,6 +23,7 @@ import torch
 
 from ..decoding.ranks import Ranks
 from ..errors import SoonerError
+from ..io import write_json
 
 NAME = "sooner.json"
 KEY = "layers"
@@ -156,4 +157,4 @@ def write_depth(folder: Path, depth: Depth) -> None:
     path = folder / NAME
     told = json.loads(path.read_text()) if path.is_file() else {}
     told[KEY] = {"run": depth.run, "trained": list(depth.trained)}
-    path.write_text(json.dumps(told, indent=1) + "\n")
+    write_json(told, path)

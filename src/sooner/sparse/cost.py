@@ -10,6 +10,7 @@ from statistics import median
 import torch
 from torch import Tensor
 
+from ..checks import check_whole
 from ..errors import SoonerError
 from .attention import Backend, States, sparse_attention
 from .attention.run import jobs
@@ -96,8 +97,7 @@ def measure(
     Raises:
         SoonerError: fewer than one repeat.
     """
-    if repeats < 1:
-        raise SoonerError(f"repeats is {repeats!r}; it is a whole number of 1 or more")
+    check_whole("repeats", repeats)
     arms = (
         lambda: sparse_attention(states, layout, patterns, backend),
         lambda: dense(states),

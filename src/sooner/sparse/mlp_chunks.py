@@ -14,7 +14,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ..errors import SoonerError, UnsupportedError
+from ..checks import check_whole
+from ..errors import UnsupportedError
 from ..models import Adapter, adapt
 
 Forward = Callable[[Tensor], Tensor]
@@ -36,8 +37,7 @@ def chunked_mlps(model: Any, size: int) -> Iterator[None]:
         SoonerError: `size` is no count, or no family handles the model.
         UnsupportedError: a layer has no dense MLP, such as a mixture of experts; names it.
     """
-    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        raise SoonerError(f"chunked_mlps: size is {size!r}; it must be a whole number of 1 or more")
+    check_whole("chunked_mlps: size", size)
     adapter = model if isinstance(model, Adapter) else adapt(model)
     mlps = [_dense(layer, adapter) for layer in adapter.decoder.layers]
     with ExitStack() as stack:

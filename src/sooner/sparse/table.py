@@ -9,7 +9,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from ..checks import check_whole
 from ..errors import SoonerError, unknown
+from ..io import write_json
 from ..models import Adapter
 from .fingerprint import difference, fingerprint, heads, model_name
 from .patterns import AShape, Dense, HeadPattern, VerticalSlash, pattern_from_dict
@@ -151,9 +153,7 @@ class PatternTable:
         return cls(**{**data, "layers": layers, "samples": samples})
 
     def __post_init__(self) -> None:
-        value = self.dense_below
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise SoonerError(f"dense_below is {value!r}; it is a number of tokens, 0 or more")
+        check_whole("dense_below", self.dense_below, 0)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, schema included."""
@@ -168,7 +168,7 @@ class PatternTable:
             SoonerError: it can't be written.
         """
         try:
-            Path(path).write_text(json.dumps(self.to_dict(), indent=1) + "\n")
+            write_json(self.to_dict(), path)
         except OSError as error:
             raise SoonerError(f"'{path}' can't be written: {error.strerror}") from error
 

@@ -19,6 +19,7 @@ from transformers import (
 )
 
 from .. import miniatures
+from ..checks import check_choice
 from ..decoding.ranks import Ranks
 from ..errors import SoonerError, unknown
 from ..methods import StandingDraft
@@ -268,8 +269,7 @@ def pick_dtype(name: str, device: torch.device, is_small: bool) -> Any:
     """
     if name == "auto":
         return torch.float32 if is_small or device.type == "cpu" else "auto"
-    if name not in DTYPES:
-        raise unknown("dtype", name, ("auto", *DTYPES))
+    check_choice("dtype", name, ("auto", *DTYPES))
     return DTYPES[name]
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
 from pathlib import Path
 from typing import Any
 
 from ..errors import SoonerError
+from ..io import JsonLines, read_line, to_line
 
 Key = tuple[str, str]
 
@@ -15,8 +14,7 @@ Key = tuple[str, str]
 class Records:
     """A `.jsonl` file to which finished records are added.
 
-    A line is flushed and synced before `add` returns. A line that was cut off by a crash is
-    ignored when reading, and the next one still starts on a line of its own.
+    It is read and written as `JsonLines`.
 
     Args:
         path: the file; its folder must exist.
@@ -30,16 +28,13 @@ class Records:
         self.path = path
         self.overwrite = overwrite
         try:
-            with open(path, "ab"):
-                pass
-            lines = path.read_bytes().split(b"\n")
+            self._file = JsonLines(path)
         except OSError as error:
             raise SoonerError(
                 f"output '{path}' can't be written: {error.strerror}; choose another with -o"
             ) from error
-        self._torn = bool(lines[-1])  # a complete file ends with a newline
-        parsed = [record for line in lines if (record := _parse(line)) is not None]
-        self._done = {key: record for record in parsed if (key := _key(record)) is not None}
+        found = ((_key(record), record) for record in self._file.found)
+        self._done = {key: record for key, record in found if key is not None}
 
     def done(self, input_hash: str, settings_hash: str) -> dict[str, Any] | None:
         """The record of an earlier run with the same content and settings."""
@@ -48,43 +43,14 @@ class Records:
     def add(self, record: dict[str, Any]) -> None:
         """Put a record on disk."""
         key = _key(record)
-        line = json.dumps(record, ensure_ascii=False).encode() + b"\n"
         if self.overwrite and key in self._done:
-            self._replace(key, line)
+            lines = self.path.read_bytes().split(b"\n")
+            kept = [line for line in lines if line and _key(read_line(line) or {}) != key]
+            self._file.rewrite([*(line + b"\n" for line in kept), to_line(record)])
         else:
-            self._append(line)
+            self._file.add(record)
         if key is not None:
             self._done[key] = record
-
-    def _append(self, line: bytes) -> None:
-        with open(self.path, "ab") as file:
-            file.write(b"\n" + line if self._torn else line)
-            _sync(file)
-        self._torn = False
-
-    def _replace(self, key: Key | None, line: bytes) -> None:
-        """Rewrite the file beside itself and swap, so that it is whole at every moment."""
-        old = self.path.read_bytes().split(b"\n")
-        kept = [piece for piece in old if piece and _key(_parse(piece) or {}) != key]
-        beside = self.path.with_name(self.path.name + ".part")
-        with open(beside, "wb") as file:
-            file.write(b"".join(piece + b"\n" for piece in kept) + line)
-            _sync(file)
-        os.replace(beside, self.path)
-        self._torn = False
-
-
-def _sync(file: Any) -> None:
-    file.flush()
-    os.fsync(file.fileno())
-
-
-def _parse(line: bytes) -> dict[str, Any] | None:
-    try:
-        record = json.loads(line)
-    except ValueError:
-        return None
-    return record if isinstance(record, dict) else None
 
 
 def _key(record: dict[str, Any]) -> Key | None:

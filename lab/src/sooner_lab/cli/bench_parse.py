@@ -6,10 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
+from sooner.checks import check_whole
 from sooner.cli import options
-from sooner.cli import parse_options as asked
-from sooner.errors import SoonerError
+from sooner.cli.from_settings import option_of
 from sooner.io import check_writable
+from sooner.tasks.parse.settings import ParseSettings
 
 from .bench_parts import Add, Json, at_least_one, read_result, run_in_parts, show_tables, some_of
 
@@ -27,7 +28,7 @@ def parse(
         typer.Option(metavar="ID|DIR", help="Of the speculative arm; by default the miniature's."),
     ] = None,
     prompt: options.Prompt = None,
-    form: asked.Form = None,
+    form: Annotated[str | None, option_of(ParseSettings, "form")] = None,
     arms: Annotated[
         str | None, typer.Option(metavar="A,B,...", help="Only these arms (plain is always in).")
     ] = None,
@@ -88,8 +89,7 @@ def parse(
     if exact_pages is None:
         asked_for = parts is not None and "exactness" in parts
         exact_pages = FULL_EXACT if full or asked_for else 0
-    elif exact_pages < 0:
-        raise SoonerError(f"--exact-pages is {exact_pages}; it must be 0 or more")
+    check_whole("--exact-pages", exact_pages, 0)
     asked_pages = {
         "pages": pages, "document_pages": document_pages, "quality_pages": quality_pages,
     }  # fmt: skip

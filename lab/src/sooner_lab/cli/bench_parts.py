@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from sooner.checks import check_whole
 from sooner.cli import options
 from sooner.errors import SoonerError, unknown
 
@@ -167,6 +168,5 @@ def full_clips(dataset: str | None) -> int:
 
 def at_least_one(name: str, value: int) -> int:
     """The value, if it is one that an option `--name` may have."""
-    if value < 1:
-        raise SoonerError(f"--{name} is {value}; it must be a whole number of 1 or more")
+    check_whole(f"--{name}", value)
     return value

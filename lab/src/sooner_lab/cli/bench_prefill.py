@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sooner.checks import check_number
 from sooner.cli import options
-from sooner.errors import SoonerError
 from sooner.io import check_writable
 
 from .bench_parts import Json, at_least_one, numbers, run_in_parts, show_tables, some_of
@@ -124,6 +124,5 @@ def _numbers(what: str, text: str) -> tuple[int, ...]:
 
 
 def _share(budget: float) -> float:
-    if not 0 < budget <= 1:
-        raise SoonerError(f"--budget is {budget:g}; it is a share of dense attention, above 0 to 1")
+    check_number("--budget", budget, 0, 1, above=True)
     return budget

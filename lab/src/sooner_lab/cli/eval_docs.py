@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from sooner.cli.display import Display
-from sooner.cli.parse_display import PagesDisplay
 from sooner.cli.parse_options import Wanted
 from sooner.errors import SoonerError
 
@@ -83,6 +82,8 @@ class Scoring:
         return len(failed)
 
     def _run(self, wanted: Wanted, benchmark: Benchmark) -> ParseJob:
+        from sooner.cli.parse_display import PagesDisplay
+
         from ..evaluation.documents.parsing import predicting
 
         benchmark.check_sources()
@@ -133,5 +134,5 @@ class Scoring:
 
 def told(wanted: Wanted) -> dict[str, Any]:
     """How pages were parsed, as plain data."""
-    names = ("model", "drafter", "timeout", "dpi", "longest", "device", "dtype")
+    names = ("model", "drafter", "dpi", "longest", "device", "dtype")
     return {**{name: getattr(wanted, name) for name in names}, **asdict(wanted.settings)}

@@ -10,12 +10,15 @@ import typer
 from sooner.cli import options
 from sooner.cli import parse_options as asked
 from sooner.cli.display import Display
+from sooner.cli.from_settings import Fields, from_settings
 from sooner.io import check_writable
+from sooner.tasks.parse.settings import ParseSettings
 
 from .bench import Json
 from .eval_docs import Scoring
 
 BAD, INTERRUPTED = 2, 130
+PARSED = Fields(only=("tolerance", "stages", "form", "prompt", "max_new_tokens", "timeout"))
 
 group = typer.Typer(no_args_is_help=True, help="Score results on benchmarks.")
 
@@ -26,7 +29,9 @@ def register(app: typer.Typer) -> None:
 
 
 @group.command()
+@from_settings
 def docs(
+    *,
     folder: Annotated[
         Path, typer.Argument(metavar="FOLDER", help="The benchmark, as it was published.")
     ],
@@ -51,13 +56,8 @@ def docs(
     ] = None,
     model: options.Model = None,
     drafter: asked.Drafter = "auto",
-    tolerance: asked.Tolerance = 1.0,
-    stages: asked.Stages = "auto",
-    form: asked.Form = None,
-    prompt: options.Prompt = None,
-    max_new_tokens: options.MaxNewTokens = 8192,
+    settings: Annotated[ParseSettings, PARSED],
     resume: asked.Resume = True,
-    timeout: asked.Timeout = None,
     workers: asked.Workers = 1,
     dpi: asked.Dpi = None,
     longest: asked.Longest = None,
@@ -72,18 +72,8 @@ def docs(
     Parses the pages into -o, resumable, or takes what --predictions holds. Nothing is fetched. The
     figures are not the official ones: docs/evaluation.md says what differs.
     """
-    from sooner.tasks.parse import ParseSettings
-
     if debug:
         options.log_decisions()
-    settings = ParseSettings(
-        stages=stages,
-        tolerance=tolerance,
-        form=form,
-        prompt=prompt,
-        max_new_tokens=max_new_tokens,
-        timeout=timeout,
-    )
     if json is not None:
         check_writable(json)
     scoring = Scoring(folder, benchmark, limit, json, output, Display(quiet))
@@ -94,18 +84,14 @@ def docs(
         inputs=[],
         output=scoring.folder_for_predictions(),
         settings=settings,
-        pages=None,
         model=model,
         drafter=drafter,
         formats="md",
         overlay=False,
-        timeout=timeout,
         workers=workers,
         resume=resume,
-        on_error="skip",
         dpi=dpi,
         longest=longest,
-        password=None,
         device=device,
         dtype=dtype,
         threads=threads,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sooner.checks import check_whole
 from sooner.errors import SoonerError, unknown
 
 from .loading import cache_folder, find_root, find_video, seconds_of
@@ -113,8 +114,8 @@ def load_questions(
     if subtitles and not asked.subtitles:
         known = ", ".join(name for name in QUESTION_SETS if _asked(SCHEMAS[name]).subtitles)
         raise SoonerError(f"{schema.name} has no subtitles; only {known} has")
-    if count is not None and count < 1:
-        raise SoonerError(f"count is {count}; it must be a whole number of 1 or more")
+    if count is not None:
+        check_whole("count", count)
     root = find_root(schema, source, revision)
     answers = read_answers(root, asked.answers)
     rows = [

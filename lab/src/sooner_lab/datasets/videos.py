@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import re
 import shutil
 import tarfile
@@ -16,6 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from sooner.errors import SoonerError
+from sooner.io import replacing
 from sooner.tasks.identity import VIDEOS
 
 PART = re.compile(r"\.tar\.(part\.?)?[a-z0-9]{2,}$")
@@ -68,14 +68,8 @@ class VideoStore:
         target = self.cache.joinpath(*parts)
         if target.is_file():
             return target
-        target.parent.mkdir(parents=True, exist_ok=True)
-        partial = target.with_name(f"{target.name}.{os.getpid()}.part")
-        try:
-            with _member(place) as source, open(partial, "wb") as sink:
-                shutil.copyfileobj(source, sink)
-            os.replace(partial, target)  # whole, or not there
-        finally:
-            partial.unlink(missing_ok=True)
+        with replacing(target) as part, _member(place) as source, open(part, "wb") as sink:
+            shutil.copyfileobj(source, sink)
         return target
 
 

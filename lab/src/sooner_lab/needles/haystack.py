@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from sooner.errors import SoonerError
+from sooner.checks import check_whole
 
 from ..worlds.video import world
 
@@ -64,9 +64,8 @@ class MovingShapes:
 
     def __post_init__(self) -> None:
         for name in ("scene_frames", "side"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise SoonerError(f"moving shapes: {name} is {value}; it must be 1 or more")
+            if (value := getattr(self, name)) is not None:
+                check_whole(f"moving shapes: {name}", value)
 
     @property
     def name(self) -> str:

@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from sooner.errors import SoonerError, did_you_mean, unknown
+from sooner.checks import check_choice
+from sooner.errors import SoonerError, did_you_mean
 from sooner.tasks.frames import read
 from sooner.tasks.identity import VIDEOS
 from sooner.tasks.video import probe
@@ -78,10 +79,8 @@ def shape_needle(
     Raises:
         SoonerError: an unknown medium or question, or one that does not fit.
     """
-    if medium not in MEDIA:
-        raise unknown("needle medium", medium, MEDIA)
-    if ask not in ASKS:
-        raise unknown("needle question", ask, ASKS)
+    check_choice("needle medium", medium, MEDIA)
+    check_choice("needle question", ask, ASKS)
     if ask == "caption" and medium == "text":
         raise SoonerError("ask='caption' needs a needle that is shown; use ask='colour'")
     scene = world.sample_scene(rng)

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from sooner.errors import SoonerError, unknown
+from sooner.checks import check_choice, check_number, check_share
+from sooner.errors import SoonerError
 
 from .counting import Counter
 from .documents import Library, Tales, fill
@@ -67,15 +68,12 @@ class NeedleTask:
     fps: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.unit not in UNITS:
-            raise unknown("unit", self.unit, UNITS)
-        if self.medium not in MEDIA:
-            raise unknown("needle medium", self.medium, MEDIA)
+        check_choice("unit", self.unit, UNITS)
+        check_choice("needle medium", self.medium, MEDIA)
         if not 0 <= self.text_share < 1:
             raise SoonerError(f"text_share is {self.text_share}; it must be 0 or more, and below 1")
         for name in ("needle_frames", "piece", "fps"):
-            if not getattr(self, name) > 0:
-                raise SoonerError(f"{name} is {getattr(self, name)}; it must be above 0")
+            check_number(name, getattr(self, name), above=True)
         media = {str(needle.medium) for needle in self.needles} or {self.medium}
         if "text" in media and not self.text_share:
             raise SoonerError("a needle of text needs documents; set text_share, such as 0.25")
@@ -109,8 +107,7 @@ class NeedleTask:
         Raises:
             SoonerError: a depth out of range, or a length that is too short.
         """
-        if not 0 <= depth <= 1:
-            raise SoonerError(f"depth is {depth}; it must lie in 0 to 1")
+        check_share("depth", depth)
         needle = self._needle(seed)
         is_choice = self.is_choice and bool(needle.options)
         plan = self.plan(length, depth, needle, is_choice)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sooner.checks import check_whole
 from sooner.errors import SoonerError
 
 from .costs import NANO, Costs
@@ -98,8 +99,8 @@ class Ledger:
     def __init__(self, costs: Costs, tokens: int, window: int | None, keep_events: bool) -> None:
         if tokens < 1:
             raise SoonerError(f"{tokens} tokens to decode; give 1 or more")
-        if window is not None and window < 1:
-            raise SoonerError(f"window is {window}; it must be a whole number of 1 or more")
+        if window is not None:
+            check_whole("window", window)
         self.costs, self.window, self.keep_events = costs, window, keep_events
         self.left = tokens
         self.position = self.steps = self.drafted = self.accepted = 0

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from sooner.checks import check_whole
 from sooner.errors import SoonerError
 
 from .agreement import Agreement
@@ -133,8 +134,7 @@ def predict(pair: Pair, largest: int = LARGEST) -> Prediction:
     Raises:
         SoonerError: `largest` below 1.
     """
-    if largest < 1:
-        raise SoonerError(f"largest window is {largest}; it must be a whole number of 1 or more")
+    check_whole("largest window", largest)
     costs, agreement = pair.costs, pair.agreement
     # Beyond twice what fits beside a verification, rounds only grow longer.
     widest = min(largest, 2 * math.ceil(costs.ratio) + 2)

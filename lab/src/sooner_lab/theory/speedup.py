@@ -19,6 +19,7 @@ share: a *rate* of 0.41 has runs of 0.7 tokens. `renewal` has what the pipelines
 
 from __future__ import annotations
 
+from sooner.checks import check_number, check_share, check_whole
 from sooner.errors import SoonerError
 
 
@@ -29,8 +30,7 @@ def speedup(c: float, time: float) -> float:
         SoonerError: `c` or `time` is not above 0.
     """
     check(c=c)
-    if not time > 0:
-        raise SoonerError(f"time per token is {time}; it must be above 0")
+    check_number("time per token", time, above=True)
     return c / time
 
 
@@ -135,8 +135,8 @@ def check(
     """
     if c is not None and not 0 < c < float("inf"):
         raise SoonerError(f"speed ratio c is {c}; T_p / T_q must be finite and above 0")
-    if gamma is not None and (gamma != int(gamma) or gamma < 1):
-        raise SoonerError(f"window gamma is {gamma}; it must be a whole number of 1 or more")
+    if gamma is not None:
+        check_whole("window gamma", int(gamma) if gamma == int(gamma) else gamma)
     for name, value in (("acceptance rate", rate), ("accepted share", share)):
-        if value is not None and not 0 <= value <= 1:
-            raise SoonerError(f"{name} is {value}; it must lie between 0 and 1")
+        if value is not None:
+            check_share(name, value)

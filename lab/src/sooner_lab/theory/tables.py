@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from sooner.errors import unknown
+from sooner.checks import check_choice
 
 DATASETS = ("VideoDetailCaption", "VideoMME", "MVBench", "MVLU", "LongVideoBench")
 VANILLA_WINDOW = 5
@@ -127,6 +127,5 @@ def find(name: str) -> PaperPair:
     Raises:
         SoonerError: unknown; names the nearest and all.
     """
-    if name not in PAIRS:
-        raise unknown("pair", name, PAIRS)
+    check_choice("pair", name, PAIRS)
     return PAIRS[name]

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import transformers
 
+from sooner.io import write_json
 from sooner.models import silent
 
 NAME = "card.json"
@@ -52,7 +53,7 @@ def write(
         before = json.loads((start / NAME).read_text())
         told["start"] = {name: before[name] for name in KEPT if name in before}
     path = folder / NAME
-    path.write_text(json.dumps(told, indent=1) + "\n")
+    write_json(told, path)
     return path
 
 

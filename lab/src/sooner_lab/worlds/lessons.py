@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from sooner.errors import SoonerError
+from sooner.io import replacing
 from sooner.methods.threads import torch_threads
 from sooner.tasks.train_draft.log import Line
 
@@ -186,9 +187,8 @@ class Trainer:
             "optimizer": self.optimizer.state_dict() if self.optimizer is not None else None,
             "rng": self.rng.bit_generator.state,
         }
-        fresh = self.out / "state.pt.part"
-        torch.save(state, fresh)
-        fresh.replace(self.out / "state.pt")
+        with replacing(self.out / "state.pt") as part:
+            torch.save(state, part)
 
     def resume(self) -> bool:
         """Load `state.pt` if there is one. SoonerError if finished stages differ."""

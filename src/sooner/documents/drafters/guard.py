@@ -13,6 +13,7 @@ from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from typing import Any
 
+from ...checks import check_number, check_whole
 from ...errors import SoonerError
 from ..page import Page
 from ..regions import PageDraft
@@ -55,10 +56,9 @@ def guarded(
     Raises:
         SoonerError: a time that is not above 0, or fewer than one process.
     """
-    if not (timeout > 0 and start > 0):
-        raise SoonerError(f"guarded: timeout is {timeout}, start {start}; both must be above 0")
-    if count < 1:
-        raise SoonerError(f"guarded: count is {count}; it must be a whole number of 1 or more")
+    check_number("guarded: timeout", timeout, above=True)
+    check_number("guarded: start", start, above=True)
+    check_whole("guarded: count", count)
     if not process:
         return GuardedThread(drafter, timeout)
     if count == 1:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from ...checks import check_number, check_whole
 from ...errors import SoonerError
 from ..grouping import Area, regions_of
 from ..lines import Line, is_item, with_markers
@@ -214,11 +215,9 @@ class OCR:
         upside_down: bool = False,
         squeeze: float = 1.0,
     ) -> None:
-        if threads < 1 or longest < 1 or not 0.3 <= squeeze <= 1:
-            raise SoonerError(
-                f"OCR: threads is {threads}, longest {longest}, squeeze {squeeze}; they must be 1 "
-                "or more, 1 or more, and from 0.3 to 1"
-            )
+        check_whole("OCR: threads", threads)
+        check_whole("OCR: longest", longest)
+        check_number("OCR: squeeze", squeeze, 0.3, 1)
         self.threads, self.longest, self.upside_down = threads, longest, upside_down
         self.squeeze = squeeze
         self.layout = Layout(threads) if layout is True else layout or None

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...errors import SoonerError, unknown
+from ...checks import check_choice
+from ...errors import SoonerError
 from ..page import Page
 from ..regions import PageDraft, Region, numbered
 from . import docling, dots, mineru, paddle
@@ -59,8 +60,8 @@ class SavedJson:
     """
 
     def __init__(self, path: str | Path, form: str | None = None) -> None:
-        if form is not None and form not in FORMATS:
-            raise unknown("format of saved results", form, FORMATS)
+        if form is not None:
+            check_choice("format of saved results", form, FORMATS)
         self.files = SavedFiles(Path(path), (".json",))
         self.form = form
         self.name = f"saved-{form}" if form else "saved"

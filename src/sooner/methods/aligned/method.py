@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
+from ...checks import check_number
 from ...decoding.acceptance import Verdict, follow
 from ...decoding.interface import Drafter
 from ...decoding.loop import Rule
@@ -17,7 +18,7 @@ from ...decoding.tree import Tree
 from ...errors import SoonerError
 from ...registry import DraftModel
 from ..base import Method
-from ..checks import positive
+from ..checks import positive, positive_or_auto
 from ..context import Context
 from ..prompt_lookup import NgramIndex
 from ..rules import follow_choices
@@ -149,17 +150,8 @@ class HSD(Method):
 
     def __post_init__(self) -> None:
         positive(self, "window", "max_nodes", "depth", "width")
-        if self.nodes != "auto":
-            if isinstance(self.nodes, str):
-                raise SoonerError(
-                    f"HSD: nodes is {self.nodes!r}; it must be 'auto' or a whole number of 1 or "
-                    "more"
-                )
-            positive(self, "nodes")
-        if not isinstance(self.tolerance, int | float) or not 0 < self.tolerance <= 1:
-            raise SoonerError(
-                f"HSD: tolerance is {self.tolerance!r}; it must be above 0, and at most 1 (exact)"
-            )
+        positive_or_auto(self, "nodes")
+        check_number("HSD: tolerance", self.tolerance, 0, 1, above=True, hint=" (exact)")
         if not callable(self.drafts):
             object.__setattr__(self, "drafts", read_drafts(self.drafts, self.tokenizer))
         ((separator,),) = read_drafts([[self.separator]], self.tokenizer)

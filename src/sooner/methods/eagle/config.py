@@ -9,7 +9,9 @@ from typing import Any
 
 from transformers import LlamaConfig
 
+from ...checks import check_number
 from ...errors import SoonerError, unknown
+from ...io import write_json
 
 FILE, KIND = "config.json", "eagle_head"
 
@@ -53,8 +55,7 @@ class EagleConfig:
             raise SoonerError(
                 f"EagleConfig: head_dim is {self.head_dim}; rotary positions need an even one"
             )
-        if not self.temperature > 0:
-            raise SoonerError(f"EagleConfig: temperature is {self.temperature}; it must be above 0")
+        check_number("EagleConfig: temperature", self.temperature, 0, above=True)
 
     def llama(self) -> LlamaConfig:
         """The same sizes as transformers' Llama takes them."""
@@ -93,8 +94,7 @@ class EagleConfig:
 
     def save(self, folder: Path) -> None:
         """Write `config.json`."""
-        text = json.dumps({"model_type": KIND, **asdict(self)}, indent=1) + "\n"
-        (folder / FILE).write_text(text)
+        write_json({"model_type": KIND, **asdict(self)}, folder / FILE)
 
     @staticmethod
     def load(folder: Path) -> EagleConfig:

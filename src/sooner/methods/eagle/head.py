@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from transformers.models.llama.modeling_llama import (
 )
 
 from ...errors import SoonerError
+from ...io import replacing
 from .config import EagleConfig
 from .target_print import check_target, fingerprint
 
@@ -171,9 +171,8 @@ class EagleHead(nn.Module):
             name: value.detach().to("cpu", dtype or value.dtype).contiguous()
             for name, value in self.state_dict().items()
         }
-        part = home / f".{WEIGHTS}.part"
-        save_file(weights, part, metadata={"format": "pt"})
-        os.replace(part, home / WEIGHTS)
+        with replacing(home / WEIGHTS) as part:
+            save_file(weights, part, metadata={"format": "pt"})
         self.config.save(home)
 
     @staticmethod

@@ -13,7 +13,7 @@ from ...decoding.stats import EXACT, RELAXED
 from ...errors import SoonerError, UnsupportedError
 from ...registry import DraftModel
 from ..base import Method
-from ..checks import positive
+from ..checks import positive, positive_or_auto
 from ..context import Context
 from ..rules import follow_choices
 from ..settings import MethodSettings
@@ -69,13 +69,7 @@ class Eagle(Method):
         if isinstance(self.head, str | Path):
             object.__setattr__(self, "head", EagleHead.from_pretrained(self.head))
         positive(self, "depth", "top_k", "max_nodes")
-        if self.nodes != "auto":
-            if isinstance(self.nodes, str):
-                raise SoonerError(
-                    f"Eagle: nodes is {self.nodes!r}; it must be 'auto' or a whole number of 1 or "
-                    "more"
-                )
-            positive(self, "nodes")
+        positive_or_auto(self, "nodes")
         if self.legal is not None:
             object.__setattr__(self, "legal", _checked_ids(self.legal))
 

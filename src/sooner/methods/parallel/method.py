@@ -10,14 +10,15 @@ from typing import Any, ClassVar, Literal, Self
 import torch
 from torch import Tensor
 
+from ...checks import check_choice
 from ...decoding.loop import Rule
-from ...errors import SoonerError, unknown
+from ...errors import SoonerError
 from ...models import adapt
 from ...registry import DraftModel
 from ..attention_tap import listen_twice
 from ..base import Method
 from ..calls import to_device
-from ..checks import positive, same_tokenizer, same_vocabulary
+from ..checks import positive, same_tokenizer, same_vocabulary, share
 from ..context import Context, prompt_for
 from ..cost import Acceptance
 from ..pruning import BY_ATTENTION, CRITERIA, Criterion, rank
@@ -90,16 +91,12 @@ class ParallelVLM(Method):
 
     def __post_init__(self) -> None:
         positive(self, "window")
-        if not 0 <= self.prune <= 1:
-            raise SoonerError(f"ParallelVLM: prune is {self.prune!r}; it must lie in 0 to 1")
-        if self.least < 0:
-            raise SoonerError(f"ParallelVLM: least is {self.least}; it must be 0 or more")
+        share(self, "prune")
+        positive(self, "least", at_least=0)
         if self.layer is not None:
             positive(self, "layer")
-        if self.criterion not in CRITERIA:
-            raise unknown("criterion", str(self.criterion), CRITERIA)
-        if self.placement not in ("auto", *PLACEMENTS):
-            raise unknown("placement", str(self.placement), ("auto", *PLACEMENTS))
+        check_choice("criterion", self.criterion, CRITERIA)
+        check_choice("placement", self.placement, ("auto", *PLACEMENTS))
         if self.standing is not None and self.standing.draft is not self.draft:
             raise SoonerError("ParallelVLM: standing holds another draft; give each its own")
         if self.tokenizer is not None and self.draft_tokenizer is not None:

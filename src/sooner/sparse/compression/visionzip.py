@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from ...checks import check_whole
 from ...errors import SoonerError
 from ...models import adapt
 from ..pruning.base import Pruner
@@ -47,12 +48,8 @@ class VisionZip(Pruner):
     name: ClassVar[str] = "VisionZip"
 
     def __post_init__(self) -> None:
-        for name, least in (("dominant", 0), ("contextual", 1)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise SoonerError(
-                    f"VisionZip: {name} is {value!r}; it must be a whole number of {least} or more"
-                )
+        check_whole("VisionZip: dominant", self.dominant, 0)
+        check_whole("VisionZip: contextual", self.contextual)
 
     @contextmanager
     def __call__(self, model: Any) -> Iterator[None]:

@@ -8,7 +8,8 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from ...errors import SoonerError, unknown
+from ...checks import check_whole
+from ...errors import unknown
 from ..modality import Layout
 from ..pairs import GridIndex, Index, LineIndex
 from ..plane import Plane, whole
@@ -209,11 +210,7 @@ def check_count(pattern: Pattern, *names: str, least: int = 0) -> None:
         SoonerError: names the pattern, the option and its value.
     """
     for name in names:
-        value = getattr(pattern, name)
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise SoonerError(
-                f"{pattern.name}: {name} is {value!r}; it is a whole number of {least} or more"
-            )
+        check_whole(f"{pattern.name}: {name}", getattr(pattern, name), least)
 
 
 def strongest(mass: Tensor, count: int, always: int) -> Tensor:

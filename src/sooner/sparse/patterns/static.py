@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 
 import torch
 
+from ...checks import check_whole
 from ...errors import SoonerError
 from ..plane import Plane
 from ..probe import LAST, Probe
@@ -194,9 +195,7 @@ def check_stride(pattern: Any, *words: str) -> None:
     Raises:
         SoonerError: names the pattern and the value.
     """
-    value, known = pattern.stride, (FRAME, *words)
-    if value not in known and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-        raise SoonerError(
-            f"{pattern.name}: stride is {value!r}; it is a whole number of 1 or more, or "
-            f"{' or '.join(map(repr, known))}"
-        )
+    known = (FRAME, *words)
+    if pattern.stride not in known:
+        hint = f", or {' or '.join(map(repr, known))}"
+        check_whole(f"{pattern.name}: stride", pattern.stride, hint=hint)

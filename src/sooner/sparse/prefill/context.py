@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from ...errors import SoonerError
+from ...checks import check_whole
 from ...models import Adapter, adapt
 from ..attention import Backend
 from ..modality import Layout
@@ -60,12 +60,8 @@ class MMInference:
 
     def __post_init__(self) -> None:
         for name, least in (("dense_below", 0), ("mlp_chunk", 1)):
-            value = getattr(self, name)
-            is_count = isinstance(value, int) and not isinstance(value, bool) and value >= least
-            if value is not None and not is_count:
-                raise SoonerError(
-                    f"{self.name}: {name} is {value!r}; it is a whole number of {least} or more"
-                )
+            if (value := getattr(self, name)) is not None:
+                check_whole(f"{self.name}: {name}", value, least)
 
     @classmethod
     def load(cls, path: Path | str, **options: Any) -> MMInference:

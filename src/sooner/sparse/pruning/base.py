@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Self, TypeVar
 
+from ...checks import check_number, check_whole
 from ...errors import SoonerError
 from ...models import adapt
 from .hooks import Hooks
@@ -121,9 +122,7 @@ def check_share(pruner: Any, *names: str) -> None:
         SoonerError: names the option and its value.
     """
     for name in names:
-        value = getattr(pruner, name)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-            raise SoonerError(f"{pruner.name}: {name} is {value!r}; it must lie in 0 to 1")
+        check_number(f"{pruner.name}: {name}", getattr(pruner, name), 0, 1)
 
 
 def check_layer(pruner: Any, name: str, value: Any, at_least: int = 1) -> None:
@@ -132,7 +131,4 @@ def check_layer(pruner: Any, name: str, value: Any, at_least: int = 1) -> None:
     Raises:
         SoonerError: names the option, its value and the bound.
     """
-    if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
-        raise SoonerError(
-            f"{pruner.name}: {name} is {value!r}; a layer is a whole number of {at_least} or more"
-        )
+    check_whole(f"{pruner.name}: {name}", value, at_least)

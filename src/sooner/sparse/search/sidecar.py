@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ...errors import SoonerError
+from ...io import replacing
 from .score import Survey, Tally, Trial
 
 
@@ -88,9 +89,8 @@ class Sidecar:
     def _put(self, name: str, data: dict[str, Tensor]) -> None:
         if self.path is None:
             return
-        draft = self.path / f"{name}.tmp"
-        torch.save(data, draft)
-        draft.replace(self.path / f"{name}.pt")
+        with replacing(self.path / f"{name}.pt") as part:
+            torch.save(data, part)
 
 
 def _totals(found: Survey | Trial) -> dict[str, Tensor]:

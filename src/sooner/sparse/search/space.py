@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import math
 from dataclasses import dataclass
 from typing import Any
 
-from ...errors import SoonerError, unknown
+from ...checks import check_fields, option
+from ...errors import SoonerError
 from ..modality import Layout
 from ..pairs import share
 from ..patterns import AShape, Dense, Grid, Pattern, VerticalSlash
@@ -42,34 +42,18 @@ class SearchSettings:
         SoonerError: a value out of range.
     """
 
-    budget: float | None = None
-    max_error: float = 0.5
-    min_recall: float = 0.0
-    queries: int = 128
+    budget: float | None = option(None, 0, 1, above=True, metavar="SHARE")
+    max_error: float = option(0.5, 0)
+    min_recall: float = option(0.0, 0, 1)
+    queries: int = option(128, 1)
     boundaries: bool = True
     extended: bool = True
-    max_stride: int = 1024
-    cost: str = "auto"
+    max_stride: int = option(1024, 2)
+    cost: str = option("auto", known=COSTS)
     break_even: bool = True
 
     def __post_init__(self) -> None:
-        if self.budget is not None:
-            self._share("budget", self.budget, above=0)
-        self._share("min_recall", self.min_recall)
-        if not (isinstance(self.max_error, int | float) and self.max_error >= 0):
-            raise SoonerError(f"max_error is {self.max_error!r}; it is a number of 0 or more")
-        if self.cost not in COSTS:
-            raise unknown("cost", str(self.cost), COSTS)
-        for name, least in (("queries", 1), ("max_stride", 2)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise SoonerError(f"{name} is {value!r}; it is a whole number of {least} or more")
-
-    def _share(self, name: str, value: Any, above: float = -1.0) -> None:
-        is_number = isinstance(value, int | float) and math.isfinite(value)
-        if not is_number or not (0 <= value <= 1) or value <= above:
-            bound = "above 0 and at most 1" if above == 0 else "between 0 and 1"
-            raise SoonerError(f"{name} is {value!r}; it is a share {bound}")
+        check_fields(self)
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

@@ -16,9 +16,9 @@ from transformers import (
     TemperatureLogitsWarper,
 )
 
+from ...checks import check_number
 from ...decoding.loop import OnTokens, run
 from ...decoding.stats import Stats
-from ...errors import SoonerError
 from ...methods import Autoregressive, Method
 from ...models import Adapter
 from ...models.openvla.statistics import ActionStatistics, ActionTokens, decode_actions
@@ -57,8 +57,7 @@ def decode(
     Raises:
         SoonerError: a negative temperature, or as the method.
     """
-    if not temperature >= 0:
-        raise SoonerError(f"temperature is {temperature}; it must be 0 (greedy) or above")
+    check_number("temperature", temperature, hint="; 0 is greedy")
     warm = temperature > 0 and temperature != 1
     began = time.perf_counter()
     inputs = make_inputs()

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from ... import miniatures
+from ...checks import check_choice
 from ...decoding.loop import OnTokens
 from ...errors import SoonerError, unknown
 from ...methods import Autoregressive, Method
@@ -114,8 +115,7 @@ class Policy:
         Raises:
             SoonerError: an unknown one, or one that needs a head.
         """
-        if name not in METHODS:
-            raise unknown("method", name, METHODS)
+        check_choice("method", name, METHODS)
         if name in ("strict", "relaxed") and self.head is None:
             raise SoonerError(
                 f"method '{name}' needs a draft head for '{self.name}'; give --head (`sooner "

@@ -17,6 +17,7 @@ import numpy as np
 from av.video.stream import VideoStream
 
 from ...errors import SoonerError
+from ...io import part_of
 from ...robots import Environment
 from ...robots.registry import make
 from .observation import Observation
@@ -37,7 +38,7 @@ class Film:
 
     def __init__(self, path: Path, fps: float = 25.0) -> None:
         self.path = path
-        self._part = path.with_name(f".{path.name}.{os.getpid()}.part")
+        self._part = part_of(path)
         self._rate = Fraction(fps).limit_denominator(1000)
         self._stream: Any = None
         try:

@@ -18,7 +18,8 @@ from transformers import (
 )
 
 from ... import miniatures
-from ...errors import SoonerError, did_you_mean, unknown
+from ...checks import check_choice
+from ...errors import SoonerError, did_you_mean
 from ...methods.threads import Threads
 from ...models.chameleon import LAYOUTS
 from ...models.chameleon_files import VQGANDecoder, load_lumina
@@ -69,8 +70,8 @@ def chameleon_options(
         SoonerError: no decoder, or that of other codes; an unknown layout, TorchScript without
             `trust`.
     """
-    if layout is not None and layout not in LAYOUTS:
-        raise unknown("layout", layout, LAYOUTS)
+    if layout is not None:
+        check_choice("layout", layout, LAYOUTS)
     told = {} if layout is None else {"layout": layout}
     kind, name = VQGANDecoder, "vqgan"
     if layout == "lumina2":
@@ -216,8 +217,7 @@ def load_easel(
     Raises:
         SoonerError: an unknown model, type, device or dtype; says what can be had.
     """
-    if kind not in get_args(Kind):
-        raise unknown("kind", kind, get_args(Kind))
+    check_choice("kind", kind, get_args(Kind))
     planned = Threads.plan(threads, is_miniature=model is None)
     where = pick_device(device)
     kept = pick_dtype(dtype, where, is_small=model is None)

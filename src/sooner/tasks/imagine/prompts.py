@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+from ...checks import check_whole
 from ...errors import SoonerError, unknown
 from ...plugins import LAB, plugins
 from ..identity import find
@@ -101,8 +102,8 @@ def load_clips(
 
 
 def _check(limit: int | None) -> None:
-    if limit is not None and limit < 1:
-        raise SoonerError(f"limit is {limit}; it must be a whole number of 1 or more")
+    if limit is not None:
+        check_whole("limit", limit)
 
 
 def _lines(path: Path) -> Iterator[Prompt]:

@@ -5,19 +5,31 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ...errors import SoonerError, unknown
+from ...checks import check_fields, check_keys, option
+from ...errors import SoonerError
 
 METHODS = ("jacobi", "sjd", "gsd", "plain")
 COUPLINGS = ("gumbel", "maximal", "independent")
 INITS = ("last", "random", "left", "above", "previous-frame")
 ALL: Literal["all"] = "all"
-MOST_SEEDS = 1 << 63
+LAST_SEED = (1 << 63) - 1
+
+
+def parse_size(text: str) -> tuple[int, int]:
+    """`HxW` or one number for a square, in pixels, from the command line.
+
+    Raises:
+        SoonerError: anything else.
+    """
+    match = re.fullmatch(r"(\d+)(?:[x×](\d+))?", text.strip().lower())
+    if match is None or not int(match[1]) or not int(match[2] or match[1]):
+        raise SoonerError(f"size is '{text}'; it must be HEIGHTxWIDTH as 384x384, or one number")
+    return int(match[1]), int(match[2] or match[1])
 
 
 @dataclass(frozen=True)
@@ -25,78 +37,49 @@ class ImagineSettings:
     """How pictures are drawn, and clips continued.
 
     Attributes:
-        method: `jacobi` couples the draws of its iterations, `sjd` draws them independently
-            (Teng et al. 2024), `gsd` accepts groups of near codes (lossy), `plain` is one code a
-            step.
-        window: places drafted ahead; `None` leaves it to the picture, the batch and the device.
-        coupling, strength, init: of `jacobi`, see `sooner.CoupledJacobi`; `None` is its own.
-        temperature, top_p, guidance: `None` is the checkpoint's own.
-        top_k: likewise; `"all"` leaves every code in.
+        method: how codes are drafted: `jacobi` couples the draws of its iterations, `sjd` draws
+            them independently (Teng et al. 2024), `gsd` accepts groups of near codes (lossy),
+            `plain` is one code a step.
+        window: codes drafted ahead; by default what suits the picture, the batch and the device.
+        coupling: how `jacobi` couples draws, by default as `sooner.CoupledJacobi` does.
+        strength: share of the places that are coupled.
+        init: first draft of a place; by default what suits pictures, or clips.
+        temperature: of the draws; by default, as the next three, the checkpoint's own.
+        top_k: codes drawn from; `all` leaves every code in.
+        top_p: share of the probability drawn from.
+        guidance: classifier-free guidance; 1 is none.
         greedy: take the likeliest code every time.
-        seed: of every draw; `None` takes a fresh one, which the record tells.
+        seed: of every draw; by default a fresh one, which the record tells.
         count: pictures of the prompt, drawn in one batch.
         size: height and width in pixels, for families that draw in several sizes.
-        given: frames that a clip is continued from; `None` is the model's own.
-        start: frame of the file from which those are taken; below 0 it counts from the end.
-        compare: draw plainly too, and report speed-up, and parity if greedy.
+        given: frames that a clip is continued from; by default the model's own number.
+        start: the first of these frames; below 0 it counts from the clip's end.
+        compare: draw plainly too, and report steps, speed-up, and parity if greedy.
 
     Raises:
         SoonerError: a value out of range, or two that contradict each other.
     """
 
-    method: str = "jacobi"
-    window: int | None = None
-    coupling: str | None = None
-    strength: float | None = None
-    init: str | None = None
-    temperature: float | None = None
-    top_k: int | Literal["all"] | None = None
-    top_p: float | None = None
-    guidance: float | None = None
+    method: str = option("jacobi", known=METHODS)
+    window: int | None = option(None, 1)
+    coupling: str | None = option(None, known=COUPLINGS)
+    strength: float | None = option(None, 0, 1, metavar="SHARE")
+    init: str | None = option(None, known=INITS)
+    temperature: float | None = option(None, 0, above=True, hint="; --greedy takes the best")
+    top_k: int | Literal["all"] | None = option(None)
+    top_p: float | None = option(None, 0, 1, above=True)
+    guidance: float | None = option(None, 0, hint="; 1 is none")
     greedy: bool = False
-    seed: int | None = None
-    count: int = 1
-    size: tuple[int, int] | None = None
-    given: int | None = None
+    seed: int | None = option(None, 0, LAST_SEED)
+    count: int = option(1, 1)
+    size: tuple[int, int] | None = option(None, metavar="HxW", parse=parse_size)
+    given: int | None = option(None, 1)
     start: int = 0
     compare: bool = False
 
     def __post_init__(self) -> None:
-        for name, known in (("method", METHODS), ("coupling", COUPLINGS), ("init", INITS)):
-            value = getattr(self, name)
-            if value is not None and value not in known:
-                raise unknown(name, value, known)
-        for name in ("window", "count", "given"):
-            self._whole(name, 1)
-        self._whole("seed", 0, MOST_SEEDS)
-        if self.top_k != ALL:
-            self._whole("top_k", 1, hint=", or 'all'")
-        self._between("strength", 0, 1)
-        self._between("top_p", 0, 1, is_open=True)
-        self._between("temperature", 0, math.inf, is_open=True, hint="; --greedy takes the best")
-        self._between("guidance", 0, math.inf, hint="; 1 is none")
+        check_fields(self)
         self._agrees()
-
-    def _whole(self, name: str, least: int, most: float = math.inf, hint: str = "") -> None:
-        value = getattr(self, name)
-        if value is None or (type(value) is int and least <= value < most):
-            return
-        raise SoonerError(
-            f"{name} is {value!r}; it must be a whole number of {least} or more{hint}"
-        )
-
-    def _between(
-        self, name: str, low: float, high: float, is_open: bool = False, hint: str = ""
-    ) -> None:
-        value = getattr(self, name)
-        if value is None:
-            return
-        above = value > low if is_open else value >= low
-        if above and value <= high and math.isfinite(value):
-            return
-        begin = f"above {low}" if is_open else f"{low} or more"
-        bound = f"{begin} and at most {high}" if math.isfinite(high) else begin
-        raise SoonerError(f"{name} is {value:g}; it must be {bound}{hint}")
 
     def _agrees(self) -> None:
         """Refuse what would silently be ignored."""
@@ -121,10 +104,7 @@ class ImagineSettings:
     @classmethod
     def from_dict(cls, options: Mapping[str, Any]) -> ImagineSettings:
         """Build settings from plain data; unknown keys are refused by name."""
-        names = [field.name for field in dataclasses.fields(cls)]
-        for key in options:
-            if key not in names:
-                raise unknown("setting", str(key), names)
+        check_keys("setting", options, cls)
         values = dict(options)
         if values.get("size") is not None:
             values["size"] = tuple(values["size"])  # JSON knows no tuples
@@ -145,31 +125,3 @@ class ImagineSettings:
         """A short hash of these settings and `others` (model, dtype), stable between runs."""
         text = json.dumps([dataclasses.asdict(self), *others], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def parse_size(text: str | None) -> tuple[int, int] | None:
-    """`HxW` or one number for a square, in pixels, from the command line.
-
-    Raises:
-        SoonerError: anything else.
-    """
-    if text is None:
-        return None
-    match = re.fullmatch(r"(\d+)(?:[x×](\d+))?", text.strip().lower())
-    if match is None or not int(match[1]) or not int(match[2] or match[1]):
-        raise SoonerError(f"size is '{text}'; it must be HEIGHTxWIDTH as 384x384, or one number")
-    return int(match[1]), int(match[2] or match[1])
-
-
-def parse_top_k(text: str | None) -> int | Literal["all"] | None:
-    """A whole number, or `all`, from the command line.
-
-    Raises:
-        SoonerError: anything else.
-    """
-    if text is None or text == ALL:
-        return text
-    try:
-        return int(text)
-    except ValueError:
-        raise SoonerError(f"top_k is '{text}'; it must be a whole number, or 'all'") from None

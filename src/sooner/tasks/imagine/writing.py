@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,6 +16,7 @@ from PIL.PngImagePlugin import PngInfo
 
 from ... import __version__
 from ...errors import SoonerError
+from ...io import replacing
 
 TOLD = ("prompt", "file", "seed", "picture", "count", "model", "method", "window", "coupling",
         "nfe", "mode", "sampling", "finish", "notes")  # fmt: skip
@@ -144,11 +144,8 @@ def _encode(part: Path, frames: np.ndarray, fps: float, comment: str) -> None:
 
 def _whole(path: Path, write: Callable[[Path], None]) -> None:
     """Write beside `path` and swap, so that there is never half a file under its name."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        write(part)
-        os.replace(part, path)
+        with replacing(path) as part:
+            write(part)
     except OSError as error:
         raise SoonerError(f"output '{path}' can't be written: {error.strerror}") from error
-    finally:
-        part.unlink(missing_ok=True)

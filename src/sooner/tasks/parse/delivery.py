@@ -12,8 +12,8 @@ from typing import Any
 
 from PIL import Image, ImageDraw, ImageFont
 
+from ...checks import check_choice
 from ...documents import Document, Page, Region, page_html
-from ...errors import unknown
 from .output import OutputError, write_whole
 from .plan import Work
 from .result import DRAFT, FAILED, PARTIAL, SUCCESS, ParsedPage, ParsedRegion
@@ -38,8 +38,7 @@ def check_formats(text: str) -> tuple[str, ...]:
     """
     names = list(dict.fromkeys(name.strip().lower() for name in text.split(",")))
     for name in names:
-        if name not in FORMATS:
-            raise unknown("format", name, FORMATS)
+        check_choice("format", name, FORMATS)
     return tuple(names)
 
 

@@ -8,10 +8,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from ...checks import check_choice, check_whole
 from ...documents import Page, PageDraft
 from ...documents.drafters import OCR, AllOf, Drafter, FirstOf, PlainText, SavedJson, TextLayer
 from ...documents.drafters.guard import GuardedProcess, GuardedProcesses, GuardedThread, guarded
-from ...errors import SoonerError, unknown
+from ...errors import SoonerError
 from ..identity import fingerprint, sha256
 from .asking import Cells
 from .budget import Budget
@@ -56,8 +57,7 @@ def _one(name: str) -> Drafter:
         if not path:
             raise SoonerError(f"drafter '{name}' needs a file or a folder, as in {kind}:drafts")
         return _FROM_FILES[kind](path)
-    if name not in NAMES:
-        raise unknown("drafter", name, NAMES)
+    check_choice("drafter", name, NAMES)
     if name == "text-layer":
         return TextLayer()
     _check_ocr(name)
@@ -86,8 +86,7 @@ def guard(
     Raises:
         SoonerError: a time that is not above 0, or fewer workers than none.
     """
-    if workers < 0:
-        raise SoonerError(f"workers is {workers}; it must be a whole number of 0 or more")
+    check_whole("workers", workers, 0)
     if drafter is None:
         return None
     if isinstance(drafter, FirstOf):

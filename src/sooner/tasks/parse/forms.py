@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from ...checks import check_choice, check_keys
 from ...documents import DOTS, MARKDOWN, Style
-from ...errors import SoonerError, unknown
+from ...errors import SoonerError
 
 NAME = "sooner.json"
 
@@ -53,12 +54,10 @@ def habits_of(model: str) -> Habits:
 
 
 def _read(told: dict[str, Any]) -> Habits:
-    for name in told:
-        if name not in KEYS:
-            raise unknown("key", name, KEYS)
+    check_keys("key", told, KEYS)
     for name in ("form", "region_form"):
-        if name in told and told[name] not in FORMS:
-            raise unknown("form", str(told[name]), FORMS)
+        if name in told:
+            check_choice("form", told[name], FORMS)
     size = told.get("size")
     if size is not None:
         width, height = (int(side) for side in size)

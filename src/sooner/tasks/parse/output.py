@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import IO
 
 from filelock import FileLock, Timeout
 
 from ...errors import SoonerError
+from ...io import write_bytes
 
 
 class OutputError(SoonerError):
@@ -24,23 +24,17 @@ def write_whole(path: Path, pieces: Iterable[bytes]) -> None:
     Raises:
         OutputError: it can't be written, such as on a full disk; nothing is left of it.
     """
-    _whole(path, lambda file: file.writelines(pieces))
+    with writing(path):
+        write_bytes(pieces, path)
 
 
-def _whole(path: Path, write: Callable[[IO[bytes]], None]) -> None:
-    # Always the same name: what a killed run left there, the next one writes over.
-    part = path.with_name(f".{path.name}.part")
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """What fails to be written inside is an `OutputError` that names `path`."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(part, "wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
+        yield
     except OSError as error:
         raise unwritable(path, error) from error
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def unwritable(path: Path, error: OSError) -> OutputError:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -15,8 +13,9 @@ from ...documents.inputs import PICTURES
 from ...documents.pages import count_frames
 from ...documents.pdf import count_pdf_pages
 from ...errors import SoonerError
+from ...io import JsonLines, to_line
 from ..identity import sha256
-from .output import unwritable, write_whole
+from .output import writing
 from .result import DRAFT, FAILED
 
 NAME = "manifest.jsonl"
@@ -25,9 +24,9 @@ NAME = "manifest.jsonl"
 class Manifest:
     """`manifest.jsonl` of an output folder.
 
-    A line is flushed and synced before `add` returns; one that a crash cut off is ignored when
-    reading. A page that was done again has two lines until `tidy`; the later one counts. Threads of
-    one process may share it; another process must not write meanwhile (`FolderLock`).
+    It is read and written as `JsonLines`. A page that was done again has two lines until `tidy`;
+    the later one counts. Threads of one process may share it; another process must not write
+    meanwhile (`FolderLock`).
 
     Args:
         folder: of the results.
@@ -41,15 +40,10 @@ class Manifest:
         self._records: dict[str, dict[int, dict[str, Any]]] = {}  # document -> page -> record
         self._changing = threading.RLock()
         touch(folder)
-        try:
-            lines = self.path.read_bytes().split(b"\n")
-        except OSError as error:
-            raise unwritable(self.path, error) from error
-        for line in lines:
-            if (record := _parse(line)) is not None:
-                self._keep(record)
-        self._lines = len([line for line in lines if line])
-        self._torn = bool(lines[-1])  # a whole file ends with a newline
+        with writing(self.path):
+            self._file = JsonLines(self.path)
+        for record in filter(_is_page, self._file.found):
+            self._keep(record)
 
     def of(self, document: Path) -> list[dict[str, Any]]:
         """Records of a document, by page."""
@@ -78,21 +72,8 @@ class Manifest:
         Raises:
             OutputError: it can't be; nothing is left of it.
         """
-        line = json.dumps(record, ensure_ascii=False).encode() + b"\n"
-        try:
-            size = self.path.stat().st_size if self.path.exists() else 0
-            try:
-                with open(self.path, "ab") as file:
-                    file.write(b"\n" + line if self._torn else line)
-                    file.flush()
-                    os.fsync(file.fileno())
-            except OSError:
-                os.truncate(self.path, size)
-                raise
-        except OSError as error:
-            raise unwritable(self.path, error) from error
-        self._torn = False
-        self._lines += 1
+        with writing(self.path):
+            self._file.add(record)
         self._keep(record)
 
     def _keep(self, record: dict[str, Any]) -> None:
@@ -110,11 +91,9 @@ class Manifest:
     def tidy(self) -> None:
         """Rewrite the file with one line a page, in order, if it has others."""
         pages = [one for name in sorted(self._records) for one in self.of(Path(name))]
-        if self._lines == len(pages) and not self._torn:
-            return
-        lines = (json.dumps(record, ensure_ascii=False).encode() + b"\n" for record in pages)
-        write_whole(self.path, lines)
-        self._lines, self._torn = len(pages), False
+        if self._file.count != len(pages) or self._file.is_torn:
+            with writing(self.path):
+                self._file.rewrite(map(to_line, pages))
 
 
 def touch(folder: Path) -> None:
@@ -124,12 +103,10 @@ def touch(folder: Path) -> None:
         OutputError: it can't.
     """
     path = folder / NAME
-    try:
+    with writing(path):
         folder.mkdir(parents=True, exist_ok=True)
         with open(path, "ab"):
             pass
-    except OSError as error:
-        raise unwritable(path, error) from error
 
 
 def is_verified(record: dict[str, Any]) -> bool:
@@ -137,13 +114,9 @@ def is_verified(record: dict[str, Any]) -> bool:
     return record["status"] not in (DRAFT, FAILED)
 
 
-def _parse(line: bytes) -> dict[str, Any] | None:
-    try:
-        record = json.loads(line)
-        fits = isinstance(record["document"], str) and isinstance(record["page"], int)
-        return record if fits and {"input_hash", "settings_hash", "status"} <= set(record) else None
-    except (ValueError, TypeError, KeyError):
-        return None
+def _is_page(record: dict[str, Any]) -> bool:
+    fits = isinstance(record.get("document"), str) and isinstance(record.get("page"), int)
+    return fits and {"input_hash", "settings_hash", "status"} <= set(record)
 
 
 @dataclass

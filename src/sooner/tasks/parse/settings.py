@@ -8,9 +8,9 @@ import json
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ...errors import SoonerError, unknown
+from ...checks import check_choice, check_fields, option
+from ...errors import SoonerError
 from ..settings import parse_prefill
-from .forms import FORMS
 
 STAGES = ("auto", "page", "both", "regions")
 
@@ -23,72 +23,63 @@ class ParseSettings:
     """How a page is parsed.
 
     Attributes:
-        stages: `page` verifies the drafts on the whole page (stage 2 alone); `both` verifies each
-            region's on its crop first (stage 1), and what comes out of that on the page;
-            `auto` is of these two what measurably pays, or `both` below tolerance 1, where the
-            text depends on it; `regions` stops after stage 1, whose result is *approximate*.
-        tolerance: tau of eq. 10; 1 is exact, below it the result is *relaxed*.
-        form: how the target writes, one of `forms.FORMS`; `None` is what its family writes.
-        prompt: what the target is asked about a page; `None` is what its family is best asked.
-        region_prompt: what it is asked about a region; `None` is the same, or the family's own.
+        stages: what verifies the drafts: `page` is the whole page (stage 2 alone); `both` is each
+            region's crop first (stage 1), and what comes out of that on the page; `auto` is of
+            these two what measurably pays, or `both` below tolerance 1, where the text depends on
+            it; `regions` stops after stage 1, whose result is *approximate*.
+        tolerance: tau of eq. 10: 1 is exact, below it (the paper has 0.75) the result is *relaxed*.
+        form: how the target writes: markdown, markdown-spaced, markdown-html, dots or html; by
+            default as its family does, or its folder's sooner.json says.
+        prompt: what the target is asked about a page; by default what its family is best asked.
+        region_prompt: what it is asked about a region; by default the same, or the family's own.
         max_new_tokens: where a page is cut.
-        sure: confidence of the drafter, from 0 to 1, above which a region is left out of stage 1:
-            its text is not likely to change. 1 looks at every region, whatever was drafted.
+        sure: confidence of the drafter above which a region is left out of stage 1: its text is
+            not likely to change. 1 looks at every region, whatever was drafted.
         margin: pixels of the page around a region's crop. Models that lay a raster of visual
-            tokens over a page get whole cells of that instead (`cells.py`).
+            tokens over a page get whole cells of that instead.
         region_rows: most regions that are verified in one batch.
-        nodes: draft tokens that a forward verifies, or `"auto"` for what measurably pays. Below
-            tolerance 1 the text depends on it, so `"auto"` is `RELAXED_NODES` there, whatever the
-            clock says.
-        max_nodes: upper limit of `"auto"`.
+        nodes: draft tokens that a forward verifies; `auto` takes what measurably pays, and 16 below
+            tolerance 1, where the text depends on it and the clock must not matter.
+        max_nodes: most that `nodes` takes by itself.
         depth: most draft tokens on one path of a tree.
         window: tokens that must match, n of eq. 4.
         repetition: tokens that repeat a period until a page counts as runaway; 0 for never.
-        timeout: seconds of decoding, for a page and for each batch of regions; what takes longer
-            is cut. `None` never is.
-        prefill: what makes the page's prompt cheaper and the result *approximate*, as in
-            `CaptionSettings`; `None` is the model's own prefill.
+        timeout: seconds that decoding a page, and each batch of regions, may take, by default any;
+            what takes longer is cut, and the page is PARTIAL. On the command line a page's drafter
+            has as many, by default 120; then the page decodes plainly.
+        prefill: what makes the page's prompt cheaper and the result *approximate*: a pattern file,
+            `auto`, or `fastv`, `sparsevlm`, `pyramiddrop`, `dycoke` or `visionzip` with the share
+            of visual tokens that it drops behind a colon. By default the model's own prefill.
 
     Raises:
         SoonerError: a value out of range, or a name that is unknown.
     """
 
-    stages: str = "auto"
-    tolerance: float = 1.0
-    form: str | None = None
+    stages: str = option("auto", known=STAGES)
+    tolerance: float = option(1.0, 0, 1, above=True, hint=" (exact)")
+    form: str | None = option(None, metavar="NAME")
     prompt: str | None = None
     region_prompt: str | None = None
-    max_new_tokens: int = 8192
-    sure: float = 0.95
-    margin: int = 8
-    region_rows: int = 32
-    nodes: int | Literal["auto"] = "auto"
-    max_nodes: int = 64
-    depth: int = 64
-    window: int = 3
-    repetition: int = 256
-    timeout: float | None = None
-    prefill: str | None = None
+    max_new_tokens: int = option(8192, 1)
+    sure: float = option(0.95, 0, 1, hint=" (every region)", metavar="0..1")
+    margin: int = option(8, 0)
+    region_rows: int = option(32, 1)
+    nodes: int | Literal["auto"] = option("auto")
+    max_nodes: int = option(64, 1)
+    depth: int = option(64, 1)
+    window: int = option(3, 1)
+    repetition: int = option(256, 0)
+    timeout: float | None = option(None, 0, above=True, metavar="S")
+    prefill: str | None = option(None, metavar="FILE|NAME[:SHARE]")
 
     def __post_init__(self) -> None:
-        if self.stages not in STAGES:
-            raise unknown("stages", self.stages, STAGES)
-        if self.form is not None and self.form not in FORMS:
-            raise unknown("form", self.form, FORMS)
-        if not 0 < self.tolerance <= 1:
-            raise SoonerError(
-                f"tolerance is {self.tolerance:g}; it must be above 0, and at most 1 (exact)"
-            )
-        if not 0 <= self.sure <= 1:
-            raise SoonerError(f"sure is {self.sure:g}; it must be from 0 to 1 (every region)")
-        _at_least(1, max_new_tokens=self.max_new_tokens, region_rows=self.region_rows)
-        _at_least(1, window=self.window, nodes=1 if self.nodes == "auto" else self.nodes)
-        _at_least(1, max_nodes=self.max_nodes, depth=self.depth)
+        check_fields(self)
+        if self.form is not None:
+            from .forms import FORMS  # with all that reads documents
+
+            check_choice("form", self.form, FORMS)
         if self.nodes == "auto" and self.tolerance < 1:
             object.__setattr__(self, "nodes", min(RELAXED_NODES, self.max_nodes))
-        _at_least(0, margin=self.margin, repetition=self.repetition)
-        if self.timeout is not None and not self.timeout > 0:
-            raise SoonerError(f"timeout is {self.timeout:g}; it must be above 0")
         if self.prefill is not None:
             parse_prefill(self.prefill)
         for name in ("prompt", "region_prompt"):
@@ -107,9 +98,3 @@ class ParseSettings:
         runs."""
         text = json.dumps([dataclasses.asdict(self), *others], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _at_least(least: int, **values: Any) -> None:
-    for name, value in values.items():
-        if not isinstance(value, int) or value < least:
-            raise SoonerError(f"{name} is {value!r}; it must be a whole number of {least} or more")

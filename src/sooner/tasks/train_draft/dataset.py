@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,6 +19,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from ...errors import SoonerError
+from ...io import replacing, write_json
 from ..identity import sha256
 
 
@@ -69,17 +69,14 @@ class ShardWriter:
 
     def _write_shard(self) -> None:
         name = f"shard-{len(self.index['shards']):05d}.safetensors"
-        part = self.folder / f".{name}.part"
-        save_file(pack(self._samples), part)
-        entry = {"file": name, "samples": len(self._samples), "sha256": sha256(part)}
-        os.replace(part, self.folder / name)
+        with replacing(self.folder / name) as part:
+            save_file(pack(self._samples), part)
+            entry = {"file": name, "samples": len(self._samples), "sha256": sha256(part)}
         self.index["shards"].append(entry)
         self.index["samples"] += len(self._samples)
 
     def _write_index(self) -> None:
-        part = self.folder / f".{INDEX}.part"
-        part.write_text(json.dumps(self.index, indent=1) + "\n")
-        os.replace(part, self.folder / INDEX)
+        write_json(self.index, self.folder / INDEX)
 
 
 INDEX, FORMAT = "index.json", 1

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from ...errors import SoonerError, unknown
-from ...methods.checks import positive
+from ...checks import check_fields, check_keys, option
+from ...errors import SoonerError
 
 SPANS = ("answer", "all")
 
@@ -42,44 +41,40 @@ class HeadTraining:
         SoonerError: a value out of range.
     """
 
-    steps: int = 20_000
-    lr: float = 5e-5
-    batch: int = 16
-    warmup: int = 2000
-    token_weight: float = 0.1
-    state_weight: float = 1.0
-    clip: float = 0.5
-    noise: float = 0.2
+    steps: int = option(20_000, 1)
+    lr: float = option(5e-5, 0, above=True)
+    batch: int = option(16, 1)
+    warmup: int = option(2000, 0)
+    token_weight: float = option(0.1, 0)
+    state_weight: float = option(1.0, 0)
+    clip: float = option(0.5, 0, above=True)
+    noise: float = option(0.2, 0)
     betas: tuple[float, float] = (0.9, 0.95)
-    weight_decay: float = 0.01
-    unroll: int = 1
-    span: Literal["answer", "all"] = "answer"
-    holdout: float = 0.05
-    depth: int = 5
-    check_every: int = 500
-    save_every: int = 500
-    seed: int = 0
+    weight_decay: float = option(0.01, 0)
+    unroll: int = option(1, 1)
+    span: Literal["answer", "all"] = option("answer", known=SPANS)
+    holdout: float = option(0.05, 0, 1, above=True)
+    depth: int = option(5, 1)
+    check_every: int = option(500, 1)
+    save_every: int = option(500, 1)
+    seed: int = option(0, 0)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "betas", tuple(self.betas))
-        positive(self, "steps", "batch", "unroll", "depth", "check_every", "save_every")
-        positive(self, "warmup", "seed", at_least=0)
+        check_fields(self, "HeadTraining: ")
         if self.warmup >= self.steps:
             raise SoonerError(
                 f"HeadTraining: warmup is {self.warmup} of {self.steps} steps; it must be less "
                 "than steps"
             )
-        for name in ("lr", "clip"):
-            _require(self, name, getattr(self, name) > 0, "above 0")
-        for name in ("token_weight", "state_weight", "noise", "weight_decay"):
-            _require(self, name, getattr(self, name) >= 0, "0 or more")
-        _require(self, "holdout", 0 < self.holdout < 1, "between 0 and 1")
-        inside = len(self.betas) == 2 and all(0 <= beta < 1 for beta in self.betas)
-        _require(self, "betas", inside, "two numbers from 0 to below 1")
+        if self.holdout == 1:
+            raise SoonerError("HeadTraining: holdout is 1.0; leave samples to train on")
+        if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
+            raise SoonerError(
+                f"HeadTraining: betas is {self.betas!r}; it must be two numbers from 0 to below 1"
+            )
         if self.token_weight == self.state_weight == 0:
             raise SoonerError("HeadTraining: token_weight and state_weight are both 0; weigh one")
-        if self.span not in SPANS:
-            raise unknown("span", str(self.span), SPANS)
 
     @staticmethod
     def of(told: Mapping[str, Any]) -> HeadTraining:
@@ -88,10 +83,7 @@ class HeadTraining:
         Raises:
             SoonerError: an unknown key, or a value out of range or of another type.
         """
-        known = {one.name for one in fields(HeadTraining)}
-        for name in told:
-            if name not in known:
-                raise unknown("training setting", name, known)
+        check_keys("training setting", told, HeadTraining)
         try:
             return HeadTraining(**told)
         except TypeError as error:
@@ -105,9 +97,3 @@ class HeadTraining:
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
-
-
-def _require(config: HeadTraining, name: str, is_good: bool, wanted: str) -> None:
-    value = getattr(config, name)
-    if not is_good or (isinstance(value, float) and not math.isfinite(value)):
-        raise SoonerError(f"HeadTraining: {name} is {value!r}; it must be {wanted}")

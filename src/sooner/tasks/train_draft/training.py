@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ import torch
 from torch import nn
 
 from ...errors import SoonerError
+from ...io import replacing
 from ...methods.eagle import EagleHead
 from ...methods.eagle.target_print import check_target
 from ...methods.threads import torch_threads
@@ -190,9 +190,8 @@ class Trainer:
         told = provenance.describe(self.data, self.settings, self.seconds, self.acceptance)
         self.head.with_provenance({**told, "step": self.step}, self.temperature)
         self.head.save_pretrained(self.out / "head")
-        part = self.out / ".state.pt.part"
-        torch.save(self.state_dict(), part)
-        os.replace(part, self.out / "state.pt")
+        with replacing(self.out / "state.pt") as part:
+            torch.save(self.state_dict(), part)
 
     def state_dict(self) -> dict[str, Any]:
         """All that a resumed run needs."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sooner.errors import SoonerError
+from sooner.io import JsonLines
 
 from .records import Record
 
@@ -26,30 +27,23 @@ class Book:
     """
 
     def __init__(self, path: Path | None, identity: dict[str, Any]) -> None:
-        self.path = path
         self.records: dict[tuple[str, int, int], Record] = {}
-        self.resumed = 0
-        if path is None:
-            return
-        if path.exists():
-            self._read(path, identity)
-        else:
-            path.write_text(json.dumps({"study": identity}) + "\n")
-
-    def _read(self, path: Path, identity: dict[str, Any]) -> None:
-        lines = path.read_text().splitlines(keepends=True)
-        if not lines or json.loads(lines[0]) != json.loads(json.dumps({"study": identity})):
-            raise SoonerError(
-                f"'{path}' holds runs of another study; finish that one with its own options, or "
-                "delete the file"
-            )
-        # A line without its end was being written when the study was stopped.
-        whole = [line for line in lines[1:] if line.endswith("\n")]
-        if len(whole) < len(lines) - 1:
-            path.write_text("".join([lines[0], *whole]))
-        for record in map(json.loads, whole):
-            self.records[_key(record)] = record
+        self._file = None if path is None else JsonLines(path)
+        if self._file is not None:
+            self._read(self._file, {"study": identity})
         self.resumed = len(self.records)
+
+    def _read(self, file: JsonLines, head: dict[str, Any]) -> None:
+        if not file.count:
+            file.add(head)
+            return
+        if file.found[:1] != [json.loads(json.dumps(head))]:
+            raise SoonerError(
+                f"'{file.path}' holds runs of another study; finish that one with its own options, "
+                "or delete the file"
+            )
+        for record in file.found[1:]:
+            self.records[_key(record)] = record
 
     def has(self, arm: str, clip: int, repeat: int) -> bool:
         return (arm, clip, repeat) in self.records
@@ -57,9 +51,8 @@ class Book:
     def add(self, record: Record) -> None:
         """Keep a finished run."""
         self.records[_key(record)] = record
-        if self.path is not None:
-            with open(self.path, "a") as file:
-                file.write(json.dumps(record) + "\n")
+        if self._file is not None:
+            self._file.add(record)
 
     def of(self, arm: str) -> list[Record]:
         """The runs of an arm, by clip and repetition."""
@@ -67,8 +60,8 @@ class Book:
 
     def close(self) -> None:
         """The result is written: the runs have served."""
-        if self.path is not None:
-            self.path.unlink(missing_ok=True)
+        if self._file is not None:
+            self._file.path.unlink(missing_ok=True)
 
 
 def book_path(json_path: Path) -> Path:

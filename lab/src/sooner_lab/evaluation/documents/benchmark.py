@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from sooner.checks import check_whole
 from sooner.errors import SoonerError
 
 
@@ -56,8 +57,7 @@ class Benchmark:
         """
         if pages is None or pages >= len(self.samples):
             return self
-        if pages < 1:
-            raise SoonerError(f"limit is {pages}; it must be a whole number of 1 or more")
+        check_whole("limit", pages)
         step = len(self.samples) / pages
         chosen = tuple(self.samples[int(number * step)] for number in range(pages))
         return replace(self, samples=chosen)

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sooner.errors import SoonerError, unknown
+from sooner.checks import check_choice
+from sooner.errors import SoonerError
 
 from . import ocean, olmocr, omnidocbench, page_score
 from .benchmark import Benchmark, Figure, Sample
@@ -84,8 +85,8 @@ def load(folder: str | Path, kind: str | None = None) -> Benchmark:
             layout.
     """
     folder = Path(folder)
-    if kind is not None and kind not in KINDS:
-        raise unknown("benchmark", kind, KINDS)
+    if kind is not None:
+        check_choice("benchmark", kind, KINDS)
     if not folder.exists():
         raise SoonerError(f"folder '{folder}' does not exist; check the path")
     return KINDS[kind or recognised(folder)].load(folder)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from sooner.checks import check_whole
 from sooner.errors import SoonerError
 
 from .benchmark import Benchmark, Figure, Sample
@@ -84,11 +85,7 @@ def _check(record: Mapping[str, Any], kind: str, place: str) -> None:
     for name in NEEDED[kind]:
         if not field_of(record, name, str, place).strip():
             raise SoonerError(f"{place}: '{name}' is empty; the layout is not the published one")
-    diffs = record.get("max_diffs", 0)
-    if not isinstance(diffs, int) or diffs < 0:
-        raise SoonerError(
-            f"{place}: max_diffs is {diffs!r}; it must be a whole number of 0 or more"
-        )
+    check_whole(f"{place}: max_diffs", record.get("max_diffs", 0), 0)
 
 
 def _sample(folder: Path, pdf: str, page: int, tests: list[dict[str, Any]]) -> Sample:

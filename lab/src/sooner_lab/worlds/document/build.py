@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,8 @@ from transformers import (
     Qwen3VLProcessor,
     Qwen3VLVideoProcessor,
 )
+
+from sooner.io import write_json
 
 from . import words
 from .architecture import MERGE, PATCH
@@ -54,4 +55,4 @@ def save(model: Qwen3VLForConditionalGeneration, folder: Path) -> None:
     build_processor().save_pretrained(folder)
     size = [PAGE[1] * CELL, PAGE[0] * CELL]
     habits = {"prompt": words.PROMPT, "form": "markdown-spaced", "size": size}
-    (folder / "sooner.json").write_text(json.dumps({"parse": habits}, indent=1) + "\n")
+    write_json({"parse": habits}, folder / "sooner.json")

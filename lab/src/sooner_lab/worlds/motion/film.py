@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 
 import av
@@ -11,6 +10,7 @@ import numpy as np
 from av.video.stream import VideoStream
 
 from sooner.errors import SoonerError
+from sooner.io import write_json
 
 from . import world
 
@@ -72,7 +72,7 @@ def write_sample(path: Path | str, seed: int, index: int = 0) -> Path:
         "given_end": clip.truth(world.GIVEN - 1),
         "end": clip.truth(),
     }
-    path.with_suffix(".json").write_text(json.dumps(told, indent=1) + "\n")
+    write_json(told, path.with_suffix(".json"))
     return path
 
 

@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from sooner.errors import SoonerError
+from sooner.io import replacing
 from sooner.models.clip_tokenizer import MotionTokenizer, to_pixels
 
 from . import architecture, card, evaluate, hints, world
@@ -134,9 +135,8 @@ class TargetLesson:
                 return saved["codes"]
         codes = encode_clips(self.tokenizer, self.config.seed, self.config.bank, lattice)
         bank = codes.flatten(2).to(torch.int16)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        torch.save({"told": told, "codes": bank}, path.with_suffix(".part"))
-        path.with_suffix(".part").replace(path)
+        with replacing(path) as part:
+            torch.save({"told": told, "codes": bank}, part)
         return bank
 
 

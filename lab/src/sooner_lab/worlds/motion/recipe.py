@@ -19,7 +19,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from sooner.errors import SoonerError, unknown
+from sooner.checks import check_choice
+from sooner.errors import SoonerError
 
 PARTS = ("tokenizer", "probe", "target")
 
@@ -95,8 +96,7 @@ class Recipe:
     check_every: int = 100
 
     def __post_init__(self) -> None:
-        if self.part not in PARTS:
-            raise unknown("part", self.part, PARTS)
+        check_choice("part", self.part, PARTS)
 
 
 TOKENIZER = Recipe(

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from sooner.io import replacing
 from sooner.robots.registry import make
 
 HORIZON = 2
@@ -95,8 +96,7 @@ def collect(
             continue
         source = demonstrate(name, seed + 100_000 * number)
         records = [next(source) for _ in range(min(SHARD, count - number * SHARD))]
-        part = path.with_suffix(".part")
-        with part.open("wb") as file:
+        with replacing(path) as part, part.open("wb") as file:
             np.savez(
                 file,
                 pictures=np.stack([one.picture for one in records]),
@@ -105,7 +105,6 @@ def collect(
                 points=np.stack([one.points for one in records]).astype(np.float32),
                 places=np.stack([one.places for one in records]).astype(np.float32),
             )
-        part.replace(path)
 
 
 def load(folder: Path) -> dict[str, np.ndarray]:

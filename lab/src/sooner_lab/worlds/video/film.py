@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from pathlib import Path
 
 import av
 import numpy as np
 from av.video.stream import VideoStream
+
+from sooner.io import write_json
 
 from . import world
 
@@ -59,7 +60,7 @@ def write_sample(path: Path | str, seed: int, scenes: int = 8) -> Path:
     clip = world.sample_clip(np.random.default_rng(seed), scenes)
     path = write_video(clip, path)
     told = {"seed": seed, "scenes": scenes, "caption": world.caption(clip)}
-    path.with_suffix(".json").write_text(json.dumps(told, indent=1) + "\n")
+    write_json(told, path.with_suffix(".json"))
     return path
 
 

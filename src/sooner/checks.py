@@ -1,0 +1,185 @@
+"""Checks of what a caller asks for: one wording each, with the name, the value and the way out."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import types
+import typing
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .errors import SoonerError, unknown
+
+
+def check_whole(
+    name: str, value: Any, least: int = 1, most: float = math.inf, hint: str = ""
+) -> None:
+    """Require a whole number of `least` to `most`.
+
+    Args:
+        name: as the caller knows it, such as `window` or `HSD: window`.
+        hint: what else there is, such as `, or None for all`.
+
+    Raises:
+        SoonerError: names the thing, its value and the bounds.
+    """
+    if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
+        return
+    bound = f"{least} or more" if most == math.inf else f"{least} to {most}"
+    raise SoonerError(f"{name} is {value!r}; it must be a whole number of {bound}{hint}")
+
+
+def check_whole_or(name: str, value: Any, word: str = "auto") -> None:
+    """Require `word`, or a whole number of 1 or more.
+
+    Raises:
+        SoonerError: names the thing and its value.
+    """
+    if value != word and (type(value) is not int or value < 1):
+        raise SoonerError(
+            f"{name} is {value!r}; it must be '{word}' or a whole number of 1 or more"
+        )
+
+
+def parse_whole_or(name: str, text: str, word: str = "auto") -> Any:
+    """The word, or a whole number, from the command line; its range is for another to check.
+
+    Raises:
+        SoonerError: any other text.
+    """
+    if text.removeprefix("-").isdecimal():
+        return int(text)
+    check_whole_or(name, text, word)
+    return text
+
+
+def check_number(
+    name: str,
+    value: Any,
+    least: float = 0,
+    most: float = math.inf,
+    *,
+    above: bool = False,
+    hint: str = "",
+) -> None:
+    """Require a finite number of `least` to `most`.
+
+    Args:
+        above: `least` itself is too small.
+
+    Raises:
+        SoonerError: names the thing, its value and the bounds.
+    """
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    in_range = is_number and math.isfinite(value) and least <= value <= most
+    if in_range and not (above and value == least):
+        return
+    bound = f"be above {least:g}" if above else f"be {least:g} or more"
+    if most < math.inf:
+        bound = f"{bound} and at most {most:g}" if above else f"lie in {least:g} to {most:g}"
+    told = f"{value:g}" if isinstance(value, float) else repr(value)
+    raise SoonerError(f"{name} is {told}; it must {bound}{hint}")
+
+
+def check_share(name: str, value: Any) -> None:
+    """Require a number of 0 to 1, as `check_number`."""
+    check_number(name, value, 0, 1)
+
+
+def check_choice(kind: str, value: Any, known: Collection[str]) -> None:
+    """Require one of `known`.
+
+    Raises:
+        SoonerError: names the nearest one, and all of them.
+    """
+    if not isinstance(value, str) or value not in known:
+        raise unknown(kind, str(value), known)
+
+
+@dataclass(frozen=True)
+class Range:
+    """What a field of settings may be; see `option`."""
+
+    least: float | None
+    most: float
+    above: bool
+    known: Collection[str]
+    hint: str
+    metavar: str | None
+    parse: Callable[[str], Any] | None
+
+
+def option(
+    default: Any,
+    least: float | None = None,
+    most: float = math.inf,
+    *,
+    above: bool = False,
+    known: Collection[str] = (),
+    hint: str = "",
+    metavar: str | None = None,
+    parse: Callable[[str], Any] | None = None,
+) -> Any:
+    """A field of settings with its range; the class's docstring says what it is.
+
+    Args:
+        least, most, above, hint: of a number, as in `check_number`; without `least` any will do.
+        known: the names that it may have; a mapping tells what each is, for the help.
+        metavar: what its value is called on the command line; by default its type's.
+        parse: makes it of the command line's text.
+    """
+    told = Range(least, most, above, known, hint, metavar, parse)
+    return dataclasses.field(default=default, metadata={"range": told})
+
+
+@functools.cache
+def field_types(kind: type) -> Mapping[str, tuple[Any, ...]]:
+    """Types, and words of a `Literal`, that each field of a dataclass may have."""
+    found = {}
+    for name, hint in typing.get_type_hints(kind).items():
+        is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+        parts = typing.get_args(hint) if is_union else (hint,)
+        literal = [part for part in parts if typing.get_origin(part) is typing.Literal]
+        words = [word for part in literal for word in typing.get_args(part)]
+        found[name] = (*(part for part in parts if part not in literal), *words)
+    return found
+
+
+def check_fields(settings: Any, owner: str = "") -> None:
+    """Require every field that has a range to be in it; `None` is, where it is of the type.
+
+    Args:
+        owner: begins the names, such as `HeadTraining: `.
+
+    Raises:
+        SoonerError: names the field, its value and its bounds.
+    """
+    kind: type = type(settings)
+    for field in dataclasses.fields(settings):
+        value, told = getattr(settings, field.name), field.metadata.get("range")
+        parts, name = field_types(kind)[field.name], owner + field.name
+        words = [part for part in parts if isinstance(part, str)]
+        if told is None or (value is None and types.NoneType in parts):
+            continue
+        if told.known:
+            check_choice(field.name, value, told.known)
+        elif words:
+            check_whole_or(name, value, words[0])
+        elif told.least is not None and float in parts:
+            check_number(name, value, told.least, told.most, above=told.above, hint=told.hint)
+        elif told.least is not None:
+            check_whole(name, value, int(told.least), told.most, told.hint)
+
+
+def check_keys(kind: str, given: Mapping[str, Any], known: type | Collection[str]) -> None:
+    """Require every key to be one of `known`, or a field of that dataclass.
+
+    Raises:
+        SoonerError: names the first that is not, and the nearest.
+    """
+    names = [one.name for one in dataclasses.fields(known)] if isinstance(known, type) else known
+    for key in given:
+        check_choice(kind, key, names)

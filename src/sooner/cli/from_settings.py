@@ -1,0 +1,175 @@
+"""A command's options from the fields of dataclasses: type, default, help and range in one place.
+
+    @from_settings
+    def caption(*, settings: CaptionSettings, quiet: options.Quiet = False) -> None: ...
+
+has an option for each field of `CaptionSettings`, and is called with one that is made of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import re
+import types
+import typing
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Annotated, Any
+
+import typer
+from typer.models import ParameterInfo
+
+from ..checks import Range, field_types, parse_whole_or
+
+METAVARS = {int: "N", float: "X", str: "TEXT", bool: None}
+
+
+@dataclasses.dataclass(frozen=True)
+class Fields:
+    """Which fields of a dataclass are options, and how; beside the class in `Annotated`.
+
+    Attributes:
+        only: these fields; by default all.
+        without: fields that are left at their defaults.
+        defaults: where a command has others than the class.
+        short: a short name as well.
+        env: a variable of the environment as well.
+    """
+
+    only: Collection[str] = ()
+    without: Collection[str] = ()
+    defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    short: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    env: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def of(self, kind: Any) -> list[dataclasses.Field[Any]]:
+        names = self.only or [one.name for one in dataclasses.fields(kind)]
+        kept = [name for name in names if name not in self.without]
+        return [one for one in dataclasses.fields(kind) if one.name in kept]
+
+
+def from_settings(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with options instead of its parameters that are dataclasses.
+
+    A field whose type is `Annotated` with a typer option is that option; one that is a dataclass
+    stands for its own fields. Of options with the same name the first counts, for all.
+    """
+    hints = typing.get_type_hints(command, include_extras=True)
+    shown: dict[str, inspect.Parameter] = {}
+    groups: dict[str, tuple[Any, Fields]] = {}
+    for name, parameter in inspect.signature(command).parameters.items():
+        if (group := _group(hints[name])) is None:
+            shown[name] = parameter.replace(annotation=hints[name])
+        else:
+            groups[name] = group
+            for one in _parameters(*group):
+                shown.setdefault(one.name, one)
+    own = [name for name in hints if name in shown]
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        made = {name: _build(*group, given) for name, group in groups.items()}
+        command(**made, **{name: given[name] for name in own})
+
+    run.__signature__ = inspect.Signature(list(shown.values()))  # type: ignore[attr-defined]
+    run.__annotations__ = {name: one.annotation for name, one in shown.items()}
+    return run
+
+
+def option_of(kind: type, name: str, short: str | None = None, env: str | None = None) -> Any:
+    """The typer option of one field of settings, such as for `Annotated`."""
+    (field,) = (one for one in dataclasses.fields(kind) if one.name == name)
+    told, parts = _range(field), field_types(kind)[name]
+    flag = f"--{name.replace('_', '-')}"
+    if parts == (bool,) and field.default:
+        flag += f"/--no-{flag[2:]}"
+    if any(isinstance(part, str) for part in parts):
+        metavar: str | None = "|".join((*(part for part in parts if isinstance(part, str)), "N"))
+    else:
+        metavar = "NAME" if told and told.known else METAVARS.get(parts[0], "TEXT")
+    metavar = (told and told.metavar) or metavar
+    says = _help(kind, name)
+    if told and isinstance(told.known, Mapping):
+        says += f" {'; '.join(f'{known}: {summary}' for known, summary in told.known.items())}."
+    elif told and not all(known in says for known in told.known):
+        says += f" One of {', '.join(told.known)}."
+    names = (flag,) if short is None else (short, flag)
+    return typer.Option(*names, metavar=metavar, help=says or None, envvar=env)
+
+
+def _help(kind: type, name: str) -> str:
+    """What the docstring says, with the options' names for those of the fields."""
+    says = described(kind).get(name, "")
+    flags = {one.name: f"--{one.name.replace('_', '-')}" for one in dataclasses.fields(kind)}
+    says = re.sub(r"`([^`]*)`", lambda found: flags.get(found[1], found[1]), says)
+    return says[:1].upper() + says[1:].replace("*", "")
+
+
+@functools.cache
+def described(kind: type) -> Mapping[str, str]:
+    """What the docstring of a class says of each of its fields, in one line."""
+    text = inspect.getdoc(kind) or ""
+    section = re.search(r"^(?:Attributes|Args):\n((?: .*\n|\n)*)", text + "\n", re.M)
+    found = {}
+    entries = re.finditer(
+        r"^ {4}(\w[\w, ]*): ((?:.*\n)(?: {8}.*\n)*)", section[1] if section else "", re.M
+    )
+    for names, says in (entry.groups() for entry in entries):
+        found.update(dict.fromkeys(names.split(", "), " ".join(says.split())))
+    return found
+
+
+def _group(hint: Any) -> tuple[Any, Fields] | None:
+    """A dataclass and which of its fields; `None` if the hint is another."""
+    kind, *extra = typing.get_args(hint) if typing.get_origin(hint) is Annotated else (hint,)
+    if not dataclasses.is_dataclass(kind):
+        return None
+    return kind, next((one for one in extra if isinstance(one, Fields)), Fields())
+
+
+def _parameters(kind: Any, chosen: Fields) -> Iterator[inspect.Parameter]:
+    hints = typing.get_type_hints(kind, include_extras=True)
+    for field in chosen.of(kind):
+        hint, name = hints[field.name], field.name
+        if (group := _group(hint)) is not None:
+            yield from _parameters(*group)
+            continue
+        default = chosen.defaults.get(name, field.default)
+        if not any(isinstance(one, ParameterInfo) for one in typing.get_args(hint)):
+            option = option_of(kind, name, chosen.short.get(name), chosen.env.get(name))
+            hint = Annotated[_plain(kind, field), option]
+        yield inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if default is dataclasses.MISSING else default,
+            annotation=hint,
+        )
+
+
+def _plain(kind: Any, field: dataclasses.Field[Any]) -> Any:
+    """The type that typer reads: a text where it is parsed later."""
+    told, parts = _range(field), field_types(kind)[field.name]
+    is_text = any(isinstance(part, str) for part in parts) or (told and told.parse)
+    plain: Any = str if is_text else parts[0]
+    return plain | None if types.NoneType in parts else plain
+
+
+def _build(kind: Any, chosen: Fields, given: Mapping[str, Any]) -> Any:
+    hints = typing.get_type_hints(kind, include_extras=True)
+    values = {}
+    for field in chosen.of(kind):
+        group = _group(hints[field.name])
+        value = _build(*group, given) if group is not None else given[field.name]
+        if isinstance(value, str) and (told := _range(field)) is not None:
+            words = [part for part in field_types(kind)[field.name] if isinstance(part, str)]
+            if told.parse is not None:
+                value = told.parse(value)
+            elif words:
+                value = parse_whole_or(field.name, value, words[0])
+        values[field.name] = value
+    return kind(**values)
+
+
+def _range(field: dataclasses.Field[Any]) -> Range | None:
+    return field.metadata.get("range")

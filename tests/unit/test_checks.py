@@ -1,0 +1,91 @@
+"""What a caller asks for is held to its range, in one wording."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pytest
+
+from sooner.checks import (
+    check_choice,
+    check_fields,
+    check_keys,
+    check_number,
+    check_whole,
+    check_whole_or,
+    option,
+    parse_whole_or,
+)
+from sooner.errors import SoonerError
+
+
+@dataclass(frozen=True)
+class Asked:
+    window: int | Literal["auto"] = option("auto")
+    frames: int | None = option(None, 1)
+    port: int = option(80, 0, 99)
+    share: float = option(0.5, 0, 1)
+    rate: float | None = option(None, 0, above=True, hint="; None is any")
+    mode: str = option("slow", known=("slow", "fast"))
+    free: str = "text"
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"window": 0}, "window is 0; it must be 'auto' or a whole number of 1 or more"),
+        ({"window": "many"}, "window is 'many'; it must be 'auto' or a whole number of 1 or more"),
+        ({"window": True}, "window is True; "),
+        ({"frames": 0}, "frames is 0; it must be a whole number of 1 or more"),
+        ({"frames": 4.0}, "frames is 4.0; it must be a whole number of 1 or more"),
+        ({"port": None}, "port is None; it must be a whole number of 0 to 99"),
+        ({"port": 100}, "port is 100; it must be a whole number of 0 to 99"),
+        ({"share": 1.5}, "share is 1.5; it must lie in 0 to 1"),
+        ({"share": math.nan}, "share is nan; it must lie in 0 to 1"),
+        ({"rate": 0.0}, "rate is 0; it must be above 0; None is any"),
+        ({"rate": math.inf}, "rate is inf; it must be above 0; None is any"),
+        ({"mode": "fats"}, "unknown mode 'fats' (did you mean 'fast'?); known: fast, slow"),
+    ],
+)
+def test_a_field_out_of_its_range_is_refused(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(SoonerError) as caught:
+        Asked(**given)
+    assert str(caught.value).startswith(said)
+
+
+def test_what_is_in_its_range_is_taken() -> None:
+    Asked("auto", None, 0, 0, None, "fast", "")
+    Asked(7, 1, 99, 1.0, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("check", "said"),
+    [
+        (lambda: check_whole("X: n", -1, 0, hint=", or None"), "X: n is -1; it must be a whole"),
+        (lambda: check_whole_or("n", 1.0), "n is 1.0; it must be 'auto' or a whole number of"),
+        (lambda: check_number("x", 2.0, 0, 1, above=True), "x is 2; it must be above 0 and at mo"),
+        (lambda: check_number("x", "2"), "x is '2'; it must be 0 or more"),
+        (lambda: check_choice("kind", None, ["a", "b"]), "unknown kind 'None'; known: a, b"),
+        (lambda: check_keys("setting", {"mdoe": 1}, Asked), "unknown setting 'mdoe' (did you mean"),
+    ],
+)
+def test_errors_name_the_thing_and_the_way_out(check: Callable[[], None], said: str) -> None:
+    with pytest.raises(SoonerError) as caught:
+        check()
+    assert str(caught.value).startswith(said)
+
+
+def test_a_word_or_a_number_from_the_command_line() -> None:
+    assert parse_whole_or("window", "auto") == "auto"
+    assert parse_whole_or("top_k", "all", "all") == "all"
+    assert parse_whole_or("window", "7") == 7
+    assert parse_whole_or("window", "-3") == -3  # for the settings to refuse
+    for text in ("many", "1.5", "all", ""):
+        with pytest.raises(SoonerError, match=f"window is '{text}'; it must be 'auto' or a whole"):
+            parse_whole_or("window", text)
