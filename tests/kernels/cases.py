@@ -7,24 +7,26 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from sooner.sparse.attention import Partial, States
-from sooner.sparse.modality import Layout
+from sooner.sparse.modality import PromptLayout
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 TIMES = 2.0
 """Our error may be twice that of torch's own attention in the same dtype, no more."""
 
 LAYOUTS = {
-    "text": Layout.text(200),
-    "video": Layout.spans(("text", 9), ("video", 96), ("text", 21), frame=12),
-    "interleaved": Layout.spans(
+    "text": PromptLayout.text(200),
+    "video": PromptLayout.spans(("text", 9), ("video", 96), ("text", 21), frame=12),
+    "interleaved": PromptLayout.spans(
         ("video", 30), ("text", 7), ("image", 25), ("video", 30), ("text", 71), frame=10
     ),
-    "padded": Layout.spans(("padding", 7), ("text", 5), ("video", 72), ("padding", 11), frame=9),
+    "padded": PromptLayout.spans(
+        ("padding", 7), ("text", 5), ("video", 72), ("padding", 11), frame=9
+    ),
 }
 
 
 def states(
-    layout: Layout,
+    layout: PromptLayout,
     heads: int,
     kv_heads: int,
     head_dim: int,
@@ -54,7 +56,7 @@ def nothing_yet(row: States) -> Partial:
 
 
 def errors(
-    row: States, head: int, seen: Tensor, layout: Layout, made: Partial
+    row: States, head: int, seen: Tensor, layout: PromptLayout, made: Partial
 ) -> tuple[float, float]:
     """Our error and torch's, root mean squares over the row's tokens that see something.
 
@@ -81,7 +83,7 @@ def holds(ours: float, theirs: float, dtype: torch.dtype) -> bool:
     return ours <= TIMES * max(theirs, torch.finfo(dtype).eps / 4)
 
 
-def slot_mask(layout: Layout, queries: Tensor, keys: Tensor, inside: Tensor) -> Tensor:
+def slot_mask(layout: PromptLayout, queries: Tensor, keys: Tensor, inside: Tensor) -> Tensor:
     """A plane's mask over slots, `[tokens, tokens]`."""
     full = torch.zeros(len(layout), len(layout), dtype=torch.bool, device=DEVICE)
     full[queries[:, None], keys] = inside

@@ -7,7 +7,7 @@ import torch
 
 from sooner.sparse.attention import Partial, Reference, States, sparse_attention
 from sooner.sparse.attention.flex import Flex, block_mask, dense_mask, line_mask
-from sooner.sparse.modality import Layout
+from sooner.sparse.modality import PromptLayout
 from sooner.sparse.pairs import LineIndex
 from sooner.sparse.patterns import (
     Dense,
@@ -21,7 +21,7 @@ from sooner.sparse.patterns import (
 )
 from sooner.sparse.plane import by_pair, whole
 
-LAYOUT = Layout.spans(("padding", 5), ("text", 9), ("video", 190), ("text", 60), frame=19)
+LAYOUT = PromptLayout.spans(("padding", 5), ("text", 9), ("video", 190), ("text", 60), frame=19)
 PATTERNS = [
     Dense(),
     TriShape(3, 20, bottom=10),
@@ -44,11 +44,11 @@ def test_flex_computes_the_reference_s_pairs() -> None:
     made = sparse_attention(row, LAYOUT, PATTERNS, Flex())
     wanted = sparse_attention(row, LAYOUT, PATTERNS, Reference())
     torch.testing.assert_close(made.output, wanted.output, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(made.mass, wanted.mass, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(made.lse, wanted.lse, rtol=1e-5, atol=1e-5)
 
 
 def test_blocks_without_a_pair_are_left_out() -> None:
-    plane = whole(Layout.text(1024))
+    plane = whole(PromptLayout.text(1024))
     index = LineIndex.build(plane, [torch.tensor([0])], [torch.tensor([0])], [0])
     blocks = block_mask(plane, index, 1, line_mask(plane, index))
     # The own block of 128, and the first one for the column.
@@ -57,11 +57,11 @@ def test_blocks_without_a_pair_are_left_out() -> None:
 
 
 def test_a_pair_without_a_seen_key_stays_empty() -> None:
-    layout = Layout.spans(("text", 20), ("video", 30))
+    layout = PromptLayout.spans(("text", 20), ("video", 30))
     row, plane = states(50, 1, 1), by_pair(layout, "text", "video")
     into = Partial.empty(row)
     Flex().dense(row, plane, torch.tensor([0]), into)
-    assert bool((into.mass == -torch.inf).all())
+    assert bool((into.lse == -torch.inf).all())
     assert not into.output.any()
 
 
@@ -69,7 +69,7 @@ def test_a_pair_without_a_seen_key_stays_empty() -> None:
 def test_half_precision_stays_near_the_reference(dtype: torch.dtype) -> None:
     row = states(150, 2, 1)
     halved = States(*(part.to(dtype) for part in (row.queries, row.keys, row.values)), row.scale)
-    layout, picked = Layout.text(150), [Grid(5, 1), VerticalSlash(4, 9)]
+    layout, picked = PromptLayout.text(150), [Grid(5, 1), VerticalSlash(4, 9)]
     made = sparse_attention(halved, layout, picked, Flex())
     wanted = sparse_attention(halved, layout, picked, Reference())
     eps = torch.finfo(dtype).eps  # weights and results are rounded once each

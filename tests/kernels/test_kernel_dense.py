@@ -10,7 +10,7 @@ from sooner.errors import SoonerError
 from sooner.sparse.attention import Partial, Reference, States
 from sooner.sparse.attention.triton import TritonBackend
 from sooner.sparse.kernels.reference import dense
-from sooner.sparse.modality import Layout
+from sooner.sparse.modality import PromptLayout
 from sooner.sparse.plane import Plane, by_pair, by_query, whole
 
 KINDS = [
@@ -38,7 +38,7 @@ def causal(plane: Plane) -> torch.Tensor:
 def test_errors_are_no_more_than_twice_torch_s(
     tokens: int, heads: int, kv_heads: int, head_dim: int, dtype: torch.dtype
 ) -> None:
-    layout = Layout.text(tokens).to(DEVICE)
+    layout = PromptLayout.text(tokens).to(DEVICE)
     row, plane = states(layout, heads, kv_heads, head_dim, dtype), whole(layout)
     into = nothing_yet(row)
     TritonBackend().dense(row, plane, all_heads(row), into)
@@ -62,8 +62,8 @@ def test_planes_are_attended_to_through_their_slots(kind: str, name: str) -> Non
     made, expected = nothing_yet(row), Partial.empty(row)
     TritonBackend().dense(row, plane, all_heads(row), made)
     Reference().dense(row, plane, all_heads(row), expected)
-    torch.testing.assert_close(made.mass, expected.mass, rtol=1e-5, atol=1e-5)
-    some = expected.mass > -torch.inf
+    torch.testing.assert_close(made.lse, expected.lse, rtol=1e-5, atol=1e-5)
+    some = expected.lse > -torch.inf
     torch.testing.assert_close(made.output[some], expected.output[some], rtol=1e-5, atol=1e-5)
     assert made.output[~some].isnan().all(), "wrote to a token that sees nothing"
 
@@ -77,7 +77,7 @@ def test_parts_add_up_inside_the_kernel() -> None:
             TritonBackend().dense(row, by_pair(layout, query, key), all_heads(row), parts)
     Reference().dense(row, whole(layout), all_heads(row), expected)
     torch.testing.assert_close(parts.output, expected.output, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(parts.mass, expected.mass, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(parts.lse, expected.lse, rtol=1e-5, atol=1e-5)
 
 
 def test_heads_that_were_not_picked_are_left_alone() -> None:
@@ -96,7 +96,7 @@ def test_several_rows_of_a_batch_go_one_by_one() -> None:
         made, expected = nothing_yet(row), Partial.empty(row)
         TritonBackend().dense(row, plane, all_heads(row), made)
         Reference().dense(row, plane, all_heads(row), expected)
-        some = expected.mass > -torch.inf
+        some = expected.lse > -torch.inf
         torch.testing.assert_close(made.output[some], expected.output[some], rtol=1e-5, atol=1e-5)
 
 
@@ -106,12 +106,12 @@ def test_the_reference_beside_the_kernel_agrees() -> None:
     made, beside = nothing_yet(row), Partial.empty(row)
     TritonBackend().dense(row, plane, all_heads(row), made)
     dense(row, plane, all_heads(row), beside)
-    some = beside.mass > -torch.inf
+    some = beside.lse > -torch.inf
     torch.testing.assert_close(made.output[some], beside.output[some], rtol=1e-5, atol=1e-5)
 
 
 def test_a_dtype_that_no_kernel_reads_is_refused() -> None:
-    layout = Layout.text(4).to(DEVICE)
+    layout = PromptLayout.text(4).to(DEVICE)
     row = states(layout, 1, 1, 64, torch.float64)
     with pytest.raises(SoonerError, match="fp16, bf16 or fp32, not float64"):
         TritonBackend().dense(row, whole(layout), all_heads(row), nothing_yet(row))

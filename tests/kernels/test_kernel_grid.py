@@ -9,7 +9,7 @@ from cases import DEVICE, LAYOUTS, errors, holds, nothing_yet, slot_mask, states
 from sooner.sparse.attention import Partial
 from sooner.sparse.attention.triton import TritonBackend
 from sooner.sparse.kernels.reference import grid
-from sooner.sparse.modality import Layout
+from sooner.sparse.modality import PromptLayout
 from sooner.sparse.pairs import GridIndex
 from sooner.sparse.plane import whole
 
@@ -46,7 +46,7 @@ def test_errors_are_no_more_than_twice_torch_s(
     tokens: int, group: int, dtype: torch.dtype, head_dim: int
 ) -> None:
     picked = HEADS[:8] if tokens == 64 else [HEADS[0], HEADS[4], HEADS[5], HEADS[6]]
-    layout = Layout.text(tokens).to(DEVICE)
+    layout = PromptLayout.text(tokens).to(DEVICE)
     row, plane = states(layout, len(picked), len(picked) // group, head_dim, dtype), whole(layout)
     index, into = index_of(picked), nothing_yet(row)
     TritonBackend().grid(row, plane, index, torch.arange(len(picked), device=DEVICE), into)
@@ -65,6 +65,6 @@ def test_the_reference_beside_the_kernels_agrees(name: str) -> None:
     made, beside = nothing_yet(row), Partial.empty(row)
     TritonBackend().grid(row, plane, index, heads, made)
     grid(row, plane, index, heads, beside)
-    some = beside.mass > -torch.inf
+    some = beside.lse > -torch.inf
     torch.testing.assert_close(made.output[some], beside.output[some], rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(made.mass, beside.mass, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(made.lse, beside.lse, rtol=1e-5, atol=1e-5)

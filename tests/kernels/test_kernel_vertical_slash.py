@@ -10,7 +10,7 @@ from sooner.errors import SoonerError
 from sooner.sparse.attention import Partial, Reference
 from sooner.sparse.attention.triton import TritonBackend
 from sooner.sparse.kernels.reference import vertical_slash
-from sooner.sparse.modality import Layout
+from sooner.sparse.modality import PromptLayout
 from sooner.sparse.pairs import LineIndex
 from sooner.sparse.plane import Plane, whole
 
@@ -42,7 +42,7 @@ def lines(plane: Plane, heads: int, bottom: bool = True, block: int = 64) -> Lin
 def test_errors_are_no_more_than_twice_torch_s(
     tokens: int, heads: int, kv_heads: int, head_dim: int, dtype: torch.dtype
 ) -> None:
-    layout = Layout.text(tokens).to(DEVICE)
+    layout = PromptLayout.text(tokens).to(DEVICE)
     row, plane = states(layout, heads, kv_heads, head_dim, dtype), whole(layout)
     index, into = lines(plane, heads), nothing_yet(row)
     TritonBackend().lines(row, plane, index, torch.arange(heads, device=DEVICE), into)
@@ -54,7 +54,7 @@ def test_errors_are_no_more_than_twice_torch_s(
 
 @pytest.mark.parametrize("block", [16, 32, 128])
 def test_blocks_of_other_sizes_are_those_of_the_index(block: int) -> None:
-    layout = Layout.text(150).to(DEVICE)
+    layout = PromptLayout.text(150).to(DEVICE)
     row, plane = states(layout, 2, 1, 64), whole(layout)
     index, heads = lines(plane, 2, block=block), torch.arange(2, device=DEVICE)
     made, expected = nothing_yet(row), Partial.empty(row)
@@ -64,7 +64,7 @@ def test_blocks_of_other_sizes_are_those_of_the_index(block: int) -> None:
 
 
 def test_a_column_that_is_named_twice_counts_once() -> None:
-    layout = Layout.text(150).to(DEVICE)
+    layout = PromptLayout.text(150).to(DEVICE)
     row, plane = states(layout, 1, 1, 64), whole(layout)
     twice = [torch.tensor([3, 3, 20, 20, 20], device=DEVICE)]
     index = LineIndex.build(plane, twice, [torch.tensor([0], device=DEVICE)], [0])
@@ -72,7 +72,7 @@ def test_a_column_that_is_named_twice_counts_once() -> None:
     heads = torch.zeros(1, dtype=torch.long, device=DEVICE)
     TritonBackend().lines(row, plane, index, heads, made)
     Reference().lines(row, plane, index, heads, expected)
-    torch.testing.assert_close(made.mass, expected.mass, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(made.lse, expected.lse, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
@@ -83,13 +83,13 @@ def test_the_reference_beside_the_kernel_agrees(name: str) -> None:
     made, beside = nothing_yet(row), Partial.empty(row)
     TritonBackend().lines(row, plane, index, heads, made)
     vertical_slash(row, plane, index, heads, beside)
-    some = beside.mass > -torch.inf
+    some = beside.lse > -torch.inf
     torch.testing.assert_close(made.output[some], beside.output[some], rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(made.mass, beside.mass, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(made.lse, beside.lse, rtol=1e-5, atol=1e-5)
 
 
 def test_a_block_s_side_that_no_kernel_takes_is_refused() -> None:
-    layout = Layout.text(40).to(DEVICE)
+    layout = PromptLayout.text(40).to(DEVICE)
     row, plane = states(layout, 1, 1, 64), whole(layout)
     index, heads = lines(plane, 1, block=24), torch.zeros(1, dtype=torch.long, device=DEVICE)
     with pytest.raises(SoonerError, match="a power of two of 16 or more, not 24"):

@@ -9,7 +9,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from sooner.sparse.attention import Partial, States, sparse_attention
 from sooner.sparse.attention.reference import Reference
 from sooner.sparse.attention.run import backend_for
-from sooner.sparse.modality import Layout
+from sooner.sparse.modality import PromptLayout
 from sooner.sparse.patterns import Dense, Grid, HeadPattern, QBoundary, TwoDBoundary, VerticalSlash
 
 pytestmark = [
@@ -40,17 +40,17 @@ def states(tokens: int, heads: int, kv_heads: int, head_dim: int, dtype: torch.d
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("head_dim", [64, 96, 128, 256])
 def test_real_sizes_match_the_reference(head_dim: int, dtype: torch.dtype) -> None:
-    layout = Layout.spans(*MIXED, frame=256).to(CUDA)
+    layout = PromptLayout.spans(*MIXED, frame=256).to(CUDA)
     row = states(len(layout), len(PATTERNS), 2, head_dim, dtype)
     made = sparse_attention(row, layout, PATTERNS, backend_for(CUDA, "triton"))
     wanted = sparse_attention(row, layout, PATTERNS, Reference())
-    torch.testing.assert_close(made.mass, wanted.mass, rtol=1e-4, atol=1e-3)
+    torch.testing.assert_close(made.lse, wanted.lse, rtol=1e-4, atol=1e-3)
     eps = torch.finfo(dtype).eps
     torch.testing.assert_close(made.output, wanted.output, rtol=4 * eps, atol=eps)
 
 
 def test_the_dense_kernel_s_error_is_no_more_than_twice_torch_s() -> None:
-    layout = Layout.text(8191, CUDA)
+    layout = PromptLayout.text(8191, CUDA)
     row = states(8191, 4, 2, 128, torch.bfloat16)
     made = sparse_attention(row, layout, [Dense()] * 4, backend_for(CUDA, "triton"))
     wanted = Partial.empty(row)
@@ -72,7 +72,7 @@ def test_the_dense_kernel_s_error_is_no_more_than_twice_torch_s() -> None:
 
 def test_a_million_tokens_are_addressed_without_overflow() -> None:
     tokens, picked = 1_048_576, [-1, -300, 500_000]
-    layout, row = Layout.text(tokens, CUDA), states(tokens, 24, 1, 128, torch.bfloat16)
+    layout, row = PromptLayout.text(tokens, CUDA), states(tokens, 24, 1, 128, torch.bfloat16)
     made = sparse_attention(row, layout, [Grid(256, 3)] * 24, backend_for(CUDA, "triton"))
     for place in picked:
         frontier = place % tokens

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sooner.sparse.attention import Partial, Reference, States, sparse_attention
 from sooner.sparse.attention.run import jobs, run
-from sooner.sparse.modality import Layout
+from sooner.sparse.modality import PromptLayout
 from sooner.sparse.pairs import GridIndex, LineIndex, windows
 from sooner.sparse.patterns import (
     AShape,
@@ -30,7 +30,7 @@ BLOCK = 64
 
 spans = st.lists(st.tuples(st.sampled_from(NAMES), st.integers(1, 40)), min_size=1, max_size=7)
 layouts = st.builds(
-    lambda parts, frame: Layout.spans(*parts, frame=frame), spans, st.integers(0, 9)
+    lambda parts, frame: PromptLayout.spans(*parts, frame=frame), spans, st.integers(0, 9)
 )
 numbers = st.integers(1, 30)
 plain = st.one_of(
@@ -56,18 +56,20 @@ bounded = st.one_of(
 )
 
 
-def row(layout: Layout, heads: int = 1) -> States:
+def row(layout: PromptLayout, heads: int = 1) -> States:
     generator = torch.Generator().manual_seed(len(layout))
     drawn = torch.randn(3, heads, len(layout), 4, generator=generator)
     return States(drawn[0], drawn[1], drawn[2], 0.7)
 
 
-def real(layout: Layout) -> list[int]:
+def real(layout: PromptLayout) -> list[int]:
     return [slot for slot, kind in enumerate(layout.modality.tolist()) if kind >= 0]
 
 
 @given(layouts, st.sampled_from(NAMES[:3]), st.sampled_from(NAMES[:3]))
-def test_a_frontier_counts_the_keys_up_to_the_query(layout: Layout, query: str, key: str) -> None:
+def test_a_frontier_counts_the_keys_up_to_the_query(
+    layout: PromptLayout, query: str, key: str
+) -> None:
     for plane in (whole(layout), by_query(layout, query), by_pair(layout, query, key)):
         keys = plane.keys.tolist()
         expected = [sum(slot <= own for slot in keys) - 1 for own in plane.queries.tolist()]
@@ -75,7 +77,7 @@ def test_a_frontier_counts_the_keys_up_to_the_query(layout: Layout, query: str, 
 
 
 @given(layouts)
-def test_regions_of_a_boundary_cover_each_causal_pair_once(layout: Layout) -> None:
+def test_regions_of_a_boundary_cover_each_causal_pair_once(layout: PromptLayout) -> None:
     for boundary in (QBoundary(), TwoDBoundary()):
         count = torch.zeros(len(layout), len(layout), dtype=torch.int)
         for region, _ in boundary.parts(layout):
@@ -89,7 +91,7 @@ def test_regions_of_a_boundary_cover_each_causal_pair_once(layout: Layout) -> No
         assert torch.equal(count, expected)
 
 
-def permuted(pattern: TwoDBoundary, layout: Layout, states: States) -> Tensor:
+def permuted(pattern: TwoDBoundary, layout: PromptLayout, states: States) -> Tensor:
     """A 2D-boundary mask the literal way: permute by modality, mask each block, permute back."""
     kinds = layout.modality.tolist()
     order = sorted(real(layout), key=lambda slot: (kinds[slot], slot))  # [real]
@@ -103,7 +105,7 @@ def permuted(pattern: TwoDBoundary, layout: Layout, states: States) -> Tensor:
         alone = {query: inner} if query == key else None
         if alone is not None:  # inside one modality the block is the pattern on its tokens alone
             slots = torch.tensor([order[i] for i in rows])
-            part = Layout(layout.modality[slots], layout.frames[slots])
+            part = PromptLayout(layout.modality[slots], layout.frames[slots])
             block = inner.mask(part, states.queries[0, slots], states.keys[0, slots], 0.7)
         else:
             block = TwoDBoundary({region: inner}).mask(
@@ -117,7 +119,7 @@ def permuted(pattern: TwoDBoundary, layout: Layout, states: States) -> Tensor:
 
 
 @given(layouts, bounded.filter(lambda one: isinstance(one, TwoDBoundary)))
-def test_permute_mask_unpermute_is_the_mask(layout: Layout, pattern: TwoDBoundary) -> None:
+def test_permute_mask_unpermute_is_the_mask(layout: PromptLayout, pattern: TwoDBoundary) -> None:
     states = row(layout)
     made = pattern.mask(layout, states.queries[0], states.keys[0], 0.7)
     assert torch.equal(made, permuted(pattern, layout, states))
@@ -125,7 +127,7 @@ def test_permute_mask_unpermute_is_the_mask(layout: Layout, pattern: TwoDBoundar
 
 @given(layouts, plain)
 def test_a_query_boundary_masks_as_the_pattern_of_the_whole(
-    layout: Layout, inner: HeadPattern
+    layout: PromptLayout, inner: HeadPattern
 ) -> None:
     """Keys stay where they are: a static pattern's rows are those that it has on everything."""
     if getattr(inner, "dynamic", False) or isinstance(inner, TriShape):
@@ -138,7 +140,7 @@ def test_a_query_boundary_masks_as_the_pattern_of_the_whole(
 @settings(deadline=None)
 @given(st.integers(1, 200), numbers, numbers, numbers)
 def test_lines_are_what_they_are_called(keys: int, vertical: int, slash: int, bottom: int) -> None:
-    plane = whole(Layout.text(keys))
+    plane = whole(PromptLayout.text(keys))
     columns = torch.arange(0, keys, vertical)
     apart = torch.tensor(list(range(slash, keys, slash)), dtype=torch.long)
     index = LineIndex.build(plane, [columns], [apart], [bottom])
@@ -163,7 +165,7 @@ def test_grid_lines_are_what_they_are_called(
     phase %= stride
     values = (stride, phase, *flags, sink, local)
     index = GridIndex(*(torch.tensor([value]) for value in values))
-    made = index.seen(0, whole(Layout.text(keys)))
+    made = index.seen(0, whole(PromptLayout.text(keys)))
     hline, vline, slash, segment = flags
     for query in range(keys):
         for key in range(keys):
@@ -180,7 +182,7 @@ def test_grid_lines_are_what_they_are_called(
 
 @given(layouts.filter(lambda one: len(real(one)) > 2), st.one_of(plain, bounded), st.data())
 def test_what_comes_later_moves_nothing(
-    layout: Layout, pattern: HeadPattern, data: st.DataObject
+    layout: PromptLayout, pattern: HeadPattern, data: st.DataObject
 ) -> None:
     """With the lines that an input gave, a later token's states can't reach an earlier query."""
     states = row(layout)
@@ -198,7 +200,7 @@ def test_what_comes_later_moves_nothing(
 
 
 @given(layouts, bounded)
-def test_padding_is_neither_read_nor_written(layout: Layout, pattern: HeadPattern) -> None:
+def test_padding_is_neither_read_nor_written(layout: PromptLayout, pattern: HeadPattern) -> None:
     states = row(layout)
     padding = layout.modality < 0
     poisoned = [part.clone() for part in (states.queries, states.keys, states.values)]

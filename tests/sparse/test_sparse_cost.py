@@ -7,15 +7,15 @@ import torch
 
 from sooner.errors import SoonerError
 from sooner.sparse.attention.cpu import Fused
-from sooner.sparse.cost import Cost, Costs, Shape, dense, flops, measure
-from sooner.sparse.modality import Layout
+from sooner.sparse.cost import AttentionShape, Cost, MeasuredCosts, dense, flops, measure
+from sooner.sparse.modality import PromptLayout
 from sooner.sparse.patterns import AShape, Dense, Grid
 
-SHAPE = Shape(4, 2, 16)
+SHAPE = AttentionShape(4, 2, 16)
 
 
 def test_a_sparse_layer_is_timed_against_a_dense_one() -> None:
-    cost = measure([AShape(8, 64)] * 4, SHAPE.random(300), Layout.text(300), Fused())
+    cost = measure([AShape(8, 64)] * 4, SHAPE.random(300), PromptLayout.text(300), Fused())
     assert min(cost.seconds, cost.dense) > 0
     assert cost.relative == cost.seconds / cost.dense
 
@@ -30,11 +30,11 @@ def test_dense_attention_is_causal_and_shares_keys_among_heads() -> None:
 
 
 def test_dense_heads_cost_all_flops() -> None:
-    assert flops([Dense()] * 4, SHAPE.random(100), Layout.text(100)) == 1
+    assert flops([Dense()] * 4, SHAPE.random(100), PromptLayout.text(100)) == 1
 
 
 def test_looking_for_lines_counts_as_half_of_the_pairs_looked_at() -> None:
-    states, layout = SHAPE.random(256), Layout.text(256)
+    states, layout = SHAPE.random(256), PromptLayout.text(256)
     known = flops([Grid(16, 3)] * 4, states, layout)
     pairs = Grid(16, 3).mask(layout, states.queries[0], states.keys[0]).sum() + 64 * 256 / 2
     assert known == pytest.approx(float(pairs) / (256 * 257 / 2))
@@ -43,11 +43,11 @@ def test_looking_for_lines_counts_as_half_of_the_pairs_looked_at() -> None:
 def test_a_cost_is_measured_once() -> None:
     made: list[int] = []
 
-    def layout(tokens: int) -> Layout:
+    def layout(tokens: int) -> PromptLayout:
         made.append(tokens)
-        return Layout.text(tokens)
+        return PromptLayout.text(tokens)
 
-    costs = Costs(SHAPE, Fused(), layout, repeats=1)
+    costs = MeasuredCosts(SHAPE, Fused(), layout, repeats=1)
     first = costs.at(AShape(4, 8), 100)
     assert costs.at([AShape(4, 8)] * 4, 100) is first
     assert made == [100]
@@ -55,7 +55,7 @@ def test_a_cost_is_measured_once() -> None:
 
 @pytest.mark.parametrize("true", [100, 1000, 1100, 5000])
 def test_the_break_even_length_is_found_within_an_eighth(true: int) -> None:
-    class Known(Costs):
+    class Known(MeasuredCosts):
         def at(self, patterns: object, tokens: int) -> Cost:
             return Cost(float(true), float(tokens), 0.5)
 
@@ -65,7 +65,7 @@ def test_the_break_even_length_is_found_within_an_eighth(true: int) -> None:
 
 
 def test_no_break_even_length_is_none() -> None:
-    class Slow(Costs):
+    class Slow(MeasuredCosts):
         def at(self, patterns: object, tokens: int) -> Cost:
             return Cost(2.0, 1.0, 0.5)
 
@@ -74,6 +74,6 @@ def test_no_break_even_length_is_none() -> None:
 
 def test_heads_and_patterns_that_do_not_match_are_refused() -> None:
     with pytest.raises(SoonerError, match="3 patterns for 4 heads"):
-        Costs(SHAPE, Fused()).at([Dense()] * 3, 100)
+        MeasuredCosts(SHAPE, Fused()).at([Dense()] * 3, 100)
     with pytest.raises(SoonerError, match="5 query heads do not share 2 key heads"):
-        Shape(5, 2, 16)
+        AttentionShape(5, 2, 16)

@@ -1,4 +1,4 @@
-"""The CPU backend against the reference: same pairs, same outputs, same masses."""
+"""The CPU backend against the reference: same pairs, same outputs, same log-sum-exps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sooner.sparse.attention import Partial, Reference, States, sparse_attention
 from sooner.sparse.attention.cpu import Fused
-from sooner.sparse.modality import Layout
+from sooner.sparse.modality import PromptLayout
 from sooner.sparse.pairs import GridIndex, LineIndex
 from sooner.sparse.patterns import (
     AShape,
@@ -50,15 +50,15 @@ def states(
 
 
 @st.composite
-def layouts(draw: st.DrawFn) -> Layout:
+def layouts(draw: st.DrawFn) -> PromptLayout:
     """Plain text, or spans of modalities in any order, padding among them."""
     if draw(st.booleans()):
-        return Layout.text(draw(LENGTHS))
-    return Layout.spans(*draw(SPANS), frame=draw(st.sampled_from([0, 4, 16])))
+        return PromptLayout.text(draw(LENGTHS))
+    return PromptLayout.spans(*draw(SPANS), frame=draw(st.sampled_from([0, 4, 16])))
 
 
 @st.composite
-def planes(draw: st.DrawFn) -> tuple[Layout, Plane]:
+def planes(draw: st.DrawFn) -> tuple[PromptLayout, Plane]:
     """A layout and one of its planes, of any of the three kinds."""
     layout = draw(layouts())
     kind = draw(st.sampled_from(["whole", "query", "pair"]))
@@ -95,7 +95,7 @@ def line_sets(draw: st.DrawFn, plane: Plane, heads: int) -> LineIndex:
 
 
 def same(made: Partial, expected: Partial) -> None:
-    torch.testing.assert_close(made.mass, expected.mass, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(made.lse, expected.lse, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(made.output, expected.output, rtol=1e-5, atol=1e-5)
 
 
@@ -140,9 +140,9 @@ def test_dense_planes_are_causal_attention_of_any_choice_of_heads(data: st.DataO
 
 
 LONG = {
-    "text": Layout.text(2500),
-    "video": Layout.spans(("text", 30), ("video", 2400), ("text", 50), frame=48),
-    "stamps": Layout.spans(*[("text", 5), ("video", 48)] * 44, frame=48),
+    "text": PromptLayout.text(2500),
+    "video": PromptLayout.spans(("text", 30), ("video", 2400), ("text", 50), frame=48),
+    "stamps": PromptLayout.spans(*[("text", 5), ("video", 48)] * 44, frame=48),
 }
 PATTERNS: list[HeadPattern] = [
     Dense(),
@@ -169,7 +169,7 @@ PATTERNS: list[HeadPattern] = [
 
 @pytest.mark.parametrize("layout", LONG.values(), ids=LONG)
 @pytest.mark.parametrize("pattern", PATTERNS, ids=str)
-def test_long_prompts_agree_with_the_reference(pattern: HeadPattern, layout: Layout) -> None:
+def test_long_prompts_agree_with_the_reference(pattern: HeadPattern, layout: PromptLayout) -> None:
     row = states(len(layout), 2, 1)
     made = sparse_attention(row, layout, [pattern] * 2, Fused())
     same(made, sparse_attention(row, layout, [pattern] * 2, Reference()))
@@ -177,7 +177,7 @@ def test_long_prompts_agree_with_the_reference(pattern: HeadPattern, layout: Lay
 
 @pytest.mark.parametrize("pattern", PATTERNS, ids=str)
 def test_padding_of_nan_touches_nothing(pattern: HeadPattern) -> None:
-    layout = Layout.spans(
+    layout = PromptLayout.spans(
         ("padding", 3), ("text", 20), ("video", 160), ("padding", 9), ("text", 70), frame=16
     )
     row = states(len(layout), 2, 1)
@@ -186,7 +186,7 @@ def test_padding_of_nan_touches_nothing(pattern: HeadPattern) -> None:
         part[:, layout.modality < 0] = torch.nan
     poisoned = sparse_attention(row, layout, [pattern] * 2, Fused())
     assert torch.equal(poisoned.output, made.output)
-    assert torch.equal(poisoned.mass, made.mass)
+    assert torch.equal(poisoned.lse, made.lse)
     assert not made.output[:, layout.modality < 0].any()
 
 
@@ -195,7 +195,7 @@ def test_padding_of_nan_touches_nothing(pattern: HeadPattern) -> None:
 def test_half_precision_errs_at_most_twice_as_much_as_torch(
     pattern: HeadPattern, dtype: torch.dtype
 ) -> None:
-    layout = Layout.spans(("text", 20), ("video", 480), ("text", 30), frame=16)
+    layout = PromptLayout.spans(("text", 20), ("video", 480), ("text", 30), frame=16)
     row = states(len(layout), 2, 1, width=64, dtype=dtype)
     row = States(row.queries, row.keys, row.values, 64**-0.5)
     mask = torch.stack([pattern.mask(layout, q, row.keys[0], row.scale) for q in row.queries])
@@ -223,7 +223,7 @@ def test_states_in_any_memory_order_are_read_where_they_are() -> None:
 
 @pytest.mark.parametrize("turn", ["double", "stride"])
 def test_what_the_kernel_does_not_take_goes_to_the_reference(turn: str) -> None:
-    row, layout = states(90, 2, 1), Layout.text(90)
+    row, layout = states(90, 2, 1), PromptLayout.text(90)
     parts = [row.queries, row.keys, row.values]
     if turn == "double":
         other = States(*(x.double() for x in parts), row.scale)
@@ -234,7 +234,7 @@ def test_what_the_kernel_does_not_take_goes_to_the_reference(turn: str) -> None:
 
 
 def test_uninitialised_memory_is_never_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    row, layout = states(333, 2, 1), Layout.text(333)
+    row, layout = states(333, 2, 1), PromptLayout.text(333)
     patterns: list[HeadPattern] = [Grid(10, 3, local=5, sink=3), VerticalSlash(9, 50)]
     expected = sparse_attention(row, layout, patterns, Fused())
     monkeypatch.setattr(torch.utils.deterministic, "fill_uninitialized_memory", True)

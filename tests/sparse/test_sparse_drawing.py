@@ -10,7 +10,7 @@ from PIL import Image
 
 from sooner.errors import SoonerError
 from sooner.sparse.attention import States
-from sooner.sparse.modality import Layout
+from sooner.sparse.modality import PromptLayout
 from sooner.sparse.patterns import (
     BOUNDARIES,
     PATTERNS,
@@ -23,9 +23,9 @@ from sooner.sparse.patterns import (
 )
 from sooner.sparse.patterns.drawing import COLOURS, tile
 from sooner.sparse.search.pictures import Map, attention_figure, save, table_figure
-from sooner.sparse.table import Head, PatternTable
+from sooner.sparse.table import HeadEntry, PatternTable
 
-LAYOUT = Layout.spans(("text", 8), ("video", 48), ("text", 16), frame=12)
+LAYOUT = PromptLayout.spans(("text", 8), ("video", 48), ("text", 16), frame=12)
 EVERY: list[HeadPattern] = [
     *(kind() for kind in PATTERNS.values()),
     QBoundary({"video": Grid(), "text": VerticalSlash()}),
@@ -63,7 +63,11 @@ def test_a_pattern_draws_the_real_mask_of_states() -> None:
 
 
 def _table() -> PatternTable:
-    layer = (Head(Dense(), 0.0, 1.0, 1.0), Head(EVERY[-1], 0.1, 0.9, 0.2), Head(Grid(), 0.3))
+    layer = (
+        HeadEntry(Dense(), 0.0, 1.0, 1.0),
+        HeadEntry(EVERY[-1], 0.1, 0.9, 0.2),
+        HeadEntry(Grid(), 0.3),
+    )
     return PatternTable("some/model", "", (layer,) * 3, about={"tokens": [4096]})
 
 

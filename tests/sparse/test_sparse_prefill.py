@@ -26,7 +26,7 @@ from sooner.errors import SoonerError, UnsupportedError
 from sooner.models import adapt
 from sooner.sparse.attention import Reference, States, sparse_attention
 from sooner.sparse.attention.cpu import Fused
-from sooner.sparse.modality import Layout
+from sooner.sparse.modality import PromptLayout
 from sooner.sparse.patterns import (
     AShape,
     Dense,
@@ -39,7 +39,7 @@ from sooner.sparse.patterns import (
 )
 from sooner.sparse.prefill.passage import of_call, recall
 from sooner.sparse.prefill.report import PrefillReport
-from sooner.sparse.table import Head, PatternTable
+from sooner.sparse.table import HeadEntry, PatternTable
 
 WORDS = 90  # behind the pixels, so that prompts are longer than a block
 ALL = AShape(local=10**6)
@@ -68,7 +68,7 @@ def prompt_of(family: str, rows: int = 1, kind: str = "mixed") -> dict[str, Any]
 def sparse(family: str, *heads: HeadPattern, **options: Any) -> MMInference:
     """A context whose layers all have these heads."""
     plain = PatternTable.uniform(adapt(tiny.model(family)), Dense())
-    layer = tuple(Head(pattern) for pattern in heads or STATIC)
+    layer = tuple(HeadEntry(pattern) for pattern in heads or STATIC)
     layers = (layer,) * len(plain.layers)
     return MMInference(
         PatternTable(plain.model, plain.fingerprint, layers), backend="reference", **options
@@ -146,7 +146,7 @@ def test_patterns_see_frames_and_modalities_of_each_row() -> None:
         prompt = adapt(tiny.model(family)).embed_prompt(inputs)
         assert layouts is not None
         for row, layout in enumerate(layouts):
-            packed = Layout.of(prompt, row)
+            packed = PromptLayout.of(prompt, row)
             real = layout.where()
             assert torch.equal(layout.modality[real], packed.modality[packed.where()])
             assert torch.equal(layout.frames[real], packed.frames[packed.where()])
@@ -214,7 +214,7 @@ def test_a_result_tells_its_mode_and_what_was_kept_if_asked() -> None:
 
 def test_recall_is_the_mass_under_the_mask() -> None:
     generator = torch.Generator().manual_seed(0)
-    layout = Layout.spans(("padding", 5), ("text", 60), ("padding", 3))
+    layout = PromptLayout.spans(("padding", 5), ("text", 60), ("padding", 3))
     states = States(*(torch.randn(n, 68, 8, generator=generator) for n in (2, 1, 1)), 0.5)
     patterns = [AShape(2, 3), TriShape(1, 4, 9)]
     made = sparse_attention(states, layout, patterns, Reference())
@@ -246,7 +246,7 @@ def test_dense_layers_and_short_prompts_run_the_model_s_own_attention() -> None:
 def test_a_layer_stays_dense_by_itself() -> None:
     table = sparse("llama").table
     assert isinstance(table, PatternTable)
-    layers = (table.layers[0], (Head(),) * 4, table.layers[2])
+    layers = (table.layers[0], (HeadEntry(),) * 4, table.layers[2])
     context = MMInference(PatternTable(table.model, table.fingerprint, layers))
     with context(tiny.model("llama")) as report:
         decode("llama", None)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from sooner.sparse.attention import Reference, States, sparse_attention
-from sooner.sparse.modality import Layout
+from sooner.sparse.modality import PromptLayout
 from sooner.sparse.patterns import (
     AShape,
     Dense,
@@ -23,13 +23,15 @@ from sooner.sparse.patterns import (
 )
 
 LAYOUTS = {
-    "text": Layout.text(150),
-    "video": Layout.spans(("text", 9), ("video", 160), ("text", 21), frame=16),
-    "mixed": Layout.spans(
+    "text": PromptLayout.text(150),
+    "video": PromptLayout.spans(("text", 9), ("video", 160), ("text", 21), frame=16),
+    "mixed": PromptLayout.spans(
         ("video", 64), ("text", 30), ("image", 25), ("video", 48), ("text", 17), frame=16
     ),
-    "padded": Layout.spans(("padding", 7), ("text", 5), ("video", 96), ("padding", 11), frame=12),
-    "one": Layout.text(1),
+    "padded": PromptLayout.spans(
+        ("padding", 7), ("text", 5), ("video", 96), ("padding", 11), frame=12
+    ),
+    "one": PromptLayout.text(1),
 }
 PATTERNS: list[HeadPattern] = [
     Dense(),
@@ -62,7 +64,7 @@ def states(tokens: int, heads: int, kv_heads: int = 2, seed: int = 0) -> States:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
-def test_parts_add_up_to_one_softmax_under_the_pattern_s_mask(layout: Layout) -> None:
+def test_parts_add_up_to_one_softmax_under_the_pattern_s_mask(layout: PromptLayout) -> None:
     row = states(len(layout), 2 * ((len(PATTERNS) + 1) // 2))
     patterns = [*PATTERNS, Dense()][: len(row.queries)]
     made = sparse_attention(row, layout, patterns, Reference())
@@ -72,12 +74,14 @@ def test_parts_add_up_to_one_softmax_under_the_pattern_s_mask(layout: Layout) ->
         scores = (queries @ keys.T * row.scale).masked_fill(~mask, -torch.inf)
         expected = scores.softmax(1).nan_to_num(0) @ row.values[head // row.group]
         torch.testing.assert_close(made.output[head], expected, rtol=1e-5, atol=1e-5)
-        torch.testing.assert_close(made.mass[head], scores.logsumexp(1), rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(made.lse[head], scores.logsumexp(1), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 @pytest.mark.parametrize("pattern", PATTERNS, ids=str)
-def test_masks_are_causal_and_every_token_sees_itself(pattern: HeadPattern, layout: Layout) -> None:
+def test_masks_are_causal_and_every_token_sees_itself(
+    pattern: HeadPattern, layout: PromptLayout
+) -> None:
     row = states(len(layout), 1, 1)
     mask = pattern.mask(layout, row.queries[0], row.keys[0])
     real = layout.modality >= 0

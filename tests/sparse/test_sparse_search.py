@@ -11,7 +11,7 @@ import tiny
 from sooner.errors import SoonerError
 from sooner.models import adapt
 from sooner.sparse.attention import Reference, States, sparse_attention
-from sooner.sparse.modality import Layout
+from sooner.sparse.modality import PromptLayout
 from sooner.sparse.pairs import share, spread
 from sooner.sparse.patterns import (
     AShape,
@@ -25,7 +25,7 @@ from sooner.sparse.patterns import (
 from sooner.sparse.patterns.base import build
 from sooner.sparse.plane import by_pair, by_query, whole
 from sooner.sparse.probe import probe
-from sooner.sparse.search import Sample, Search, SearchSettings
+from sooner.sparse.search import Search, SearchSample, SearchSettings
 from sooner.sparse.search.capture import capture
 from sooner.sparse.search.heads import alone, decide, together
 from sooner.sparse.search.reading import seen_by_all
@@ -33,13 +33,13 @@ from sooner.sparse.search.score import Tally, Trial, planes, survey, trial
 from sooner.sparse.search.space import FLAGS, PAPER_TOKENS, Space
 from sooner.sparse.table import PatternTable
 
-LAYOUT = Layout.spans(
+LAYOUT = PromptLayout.spans(
     ("text", 20), ("video", 96), ("text", 31), ("video", 64), ("text", 40), frame=16
 )
 ASKED = 40
 
 
-def states(layout: Layout = LAYOUT, heads: int = 4, kv_heads: int = 2) -> States:
+def states(layout: PromptLayout = LAYOUT, heads: int = 4, kv_heads: int = 2) -> States:
     generator = torch.Generator().manual_seed(3)
 
     def draw(count: int) -> torch.Tensor:
@@ -71,7 +71,7 @@ def test_captured_states_give_the_layer_s_own_attention(family: str) -> None:
     assert sorted(heard) == list(range(adapter.layers))
     for number, row in heard.items():
         assert row.keys.shape[0] == tiny.TEXT["num_key_value_heads"]
-        layout = Layout.text(row.queries.shape[1])
+        layout = PromptLayout.text(row.queries.shape[1])
         made = sparse_attention(row, layout, [Dense()] * len(row.queries), Reference())
         joined = made.output.transpose(0, 1).flatten(1)
         torch.testing.assert_close(joined, outputs[number][0], rtol=1e-4, atol=1e-4)
@@ -108,7 +108,7 @@ def test_spread_places_are_on_no_stride() -> None:
 
 
 def test_share_of_a_grid_is_right_where_its_stride_divides_the_spacing() -> None:
-    plane = whole(Layout.text(2048))
+    plane = whole(PromptLayout.text(2048))
     index = build([Grid(16, 15, vline=False, slash=False)], plane, None)
     exact = float(index.seen(0, plane).sum() / plane.pairs)
     assert float(share(index, plane)[0]) == pytest.approx(exact)
@@ -126,7 +126,7 @@ def test_the_space_is_table_3_at_the_paper_s_length() -> None:
 
 
 def test_sizes_shrink_with_the_sample_so_that_the_budget_stays_a_share() -> None:
-    targets = [Space(n).target(Layout.text(n)) for n in (3000, 12_000, 25_000)]
+    targets = [Space(n).target(PromptLayout.text(n)) for n in (3000, 12_000, 25_000)]
     assert targets == pytest.approx([0.37, 0.37, 0.37], abs=0.03)
 
 
@@ -166,7 +166,7 @@ def test_a_trial_of_all_queries_is_the_error_of_sparse_attention(pattern: HeadPa
     error = (made.output - dense.output).flatten(1).norm(dim=1) / dense.output.flatten(1).norm(
         dim=1
     )
-    recall = (made.mass - dense.mass).exp().mean(1)
+    recall = (made.lse - dense.lse).exp().mean(1)
     masks = [pattern.mask(LAYOUT, row.queries[h], row.keys[h // 2], row.scale) for h in range(4)]
     cost = torch.stack([mask.sum() for mask in masks]) / whole(LAYOUT).pairs
     torch.testing.assert_close(told.error.float(), error, rtol=1e-3, atol=1e-5)
@@ -187,7 +187,7 @@ def test_a_survey_scores_a_region_with_the_rest_dense() -> None:
 
 def test_padding_counts_for_nothing() -> None:
     row = states()
-    padded = Layout(
+    padded = PromptLayout(
         torch.cat([torch.full((9,), -1), LAYOUT.modality]),
         torch.cat([torch.full((9,), -1), LAYOUT.frames]),
     )
@@ -254,7 +254,9 @@ def search(family: str, **options: object) -> Search:
     kind = "text" if family in tiny.TEXT_FAMILIES else "video"
     with torch.inference_mode():
         prompt = adapter.embed_prompt(tiny.inputs(family, kind))
-    samples = [Sample(lambda: prompt, Layout.of(prompt, 0), f"{name}" * 64) for name in "ab"]
+    samples = [
+        SearchSample(lambda: prompt, PromptLayout.of(prompt, 0), f"{name}" * 64) for name in "ab"
+    ]
     settings = SearchSettings(queries=16, break_even=False)
     return Search(adapter, samples, settings, **options)  # type: ignore[arg-type]
 

@@ -8,13 +8,13 @@ import torch
 import tiny
 from sooner.models import adapt
 from sooner.sparse.attention import States
-from sooner.sparse.modality import Layout
+from sooner.sparse.modality import PromptLayout
 from sooner.sparse.patterns import AShape, Dense, Grid
-from sooner.sparse.search import Sample, Search, SearchSettings
+from sooner.sparse.search import Search, SearchSample, SearchSettings
 from sooner.sparse.search import run as price
 from sooner.sparse.search.heads import shortlist
 from sooner.sparse.search.score import WHOLE, Survey, Tally
-from sooner.sparse.table import Head
+from sooner.sparse.table import HeadEntry
 
 ADAPTER = adapt(tiny.model("llama"))
 
@@ -26,7 +26,7 @@ def row(tokens: int = 200) -> States:
 
 
 def test_dense_pairs_have_the_price_of_one() -> None:
-    found = price.prices([Dense(), AShape(4, 64)], row(), Layout.text(200))
+    found = price.prices([Dense(), AShape(4, 64)], row(), PromptLayout.text(200))
     assert float(found[0]) == 1.0
     assert float(found[1]) > 0
 
@@ -43,7 +43,7 @@ def test_a_candidate_is_dropped_when_its_kernel_is_too_slow() -> None:
 
 
 def test_layers_without_a_sparse_head_need_no_break_even() -> None:
-    assert price.break_even(ADAPTER, [[Head()] * 4] * 3, Layout.text(300))[0] == 0
+    assert price.break_even(ADAPTER, [[HeadEntry()] * 4] * 3, PromptLayout.text(300))[0] == 0
 
 
 def test_break_even_lies_between_the_lengths_that_are_timed(
@@ -51,8 +51,8 @@ def test_break_even_lies_between_the_lengths_that_are_timed(
 ) -> None:
     monkeypatch.setattr(price, "SHORTEST", 128)
     monkeypatch.setattr(price, "LONGEST", 256)
-    layers = [[Head(AShape(4, 64), cost=0.2)] * 4] * 3
-    tokens, how = price.break_even(ADAPTER, layers, Layout.text(200))
+    layers = [[HeadEntry(AShape(4, 64), cost=0.2)] * 4] * 3
+    tokens, how = price.break_even(ADAPTER, layers, PromptLayout.text(200))
     assert 128 <= tokens <= 257
     assert "backend fused" in how
 
@@ -61,7 +61,7 @@ def test_a_search_by_time_says_so() -> None:
     with torch.inference_mode():
         prompt = ADAPTER.embed_prompt(tiny.inputs("llama"))
     settings = SearchSettings(queries=8, cost="measured", break_even=False)
-    search = Search(ADAPTER, [Sample(lambda: prompt, Layout.of(prompt, 0))], settings)
+    search = Search(ADAPTER, [SearchSample(lambda: prompt, PromptLayout.of(prompt, 0))], settings)
     table = search.run()
     assert table.about["cost"] == "measured"
     assert bool((search.prices > 0).all())

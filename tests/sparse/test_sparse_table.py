@@ -13,7 +13,7 @@ import tiny
 from sooner.errors import SoonerError
 from sooner.models import Adapter, adapt
 from sooner.sparse.patterns import AShape, Dense, Grid, QBoundary, VerticalSlash
-from sooner.sparse.table import Head, PatternTable, fingerprint
+from sooner.sparse.table import HeadEntry, PatternTable, fingerprint
 
 LAYERS, HEADS = 3, 4  # of every tiny model
 
@@ -26,7 +26,7 @@ def adapter() -> Adapter:
 @pytest.fixture
 def table(adapter: Adapter) -> PatternTable:
     grid = QBoundary({"video": Grid("frame", hline=False), "text": VerticalSlash(10, 20)})
-    first = (Head(grid, score=0.01, recall=0.97, cost=0.2), *(Head(),) * (HEADS - 1))
+    first = (HeadEntry(grid, score=0.01, recall=0.97, cost=0.2), *(HeadEntry(),) * (HEADS - 1))
     plain = PatternTable.uniform(adapter, AShape(16, 64), dense_below=4096)
     about = {"device": "cpu", "versions": {"torch": "2"}}
     layers = (first, *plain.layers[1:])

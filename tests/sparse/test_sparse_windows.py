@@ -7,21 +7,21 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sooner.sparse.modality import Layout
+from sooner.sparse.modality import PromptLayout
 from sooner.sparse.pairs import GridIndex, LineIndex, share, windows
 from sooner.sparse.patterns import Strided
 from sooner.sparse.plane import Plane, by_pair, by_query, whole
 
-MIXED = Layout.spans(
+MIXED = PromptLayout.spans(
     ("padding", 5), ("text", 30), ("video", 300), ("text", 41), ("video", 170), frame=17
 )
 PLANES = {
-    "whole": whole(Layout.text(517)),
+    "whole": whole(PromptLayout.text(517)),
     "padded": whole(MIXED),
     "query": by_query(MIXED, "video"),
     "pair": by_pair(MIXED, "text", "video"),
     "blind": by_pair(MIXED, "video", "text"),
-    "one": whole(Layout.text(1)),
+    "one": whole(PromptLayout.text(1)),
 }
 
 
@@ -53,7 +53,7 @@ def minference(slash: list[int], end: int, block: int) -> set[int]:
 def test_windows_are_those_of_minference_s_kernel(slash: list[int]) -> None:
     """For every block that all lines reach; in those before, windows are cut at the border."""
     block, keys, slash = 64, 2048, sorted({0, *slash}, reverse=True)
-    plane = whole(Layout.text(keys))
+    plane = whole(PromptLayout.text(keys))
     index = LineIndex.build(plane, [torch.tensor([0])[:0]], [torch.tensor(slash)], [0], block)
     seen = index.seen(0, plane)
     for end in range(block, keys + 1, block):
@@ -69,7 +69,7 @@ def test_windows_are_those_of_minference_s_kernel(slash: list[int]) -> None:
 
 
 def test_an_isolated_line_costs_one_window_and_not_two_blocks() -> None:
-    plane = whole(Layout.text(1024))
+    plane = whole(PromptLayout.text(1024))
     index = LineIndex.build(plane, [torch.tensor([0])[:0]], [torch.tensor([0, 300])], [0])
     own, window = index.starts(torch.tensor(1000)), 64
     assert int(index.seen(0, plane)[1000].sum()) == 1000 - int(own) + 1 + window
@@ -114,7 +114,7 @@ def test_grid_pairs_are_counted_one_by_one(
 
 def test_long_planes_are_counted_and_not_sampled() -> None:
     """The grid of the bench's layer: 256 sampled queries told 1.73 % of it, and it has 1.18 %."""
-    plane = whole(Layout.text(8192))
+    plane = whole(PromptLayout.text(8192))
     index = grid(plane, (256, 17, True, True, True, False, 0, 1))
     seen = sum(
         int(index.seen(0, plane, slice(first, first + 512)).sum()) for first in range(0, 8192, 512)
@@ -122,7 +122,7 @@ def test_long_planes_are_counted_and_not_sampled() -> None:
     assert share(index, plane).tolist() == [seen / plane.pairs]
 
 
-def videos(*clips: tuple[int, int]) -> Layout:
+def videos(*clips: tuple[int, int]) -> PromptLayout:
     """Videos of so many frames and tokens a frame, with words between them."""
     spans, frames, number = [("text", 20)], [torch.full((20,), -1)], 0
     for count, size in clips:
@@ -130,7 +130,7 @@ def videos(*clips: tuple[int, int]) -> Layout:
         label = torch.arange(count).repeat_interleave(size) + number
         frames += [label, torch.full((30,), -1)]
         number += count + 1  # as the families number them: a gap between two videos
-    return Layout(Layout.spans(*spans).modality, torch.cat(frames))
+    return PromptLayout(PromptLayout.spans(*spans).modality, torch.cat(frames))
 
 
 def test_of_two_frame_sizes_the_one_with_more_tokens_is_the_period(
@@ -158,10 +158,10 @@ def test_videos_of_one_frame_size_have_its_period_whatever_stands_between_them(
     with caplog.at_level("WARNING", logger="sooner"):
         Strided().spacing(plane, None, 0)
     assert not caplog.records
-    assert whole(Layout.text(90)).sizes == ()
+    assert whole(PromptLayout.text(90)).sizes == ()
 
 
 def test_a_frame_that_words_interrupt_starts_once() -> None:
     frames = torch.tensor([0] * 5 + [-1] * 2 + [0] * 5 + [1] * 5 + [-1] * 2 + [1] * 5 + [2] * 12)
     modality = torch.where(frames < 0, 0, 2)
-    assert whole(Layout(modality, frames)).period == 12
+    assert whole(PromptLayout(modality, frames)).period == 12

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from sooner.cli.main import app
 from sooner.sparse.attention import Reference, States
 from sooner.sparse.cost import pair_share
-from sooner.sparse.modality import Layout
+from sooner.sparse.modality import PromptLayout
 from sooner.sparse.patterns import AShape, Dense, Grid, VerticalSlash
 from sooner.sparse.plane import whole
 from sooner_lab.bench.prefill import arms, layer, page, plots
@@ -128,14 +128,14 @@ def test_goals_take_the_longest_prompt() -> None:
 
 
 def test_stretches_are_runs_of_one_modality() -> None:
-    layout = Layout.spans(("text", 70), ("video", 128), ("text", 10), ("video", 64), frame=16)
+    layout = PromptLayout.spans(("text", 70), ("video", 128), ("text", 10), ("video", 64), frame=16)
     found = found_stretches(layout)
     assert [name for name, _ in found] == ["text 1", "video 1", "video 2"]
     assert found[1][1].tolist() == list(range(70, 198))
 
 
 def test_a_stretch_gives_lines_where_its_last_queries_look() -> None:
-    layout = Layout.text(300)
+    layout = PromptLayout.text(300)
     states = States(torch.ones(1, 300, 4), torch.zeros(1, 300, 4), torch.zeros(1, 300, 4), 1.0)
     states.keys[:, 17] = 9.0
     index = stretch_index(states, whole(layout), torch.arange(100, 200), lines=5)

@@ -7,7 +7,7 @@ import torch
 
 from sooner.errors import SoonerError
 from sooner.sparse.attention import Reference, States
-from sooner.sparse.modality import Layout
+from sooner.sparse.modality import PromptLayout
 from sooner_lab.bench.prefill import kernels
 
 
@@ -29,7 +29,7 @@ def test_speed_ups_are_those_over_torch_s_attention(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(kernels, "_interleaved", timed)
     row = States(*(torch.randn(2, 96, 16) for _ in range(3)), 0.25)
-    found = kernels._arms(row, Layout.text(96), 8, Reference(), 1)
+    found = kernels._arms(row, PromptLayout.text(96), 8, Reference(), 1)
     assert ran == list(seconds)
     assert found["grid"]["speedup"] == 8.0
     assert found["dense"]["flops_share"] == 1.0

@@ -7,13 +7,13 @@ import torch
 
 from sooner.errors import SoonerError
 from sooner.sparse.attention import States
-from sooner.sparse.modality import Layout
+from sooner.sparse.modality import PromptLayout
 from sooner.sparse.patterns import Grid, HeadPattern, QBoundary, VerticalSlash
 from sooner.sparse.patterns.static import NEAR
 from sooner.sparse.plane import whole
 from sooner.sparse.search import SearchSettings
 from sooner.sparse.search.heads import decide, shortlist
-from sooner.sparse.search.reading import Reading
+from sooner.sparse.search.reading import AskedQueries
 from sooner.sparse.search.score import survey, trial
 from sooner.sparse.search.space import Space
 from sooner_lab.bench.prefill.compare import FAR, against_vertical_slash, choosing, total_error
@@ -55,9 +55,9 @@ def test_a_duel_gives_far_lines_and_is_judged_on_queries_that_did_not_choose() -
     exact = Grid(24, 0, hline=False, vline=False).mask(layout).sum() / whole(layout).pairs
     assert duel.our_share == pytest.approx(float(exact))
     used = choosing(row, layout, 32)
-    assert set(Reading.of(row, layout, 32).slots.tolist()) < set(used.tolist())
+    assert set(AskedQueries.of(row, layout, 32).slots.tolist()) < set(used.tolist())
     assert set(layout.where("video")[-64:].tolist()) < set(used.tolist())
-    judged = Reading.of(row, layout, 32, without=used)
+    judged = AskedQueries.of(row, layout, 32, without=used)
     assert not set(judged.slots.tolist()) & set(used.tolist())
     assert duel.queries == len(judged.slots)
     assert duel.ours == total_error(trial(row, layout, cheap, 32, without=used))
@@ -65,7 +65,7 @@ def test_a_duel_gives_far_lines_and_is_judged_on_queries_that_did_not_choose() -
 
 
 def test_a_prompt_whose_queries_all_chose_has_nobody_left_to_judge() -> None:
-    layout = Layout.text(60)
+    layout = PromptLayout.text(60)
     row = States(*(torch.randn(heads, 60, 16) for heads in (4, 2, 2)), 0.25)
     with pytest.raises(SoonerError, match="all 60 tokens are left out"):
         against_vertical_slash(row, layout, [Grid(8)] * 4, queries=32)

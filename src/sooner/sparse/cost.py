@@ -14,7 +14,7 @@ from ..checks import check_whole
 from ..errors import SoonerError
 from .attention import Backend, States, sparse_attention
 from .attention.run import jobs
-from .modality import Layout
+from .modality import PromptLayout
 from .patterns import HeadPattern
 
 CLOSE = 1.125  # a break-even length is known when it is between two whose ratio is this
@@ -22,7 +22,7 @@ STEP = 64  # tokens; lengths are multiples of it
 
 
 @dataclass(frozen=True)
-class Shape:
+class AttentionShape:
     """One layer's attention.
 
     Raises:
@@ -82,7 +82,7 @@ class Cost:
 def measure(
     patterns: Sequence[HeadPattern],
     states: States,
-    layout: Layout,
+    layout: PromptLayout,
     backend: Backend,
     repeats: int = 3,
 ) -> Cost:
@@ -119,14 +119,14 @@ def dense(states: States) -> Tensor:
     )[0]
 
 
-def pair_share(patterns: Sequence[HeadPattern], states: States, layout: Layout) -> float:
+def pair_share(patterns: Sequence[HeadPattern], states: States, layout: PromptLayout) -> float:
     """Share of causal attention's query-key pairs that the heads compute, counted exactly."""
     tokens = len(layout.where())
     total = sum(int(job.pairs.sum()) for job in jobs(states, layout, patterns))
     return total / (max(tokens * (tokens + 1) // 2, 1) * len(patterns))
 
 
-def flops(patterns: Sequence[HeadPattern], states: States, layout: Layout) -> float:
+def flops(patterns: Sequence[HeadPattern], states: States, layout: PromptLayout) -> float:
     """Share of causal attention's FLOPs, counted from the indices.
 
     Scores and values cost the same, so looking at the last queries costs half of their pairs.
@@ -153,20 +153,20 @@ def _wait(states: States) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Costs:
+class MeasuredCosts:
     """Costs by pattern and length; each is measured once in this object's life.
 
     Args:
         shape: of the layer.
         backend: what runs sparse attention.
         layout: makes a prompt of so many tokens, plain text unless told otherwise.
-        states: makes its states, random unless told otherwise; see `Shape.random`.
+        states: makes its states, random unless told otherwise; see `AttentionShape.random`.
         repeats: as in `measure`.
     """
 
-    shape: Shape
+    shape: AttentionShape
     backend: Backend
-    layout: Callable[[int], Layout] = Layout.text
+    layout: Callable[[int], PromptLayout] = PromptLayout.text
     states: Callable[[int], States] | None = None
     repeats: int = 3
     _known: dict[tuple[tuple[HeadPattern, ...], int], Cost] = field(default_factory=dict)

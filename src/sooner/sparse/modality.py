@@ -16,7 +16,7 @@ MODALITIES = {"text": TEXT, "image": IMAGE, "video": VIDEO}
 
 
 @dataclass(frozen=True)
-class Layout:
+class PromptLayout:
     """The tokens of one row of a prompt, as sparse attention sees them.
 
     Attributes:
@@ -38,7 +38,7 @@ class Layout:
             )
 
     @classmethod
-    def of(cls, prompt: Prompt, row: int) -> Layout:
+    def of(cls, prompt: Prompt, row: int) -> PromptLayout:
         """The layout of one row of an embedded prompt.
 
         Visual tokens without a frame number are pictures; see `Prompt.frames`.
@@ -53,13 +53,13 @@ class Layout:
         return cls(modality, number)
 
     @classmethod
-    def text(cls, tokens: int, device: torch.device | str = "cpu") -> Layout:
+    def text(cls, tokens: int, device: torch.device | str = "cpu") -> PromptLayout:
         """`tokens` words and nothing else."""
         words = torch.full((tokens,), TEXT, device=device)
         return cls(words, torch.full_like(words, -1))
 
     @classmethod
-    def spans(cls, *spans: tuple[str, int], frame: int = 0) -> Layout:
+    def spans(cls, *spans: tuple[str, int], frame: int = 0) -> PromptLayout:
         """A layout from `(modality, tokens)` spans in order; `padding` is a modality here.
 
         Args:
@@ -81,13 +81,13 @@ class Layout:
             seen += count if name == "video" else 0
         return cls(torch.tensor(modality, dtype=torch.long), torch.tensor(frames, dtype=torch.long))
 
-    def to(self, device: torch.device | str) -> Layout:
+    def to(self, device: torch.device | str) -> PromptLayout:
         """The same on another device."""
-        return Layout(self.modality.to(device), self.frames.to(device))
+        return PromptLayout(self.modality.to(device), self.frames.to(device))
 
-    def take(self, slots: Tensor) -> Layout:
+    def take(self, slots: Tensor) -> PromptLayout:
         """That of some tokens, `slots` ascending: what is left of a pruned prompt."""
-        return Layout(self.modality[slots], self.frames[slots])
+        return PromptLayout(self.modality[slots], self.frames[slots])
 
     def __len__(self) -> int:
         return len(self.modality)

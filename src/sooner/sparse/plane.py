@@ -17,7 +17,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from .modality import Layout
+from .modality import PromptLayout
 
 
 def span(slots: Tensor) -> slice | None:
@@ -73,23 +73,23 @@ class Plane:
         return int((self.frontier + 1).sum())
 
 
-def whole(layout: Layout) -> Plane:
+def whole(layout: PromptLayout) -> Plane:
     """All tokens against all tokens: heads without a boundary, or with one along keys only."""
     slots = layout.where()
     return _plane(layout, slots, slots)
 
 
-def by_query(layout: Layout, modality: str) -> Plane:
+def by_query(layout: PromptLayout, modality: str) -> Plane:
     """The queries of one modality against all tokens (algorithm 2, Q-boundary)."""
     return _plane(layout, layout.where(modality), layout.where())
 
 
-def by_pair(layout: Layout, query: str, key: str) -> Plane:
+def by_pair(layout: PromptLayout, query: str, key: str) -> Plane:
     """The queries of one modality against the keys of one (algorithm 3, 2D-boundary)."""
     return _plane(layout, layout.where(query), layout.where(key))
 
 
-def _plane(layout: Layout, queries: Tensor, keys: Tensor) -> Plane:
+def _plane(layout: PromptLayout, queries: Tensor, keys: Tensor) -> Plane:
     frontier = torch.searchsorted(keys, queries, right=True) - 1
     return Plane(queries, keys, frontier, *_frames(layout.frames[keys]))
 

@@ -18,13 +18,13 @@ HIDDEN = -1e30  # score of a key that a query does not see
 class Probe:
     """Attention of a plane's last queries on its keys, summed along lines, per head, in fp32.
 
-    Each probing query spreads a mass of one, so sums are out of `queries`.
+    Each probing query spreads a probability of one, so sums are out of `queries`.
 
     Attributes:
         queries: how many queries were asked, at most `LAST` unless told otherwise.
-        vertical: mass on each key, `[heads, keys]`.
-        slash: mass at each distance `frontier - rank`, `[heads, keys]`.
-        mass: log of the sum of exponentials of each query, `[heads, queries]`: with the scores of
+        vertical: probability on each key, `[heads, keys]`.
+        slash: probability at each distance `frontier - rank`, `[heads, keys]`.
+        lse: log of the sum of exponentials of each query, `[heads, queries]`: with the scores of
             a sparse set it gives that set's recall.
         spread: entropy of each query's attention in nats, `[heads, queries]`: high where a query
             looks everywhere, as the horizontal lines of a grid do.
@@ -34,7 +34,7 @@ class Probe:
     queries: int
     vertical: Tensor
     slash: Tensor
-    mass: Tensor
+    lse: Tensor
     spread: Tensor
     frontier: Tensor
 
@@ -76,8 +76,8 @@ def probe(
             read = head // group
             seen = pick(keys[read], plane.keys)
         found.append(board.summed(pick(queries[head], plane.queries[which]), seen, scale))
-    vertical, slash, mass, spread = (torch.stack(parts) for parts in zip(*found, strict=True))
-    return Probe(len(frontier), vertical, slash, mass, spread, frontier)
+    vertical, slash, lse, spread = (torch.stack(parts) for parts in zip(*found, strict=True))
+    return Probe(len(frontier), vertical, slash, lse, spread, frontier)
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +110,7 @@ class _Board:
         return cls(room, logs, frontier, rank > frontier[:, None], runs)
 
     def summed(self, queries: Tensor, keys: Tensor, scale: float) -> tuple[Tensor, ...]:
-        """Mass by key and by distance, `[keys]`; log-sum-exp and entropy, `[queries]`."""
+        """Probability by key and by distance, `[keys]`; log-sum-exp and entropy, `[queries]`."""
         weights, logs = self.room[:, len(queries) :], self.logs
         torch.mul(queries @ keys.T, scale, out=logs)
         # Finite, so that nothing times its weight of zero is zero.
@@ -136,6 +136,6 @@ class _Board:
         return total
 
 
-def recall(mass: Tensor, kept: Tensor) -> Tensor:
+def recall(lse: Tensor, kept: Tensor) -> Tensor:
     """Share of attention that a sparse set holds, from log-sum-exps of all and of the set."""
-    return (kept - mass).exp().clamp(max=1.0)
+    return (kept - lse).exp().clamp(max=1.0)

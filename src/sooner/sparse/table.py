@@ -21,13 +21,13 @@ MINFERENCE_KINDS = ("vertical_and_slash", "stream_llm", "block_sparse")
 
 
 @dataclass(frozen=True)
-class Head:
+class HeadEntry:
     """What one query head runs, and what a search measured of it.
 
     Attributes:
         pattern: the head's pattern; dense heads have `Dense()`.
         score: relative error of the attention output, `|sparse - dense| / |dense|`.
-        recall: share of the dense attention's mass that the pattern keeps.
+        recall: share of the dense attention that the pattern keeps.
         cost: its time, or FLOPs, relative to dense attention.
     """
 
@@ -42,7 +42,7 @@ class Head:
         return {**self.pattern.to_dict(), **values}
 
     @classmethod
-    def from_dict(cls, options: Mapping[str, Any]) -> Head:
+    def from_dict(cls, options: Mapping[str, Any]) -> HeadEntry:
         """Back from `to_dict`.
 
         Raises:
@@ -67,7 +67,7 @@ class PatternTable:
     Attributes:
         model: hub id or folder of the model, or its class name; for people.
         fingerprint: of the text config's shapes, see `fingerprint`; for checks.
-        layers: one `Head` for each query head of each decoder layer, dense ones explicit.
+        layers: one `HeadEntry` for each query head of each decoder layer, dense ones explicit.
         dense_below: prompt tokens below which dense attention was measured to be faster; 0 for
             always sparse.
         frame_tokens: tokens of a video frame in the samples, `None` where there were no videos.
@@ -77,7 +77,7 @@ class PatternTable:
 
     model: str
     fingerprint: str
-    layers: tuple[tuple[Head, ...], ...]
+    layers: tuple[tuple[HeadEntry, ...], ...]
     dense_below: int = 0
     frame_tokens: int | None = None
     samples: tuple[str, ...] = ()
@@ -89,7 +89,7 @@ class PatternTable:
         return cls(
             model=model_name(adapter),
             fingerprint=fingerprint(adapter),
-            layers=((Head(pattern),) * heads(adapter),) * adapter.layers,
+            layers=((HeadEntry(pattern),) * heads(adapter),) * adapter.layers,
             dense_below=dense_below,
         )
 
@@ -226,19 +226,19 @@ def _known_schema(data: Any) -> dict[str, Any]:
     return {name: value for name, value in data.items() if name not in ("kind", "schema")}
 
 
-def _read_layer(number: int, layer: Any) -> tuple[Head, ...]:
+def _read_layer(number: int, layer: Any) -> tuple[HeadEntry, ...]:
     if not isinstance(layer, list):
         raise SoonerError(f"layer {number} is no list of heads; search again")
     made = []
     for place, head in enumerate(layer):
         try:
-            made.append(Head.from_dict(head))
+            made.append(HeadEntry.from_dict(head))
         except SoonerError as error:
             raise type(error)(f"layer {number}, head {place}: {error}") from error
     return tuple(made)
 
 
-def read_minference(path: Path | str) -> tuple[tuple[tuple[Head, ...], ...], list[str]]:
+def read_minference(path: Path | str) -> tuple[tuple[tuple[HeadEntry, ...], ...], list[str]]:
     """The heads of every layer of an MInference file, and notes on what has no counterpart.
 
     The file is a list over layers of `{"head": [kind, first, second, score]}`; the numbers are
@@ -262,13 +262,13 @@ def read_minference(path: Path | str) -> tuple[tuple[tuple[Head, ...], ...], lis
     return tuple(layers), notes
 
 
-def _minference_layer(layer: dict[str, Any]) -> tuple[Head, ...]:
+def _minference_layer(layer: dict[str, Any]) -> tuple[HeadEntry, ...]:
     if sorted(layer) != sorted(map(str, range(len(layer)))):
         raise SoonerError(f"its heads are {', '.join(layer)}, not 0 to {len(layer) - 1}")
     return tuple(_minference_head(place, layer[str(place)]) for place in range(len(layer)))
 
 
-def _minference_head(place: int, entry: Any) -> Head:
+def _minference_head(place: int, entry: Any) -> HeadEntry:
     if not isinstance(entry, Sequence) or isinstance(entry, str) or len(entry) < 3:
         raise SoonerError(f"head {place} is {entry!r}, not [kind, first, second, score]")
     kind, first, second, *rest = entry
@@ -276,7 +276,7 @@ def _minference_head(place: int, entry: Any) -> Head:
         raise unknown("MInference pattern", str(kind), MINFERENCE_KINDS)
     recall = float(rest[0]) if rest and isinstance(rest[0], int | float) else None
     is_share = recall is not None and 0 <= recall <= 1
-    return Head(_minference_pattern(kind, first, second), recall=recall if is_share else None)
+    return HeadEntry(_minference_pattern(kind, first, second), recall=recall if is_share else None)
 
 
 def _minference_pattern(kind: str, first: Any, second: Any) -> HeadPattern:

@@ -14,8 +14,8 @@ from .. import miniatures
 from ..errors import SoonerError, is_out_of_memory
 from ..models import Adapter, adapt
 from ..sparse.attention import States
-from ..sparse.modality import Layout
-from ..sparse.search import Sample, Search, SearchSettings
+from ..sparse.modality import PromptLayout
+from ..sparse.search import Search, SearchSample, SearchSettings
 from ..sparse.search.capture import capture
 from ..sparse.search.pictures import Map
 from ..sparse.search.run import OnStep
@@ -119,7 +119,7 @@ def read_sample(
     wish: Wish,
     settings: SearchSettings,
     told: Callbacks,
-) -> tuple[Sample, int]:
+) -> tuple[SearchSample, int]:
     """One video as a sample, and how many frames of it.
 
     Raises:
@@ -131,7 +131,7 @@ def read_sample(
     check_memory(adapter, clip.inputs["input_ids"].shape[1], count, settings.queries)
     with torch.inference_mode():
         prompt = adapter.embed_prompt(clip.inputs)
-    return Sample(lambda: prompt, Layout.of(prompt, 0), sha256(path)), count
+    return SearchSample(lambda: prompt, PromptLayout.of(prompt, 0), sha256(path)), count
 
 
 def check_memory(adapter: Adapter, tokens: int, frames: int, queries: int) -> None:

@@ -35,11 +35,11 @@ class Partial:
 
     Attributes:
         output: `[heads, tokens, head_dim]`, fp32, normalised over those keys.
-        mass: their log-sum-exp, `[heads, tokens]`, fp32; minus infinity where there were none.
+        lse: their log-sum-exp, `[heads, tokens]`, fp32; minus infinity where there were none.
     """
 
     output: Tensor
-    mass: Tensor
+    lse: Tensor
 
     @classmethod
     def empty(cls, states: States) -> Partial:
@@ -48,24 +48,24 @@ class Partial:
         output = torch.zeros(shape, dtype=torch.float32, device=states.queries.device)
         return cls(output, output.new_full(shape[:2], -torch.inf))
 
-    def add(self, heads: Tensor, slots: Tensor, output: Tensor, mass: Tensor) -> None:
+    def add(self, heads: Tensor, slots: Tensor, output: Tensor, lse: Tensor) -> None:
         """Merge attention over *other* keys into some queries of some heads, in place.
 
-        `softmax` over a union of disjoint sets is their outputs weighted by their masses.
+        `softmax` over a union of disjoint sets is their outputs weighted by `exp(lse)`.
 
         Args:
             heads: head numbers, `[picked]`.
             slots: query slots, `[queries]`.
             output: `[picked, queries, head_dim]`.
-            mass: `[picked, queries]`; where it is minus infinity, `output` does not count.
+            lse: `[picked, queries]`; where it is minus infinity, `output` does not count.
         """
         heads, slots = heads[:, None], slots[None]
-        before = self.mass[heads, slots]
-        after = torch.logaddexp(before, mass.float())
+        before = self.lse[heads, slots]
+        after = torch.logaddexp(before, lse.float())
         old, new = (
             torch.where(part == -torch.inf, 0.0, (part - after).exp())[..., None]
-            for part in (before, mass.float())
+            for part in (before, lse.float())
         )
         fresh = torch.where(new > 0, output.float(), 0.0)  # an empty set may have NaN outputs
         self.output[heads, slots] = self.output[heads, slots] * old + fresh * new
-        self.mass[heads, slots] = after
+        self.lse[heads, slots] = after

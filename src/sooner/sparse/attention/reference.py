@@ -44,9 +44,9 @@ class Reference:
                 slots = plane.queries[part]
                 scores = states.queries[head, slots].float() @ keys.T * states.scale
                 scores = scores.masked_fill(~_seen(index, place, plane, part), -torch.inf)
-                mass = scores.logsumexp(1)  # [queries]
-                weights = (scores - mass[:, None]).exp().nan_to_num(0.0)
-                into.add(heads[place : place + 1], slots, (weights @ values)[None], mass[None])
+                lse = scores.logsumexp(1)  # [queries]
+                weights = (scores - lse[:, None]).exp().nan_to_num(0.0)
+                into.add(heads[place : place + 1], slots, (weights @ values)[None], lse[None])
 
 
 def _seen(index: Index | None, place: int, plane: Plane, part: slice) -> Tensor:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ...errors import SoonerError, unknown
-from ..modality import Layout
+from ..modality import PromptLayout
 from ..pairs import Backend, Index
 from ..patterns import Boundary, HeadPattern, Pattern
 from ..patterns.base import build
@@ -106,7 +106,7 @@ def _make(name: str) -> Backend:
 
 
 @dataclass(frozen=True, eq=False)
-class Job:
+class HeadGroup:
     """Heads that share a plane and a kind.
 
     Attributes:
@@ -129,7 +129,7 @@ class Job:
 
 
 def sparse_attention(
-    states: States, layout: Layout, patterns: Sequence[HeadPattern], backend: Backend
+    states: States, layout: PromptLayout, patterns: Sequence[HeadPattern], backend: Backend
 ) -> Partial:
     """Causal attention of one row, each head by its pattern.
 
@@ -145,7 +145,9 @@ def sparse_attention(
     return into
 
 
-def jobs(states: States, layout: Layout, patterns: Sequence[HeadPattern]) -> Iterator[Job]:
+def jobs(
+    states: States, layout: PromptLayout, patterns: Sequence[HeadPattern]
+) -> Iterator[HeadGroup]:
     """What there is to execute, in no particular order; planes are made and probed once."""
     regions: dict[tuple[str, str], list[tuple[int, Pattern]]] = defaultdict(list)
     owners: dict[tuple[str, str], Boundary] = {}
@@ -162,7 +164,7 @@ def jobs(states: States, layout: Layout, patterns: Sequence[HeadPattern]) -> Ite
         yield from _kinds(states, plane, members)
 
 
-def _kinds(states: States, plane: Plane, members: list[tuple[int, Pattern]]) -> Iterator[Job]:
+def _kinds(states: States, plane: Plane, members: list[tuple[int, Pattern]]) -> Iterator[HeadGroup]:
     """One job for each kind of pattern, and for each size of probe."""
     groups: dict[tuple[str, bool, int], list[tuple[int, Pattern]]] = defaultdict(list)
     for head, pattern in members:
@@ -175,10 +177,10 @@ def _kinds(states: States, plane: Plane, members: list[tuple[int, Pattern]]) -> 
             estimate = probe(states.queries, states.keys, plane, states.scale, heads, last)
         chosen = [pattern for _, pattern in group]
         index = None if kind == "dense" else build(chosen, plane, estimate)
-        yield Job(plane, heads, index, estimate)
+        yield HeadGroup(plane, heads, index, estimate)
 
 
-def run(job: Job, states: States, backend: Backend, into: Partial) -> None:
+def run(job: HeadGroup, states: States, backend: Backend, into: Partial) -> None:
     """Execute one job and merge it into `into`."""
     if job.index is None:
         backend.dense(states, job.plane, job.heads, into)

@@ -15,7 +15,7 @@ from ..kernels import boundary
 from ..kernels import dense as whole_dense
 from ..kernels import grid as whole_grid
 from ..kernels import vertical_slash as whole_lines
-from ..kernels.common import Tiles, tiles_for
+from ..kernels.common import TileSizes, tiles_for
 from ..kernels.indices import line_lists, spacings
 from ..pairs import GridIndex, LineIndex
 from ..plane import Plane
@@ -36,7 +36,7 @@ class TritonBackend:
 
     name = "triton"
 
-    def __init__(self, tiles: Tiles | None = None) -> None:
+    def __init__(self, tiles: TileSizes | None = None) -> None:
         self.tiles = tiles
 
     def dense(self, states: States, plane: Plane, heads: Tensor, into: Partial) -> None:
@@ -83,7 +83,7 @@ class TritonBackend:
         with _on(states):
             run(states, plane, heads, into, first, start, self._tiles(states))
 
-    def _tiles(self, states: States) -> Tiles:
+    def _tiles(self, states: States) -> TileSizes:
         return self.tiles or tiles_for(states.queries.shape[-1], states.queries.dtype)
 
 

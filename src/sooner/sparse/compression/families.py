@@ -14,10 +14,10 @@ from transformers.models.llava_onevision.modeling_llava_onevision import image_s
 
 from ...errors import UnsupportedError
 from ...models import Adapter
-from .gaze import NONE, Gaze, Watch, packed, received, rotated, separate
+from .gaze import NONE, Gaze, TowerHooks, packed, received, rotated, separate
 
 
-class LlavaOnevisionWatch(Watch):
+class LlavaOnevisionWatch(TowerHooks):
     """A SigLIP or CLIP tower of equal views; videos are pooled 2x2, pictures come in tiles."""
 
     def install(self) -> None:
@@ -114,7 +114,7 @@ DIGITS = 128
 """Row numbers ride through the model in digits that are exact in every dtype."""
 
 
-class QwenWatch(Watch):
+class QwenWatch(TowerHooks):
     """Patches of any number, attended to frame by frame and merged 2x2, maybe in another order.
 
     The merger's output gets three channels with its row's number. They pass whatever order the
@@ -174,14 +174,14 @@ class QwenWatch(Watch):
         return output
 
 
-WATCHES: dict[str, type[Watch]] = {
+WATCHES: dict[str, type[TowerHooks]] = {
     "llava_onevision": LlavaOnevisionWatch,
     "qwen2_5_vl": QwenWatch,
     "qwen3_vl": QwenWatch,
 }
 
 
-def watch(adapter: Adapter) -> Watch:
+def watch(adapter: Adapter) -> TowerHooks:
     """What watches this model's vision tower.
 
     Raises:

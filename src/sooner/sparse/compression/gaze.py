@@ -90,7 +90,7 @@ class Gaze:
         return Gaze(self.scores.to(device), self.keys.to(device), self.units.to(device))
 
 
-class Watch(ForwardHooks):
+class TowerHooks(ForwardHooks):
     """Hooks on one model that note its tower's gaze each time a prompt is embedded.
 
     Args:

@@ -15,9 +15,9 @@ from ...checks import check_whole
 from ...errors import SoonerError
 from ...models import adapt
 from ..pruning.base import Pruner
-from ..pruning.stage import Kept, Stage
+from ..pruning.stage import Kept, PruningStage
 from .families import watch
-from .gaze import Gaze, Watch
+from .gaze import Gaze, TowerHooks
 
 
 @dataclass(frozen=True)
@@ -85,13 +85,13 @@ class VisionZip(Pruner):
 class _AtWork(VisionZip):
     """A `VisionZip` on one model, whose tower is watched."""
 
-    watched: Watch | None = None
+    watched: TowerHooks | None = None
 
     def begin(self, hidden: Tensor, visual: Tensor) -> Gaze:
         assert self.watched is not None
         return self.watched.of_prompt(int(visual.sum()))
 
-    def keep(self, stage: Stage) -> Kept:
+    def keep(self, stage: PruningStage) -> Kept:
         gaze = stage.memo.to(stage.hidden.device)
         places = stage.visual.nonzero()[:, 0]
         kept, hidden = torch.ones_like(stage.visual), stage.hidden.clone()

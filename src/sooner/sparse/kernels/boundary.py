@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ..attention.partial import Partial, States
 from ..plane import Plane
-from .common import INTERPRETED, Tiles, attention, begin, every, finish, sizes, slots_of
+from .common import INTERPRETED, TileSizes, attention, begin, every, finish, sizes, slots_of
 from .grid import all_seen, band_step, class_step, wanted
 from .indices import LineLists, Spacings, block_table, class_table, passes, permuted
 from .vertical_slash import lines_step
@@ -125,7 +125,7 @@ def boundary_band(
 
 def dense(
     states: States, plane: Plane, heads: Tensor, into: Partial, first: Tensor, start: int,
-    tiles: Tiles, is_pair: bool,
+    tiles: TileSizes, is_pair: bool,
 ) -> None:  # fmt: skip
     """All causal pairs.
 
@@ -142,7 +142,7 @@ def dense(
 
 def lines(
     states: States, plane: Plane, lists: LineLists, block: int, heads: Tensor, into: Partial,
-    tiles: Tiles, is_pair: bool,
+    tiles: TileSizes, is_pair: bool,
 ) -> None:  # fmt: skip
     """Lines; arguments as in `kernels.vertical_slash.vertical_slash` and `dense`."""
     a = attention(states, heads, into, INTERPRETED)
@@ -153,7 +153,7 @@ def lines(
 
 
 def grid(
-    states: States, plane: Plane, spacing: Spacings, heads: Tensor, into: Partial, tiles: Tiles,
+    states: States, plane: Plane, spacing: Spacings, heads: Tensor, into: Partial, tiles: TileSizes,
     is_pair: bool,
 ) -> None:  # fmt: skip
     """Evenly spaced lines; arguments as in `kernels.grid.grid` and `dense`."""

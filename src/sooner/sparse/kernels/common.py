@@ -21,7 +21,7 @@ imported, which is now."""
 
 
 @dataclass(frozen=True)
-class Tiles:
+class TileSizes:
     """How a kernel cuts its work.
 
     The defaults fit the shared memory of an A100 (163 KiB a block), so also that of an H100 or an
@@ -40,7 +40,7 @@ class Tiles:
     warps: int = 8
     stages: int = 3
 
-    def at_most(self, rows: int) -> Tiles:
+    def at_most(self, rows: int) -> TileSizes:
         """The same with no more rows than there is work for."""
         fit = max(16, 1 << max(rows - 1, 0).bit_length())
         if fit >= self.rows:
@@ -48,20 +48,20 @@ class Tiles:
         return replace(self, rows=fit, warps=min(self.warps, 4))
 
 
-def tiles_for(head_dim: int, dtype: torch.dtype) -> Tiles:
+def tiles_for(head_dim: int, dtype: torch.dtype) -> TileSizes:
     """The default of a head dimension."""
     wide = dtype == torch.float32
     if head_dim <= 64:
-        return Tiles(64, 32, 4, 2) if wide else Tiles(128, 64, 4, 3)
+        return TileSizes(64, 32, 4, 2) if wide else TileSizes(128, 64, 4, 3)
     if head_dim <= 128:
-        return Tiles(64, 32, 8, 2) if wide else Tiles(128, 64, 8, 3)
-    return Tiles(32, 16, 4, 2) if wide else Tiles(64, 32, 4, 2)
+        return TileSizes(64, 32, 8, 2) if wide else TileSizes(128, 64, 8, 3)
+    return TileSizes(32, 16, 4, 2) if wide else TileSizes(64, 32, 4, 2)
 
 
 KIND = (torch.float16, torch.bfloat16, torch.float32)
 
 
-class Rows(NamedTuple):
+class StridedRows(NamedTuple):
     """A tensor `[heads, tokens, ...]`: its memory, and the strides of heads and tokens."""
 
     at: Tensor
@@ -69,23 +69,23 @@ class Rows(NamedTuple):
     token: int
 
 
-class Attention(NamedTuple):
+class KernelStates(NamedTuple):
     """The states of a row and where the result goes; `scale` is that of scores in base 2.
 
     (A field must not be called `values`: Triton's tuples have an attribute of that name.)
     """
 
-    q: Rows
-    k: Rows
-    v: Rows
-    out: Rows
-    mass: Rows
+    q: StridedRows
+    k: StridedRows
+    v: StridedRows
+    out: StridedRows
+    lse: StridedRows
     heads: Tensor
     group: int
     scale: float
 
 
-def attention(states: States, heads: Tensor, into: Partial, interpreted: bool) -> Attention:
+def attention(states: States, heads: Tensor, into: Partial, interpreted: bool) -> KernelStates:
     """The first argument of every kernel. Nothing is copied if head dimensions are contiguous.
 
     Args:
@@ -105,15 +105,15 @@ def attention(states: States, heads: Tensor, into: Partial, interpreted: bool) -
         parts = [part.float() for part in parts]
     scale = states.scale * math.log2(math.e)
     q, k, v = (_rows(part if part.stride(-1) == 1 else part.contiguous()) for part in parts)
-    out, mass = _rows(into.output), _rows(into.mass)
-    return Attention(q, k, v, out, mass, heads.to(torch.int32), states.group, scale)
+    out, lse = _rows(into.output), _rows(into.lse)
+    return KernelStates(q, k, v, out, lse, heads.to(torch.int32), states.group, scale)
 
 
-def _rows(tensor: Tensor) -> Rows:
-    return Rows(tensor, tensor.stride(0), tensor.stride(1))
+def _rows(tensor: Tensor) -> StridedRows:
+    return StridedRows(tensor, tensor.stride(0), tensor.stride(1))
 
 
-def sizes(states: States, tiles: Tiles) -> dict[str, Any]:
+def sizes(states: States, tiles: TileSizes) -> dict[str, Any]:
     """Constants of a launch."""
     dim = states.queries.shape[-1]
     return {
@@ -157,7 +157,7 @@ def slots_of(places, order, there, PERMUTED: tl.constexpr):
 def begin(a, head, slots, live, DIM: tl.constexpr, PADDED: tl.constexpr):
     """Queries, and the state that earlier parts have left in the result, to go on from there."""
     q = load_rows(a.q, head, slots, live, DIM, PADDED)
-    at = a.mass.at + head.to(tl.int64) * a.mass.head + slots * a.mass.token
+    at = a.lse.at + head.to(tl.int64) * a.lse.head + slots * a.lse.token
     before = tl.load(at, mask=live, other=float("-inf"))
     known = before > float("-inf")
     acc = load_rows(a.out, head, slots, known, DIM, PADDED)
@@ -173,7 +173,7 @@ def finish(a, head, slots, live, top, total, acc, DIM: tl.constexpr, PADDED: tl.
     row = a.out.at + head.to(tl.int64) * a.out.head + slots[:, None] * a.out.token
     inside = live[:, None] & (dims < DIM)[None, :]
     tl.store(row + dims[None, :], acc / total[:, None], mask=inside)
-    at = a.mass.at + head.to(tl.int64) * a.mass.head + slots * a.mass.token
+    at = a.lse.at + head.to(tl.int64) * a.lse.head + slots * a.lse.token
     tl.store(at, (top + tl.log2(total)) * LN2, mask=live)
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..attention.partial import Partial, States
 from ..plane import Plane
-from .common import INTERPRETED, Tiles, attention, begin, every, finish, sizes
+from .common import INTERPRETED, TileSizes, attention, begin, every, finish, sizes
 
 
 @triton.jit
@@ -35,7 +35,7 @@ def dense_kernel(
 
 def dense(
     states: States, plane: Plane, heads: Tensor, into: Partial, first: Tensor, start: int,
-    tiles: Tiles,
+    tiles: TileSizes,
 ) -> None:  # fmt: skip
     """All causal pairs of a whole plane, merged into `into`.
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..attention.partial import Partial, States
 from ..plane import Plane
-from .common import INTERPRETED, Tiles, attention, begin, every, finish, sizes, step
+from .common import INTERPRETED, TileSizes, attention, begin, every, finish, sizes, step
 from .indices import Spacings, passes
 
 
@@ -186,7 +186,7 @@ def band_kernel(
 
 
 def grid(
-    states: States, plane: Plane, spacing: Spacings, heads: Tensor, into: Partial, tiles: Tiles
+    states: States, plane: Plane, spacing: Spacings, heads: Tensor, into: Partial, tiles: TileSizes
 ) -> None:
     """Evenly spaced lines of a whole plane, merged into `into`."""
     count = len(plane.queries)

@@ -37,11 +37,11 @@ def attend(
     asked = states.queries[head, queries].float()  # [queries, head_dim]
     known = states.keys[head // states.group, keys].float()
     scores = (asked @ known.T * states.scale).masked_fill(~seen, -torch.inf)
-    mass = scores.logsumexp(1)  # [queries]
-    weights = (scores - mass[:, None]).exp().nan_to_num(0.0)
+    lse = scores.logsumexp(1)  # [queries]
+    weights = (scores - lse[:, None]).exp().nan_to_num(0.0)
     output = weights @ states.values[head // states.group, keys].float()
     one = torch.tensor([head], device=queries.device)
-    into.add(one, queries, output[None], mass[None])
+    into.add(one, queries, output[None], lse[None])
 
 
 def vertical_slash(
@@ -133,7 +133,7 @@ def q_boundary(states: States, plane: Plane, heads: Tensor, into: Partial, op: O
     inner = Plane(places, plane.keys, plane.frontier, plane.period, plane.offset)
     part = Partial.empty(gathered)
     op(gathered, inner, heads, part)
-    into.add(heads, plane.queries, part.output[heads], part.mass[heads])
+    into.add(heads, plane.queries, part.output[heads], part.lse[heads])
 
 
 def two_d_boundary(states: States, plane: Plane, heads: Tensor, into: Partial, op: Op) -> None:

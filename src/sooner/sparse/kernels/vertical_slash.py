@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..attention.partial import Partial, States
 from ..plane import Plane
-from .common import INTERPRETED, Tiles, attention, begin, finish, sizes, step
+from .common import INTERPRETED, TileSizes, attention, begin, finish, sizes, step
 from .indices import LineLists
 
 
@@ -88,7 +88,7 @@ def vertical_slash_kernel(
 
 def vertical_slash(
     states: States, plane: Plane, lists: LineLists, block: int, heads: Tensor, into: Partial,
-    tiles: Tiles,
+    tiles: TileSizes,
 ) -> None:  # fmt: skip
     """Lines of a whole plane, without the last queries that see everything.
 

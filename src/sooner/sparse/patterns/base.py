@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ...checks import check_whole
 from ...errors import unknown
-from ..modality import Layout
+from ..modality import PromptLayout
 from ..pairs import GridIndex, Index, LineIndex
 from ..plane import Plane, whole
 from ..probe import LAST, Probe, probe
@@ -56,7 +56,7 @@ class Masked:
 
     def mask(
         self,
-        layout: Layout,
+        layout: PromptLayout,
         queries: Tensor | None = None,
         keys: Tensor | None = None,
         scale: float | None = None,
@@ -71,7 +71,7 @@ class Masked:
         """
         raise NotImplementedError
 
-    def sketch(self, layout: Layout, scale: float = 1.0) -> Tensor:
+    def sketch(self, layout: PromptLayout, scale: float = 1.0) -> Tensor:
         """The mask on a short prompt with lines at places made up, `[tokens, tokens]` bool.
 
         Args:
@@ -81,7 +81,7 @@ class Masked:
 
     def draw(
         self,
-        layout: Layout,
+        layout: PromptLayout,
         axes: Any = None,
         queries: Tensor | None = None,
         keys: Tensor | None = None,
@@ -121,7 +121,7 @@ class Pattern(Masked):
 
     def mask(
         self,
-        layout: Layout,
+        layout: PromptLayout,
         queries: Tensor | None = None,
         keys: Tensor | None = None,
         scale: float | None = None,
@@ -139,7 +139,7 @@ class Pattern(Masked):
     def is_dynamic(self) -> bool:
         return self.dynamic
 
-    def sketch(self, layout: Layout, scale: float = 1.0) -> Tensor:
+    def sketch(self, layout: PromptLayout, scale: float = 1.0) -> Tensor:
         plane = whole(layout)
         full = torch.zeros(len(layout), len(layout), dtype=torch.bool)
         full[plane.queries[:, None], plane.keys] = sketched(self, plane, scale)
@@ -213,11 +213,11 @@ def check_count(pattern: Pattern, *names: str, least: int = 0) -> None:
         check_whole(f"{pattern.name}: {name}", getattr(pattern, name), least)
 
 
-def strongest(mass: Tensor, count: int, always: int) -> Tensor:
-    """Where the `count` largest masses are, the first `always` among them, `[lines]`."""
-    mass = mass.clone()
-    mass[:always] = torch.inf
-    return mass.topk(min(max(count, always), len(mass))).indices
+def strongest(weight: Tensor, count: int, always: int) -> Tensor:
+    """Where the `count` largest weights are, the first `always` among them, `[lines]`."""
+    weight = weight.clone()
+    weight[:always] = torch.inf
+    return weight.topk(min(max(count, always), len(weight))).indices
 
 
 def smaller(pattern: Pattern, scale: float) -> Pattern:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ...errors import SoonerError, unknown
-from ..modality import MODALITIES, Layout
+from ..modality import MODALITIES, PromptLayout
 from ..plane import Plane, by_pair, by_query
 from .base import Masked, Pattern, build, estimated, sketched
 from .static import Dense
@@ -46,17 +46,17 @@ class Boundary(Masked):
         """Names of the regions of a prompt with these modalities."""
         raise NotImplementedError
 
-    def plane(self, layout: Layout, region: str) -> Plane:
+    def plane(self, layout: PromptLayout, region: str) -> Plane:
         """The plane of one region."""
         raise NotImplementedError
 
-    def parts(self, layout: Layout) -> list[tuple[str, Pattern]]:
+    def parts(self, layout: PromptLayout) -> list[tuple[str, Pattern]]:
         """The regions of this prompt, which cover it without overlap, and their patterns."""
         return [(name, self.inner.get(name, Dense())) for name in self.regions(layout.present)]
 
     def mask(
         self,
-        layout: Layout,
+        layout: PromptLayout,
         queries: Tensor | None = None,
         keys: Tensor | None = None,
         scale: float | None = None,
@@ -75,7 +75,7 @@ class Boundary(Masked):
     def is_dynamic(self) -> bool:
         return any(inner.dynamic for inner in self.inner.values())
 
-    def sketch(self, layout: Layout, scale: float = 1.0) -> Tensor:
+    def sketch(self, layout: PromptLayout, scale: float = 1.0) -> Tensor:
         full = torch.zeros(len(layout), len(layout), dtype=torch.bool)
         for region, pattern in self.parts(layout):
             plane = self.plane(layout, region)
@@ -110,7 +110,7 @@ class QBoundary(Boundary):
     def regions(self, present: tuple[str, ...]) -> tuple[str, ...]:
         return present
 
-    def plane(self, layout: Layout, region: str) -> Plane:
+    def plane(self, layout: PromptLayout, region: str) -> Plane:
         return by_query(layout, region)
 
 
@@ -130,6 +130,6 @@ class TwoDBoundary(Boundary):
     def regions(self, present: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(f"{query}:{key}" for query in present for key in present)
 
-    def plane(self, layout: Layout, region: str) -> Plane:
+    def plane(self, layout: PromptLayout, region: str) -> Plane:
         query, key = region.split(":")
         return by_pair(layout, query, key)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ...errors import SoonerError
-from ..modality import Layout
+from ..modality import PromptLayout
 
 # Okabe and Ito's colours, which stay apart for the colour-blind.
 COLOURS = {
@@ -38,7 +38,7 @@ def check_matplotlib() -> None:
         )
 
 
-def draw(seen: Tensor, name: str, layout: Layout, axes: Any = None) -> Any:
+def draw(seen: Tensor, name: str, layout: PromptLayout, axes: Any = None) -> Any:
     """Draw which keys each query sees, causal pairs that are left out in light grey.
 
     Args:
@@ -62,7 +62,7 @@ def draw(seen: Tensor, name: str, layout: Layout, axes: Any = None) -> Any:
     return axes
 
 
-def tile(seen: Tensor, name: str, layout: Layout) -> Tensor:
+def tile(seen: Tensor, name: str, layout: PromptLayout) -> Tensor:
     """A picture `[queries, keys, 3]` of a mask in its pattern's colour.
 
     Pairs that are left out are light grey, and bounds of modalities thin lines.

@@ -89,7 +89,7 @@ class Grid(Pattern):
 
     @property
     def looks_along(self) -> tuple[bool, bool]:
-        """Which profiles the stride is found in: masses by distance, and by key."""
+        """Which profiles the stride is found in: weights by distance, and by key."""
         return self.slash, self.vline or not self.slash
 
     def _gain(self, columns: Tensor, distances: Tensor, stride: int) -> Tensor:
@@ -126,13 +126,13 @@ def fold(profile: Tensor, stride: int) -> Tensor:
     return torch.nn.functional.pad(profile, (0, short)).view(-1, stride).sum(0)
 
 
-def excess(mass: Tensor, profile: Tensor, stride: int) -> Tensor:
-    """Share of a profile's mass in one class, less the share that any class has.
+def excess(weight: Tensor, profile: Tensor, stride: int) -> Tensor:
+    """Share of a profile's weight in one class, less the share that any class has.
 
     Largest at the true stride: half of it has the same lines among twice as many, and twice of it
     misses every other one.
     """
-    return mass / profile.sum().clamp(min=1e-12) - 1 / stride
+    return weight / profile.sum().clamp(min=1e-12) - 1 / stride
 
 
 def peaks(profile: Tensor, limit: int) -> set[int]:

@@ -15,7 +15,7 @@ from ..attention import States
 from ..cost import flops
 from ..modality import MODALITIES
 from ..patterns import HeadPattern, QBoundary, VerticalSlash
-from .passage import Own, Passage
+from .passage import Own, SparsePrefill
 
 T = TypeVar("T")
 
@@ -47,7 +47,7 @@ def auto_pattern(adapter: Adapter, tokens: int) -> HeadPattern:
 
 
 @dataclass(eq=False)
-class TimedPassage(Passage):
+class TimedPrefill(SparsePrefill):
     """A prefill that times the patterns against the model's own attention, and takes the faster.
 
     The first layer is run both ways on its own states, those of the very prompt, and keeps the
@@ -92,7 +92,7 @@ class TimedPassage(Passage):
         if self.is_measured:  # which takes time of its own
             return super().attend(layer, queries, keys, values, scale, own)
         seconds, result = _clock(
-            lambda: super(TimedPassage, self).attend(layer, queries, keys, values, scale, own),
+            lambda: super(TimedPrefill, self).attend(layer, queries, keys, values, scale, own),
             queries.device,
         )
         self.spent, self.count = self.spent + seconds, self.count + 1

@@ -13,12 +13,12 @@ import torch
 from ...checks import check_whole
 from ...models import Adapter, adapt
 from ..attention import Backend
-from ..modality import Layout
+from ..modality import PromptLayout
 from ..patterns import HeadPattern
 from ..table import PatternTable
-from .auto import LEAST, TimedPassage, auto_pattern
-from .hooks import Hooks
-from .passage import Passage
+from .auto import LEAST, TimedPrefill, auto_pattern
+from .hooks import PrefillHooks
+from .passage import SparsePrefill
 from .report import Report
 
 
@@ -40,10 +40,10 @@ class MMInference:
     Args:
         table: the patterns; one pattern for all heads; or `None` for defaults that suit the model.
         dense_below: prompt tokens below which attention stays dense; `None` takes the table's, or,
-            without a table, times both on each prompt's own states; see `TimedPassage`.
+            without a table, times both on each prompt's own states; see `TimedPrefill`.
         mlp_chunk: tokens that go through an MLP at once, for long prompts; `None` is all of them.
         backend: `reference`, `fused`, `triton` or `flex`; `None` is the best that there is.
-        measure_recall: measure what was kept: the share of attention's mass on 64 queries of each
+        measure_recall: measure what was kept: the share of dense attention on 64 queries of each
             row, and of its pairs. Takes longer than looking for the lines.
 
     Raises:
@@ -95,17 +95,17 @@ class MMInference:
         fixed = self._table(adapter)
         report = Report()
 
-        def start(layouts: list[Layout], device: torch.device) -> Passage:
-            backend, below, kind = choose_backend(device, self.backend), self.dense_below, Passage
-            table = fixed
+        def start(layouts: list[PromptLayout], device: torch.device) -> SparsePrefill:
+            backend, kind = choose_backend(device, self.backend), SparsePrefill
+            table, below = fixed, self.dense_below
             if table is None:
                 longest = max(len(layout.where()) for layout in layouts)
                 table = PatternTable.uniform(adapter, auto_pattern(adapter, longest), LEAST)
-                kind = TimedPassage if below is None else Passage
+                kind = TimedPrefill if below is None else SparsePrefill
             below = table.dense_below if below is None else below
             return kind(table, layouts, below, backend, self.measure_recall)
 
-        hooks = Hooks(adapter, start, report)
+        hooks = PrefillHooks(adapter, start, report)
         with ExitStack() as stack:
             if self.mlp_chunk is not None:
                 from ..mlp_chunks import chunked_mlps

@@ -19,9 +19,9 @@ from ...decoding.cache import SlotCache
 from ...errors import UnsupportedError
 from ...models import Adapter
 from ...models.hooks import ForwardHooks
-from ..modality import Layout
-from ..pruning.hooks import Hooks as PruningHooks
-from .passage import Passage, of_call, of_prompt
+from ..modality import PromptLayout
+from ..pruning.hooks import PruningHooks
+from .passage import SparsePrefill, of_call, of_prompt
 from .report import Report
 
 logger = logging.getLogger("sooner")
@@ -31,7 +31,7 @@ DENSE_ONLY = ("sliding_window", "softcap", "s_aux", "position_bias")
 """Arguments of an attention that patterns say nothing about."""
 
 
-class Hooks(ForwardHooks):
+class PrefillHooks(ForwardHooks):
     """Sparse attention at work on one model.
 
     The decoder's config names an attention function of this object's own. That function runs the
@@ -40,7 +40,7 @@ class Hooks(ForwardHooks):
 
     Args:
         adapter: the model.
-        start: makes a `Passage` of a prefill's layouts, or `None` if it stays dense.
+        start: makes a `SparsePrefill` of a prefill's layouts, or `None` if it stays dense.
         report: told of each prefill.
     """
 
@@ -49,7 +49,7 @@ class Hooks(ForwardHooks):
     def __init__(
         self,
         adapter: Adapter,
-        start: Callable[[list[Layout], torch.device], Passage],
+        start: Callable[[list[PromptLayout], torch.device], SparsePrefill],
         report: Report,
     ) -> None:
         super().__init__()
@@ -111,12 +111,12 @@ class Hooks(ForwardHooks):
         return None
 
     @property
-    def passages(self) -> list[Passage | None]:
+    def passages(self) -> list[SparsePrefill | None]:
         """Of the decoder's forwards that this thread is inside of; `None` is no prefill."""
         return self.local.__dict__.setdefault("passages", [])
 
     @property
-    def passage(self) -> Passage | None:
+    def passage(self) -> SparsePrefill | None:
         """The prefill that this thread is in."""
         return self.passages[-1] if self.passages else None
 
@@ -139,7 +139,7 @@ class Hooks(ForwardHooks):
                 _require_whole(cache)
         self.passages[-1] = passage
 
-    def _layouts(self, cache: Any) -> list[Layout] | None:
+    def _layouts(self, cache: Any) -> list[PromptLayout] | None:
         """Of the prompt that enters the decoder, if it is one that nothing precedes."""
         if isinstance(cache, SlotCache):
             is_first = cache.is_empty and cache.prompt is not None
@@ -181,7 +181,7 @@ def _require_whole(cache: SlotCache) -> None:
 
 
 def _attend(
-    hooks: Hooks,
+    hooks: PrefillHooks,
     module: nn.Module,
     query: Tensor,
     key: Tensor,
@@ -202,7 +202,7 @@ def _attend(
 
 
 def _obstacle(
-    passage: Passage, layer: int, query: Tensor, key: Tensor, kwargs: dict[str, Any]
+    passage: SparsePrefill, layer: int, query: Tensor, key: Tensor, kwargs: dict[str, Any]
 ) -> str:
     """Why this call can't be sparse although its pattern is, or nothing."""
     if asked := [name for name in DENSE_ONLY if kwargs.get(name) is not None]:
@@ -222,7 +222,7 @@ def _own(module: nn.Module, implementation: str) -> Callable[..., tuple[Tensor, 
     return ALL_ATTENTION_FUNCTIONS[implementation]
 
 
-def _mask(hooks: Hooks, **kwargs: Any) -> Any:
+def _mask(hooks: PrefillHooks, **kwargs: Any) -> Any:
     """The model's own mask; none where no layer would look at it, `tokens^2` bytes saved."""
     passage = hooks.passage
     if passage is not None and passage.is_sparse:

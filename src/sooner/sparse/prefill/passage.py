@@ -15,7 +15,7 @@ from ...decoding.interface import Prompt
 from ...models import Adapter
 from ..attention import Backend, Partial, States
 from ..attention.run import jobs, run
-from ..modality import IMAGE, PADDING, TEXT, VIDEO, Layout
+from ..modality import IMAGE, PADDING, TEXT, VIDEO, PromptLayout
 from ..patterns import Dense, HeadPattern
 from ..table import PatternTable
 from .report import LayerReport, PrefillReport
@@ -46,12 +46,12 @@ def prompt_attention(
     return execute(queries, keys, values, scale)
 
 
-def of_prompt(prompt: Prompt) -> list[Layout]:
+def of_prompt(prompt: Prompt) -> list[PromptLayout]:
     """Of each row of a packed prompt."""
-    return [Layout.of(prompt, row) for row in range(prompt.rows)]
+    return [PromptLayout.of(prompt, row) for row in range(prompt.rows)]
 
 
-def of_call(adapter: Adapter, inputs: Mapping[str, Any]) -> list[Layout] | None:
+def of_call(adapter: Adapter, inputs: Mapping[str, Any]) -> list[PromptLayout] | None:
     """Of each row of a padded batch, padding where it is.
 
     Args:
@@ -71,7 +71,7 @@ def of_call(adapter: Adapter, inputs: Mapping[str, Any]) -> list[Layout] | None:
     modality[frames >= 0] = VIDEO
     modality[~real] = PADDING
     frames = frames.masked_fill(~real, -1)
-    return [Layout(*row) for row in zip(modality, frames, strict=True)]
+    return [PromptLayout(*row) for row in zip(modality, frames, strict=True)]
 
 
 ASKED = 64
@@ -80,14 +80,14 @@ ASKED = 64
 
 
 def recall(states: States, real: Tensor, made: Partial) -> Tensor:
-    """Share of the dense attention's mass that each head kept, `[heads]`.
+    """Share of the dense attention that each head kept, `[heads]`.
 
     The mean over at most `ASKED` evenly spaced queries, the last one among them: those at the end,
     where dynamic patterns look, would flatter these. Costs `ASKED` rows of scores a head.
 
     Args:
         real: slots that are no padding, ascending, `[tokens]`.
-        made: the sparse result, with the masses of the pairs that were computed.
+        made: the sparse result, with the log-sum-exps of the pairs that were computed.
     """
     place = torch.linspace(0, len(real) - 1, min(ASKED, len(real)), device=real.device).long()
     later = torch.arange(len(real), device=real.device) > place[:, None]  # [asked, tokens]
@@ -96,7 +96,7 @@ def recall(states: States, real: Tensor, made: Partial) -> Tensor:
         keys = states.keys[head // states.group, real]
         scores = (states.queries[head, real[place]] @ keys.T).float() * states.scale
         dense = scores.masked_fill_(later, -torch.inf).logsumexp(1)  # [asked]
-        kept.append((made.mass[head, real[place]] - dense).exp().clamp(max=1).mean())
+        kept.append((made.lse[head, real[place]] - dense).exp().clamp(max=1).mean())
     return torch.stack(kept)
 
 
@@ -110,7 +110,7 @@ BLOCK = 64
 
 
 @dataclass(eq=False)
-class Passage:
+class SparsePrefill:
     """A batch of prompts, all layers by one table.
 
     Attributes:
@@ -126,7 +126,7 @@ class Passage:
     """
 
     table: PatternTable
-    layouts: list[Layout]
+    layouts: list[PromptLayout]
     dense_below: int
     backend: Backend
     is_measured: bool = False
@@ -178,7 +178,7 @@ class Passage:
             keys, values: `[rows, kv_heads, tokens, head_dim]`.
             own: the model's own attention, for whoever prefers it.
         """
-        measured: list[Measured] = []
+        measured: list[RowMeasurement] = []
         execute = partial(self.sparse, layer, measured=measured)
         output = prompt_attention(queries, keys, values, scale=scale, execute=execute)
         self.reports[layer] = _summary(layer, measured)
@@ -186,7 +186,7 @@ class Passage:
 
     def sparse(
         self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float,
-        measured: list[Measured],
+        measured: list[RowMeasurement],
     ) -> Tensor:  # fmt: skip
         """Sparse attention of one layer; arguments and output as of `attend`."""
         output = queries.new_empty(queries.shape)
@@ -195,7 +195,7 @@ class Passage:
             output[row] = self._row(layer, row, states, measured).output
         return output.transpose(1, 2)
 
-    def _row(self, layer: int, row: int, states: States, measured: list[Measured]) -> Partial:
+    def _row(self, layer: int, row: int, states: States, measured: list[RowMeasurement]) -> Partial:
         layout, made = self.layout(row, states.queries.device), Partial.empty(states)
         real = layout.where()
         kept = torch.zeros(len(states.queries), dtype=torch.float64, device=real.device)
@@ -205,10 +205,10 @@ class Passage:
                 kept[job.heads] += job.pairs
         if self.is_measured and len(real):
             held = float(recall(states, real, made).mean())
-            measured.append(Measured(len(real), held, float(kept.mean())))
+            measured.append(RowMeasurement(len(real), held, float(kept.mean())))
         return made
 
-    def layout(self, row: int, device: torch.device) -> Layout:
+    def layout(self, row: int, device: torch.device) -> PromptLayout:
         """What is left of a row, on the device of the layer: sharded models have several."""
         if self.layouts[row].frames.device != device:
             self.layouts[row] = self.layouts[row].to(device)
@@ -230,7 +230,7 @@ class Passage:
 
 
 @dataclass(frozen=True)
-class Measured:
+class RowMeasurement:
     """One row of one layer: its tokens, the recall, and the mean pairs of a head."""
 
     tokens: int
@@ -238,7 +238,7 @@ class Measured:
     pairs: float
 
 
-def _summary(layer: int, rows: list[Measured]) -> LayerReport:
+def _summary(layer: int, rows: list[RowMeasurement]) -> LayerReport:
     """Recall is a mean over tokens, the share one over pairs."""
     if not rows:
         return LayerReport(layer)

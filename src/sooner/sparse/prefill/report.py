@@ -14,7 +14,7 @@ class LayerReport:
     Attributes:
         layer: its number.
         reason: why it ran the model's own attention; empty if it was sparse.
-        recall: mean share of the dense attention's mass that was kept, over rows, heads and sampled
+        recall: mean share of the dense attention that was kept, over rows, heads and sampled
             queries; `None` where nothing was measured.
         share: query-key pairs that were computed, of those of dense attention; `None` likewise.
     """

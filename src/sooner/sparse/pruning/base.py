@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar
 from ...checks import check_number, check_whole
 from ...errors import SoonerError
 from ...models import adapt
-from .hooks import Hooks
+from .hooks import PruningHooks
 from .stage import Selector
 
 SomePruner = TypeVar("SomePruner", bound="Pruner")
@@ -37,7 +37,7 @@ class Pruner(Selector):
             UnsupportedError: another pruner is at work on it, or, later, a prompt or a cache that
                 can't be pruned.
         """
-        with Hooks(self, adapt(model)):
+        with PruningHooks(self, adapt(model)):
             yield
 
     def shares(self, layers: int) -> tuple[float, ...]:

@@ -12,8 +12,8 @@ from torch.nn.functional import cosine_similarity
 from ...decoding.cache import SlotCache
 from ...errors import SoonerError
 from .base import Pruner, at_retention, check_layer, check_share, with_share
-from .keep import Seen, keep_best, keep_count
-from .stage import Kept, Stage
+from .keep import AttentionInputs, keep_best, keep_count
+from .stage import Kept, PruningStage
 
 WINDOW = 4
 """Frames of a window; its first one stays whole."""
@@ -84,7 +84,7 @@ class DyCoke(Pruner):
             )
         return with_share(least, "decode_ratio", share, lambda one: one.decode_retention(layers))
 
-    def keep(self, stage: Stage) -> Kept:
+    def keep(self, stage: PruningStage) -> Kept:
         kept = torch.ones_like(stage.visual)
         for frame, twin in _pairs(stage.frames):
             alike = cosine_similarity(stage.hidden[frame].float(), stage.hidden[twin].float())
@@ -131,7 +131,7 @@ class DynamicChoice:
         self.resting: dict[int, tuple[Tensor, ...]] = {}  # layer -> the whole prompt's stores
         self.choices: list[Tensor] = []  # what was attended to, for those who ask
 
-    def step(self, cache: SlotCache, seen: Seen) -> None:
+    def step(self, cache: SlotCache, seen: AttentionInputs) -> None:
         """Choose by the attention of the newest token, and prepare the layers behind."""
         last = torch.zeros(1, dtype=torch.long, device=seen.hidden.device)
         weights = seen.weights(last)[0, : len(self.visual)]

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from .base import Pruner, check_layer, check_share
 from .keep import keep_best, keep_count
-from .stage import Kept, Stage
+from .stage import Kept, PruningStage
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class FastV(Pruner):
     def shares(self, layers: int) -> tuple[float, ...]:
         return (1 - self.ratio,)
 
-    def keep(self, stage: Stage) -> Kept:
+    def keep(self, stage: PruningStage) -> Kept:
         last = stage.places.new_tensor([len(stage.places) - 1])
         scores = stage.attention(last)[0]  # [tokens]
         return Kept(keep_best(stage.visual, scores, keep_count(stage.total, self.ratio)))

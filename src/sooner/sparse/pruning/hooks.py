@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import weakref
 from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -13,12 +13,12 @@ from ...decoding.cache import SlotCache
 from ...errors import UnsupportedError
 from ...models import Adapter
 from ...models.hooks import ForwardHooks
-from .keep import Seen
-from .passage import Passage
+from .keep import AttentionInputs
+from .passage import PrunedPrompt
 from .stage import Selector
 
 
-class Hooks(ForwardHooks):
+class PruningHooks(ForwardHooks):
     """A pruner at work on one model.
 
     State belongs to a cache and not to the model, so runs that share the model do not meet, and it
@@ -36,7 +36,7 @@ class Hooks(ForwardHooks):
         self.pruner, self.decoder, self.depth = pruner, adapter.decoder, adapter.layers
         vision = getattr(adapter.config, "vision_config", None)
         self.features = len(getattr(vision, "deepstack_visual_indexes", None) or ())
-        self.passages: weakref.WeakKeyDictionary[SlotCache, Passage] = weakref.WeakKeyDictionary()
+        self.passages: WeakKeyDictionary[SlotCache, PrunedPrompt] = WeakKeyDictionary()
 
     def install(self) -> None:
         """Hook the decoder, its layers, and the attention that the pruner reads.
@@ -46,7 +46,7 @@ class Hooks(ForwardHooks):
             UnsupportedError: another pruner is at work.
         """
         self.pruner.check_depth(self.depth)
-        for other in Hooks.installed(self.decoder):
+        for other in PruningHooks.installed(self.decoder):
             raise UnsupportedError(
                 f"{self.pruner.name} can't prune what {other.pruner.name} already prunes; "
                 "leave the other context first"
@@ -92,7 +92,7 @@ class Hooks(ForwardHooks):
                 f"{self.pruner.name} prunes one prompt at a time, but the batch has {rows} rows; "
                 "decode them one by one"
             )
-        passage = Passage(self.pruner, self.depth, cache, prompt, embeds[0])
+        passage = PrunedPrompt(self.pruner, self.depth, cache, prompt, embeds[0])
         self.passages[cache] = passage
         # The decoder would add DeepStack features to all visual tokens; some may be gone by then.
         features = kwargs.get("deepstack_visual_embeds")
@@ -136,7 +136,9 @@ class Hooks(ForwardHooks):
         hidden, layer = kwargs["hidden_states"], cache.slot_layers[number]
         entries = hidden.shape[1]
         filled = layer.get_mask_sizes(entries)[0] if passage.is_over else entries
-        seen = Seen(module, hidden, kwargs["position_embeddings"], layer.first_keys(filled))
+        seen = AttentionInputs(
+            module, hidden, kwargs["position_embeddings"], layer.first_keys(filled)
+        )
         if passage.follower is not None:
             passage.follower.step(cache, seen)
         else:

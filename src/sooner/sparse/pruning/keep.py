@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Seen:
+class AttentionInputs:
     """What an attention module was given, kept until its weights are asked for.
 
     Attributes:

@@ -10,11 +10,11 @@ from torch import Tensor
 from ...decoding.cache import SlotCache
 from ...decoding.interface import Prompt
 from ...errors import SoonerError
-from .keep import Seen
-from .stage import Follower, Selector, Stage
+from .keep import AttentionInputs
+from .stage import Follower, PruningStage, Selector
 
 
-class Passage:
+class PrunedPrompt:
     """Which tokens of a prompt are still there, and what the layers must be told of them.
 
     Args:
@@ -44,7 +44,7 @@ class Passage:
         self.frames = _frames(prompt, width, embeds.device)
         self.left = torch.arange(width, device=embeds.device)
         self.counts: list[int] = []  # visual tokens behind each stage
-        self.seen: Seen | None = None
+        self.seen: AttentionInputs | None = None
         self.deepstack: list[Tensor] = []
         self.follower: Follower | None = None
         self.is_over = False
@@ -81,7 +81,7 @@ class Passage:
         self._move(hidden.device)
         visual = self.visual[self.left]
         kept = self.pruner.keep(
-            Stage(
+            PruningStage(
                 number=self.stages.index(number),
                 layer=number,
                 depth=self.depth,

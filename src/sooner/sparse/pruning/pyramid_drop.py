@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from .base import Pruner, check_layer, check_share
 from .keep import instruction, keep_best, keep_count
-from .stage import Kept, Stage
+from .stage import Kept, PruningStage
 
 STAGES = 4
 """The paper cuts the decoder into four stages of equal depth."""
@@ -49,7 +49,7 @@ class PyramidDrop(Pruner):
     def shares(self, layers: int) -> tuple[float, ...]:
         return tuple((1 - self.ratio) ** (number + 1) for number in range(len(self.stages(layers))))
 
-    def keep(self, stage: Stage) -> Kept:
+    def keep(self, stage: PruningStage) -> Kept:
         scores = stage.attention(instruction(stage.visual)[-1:])[0]  # [tokens]
         # Counted from the whole prompt, so that rounding does not add up over the stages.
         left = 1 - (1 - self.ratio) ** (stage.number + 1)

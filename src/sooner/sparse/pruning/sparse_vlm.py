@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .base import Pruner, check_layer, check_share
 from .keep import cluster_means, density_peaks, instruction, keep_best, keep_count
-from .stage import Kept, Stage
+from .stage import Kept, PruningStage
 
 DEPTHS = (2, 6, 15)
 """Layers in front of which the paper prunes, of the 32 of its models."""
@@ -72,16 +72,16 @@ class SparseVLM(Pruner):
         raters = words[share > share.mean()]
         return raters if len(raters) else words  # all alike: nobody stands out
 
-    def keep(self, stage: Stage) -> Kept:
+    def keep(self, stage: PruningStage) -> Kept:
         raters = torch.searchsorted(stage.places, stage.memo)  # text is never dropped
         scores = stage.attention(raters).mean(0)  # [tokens]
         return self.select(stage, scores, self._budget(stage))
 
-    def _budget(self, stage: Stage) -> int:
+    def _budget(self, stage: PruningStage) -> int:
         # `shares` needs the number of stages only, which the stage's memo does not know.
         return keep_count(stage.total, 1 - self.shares(stage.depth)[stage.number])
 
-    def select(self, stage: Stage, scores: Tensor, budget: int) -> Kept:
+    def select(self, stage: PruningStage, scores: Tensor, budget: int) -> Kept:
         """The best visual tokens, and some merged from the best of the others."""
         left = int(stage.visual.sum()) - budget
         merged = min(round(budget * self.recycle), round(left * self.pool), budget - 1)

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from ...decoding.cache import SlotCache
 from ...errors import SoonerError
-from .keep import Seen
+from .keep import AttentionInputs
 
 
 @dataclass(frozen=True)
-class Stage:
+class PruningStage:
     """The tokens that reach a layer in front of which some may be dropped.
 
     Attributes:
@@ -59,7 +59,7 @@ class Kept:
 class Follower(Protocol):
     """Chooses, token by token, what the layers behind one attend to."""
 
-    def step(self, cache: SlotCache, seen: Seen) -> None:
+    def step(self, cache: SlotCache, seen: AttentionInputs) -> None:
         """Told what the watched layer saw, before the later layers run."""
 
 
@@ -78,7 +78,7 @@ class Selector:
         """Look at the embedded prompt, `[tokens, hidden]`; the result is each stage's `memo`."""
         return None
 
-    def keep(self, stage: Stage) -> Kept:
+    def keep(self, stage: PruningStage) -> Kept:
         """Choose what goes on."""
         raise NotImplementedError
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ...errors import SoonerError
 from ..attention import States
-from ..modality import MODALITIES, Layout
+from ..modality import MODALITIES, PromptLayout
 from ..patterns import Grid, HeadPattern
 from ..patterns.drawing import COLOURS, check_matplotlib, tile
 from ..plane import whole
@@ -45,7 +45,7 @@ def table_figure(table: PatternTable) -> Any:
     check_matplotlib()
     from matplotlib.figure import Figure
 
-    layout = Layout.spans(*SKETCH, frame=SKETCH_FRAME)
+    layout = PromptLayout.spans(*SKETCH, frame=SKETCH_FRAME)
     heads, layers = max(len(layer) for layer in table.layers), len(table.layers)
     columns = math.ceil(layers / math.ceil(layers / ACROSS))
     rows = heads * math.ceil(layers / columns)
@@ -98,11 +98,11 @@ class Map:
     """
 
     weights: Tensor
-    layout: Layout
+    layout: PromptLayout
     grid: tuple[int, int]
 
     @classmethod
-    def of(cls, states: States, layout: Layout, head: int) -> Map:
+    def of(cls, states: States, layout: PromptLayout, head: int) -> Map:
         """From the states of a row without padding."""
         scores = states.queries[head].float() @ states.keys[head // states.group].float().T
         later = torch.ones_like(scores, dtype=torch.bool).triu(1)

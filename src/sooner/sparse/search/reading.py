@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ...errors import SoonerError
 from ..attention import States
-from ..modality import MODALITIES, Layout
+from ..modality import MODALITIES, PromptLayout
 from ..pairs import GridIndex, Index, LineIndex, causal, spread
 from ..plane import Plane, whole
 
@@ -58,7 +58,7 @@ SCORES = 1 << 24
 
 
 @dataclass(frozen=True, eq=False)
-class Reading:
+class AskedQueries:
     """Queries of one row that are asked, some of every modality, and what each stands for.
 
     Scoring all queries of a long prompt costs what dense attention costs, for each candidate. The
@@ -81,11 +81,11 @@ class Reading:
     def of(
         cls,
         states: States,
-        layout: Layout,
+        layout: PromptLayout,
         queries: int,
         turn: float = 0.0,
         without: Tensor | None = None,
-    ) -> Reading:
+    ) -> AskedQueries:
         """Ask `queries` tokens of every modality, all of those that have fewer; see `spread`.
 
         Args:
@@ -117,7 +117,7 @@ class Reading:
         size = max(SCORES // max(len(self.slots) * len(self.plane.keys), 1), 1)
         return list(heads.split(size))
 
-    def attention(self, heads: Tensor) -> Attention:
+    def attention(self, heads: Tensor) -> DenseAttention:
         """Dense attention of some heads' asked queries, fp32."""
         group = heads // self.states.group
         keys = self.states.keys[group][:, self.plane.keys].float()
@@ -127,19 +127,19 @@ class Reading:
         frontier = torch.searchsorted(self.plane.keys, self.slots, right=True) - 1
         rank = torch.arange(keys.shape[1], device=keys.device)
         weights = scores.masked_fill_(rank > frontier[:, None], -torch.inf).softmax(2)
-        return Attention(weights, values)
+        return DenseAttention(weights, values)
 
-    def place(self, plane: Plane) -> Window:
+    def place(self, plane: Plane) -> AskedPlane:
         """Where the asked queries are in a plane, and the plane's keys among all of them."""
         last = max(len(plane.queries) - 1, 0)
         found = torch.searchsorted(plane.queries, self.slots).clamp(max=last)
         rows = (plane.queries[found] == self.slots).nonzero()[:, 0]
         columns = torch.searchsorted(self.plane.keys, plane.keys)
-        return Window(plane, rows, found[rows], columns)
+        return AskedPlane(plane, rows, found[rows], columns)
 
 
 @dataclass(frozen=True, eq=False)
-class Attention:
+class DenseAttention:
     """Dense attention of some heads.
 
     Attributes:
@@ -160,19 +160,19 @@ class Attention:
         """Values with a column of ones, whose product with weights is their sum."""
         return torch.nn.functional.pad(self.values, (0, 1), value=1.0)
 
-    def inside(self, window: Window) -> Attention:
+    def inside(self, window: AskedPlane) -> DenseAttention:
         """The part in a plane; its weights do not add up to one."""
         weights = self.weights
         if len(window.rows) < weights.shape[1]:
             weights = weights[:, window.rows]
         if len(window.columns) == self.values.shape[1]:
-            return Attention(weights, self.values)
-        return Attention(weights[..., window.columns], self.values[:, window.columns])
+            return DenseAttention(weights, self.values)
+        return DenseAttention(weights[..., window.columns], self.values[:, window.columns])
 
 
 @dataclass(frozen=True, eq=False)
-class Window:
-    """A plane as a `Reading` sees it.
+class AskedPlane:
+    """A plane as `AskedQueries` sees it.
 
     Attributes:
         rows: which of the asked queries lie in it, `[found]`.
@@ -191,21 +191,21 @@ class Window:
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class Contribution:
     """What a set of pairs contributes to asked queries' attention.
 
     Attributes:
         output: sum of values by dense weights, `[heads, found, head_dim]`.
-        mass: sum of dense weights, `[heads, found]`.
+        recall: sum of dense weights, `[heads, found]`.
         pairs: how many pairs it has, `[heads, found]`.
     """
 
     output: Tensor
-    mass: Tensor
+    recall: Tensor
     pairs: Tensor
 
     @classmethod
-    def rest(cls, inside: Attention, output: Tensor, is_all: bool) -> Part:
+    def rest(cls, inside: DenseAttention, output: Tensor, is_all: bool) -> Contribution:
         """What lies outside of a plane when it stays dense; its pairs are not counted.
 
         Args:
@@ -218,13 +218,13 @@ class Part:
             return cls(torch.zeros_like(output), none, none)
         return cls(output - inside.output, 1 - inside.weights.sum(2), none)
 
-    def joined(self, other: Part) -> Part:
+    def joined(self, other: Contribution) -> Contribution:
         """Both together, for disjoint sets of pairs."""
         mine, theirs = vars(self).values(), vars(other).values()
-        return Part(*(own + more for own, more in zip(mine, theirs, strict=True)))
+        return Contribution(*(own + more for own, more in zip(mine, theirs, strict=True)))
 
     @classmethod
-    def of(cls, dense: Attention, seen: Tensor) -> Part:
+    def of(cls, dense: DenseAttention, seen: Tensor) -> Contribution:
         """The pairs that are seen; `dense` is the attention inside the same plane."""
         mask = seen.float()  # counts below 2**24 are exact
         made = (dense.weights * mask) @ dense.summed

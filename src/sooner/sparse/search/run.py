@@ -19,11 +19,11 @@ from ...errors import SoonerError
 from ...models import Adapter
 from ..attention import States
 from ..attention.run import backend_for
-from ..cost import Costs, Shape, measure
-from ..modality import Layout
+from ..cost import AttentionShape, MeasuredCosts, measure
+from ..modality import PromptLayout
 from ..patterns import Dense, HeadPattern, Pattern
 from ..plane import whole
-from ..table import Head, PatternTable, fingerprint, model_name
+from ..table import HeadEntry, PatternTable, fingerprint, model_name
 from .capture import capture
 from .heads import decide, shortlist
 from .score import Survey, Trial, survey, trial
@@ -37,7 +37,7 @@ SHORTEST, LONGEST = 1024, 8192
 MARGIN = 32  # words around the video of a prompt that is timed
 
 
-def prices(candidates: Sequence[Pattern], states: States, layout: Layout) -> Tensor:
+def prices(candidates: Sequence[Pattern], states: States, layout: PromptLayout) -> Tensor:
     """Time over FLOPs of each candidate, both relative to dense attention, `[candidates]` fp64.
 
     A price of 1 is a kernel whose pairs cost what dense attention's do. Times are those of all
@@ -55,7 +55,7 @@ def prices(candidates: Sequence[Pattern], states: States, layout: Layout) -> Ten
 
 
 def break_even(
-    adapter: Adapter, layers: Sequence[Sequence[Head]], layout: Layout
+    adapter: Adapter, layers: Sequence[Sequence[HeadEntry]], layout: PromptLayout
 ) -> tuple[int, str]:
     """The prompt length from which a typical layer's patterns are faster than dense attention.
 
@@ -76,27 +76,27 @@ def break_even(
     longest = max(LONGEST, len(layout))
     backend = backend_for(adapter.device)
 
-    def timed(tokens: int) -> Layout:
+    def timed(tokens: int) -> PromptLayout:
         if not frame:
-            return Layout.text(tokens)
-        return Layout.spans(
+            return PromptLayout.text(tokens)
+        return PromptLayout.spans(
             ("text", MARGIN), ("video", tokens - 2 * MARGIN), ("text", MARGIN), frame=frame
         )
 
-    costs = Costs(shape(adapter), backend, timed, repeats=2)
+    costs = MeasuredCosts(shape(adapter), backend, timed, repeats=2)
     found = costs.break_even(patterns, SHORTEST, longest)
     if found is None:
         return longest + 1, f"not faster at {longest} tokens, backend {backend.name}"
     return found, f"measured on one layer, backend {backend.name}"
 
 
-def shape(adapter: Adapter) -> Shape:
+def shape(adapter: Adapter) -> AttentionShape:
     """Of the model's attention layers."""
     config = adapter.text_config
     heads = int(config.num_attention_heads)
     size = getattr(config, "head_dim", None) or config.hidden_size // heads
     keys = getattr(config, "num_key_value_heads", None) or heads
-    return Shape(heads, keys, size, adapter.dtype, str(adapter.device))
+    return AttentionShape(heads, keys, size, adapter.dtype, str(adapter.device))
 
 
 OnStep = Callable[[str, int, int], None]
@@ -109,7 +109,7 @@ OTHERS = 0.5
 
 
 @dataclass(frozen=True)
-class Sample:
+class SearchSample:
     """One prompt that patterns are searched on.
 
     Attributes:
@@ -119,7 +119,7 @@ class Sample:
     """
 
     embed: Callable[[], Prompt]
-    layout: Layout
+    layout: PromptLayout
     sha256: str = ""
 
 
@@ -138,7 +138,7 @@ class Search:
     """
 
     adapter: Adapter
-    samples: Sequence[Sample]
+    samples: Sequence[SearchSample]
     settings: SearchSettings = field(default_factory=SearchSettings)
     sidecar: Path | None = None
     on_step: OnStep | None = None
@@ -237,14 +237,14 @@ class Search:
 
     def _layer(
         self, types: Sequence[Sequence[HeadPattern]], trials: Sequence[Trial]
-    ) -> tuple[Head, ...]:
+    ) -> tuple[HeadEntry, ...]:
         patterns, figures = decide(types, trials, self.settings)
         return tuple(
-            Head(pattern, *(round(value, 6) for value in told))
+            HeadEntry(pattern, *(round(value, 6) for value in told))
             for pattern, told in zip(patterns, figures.T.tolist(), strict=True)
         )
 
-    def _table(self, layers: list[tuple[Head, ...]]) -> PatternTable:
+    def _table(self, layers: list[tuple[HeadEntry, ...]]) -> PatternTable:
         below, how = 0, "not measured"
         if self.settings.break_even:
             longest = max(self.samples, key=lambda sample: len(sample.layout))

@@ -10,15 +10,15 @@ import torch
 from torch import Tensor
 
 from ..attention import States
-from ..attention.run import Job, jobs
-from ..modality import Layout
+from ..attention.run import HeadGroup, jobs
+from ..modality import PromptLayout
 from ..pairs import Index
 from ..patterns import Grid, HeadPattern, Pattern, QBoundary, TwoDBoundary
 from ..patterns.base import build
 from ..patterns.grid import AUTO
 from ..plane import Plane, whole
 from ..probe import LAST, probe
-from .reading import Attention, Part, Reading, Window
+from .reading import AskedPlane, AskedQueries, Contribution, DenseAttention
 
 WHOLE = "whole"
 
@@ -29,12 +29,12 @@ class Tally:
 
     Attributes: `[candidates, heads]` in a survey, `[heads]` in a trial.
         error: squared error of the attention output.
-        mass: dense attention's mass that is kept; of all of it, one for each token.
+        recall: share of a token's dense attention that is kept; 1 for each token is all.
         pairs: query-key pairs that are computed.
     """
 
     error: Tensor
-    mass: Tensor
+    recall: Tensor
     pairs: Tensor
 
     @classmethod
@@ -42,12 +42,12 @@ class Tally:
         return cls(*(torch.zeros(shape, dtype=torch.double) for _ in fields(cls)))
 
     def note(self, where: tuple[Any, ...], figures: Tensor) -> None:
-        """Write error, mass and pairs, `[3, heads]`, in one place."""
+        """Write error, recall and pairs, `[3, heads]`, in one place."""
         for sums, value in zip(vars(self).values(), figures, strict=True):
             sums[where] = value
 
     def __add__(self, other: Tally) -> Tally:
-        return Tally(self.error + other.error, self.mass + other.mass, self.pairs + other.pairs)
+        return Tally(self.error + other.error, self.recall + other.recall, self.pairs + other.pairs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +94,7 @@ class Trial:
 
     @property
     def recall(self) -> Tensor:
-        return self.tally.mass / self.tokens
+        return self.tally.recall / self.tokens
 
     @property
     def cost(self) -> Tensor:
@@ -106,7 +106,7 @@ SMALL = 1e-3
 """Regions with a smaller share of the pairs than this are not worth a pattern, and stay dense."""
 
 
-def planes(layout: Layout) -> dict[str, Plane]:
+def planes(layout: PromptLayout) -> dict[str, Plane]:
     """The regions in which candidates are tried; a single modality has the whole only."""
     found = {WHOLE: whole(layout)}
     if len(layout.present) > 1:
@@ -116,13 +116,15 @@ def planes(layout: Layout) -> dict[str, Plane]:
     return {name: plane for name, plane in found.items() if plane.pairs > least}
 
 
-def survey(states: States, layout: Layout, candidates: Sequence[Pattern], queries: int) -> Survey:
+def survey(
+    states: States, layout: PromptLayout, candidates: Sequence[Pattern], queries: int
+) -> Survey:
     """Try every candidate in every region, for all heads (algorithm 4, the first two loops).
 
     In a region of pairs of modalities, the error is that of the whole output when every other
     region stays dense: what a modality sees of another counts as much as it weighs.
     """
-    reading = Reading.of(states, layout, queries)
+    reading = AskedQueries.of(states, layout, queries)
     heads = states.queries.shape[0]
     places = {name: reading.place(plane) for name, plane in planes(layout).items()}
     tallies = {name: Tally.empty(len(candidates), heads) for name in places}
@@ -134,13 +136,13 @@ def survey(states: States, layout: Layout, candidates: Sequence[Pattern], querie
         for name, window in places.items():
             inside, output = dense.inside(window), dense.output[:, window.rows]
             weight = reading.weight[window.rows]
-            rest = Part.rest(inside, output, is_all=":" not in name)
+            rest = Contribution.rest(inside, output, is_all=":" not in name)
             known: dict[bytes, Tensor] = {}  # candidates that come to the same lines here
             for place, index in enumerate(indices[name]):
                 own = None if index is None else index.take(picked)
                 mark = _signature(own)
                 if mark not in known:
-                    part = Part.of(inside, window.seen(own)).joined(rest)
+                    part = Contribution.of(inside, window.seen(own)).joined(rest)
                     known[mark] = _figures(part, output, weight)
                 tallies[name].note((place, picked.cpu()), known[mark])
     return Survey(tallies, norm, float(reading.weight.sum()), float(reading.plane.pairs))
@@ -148,7 +150,7 @@ def survey(states: States, layout: Layout, candidates: Sequence[Pattern], querie
 
 def trial(
     states: States,
-    layout: Layout,
+    layout: PromptLayout,
     patterns: Sequence[HeadPattern],
     queries: int,
     turn: float = 0.0,
@@ -160,7 +162,7 @@ def trial(
         turn: asks others than `survey` did, which has picked what suits its own; see `spread`.
         without: slots of tokens that are not asked at all.
     """
-    reading = Reading.of(states, layout, queries, turn, without)
+    reading = AskedQueries.of(states, layout, queries, turn, without)
     heads = states.queries.shape[0]
     work = list(jobs(states, layout, patterns))
     tally, norm = Tally.empty(heads), torch.zeros(heads, dtype=torch.double)
@@ -168,27 +170,29 @@ def trial(
         dense = reading.attention(picked)
         norm[picked.cpu()] = _norm(dense, reading)
         none = dense.output.new_zeros(dense.output.shape[:2])
-        total = Part(torch.zeros_like(dense.output), none, none.clone())
+        total = Contribution(torch.zeros_like(dense.output), none, none.clone())
         for job in work:
             _add(total, dense, picked, job, reading.place(job.plane))
         tally.note((picked.cpu(),), _figures(total, dense.output, reading.weight))
     return Trial(tally, norm, float(reading.weight.sum()), float(reading.plane.pairs))
 
 
-def _add(total: Part, dense: Attention, picked: Tensor, job: Job, window: Window) -> None:
+def _add(
+    total: Contribution, dense: DenseAttention, picked: Tensor, job: HeadGroup, window: AskedPlane
+) -> None:
     """Add what a job contributes to those of its heads that are picked, in place."""
     mine = torch.isin(job.heads, picked).nonzero()[:, 0]
     if not len(mine) or not len(window.rows):
         return
     own = torch.searchsorted(picked, job.heads[mine])  # their places among the picked
     index = None if job.index is None else job.index.take(mine)
-    some = Attention(dense.weights[own], dense.values[own]).inside(window)
-    part = Part.of(some, window.seen(index))
+    some = DenseAttention(dense.weights[own], dense.values[own]).inside(window)
+    part = Contribution.of(some, window.seen(index))
     for sums, piece in zip(vars(total).values(), vars(part).values(), strict=True):
         sums[own[:, None], window.rows] += piece
 
 
-def _norm(dense: Attention, reading: Reading) -> Tensor:
+def _norm(dense: DenseAttention, reading: AskedQueries) -> Tensor:
     """Squared length of the dense output, `[heads]` fp64."""
     return (dense.output.square().sum(2).double() @ reading.weight).cpu()
 
@@ -222,9 +226,9 @@ def _signature(index: Index | None) -> bytes:
     return b" ".join([type(index).__name__.encode(), *(c.cpu().numpy().tobytes() for c in columns)])
 
 
-def _figures(part: Part, output: Tensor, weight: Tensor) -> Tensor:
-    """Error, mass and pairs, `[3, heads]` fp64, of asked queries; `output` is the dense one."""
-    made = part.output / part.mass.clamp(min=1e-20)[..., None]
+def _figures(part: Contribution, output: Tensor, weight: Tensor) -> Tensor:
+    """Error, recall and pairs, `[3, heads]` fp64, of asked queries; `output` is the dense one."""
+    made = part.output / part.recall.clamp(min=1e-20)[..., None]
     error = (made - output).square().sum(2)
-    told = torch.stack([error, part.mass.clamp(max=1.0), part.pairs])  # [3, heads, found]
+    told = torch.stack([error, part.recall.clamp(max=1.0), part.pairs])  # [3, heads, found]
     return (told.double() @ weight).cpu()

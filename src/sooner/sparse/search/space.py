@@ -9,7 +9,7 @@ from typing import Any
 
 from ...checks import check_fields, option
 from ...errors import SoonerError
-from ..modality import Layout
+from ..modality import PromptLayout
 from ..pairs import share
 from ..patterns import AShape, Dense, Grid, Pattern, VerticalSlash
 from ..patterns.base import build
@@ -135,7 +135,7 @@ class Space:
         found = [Dense(), *self._grids(), *self._shapes(), *self._lines()]
         return tuple(dict.fromkeys(found))
 
-    def target(self, layout: Layout) -> float:
+    def target(self, layout: PromptLayout) -> float:
         """The budget of appendix C.5 as a share of dense attention's pairs."""
         plane = whole(layout)
         shape = AShape(*map(self.size, TARGET))

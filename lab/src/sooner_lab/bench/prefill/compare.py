@@ -10,11 +10,11 @@ from torch import Tensor
 
 from sooner.sparse.attention import States
 from sooner.sparse.cost import pair_share
-from sooner.sparse.modality import MODALITIES, Layout
+from sooner.sparse.modality import MODALITIES, PromptLayout
 from sooner.sparse.patterns import HeadPattern, VerticalSlash
 from sooner.sparse.patterns.static import FIRST, NEAR
 from sooner.sparse.probe import LAST
-from sooner.sparse.search.reading import Reading
+from sooner.sparse.search.reading import AskedQueries
 from sooner.sparse.search.score import Trial, trial
 
 RATIOS = (0.25, 1.0, 4.0)
@@ -51,7 +51,7 @@ class Duel:
 
 
 def against_vertical_slash(
-    states: States, layout: Layout, patterns: Sequence[HeadPattern], queries: int = 128
+    states: States, layout: PromptLayout, patterns: Sequence[HeadPattern], queries: int = 128
 ) -> Duel:
     """Compare patterns with the best uniform vertical-slash of the same FLOPs.
 
@@ -75,19 +75,19 @@ def against_vertical_slash(
     mine, theirs = (
         trial(states, layout, each, queries, without=used) for each in (patterns, [rival] * heads)
     )
-    judged = len(Reading.of(states, layout, queries, without=used).slots)
+    judged = len(AskedQueries.of(states, layout, queries, without=used).slots)
     share = pair_share([rival] * heads, states, layout)
     return Duel(total_error(mine), total_error(theirs), wanted, share, rival, judged)
 
 
-def choosing(states: States, layout: Layout, queries: int) -> Tensor:
+def choosing(states: States, layout: PromptLayout, queries: int) -> Tensor:
     """Slots of the queries that choose: a survey's, and the last ones, which give the lines."""
-    asked = [Reading.of(states, layout, queries).slots]
+    asked = [AskedQueries.of(states, layout, queries).slots]
     asked += [layout.where(name)[-LAST:] for name in (None, *MODALITIES)]
     return torch.cat(asked).unique()
 
 
-def _as_costly(states: States, layout: Layout, ratio: float, wanted: float) -> VerticalSlash:
+def _as_costly(states: States, layout: PromptLayout, ratio: float, wanted: float) -> VerticalSlash:
     """The vertical-slash of the fewest lines that costs about `wanted`, or more."""
     heads = states.queries.shape[0]
     low, high = FAR - 1, len(layout)

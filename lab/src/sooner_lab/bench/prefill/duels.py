@@ -9,7 +9,7 @@ import torch
 
 from sooner.models import Adapter
 from sooner.sparse.attention import States
-from sooner.sparse.modality import Layout
+from sooner.sparse.modality import PromptLayout
 from sooner.sparse.patterns import HeadPattern
 from sooner.sparse.search.capture import capture
 from sooner.tasks.loading import Pair
@@ -66,7 +66,7 @@ def duels(
         rows.append(_duel(f"planted {kind}", states, layout))
     with torch.inference_mode():
         prompt = adapter.embed_prompt(interleaved(pair.target, settings.seed, DUEL_FRAMES))
-    layout = Layout.of(prompt, 0)
+    layout = PromptLayout.of(prompt, 0)
     picked = set(torch.linspace(0, adapter.layers - 1, LAYERS).long().tolist())
 
     def fight(number: int, states: States) -> None:
@@ -80,7 +80,7 @@ def duels(
     return {"duels": rows}
 
 
-def _duel(name: str, states: States, layout: Layout) -> dict[str, Any]:
+def _duel(name: str, states: States, layout: PromptLayout) -> dict[str, Any]:
     patterns: Sequence[HeadPattern] = search_states(states, layout, budget=0.5)
     told = against_vertical_slash(states, layout, patterns, QUERIES)
     return {

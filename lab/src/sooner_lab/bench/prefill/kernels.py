@@ -14,7 +14,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from sooner.errors import SoonerError
 from sooner.sparse.attention import States, sparse_attention
 from sooner.sparse.attention.run import Backend, backend_for
-from sooner.sparse.modality import Layout
+from sooner.sparse.modality import PromptLayout
 from sooner.sparse.pairs import share
 from sooner.sparse.patterns import Dense, Grid, HeadPattern, VerticalSlash
 from sooner.sparse.patterns.base import Pattern, build
@@ -61,7 +61,7 @@ def time_kernels(
     rows = []
     for tokens in lengths:
         row = _states(tokens, heads, kv_heads, head_dim, dtype, device, seed)
-        found = _arms(row, Layout.text(tokens, device), stride, runner, repeats)
+        found = _arms(row, PromptLayout.text(tokens, device), stride, runner, repeats)
         about = {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
         rows.append({"tokens": tokens, **about, "dtype": str(dtype).split(".")[-1], "arms": found})
         del row
@@ -88,7 +88,7 @@ def _states(
 
 
 def _arms(
-    row: States, layout: Layout, stride: int, backend: Backend, repeats: int
+    row: States, layout: PromptLayout, stride: int, backend: Backend, repeats: int
 ) -> dict[str, dict[str, float]]:
     patterns: dict[str, Pattern] = {
         "dense": Dense(),
@@ -110,7 +110,7 @@ def _arms(
 
 
 def _run(
-    row: States, layout: Layout, pattern: HeadPattern, backend: Backend
+    row: States, layout: PromptLayout, pattern: HeadPattern, backend: Backend
 ) -> Callable[[], object]:
     picked = [pattern] * row.queries.shape[0]
     return lambda: sparse_attention(row, layout, picked, backend)
@@ -140,7 +140,7 @@ def _interleaved(arms: dict[str, Callable[[], Any]], repeats: int) -> dict[str, 
     return {name: median(values) for name, values in times.items()}
 
 
-def _flops_share(row: States, layout: Layout, pattern: Pattern) -> float:
+def _flops_share(row: States, layout: PromptLayout, pattern: Pattern) -> float:
     """Share of causal pairs that the first head computes."""
     if pattern.kind == "dense":
         return 1.0

@@ -14,7 +14,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from sooner.sparse.attention import Backend, Partial, States, sparse_attention
 from sooner.sparse.attention.run import backend_for, jobs
 from sooner.sparse.cost import pair_share
-from sooner.sparse.modality import Layout
+from sooner.sparse.modality import PromptLayout
 from sooner.sparse.patterns import Dense, HeadPattern
 
 from .arms import pattern
@@ -53,7 +53,7 @@ def layer(
 
 def _states(
     settings: PrefillSettings, tokens: int, seed: int, device: torch.device, dtype: torch.dtype
-) -> tuple[Layout, States]:
+) -> tuple[PromptLayout, States]:
     layout = video_layout(tokens, settings.frame, device)
     shape = (settings.heads, settings.kv_heads, settings.head_dim)
     return layout, grid_states(layout, settings.frame, *shape, seed, dtype, device)
@@ -70,7 +70,7 @@ def _searched(
 def _length(
     settings: PrefillSettings,
     tokens: int,
-    layout: Layout,
+    layout: PromptLayout,
     states: States,
     chosen: dict[str, list[HeadPattern]],
     backend: Backend,
@@ -108,7 +108,7 @@ def _length(
 
 
 def attend_seconds(
-    states: States, layout: Layout, each: Sequence[HeadPattern], backend: Backend
+    states: States, layout: PromptLayout, each: Sequence[HeadPattern], backend: Backend
 ) -> float:
     """One run of the layer; dense is one call of torch's fused kernel."""
 
@@ -129,7 +129,7 @@ def attend_seconds(
     return timed(dense if is_dense else sparse, states.queries.device)
 
 
-def index_seconds(states: States, layout: Layout, each: Sequence[HeadPattern]) -> float:
+def index_seconds(states: States, layout: PromptLayout, each: Sequence[HeadPattern]) -> float:
     """The part of it that estimates and builds the index."""
     return timed(lambda: list(jobs(states, layout, each)), states.queries.device)
 
@@ -145,35 +145,39 @@ def timed(work: Callable[[], Any], device: torch.device) -> float:
     return time.perf_counter() - start
 
 
-def probes(layout: Layout) -> Tensor:
+def probes(layout: PromptLayout) -> Tensor:
     """Evenly spaced tokens, the last among them, `[probes]`."""
     slots = layout.where()
     step = max(len(slots) // PROBES, 1)
     return slots.flip(0)[::step].flip(0)
 
 
-def exact(states: States, layout: Layout) -> Partial:
-    """Dense attention of the probing queries: `[heads, probes, head_dim]` and its mass."""
+def exact(states: States, layout: PromptLayout) -> Partial:
+    """Dense attention of the probing queries: `[heads, probes, head_dim]` and its log-sum-exp."""
     asked, slots = probes(layout), layout.where()
     later = slots[None] > asked[:, None]
-    outputs, masses = [], []
+    outputs, lses = [], []
     for head in range(len(states.queries)):
         keys = states.keys[head // states.group, slots].float()
         scores = states.queries[head, asked].float() @ keys.T * states.scale
         scores = scores.masked_fill(later, -torch.inf)
         values = states.values[head // states.group, slots].float()
         outputs.append(scores.softmax(1) @ values)
-        masses.append(scores.logsumexp(1))
-    return Partial(torch.stack(outputs), torch.stack(masses))
+        lses.append(scores.logsumexp(1))
+    return Partial(torch.stack(outputs), torch.stack(lses))
 
 
 def fidelity(
-    states: States, layout: Layout, each: Sequence[HeadPattern], backend: Backend, truth: Partial
+    states: States,
+    layout: PromptLayout,
+    each: Sequence[HeadPattern],
+    backend: Backend,
+    truth: Partial,
 ) -> dict[str, float]:
     """Attention that is kept, and the error of what comes out, on the probing queries."""
     asked = probes(layout)
     made = sparse_attention(states, layout, each, backend)
-    output, mass = made.output[:, asked], made.mass[:, asked]
+    output, lse = made.output[:, asked], made.lse[:, asked]
     error = (output - truth.output).norm() / truth.output.norm()
-    recall = (mass - truth.mass).exp().clamp(max=1.0).mean()
+    recall = (lse - truth.lse).exp().clamp(max=1.0).mean()
     return {"recall": float(recall), "error": float(error)}

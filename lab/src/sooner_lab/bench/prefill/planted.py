@@ -16,7 +16,7 @@ from torch import Tensor
 
 from sooner.errors import unknown
 from sooner.sparse.attention import States
-from sooner.sparse.modality import Layout
+from sooner.sparse.modality import PromptLayout
 from sooner.sparse.plane import Plane, by_pair, by_query, whole
 
 PEAK = 10.0
@@ -34,7 +34,7 @@ WIDTH = 128
 class _Head:
     """One head's features as they are collected."""
 
-    layout: Layout
+    layout: PromptLayout
     generator: torch.Generator
     queries: list[Tensor] = field(default_factory=list)
     keys: list[Tensor] = field(default_factory=list)
@@ -127,7 +127,7 @@ KINDS: dict[str, Callable[[_Head, int], None]] = {
 
 
 def planted(
-    kind: str, layout: Layout, heads: int, noise: float, seed: int, stride: int | None = None
+    kind: str, layout: PromptLayout, heads: int, noise: float, seed: int, stride: int | None = None
 ) -> States:
     """States of heads that have a pattern.
 
@@ -160,7 +160,7 @@ def planted(
     return States(torch.stack(queries), torch.stack(keys), values, 1.0)
 
 
-def mixed_layout(tokens: int, frame: int = 24, seed: int = 0) -> Layout:
+def mixed_layout(tokens: int, frame: int = 24, seed: int = 0) -> PromptLayout:
     """A video that documents interrupt: a quarter of the tokens is text, as in MM-NIAH.
 
     Args:
@@ -173,4 +173,4 @@ def mixed_layout(tokens: int, frame: int = 24, seed: int = 0) -> Layout:
         frames = int(torch.randint(3, 9, (1,), generator=generator))
         words = frames * frame // 3 + int(torch.randint(-9, 10, (1,), generator=generator))
         spans += [("video", frames * frame), ("text", max(words, 5))]
-    return Layout.spans(*spans, ("text", 64), frame=frame)
+    return PromptLayout.spans(*spans, ("text", 64), frame=frame)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from sooner.models import Adapter
 from sooner.sparse.attention import States
-from sooner.sparse.modality import Layout
+from sooner.sparse.modality import PromptLayout
 from sooner.sparse.pairs import LineIndex
 from sooner.sparse.patterns import VerticalSlash
 from sooner.sparse.patterns.base import build
@@ -51,7 +51,7 @@ def regions(
     progress("regions: real attention on three videos with text between them")
     with torch.inference_mode():
         prompt = adapter.embed_prompt(interleaved(pair.target, settings.seed))
-    layout = Layout.of(prompt, 0)
+    layout = PromptLayout.of(prompt, 0)
     stretches = found_stretches(layout)
     names = [name for name, _ in stretches]
     lines = max(len(layout) // SHARE, 1)
@@ -111,7 +111,7 @@ def interleaved(target: Loaded, seed: int, frames: int = FRAMES) -> dict[str, An
     return place(process(target.processor, tuple(parts), FPS), target.model)
 
 
-def found_stretches(layout: Layout) -> list[tuple[str, Tensor]]:
+def found_stretches(layout: PromptLayout) -> list[tuple[str, Tensor]]:
     """Runs of one modality with `ASKED` tokens or more, named and numbered in order."""
     kinds = layout.modality
     edges = (kinds.diff() != 0).nonzero()[:, 0] + 1
@@ -127,7 +127,7 @@ def found_stretches(layout: Layout) -> list[tuple[str, Tensor]]:
     return found
 
 
-def recalls(states: States, layout: Layout, stretches: list[Tensor], lines: int) -> Tensor:
+def recalls(states: States, layout: PromptLayout, stretches: list[Tensor], lines: int) -> Tensor:
     """Recall `[sources, stretches]` of one layer, averaged over its heads."""
     plane = whole(layout)
     asked = [slots[-ASKED:] for slots in stretches]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from sooner.sparse.attention import States
-from sooner.sparse.modality import Layout
+from sooner.sparse.modality import PromptLayout
 from sooner.sparse.patterns import HeadPattern
 from sooner.sparse.search import SearchSettings
 from sooner.sparse.search.heads import decide, shortlist
@@ -16,7 +16,9 @@ QUERIES = 64
 """Of each modality, on which candidates are scored."""
 
 
-def search_states(states: States, layout: Layout, budget: float | None = None) -> list[HeadPattern]:
+def search_states(
+    states: States, layout: PromptLayout, budget: float | None = None
+) -> list[HeadPattern]:
     """The search's pattern for each head of one layer; dense ones keep their best candidate.
 
     Args:

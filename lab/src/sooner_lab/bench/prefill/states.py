@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from sooner.sparse.attention import States
-from sooner.sparse.modality import Layout
+from sooner.sparse.modality import PromptLayout
 
 WORDS = 32
 """Words before and behind the video."""
@@ -17,15 +17,15 @@ CLASS, LINE = 3.0, 2.5
 weighs as much as all others together."""
 
 
-def video_layout(tokens: int, frame: int, device: torch.device | str = "cpu") -> Layout:
+def video_layout(tokens: int, frame: int, device: torch.device | str = "cpu") -> PromptLayout:
     """A prompt of `tokens`: words, whole frames as far as they fit, words."""
     video = (tokens - 2 * WORDS) // frame * frame
     spans = (("text", WORDS), ("video", video), ("text", tokens - video - WORDS))
-    return Layout.spans(*spans, frame=frame).to(device)
+    return PromptLayout.spans(*spans, frame=frame).to(device)
 
 
 def grid_states(
-    layout: Layout,
+    layout: PromptLayout,
     frame: int,
     heads: int,
     kv_heads: int,

@@ -16,7 +16,7 @@ from .flash import additive, attend
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class HeadStates:
     """One head's states in a plane, without the queries that see no key.
 
     Attributes:
@@ -48,7 +48,7 @@ class Part:
 
 def parts(
     states: States, plane: Plane, heads: Tensor, into: Partial
-) -> Iterator[tuple[int, Part, Canvas]]:
+) -> Iterator[tuple[int, HeadStates, Accumulator]]:
     """Place among `heads`, states and canvas of each head; what is painted ends up in `into`."""
     blind = int((plane.frontier < 0).sum())
     slots, frontier = plane.queries[blind:], plane.frontier[blind:]
@@ -61,14 +61,16 @@ def parts(
             read = head // states.group
             keys = pick(states.keys[read], plane.keys)
             values = pick(states.values[read], plane.keys)
-        part = Part(pick(states.queries[head], slots), keys, values, frontier, ramp, states.scale)
+        part = HeadStates(
+            pick(states.queries[head], slots), keys, values, frontier, ramp, states.scale
+        )
         with canvas(into, slice(head, head + 1), slots) as blank:
-            yield place, part, Canvas(blank.output[0], blank.mass[0])
+            yield place, part, Accumulator(blank.output[0], blank.lse[0])
 
 
 Piece = tuple[slice, Tensor, Tensor]
 
-"""Queries, their output `[batch, heads, queries, head_dim]` and mass `[batch, heads, queries]`."""
+"""Queries, their output `[batch, heads, queries, head_dim]` and `lse [batch, heads, queries]`."""
 
 SPLIT = 1024  # keys in front of a chunk from which a call of their own, without a mask, pays
 
@@ -113,17 +115,17 @@ class Stairs:
         # One key that all see stands at the steps too, so that no query is blind there.
         counts, first = self.counts[chunk], least - 1
         if most - first == len(counts) and bool((counts.diff() == 1).all()):
-            output, mass = self._attend(chunk, slice(first, most), causal=True)
+            output, lse = self._attend(chunk, slice(first, most), causal=True)
         else:
             first = first if least > SPLIT else 0
             mask = memory.mask(counts - first, most - first)
-            output, mass = self._attend(chunk, slice(first, most), mask=mask)
+            output, lse = self._attend(chunk, slice(first, most), mask=mask)
         if first:
             before, seen = self._attend(chunk, slice(0, first))
-            front = Canvas(before.float(), seen)
-            front.join(output, mass)
-            return front.output, front.mass
-        return output, mass
+            front = Accumulator(before.float(), seen)
+            front.join(output, lse)
+            return front.output, front.lse
+        return output, lse
 
     def _attend(
         self, chunk: slice, seen: slice, causal: bool = False, mask: Tensor | None = None
@@ -161,40 +163,40 @@ def starts_of(counts: Tensor, rows: int) -> list[int]:
 
 
 @dataclass(frozen=True, eq=False)
-class Canvas:
+class Accumulator:
     """Attention of some queries over the keys seen so far.
 
     Attributes:
         output: `[..., queries, head_dim]`, fp32; zero where nothing was seen.
-        mass: log-sum-exp, `[..., queries]`, fp32; minus infinity where nothing was seen.
+        lse: log-sum-exp, `[..., queries]`, fp32; minus infinity where nothing was seen.
     """
 
     output: Tensor
-    mass: Tensor
+    lse: Tensor
 
-    def rows(self, which: slice | Tensor) -> Canvas:
+    def rows(self, which: slice | Tensor) -> Accumulator:
         """Some of the queries; a view if they are given as a slice."""
-        return Canvas(self.output[..., which, :], self.mass[..., which])
+        return Accumulator(self.output[..., which, :], self.lse[..., which])
 
-    def put(self, output: Tensor, mass: Tensor) -> None:
+    def put(self, output: Tensor, lse: Tensor) -> None:
         """Replace what is there."""
         self.output.copy_(output)
-        self.mass.copy_(mass)
+        self.lse.copy_(lse)
 
-    def join(self, output: Tensor, mass: Tensor) -> None:
+    def join(self, output: Tensor, lse: Tensor) -> None:
         """Merge attention over other keys. Each query has seen a key, here or there."""
-        weight = torch.sigmoid(mass - self.mass)[..., None]
+        weight = torch.sigmoid(lse - self.lse)[..., None]
         self.output.lerp_(output.float(), weight)
-        self.mass.copy_(torch.logaddexp(self.mass, mass))
+        self.lse.copy_(torch.logaddexp(self.lse, lse))
 
-    def classes(self, first: int, step: int, rows: int, width: int) -> Canvas:
+    def classes(self, first: int, step: int, rows: int, width: int) -> Accumulator:
         """A view of `width` neighbouring classes, see `classes`."""
-        mass = self.mass.as_strided(
+        lse = self.lse.as_strided(
             (width, rows),
-            (self.mass.stride(0), step * self.mass.stride(0)),
-            self.mass.storage_offset() + first * self.mass.stride(0),
+            (self.lse.stride(0), step * self.lse.stride(0)),
+            self.lse.storage_offset() + first * self.lse.stride(0),
         )
-        return Canvas(classes(self.output, first, step, rows, width), mass)
+        return Accumulator(classes(self.output, first, step, rows, width), lse)
 
 
 def classes(states: Tensor, first: int, step: int, rows: int, width: int) -> Tensor:
@@ -212,23 +214,25 @@ def classes(states: Tensor, first: int, step: int, rows: int, width: int) -> Ten
 
 
 @contextmanager
-def canvas(into: Partial, heads: slice, slots: Tensor) -> Iterator[Canvas]:
+def canvas(into: Partial, heads: slice, slots: Tensor) -> Iterator[Accumulator]:
     """A blank canvas `[heads, queries]` whose content ends up in `into`.
 
     It is a part of `into` itself if nothing stands there yet.
     """
     which = span(slots)
-    if which is not None and bool((into.mass[heads, which] == -torch.inf).all()):
-        yield Canvas(into.output[heads, which], into.mass[heads, which])
+    if which is not None and bool((into.lse[heads, which] == -torch.inf).all()):
+        yield Accumulator(into.output[heads, which], into.lse[heads, which])
         return
-    shape = (into.mass[heads].shape[0], len(slots))
-    blank = Canvas(
+    shape = (into.lse[heads].shape[0], len(slots))
+    blank = Accumulator(
         into.output.new_zeros(*shape, into.output.shape[-1]),
-        into.mass.new_full(shape, -torch.inf),
+        into.lse.new_full(shape, -torch.inf),
     )
     yield blank
-    before = Canvas(pick(into.output[heads], slots), pick(into.mass[heads, :, None], slots)[..., 0])
-    before.join(blank.output, blank.mass)
+    before = Accumulator(
+        pick(into.output[heads], slots), pick(into.lse[heads, :, None], slots)[..., 0]
+    )
+    before.join(blank.output, blank.lse)
     if which is None:
         into.output[heads, slots] = before.output
-        into.mass[heads, slots] = before.mass
+        into.lse[heads, slots] = before.lse

@@ -29,8 +29,8 @@ def dense(states: States, plane: Plane, heads: Tensor, into: Partial) -> None:
             states.scale,
         )
         with canvas(into, slice(first, last), slots) as blank:
-            for chunk, output, mass in stairs.climb(ROWS):
-                blank.rows(chunk).put(output.flatten(0, 1), mass.flatten(0, 1))
+            for chunk, output, lse in stairs.climb(ROWS):
+                blank.rows(chunk).put(output.flatten(0, 1), lse.flatten(0, 1))
 
 
 def _shared(states: Tensor, plane: Plane, group: int) -> Tensor:

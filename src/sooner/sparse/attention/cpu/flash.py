@@ -44,10 +44,10 @@ def attend(
     """
     if mask is not None:
         mask = mask.expand(*queries.shape[:3], keys.shape[2])
-    output, mass = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+    output, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
         queries, keys, values, 0.0, causal, attn_mask=mask, scale=scale
     )
-    return output, mass
+    return output, lse
 
 
 def additive(seen: Tensor, dtype: torch.dtype) -> Tensor:

@@ -16,12 +16,12 @@ from ...pairs import GridIndex
 from ...plane import Plane
 from ..partial import Partial, States
 from . import slash
-from .canvas import Canvas, Part, parts
+from .canvas import Accumulator, HeadStates, parts
 from .flash import additive, attend
 
 
 @dataclass(frozen=True)
-class Spacing:
+class HeadGrid:
     """One head's entry of a `GridIndex`."""
 
     stride: int
@@ -56,7 +56,7 @@ def grid(states: States, plane: Plane, index: GridIndex, heads: Tensor, into: Pa
     """Evenly spaced lines of a plane."""
     columns = [values.tolist() for values in vars(index).values()]
     for place, part, canvas in parts(states, plane, heads, into):
-        spacing = Spacing(*(column[place] for column in columns))
+        spacing = HeadGrid(*(column[place] for column in columns))
         if spacing.vline:
             _vline(part, spacing, canvas)
         if spacing.slash:
@@ -66,26 +66,26 @@ def grid(states: States, plane: Plane, index: GridIndex, heads: Tensor, into: Pa
             _hline(part, spacing, canvas)
 
 
-def _vline(part: Part, spacing: Spacing, canvas: Canvas) -> None:
+def _vline(part: HeadStates, spacing: HeadGrid, canvas: Accumulator) -> None:
     """All queries against the keys of the phase's class."""
     first = int(torch.searchsorted(part.frontier, spacing.phase))
     counts = (part.frontier[first:] - spacing.phase) // spacing.stride + 1
     lines = slice(spacing.phase, None, spacing.stride)
     seen = canvas.rows(slice(first, None))
-    for chunk, output, mass in part.stairs(slice(first, None), counts, lines).climb(1024):
-        seen.rows(chunk).put(output[0, 0], mass[0, 0])
+    for chunk, output, lse in part.stairs(slice(first, None), counts, lines).climb(1024):
+        seen.rows(chunk).put(output[0, 0], lse[0, 0])
 
 
-def _hline(part: Part, spacing: Spacing, canvas: Canvas) -> None:
+def _hline(part: HeadStates, spacing: HeadGrid, canvas: Accumulator) -> None:
     """The queries of the phase's class against all keys, in place of what they have seen so far."""
     which = (part.frontier % spacing.stride == spacing.phase).nonzero()[:, 0]
     stairs = part.stairs(which, part.frontier[which] + 1, slice(None))
-    for chunk, output, mass in stairs.climb(max(16, 2048 // spacing.stride)):
+    for chunk, output, lse in stairs.climb(max(16, 2048 // spacing.stride)):
         canvas.output[which[chunk]] = output[0, 0].float()
-        canvas.mass[which[chunk]] = mass[0, 0]
+        canvas.lse[which[chunk]] = lse[0, 0]
 
 
-def _slash(part: Part, spacing: Spacing, canvas: Canvas) -> None:
+def _slash(part: HeadStates, spacing: HeadGrid, canvas: Accumulator) -> None:
     """Every class against itself, but for the class that vertical or horizontal lines serve."""
     lone = spacing.phase if spacing.vline or spacing.hline else None
     if part.ramp:
@@ -94,7 +94,7 @@ def _slash(part: Part, spacing: Spacing, canvas: Canvas) -> None:
         slash.scattered(part, spacing.stride, lone, canvas)
 
 
-def _rest(part: Part, spacing: Spacing, canvas: Canvas) -> None:
+def _rest(part: HeadStates, spacing: HeadGrid, canvas: Accumulator) -> None:
     """Sink, segment and nearest keys, where they lie on no line."""
     if spacing.slash and spacing.local <= 1 and not spacing.sink and not spacing.segment:
         return
@@ -104,7 +104,7 @@ def _rest(part: Part, spacing: Spacing, canvas: Canvas) -> None:
         _rest_of(part, spacing, chunk, canvas.rows(chunk))
 
 
-def _rest_of(part: Part, spacing: Spacing, chunk: slice, canvas: Canvas) -> None:
+def _rest_of(part: HeadStates, spacing: HeadGrid, chunk: slice, canvas: Accumulator) -> None:
     frontier = part.frontier[chunk]
     near = max(int(frontier[0]) - spacing.near + 1, 0)
     rank = torch.cat(
@@ -112,11 +112,11 @@ def _rest_of(part: Part, spacing: Spacing, chunk: slice, canvas: Canvas) -> None
     )
     seen = spacing.rest(frontier[:, None], rank)
     mask = additive(seen, part.queries.dtype)
-    output, mass = attend(
+    output, lse = attend(
         part.queries[chunk][None, None],
         part.keys[rank][None, None],
         part.values[rank][None, None],
         part.scale,
         mask=mask,
     )
-    canvas.join(output[0, 0], mass[0, 0].masked_fill(~seen.any(1), -torch.inf))
+    canvas.join(output[0, 0], lse[0, 0].masked_fill(~seen.any(1), -torch.inf))

@@ -15,7 +15,7 @@ from torch import Tensor
 from ...pairs import LineIndex
 from ...plane import Plane
 from ..partial import Partial, States
-from .canvas import Canvas, Part, parts
+from .canvas import Accumulator, HeadStates, parts
 from .flash import additive, attend
 
 COPIED = 4096  # keys that are gathered at a time, so that they stay in the cache
@@ -23,7 +23,7 @@ BAND = 192  # keys of joined windows from which on they are read in place
 
 
 @dataclass(frozen=True, eq=False)
-class Tiles:
+class QueryTiles:
     """Queries of equally many tiles, and what else a call needs to know.
 
     Attributes:
@@ -36,15 +36,15 @@ class Tiles:
     queries: Tensor
     frontier: Tensor
     number: Tensor
-    canvas: Canvas
+    canvas: Accumulator
 
-    def some(self, which: slice) -> Tiles:
-        canvas = Canvas(self.canvas.output[which], self.canvas.mass[which])
-        return Tiles(self.queries[which], self.frontier[which], self.number[which], canvas)
+    def some(self, which: slice) -> QueryTiles:
+        canvas = Accumulator(self.canvas.output[which], self.canvas.lse[which])
+        return QueryTiles(self.queries[which], self.frontier[which], self.number[which], canvas)
 
 
 @dataclass(frozen=True, eq=False)
-class Drawn:
+class HeadLines:
     """One head's entry of a `LineIndex`.
 
     Attributes:
@@ -63,7 +63,7 @@ class Drawn:
     block: int
 
     @classmethod
-    def of(cls, index: LineIndex, place: int, keys: int) -> Drawn:
+    def of(cls, index: LineIndex, place: int, keys: int) -> HeadLines:
         vertical, covered = index.vertical[place], index.covered[place]
         edges = covered.int().diff(prepend=covered.new_zeros(1), append=covered.new_zeros(1))
         starts, ends = ((edges == sign).nonzero()[:, 0] + 1 for sign in (1, -1))
@@ -80,16 +80,16 @@ def lines(states: States, plane: Plane, index: LineIndex, heads: Tensor, into: P
     """Vertical lines and windows of a plane."""
     for place, part, canvas in parts(states, plane, heads, into):
         split = max(len(part) - int(index.bottom[place]), 0)
-        drawn = Drawn.of(index, place, len(part.keys))
+        drawn = HeadLines.of(index, place, len(part.keys))
         if split:
             _above(part, drawn, split, canvas)
         bottom = slice(split, None)
         stairs = part.stairs(bottom, part.frontier[bottom] + 1, slice(None))
-        for chunk, output, mass in stairs.climb(2048):
-            canvas.rows(bottom).rows(chunk).put(output[0, 0], mass[0, 0])
+        for chunk, output, lse in stairs.climb(2048):
+            canvas.rows(bottom).rows(chunk).put(output[0, 0], lse[0, 0])
 
 
-def _above(part: Part, drawn: Drawn, split: int, canvas: Canvas) -> None:
+def _above(part: HeadStates, drawn: HeadLines, split: int, canvas: Accumulator) -> None:
     """The queries above the bottom: whole tiles in place, what is left over gathered."""
     block, start = drawn.block, int(part.frontier[0])
     first = min(-start % block, split) if part.ramp else split
@@ -102,20 +102,22 @@ def _above(part: Part, drawn: Drawn, split: int, canvas: Canvas) -> None:
             _gathered(part, drawn, which, canvas)
 
 
-def _in_place(part: Part, drawn: Drawn, first: int, whole: int, canvas: Canvas) -> Tiles:
+def _in_place(
+    part: HeadStates, drawn: HeadLines, first: int, whole: int, canvas: Accumulator
+) -> QueryTiles:
     """Full tiles of a ramp, from query `first` on, as views."""
     which, shape = slice(first, first + whole * drawn.block), (whole, drawn.block)
     seen = canvas.rows(which)
     frontier = part.frontier[which].unflatten(0, shape)
-    return Tiles(
+    return QueryTiles(
         part.queries[which].unflatten(0, shape),
         frontier,
         frontier[:, 0] // drawn.block,
-        Canvas(seen.output.unflatten(0, shape), seen.mass.unflatten(0, shape)),
+        Accumulator(seen.output.unflatten(0, shape), seen.lse.unflatten(0, shape)),
     )
 
 
-def _gathered(part: Part, drawn: Drawn, which: slice, canvas: Canvas) -> None:
+def _gathered(part: HeadStates, drawn: HeadLines, which: slice, canvas: Accumulator) -> None:
     """Tiles of any frontier, filled up by repeating their first query."""
     block = drawn.block
     own = part.frontier[which] // block
@@ -129,31 +131,31 @@ def _gathered(part: Part, drawn: Drawn, which: slice, canvas: Canvas) -> None:
     query = first[:, None] + torch.arange(block)
     real = query < end[:, None]
     query = torch.where(real, query, first[:, None]) + which.start  # [tiles, block]
-    tiles = Tiles(
+    tiles = QueryTiles(
         part.queries[query],
         part.frontier[query],
         number,
-        Canvas(
+        Accumulator(
             canvas.output.new_zeros(*query.shape, part.queries.shape[-1]),
-            canvas.mass.new_full(query.shape, -torch.inf),
+            canvas.lse.new_full(query.shape, -torch.inf),
         ),
     )
     _tiles(part, drawn, tiles, regular=False)
     canvas.output[which] = tiles.canvas.output[real]
-    canvas.mass[which] = tiles.canvas.mass[real]
+    canvas.lse[which] = tiles.canvas.lse[real]
 
 
-def _tiles(part: Part, drawn: Drawn, tiles: Tiles, regular: bool) -> None:
+def _tiles(part: HeadStates, drawn: HeadLines, tiles: QueryTiles, regular: bool) -> None:
     """All three sets of keys, a few tiles at a time, so that their results stay in the cache."""
     at_once = max(COPIED // max(len(drawn.narrow), 1), 8)
     for some in chunks(tiles.number * drawn.block, drawn, at_once):
         few = tiles.some(some)
         few.canvas.put(*_own(part, drawn, few, regular))
-        for output, mass in (*_windows(part, drawn, few), *_verticals(part, drawn, few)):
-            few.canvas.join(output, mass)
+        for output, lse in (*_windows(part, drawn, few), *_verticals(part, drawn, few)):
+            few.canvas.join(output, lse)
 
 
-def chunks(start: Tensor, drawn: Drawn, at_once: int) -> Iterator[slice]:
+def chunks(start: Tensor, drawn: HeadLines, at_once: int) -> Iterator[slice]:
     """Neighbouring tiles that have equally many keys in every run of windows.
 
     Args:
@@ -170,7 +172,9 @@ def chunks(start: Tensor, drawn: Drawn, at_once: int) -> Iterator[slice]:
         begin += size
 
 
-def _own(part: Part, drawn: Drawn, tiles: Tiles, regular: bool) -> tuple[Tensor, Tensor]:
+def _own(
+    part: HeadStates, drawn: HeadLines, tiles: QueryTiles, regular: bool
+) -> tuple[Tensor, Tensor]:
     """Each tile against its own block."""
     rank = tiles.number[:, None] * drawn.block + torch.arange(drawn.block)  # [tiles, block]
     if regular:
@@ -185,7 +189,9 @@ def _own(part: Part, drawn: Drawn, tiles: Tiles, regular: bool) -> tuple[Tensor,
     return _flat(attend(tiles.queries[None], keys, values, part.scale, mask=mask))
 
 
-def _windows(part: Part, drawn: Drawn, tiles: Tiles) -> Iterator[tuple[Tensor, Tensor]]:
+def _windows(
+    part: HeadStates, drawn: HeadLines, tiles: QueryTiles
+) -> Iterator[tuple[Tensor, Tensor]]:
     """The keys before the own block: long runs one by one, all others gathered in one call."""
     start = tiles.number * drawn.block  # [tiles]
     nearest = int(start[0])  # tiles of a chunk agree on the keys within reach
@@ -198,7 +204,9 @@ def _windows(part: Part, drawn: Drawn, tiles: Tiles) -> Iterator[tuple[Tensor, T
         yield _flat(attend(tiles.queries[None], *_rows(part, rank), part.scale))
 
 
-def _run(part: Part, drawn: Drawn, tiles: Tiles, first: int, end: int) -> tuple[Tensor, Tensor]:
+def _run(
+    part: HeadStates, drawn: HeadLines, tiles: QueryTiles, first: int, end: int
+) -> tuple[Tensor, Tensor]:
     """Joined windows: one stretch of keys for each tile."""
     begin, width = tiles.number * drawn.block - end + 1, end - first  # [tiles]
     steps = begin.diff()
@@ -222,7 +230,9 @@ def _stretches(states: Tensor, first: int, step: int, count: int, width: int) ->
     )
 
 
-def _verticals(part: Part, drawn: Drawn, tiles: Tiles) -> Iterator[tuple[Tensor, Tensor]]:
+def _verticals(
+    part: HeadStates, drawn: HeadLines, tiles: QueryTiles
+) -> Iterator[tuple[Tensor, Tensor]]:
     """Vertical lines, less the keys that a tile has seen already."""
     reached = int(torch.searchsorted(drawn.vertical, int(tiles.number[-1]) * drawn.block))
     rank = drawn.vertical[:reached]
@@ -234,11 +244,11 @@ def _verticals(part: Part, drawn: Drawn, tiles: Tiles) -> Iterator[tuple[Tensor,
     shape = (1, len(seen), -1, -1)
     keys, values = (states[rank][None, None].expand(shape) for states in (part.keys, part.values))
     mask = None if bool(seen.all()) else additive(seen, part.queries.dtype)[None, :, None]
-    output, mass = _flat(attend(tiles.queries[None], keys, values, part.scale, mask=mask))
-    yield output, mass.masked_fill(~seen.any(1)[:, None], -torch.inf)
+    output, lse = _flat(attend(tiles.queries[None], keys, values, part.scale, mask=mask))
+    yield output, lse.masked_fill(~seen.any(1)[:, None], -torch.inf)
 
 
-def _rows(part: Part, rank: Tensor) -> tuple[Tensor, Tensor]:
+def _rows(part: HeadStates, rank: Tensor) -> tuple[Tensor, Tensor]:
     """Keys and values of each tile, `[1, tiles, keys, head_dim]`."""
     shape = (1, *rank.shape, -1)
     keys, values = (

@@ -8,13 +8,13 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from .canvas import Canvas, Part, Stairs, classes
+from .canvas import Accumulator, HeadStates, Stairs, classes
 
 AT_ONCE = 2048  # states that are copied for one call, so that they stay in the cache
 ROWS = 4096  # queries of one class in one call
 
 
-def scattered(part: Part, stride: int, lone: int | None, canvas: Canvas) -> None:
+def scattered(part: HeadStates, stride: int, lone: int | None, canvas: Accumulator) -> None:
     """Class by class, for any frontier.
 
     Args:
@@ -27,18 +27,18 @@ def scattered(part: Part, stride: int, lone: int | None, canvas: Canvas) -> None
         which = (own == number).nonzero()[:, 0]
         counts = part.frontier[which] // stride + 1
         stairs = part.stairs(which, counts, slice(number, None, stride))
-        for chunk, output, mass in stairs.climb(256):
+        for chunk, output, lse in stairs.climb(256):
             seen = canvas.rows(which[chunk])
-            seen.join(output[0, 0], mass[0, 0])
+            seen.join(output[0, 0], lse[0, 0])
             canvas.output[which[chunk]] = seen.output
-            canvas.mass[which[chunk]] = seen.mass
+            canvas.lse[which[chunk]] = seen.lse
 
 
-def ramp(part: Part, stride: int, lone: int | None, canvas: Canvas) -> None:
+def ramp(part: HeadStates, stride: int, lone: int | None, canvas: Accumulator) -> None:
     """Neighbouring classes together, for a frontier that rises by one from query to query."""
     for stretch in stretches(int(part.frontier[0]), len(part), stride, lone):
         counts = torch.arange(stretch.before + 1, stretch.keys + 1)
-        desk = Desk.of(part, max(AT_ONCE // stretch.keys, 1) * stretch.keys)
+        desk = CopyBuffers.of(part, max(AT_ONCE // stretch.keys, 1) * stretch.keys)
         for first, width in stretch.split(AT_ONCE):
             rank = (int(part.frontier[0]) + first) % stride
             stairs = Stairs(
@@ -49,8 +49,8 @@ def ramp(part: Part, stride: int, lone: int | None, canvas: Canvas) -> None:
                 part.scale,
             )
             seen = canvas.classes(first, stride, stretch.rows, width)
-            for chunk, output, mass in stairs.climb(ROWS):
-                seen.rows(chunk).join(output[0], mass[0])
+            for chunk, output, lse in stairs.climb(ROWS):
+                seen.rows(chunk).join(output[0], lse[0])
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def stretches(start: int, total: int, stride: int, lone: int | None) -> list[Str
 
 
 @dataclass(frozen=True, eq=False)
-class Desk:
+class CopyBuffers:
     """Room for copies that every call uses again: fresh memory is dear.
 
     Attributes:
@@ -113,7 +113,7 @@ class Desk:
     room: Tensor
 
     @classmethod
-    def of(cls, part: Part, states: int) -> Desk:
+    def of(cls, part: HeadStates, states: int) -> CopyBuffers:
         """Room for so many queries, keys and values."""
         return cls(part.keys.new_empty(3, states, part.keys.shape[1]))
 
