@@ -279,7 +279,7 @@ def test_parquet_without_the_extra_names_it(
 ) -> None:
     put(tmp_path / "videomme" / "test-00000-of-00001.parquet", b"PAR1")
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(SoonerError, match=r"install sooner\[bench\]"):
+    with pytest.raises(SoonerError, match=r"install sooner-lab\[bench\]"):
         load("VideoMME", tmp_path)
 
 

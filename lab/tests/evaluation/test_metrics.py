@@ -115,7 +115,7 @@ def test_a_missing_library_is_one_line_with_the_way_out(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(libraries.importlib, "import_module", missing)
     with pytest.raises(
-        SoonerError, match=r"needs rapidfuzz .*pip install 'sooner\[eval\]'"
+        SoonerError, match=r"needs rapidfuzz .*pip install 'sooner-lab\[eval\]'"
     ) as told:
         edit_distance("a", "b")
     assert "\n" not in str(told.value)
@@ -124,5 +124,5 @@ def test_a_missing_library_is_one_line_with_the_way_out(monkeypatch: pytest.Monk
 def test_the_check_before_a_run_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     libraries.check()
     monkeypatch.setattr(libraries.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(SoonerError, match=r"rapidfuzz.*pip install 'sooner\[eval\]'"):
+    with pytest.raises(SoonerError, match=r"rapidfuzz.*pip install 'sooner-lab\[eval\]'"):
         libraries.check()

@@ -41,7 +41,7 @@ from sooner_lab.needles.layout import cut, fit_frames, needle_place
 from sooner_lab.worlds.video import architecture, words, world
 from sooner_lab.worlds.video.build import build_processor
 from tasks import videos
-from tasks.fixtures import SMALL
+from tasks.fixtures import SIZES
 from tasks.test_task_families import PROCESSORS
 
 FAMILIES = ("llava_onevision", *PROCESSORS)
@@ -122,7 +122,7 @@ def test_a_tiny_model_reads_a_sample(processors: dict[str, Any], family: str, ki
     model = tiny.model(family)
     if family == "llava_onevision":  # with the vocabulary of its own processor
         torch.manual_seed(0)
-        model = architecture.build_model(SMALL).eval()
+        model = architecture.build_model(architecture.Shape(**SIZES)).eval()
     made = task_of(processors, family, **KINDS[kind]).sample(8, 0.5, 0)
     said = reader(model, processor, max_new_tokens=3)(made)
     assert isinstance(said, str)

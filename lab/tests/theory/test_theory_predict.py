@@ -183,7 +183,7 @@ def test_errors_are_one_line(run: Callable[..., Any], arguments: Any, told: str)
 def test_neither_torch_nor_numpy_is_loaded() -> None:
     code = (
         "import sys, typer\n"
-        "from sooner.cli import predict\n"
+        "from sooner_lab.cli import predict\n"
         "app = typer.Typer(); app.callback()(lambda: None); predict.register(app)\n"
         "run = typer.main.get_command(app).main\n"
         "run(['predict', '--help'], standalone_mode=False)\n"

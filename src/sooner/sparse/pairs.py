@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
 
-from .attention.partial import Partial, States
 from .plane import Plane
+
+if TYPE_CHECKING:
+    from .attention.partial import Partial, States
 
 Places = slice | Tensor
 
