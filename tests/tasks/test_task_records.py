@@ -114,3 +114,11 @@ def test_weights_that_changed_count(tmp_path: Path) -> None:
     weights.write_bytes(b"three")
     assert identity.fingerprint(str(tmp_path)) != before
     assert identity.fingerprint("some/hub-id") == "some/hub-id"
+
+
+def test_records_that_0_1_wrote_stand() -> None:
+    """An upgrade redoes nothing: these hashes were taken from version 0.1."""
+    plain = CaptionSettings(method="plain", frames=8)
+    assert identity.settings_hash(CaptionSettings(), "a/model") == "aa16696794ba1ec4"
+    told = identity.settings_hash(plain, "a/model", "b/draft", "float32")
+    assert told == "57541e7759c89386"

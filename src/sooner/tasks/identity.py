@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from .. import __version__, miniatures
+from .. import miniatures
 from ..errors import SoonerError
 from .settings import CaptionSettings
 
@@ -54,6 +54,11 @@ def natural(path: Path) -> list[tuple[int, int | str]]:
     return [(0, int(part)) if part.isdigit() else (1, part) for part in parts]
 
 
+RECORDS = "0.1.0"
+"""Part of every record's hash, raised when the same settings give another result. It is not the
+package's version: an upgrade redoes nothing that was finished."""
+
+
 def model_names(
     model: str | None, draft: str | None, miniature: str = "video"
 ) -> tuple[str, str | None]:
@@ -71,7 +76,7 @@ def settings_hash(
 ) -> str:
     """Hash of all that decides a record besides the video; `dtype` as it was asked for."""
     names = [fingerprint(name) if name else "" for name in (model, draft)]
-    return settings.digest(*names, dtype, __version__)
+    return settings.digest(*names, dtype, RECORDS)
 
 
 def fingerprint(model: str) -> str:

@@ -112,7 +112,10 @@ class CaptionSettings:
     def digest(self, *others: Any) -> str:
         """A short hash of these settings and `others` (models, dtype), stable between runs."""
         patterns = None if self.prefill is None else parse_prefill(self.prefill).digest()
-        text = json.dumps([dataclasses.asdict(self), patterns, *others], sort_keys=True)
+        told = dataclasses.asdict(self)
+        if not told["prefill_recall"]:
+            del told["prefill_recall"]  # 0.1 had no such field; its records stand
+        text = json.dumps([told, patterns, *others], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

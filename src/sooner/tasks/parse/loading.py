@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ... import __version__, miniatures
+from ... import miniatures
 from ...errors import SoonerError
 from ...models import FAMILIES
-from ..identity import fingerprint
+from ..identity import RECORDS, fingerprint
 from ..loading import Pair, is_text_only, load_pair, model_type
 from .settings import ParseSettings
 
@@ -46,7 +46,7 @@ def settings_hash(
         model: its name, from `parser_name`.
         drafter: from `drafter_hash`.
     """
-    return settings.digest(fingerprint(model), dtype, drafter, repr(resolution), __version__)
+    return settings.digest(fingerprint(model), dtype, drafter, repr(resolution), RECORDS)
 
 
 def load_parser(
