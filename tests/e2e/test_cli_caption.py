@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 import pytest
 
-from sooner import miniatures
 from sooner.cli.main import main
 from tasks import videos
 
@@ -302,13 +301,10 @@ def test_help_is_quick() -> None:
 
 def test_a_draft_head_says_the_same(run: Run, tmp_path: Path) -> None:
     """A head of the bundled model, untrained: useless, and still word for word the same."""
-    from transformers import AutoModelForImageTextToText
-
     from sooner.methods.eagle import EagleHead
+    from sooner.tasks.loading import load_pair
 
-    target = AutoModelForImageTextToText.from_pretrained(
-        miniatures.find("video").target, dtype="float32"
-    )
+    target = load_pair().target.model  # with its silent layers, as the command has it
     EagleHead.for_target(target).save_pretrained(tmp_path / "head")
     options = ["--head", tmp_path / "head", "--window", 4, "--max-new-tokens", 12]
     done = run("caption", "--sample", *options, "--compare", "-o", tmp_path / "out.jsonl")

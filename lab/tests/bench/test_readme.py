@@ -14,9 +14,22 @@ ROOT = Path(__file__).parents[3]
 RESULTS = ROOT / "docs" / "results"
 
 
-def test_the_readme_is_what_the_results_say() -> None:
-    text = (ROOT / "README.md").read_text()
+@pytest.mark.parametrize("page", readme.PAGES)
+def test_pages_are_what_the_results_say(page: str) -> None:
+    text = (ROOT / page).read_text()
     assert readme.rendered(text, RESULTS) == text, "run `python -m sooner_lab.bench.readme`"
+
+
+def test_a_figure_in_a_sentence_is_the_value_at_its_key(tmp_path: Path) -> None:
+    result = {"arms": [{"method": "a", "x": 1.25}, {"method": "b 2, c", "x": [7, 2.5]}]}
+    (tmp_path / "one.json").write_text(json.dumps(result))
+    sentence = "It is <!-- figure:one {} {{:.1f}}× -->old<!-- /figure --> faster."
+    for key, said in (("arms[method=a].x", "1.2×"), ("arms[method=b 2, c].x[1]", "2.5×")):
+        made = readme.rendered(sentence.format(key), tmp_path)
+        assert f"-->{said}<!-- /figure --> faster." in made
+        assert readme.rendered(made, tmp_path) == made
+    with pytest.raises(SoonerError, match="leads nowhere behind 'arms'"):
+        readme.rendered(sentence.format("arms[method=c].x"), tmp_path)
 
 
 @pytest.mark.parametrize("name", readme.TABLES)

@@ -1,9 +1,11 @@
-"""The README's tables, written from the results that they quote.
+"""Tables and figures in Markdown, written from the results that they quote.
 
 Between the lines `<!-- table:NAME -->` and `<!-- /table -->` of a Markdown file stands what
-`docs/results/NAME.json` renders, and nothing else; `python -m sooner_lab.bench.readme` writes it
-anew.
-A test holds the two equal, so that a figure in the README can't outlive its result.
+`docs/results/NAME.json` renders, and nothing else. Inside a sentence,
+`<!-- figure:NAME KEY FORMAT -->5.6×<!-- /figure -->` is the value at KEY of that JSON, such as
+`arms[method=parallel].decode_speedup`, written by FORMAT, such as `{:.1f}×`.
+`python -m sooner_lab.bench.readme` writes both anew. A test holds them equal, so that no figure in
+the texts outlives its result.
 """
 
 from __future__ import annotations
@@ -24,6 +26,12 @@ Data = dict[str, Any]
 Columns = tuple[tuple[str, str, str], ...]
 BLOCK = re.compile(r"(<!-- table:([a-z-]+) -->\n)(.*?)(<!-- /table -->)", re.DOTALL)
 OPEN = re.compile(r"<!-- table:([^ ]*) -->")
+FIGURE = re.compile(
+    r"(<!-- figure:([a-z-]+)\s+(.+?)\s+(\{.+?)\s*-->)(.*?)(<!-- /figure -->)", re.DOTALL
+)
+STEP = re.compile(r"\[([^\]=]+)=([^\]]+)\]|\[(\d+)\]|\.?([^.\[\]]+)")
+PAGES = ("README.md", "docs/figures.md")
+"""Where such tables and figures stand."""
 
 CAPTION: Columns = (
     ("tokens_per_second", "tokens/s", "{:.0f}"), ("decode_speedup", "decode", "{:.2f}×"),
@@ -139,41 +147,73 @@ def _longest(rows: list[Data] | None) -> dict[str, Data]:
     return {row["method"]: row for row in rows or [] if row["tokens"] == longest}
 
 
-def rendered(text: str, results: Path) -> str:
-    """`text` with every marked table made anew from the results in the folder.
+def value_at(result: Any, key: str) -> Any:
+    """The value at a key such as `arms[method=parallel].decode_speedup` or `goals[0].reached`.
 
     Raises:
-        SoonerError: a marker of no table, one that is not closed, or a result that is missing.
+        SoonerError: nothing stands there; says how far the key leads.
     """
+    place = 0
+    for step in STEP.finditer(key):
+        field, wanted, number, name = step.groups()
+        try:
+            if field:
+                result = next(one for one in result if str(one.get(field)) == wanted)
+            else:
+                result = result[int(number) if number else name]
+        except (KeyError, IndexError, TypeError, AttributeError, StopIteration):
+            raise SoonerError(
+                f"key '{key}' leads nowhere behind '{key[:place]}'; look into the result's JSON"
+            ) from None
+        place = step.end()
+    return result
+
+
+def rendered(text: str, results: Path) -> str:
+    """`text` with every marked table and figure made anew from the results in the folder.
+
+    Raises:
+        SoonerError: a marker of no table, one that is not closed, a result that is missing, or a
+            key that leads nowhere in it.
+    """
+
+    def read(name: str) -> Data:
+        path = results / f"{name}.json"
+        if not path.is_file():
+            raise SoonerError(f"'{path}' is missing; make it with `sooner bench {name}`")
+        told: Data = json.loads(path.read_text())
+        return told
 
     def fill(found: re.Match[str]) -> str:
         name = found[2]
-        path = results / f"{name}.json"
         if name not in TABLES:
             raise unknown("table", name, TABLES)
-        if not path.is_file():
-            raise SoonerError(f"'{path}' is missing; make it with `sooner bench {name}`")
-        lines = TABLES[name](json.loads(path.read_text()))
+        lines = TABLES[name](read(name))
         return found[1] + "\n".join(lines) + "\n" + found[4]
+
+    def say(found: re.Match[str]) -> str:
+        marker, name, key, form = found[1], found[2], found[3], found[4]
+        return f"{marker}{form.format(value_at(read(name), key))}{found[6]}"
 
     marked, closed = OPEN.findall(text), [found[2] for found in BLOCK.finditer(text)]
     if marked != closed:
         open_ = next((name for name in marked if name not in closed), marked[-1])
         raise SoonerError(f"<!-- table:{open_} --> is not closed; add <!-- /table --> behind it")
-    return BLOCK.sub(fill, text)
+    return FIGURE.sub(say, BLOCK.sub(fill, text))
 
 
 def main(arguments: list[str]) -> int:
-    """Write the tables of README.md (or the file named) from docs/results beside it."""
-    page = Path(arguments[0] if arguments else "README.md")
-    if not page.is_file():
-        print(f"error: '{page}' is no file; run this beside README.md", file=sys.stderr)
-        return 2
-    try:
-        page.write_text(rendered(page.read_text(), page.parent / "docs" / "results"))
-    except SoonerError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    """Write `PAGES` (or the files named) from `docs/results` beside them."""
+    for page in map(Path, arguments or PAGES):
+        if not page.is_file():
+            print(f"error: '{page}' is no file; run this beside README.md", file=sys.stderr)
+            return 2
+        try:
+            home = page.parent / ("results" if page.parent.name == "docs" else "docs/results")
+            page.write_text(rendered(page.read_text(), home))
+        except SoonerError as error:
+            print(f"error: {page}: {error}", file=sys.stderr)
+            return 2
     return 0
 
 
