@@ -25,7 +25,7 @@ from sooner.documents.drafters import AllOf, Drafter, FirstOf, TextLayer, guarde
 from sooner.errors import MemoryRanOutError, SoonerError
 from sooner.tasks.parse import FAILED, Delivery, ParseJob
 from sooner.tasks.parse.ahead import ahead
-from sooner.tasks.parse.drafting import drafter_hash, guard, make_drafter, processes_of
+from sooner.tasks.parse.drafters import drafter_hash, guard, make_drafter, processes_of
 from sooner.tasks.parse.job import DeviceFaultError
 from sooner.tasks.parse.output import NAME as LOCK
 from sooner.tasks.parse.output import OutputError, write_whole

@@ -159,7 +159,7 @@ main(sys.argv[1:])
 def test_a_killed_run_goes_on_where_it_was(run: Run, parser: EchoParser, tmp_path: Path) -> None:
     folder, out = benchmarks.omnidocbench(tmp_path / "b"), tmp_path / "o"
     arguments = [folder, "-o", out, "--drafter", drafts(tmp_path / "d"), "--model", tmp_path / "m"]
-    tests = Path(__file__).parent.parent
+    tests = Path(__file__).parents[3] / "tests"
     killed = subprocess.run(
         [sys.executable, "-c", KILLED, "eval", "docs", *map(str, arguments)],
         env={**os.environ, "PYTHONPATH": str(tests)},

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
-import sooner
+from sooner import miniatures
 from sooner_lab.worlds.image import architecture, build, card, classifier, codes, evaluate, world
 
-WEIGHTS = Path(sooner.__file__).parent / "miniatures" / "image" / "weights"
+WEIGHTS = miniatures.find("image").target.parent
 
 
 @pytest.fixture(scope="module")

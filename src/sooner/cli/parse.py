@@ -35,7 +35,7 @@ def parse(
     whatever happens, and the same command goes on behind them. A page that fails does not stop
     the others; the exit code tells.
     """
-    from ..tasks.parse.drafting import processes_of
+    from ..tasks.parse.drafters import processes_of
     from .parse_display import PagesDisplay
 
     if wanted.debug:

@@ -132,7 +132,7 @@ class Wanted:
         from ..documents import PageRange, find_documents
         from ..tasks.parse import Delivery, ParseJob
         from ..tasks.parse.delivery import check_formats
-        from ..tasks.parse.drafting import TIMEOUT, drafter_hash, guard, make_drafter
+        from ..tasks.parse.drafters import TIMEOUT, drafter_hash, guard, make_drafter
         from ..tasks.parse.loading import parser_name, settings_hash
         from ..tasks.parse.plan import Intake
         from ..tasks.parse.result import DRAFTED

@@ -12,7 +12,7 @@ from sooner.documents import Resolution, find_documents, read_pages
 from sooner.documents.drafters import OCR, Drafter
 from sooner.documents.page import Page
 from sooner.tasks.parse import Delivery, PageParser, ParseJob
-from sooner.tasks.parse.drafting import Guarded, guard, make_drafter
+from sooner.tasks.parse.drafters import Guarded, guard, make_drafter
 from sooner.tasks.parse.plan import Intake
 
 from .arms import Stable

@@ -10,7 +10,7 @@ from typing import Any
 from sooner.decoding.stats import EXACT
 from sooner.documents import PageDraft
 from sooner.documents.drafters import OCR
-from sooner.tasks.parse.drafting import guard
+from sooner.tasks.parse.drafters import guard
 
 from .arms import Contender, Spoken, Stable
 from .scores import accuracy
