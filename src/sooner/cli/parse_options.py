@@ -133,7 +133,7 @@ class Wanted:
         from ..tasks.parse import Delivery, ParseJob
         from ..tasks.parse.delivery import check_formats
         from ..tasks.parse.drafters import TIMEOUT, drafter_hash, guard, make_drafter
-        from ..tasks.parse.loading import parser_name, settings_hash
+        from ..tasks.parse.identity import parser_name, settings_hash
         from ..tasks.parse.plan import Intake
         from ..tasks.parse.result import DRAFTED
 
@@ -170,7 +170,7 @@ class Wanted:
     def _foreign(self, name: str | None) -> Callable[[Path], list[str]] | None:
         """What is told of documents that a miniature never saw the like of."""
         from .. import miniatures
-        from ..tasks.parse.loading import MINIATURE
+        from ..tasks.parse.identity import MINIATURE
 
         if MINIATURE not in miniatures.names():
             return None
@@ -252,6 +252,6 @@ def inputs_of(given: list[Path] | None, sample: bool) -> list[Path]:
 
 def model_of(given: str | None, sample: bool) -> str | None:
     """The model given; the bundled page is for the bundled miniature."""
-    from ..tasks.parse.loading import DEMO
+    from ..tasks.parse.identity import DEMO
 
     return DEMO if given is None and sample else given

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from ...decoding.stats import EXACT
 from ...documents import BrokenPage, Document, Page
 from ...documents.drafters import Drafter
 from ...errors import SoonerError, is_device_fault
@@ -273,6 +272,8 @@ def compare_plain(parser: PageParser, page: Page, parsed: ParsedPage) -> dict[st
         nothing had run beside it), `plain_seconds`. Speed-ups are `None` for texts that did not
         come to an end, and for those that should be equal and are not.
     """
+    from ...decoding.stats import EXACT  # torch, which drafts alone don't need
+
     plain = parser(page)
     is_same = plain.raw == parsed.raw
     told: dict[str, Any] = {
