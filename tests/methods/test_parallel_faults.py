@@ -40,8 +40,19 @@ def parallel(**options: Any) -> sooner.ParallelVLM:
     return sooner.ParallelVLM(tiny.noisy(FAMILY), prune=0, placement="process", **options)
 
 
+OTHERS: set[int] = set()
+"""Children that were there before a test: trackers and servers that other files' tests started."""
+
+
+@pytest.fixture(autouse=True)
+def _only_own_children() -> None:
+    """Let `children` tell of the processes that the test starts, and of no other."""
+    OTHERS.clear()
+    OTHERS.update(children())
+
+
 def children() -> list[int]:
-    """Process ids of this process's children."""
+    """Process ids of this process's children, those in `OTHERS` left out."""
     own = os.getpid()
     found = []
     for entry in os.scandir("/proc"):
@@ -52,7 +63,7 @@ def children() -> list[int]:
                 fields = file.read().rsplit(")", 1)[1].split()
         except OSError:
             continue
-        if int(fields[1]) == own and fields[0] != "Z":
+        if int(fields[1]) == own and fields[0] != "Z" and int(entry.name) not in OTHERS:
             found.append(int(entry.name))
     return found
 
