@@ -8,7 +8,7 @@ from typing import Any
 
 from .act import page as act
 from .imagine import page as imagine
-from .pages import cell, figures_folder, head, table_lines
+from .pages import Table, cell, figures_folder, head, table_lines
 from .parallel import page as parallel
 from .parse import page as parse
 from .prefill import page as prefill
@@ -49,6 +49,14 @@ def headings() -> list[str]:
     return [heading for _, heading, _ in COLUMNS]
 
 
+def tables(result: dict[str, Any]) -> list[Table]:
+    """Every table of a result."""
+    if result["bench"] in PAGES:
+        return PAGES[result["bench"]].tables(result)
+    title = f"{result['bench']}: {result['model']}, {result['clips']} clips"
+    return [Table(title, headings(), [cells(arm) for arm in result["arms"]])]
+
+
 def markdown(result: dict[str, Any], source: str) -> str:
     """A page of tables from one result object; `source` names the JSON it came from."""
     if result["bench"] in PAGES:
@@ -83,7 +91,9 @@ def write_figures(result: dict[str, Any], path: Path) -> list[Path]:
 
 
 def footnotes(result: dict[str, Any]) -> list[str]:
-    """What was measured beside the arms, a line each."""
+    """What was measured beside the arms, a line each, where the bench has no page of its own."""
+    if result["bench"] in PAGES:
+        return []
     batch, memory = result.get("batch"), result.get("memory")
     return [*(_batch(batch) if batch else []), *(_memory(memory) if memory else [])]
 

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from sooner.cli import options
-from sooner.errors import SoonerError, unknown
-from sooner.io import check_writable
+from sooner.errors import SoonerError
 
 from .bench_parts import (
-    WIDE,
+    SEED,
+    Arms,
+    ClipSeed,
     Dataset,
     Json,
+    MaxNewTokens,
     MinSeconds,
+    Repeats,
     Retention,
-    at_least_one,
+    Videos,
+    Window,
+    count,
+    exit_on_bugs,
     full_clips,
-    measured,
+    run_bench,
+    some_of,
     videos,
 )
 
@@ -46,25 +53,18 @@ def register(app: typer.Typer) -> None:
 
 @group.command()
 def caption(
-    files: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="[FILE...]", help="Videos; by default held-out rendered clips."),
-    ] = None,
+    files: Videos = None,
     model: options.Model = None,
     draft: options.Draft = None,
-    arms: Annotated[
-        str | None, typer.Option(metavar="A,B,...", help="Only these arms (plain is always in).")
-    ] = None,
+    arms: Arms = None,
     dataset: Dataset = None,
     min_seconds: MinSeconds = None,
-    clips: Annotated[
-        int, typer.Option(metavar="N", help="Held-out clips to render, or samples to take.")
-    ] = 4,
+    clips: Annotated[int, count("Held-out clips to render, or samples to take.")] = 4,
     frames: options.Frames = None,
-    repeats: Annotated[int, typer.Option(metavar="N", help="Timed runs of each arm.")] = 3,
+    repeats: Repeats = 3,
     full: Annotated[bool, typer.Option("--full", help="12 clips (50 samples), 5 repeats.")] = False,
-    max_new_tokens: options.MaxNewTokens = 256,
-    window: Annotated[int, typer.Option(metavar="N", help="Of the `speculative` arm.")] = 5,
+    max_new_tokens: MaxNewTokens = 256,
+    window: Window = 5,
     prune: options.Prune = None,
     retention: Retention = 0.1,
     batch: Annotated[int, typer.Option(metavar="N", help="Rows of the batch; 0: none.")] = 8,
@@ -72,7 +72,7 @@ def caption(
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
     threads: options.Threads = None,
-    seed: Annotated[int, typer.Option(metavar="S", help="Of the rendered clips.")] = 20_261_121,
+    seed: ClipSeed = SEED,
     json: Json = None,
     debug: options.Debug = False,
 ) -> None:
@@ -80,23 +80,21 @@ def caption(
 
     Exits with 1 when an exact arm differs from plain decoding by more than a tie.
     """
-    from sooner.io import write_json
-
     from ..bench.caption import run
-    from ..bench.caption_settings import BenchSettings
+    from ..bench.caption_settings import ARMS, KNOWN, BenchSettings
 
     settings = BenchSettings(
         model=model,
         draft=draft,
-        arms=_arms(arms),
+        arms=ARMS if arms is None else some_of("arm", arms, KNOWN, "plain"),
         files=tuple(videos(files, dataset)),
         dataset=dataset,
         min_seconds=min_seconds,
-        clips=full_clips(dataset) if full else at_least_one("clips", clips),
+        clips=full_clips(dataset) if full else clips,
         frames=frames,
-        repeats=5 if full else at_least_one("repeats", repeats),
-        max_new_tokens=at_least_one("max-new-tokens", max_new_tokens),
-        window=at_least_one("window", window),
+        repeats=5 if full else repeats,
+        max_new_tokens=max_new_tokens,
+        window=window,
         prune=prune,
         retention=retention,
         batch=batch,
@@ -106,15 +104,8 @@ def caption(
         threads=threads,
         seed=seed,
     )
-    if json is not None:
-        check_writable(json)
-    result = measured(run, settings, debug)
-    show(result)
-    if json is not None:
-        write_json(result, json)
-        typer.echo(f"wrote {json}", err=True)
-    if any(arm["mode"] == "exact" and arm["parity"] == "bug" for arm in result["arms"]):
-        raise typer.Exit(1)
+    result = run_bench(run, settings, json, debug)
+    exit_on_bugs(arm for arm in result["arms"] if arm["mode"] == "exact")
 
 
 @group.command()
@@ -138,35 +129,3 @@ def report(
         path.with_suffix(".md").write_text(page)
         for made in (path.with_suffix(".md"), *write_figures(result, path)):
             typer.echo(f"wrote {made}")
-
-
-def show(result: dict[str, Any]) -> None:
-    """Print the arms as a table, then batch and memory."""
-    from rich.console import Console
-    from rich.table import Table
-
-    from ..bench.report import cells, footnotes, headings
-
-    table = Table(title=f"{result['bench']}: {result['model']}, {result['clips']} clips")
-    for heading in headings():
-        table.add_column(heading, justify="left" if heading in ("method", "mode") else "right")
-    for arm in result["arms"]:
-        table.add_row(*cells(arm))
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=WIDE)
-    console.print(table)
-    for line in footnotes(result):
-        console.print(line, highlight=False)
-
-
-def _arms(text: str | None) -> tuple[str, ...]:
-    from ..bench.caption_settings import ARMS, KNOWN
-
-    if text is None:
-        return ARMS
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    for name in names:
-        if name not in KNOWN:
-            raise unknown("arm", name, KNOWN)
-    return tuple(name for name in KNOWN if name in names or name == "plain")

@@ -2,77 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from sooner.cli import options
 from sooner.errors import SoonerError, unknown
-from sooner.io import check_writable
 
 from .bench_parts import (
+    SEED,
+    ClipSeed,
     Dataset,
     Json,
+    MaxNewTokens,
     MinSeconds,
+    Repeats,
     Retention,
-    at_least_one,
+    Videos,
+    Window,
+    count,
+    exit_on_bugs,
     full_clips,
-    measured,
-    show_tables,
+    listed,
+    run_bench,
     videos,
 )
-
-if TYPE_CHECKING:
-    from ..bench.parallel.settings import ParallelSettings
 
 REPEATS = 3
 """Timed runs of each arm with `--full`."""
 
 
 def parallel(
-    files: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="[FILE...]", help="Videos; by default held-out rendered clips."),
-    ] = None,
+    files: Videos = None,
     model: options.Model = None,
     draft: options.Draft = None,
     dataset: Dataset = None,
     min_seconds: MinSeconds = None,
-    clips: Annotated[
-        int, typer.Option(metavar="N", help="Clips to render, or samples to take.")
-    ] = 2,
+    clips: Annotated[int, count("Clips to render, or samples to take.")] = 2,
     judged: Annotated[
         int | None,
-        typer.Option(
-            metavar="N",
-            help="Rendered clips that M is of, untimed ones included; by default 12, --full: 64.",
-        ),
+        count("Rendered clips that M is of, untimed ones included; by default 12, --full: 64."),
     ] = None,
-    scenes: Annotated[int, typer.Option(metavar="N", help="Of a rendered clip.")] = 6,
+    scenes: Annotated[int, count("Of a rendered clip.")] = 6,
     frames_per_scene: Annotated[
-        int, typer.Option(metavar="K", help="Frames that models see of each rendered scene.")
+        int, count("Frames that models see of each rendered scene.", "K")
     ] = 8,
     frames: options.Frames = None,
-    repeats: Annotated[int, typer.Option(metavar="N", help="Timed runs of each arm.")] = 1,
-    parts: Annotated[
-        str | None,
-        typer.Option(metavar="A,B,...", help="Only methods, lossy, sweep, timeline, memory."),
-    ] = None,
+    repeats: Repeats = 1,
+    parts: Annotated[str | None, listed("Only methods, lossy, sweep, timeline, memory.")] = None,
     alphas: Annotated[
         str, typer.Option(metavar="A,A,...", help="Pruning ratios of the sweep.")
     ] = "0,0.5,0.7,0.8,0.9,0.95",
-    criteria: Annotated[
-        str | None, typer.Option(metavar="A,B,...", help="Only these criteria in the sweep.")
-    ] = None,
+    criteria: Annotated[str | None, listed("Only these criteria in the sweep.")] = None,
     prune: Annotated[
         float, typer.Option(metavar="SHARE", help="Pruning ratio of every other arm.")
     ] = 0.9,
     retention: Retention = 0.1,
-    window: Annotated[int, typer.Option(metavar="N", help="Of the `speculative` arm.")] = 5,
-    max_new_tokens: options.MaxNewTokens = 256,
+    window: Window = 5,
+    max_new_tokens: MaxNewTokens = 256,
     placement: options.Placement = "auto",
     full: Annotated[
         bool,
@@ -86,7 +74,7 @@ def parallel(
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
     threads: options.Threads = None,
-    seed: Annotated[int, typer.Option(metavar="S", help="Of the rendered clips.")] = 20_261_121,
+    seed: ClipSeed = SEED,
     json: Json = None,
     debug: options.Debug = False,
 ) -> None:
@@ -95,29 +83,29 @@ def parallel(
     With --json every run is kept as it ends: the same command goes on with a study that was
     interrupted. Exits with 1 when an exact arm differs from plain decoding by more than a tie.
     """
-    from ..bench.parallel.study import run
+    from sooner.methods.pruning import CRITERIA
 
-    if json is not None:
-        check_writable(json)
-    settings = _settings(
+    from ..bench.parallel.settings import JUDGED, JUDGED_IN_FULL, PARTS, SWEPT, ParallelSettings
+
+    settings = ParallelSettings(
         model=model,
         draft=draft,
         files=tuple(videos(files, dataset)),
         dataset=dataset,
         min_seconds=min_seconds,
-        clips=full_clips(dataset) if full else at_least_one("clips", clips),
-        judged=_judged(judged, full),
-        scenes=at_least_one("scenes", scenes),
-        frames_per_scene=at_least_one("frames-per-scene", frames_per_scene),
+        clips=full_clips(dataset) if full else clips,
+        judged=judged or (JUDGED_IN_FULL if full else JUDGED),
+        scenes=scenes,
+        frames_per_scene=frames_per_scene,
         frames=frames,
-        repeats=REPEATS if full else at_least_one("repeats", repeats),
-        parts=_parts(parts),
+        repeats=REPEATS if full else repeats,
+        parts=PARTS if parts is None else _known("part", parts, PARTS),
         alphas=tuple(_share("alphas", part) for part in _split(alphas)),
-        criteria=_criteria(criteria),
+        criteria=SWEPT if criteria is None else _known("criterion", criteria, CRITERIA),
         prune=_share("prune", str(prune)),
         retention=retention,
-        window=at_least_one("window", window),
-        max_new_tokens=at_least_one("max-new-tokens", max_new_tokens),
+        window=window,
+        max_new_tokens=max_new_tokens,
         all_cores=full,
         placement=placement,
         device=device,
@@ -126,74 +114,31 @@ def parallel(
         seed=seed,
     )
     if plots is not None:
-        _check_plots()
-    result = measured(partial(_run, run, json), settings, debug)
-    show(result)
-    if json is not None:
-        typer.echo(f"wrote {json}", err=True)
+        from ..bench.figures import check_matplotlib
+
+        check_matplotlib()
+    from ..bench.parallel.study import run
+
+    result = run_bench(run, settings, json, debug, words=1, json_file=json)
     if plots is not None:
-        _draw(result, plots, "parallel" if json is None else json.stem)
-    if any(arm.get("parity") == "bug" for arm in (*result["arms"], *result["sweep"])):
-        raise typer.Exit(1)
+        from ..bench.parallel.plots import write_figures
 
-
-def _run(run: Any, json: Path | None, settings: Any, progress: Any) -> dict[str, Any]:
-    return run(settings, json, progress)
-
-
-def show(result: dict[str, Any]) -> None:
-    """Print every table of the result."""
-    from ..bench.parallel.page import tables
-
-    show_tables(tables(result))
-
-
-def _settings(**given: Any) -> ParallelSettings:
-    from ..bench.parallel.settings import ParallelSettings
-
-    return ParallelSettings(**given)
-
-
-def _check_plots() -> None:
-    from ..bench.figures import check_matplotlib
-
-    check_matplotlib()
-
-
-def _draw(result: dict[str, Any], folder: Path, stem: str) -> None:
-    from ..bench.parallel.plots import write_figures
-
-    for name in write_figures(result, folder, stem):
-        typer.echo(f"wrote {folder / name}", err=True)
-
-
-def _judged(given: int | None, full: bool) -> int:
-    from ..bench.parallel.settings import JUDGED, JUDGED_IN_FULL
-
-    if given is None:
-        return JUDGED_IN_FULL if full else JUDGED
-    return at_least_one("judged", given)
+        for name in write_figures(result, plots, "parallel" if json is None else json.stem):
+            typer.echo(f"wrote {plots / name}", err=True)
+    exit_on_bugs((*result["arms"], *result["sweep"]))
 
 
 def _split(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _parts(text: str | None) -> tuple[str, ...]:
-    from ..bench.parallel.settings import PARTS
+def _known(what: str, text: str, known: tuple[str, ...]) -> tuple[Any, ...]:
+    """The names of a list that commas separate, in its order.
 
-    return _known("part", PARTS if text is None else _split(text), PARTS)
-
-
-def _criteria(text: str | None) -> tuple[Any, ...]:
-    from sooner.methods.pruning import CRITERIA
-
-    from ..bench.parallel.settings import SWEPT
-
-    return _known("criterion", SWEPT if text is None else _split(text), CRITERIA)
-
-
-def _known(what: str, names: Iterable[str], known: tuple[str, ...]) -> tuple[str, ...]:
+    Raises:
+        SoonerError: a name that is not known.
+    """
+    names = _split(text)
     for name in names:
         if name not in known:
             raise unknown(what, name, known)

@@ -9,10 +9,22 @@ import typer
 from sooner.checks import check_whole
 from sooner.cli import options
 from sooner.cli.from_settings import option_of
-from sooner.io import check_writable
 from sooner.tasks.parse.settings import ParseSettings
 
-from .bench_parts import Add, Json, at_least_one, read_result, run_in_parts, show_tables, some_of
+from .bench_parts import (
+    SEED,
+    Add,
+    Arms,
+    Json,
+    MaxNewTokens,
+    count,
+    exit_on_bugs,
+    keep_in,
+    listed,
+    read_result,
+    run_bench,
+    some_of,
+)
 
 FULL: dict[str, Any] = {
     "pages": 12, "document_pages": 20, "quality_pages": 2, "levels": None, "core_pages": 3,
@@ -29,29 +41,17 @@ def parse(
     ] = None,
     prompt: options.Prompt = None,
     form: Annotated[str | None, option_of(ParseSettings, "form")] = None,
-    arms: Annotated[
-        str | None, typer.Option(metavar="A,B,...", help="Only these arms (plain is always in).")
-    ] = None,
+    arms: Arms = None,
     parts: Annotated[
-        str | None,
-        typer.Option(metavar="A,B,...", help="Only arms, document, exactness, quality, overhead."),
+        str | None, listed("Only arms, document, exactness, quality, overhead.")
     ] = None,
-    pages: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Held-out pages of the arms; 2, or 12 with --full."),
-    ] = None,
-    repeats: Annotated[
-        int, typer.Option(metavar="N", help="Timed runs of each arm on each page.")
-    ] = 1,
+    pages: Annotated[int | None, count("Held-out pages of the arms; 2, or 12 with --full.")] = None,
+    repeats: Annotated[int, count("Timed runs of each arm on each page.")] = 1,
     document_pages: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", help="Of the PDFs that are parsed from end to end; 3, or 20 with --full."
-        ),
+        int | None, count("Of the PDFs that are parsed from end to end; 3, or 20 with --full.")
     ] = None,
     quality_pages: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Of the curve of draft quality; 1, or 2 with --full."),
+        int | None, count("Of the curve of draft quality; 1, or 2 with --full.")
     ] = None,
     exact_pages: Annotated[
         int | None,
@@ -65,13 +65,11 @@ def parse(
         bool,
         typer.Option("--full", help="More pages of every part, and 200 compared: an hour or more."),
     ] = False,
-    max_new_tokens: options.MaxNewTokens = 512,
+    max_new_tokens: MaxNewTokens = 512,
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
-    threads: Annotated[
-        int, typer.Option(metavar="N", help="torch threads, and as many for OCR.")
-    ] = 1,
-    seed: Annotated[int, typer.Option(metavar="S", help="Of the pages.")] = 20_261_121,
+    threads: Annotated[int, count("torch threads, and as many for OCR.")] = 1,
+    seed: Annotated[int, typer.Option(metavar="S", help="Of the pages.")] = SEED,
     json: Json = None,
     add: Add = False,
     debug: options.Debug = False,
@@ -83,54 +81,33 @@ def parse(
     """
     from ..bench.parse.settings import ARMS, PARTS, ParseBenchSettings
 
-    if json is not None:
-        check_writable(json)
     before = read_result(json, "parse") if add else None
     if exact_pages is None:
         asked_for = parts is not None and "exactness" in parts
         exact_pages = FULL_EXACT if full or asked_for else 0
     check_whole("--exact-pages", exact_pages, 0)
-    asked_pages = {
+    asked = {
         "pages": pages, "document_pages": document_pages, "quality_pages": quality_pages,
     }  # fmt: skip
-    given: dict[str, Any] = {
-        name: at_least_one(name.replace("_", "-"), count)
-        for name, count in asked_pages.items()
-        if count is not None
-    }
+    sizes = {name: value for name, value in asked.items() if value is not None}
     settings = ParseBenchSettings(
         model=model,
         draft=draft,
         prompt=prompt,
         form=form,
         arms=some_of("arm", arms, ARMS, "plain"),
-        parts=some_of("part", parts, PARTS, ""),
-        **{**(FULL if full else {}), **given},
-        repeats=at_least_one("repeats", repeats),
+        parts=some_of("part", parts, PARTS),
+        **{**(FULL if full else {}), **sizes},
+        repeats=repeats,
         exact_pages=exact_pages,
-        max_new_tokens=at_least_one("max-new-tokens", max_new_tokens),
+        max_new_tokens=max_new_tokens,
         device=device,
         dtype=dtype,
-        threads=at_least_one("threads", threads),
+        threads=threads,
         seed=seed,
     )
+    from ..bench.parse.run import run
 
-    def work(settings: ParseBenchSettings, progress: Any, keep: Any) -> dict[str, Any]:
-        from ..bench.parse.run import run
-
-        return run(settings, progress, keep, before)
-
-    result = run_in_parts(work, settings, json, debug)
-    show(result)
-    if json is not None:
-        typer.echo(f"wrote {json}", err=True)
+    result = run_bench(run, settings, json, debug, keep=keep_in(json), before=before)
     rows = [*result.get("arms", []), *result.get("exactness", {}).get("rows", [])]
-    if any(row.get("parity") == "bug" or row.get("bugs") for row in rows if row["mode"] == "exact"):
-        raise typer.Exit(1)
-
-
-def show(result: dict[str, Any]) -> None:
-    """Print every table of the result."""
-    from ..bench.parse.page import tables
-
-    show_tables(tables(result), left=2)
+    exit_on_bugs(row for row in rows if row["mode"] == "exact")

@@ -1,8 +1,12 @@
-"""What the bench commands share: options, runs in parts, printed tables."""
+"""What the bench commands share: options, the run, printed tables, the JSON, the exit code.
+
+A command declares its options, makes the bench's settings of them and calls `run_bench`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from json import loads as parse_json
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,10 +16,49 @@ import typer
 from sooner.checks import check_whole
 from sooner.cli import options
 from sooner.errors import SoonerError, unknown
+from sooner.io import check_writable
 
-Json = Annotated[
-    Path | None, typer.Option("--json", metavar="FILE", help="Write the whole result here.")
+
+def _check_count(param: typer.CallbackParam, value: int | None) -> int | None:
+    if value is not None:
+        check_whole(param.opts[0], value)
+    return value
+
+
+def _check_json(value: Path | None) -> Path | None:
+    if value is not None:
+        check_writable(value)
+    return value
+
+
+def count(text: str, metavar: str = "N") -> Any:
+    """An option whose value is a whole number of 1 or more; `text` is its help."""
+    return typer.Option(metavar=metavar, help=text, callback=_check_count)
+
+
+def listed(text: str) -> Any:
+    """An option whose value is a list of names that commas separate; `text` is its help."""
+    return typer.Option(metavar="A,B,...", help=text)
+
+
+Videos = Annotated[
+    list[Path] | None,
+    typer.Argument(metavar="[FILE...]", help="Videos; by default held-out rendered clips."),
 ]
+Arms = Annotated[str | None, listed("Only these arms (plain is always in).")]
+Repeats = Annotated[int, count("Timed runs of each arm.")]
+MaxNewTokens = Annotated[int, count("Where an answer is cut.")]
+Window = Annotated[int, count("Of the `speculative` arm.")]
+OneThread = Annotated[int, count("torch threads.")]
+SEED = 20_261_121
+ClipSeed = Annotated[int, typer.Option(metavar="S", help="Of the rendered clips.")]
+Json = Annotated[
+    Path | None,
+    typer.Option(
+        "--json", metavar="FILE", help="Write the whole result here.", callback=_check_json
+    ),
+]
+Add = Annotated[bool, typer.Option("--add", help="Keep what --json's FILE has of the other parts.")]
 
 Dataset = Annotated[
     str | None,
@@ -39,7 +82,6 @@ Retention = Annotated[
 
 WIDE = 140
 """Columns of a table that goes to a file or a pipe."""
-Add = Annotated[bool, typer.Option("--add", help="Keep what --json's FILE has of the other parts.")]
 
 
 def read_result(path: Path | None, bench: str) -> dict[str, Any]:
@@ -63,12 +105,38 @@ def read_result(path: Path | None, bench: str) -> dict[str, Any]:
     return found
 
 
-def run_in_parts(run: Any, settings: Any, json: Path | None, debug: bool) -> dict[str, Any]:
-    """Run a bench that hands over its result as it grows, and keep it part by part.
+def run_bench(
+    run: Callable[..., dict[str, Any]],
+    settings: Any,
+    json: Path | None,
+    debug: bool,
+    words: int = 2,
+    **more: Any,
+) -> dict[str, Any]:
+    """Measure, print the tables, write the JSON and say so.
 
     Args:
-        run: `(settings, progress, keep) -> result`.
-        json: written whole whenever a part is done; `None` keeps nothing.
+        run: `(settings, progress=, **more) -> result` of the bench.
+        words: leading columns of the tables that hold words; the others hold figures.
+        more: what this bench's `run` takes besides, such as `keep`.
+    """
+    from sooner.io import write_json
+
+    from ..bench.report import footnotes, tables
+
+    result = measured(partial(run, **more), settings, debug)
+    show_tables(tables(result), words, footnotes(result))
+    if json is not None:
+        write_json(result, json)
+        typer.echo(f"wrote {json}", err=True)
+    return result
+
+
+def keep_in(json: Path | None) -> Callable[[dict[str, Any]], None]:
+    """What writes a result as far as it is, so that an interrupted run leaves its finished parts.
+
+    Args:
+        json: the file; `None` keeps nothing.
     """
     from sooner.io import write_json
 
@@ -76,11 +144,23 @@ def run_in_parts(run: Any, settings: Any, json: Path | None, debug: bool) -> dic
         if json is not None:
             write_json(result, json)
 
-    return measured(lambda settings, progress: run(settings, progress, keep), settings, debug)
+    return keep
 
 
-def show_tables(tables: Sequence[Any], left: int = 1) -> None:
-    """Print every `Table` of a result; its first `left` columns are words, the others figures."""
+def exit_on_bugs(rows: Iterable[dict[str, Any]]) -> None:
+    """Exit with 1 where a row of an exact arm differs from plain decoding by more than a tie."""
+    if any(row.get("parity") == "bug" or row.get("bugs") for row in rows):
+        raise typer.Exit(1)
+
+
+def show_tables(tables: Sequence[Any], words: int, notes: Sequence[str] = ()) -> None:
+    """Print tables and notes.
+
+    Args:
+        tables: see `sooner_lab.bench.pages.Table`.
+        words: leading columns that hold words and stand to the left.
+        notes: lines below.
+    """
     from rich.console import Console
     from rich.table import Table
 
@@ -90,14 +170,16 @@ def show_tables(tables: Sequence[Any], left: int = 1) -> None:
     for one in tables:
         table = Table(title=one.title)
         for number, head in enumerate(one.heads):
-            table.add_column(head, justify="left" if number < left else "right")
+            table.add_column(head, justify="left" if number < words else "right")
         for row in one.rows:
             table.add_row(*row)
         console.print(table)
+    for line in notes:
+        console.print(line, highlight=False)
 
 
-def some_of(what: str, text: str | None, known: Sequence[str], always: str) -> tuple[str, ...]:
-    """The names of a list that commas separate, in the order of `known`; `always` is one of them.
+def some_of(what: str, text: str | None, known: Sequence[str], always: str = "") -> tuple[str, ...]:
+    """The names of a list that commas separate, in the order of `known`; `always` is in any case.
 
     Raises:
         SoonerError: a name that is not known.
@@ -123,10 +205,12 @@ def numbers(what: str, text: str, example: str) -> tuple[int, ...]:
         raise SoonerError(f"--{what} is '{text}'; give numbers such as {example}") from error
     if not found:
         raise SoonerError(f"--{what} is empty; give numbers such as {example}")
-    return tuple(at_least_one(what, number) for number in found)
+    for number in found:
+        check_whole(f"--{what}", number)
+    return tuple(found)
 
 
-def measured(run: Any, settings: Any, debug: bool) -> dict[str, Any]:
+def measured(run: Callable[..., dict[str, Any]], settings: Any, debug: bool) -> dict[str, Any]:
     """Run a bench, telling its progress on a terminal."""
     import transformers
     from rich.console import Console
@@ -141,9 +225,9 @@ def measured(run: Any, settings: Any, debug: bool) -> dict[str, Any]:
         transformers.logging.disable_progress_bar()
     console = Console(stderr=True)
     if not console.is_terminal:
-        return run(settings, lambda line: None)
+        return run(settings, progress=lambda line: None)
     with console.status("loading models") as status:
-        return run(settings, status.update)
+        return run(settings, progress=status.update)
 
 
 def videos(files: list[Path] | None, dataset: str | None) -> list[Path]:
@@ -164,9 +248,3 @@ def full_clips(dataset: str | None) -> int:
     from ..datasets.loading import SAMPLES
 
     return 12 if dataset is None else SAMPLES
-
-
-def at_least_one(name: str, value: int) -> int:
-    """The value, if it is one that an option `--name` may have."""
-    check_whole(f"--{name}", value)
-    return value

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from sooner.checks import check_number
 from sooner.cli import options
-from sooner.io import check_writable
 
-from .bench_parts import Json, at_least_one, numbers, run_in_parts, show_tables, some_of
+from .bench_parts import (
+    SEED,
+    Json,
+    OneThread,
+    Repeats,
+    count,
+    keep_in,
+    listed,
+    numbers,
+    run_bench,
+    some_of,
+)
 
-if TYPE_CHECKING:
-    from ..bench.prefill.settings import PrefillSettings
+EXAMPLE = "4096,8192"
 
 
 def prefill(
@@ -26,24 +35,16 @@ def prefill(
     lengths: Annotated[
         str | None, typer.Option(metavar="N,N,...", help="Prompt lengths in tokens.")
     ] = None,
-    arms: Annotated[
-        str | None, typer.Option(metavar="A,B,...", help="Only these arms (dense is always in).")
-    ] = None,
+    arms: Annotated[str | None, listed("Only these arms (dense is always in).")] = None,
     parts: Annotated[
-        str | None,
-        typer.Option(
-            metavar="A,B,...",
-            help="Only these of layer, model, planted, duels, regions, needles.",
-        ),
+        str | None, listed("Only these of layer, model, planted, duels, regions, needles.")
     ] = None,
-    frame: Annotated[int, typer.Option(metavar="N", help="Tokens a frame in the layer.")] = 256,
+    frame: Annotated[int, count("Tokens a frame in the layer.")] = 256,
     budget: Annotated[
         float, typer.Option(metavar="X", help="Share of dense for a-shape and tri-shape.")
     ] = 0.15,
-    repeats: Annotated[int, typer.Option(metavar="N", help="Timed runs of each arm.")] = 3,
-    needles: Annotated[
-        int, typer.Option(metavar="N", help="Samples of each length and depth.")
-    ] = 4,
+    repeats: Repeats = 3,
+    needles: Annotated[int, count("Samples of each length and depth.")] = 4,
     frames: Annotated[
         str, typer.Option(metavar="N,N,...", help="Haystacks of the needle test, in frames.")
     ] = "16,32,64",
@@ -53,10 +54,8 @@ def prefill(
     ] = False,
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
-    threads: Annotated[int, typer.Option(metavar="N", help="torch threads.")] = 1,
-    seed: Annotated[
-        int, typer.Option(metavar="S", help="Of states, clips and needles.")
-    ] = 20_261_121,
+    threads: OneThread = 1,
+    seed: Annotated[int, typer.Option(metavar="S", help="Of states, clips and needles.")] = SEED,
     json: Json = None,
     debug: options.Debug = False,
 ) -> None:
@@ -67,6 +66,7 @@ def prefill(
     With --json the file grows part by part, so that an interrupted run keeps what it has measured.
     """
     from ..bench.prefill.settings import (
+        ARMS,
         FULL_LENGTHS,
         FULL_PLANTED,
         LENGTHS,
@@ -76,53 +76,25 @@ def prefill(
         PrefillSettings,
     )
 
-    if json is not None:
-        check_writable(json)
+    check_number("--budget", budget, 0, 1, above=True)
+    swept = numbers("lengths", lengths, EXAMPLE) if lengths else FULL_LENGTHS if full else LENGTHS
     settings = PrefillSettings(
         model=model,
         patterns=patterns,
-        lengths=_numbers("lengths", lengths) if lengths else FULL_LENGTHS if full else LENGTHS,
-        arms=_names("arm", arms),
-        parts=_names("part", parts) if parts else PARTS if full else USUAL,
-        budget=_share(budget),
-        frame=at_least_one("frame", frame),
-        repeats=at_least_one("repeats", repeats),
+        lengths=swept,
+        arms=some_of("arm", arms, ARMS, "dense"),
+        parts=some_of("part", parts, PARTS) if parts else PARTS if full else USUAL,
+        budget=budget,
+        frame=frame,
+        repeats=repeats,
         planted=FULL_PLANTED if full else PLANTED,
-        needles=at_least_one("needles", needles),
-        frames=_numbers("frames", frames),
+        needles=needles,
+        frames=numbers("frames", frames, EXAMPLE),
         device=device,
         dtype=dtype,
-        threads=at_least_one("threads", threads),
+        threads=threads,
         seed=seed,
     )
+    from ..bench.prefill.run import run
 
-    def work(settings: PrefillSettings, progress: Any, keep: Any) -> dict[str, Any]:
-        from ..bench.prefill.run import run
-
-        return run(settings, progress, keep)
-
-    show(run_in_parts(work, settings, json, debug))
-    if json is not None:
-        typer.echo(f"wrote {json}", err=True)
-
-
-def show(result: dict[str, Any]) -> None:
-    """Print every table of the result."""
-    from ..bench.prefill.page import tables
-
-    show_tables(tables(result), left=2)
-
-
-def _names(what: str, text: str | None) -> tuple[str, ...]:
-    from ..bench.prefill.settings import ARMS, PARTS
-
-    return some_of(what, text, ARMS if what == "arm" else PARTS, "dense")
-
-
-def _numbers(what: str, text: str) -> tuple[int, ...]:
-    return numbers(what, text, "4096,8192")
-
-
-def _share(budget: float) -> float:
-    check_number("--budget", budget, 0, 1, above=True)
-    return budget
+    run_bench(run, settings, json, debug, keep=keep_in(json))

@@ -11,10 +11,9 @@ from sooner.cli import options
 from sooner.cli import parse_options as asked
 from sooner.cli.display import Display
 from sooner.cli.from_settings import Fields, from_settings
-from sooner.io import check_writable
 from sooner.tasks.parse.settings import ParseSettings
 
-from .bench import Json
+from .bench_parts import Json
 from .eval_docs import Scoring
 
 BAD, INTERRUPTED = 2, 130
@@ -74,8 +73,6 @@ def docs(
     """
     if debug:
         options.log_decisions()
-    if json is not None:
-        check_writable(json)
     scoring = Scoring(folder, benchmark, limit, json, output, Display(quiet))
     if predictions is not None:
         scoring.given(predictions)
