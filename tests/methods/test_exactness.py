@@ -46,6 +46,19 @@ def test_every_kind_of_prompt_is_exact_with_a_draft_model(
     assert actual.tolist() == expected.tolist()
 
 
+@pytest.mark.parametrize("family", tiny.FAMILIES)
+def test_several_sequences_of_a_prompt_are_exact(family: str) -> None:
+    """Rows are repeated behind the embedding; with `top_k=1` each is the greedy one."""
+    kind = tiny.kinds(family)[-1]
+    options = {"do_sample": True, "top_k": 1, "num_return_sequences": 2, "eos_token_id": None}
+    method = matrix.METHODS["noisy-4"](family)
+    result = sooner.generate(
+        tiny.model(family), tiny.inputs(family, kind, 2), method, max_new_tokens=9, **options
+    )
+    expected = matrix.reference(family, kind, 2, 9).repeat_interleave(2, 0)
+    assert result.sequences.tolist() == expected.tolist()
+
+
 @pytest.mark.parametrize("new", [1, 2, 3, 6])
 @pytest.mark.parametrize("method", ["noisy-7", "itself", "prompt-lookup"])
 def test_the_length_limit_cuts_a_draft_where_plain_decoding_stops(method: str, new: int) -> None:

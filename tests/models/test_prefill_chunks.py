@@ -102,17 +102,19 @@ def test_a_ragged_tree_behind_chunks_sees_what_it_sees_behind_a_whole_prompt(
         close(ours[row, : 1 + nodes], expected[row, : 1 + nodes])
 
 
-@pytest.mark.parametrize("family", ["llama", "llava_onevision", "qwen2_5_vl", "qwen3_vl"])
+@pytest.mark.parametrize("family", tiny.FAMILIES)
 @torch.no_grad()
 def test_repeated_rows_can_be_cut(family: str) -> None:
     adapter, prompt = embedded(family, tiny.kinds(family)[-1], 2)
     same(adapter, adapter.repeat_prompt(prompt, 3), chunk=4)
 
 
-@pytest.mark.parametrize("family", ["llava_onevision", "qwen2_5_vl", "qwen3_vl"])
+@pytest.mark.parametrize(
+    "family", [name for name in tiny.FAMILIES if tiny.kinds(name) != ("text",)]
+)
 @torch.no_grad()
 def test_a_pruned_prompt_can_be_cut(family: str) -> None:
-    adapter, prompt = embedded(family, "mixed")
+    adapter, prompt = embedded(family, tiny.kinds(family)[-1])
     kept = [torch.arange(0, int(row.sum()), 2 + n) for n, row in enumerate(prompt.visual)]
     same(adapter, adapter.prune_prompt(prompt, kept), chunk=4)
 
@@ -127,6 +129,19 @@ def test_deepstack_features_reach_their_own_tokens_in_every_chunk() -> None:
     _, swapped = prefilled(adapter, prompt, 4)
     assert (swapped.logits[0] - expected.logits[0]).abs().max() > 1e-3
     close(swapped.logits[1:], expected.logits[1:])
+
+
+@pytest.mark.parametrize("hook", ["prune_extras", "repeat_extras"])
+@torch.no_grad()
+def test_extras_are_never_lost(hook: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    adapter, prompt = embedded("qwen3_vl", "mixed")
+    monkeypatch.setattr(type(adapter), hook, getattr(Adapter, hook))
+    change = {
+        "prune_extras": lambda: adapter.prune_prompt(prompt, [torch.arange(2)] * prompt.rows),
+        "repeat_extras": lambda: adapter.repeat_prompt(prompt, 2),
+    }
+    with pytest.raises(UnsupportedError, match="deepstack_visual_embeds, visual_pos_masks"):
+        change[hook]()
 
 
 @torch.no_grad()

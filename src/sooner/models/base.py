@@ -178,30 +178,42 @@ class Adapter:
             positions = self._positions(None, packed)
             next_position = torch.tensor(packed.lengths, device=next_position.device)
         extras = self.prune_extras(prompt, keep, packed)
+        self._check_extras(prompt, extras, "prune", "use a method that doesn't prune")
         frames = prompt.frames
         if frames is not None:
             frames = packed(frames).masked_fill(~packed.inside, -1)
         return Prompt(embeds, positions, packed.lengths, next_position, visual, extras, frames)
 
     def repeat_prompt(self, prompt: Prompt, copies: int) -> Prompt:
-        """Each row `copies` times, side by side."""
+        """Each row `copies` times, side by side.
+
+        Raises:
+            UnsupportedError: the prompt has extras, and the family lacks `repeat_extras`.
+        """
         frames = prompt.frames
+        extras = self.repeat_extras(prompt, copies)
+        self._check_extras(prompt, extras, "repeat", "leave num_return_sequences at 1")
         return Prompt(
             embeds=prompt.embeds.repeat_interleave(copies, 0),
             positions=prompt.positions.repeat_interleave(copies, -2),
             lengths=[length for length in prompt.lengths for _ in range(copies)],
             next_position=prompt.next_position.repeat_interleave(copies, -1),
             visual=prompt.visual.repeat_interleave(copies, 0),
-            extras=self.repeat_extras(prompt, copies),
+            extras=extras,
             frames=None if frames is None else frames.repeat_interleave(copies, 0),
         )
 
     def repeat_extras(self, prompt: Prompt, copies: int) -> dict[str, Any]:
-        """The prompt's extras for repeated rows; none for most families."""
+        """The prompt's extras with each row `copies` times; families with extras override it."""
         return {}
 
     def prune_extras(self, prompt: Prompt, keep: Tensor, packed: Packing) -> dict[str, Any]:
-        """The prompt's extras for the tokens that are kept; none for most families."""
+        """The prompt's extras for some of its tokens; families with extras override it.
+
+        Args:
+            keep: the tokens that stay, `[rows, width]` bool, in the prompt's own packing.
+            packed: moves these tokens to the front of their rows.
+        """
         return {}
 
     def cut_extras(self, prompt: Prompt, start: int, end: int) -> dict[str, Any]:
@@ -213,12 +225,18 @@ class Adapter:
         keep = torch.zeros_like(prompt.visual)
         keep[:, start:end] = True
         extras = self.prune_extras(prompt, keep, Packing(keep))
+        self._check_extras(prompt, extras, "split", "leave prefill_chunk_size unset")
+        return extras
+
+    def _check_extras(
+        self, prompt: Prompt, extras: Mapping[str, Any], verb: str, way_out: str
+    ) -> None:
+        """Extras must not get lost: a prefill without them is another prompt's."""
         if extras.keys() != prompt.extras.keys():
             raise UnsupportedError(
-                f"{type(self.model).__name__} can't split {', '.join(sorted(prompt.extras))} into "
-                "chunks; leave prefill_chunk_size unset"
+                f"{type(self).__name__} can't {verb} {', '.join(sorted(prompt.extras))} of "
+                f"{type(self.model).__name__}; {way_out}"
             )
-        return extras
 
     def prompt_arguments(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """The decoder's arguments for the whole prompt, from the family's own forward."""
@@ -232,7 +250,10 @@ class Adapter:
             ) from error
 
     def prompt_extras(self, arguments: dict[str, Any], packed: Packing) -> dict[str, Any]:
-        """Further decoder arguments of the prefill; none for most families."""
+        """Further decoder arguments of the prefill, packed; none for most families.
+
+        A family that returns some overrides `repeat_extras` and `prune_extras`, too.
+        """
         return {}
 
     def _positions(self, given: Tensor | None, packed: Packing) -> Tensor:
