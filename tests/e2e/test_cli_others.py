@@ -103,8 +103,10 @@ def test_train_goes_on_where_it_stopped(
     """A recipe of four steps, stopped after two, then resumed to its checkpoint."""
     from sooner_lab.worlds.video import architecture, card, recipe
 
-    shape = architecture.Shape(1, 32, 2, 1, 48, 192, 1, 32, 2)
-    small = recipe.Recipe(shape=shape, stages=(recipe.Stage("vision", 4, 2, 1e-3),), check_every=0)
+    shape = architecture.VideoShape(1, 32, 2, 1, 48, 192, 1, 32, 2)
+    small = recipe.VideoRecipe(
+        shape=shape, stages=(recipe.VideoStage("vision", 4, 2, 1e-3),), check_every=0
+    )
     monkeypatch.setattr(recipe, "RECIPES", {"target": small, "draft": small})
     monkeypatch.setattr(card, "write", lambda folder, *args: folder)
     command = ("train", "miniature", "video", "--out", tmp_path, "--part", "draft", "--quiet")

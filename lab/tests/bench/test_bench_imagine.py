@@ -54,7 +54,7 @@ def picture_subject() -> Subject:
 def clip_subject() -> Subject:
     """Five latent frames of 2 x 3 codes, two of them given."""
     torch.manual_seed(0)
-    shape = architecture.Shape(
+    shape = architecture.MotionShape(
         layers=2, width=32, heads=2, kv_heads=1, intermediate=32, vocab=24, latent_shape=(5, 2, 3)
     )
     sizes = MotionTokenizerConfig(height=8, width=12, channels=16, blocks=1, codes=24, code_width=4)

@@ -21,8 +21,8 @@ from sooner_lab.bench.parallel.settings import ParallelSettings
 from sooner_lab.bench.parallel.summary import summarise
 from sooner_lab.bench.parallel.timeline import fates, phases
 from sooner_lab.bench.parallel.verdicts import rate, run_length
-from sooner_lab.bench.parallel.watch import Event
-from sooner_lab.bench.protocol import Sample
+from sooner_lab.bench.parallel.watch import TraceEvent
+from sooner_lab.bench.protocol import TimedRun
 
 
 def stats(step: float, tokens: int, method: str, runs: list[int], drafts: float = 0.0) -> Stats:
@@ -44,7 +44,7 @@ def record(
     arm: str, clip: int = 0, repeat: int = 0, made: Stats | None = None, **extra: Any
 ) -> Any:
     made = made or stats(0.01, 40, arm, [40])
-    sample = Sample([[1, 2, 3]], made.decode_seconds, 1.0, made.decode_tokens, made)
+    sample = TimedRun([[1, 2, 3]], made.decode_seconds, 1.0, made.decode_tokens, made)
     about = {"arm": arm, "clip": clip, "repeat": repeat, "first_token_seconds": 0.5}
     return to_record(sample, Parity("identical"), **{**about, **extra})
 
@@ -60,7 +60,7 @@ def test_a_run_survives_being_written_down() -> None:
 
 def test_a_parity_survives_being_written_down() -> None:
     parity = Parity("tie", 3, 5, 6, 0.0, 0.0, 1e-4)
-    sample = Sample([[1]], 1.0, 1.0, 1)
+    sample = TimedRun([[1]], 1.0, 1.0, 1)
     assert to_parity(json.loads(json.dumps(to_record(sample, parity, arm="x")))) == parity
 
 
@@ -274,28 +274,28 @@ def test_goals_say_what_was_reached() -> None:
 def test_a_draft_stands_if_it_was_said_and_not_made_again() -> None:
     said = [7, 8, 9]
     events = [
-        Event("vision", 0, 1),
-        Event("prefill", 1, 2, 5, place=0, token=7),
-        Event("step", 2, 3, 1, place=1, token=4),  # wrong
-        Event("step", 3, 4, 1, place=2, token=9),  # right by chance, on a dead line
-        Event("step", 4, 5, 2, place=2, token=9),
-        Event("step", 5, 6, 1, place=3, token=1),  # behind the end
+        TraceEvent("vision", 0, 1),
+        TraceEvent("prefill", 1, 2, 5, place=0, token=7),
+        TraceEvent("step", 2, 3, 1, place=1, token=4),  # wrong
+        TraceEvent("step", 3, 4, 1, place=2, token=9),  # right by chance, on a dead line
+        TraceEvent("step", 4, 5, 2, place=2, token=9),
+        TraceEvent("step", 5, 6, 1, place=3, token=1),  # behind the end
     ]
     assert fates(events, said) == [None, True, False, False, True, False]
 
 
 def test_phases_split_the_draft_by_the_end_of_the_targets_prefill() -> None:
     target = [
-        Event("vision", 1.0, 2.0),
-        Event("prefill", 2.0, 6.0, 9, 0, 7),
-        Event("rank", 3.0, 3.5),
-        Event("wait", 6.5, 7.0),
-        Event("step", 7.0, 8.0, 3, 2, 9),
+        TraceEvent("vision", 1.0, 2.0),
+        TraceEvent("prefill", 2.0, 6.0, 9, 0, 7),
+        TraceEvent("rank", 3.0, 3.5),
+        TraceEvent("wait", 6.5, 7.0),
+        TraceEvent("step", 7.0, 8.0, 3, 2, 9),
     ]
     draft = [
-        Event("vision", 1.5, 2.5),
-        Event("prefill", 3.5, 6.5, 4, 0, 7),
-        Event("step", 6.5, 7.0, 1, 1, 8),
+        TraceEvent("vision", 1.5, 2.5),
+        TraceEvent("prefill", 3.5, 6.5, 4, 0, 7),
+        TraceEvent("step", 6.5, 7.0, 1, 1, 8),
     ]
     found = phases(target, draft, [7, 8, 9], begin=1.0)
     assert found["draft_hidden"] == pytest.approx(1.0 + 2.5)

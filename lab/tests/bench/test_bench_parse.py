@@ -16,7 +16,7 @@ from sooner.documents import Page, PageDraft, Region
 from sooner.tasks.parse import PageParser, ParseSettings
 from sooner_lab.bench import report
 from sooner_lab.bench.parse import document, exactness, page, quality, run, sheets
-from sooner_lab.bench.parse.arms import Contender, Spoken, Stable
+from sooner_lab.bench.parse.arms import ParseContender, Spoken, Stable
 from sooner_lab.bench.parse.listening import listening
 from sooner_lab.bench.parse.settings import ParseBenchSettings
 from sooner_lab.bench.parse.speed import Course
@@ -193,12 +193,12 @@ def test_listening_hears_every_run_and_leaves_no_trace() -> None:
 def test_arms_take_turns_and_the_first_page_is_thrown_away() -> None:
     order: list[tuple[int, str]] = []
 
-    def arm(name: str, tokens: list[int]) -> Contender:
+    def arm(name: str, tokens: list[int]) -> ParseContender:
         def say(sheet: Any, draft: Any) -> Spoken:
             order.append((sheet.number, name))
             return Spoken("", tokens, None, 1.0, 2.0)
 
-        return Contender(name, say)
+        return ParseContender(name, say)
 
     pages = sheets.sample_sheets(3, "arms", 1)
     course = Course(Stable(SETTINGS), [arm("plain", [5]), arm("b", [5])], 2, lambda _: None)
@@ -217,7 +217,7 @@ def test_an_exact_arm_that_says_something_else_is_found_out() -> None:
         assert told.tokens
         return Spoken("", [(told.tokens[0] + 1) % 40, *told.tokens[1:]], None, 1.0, 1.0)
 
-    course = Course(stable, [plain, Contender("liar", lie)], 1, lambda _: None)
+    course = Course(stable, [plain, ParseContender("liar", lie)], 1, lambda _: None)
     records, _ = course.run(sheets.sample_sheets(2, "arms", 1), lambda page: PageDraft([]))  # type: ignore[arg-type]
     assert records[0]["arms"]["liar"]["verdict"] == "bug"
     assert records[0]["arms"]["plain"]["verdict"] == "identical"

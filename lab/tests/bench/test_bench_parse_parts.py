@@ -25,7 +25,7 @@ from sooner_lab.bench.parse.settings import ParseBenchSettings
 from sooner_lab.bench.parse.sheets import kinds_of, oracle, sample_sheets
 from sooner_lab.cli.bench_parse import FULL
 from sooner_lab.worlds.document import blocks
-from sooner_lab.worlds.document.page import Page as Made
+from sooner_lab.worlds.document.page import DrawnPage as Made
 
 RNG = 3
 

@@ -8,7 +8,7 @@ from sooner.decoding.parity import Parity
 from sooner.decoding.stats import Stats
 from sooner.io import write_json
 from sooner_lab.bench import protocol, report
-from sooner_lab.bench.protocol import Arm, Measured, Sample, measure, row, theory_speedup
+from sooner_lab.bench.protocol import Arm, ArmSamples, TimedRun, measure, row, theory_speedup
 
 TOKENS = [[1, 2, 3, 4, 5]]
 
@@ -29,19 +29,19 @@ def stats(
 
 def measured(
     name: str, seconds: list[float], parity: Parity | None = None, mode: str = "exact"
-) -> Measured:
-    arm = Arm(name, lambda index: Sample(TOKENS, 1.0, 1.0, 4), mode)
-    samples = [Sample(TOKENS, each, 2 * each, 4) for each in seconds]
-    return Measured(arm, [samples], [parity or Parity("identical")])
+) -> ArmSamples:
+    arm = Arm(name, lambda index: TimedRun(TOKENS, 1.0, 1.0, 4), mode)
+    samples = [TimedRun(TOKENS, each, 2 * each, 4) for each in seconds]
+    return ArmSamples(arm, [samples], [parity or Parity("identical")])
 
 
 def test_arms_take_turns_after_one_warm_up_each() -> None:
     order: list[tuple[str, int]] = []
 
     def arm(name: str) -> Arm:
-        def run(index: int) -> Sample:
+        def run(index: int) -> TimedRun:
             order.append((name, index))
-            return Sample(TOKENS, 1.0, 1.0, 4)
+            return TimedRun(TOKENS, 1.0, 1.0, 4)
 
         return Arm(name, run)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sooner.decoding.stats import Stats
 from sooner_lab.bench.parallel.records import plain_stats, to_stats
-from sooner_lab.bench.protocol import Arm, Measured, Sample, engine_figures
+from sooner_lab.bench.protocol import Arm, ArmSamples, TimedRun, engine_figures
 
 
 def _of_trees() -> Stats:
@@ -17,8 +17,8 @@ def _of_trees() -> Stats:
 
 def test_the_benches_row_has_the_engines_rate() -> None:
     stats = _of_trees()
-    sample = Sample([[0] * 9], 1.0, 1.0, 8, stats)
-    one = Measured(Arm("tree", lambda index: sample, "exact"), [[sample]], [])
+    sample = TimedRun([[0] * 9], 1.0, 1.0, 8, stats)
+    one = ArmSamples(Arm("tree", lambda index: sample, "exact"), [[sample]], [])
     figures = engine_figures(one, one)
     assert figures["acceptance_rate"] == stats.acceptance_rate == 4 / 6
     assert figures["accepted_run_length"] == stats.accepted_run_length == 6

@@ -21,10 +21,10 @@ from sooner_lab.needles import (
     Cut,
     MovingShapes,
     Needle,
+    NeedleSample,
     NeedleTask,
     Pictures,
     ResultGrid,
-    Sample,
     Tales,
     Texts,
     load_needles,
@@ -82,7 +82,7 @@ def length_of(kind: str) -> int:
     return 300 if "tokens" in kind else 16
 
 
-def film_of(sample: Sample) -> np.ndarray:
+def film_of(sample: NeedleSample) -> np.ndarray:
     return np.concatenate([part for part in sample.parts if not isinstance(part, str)])
 
 
@@ -122,7 +122,7 @@ def test_a_tiny_model_reads_a_sample(processors: dict[str, Any], family: str, ki
     model = tiny.model(family)
     if family == "llava_onevision":  # with the vocabulary of its own processor
         torch.manual_seed(0)
-        model = architecture.build_model(architecture.Shape(**SIZES)).eval()
+        model = architecture.build_model(architecture.VideoShape(**SIZES)).eval()
     made = task_of(processors, family, **KINDS[kind]).sample(8, 0.5, 0)
     said = reader(model, processor, max_new_tokens=3)(made)
     assert isinstance(said, str)
@@ -332,7 +332,7 @@ def test_letters_words_and_captions_are_scored(llava: Any) -> None:
 def test_a_run_fills_the_grid_and_goes_on_where_it_stopped(tmp_path: Path, llava: Any) -> None:
     task, asked = NeedleTask(llava), []
 
-    def reply(sample: Sample) -> str:
+    def reply(sample: NeedleSample) -> str:
         asked.append(sample.id)
         return sample.answer if sample.told["depth"] < 0.9 else "?"
 

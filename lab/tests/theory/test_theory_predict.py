@@ -16,12 +16,14 @@ from typer.testing import CliRunner
 
 from sooner.errors import SoonerError
 from sooner_lab.cli import predict as command
-from sooner_lab.theory import Agreement, Costs, Pair, from_bench, from_paper, predict
+from sooner_lab.theory import Agreement, PredictedPair, StepCosts, from_bench, from_paper, predict
 
-PAIR = Pair("pair", Costs(0.42, 0.0466), Agreement.even(0.872, 12_000), 512, 44.23, 7.92)
+PAIR = PredictedPair(
+    "pair", StepCosts(0.42, 0.0466), Agreement.even(0.872, 12_000), 512, 44.23, 7.92
+)
 
 
-def by_method(pair: Pair) -> dict[str, Any]:
+def by_method(pair: PredictedPair) -> dict[str, Any]:
     return {row.method: row for row in predict(pair).rows}
 
 
@@ -48,8 +50,10 @@ def test_recommendations() -> None:
     best = predict(PAIR, largest=9).best
     assert (best.method, best.window, best.placement) == ("parallel", 9, "process")
     hopeless = replace(PAIR, agreement=Agreement.even(0.05, 12_000))
-    assert predict(replace(hopeless, costs=Costs(1.0, 0.9)), largest=4).best.method == "plain"
-    far = replace(PAIR, costs=Costs(0.42, 0.0466, transfer=0.3))  # meeting each round costs more
+    assert predict(replace(hopeless, costs=StepCosts(1.0, 0.9)), largest=4).best.method == "plain"
+    far = replace(
+        PAIR, costs=StepCosts(0.42, 0.0466, transfer=0.3)
+    )  # meeting each round costs more
     assert predict(far, largest=9).best.method == "free-running"
 
 

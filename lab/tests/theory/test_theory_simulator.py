@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from sooner.errors import SoonerError
 from sooner_lab.theory import (
     Agreement,
-    Costs,
     Curve,
+    StepCosts,
     free_running,
     parallel,
     plain,
     renewal,
     vanilla,
 )
-from sooner_lab.theory.pipeline import DEAD, DRAFT, TARGET, Run
+from sooner_lab.theory.pipeline import DEAD, DRAFT, TARGET, SimulatedRun
 
 VERDICTS = st.lists(st.booleans(), min_size=1, max_size=24)
 MANY = settings(max_examples=300, deadline=None)
@@ -33,12 +33,12 @@ def machines(draw: st.DrawFn) -> tuple[int, int, int, int]:
     return one, draw(st.integers(0, 2)), draw(st.integers(1, 6)), draw(st.integers(0, 4))
 
 
-def costs_of(machine: tuple[int, int, int, int]) -> Costs:
+def costs_of(machine: tuple[int, int, int, int]) -> StepCosts:
     one, more, tq, x = machine
-    return Costs(lambda n: one + more * (n - 1), tq, x)
+    return StepCosts(lambda n: one + more * (n - 1), tq, x)
 
 
-def assert_same(run: Run, tally: brute.Tally, *, drafted: bool = True) -> None:
+def assert_same(run: SimulatedRun, tally: brute.Tally, *, drafted: bool = True) -> None:
     assert tally.text == list(range(run.tokens))
     assert run.seconds == tally.time
     assert run.steps == tally.steps
@@ -95,7 +95,7 @@ def test_free_running_is_the_brute_force_loop(machine, verdicts, window, tokens,
 @MANY
 @given(VERDICTS, st.integers(1, 6), st.integers(1, 5), st.integers(1, 60))
 def test_free_running_is_lockstep_where_the_ratio_is_whole(verdicts, c, tq, tokens) -> None:
-    agreement, costs = Agreement(tuple(verdicts)), Costs(c * tq, tq)
+    agreement, costs = Agreement(tuple(verdicts)), StepCosts(c * tq, tq)
     free = free_running(costs, agreement, tokens)
     locked = parallel(costs, agreement, c, tokens)
     assert (free.seconds, free.steps, free.runs) == (locked.seconds, locked.steps, locked.runs)
@@ -127,14 +127,14 @@ def test_timelines_fit_the_figures(machine, verdicts, window, tokens) -> None:
 @given(VERDICTS, st.integers(1, 40), st.integers(1, 9), st.integers(1, 9), st.integers(0, 3))
 def test_free_running_is_never_slower_than_plain(verdicts, tokens, tp, tq, x) -> None:
     """With flat step times: every forward of the target commits a token or more."""
-    assert free_running(Costs(tp, tq, x), Agreement(tuple(verdicts)), tokens).speedup >= 1
+    assert free_running(StepCosts(tp, tq, x), Agreement(tuple(verdicts)), tokens).speedup >= 1
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.2, 0.5, 0.8, 0.9, 0.97, 1.0])
 @pytest.mark.parametrize("gamma", [1, 2, 5, 9])
 @pytest.mark.parametrize("c", [1.7, 5.0, 9.0])
 def test_simulators_give_the_closed_forms(rate: float, gamma: int, c: float) -> None:
-    costs, agreement, tokens = Costs(c, 1.0), Agreement.even(rate, 20_000), 20_000
+    costs, agreement, tokens = StepCosts(c, 1.0), Agreement.even(rate, 20_000), 20_000
 
     def exact(time: float) -> object:
         return pytest.approx(c / time, rel=0.012)
@@ -150,7 +150,7 @@ def test_simulators_give_the_closed_forms(rate: float, gamma: int, c: float) -> 
 
 def test_independent_draws_give_the_closed_form_too() -> None:
     agreement = Agreement.iid(0.85, 60_000, seed=3)
-    run = parallel(Costs(9, 1), agreement, 9, 60_000, cancel=False, keep_events=False)
+    run = parallel(StepCosts(9, 1), agreement, 9, 60_000, cancel=False, keep_events=False)
     assert run.speedup == pytest.approx(9 / renewal.parallel_time(9, 9, 0.85), rel=0.02)
     assert run.accepted_run_length == pytest.approx(1 / 0.15, rel=0.02)
 
@@ -158,7 +158,7 @@ def test_independent_draws_give_the_closed_form_too() -> None:
 def test_figure_8() -> None:
     """Seven tokens, the first from the prefill, in three target forwards; longest run five."""
     agreement = Agreement((True, True, True, True, False, False))
-    run = parallel(Costs(3, 1), agreement, 3, 6, bonus=False, cancel=False, startup=3)
+    run = parallel(StepCosts(3, 1), agreement, 3, 6, bonus=False, cancel=False, startup=3)
     assert (run.tokens, run.steps, run.seconds) == (6, 3, 9.0)
     assert run.runs == (5, 1)  # four drafts after "The", and "for"; then "speedup"
     assert [event.kind for event in run.events if event.lane == TARGET] == ["verify"] * 2 + ["step"]
@@ -173,14 +173,15 @@ def test_slower_steps_never_help() -> None:
         for change in ({"draft": 2.0}, {"target": 9.0}, {"transfer": 1.0}):
             base = {"target": 5.0, "draft": 1.0, "transfer": 0.0}
             assert (
-                method(Costs(**{**base, **change})).seconds > method(Costs(**base)).seconds - 1e-9
+                method(StepCosts(**{**base, **change})).seconds
+                > method(StepCosts(**base)).seconds - 1e-9
             )
 
 
 def test_cancelling_and_the_bonus_check_never_hurt() -> None:
     for seed in range(5):
         agreement = Agreement.iid(0.7, 400, seed)
-        costs = Costs(3.5, 1.0)
+        costs = StepCosts(3.5, 1.0)
         literal = parallel(costs, agreement, 6, 400, bonus=False, cancel=False).seconds
         checking = parallel(costs, agreement, 6, 400, cancel=False).seconds
         assert parallel(costs, agreement, 6, 400).seconds < checking < literal
@@ -188,12 +189,12 @@ def test_cancelling_and_the_bonus_check_never_hurt() -> None:
 
 def test_a_startup_window_saves_the_first_round() -> None:
     agreement = Agreement((True,))
-    cold = parallel(Costs(5, 1), agreement, 5, 100)
-    assert parallel(Costs(5, 1), agreement, 5, 100, startup=5).seconds < cold.seconds
+    cold = parallel(StepCosts(5, 1), agreement, 5, 100)
+    assert parallel(StepCosts(5, 1), agreement, 5, 100, startup=5).seconds < cold.seconds
 
 
 def test_dead_windows_are_marked() -> None:
-    run = free_running(Costs(4, 1), Agreement((False,)), 10)
+    run = free_running(StepCosts(4, 1), Agreement((False,)), 10)
     assert {event.kind for event in run.events if event.lane == DRAFT} == {DEAD}
     assert (run.speedup, run.accepted) == (1.0, 0)
 
@@ -220,21 +221,24 @@ def test_agreements() -> None:
 @pytest.mark.parametrize(
     ("make", "told"),
     [
-        (lambda: Costs(0, 1), "target step takes 0 s"),
-        (lambda: Costs(1, -1), "draft step takes -1 s"),
-        (lambda: Costs(1, float("nan")), "draft step takes nan s"),
-        (lambda: Costs(1, 1, -2), "transfer takes -2 s"),
+        (lambda: StepCosts(0, 1), "target step takes 0 s"),
+        (lambda: StepCosts(1, -1), "draft step takes -1 s"),
+        (lambda: StepCosts(1, float("nan")), "draft step takes nan s"),
+        (lambda: StepCosts(1, 1, -2), "transfer takes -2 s"),
         (lambda: Curve(()), "step times are known at"),
         (lambda: Curve(((3, 1.0), (2, 1.0))), "give rising sizes"),
         (lambda: Agreement(()), "without verdicts"),
         (lambda: Agreement.from_runs([-1]), "run length is -1"),
         (lambda: Agreement.iid(1.5, 10), "acceptance rate is 1.5"),
         (lambda: Agreement.from_histogram({9: 1}, 4), "does not fit a window of 4"),
-        (lambda: vanilla(Costs(1, 1), Agreement((True,)), 0, 5), "window is 0"),
-        (lambda: plain(Costs(1, 1), 0), "0 tokens to decode"),
-        (lambda: parallel(Costs(1, 1), Agreement((True,)), 2, 5, startup=3), "startup is 3"),
-        (lambda: free_running(Costs(1, 1), Agreement((True,)), 5, 2, startup=3), "startup is 3"),
-        (lambda: plain(Costs(lambda n: 2 - n, 1), 0), "0 tokens"),
+        (lambda: vanilla(StepCosts(1, 1), Agreement((True,)), 0, 5), "window is 0"),
+        (lambda: plain(StepCosts(1, 1), 0), "0 tokens to decode"),
+        (lambda: parallel(StepCosts(1, 1), Agreement((True,)), 2, 5, startup=3), "startup is 3"),
+        (
+            lambda: free_running(StepCosts(1, 1), Agreement((True,)), 5, 2, startup=3),
+            "startup is 3",
+        ),
+        (lambda: plain(StepCosts(lambda n: 2 - n, 1), 0), "0 tokens"),
     ],
 )
 def test_nonsense_is_refused_in_one_line(make, told: str) -> None:

@@ -23,18 +23,18 @@ from sooner_lab.worlds.document import (
     words,
     world,
 )
-from sooner_lab.worlds.document.recipe import Recipe, Stage
+from sooner_lab.worlds.document.recipe import DocumentRecipe, DocumentStage
 from sooner_lab.worlds.document.train import train
 from sooner_lab.worlds.recipes import from_plain, plain
 
-SHAPE = architecture.Shape(4, 32, 2, 1, 16, 32, 704, 2, 32, 2)
-TINY = Recipe(
+SHAPE = architecture.DocumentShape(4, 32, 2, 1, 16, 32, 704, 2, 32, 2)
+TINY = DocumentRecipe(
     shape=SHAPE,
     stages=(
-        Stage("vision", 2, 32, 2e-3, ((1, 16),), layers=2),
-        Stage("language", 2, 32, 1e-3, ((1, 16), (2, 8)), pages=3, guide=0.3),
-        Stage("language", 1, 32, 1e-3, ((2, 8),), layers=4, pages=2, bf16=True),
-        Stage("joint", 1, 32, 1e-3, ((2, 8),)),
+        DocumentStage("vision", 2, 32, 2e-3, ((1, 16),), layers=2),
+        DocumentStage("language", 2, 32, 1e-3, ((1, 16), (2, 8)), pages=3, guide=0.3),
+        DocumentStage("language", 1, 32, 1e-3, ((2, 8),), layers=4, pages=2, bf16=True),
+        DocumentStage("joint", 1, 32, 1e-3, ((2, 8),)),
     ),
     check_every=0,
     card_pages=1,
@@ -84,8 +84,8 @@ def test_the_card_says_how_good_it_is(home: Path) -> None:
 
 def test_layers_that_no_stage_trains_are_silent(tmp_path: Path) -> None:
     """Two are trained and stored; the checkpoint runs four."""
-    stage = Stage("vision", 1, 16, 1e-9, ((1, 16),), layers=2)
-    shallow = Recipe(SHAPE, (stage,), check_every=0, card_pages=1)
+    stage = DocumentStage("vision", 1, 16, 1e-9, ((1, 16),), layers=2)
+    shallow = DocumentRecipe(SHAPE, (stage,), check_every=0, card_pages=1)
     folder = train(tmp_path, shallow, progress=False)
     told = json.loads((folder / "config.json").read_text())
     assert told["text_config"]["num_hidden_layers"] == 2
@@ -95,10 +95,12 @@ def test_layers_that_no_stage_trains_are_silent(tmp_path: Path) -> None:
 
 
 def test_a_run_goes_on_from_a_checkpoint(home: Path, tmp_path: Path) -> None:
-    stage = Stage("vision", 1, 16, 1e-9, ((1, 16),))
+    stage = DocumentStage("vision", 1, 16, 1e-9, ((1, 16),))
     start = str(home / "checkpoint")
     train(
-        tmp_path, Recipe(SHAPE, (stage,), start=start, check_every=0, card_pages=1), progress=False
+        tmp_path,
+        DocumentRecipe(SHAPE, (stage,), start=start, check_every=0, card_pages=1),
+        progress=False,
     )
     one, two = weights(home), weights(tmp_path)
     assert all(torch.allclose(one[key], two[key], atol=1e-3) for key in one)
@@ -107,10 +109,12 @@ def test_a_run_goes_on_from_a_checkpoint(home: Path, tmp_path: Path) -> None:
 
 
 def test_a_start_that_does_not_fit_is_refused(home: Path, tmp_path: Path) -> None:
-    stage = Stage("vision", 1, 16, 1e-9, ((1, 16),))
+    stage = DocumentStage("vision", 1, 16, 1e-9, ((1, 16),))
     with pytest.raises(SoonerError, match="no checkpoint"):
-        train(tmp_path, Recipe(SHAPE, (stage,), start=str(tmp_path)), progress=False)
-    other = Recipe(dataclasses.replace(SHAPE, width=64), (stage,), start=str(home / "checkpoint"))
+        train(tmp_path, DocumentRecipe(SHAPE, (stage,), start=str(tmp_path)), progress=False)
+    other = DocumentRecipe(
+        dataclasses.replace(SHAPE, width=64), (stage,), start=str(home / "checkpoint")
+    )
     with pytest.raises(SoonerError, match="not of the shape"):
         train(tmp_path, other, progress=False)
 
@@ -130,7 +134,7 @@ def test_deepening_changes_nothing() -> None:
 @pytest.mark.parametrize("size", [(1, 16), (4, 8), world.PAGE])
 def test_training_reads_what_the_processor_writes(size: tuple[int, int]) -> None:
     """Token for token, pixel for pixel, place for place, and the same loss from `forward`."""
-    model, writer = tiny_model(), data.Writer()
+    model, writer = tiny_model(), data.PageRowWriter()
     rng = np.random.default_rng(7)
     page = world.sample_page(rng, *size)
     sheets = writer.sheets([page], np.random.default_rng(8))
@@ -147,7 +151,7 @@ def test_training_reads_what_the_processor_writes(size: tuple[int, int]) -> None
     with torch.no_grad():
         seen = losses.see(model, sheets.patches, sheets.grid)
         shown = reading.Shown(seen, sheets.words, sheets.previous)
-        hints = losses.Hints(SHAPE.width)
+        hints = losses.DocumentHints(SHAPE.width)
         loss, _ = reading.read(model, hints, rows, shown, 0.0, bf16=False)
         kinds = (rows.ids == writer.image).int()
         told = model(
@@ -158,7 +162,7 @@ def test_training_reads_what_the_processor_writes(size: tuple[int, int]) -> None
 
 
 def test_visual_tokens_are_labelled_with_what_they_show() -> None:
-    writer, vocabulary = data.Writer(), words.vocabulary()
+    writer, vocabulary = data.PageRowWriter(), words.vocabulary()
     rng = np.random.default_rng(3)
     page = world.sample_page(rng)
     sheets = writer.sheets([page], rng)
@@ -177,7 +181,7 @@ def test_visual_tokens_are_labelled_with_what_they_show() -> None:
 
 def test_pointers_lead_from_word_to_word() -> None:
     """Every token is guided to the last word said and to the next one, structure skipped."""
-    writer = data.Writer()
+    writer = data.PageRowWriter()
     page = world.sample_page(np.random.default_rng(11))
     answer = writer.answer(page)
     rows = writer.rows(np.random.default_rng(0), [answer], page.rows, page.columns)
@@ -195,14 +199,16 @@ def test_pointers_lead_from_word_to_word() -> None:
 
 def test_the_guide_reads_the_decoder_s_own_attention() -> None:
     """The guided scores are those of the head itself, and its gradient reaches the tower's side."""
-    model, writer = tiny_model(), data.Writer()
+    model, writer = tiny_model(), data.PageRowWriter()
     rng = np.random.default_rng(5)
     page = world.sample_page(rng, 2, 16)
     sheets = writer.sheets([page], rng)
     rows = writer.rows(rng, [writer.answer(page)], 2, 16)
     seen = losses.see(model, sheets.patches, sheets.grid)
     shown = reading.Shown(seen, sheets.words, sheets.previous)
-    loss, report = reading.read(model, losses.Hints(SHAPE.width), rows, shown, 0.5, bf16=False)
+    loss, report = reading.read(
+        model, losses.DocumentHints(SHAPE.width), rows, shown, 0.5, bf16=False
+    )
     loss.backward()
     attention = model.model.language_model.layers[1].self_attn
     with torch.no_grad():
@@ -232,9 +238,9 @@ def test_word_accuracy_counts_edits() -> None:
 
 def test_recipes_come_from_plain_data() -> None:
     told = plain(TINY)
-    assert from_plain(Recipe, told) == TINY
+    assert from_plain(DocumentRecipe, told) == TINY
     with pytest.raises(ValueError, match="did you mean 'stages'"):
-        from_plain(Recipe, {"stage": []})
+        from_plain(DocumentRecipe, {"stage": []})
 
 
 @pytest.mark.parametrize(
@@ -243,6 +249,6 @@ def test_recipes_come_from_plain_data() -> None:
 )
 def test_impossible_stages_are_refused(wrong: dict) -> None:
     with pytest.raises(ValueError, match=r"kind is|at least 1"):
-        Stage(
+        DocumentStage(
             **{"kind": "vision", "steps": 1, "tokens": 1, "lr": 1e-3, "sizes": ((1, 16),), **wrong}
         )

@@ -12,7 +12,7 @@ from sooner_lab.worlds.document import blocks, glyphs, lexicon, page, prose, ren
 SIZES = ((1, 16), (3, 8), (5, 16), (10, 16), world.PAGE)
 
 
-def pages(count: int = 12, seed: int = 3) -> list[page.Page]:
+def pages(count: int = 12, seed: int = 3) -> list[page.DrawnPage]:
     rng = np.random.default_rng(seed)
     return [world.sample_page(rng, *size) for size in SIZES for _ in range(count)]
 
@@ -74,7 +74,7 @@ def test_a_visual_token_shows_one_line_and_the_begin_of_one_word() -> None:
 
 def test_words_of_a_line_do_not_touch() -> None:
     for made in pages():
-        lines: dict[int, list[page.Word]] = {}
+        lines: dict[int, list[page.DrawnWord]] = {}
         for word in made.words:
             lines.setdefault(word.row, []).append(word)
         for line in lines.values():
@@ -92,7 +92,7 @@ def test_full_pages_are_full_and_of_all_kinds() -> None:
     assert any(_columns(one) == 1 for one in made)
 
 
-def _columns(made: page.Page) -> int:
+def _columns(made: page.DrawnPage) -> int:
     tops = [region.box[1] for region in made.regions]
     return 1 + sum(later < before for before, later in itertools.pairwise(tops))
 

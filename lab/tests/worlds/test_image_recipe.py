@@ -23,30 +23,30 @@ from sooner_lab.worlds.image import (
     words,
     world,
 )
-from sooner_lab.worlds.image.learn_codes import Averages
-from sooner_lab.worlds.image.recipe import Recipe, Stage
+from sooner_lab.worlds.image.learn_codes import DirectionAverages
+from sooner_lab.worlds.image.recipe import ImageRecipe, ImageStage
 from sooner_lab.worlds.image.train import train
 
 TINY_CODES = architecture.CodesShape(entries=32, dim=4)
-TINY = architecture.Shape(layers=3, width=32, heads=2, kv_heads=1, intermediate=32)
+TINY = architecture.ImageShape(layers=3, width=32, heads=2, kv_heads=1, intermediate=32)
 PARTS = {
-    "codes": Recipe(
+    "codes": ImageRecipe(
         "codes",
         stages=(
-            Stage("free", 2, 2, 2e-3, bf16=False),
-            Stage("quantised", 3, 2, 2e-3, bf16=False),
+            ImageStage("free", 2, 2, 2e-3, bf16=False),
+            ImageStage("quantised", 3, 2, 2e-3, bf16=False),
         ),
         shape=dataclasses.asdict(TINY_CODES),
         check_every=0,
     ),
-    "classifier": Recipe(
-        "classifier", stages=(Stage("name", 3, 4, 2e-3, bf16=False),), bank=6, check_every=0
+    "classifier": ImageRecipe(
+        "classifier", stages=(ImageStage("name", 3, 4, 2e-3, bf16=False),), bank=6, check_every=0
     ),
-    "target": Recipe(
+    "target": ImageRecipe(
         "target",
         stages=(
-            Stage("predict", 2, 4, 1e-2, layers=2, bf16=False),
-            Stage("predict", 2, 4, 1e-2, layers=3),
+            ImageStage("predict", 2, 4, 1e-2, layers=2, bf16=False),
+            ImageStage("predict", 2, 4, 1e-2, layers=3),
         ),
         shape=dataclasses.asdict(TINY),
         bank=6,
@@ -183,7 +183,7 @@ def test_another_recipe_starts_anew_if_asked(tmp_path: Path) -> None:
 def test_training_lowers_the_loss(trained: Path, tmp_path: Path) -> None:
     losses: list[float] = []
     config = dataclasses.replace(
-        PARTS["target"], stages=(Stage("predict", 30, 4, 1e-2, layers=1, bf16=False),)
+        PARTS["target"], stages=(ImageStage("predict", 30, 4, 1e-2, layers=1, bf16=False),)
     )
     train(
         beside(trained, tmp_path, "target"), config, progress=False, stop_after=29,
@@ -194,9 +194,9 @@ def test_training_lowers_the_loss(trained: Path, tmp_path: Path) -> None:
 
 def test_nonsense_is_refused() -> None:
     with pytest.raises(SoonerError, match="did you mean 'classifier'"):
-        Recipe("clasifier", stages=())  # type: ignore[arg-type]
+        ImageRecipe("clasifier", stages=())  # type: ignore[arg-type]
     with pytest.raises(SoonerError, match="stage for codes 'predict'; known: free, quantised"):
-        Recipe("codes", stages=PARTS["target"].stages)
+        ImageRecipe("codes", stages=PARTS["target"].stages)
     with pytest.raises(SoonerError, match="did you mean 'layers'"):
         dataclasses.replace(PARTS["target"], shape={"layer": 2})
     with pytest.raises(SoonerError, match="shape option of classifier 'entries'"):
@@ -204,7 +204,7 @@ def test_nonsense_is_refused() -> None:
     with pytest.raises(SoonerError, match=r"layers are \[2, 3, 2\]"):
         dataclasses.replace(PARTS["target"], shape={"layers": 2})
     with pytest.raises(SoonerError, match="steps and rows of at least 1"):
-        Stage("name", 0, 1, 1e-3)
+        ImageStage("name", 0, 1, 1e-3)
     with pytest.raises(SoonerError, match="captions 0"):
         dataclasses.replace(PARTS["target"], captions=0)
 
@@ -217,7 +217,7 @@ def test_training_leaves_torch_as_it_was(tmp_path: Path) -> None:
 
 
 def test_dead_entries_move_to_the_data() -> None:
-    averages = Averages(4, 2)
+    averages = DirectionAverages(4, 2)
     averages.begin(torch.eye(2).repeat(2, 1))
     averages.count[:] = torch.tensor([1.0, 0.01, 1.0, 0.07])
     latent = torch.tensor([[0.6, 0.8]]).repeat(5, 1)
@@ -229,7 +229,7 @@ def test_dead_entries_move_to_the_data() -> None:
 
 
 def test_entries_follow_what_they_stand_for() -> None:
-    averages = Averages(2, 2)
+    averages = DirectionAverages(2, 2)
     averages.begin(torch.eye(2))
     there = torch.tensor([[0.6, 0.8], [0.6, 0.8], [0.6, 0.8], [0.0, 1.0]])
     for _ in range(400):
@@ -247,9 +247,9 @@ def tiny_model(layers: int = 2) -> torch.nn.Module:
 @pytest.mark.parametrize("layers", [2, 5])
 def test_growth_keeps_the_function(layers: int) -> None:
     model = tiny_model()
-    prompt = target.Captions().rows(world.prompts(2, 0), [False, True])
+    prompt = target.PaddedCaptions().rows(world.prompts(2, 0), [False, True])
     made = torch.randint(32, (2, architecture.TOKENS))
-    mask = target.Captions().mask(prompt)
+    mask = target.PaddedCaptions().mask(prompt)
     before = target.predict(model, prompt, mask, made)
     architecture.grow(model, layers)
     torch.testing.assert_close(target.predict(model, prompt, mask, made), before, rtol=0, atol=0)
@@ -260,7 +260,7 @@ def test_growth_keeps_the_function(layers: int) -> None:
 def test_training_rows_are_what_the_processor_makes() -> None:
     """Prompt ids and mask of a training batch equal those of a user's captions."""
     pictures = world.prompts(5, 3)
-    captions = target.Captions()
+    captions = target.PaddedCaptions()
     rows = captions.rows(pictures, [False] * 5)
     made = build.build_processor()(
         text=[one.caption for one in pictures],
@@ -285,7 +285,7 @@ def test_family_loss_is_cross_entropy_of_sums() -> None:
 
 def test_hints_skip_blank_captions() -> None:
     torch.manual_seed(0)
-    head, pictures = hints.Head(8), world.prompts(3, 1)
+    head, pictures = hints.AttributeHeads(8), world.prompts(3, 1)
     states = torch.randn(3, 5, 8)
     told = head(states, hints.label(pictures, [False, True, False]))
     kept = head(states[[0, 2]], hints.label([pictures[0], pictures[2]], [False, False]))

@@ -26,30 +26,33 @@ from sooner_lab.worlds.motion import (
     recipe,
     world,
 )
-from sooner_lab.worlds.motion.learn_tokenizer import Averages
-from sooner_lab.worlds.motion.recipe import Recipe, Stage
+from sooner_lab.worlds.motion.learn_tokenizer import CodebookAverages
+from sooner_lab.worlds.motion.recipe import MotionRecipe, MotionStage
 from sooner_lab.worlds.motion.train import train
 from sooner_lab.worlds.recipes import from_plain
 
-TINY_TOKENIZER = Recipe(
+TINY_TOKENIZER = MotionRecipe(
     "tokenizer",
-    stages=(Stage("plain", 2, 2, 2e-3, latents=2), Stage("quantised", 3, 2, 1e-3, latents=2)),
+    stages=(
+        MotionStage("plain", 2, 2, 2e-3, latents=2),
+        MotionStage("quantised", 3, 2, 1e-3, latents=2),
+    ),
     shape={"channels": 16, "blocks": 1, "codes": 32, "code_width": 8},
     check_every=0,
 )
-TINY_TARGET = Recipe(
+TINY_TARGET = MotionRecipe(
     "target",
     stages=(
-        Stage("predict", 2, 2, 2e-3, latents=2, layers=1),
-        Stage("predict", 2, 1, 2e-3, latents=3, layers=3, focus=2.0, front=5.0, lattice=4),
+        MotionStage("predict", 2, 2, 2e-3, latents=2, layers=1),
+        MotionStage("predict", 2, 1, 2e-3, latents=3, layers=3, focus=2.0, front=5.0, lattice=4),
     ),
     shape={"layers": 4, "width": 32, "heads": 2, "kv_heads": 1, "intermediate": 32},
     bank=5,
     check_every=0,
 )
-TINY_PROBE = Recipe(
+TINY_PROBE = MotionRecipe(
     "probe",
-    stages=(Stage("name", 3, 2, 1e-3, latents=2, bf16=False),),
+    stages=(MotionStage("name", 3, 2, 1e-3, latents=2, bf16=False),),
     shape={"channels": 8},
     check_every=0,
 )
@@ -122,13 +125,13 @@ def test_training_leaves_torch_as_it_was(tmp_path: Path) -> None:
 def test_recipe_from_plain_data() -> None:
     for config in (*recipe.RECIPES.values(), *TINY.values()):
         plain = json.loads(json.dumps(dataclasses.asdict(config)))
-        assert from_plain(Recipe, plain) == config
+        assert from_plain(MotionRecipe, plain) == config
     with pytest.raises(SoonerError, match=r"sede.*did you mean 'seed'"):
-        from_plain(Recipe, {**plain, "sede": 1})
+        from_plain(MotionRecipe, {**plain, "sede": 1})
     with pytest.raises(SoonerError, match="did you mean 'layers'"):
-        from_plain(Recipe, {**plain, "stages": [{**plain["stages"][0], "layer": 2}]})
+        from_plain(MotionRecipe, {**plain, "stages": [{**plain["stages"][0], "layer": 2}]})
     with pytest.raises(SoonerError, match="did you mean 'probe'"):
-        from_plain(Recipe, {**plain, "part": "prob"})
+        from_plain(MotionRecipe, {**plain, "part": "prob"})
 
 
 # --- the tokenizer
@@ -185,7 +188,7 @@ def test_wrong_clips_are_named(tokenizer: MotionTokenizer) -> None:
 
 
 def test_dead_codes_move_to_the_data() -> None:
-    averages = Averages(4, 2)
+    averages = CodebookAverages(4, 2)
     averages.begin(torch.zeros(4, 2))
     averages.count[:] = torch.tensor([1.0, 0.001, 1.0, 0.01])
     latent = torch.full((5, 2), 7.0)
@@ -198,7 +201,7 @@ def test_dead_codes_move_to_the_data() -> None:
 
 def test_waking_keeps_the_function() -> None:
     torch.manual_seed(0)
-    shape = architecture.Shape(6, 32, 2, 1, 32, 50, (9, 10, 12))
+    shape = architecture.MotionShape(6, 32, 2, 1, 32, 50, (9, 10, 12))
     model = architecture.build_model(shape).eval()
     architecture.sleep(model, architecture.spread(2, 6))
     assert list(architecture.awake(model)) == [0, 3]
@@ -220,7 +223,9 @@ def test_waking_keeps_the_function() -> None:
 
 def test_shallow_checkpoints_are_written_whole(tmp_path: Path) -> None:
     torch.manual_seed(0)
-    model = architecture.build_model(architecture.Shape(4, 32, 2, 1, 32, 50, (9, 10, 12))).eval()
+    model = architecture.build_model(
+        architecture.MotionShape(4, 32, 2, 1, 32, 50, (9, 10, 12))
+    ).eval()
     architecture.sleep(model, [0, 2])
     learn_target.write(model, tmp_path)
     loaded = evaluate.load_target(tmp_path)
@@ -235,7 +240,7 @@ def test_shallow_checkpoints_are_written_whole(tmp_path: Path) -> None:
 
 def test_shapes_pass_where_they_are_drawn() -> None:
     for clip in (world.clip(3, 0), world.clip(3, 1, 1)):
-        bare = world.Clip(clip.background, clip.texture, ())
+        bare = world.MotionClip(clip.background, clip.texture, ())
         drawn = (world.render(clip, None) != world.render(bare, None)).any(-1)  # [33, H, W]
         groups = [drawn[:1], *(drawn[begin : begin + 4] for begin in range(1, 33, 4))]
         blocks = np.stack([group.any(0).reshape(10, 4, 12, 4).any((1, 3)) for group in groups])
@@ -247,7 +252,7 @@ def test_shapes_pass_where_they_are_drawn() -> None:
 def test_hints_name_what_is_where() -> None:
     mover = world.Mover("square", "blue", (14, 22), (1, -1))
     other = world.Mover("circle", "red", (34, 34), (0, 0))
-    clip = world.Clip("sand", 1, (mover, other))
+    clip = world.MotionClip("sand", 1, (mover, other))
     passed = [learn_target.passes(each, (9, 10, 12)) for each in clip.movers]
     told = hints.label(clip, (9, 10, 12), passed)
     assert torch.equal(told[..., 0] != hints.ABSENT, passed[0] | passed[1])
@@ -262,7 +267,7 @@ def test_hints_name_what_is_where() -> None:
 
 
 def test_hints_count_named_blocks_alone() -> None:
-    head = hints.Head(4)
+    head = hints.MoverHeads(4)
     states = torch.randn(2, 3, 4)
     labels = torch.full((2, 3, 6), hints.ABSENT, dtype=torch.int8)
     assert float(head(states, labels)) == 0
@@ -283,7 +288,7 @@ def test_nucleus() -> None:
 def test_training_lowers_the_loss(tokenizer_folder: Path) -> None:
     losses: list[float] = []
     config = dataclasses.replace(
-        TINY_TARGET, stages=(Stage("predict", 30, 2, 1e-2, latents=2, layers=1),)
+        TINY_TARGET, stages=(MotionStage("predict", 30, 2, 1e-2, latents=2, layers=1),)
     )
     train(
         tokenizer_folder / "falling", config, progress=False, stop_after=29,

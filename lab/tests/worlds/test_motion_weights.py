@@ -38,7 +38,7 @@ def judge() -> probe.MotionProbe:
 
 
 @pytest.fixture(scope="module")
-def clips() -> tuple[list[world.Clip], torch.Tensor]:
+def clips() -> tuple[list[world.MotionClip], torch.Tensor]:
     """Twelve clips and their pixels [12, 3, 33, H, W]."""
     drawn = [world.film(SEED, index) for index in range(12)]
     frames = torch.from_numpy(np.stack([frames for _, frames in drawn]))

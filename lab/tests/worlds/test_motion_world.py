@@ -38,7 +38,7 @@ def test_shapes_keep_their_speed_and_bounce(
 
 def test_shapes_are_drawn_where_they_are() -> None:
     mover = world.Mover("square", "yellow", (10, 12), (1, 1))
-    clip = world.Clip("slate", 5, (mover,))
+    clip = world.MotionClip("slate", 5, (mover,))
     frames = world.render(clip, None)
     for frame in (0, 7, 20, 32):
         like = np.abs(frames[frame].astype(int) - world.COLOURS["yellow"]).sum(-1) < 30
@@ -51,14 +51,14 @@ def test_kinds_colours_and_fronts_differ() -> None:
     for kind in world.SHAPES:
         mover = world.Mover(kind, "red", (20, 20), (0, 1))
         back = world.Mover("square", "blue", (20, 20), (0, 1))
-        frame = world.render(world.Clip("sand", 0, (back, mover)), None, [0])[0].astype(int)
+        frame = world.render(world.MotionClip("sand", 0, (back, mover)), None, [0])[0].astype(int)
         areas[kind] = int((np.abs(frame - world.COLOURS["red"]).sum(-1) < 20).sum())
         assert areas[kind] > 50  # the later shape is in front
     assert len(set(areas.values())) == 3
 
 
 def test_the_wall_rests_and_the_grain_does_not() -> None:
-    clip = world.Clip("plum", 8, ())
+    clip = world.MotionClip("plum", 8, ())
     still = world.render(clip, None)
     assert (still == still[0]).all()
     noisy = world.render(clip, np.random.default_rng(0)).astype(float)
@@ -76,7 +76,7 @@ def test_only_wanted_frames_are_drawn() -> None:
 
 def test_truth_names_everything() -> None:
     mover = world.Mover("triangle", "green", (40, 10), (1, -1))
-    (told,) = world.Clip("sand", 0, (mover,)).truth(1)
+    (told,) = world.MotionClip("sand", 0, (mover,)).truth(1)
     assert told == {
         "kind": "triangle", "colour": "green", "position": [41, 9], "direction": "up and right",
     }  # fmt: skip

@@ -18,16 +18,16 @@ from sooner.models.openvla.statistics import ActionTokens
 from sooner.robots.table import Table
 from sooner_lab.worlds.robot import architecture, collect, data, losses, words
 from sooner_lab.worlds.robot.questions import ROWS, ask_demonstrations
-from sooner_lab.worlds.robot.recipe import Recipe, Stage
+from sooner_lab.worlds.robot.recipe import RobotRecipe, RobotStage
 from sooner_lab.worlds.robot.train import train
 
-SHAPE = architecture.Shape(4, 32, 2, 32, 1, 16, 2)
-TINY = Recipe(
+SHAPE = architecture.RobotShape(4, 32, 2, 32, 1, 16, 2)
+TINY = RobotRecipe(
     shape=SHAPE,
     stages=(
-        Stage("vision", 2, 4, 2e-3),
-        Stage("policy", 2, 4, 1e-3, layers=2),
-        Stage("policy", 2, 2, 1e-3, layers=4),
+        RobotStage("vision", 2, 4, 2e-3),
+        RobotStage("policy", 2, 4, 1e-3, layers=2),
+        RobotStage("policy", 2, 2, 1e-3, layers=4),
     ),
     records={"table": 24},
     held=4,
@@ -172,7 +172,7 @@ def test_vocabulary_is_laid_out_as_openvla_s() -> None:
 )
 def test_impossible_stages_are_refused(wrong: dict) -> None:
     with pytest.raises(ValueError, match=r"kind is|at least 1"):
-        Stage(**{"kind": "vision", "steps": 1, "rows": 1, "lr": 1e-3, **wrong})
+        RobotStage(**{"kind": "vision", "steps": 1, "rows": 1, "lr": 1e-3, **wrong})
 
 
 def test_a_robot_is_asked_by_its_experts() -> None:

@@ -7,10 +7,10 @@ import pytest
 
 from sooner.errors import SoonerError
 from sooner_lab.worlds.video import cases, evaluate, film, pacing, world
-from sooner_lab.worlds.video.pacing import Pace
+from sooner_lab.worlds.video.pacing import ScenePacing
 
 
-def draw(shown: tuple[int, ...], seed: int = 0) -> world.Clip:
+def draw(shown: tuple[int, ...], seed: int = 0) -> world.SceneClip:
     return pacing.paced_clip(np.random.default_rng(seed), shown)
 
 
@@ -53,18 +53,18 @@ def test_a_scene_shown_once_rests_and_is_told_so() -> None:
 @pytest.mark.parametrize("lengths", [(24,), (24, 0), (24, 24, 24)])
 def test_lengths_must_fit_the_scenes(lengths: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="do not fit 2 scenes"):
-        world.Clip(draw((2, 2)).scenes, lengths)
+        world.SceneClip(draw((2, 2)).scenes, lengths)
 
 
 @pytest.mark.parametrize(
     ("pace", "allowed"),
     [
-        (Pace(), {2}),
-        (Pace(pairs=0, even=1), {4, 8, 12}),
-        (Pace(pairs=0, uneven=1), set(range(1, 17))),
+        (ScenePacing(), {2}),
+        (ScenePacing(pairs=0, even=1), {4, 8, 12}),
+        (ScenePacing(pairs=0, uneven=1), set(range(1, 17))),
     ],
 )
-def test_a_pace_draws_its_kind(pace: Pace, allowed: set[int]) -> None:
+def test_a_pace_draws_its_kind(pace: ScenePacing, allowed: set[int]) -> None:
     rng = np.random.default_rng(0)
     drawn = [pace.draw(rng, scenes) for scenes in range(1, 11) for _ in range(20)]
     assert {int(count) for counts in drawn for count in counts} == allowed
@@ -73,7 +73,7 @@ def test_a_pace_draws_its_kind(pace: Pace, allowed: set[int]) -> None:
 
 def test_needles_are_short_and_the_rest_is_long() -> None:
     rng = np.random.default_rng(0)
-    drawn = [Pace(pairs=0, needle=1).draw(rng, 5) for _ in range(200)]
+    drawn = [ScenePacing(pairs=0, needle=1).draw(rng, 5) for _ in range(200)]
     assert {len(counts) for counts in drawn} == {2, 3}
     assert all(1 <= counts[1] <= 3 and 13 <= counts.sum() <= 64 for counts in drawn)
 
@@ -81,7 +81,7 @@ def test_needles_are_short_and_the_rest_is_long() -> None:
 @pytest.mark.parametrize("options", [{"pairs": 0}, {"even": -1}, {"most": 8}])
 def test_a_pace_is_checked(options: dict) -> None:
     with pytest.raises(ValueError, match="a pace needs"):
-        Pace(**options)
+        ScenePacing(**options)
 
 
 @pytest.mark.parametrize("depth", cases.DEPTHS)

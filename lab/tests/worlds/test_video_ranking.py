@@ -13,16 +13,18 @@ import sooner
 from sooner.errors import SoonerError
 from sooner_lab.bench.parallel.running import SeenVLM
 from sooner_lab.worlds.video import architecture, bank, build, data, evaluate, losses
-from sooner_lab.worlds.video.pacing import Pace
+from sooner_lab.worlds.video.pacing import ScenePacing
 from sooner_lab.worlds.video.ranking import SHORT, Ranker
-from sooner_lab.worlds.video.recipe import Recipe, Stage
+from sooner_lab.worlds.video.recipe import VideoRecipe, VideoStage
 from sooner_lab.worlds.video.train import train
 
-TINY = architecture.Shape(3, 32, 2, 1, 64, 192, 1, 32, 2)
-LONG = Pace(0.0, 1.0, 0.0, 0.0, most=24)
-ROW = Recipe(
+TINY = architecture.VideoShape(3, 32, 2, 1, 64, 192, 1, 32, 2)
+LONG = ScenePacing(0.0, 1.0, 0.0, 0.0, most=24)
+ROW = VideoRecipe(
     shape=TINY,
-    stages=(Stage("language", 2, 900, 1e-3, scenes=(2, 2), pace=LONG, pruned=1.0, ranked=True),),
+    stages=(
+        VideoStage("language", 2, 900, 1e-3, scenes=(2, 2), pace=LONG, pruned=1.0, ranked=True),
+    ),
     bank=8,
     check_every=0,
     ranker="../target/checkpoint",
@@ -54,7 +56,7 @@ def test_rows_keep_what_the_method_keeps(target: Path, ratio: float) -> None:
     labels = torch.full_like(ids, data.IGNORE)
     labels[:, -3:] = ids[:, -3:]
     first = int((ids[0] == inputs["input_ids"][0].mode().values).nonzero()[0])
-    kept = Ranker(target).kept(data.Captions(ids, labels, 6), features, first, ratio)
+    kept = Ranker(target).kept(data.CaptionRows(ids, labels, 6), features, first, ratio)
     visual = features.shape[1] + 1
     inside = [int(place) - first for place in kept[0] if first <= place < first + visual]
     assert inside == wanted
@@ -64,7 +66,7 @@ def test_rows_keep_what_the_method_keeps(target: Path, ratio: float) -> None:
 
 def test_a_ranker_sees_the_drafts_scenes(target: Path) -> None:
     """Its bank is of the same scenes, moments and noise, through its own tower."""
-    ranker, writer = Ranker(target), data.Writer()
+    ranker, writer = Ranker(target), data.CaptionRowWriter()
     ranker.enter(writer, 8, (0, 0))
     assert ranker.bank is not None
     other = bank.encode(architecture.build_model(TINY), writer, 8, (0, 0))

@@ -22,19 +22,19 @@ from sooner_lab.worlds.video import (
     recipe,
     words,
 )
-from sooner_lab.worlds.video.pacing import Pace
-from sooner_lab.worlds.video.recipe import Recipe, Stage
+from sooner_lab.worlds.video.pacing import ScenePacing
+from sooner_lab.worlds.video.recipe import VideoRecipe, VideoStage
 from sooner_lab.worlds.video.train import train
 
-TINY = architecture.Shape(3, 32, 2, 1, 64, 192, 1, 32, 2)
-MIXED = Pace(0.5, 0.2, 0.2, 0.1, most=24)
-MICRO = Recipe(
+TINY = architecture.VideoShape(3, 32, 2, 1, 64, 192, 1, 32, 2)
+MIXED = ScenePacing(0.5, 0.2, 0.2, 0.1, most=24)
+MICRO = VideoRecipe(
     shape=TINY,
     stages=(
-        Stage("vision", 4, 8, 2e-3),
-        Stage("language", 4, 200, 2e-3, scenes=(1, 2), layers=2),
-        Stage("joint", 3, 200, 1e-3, scenes=(1, 2), layers=3, pace=MIXED),
-        Stage("language", 3, 800, 1e-3, scenes=(1, 2), pace=MIXED, pruned=0.5),
+        VideoStage("vision", 4, 8, 2e-3),
+        VideoStage("language", 4, 200, 2e-3, scenes=(1, 2), layers=2),
+        VideoStage("joint", 3, 200, 1e-3, scenes=(1, 2), layers=3, pace=MIXED),
+        VideoStage("language", 3, 800, 1e-3, scenes=(1, 2), pace=MIXED, pruned=0.5),
     ),
     bank=12,
     check_every=0,
@@ -94,7 +94,7 @@ def test_seed_matters_and_resume_can_be_refused(tmp_path: Path) -> None:
 
 def test_training_lowers_the_loss(tmp_path: Path) -> None:
     losses: list[float] = []
-    config = dataclasses.replace(MICRO, stages=(Stage("language", 40, 250, 5e-3, layers=2),))
+    config = dataclasses.replace(MICRO, stages=(VideoStage("language", 40, 250, 5e-3, layers=2),))
     train(
         tmp_path, config, progress=False, stop_after=39,
         on_step=lambda entry: losses.append(entry["loss"]),
@@ -171,13 +171,13 @@ def test_vocabulary_must_fit() -> None:
 
 def test_recipe_from_plain_data() -> None:
     plain = json.loads(json.dumps(dataclasses.asdict(MICRO)))
-    assert from_plain(Recipe, plain) == MICRO
+    assert from_plain(VideoRecipe, plain) == MICRO
     with pytest.raises(ValueError, match=r"sede.*did you mean 'seed'"):
-        from_plain(Recipe, {**plain, "sede": 1})
+        from_plain(VideoRecipe, {**plain, "sede": 1})
     with pytest.raises(ValueError, match="did you mean 'layers'"):
-        from_plain(Recipe, {**plain, "stages": [{**plain["stages"][0], "layer": 2}]})
+        from_plain(VideoRecipe, {**plain, "stages": [{**plain["stages"][0], "layer": 2}]})
     with pytest.raises(ValueError, match="'vison'"):
-        Stage("vison", 1, 1, 1e-3)  # type: ignore[arg-type]
+        VideoStage("vison", 1, 1, 1e-3)  # type: ignore[arg-type]
 
 
 def test_training_rows_are_what_the_processor_makes() -> None:
@@ -185,7 +185,7 @@ def test_training_rows_are_what_the_processor_makes() -> None:
     from sooner_lab.worlds.video import build, world
 
     clip = evaluate.sample_clips(1, 1, 3)[0]
-    writer = data.Writer()
+    writer = data.CaptionRowWriter()
     writer.prompts = [writer.prompts[0]]
     rng = next(r for r in map(np.random.default_rng, range(9)) if r.random() < 0.8)
     rng = np.random.default_rng(rng.bit_generator.seed_seq.entropy)  # type: ignore[attr-defined]
@@ -213,7 +213,7 @@ def test_token_labels_follow_the_shape() -> None:
 
 
 def test_recipe_starts_from_a_checkpoint(tmp_path: Path) -> None:
-    stages = (Stage("language", 2, 200, 1e-3),)
+    stages = (VideoStage("language", 2, 200, 1e-3),)
     first = dataclasses.replace(MICRO, stages=stages)
     begun = train(tmp_path / "first", first, progress=False)
     more = dataclasses.replace(first, start=str(begun), seed=7)
@@ -240,7 +240,7 @@ def tiny_batch() -> tuple:
     """A model of two layers, a batch of two clips of two scenes and made-up features."""
     torch.manual_seed(0)
     model = architecture.build_model(dataclasses.replace(TINY, layers=2)).eval()
-    writer, rng = data.Writer(), np.random.default_rng(0)
+    writer, rng = data.CaptionRowWriter(), np.random.default_rng(0)
     clips = evaluate.sample_clips(3, 2, 2)
     told = [[writer.sentence(scene) for scene in clip.scenes] for clip in clips]
     batch = writer.write(rng, told, 4)
@@ -288,7 +288,7 @@ def test_bank_shows_what_a_clip_shows() -> None:
     """Features put together from a bank are near those of the rendered frames."""
     torch.manual_seed(0)
     model = architecture.build_model(TINY)
-    found = bank.encode(model, data.Writer(), 6, (0, 0))
+    found = bank.encode(model, data.CaptionRowWriter(), 6, (0, 0))
     picked = found.draw(np.random.default_rng(0), 1, 3)
     shown = np.array([[8, 1, 5]])
     counts = shown[0]

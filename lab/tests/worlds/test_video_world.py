@@ -13,13 +13,13 @@ from transformers.video_utils import VideoMetadata
 from sooner_lab.worlds.video import film, world
 
 
-def draw(seed: int, scenes: int = 4) -> world.Clip:
+def draw(seed: int, scenes: int = 4) -> world.SceneClip:
     return world.sample_clip(np.random.default_rng(seed), scenes)
 
 
-def with_first(clip: world.Clip, **changes: object) -> world.Clip:
+def with_first(clip: world.SceneClip, **changes: object) -> world.SceneClip:
     first = dataclasses.replace(clip.scenes[0], **changes)
-    return world.Clip((first, *clip.scenes[1:]))
+    return world.SceneClip((first, *clip.scenes[1:]))
 
 
 def test_a_seed_is_a_clip() -> None:

@@ -34,7 +34,7 @@ from .clips import Clips, from_dataset, rendered
 from .fidelity import acceptance_ratio
 from .memory import memory_figures
 from .prediction import predicted_speedup
-from .protocol import Arm, Measured, Sample, measure, row
+from .protocol import Arm, ArmSamples, TimedRun, measure, row
 
 
 def run(settings: BenchSettings, progress: Callable[[str], None] = print) -> dict[str, Any]:
@@ -105,7 +105,7 @@ class CaptionBench:
         mode = APPROXIMATE if name in LOSSY else EXACT
         return Arm(name, lambda index: self.run_ours(name, index), mode)
 
-    def measure(self, progress: Callable[[str], None]) -> list[Measured]:
+    def measure(self, progress: Callable[[str], None]) -> list[ArmSamples]:
         """Time every arm, then hold its tokens against HF's incremental decoding."""
         arms = [self.arm(name) for name in self.settings.arms if self._possible(name)]
         measured = measure(arms, len(self.files), self.settings.repeats, progress)
@@ -127,7 +127,7 @@ class CaptionBench:
             self._reference = index, (tokens[0], scores[0])
         return self._reference[1]
 
-    def rows(self, measured: list[Measured]) -> list[dict[str, Any]]:
+    def rows(self, measured: list[ArmSamples]) -> list[dict[str, Any]]:
         """One object of figures for each arm."""
         plain = next(one for one in measured if one.arm.name == "plain")
         rows = [row(one, plain) for one in measured]
@@ -139,7 +139,7 @@ class CaptionBench:
                 self._compare_with_simulator(one, plain, figures)
         return rows
 
-    def _compare_with_simulator(self, one: Measured, plain: Measured, figures: dict) -> None:
+    def _compare_with_simulator(self, one: ArmSamples, plain: ArmSamples, figures: dict) -> None:
         """Put the simulator's speed-up, and the share of it that was measured, into `figures`."""
         window = self.settings.window if one.arm.name == "speculative" else None
         predicted = predicted_speedup(one.stats, plain.stats, window)
@@ -147,7 +147,7 @@ class CaptionBench:
             figures["simulated_speedup"] = predicted
             figures["share_of_simulation"] = figures["decode_speedup"] / predicted
 
-    def _acceptance_ratio(self, one: Measured) -> float:
+    def _acceptance_ratio(self, one: ArmSamples) -> float:
         """Share of a pruned target's tokens that the full one would say too (table 2's A)."""
         pruner = self.pruner(one.arm.name)
         found = []
@@ -185,7 +185,7 @@ class CaptionBench:
             return replace(settings, window=self.settings.window)
         return settings
 
-    def run_ours(self, name: str, index: int) -> Sample:
+    def run_ours(self, name: str, index: int) -> TimedRun:
         """From the file to the text, by our engine."""
         start = time.perf_counter()
         clip = self.clip(name, index)
@@ -200,9 +200,9 @@ class CaptionBench:
         self.pair.target.tokenizer.decode(made.tokens[0])
         seconds = time.perf_counter() - start
         stats = made.stats
-        return Sample(made.tokens, stats.decode_seconds, seconds, stats.decode_tokens, stats)
+        return TimedRun(made.tokens, stats.decode_seconds, seconds, stats.decode_tokens, stats)
 
-    def run_hf(self, name: str, index: int) -> Sample:
+    def run_hf(self, name: str, index: int) -> TimedRun:
         """From the file to the text, by HF's `generate`."""
         start = time.perf_counter()
         clip = self.clip(name, index)
@@ -211,7 +211,7 @@ class CaptionBench:
         )
         self.pair.target.tokenizer.decode(tokens)
         seconds = time.perf_counter() - start
-        return Sample([tokens], decode_seconds, seconds, decode_tokens)
+        return TimedRun([tokens], decode_seconds, seconds, decode_tokens)
 
     def _hf_options(self, name: str) -> dict[str, Any]:
         if name == "hf-assisted":

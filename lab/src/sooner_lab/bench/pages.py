@@ -9,7 +9,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Table:
+class ReportTable:
     """A titled table of formatted cells, and a remark below it."""
 
     title: str
@@ -68,7 +68,7 @@ def _kept(result: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def sections(tables: Sequence[Table]) -> list[str]:
+def sections(tables: Sequence[ReportTable]) -> list[str]:
     """Every table under its title."""
     lines: list[str] = []
     for table in tables:

@@ -7,7 +7,7 @@ from statistics import median
 
 from sooner.decoding.stats import Stats
 
-from ..theory import Agreement, Costs, Curve, free_running, vanilla
+from ..theory import Agreement, Curve, StepCosts, free_running, vanilla
 
 TOKENS = 4000
 """Simulated tokens; the runs of the measurement are repeated as often as that takes."""
@@ -32,7 +32,7 @@ def predicted_speedup(
     curve = step_curve([*plain, *stats])
     if not runs or not drafts or not any(each.verify_seconds.get(1) for each in plain):
         return None
-    costs = Costs(curve, median(drafts))
+    costs = StepCosts(curve, median(drafts))
     agreement = Agreement.from_token_runs(runs)
     if window is None:
         return free_running(costs, agreement, TOKENS, keep_events=False).speedup

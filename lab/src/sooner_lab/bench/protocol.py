@@ -16,7 +16,7 @@ from sooner.decoding.stats import EXACT, Stats
 
 
 @dataclass(frozen=True)
-class Sample:
+class TimedRun:
     """One timed run of one arm on one input.
 
     Attributes:
@@ -39,16 +39,16 @@ class Arm:
     """One contender: a name, its mode, and a function that runs it on input number `index`."""
 
     name: str
-    run: Callable[[int], Sample]
+    run: Callable[[int], TimedRun]
     mode: str = EXACT
 
 
 @dataclass
-class Measured:
+class ArmSamples:
     """All samples of one arm, `samples[input][repetition]`, and its parity on each input."""
 
     arm: Arm
-    samples: list[list[Sample]] = field(default_factory=list)
+    samples: list[list[TimedRun]] = field(default_factory=list)
     parity: list[Parity] = field(default_factory=list)
 
     @property
@@ -83,9 +83,9 @@ def measure(
     inputs: int,
     repeats: int,
     progress: Callable[[str], None] = lambda _: None,
-) -> list[Measured]:
+) -> list[ArmSamples]:
     """Run every arm on every input `repeats` times after one warm-up that is thrown away."""
-    measured = [Measured(arm, [[] for _ in range(inputs)]) for arm in arms]
+    measured = [ArmSamples(arm, [[] for _ in range(inputs)]) for arm in arms]
     for one in measured:
         progress(f"warm-up: {one.arm.name}")
         one.arm.run(0)
@@ -97,7 +97,7 @@ def measure(
     return measured
 
 
-def row(one: Measured, plain: Measured) -> dict[str, Any]:
+def row(one: ArmSamples, plain: ArmSamples) -> dict[str, Any]:
     """The figures of one arm against the plain arm; speeds are left out where parity is red."""
     result: dict[str, Any] = {
         "method": one.arm.name,
@@ -121,7 +121,7 @@ def row(one: Measured, plain: Measured) -> dict[str, Any]:
     return result
 
 
-def _speed(one: Measured) -> float:
+def _speed(one: ArmSamples) -> float:
     return one.decode_tokens / one.decode_seconds
 
 
@@ -132,7 +132,7 @@ def _verdict(parity: list[Parity]) -> str | None:
     return next((verdict for verdict in order if verdict in found), None)
 
 
-def engine_figures(one: Measured, plain: Measured) -> dict[str, Any]:
+def engine_figures(one: ArmSamples, plain: ArmSamples) -> dict[str, Any]:
     """Acceptance, theory and overhead, from the engine's own counts."""
     stats = one.stats
     steps = sum(each.num_spec_steps for each in stats)

@@ -8,7 +8,7 @@ from typing import Any
 
 from .act import page as act
 from .imagine import page as imagine
-from .pages import Table, cell, figures_folder, head, table_lines
+from .pages import ReportTable, cell, figures_folder, head, table_lines
 from .parallel import page as parallel
 from .parse import page as parse
 from .prefill import page as prefill
@@ -49,12 +49,12 @@ def headings() -> list[str]:
     return [heading for _, heading, _ in COLUMNS]
 
 
-def tables(result: dict[str, Any]) -> list[Table]:
+def tables(result: dict[str, Any]) -> list[ReportTable]:
     """Every table of a result."""
     if result["bench"] in PAGES:
         return PAGES[result["bench"]].tables(result)
     title = f"{result['bench']}: {result['model']}, {result['clips']} clips"
-    return [Table(title, headings(), [cells(arm) for arm in result["arms"]])]
+    return [ReportTable(title, headings(), [cells(arm) for arm in result["arms"]])]
 
 
 def markdown(result: dict[str, Any], source: str) -> str:

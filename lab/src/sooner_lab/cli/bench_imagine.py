@@ -71,7 +71,7 @@ def imagine(
     bench report`. The JSON grows part by part, so that an interrupted run keeps what it has
     measured. Exits with 1 when greedy decoding differs from the model's own by more than a tie.
     """
-    from ..bench.imagine.settings import ARMS, KINDS, PARTS, ImagineSettings
+    from ..bench.imagine.settings import ARMS, KINDS, PARTS, ImagineBenchSettings
     from ..bench.pages import figures_folder
 
     asked = {
@@ -81,7 +81,7 @@ def imagine(
     if kind not in (*KINDS, "both"):
         raise unknown("kind", kind, (*KINDS, "both"))
     sizes = {name: value for name, value in asked.items() if value is not None}
-    settings = ImagineSettings(
+    settings = ImagineBenchSettings(
         **{**(FULL if full else {}), **sizes},
         image=image,
         video=video,

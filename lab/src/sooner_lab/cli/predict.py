@@ -12,7 +12,7 @@ import typer
 from sooner.errors import SoonerError
 
 if TYPE_CHECKING:
-    from ..theory import Agreement, Pair, Prediction
+    from ..theory import Agreement, PredictedPair, Prediction
 
 TIMES = "Explicit figures"
 
@@ -119,7 +119,9 @@ def show(made: Prediction) -> None:
     )
 
 
-def _pair(result: Path | None, arm: str | None, paper: str | None, given: dict[str, Any]) -> Pair:
+def _pair(
+    result: Path | None, arm: str | None, paper: str | None, given: dict[str, Any]
+) -> PredictedPair:
     """The pair of one source, with what was given explicitly put in its place."""
     if arm is not None and result is None:
         raise SoonerError(f"--arm {arm} needs a result JSON; name one, or leave --arm out")
@@ -133,7 +135,7 @@ def _pair(result: Path | None, arm: str | None, paper: str | None, given: dict[s
     )
 
 
-def _source(result: Path | None, arm: str | None, paper: str | None) -> Pair | None:
+def _source(result: Path | None, arm: str | None, paper: str | None) -> PredictedPair | None:
     from ..theory import from_bench, from_paper
 
     if result is not None and paper is not None:
@@ -143,13 +145,13 @@ def _source(result: Path | None, arm: str | None, paper: str | None) -> Pair | N
     return from_paper(paper) if paper is not None else None
 
 
-def _bare(given: dict[str, Any]) -> Pair:
+def _bare(given: dict[str, Any]) -> PredictedPair:
     """A pair of explicit figures alone.
 
     Raises:
         SoonerError: names all that are missing.
     """
-    from ..theory import Costs, Pair
+    from ..theory import PredictedPair, StepCosts
 
     agreement = _agreement(given)
     missing = [f"--{name}-ms" for name in ("target", "draft") if given[f"{name}_ms"] is None]
@@ -159,7 +161,9 @@ def _bare(given: dict[str, Any]) -> Pair:
             f"missing {', '.join(missing)}; or name a pair of the paper with --paper, or the JSON "
             "of a `sooner bench caption`"
         )
-    return Pair("given figures", Costs(_target(given), given["draft_ms"] / 1e3), agreement)
+    return PredictedPair(
+        "given figures", StepCosts(_target(given), given["draft_ms"] / 1e3), agreement
+    )
 
 
 def _target(given: dict[str, Any]) -> Any:

@@ -14,7 +14,7 @@ from sooner.checks import check_whole
 from sooner.errors import SoonerError, unknown
 
 from .loading import cache_folder, find_root, find_video, seconds_of
-from .schemas import SCHEMAS, Asked, Record, Schema, find_schema
+from .schemas import SCHEMAS, ColumnSchema, Record, Schema, find_schema
 from .scoring import LETTERS, choice_prompt, exact_match, letter_of
 from .subtitles import Subtitles
 from .tables import read_answers, read_tables
@@ -128,7 +128,7 @@ def load_questions(
     return _questions(schema, store, rows, count, texts)
 
 
-def find_asked(name: str) -> tuple[Schema, Asked]:
+def find_asked(name: str) -> tuple[Schema, ColumnSchema]:
     """The schema of a benchmark with questions.
 
     Raises:
@@ -140,7 +140,7 @@ def find_asked(name: str) -> tuple[Schema, Asked]:
     return schema, schema.asked
 
 
-def _asked(schema: Schema) -> Asked:
+def _asked(schema: Schema) -> ColumnSchema:
     assert schema.asked is not None
     return schema.asked
 
@@ -160,7 +160,7 @@ class _Row:
     kind: str | None
 
 
-def _row(schema: Schema, asked: Asked, table: Path, record: Record, place: int) -> _Row:
+def _row(schema: Schema, asked: ColumnSchema, table: Path, record: Record, place: int) -> _Row:
     question = record.get(asked.question)
     if not isinstance(question, str) or not question.strip():
         raise SoonerError(
@@ -182,7 +182,7 @@ def _row(schema: Schema, asked: Asked, table: Path, record: Record, place: int) 
     )
 
 
-def _options(asked: Asked, record: Record) -> tuple[str, ...]:
+def _options(asked: ColumnSchema, record: Record) -> tuple[str, ...]:
     """The options, without letters that the benchmark put in front of them."""
     if len(asked.options) == 1:
         found: Sequence[Any] = record.get(asked.options[0]) or ()
@@ -196,7 +196,7 @@ def _options(asked: Asked, record: Record) -> tuple[str, ...]:
 
 
 def _answer(
-    schema: Schema, asked: Asked, record: Record, options: tuple[str, ...], name: str
+    schema: Schema, asked: ColumnSchema, record: Record, options: tuple[str, ...], name: str
 ) -> str | None:
     given = record.get(asked.answer)
     if given is None or str(given).strip() == "":

@@ -13,7 +13,7 @@ Record = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Asked:
+class ColumnSchema:
     """Which columns of a benchmark ask, offer and answer.
 
     Attributes:
@@ -63,7 +63,7 @@ class Schema:
     at_least: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     folders: Mapping[str, str] = field(default_factory=dict)
     prefix: str = ""
-    asked: Asked | None = None
+    asked: ColumnSchema | None = None
 
     def video(self, record: Record, table: Path) -> str:
         """The video's path as far as the record tells it, `/` between folders.
@@ -122,7 +122,7 @@ _ALL = (
         tables=("data/test-*.parquet", "*.parquet"),
         videos=("*.zip",),
         columns=("video_name",),
-        asked=Asked("description"),
+        asked=ColumnSchema("description"),
     ),
     Schema(
         name="VideoMME",
@@ -132,7 +132,7 @@ _ALL = (
         columns=("videoID",),
         # Short ones have up to two minutes, so only those must be looked into.
         at_least={"duration": {"medium": 240.0, "long": 1800.0}},
-        asked=Asked("choice", ("options",), kind="task_type", subtitles=True),
+        asked=ColumnSchema("choice", ("options",), kind="task_type", subtitles=True),
     ),
     Schema(
         name="MVBench",
@@ -165,7 +165,7 @@ _ALL = (
         videos=("*.zip", "test_a.json"),
         columns=("video_name",),
         prefix="v_",
-        asked=Asked("open", kind="type", answers="test_a.json"),
+        asked=ColumnSchema("open", kind="type", answers="test_a.json"),
     ),
     Schema(
         name="EgoSchema",
@@ -174,7 +174,7 @@ _ALL = (
         tables=("Subset/test-*.parquet", "MC/test-*.parquet", "*.parquet"),
         videos=("videos_chunked_*.zip",),
         columns=("video_idx",),
-        asked=Asked("choice", ("option",), "index", id="question_idx"),
+        asked=ColumnSchema("choice", ("option",), "index", id="question_idx"),
     ),
     Schema(
         name="NExT-QA",
@@ -182,7 +182,9 @@ _ALL = (
         tables=("MC/test-*.parquet", "*.parquet", "mc/test.csv", "test.csv"),
         videos=("*.zip",),
         columns=("video",),
-        asked=Asked("choice", ("a0", "a1", "a2", "a3", "a4"), "index", id="qid", kind="type"),
+        asked=ColumnSchema(
+            "choice", ("a0", "a1", "a2", "a3", "a4"), "index", id="qid", kind="type"
+        ),
     ),
     Schema(
         name="PerceptionTest",
@@ -190,7 +192,7 @@ _ALL = (
         tables=("mc_question_val/validation-*.parquet", "*.parquet", "mc_question_valid*.json"),
         videos=("*.zip",),
         columns=("video_name",),
-        asked=Asked("choice", ("options",), "index", answer="answer_id", kind="area"),
+        asked=ColumnSchema("choice", ("options",), "index", answer="answer_id", kind="area"),
     ),
 )
 SCHEMAS: dict[str, Schema] = {schema.name: schema for schema in _ALL}

@@ -4,7 +4,7 @@ from .documents import Tales, Texts, read_texts
 from .grid import ResultGrid, read_grid, reader, run, write_samples
 from .haystack import Cut, Haystack, MovingShapes
 from .needle import Needle, load_needles, shape_needle
-from .sample import Sample
+from .sample import NeedleSample
 from .sources import Films, Pictures, open_haystack
 from .task import NeedleTask
 
@@ -14,10 +14,10 @@ __all__ = [
     "Haystack",
     "MovingShapes",
     "Needle",
+    "NeedleSample",
     "NeedleTask",
     "Pictures",
     "ResultGrid",
-    "Sample",
     "Tales",
     "Texts",
     "load_needles",

@@ -14,10 +14,10 @@ from sooner.errors import SoonerError, did_you_mean
 from sooner.generation import Prefill, generate
 from sooner.methods import Method
 
-from .sample import Sample
+from .sample import NeedleSample
 from .task import NeedleTask
 
-Reply = Callable[[Sample], str]
+Reply = Callable[[NeedleSample], str]
 """Answers a sample."""
 
 FIELDS = ("name", "kind", "unit", "lengths", "depths", "right", "asked")
@@ -93,7 +93,7 @@ class ResultGrid:
         return cls(**{**told, **axes})
 
 
-def write_samples(samples: Iterable[Sample], path: Path | str) -> int:
+def write_samples(samples: Iterable[NeedleSample], path: Path | str) -> int:
     """Write each sample's record as a line of JSON; returns how many there are."""
     count = 0
     with open(path, "w", encoding="utf-8") as file:
@@ -154,7 +154,7 @@ def reader(
         prefill: a sparse prefill, a pruner, or a compressor.
     """
 
-    def reply(sample: Sample) -> str:
+    def reply(sample: NeedleSample) -> str:
         made = generate(
             model,
             sample.inputs(processor, model),

@@ -13,7 +13,7 @@ NEAR = 32
 
 
 @dataclass(frozen=True)
-class Layout:
+class NeedlePlan:
     """Plan of one sample.
 
     Attributes:

@@ -12,7 +12,7 @@ from .rendering import Part, messages, place, process, render
 
 
 @dataclass(frozen=True)
-class Sample:
+class NeedleSample:
     """A prompt with exactly one right answer.
 
     Attributes:

@@ -16,10 +16,10 @@ from sooner.errors import SoonerError
 from .counting import Counter
 from .documents import Library, Tales, fill
 from .haystack import Cut, Haystack, MovingShapes
-from .layout import Layout, cut, fit_frames, needle_place
+from .layout import NeedlePlan, cut, fit_frames, needle_place
 from .needle import MEDIA, Needle, shape_needle
 from .rendering import Part
-from .sample import Sample, question
+from .sample import NeedleSample, question
 from .sources import scaled
 
 UNITS = ("frames", "tokens")
@@ -88,14 +88,14 @@ class NeedleTask:
 
     def samples(
         self, lengths: Sequence[int], depths: Sequence[float], seeds: Sequence[int] = (0,)
-    ) -> Iterator[Sample]:
+    ) -> Iterator[NeedleSample]:
         """Samples of every length, depth and seed, made one at a time."""
         for length in lengths:
             for depth in depths:
                 for seed in seeds:
                     yield self.sample(length, depth, seed)
 
-    def sample(self, length: int, depth: float, seed: int = 0) -> Sample:
+    def sample(self, length: int, depth: float, seed: int = 0) -> NeedleSample:
         """One sample.
 
         Args:
@@ -115,7 +115,7 @@ class NeedleTask:
         film = self._film(plan, needle, rng)
         gaps, at = self._documents(plan, needle, depth, rng)
         parts = _interleaved(film, plan.piece, gaps)
-        sample = Sample(
+        sample = NeedleSample(
             id=f"{self.kind}/{length}-{self.unit}/{depth:g}/{seed}",
             kind=self.kind,
             needle=needle,
@@ -127,7 +127,7 @@ class NeedleTask:
         told = {"length": length, "unit": self.unit, "depth": depth, "seed": seed, "place": place}
         return replace(sample, told={**told, **self._counts(parts, sample.question)})
 
-    def plan(self, length: int, depth: float, needle: Needle, is_choice: bool) -> Layout:
+    def plan(self, length: int, depth: float, needle: Needle, is_choice: bool) -> NeedlePlan:
         """Frames, pieces and budgets of text for a length."""
         group, is_mixed = self.counter.group, self.text_share > 0
         fixed = self.counter.prompt(question(needle, is_choice))
@@ -142,7 +142,7 @@ class NeedleTask:
             text = max(length - visual - fixed, 0)
         shown = 0 if needle.frames is None else len(needle.frames)
         gaps = pieces - 1
-        return Layout(
+        return NeedlePlan(
             frames=frames,
             pieces=pieces,
             needle=shown,
@@ -181,7 +181,7 @@ class NeedleTask:
         wanted = np.minimum(np.arange(count), len(frames) - 1)
         return replace(needle, frames=scaled(frames[wanted], self.haystack.size))
 
-    def _film(self, plan: Layout, needle: Needle, rng: np.random.Generator) -> np.ndarray:
+    def _film(self, plan: NeedlePlan, needle: Needle, rng: np.random.Generator) -> np.ndarray:
         """The haystack with the needle in it, `[frames, height, width, 3]`."""
         scene = needle.scene
         if needle.frames is None:
@@ -193,7 +193,7 @@ class NeedleTask:
         return np.concatenate([hay[: plan.at], needle.frames, hay[plan.at :]])
 
     def _documents(
-        self, plan: Layout, needle: Needle, depth: float, rng: np.random.Generator
+        self, plan: NeedlePlan, needle: Needle, depth: float, rng: np.random.Generator
     ) -> tuple[list[list[str]], dict[str, int]]:
         """Sentences of each gap, and the needle's place if it is one of them."""
         if not plan.documents:

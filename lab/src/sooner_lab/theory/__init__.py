@@ -4,22 +4,22 @@ Pure Python: importing this loads neither torch nor numpy.
 """
 
 from .agreement import Agreement
-from .costs import Costs, Curve
+from .costs import Curve, StepCosts
 from .freerun import free_running
 from .lockstep import parallel, plain, vanilla
-from .pipeline import Event, Run
-from .predict import Pair, Prediction, Row, predict
+from .pipeline import SimulatedRun, TimelineBar
+from .predict import PredictedPair, Prediction, Row, predict
 from .sources import from_bench, from_paper
 
 __all__ = [
     "Agreement",
-    "Costs",
     "Curve",
-    "Event",
-    "Pair",
+    "PredictedPair",
     "Prediction",
     "Row",
-    "Run",
+    "SimulatedRun",
+    "StepCosts",
+    "TimelineBar",
     "free_running",
     "from_bench",
     "from_paper",

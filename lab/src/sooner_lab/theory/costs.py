@@ -48,7 +48,7 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Costs:
+class StepCosts:
     """Step times of a pair, in seconds.
 
     Attributes:

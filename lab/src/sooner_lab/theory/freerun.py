@@ -11,8 +11,8 @@ import heapq
 from sooner.errors import SoonerError
 
 from .agreement import Agreement
-from .costs import Costs
-from .pipeline import Ledger, Run
+from .costs import StepCosts
+from .pipeline import Ledger, SimulatedRun
 
 # What happens at one moment happens in this order: a token that arrives as the target becomes free
 # is still taken, and a draft that becomes free as a verdict arrives follows the verdict.
@@ -20,14 +20,14 @@ _DRAFTED, _TOKEN, _VERIFIED, _VERDICT, _START = range(5)
 
 
 def free_running(
-    costs: Costs,
+    costs: StepCosts,
     agreement: Agreement,
     tokens: int,
     window: int | None = None,
     *,
     startup: int = 0,
     keep_events: bool = True,
-) -> Run:
+) -> SimulatedRun:
     """Decode with both lanes on their own; every forward of the target commits a token or more.
 
     When a verification ends with all its drafts accepted, its bonus distribution checks the next
@@ -54,7 +54,7 @@ def free_running(
 class _Loop:
     """State of both lanes. A *line* is a draft's continuation; each rollback begins the next."""
 
-    def __init__(self, costs: Costs, agreement: Agreement, ledger: Ledger) -> None:
+    def __init__(self, costs: StepCosts, agreement: Agreement, ledger: Ledger) -> None:
         self.costs, self.agreement, self.ledger = costs, agreement, ledger
         self.queue: list[tuple[int, int, int, tuple[int, ...]]] = []
         self.pushed = 0
@@ -65,7 +65,7 @@ class _Loop:
         self.wrong_at = agreement.run_from(0)
         self.is_drafting = False
 
-    def run(self, startup: int) -> Run:
+    def run(self, startup: int) -> SimulatedRun:
         self.have = self.next = self.taken = startup
         self.verify(0)
         self.push(0, _START)

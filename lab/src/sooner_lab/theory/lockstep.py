@@ -5,11 +5,11 @@ from __future__ import annotations
 from sooner.errors import SoonerError
 
 from .agreement import Agreement
-from .costs import Costs
-from .pipeline import Ledger, Run
+from .costs import StepCosts
+from .pipeline import Ledger, SimulatedRun
 
 
-def plain(costs: Costs, tokens: int, keep_events: bool = True) -> Run:
+def plain(costs: StepCosts, tokens: int, keep_events: bool = True) -> SimulatedRun:
     """One target forward a token."""
     ledger = Ledger(costs, tokens, None, keep_events)
     now = 0
@@ -20,8 +20,8 @@ def plain(costs: Costs, tokens: int, keep_events: bool = True) -> Run:
 
 
 def vanilla(
-    costs: Costs, agreement: Agreement, window: int, tokens: int, keep_events: bool = True
-) -> Run:
+    costs: StepCosts, agreement: Agreement, window: int, tokens: int, keep_events: bool = True
+) -> SimulatedRun:
     """Draft `window` tokens, send them, verify, send the verdict, and so on (figure 2 a).
 
     A round takes `window · T_q + T_p(window + 1)` and two transfers, and commits the drafts before
@@ -43,7 +43,7 @@ def vanilla(
 
 
 def parallel(
-    costs: Costs,
+    costs: StepCosts,
     agreement: Agreement,
     window: int,
     tokens: int,
@@ -52,7 +52,7 @@ def parallel(
     cancel: bool = True,
     startup: int = 0,
     keep_events: bool = True,
-) -> Run:
+) -> SimulatedRun:
     """Algorithm 1: each round, the target verifies one window while the draft makes the next.
 
     A round with nothing waiting is the pre-verify: its one distribution checks the first token of
@@ -95,7 +95,7 @@ def parallel(
     raise AssertionError("unreachable")
 
 
-def _window_end(costs: Costs, window: int, start: int, known: int | None) -> int:
+def _window_end(costs: StepCosts, window: int, start: int, known: int | None) -> int:
     """When the draft is free again; a window known dead at `known` ends with its forward."""
     forwards = window
     if known is not None:

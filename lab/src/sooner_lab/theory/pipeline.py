@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from sooner.checks import check_whole
 from sooner.errors import SoonerError
 
-from .costs import NANO, Costs
+from .costs import NANO, StepCosts
 
 TARGET, DRAFT = "target", "draft"
 STEP, VERIFY, KEPT, DEAD = "step", "verify", "draft", "dead"
 
 
 @dataclass(frozen=True)
-class Event:
+class TimelineBar:
     """One bar of a timeline.
 
     Attributes:
@@ -33,7 +33,7 @@ class Event:
 
 
 @dataclass(frozen=True)
-class Run:
+class SimulatedRun:
     """A simulated decoding.
 
     Attributes:
@@ -61,7 +61,7 @@ class Run:
     runs: tuple[int, ...]
     target_busy: float
     draft_busy: float
-    events: tuple[Event, ...] = ()
+    events: tuple[TimelineBar, ...] = ()
 
     @property
     def speedup(self) -> float:
@@ -94,9 +94,11 @@ class Run:
 
 
 class Ledger:
-    """Keeps the books of one simulation, in nanoseconds; `close` makes the `Run`."""
+    """Keeps the books of one simulation, in nanoseconds; `close` makes the `SimulatedRun`."""
 
-    def __init__(self, costs: Costs, tokens: int, window: int | None, keep_events: bool) -> None:
+    def __init__(
+        self, costs: StepCosts, tokens: int, window: int | None, keep_events: bool
+    ) -> None:
         if tokens < 1:
             raise SoonerError(f"{tokens} tokens to decode; give 1 or more")
         if window is not None:
@@ -132,10 +134,10 @@ class Ledger:
             self.runs.append(self._open)
             self._open = 0
 
-    def close(self, method: str, now: int) -> Run:
+    def close(self, method: str, now: int) -> SimulatedRun:
         """The figures; what the draft still computed at the end is cut there."""
         runs = (*self.runs, self._open) if self._open else tuple(self.runs)
-        return Run(
+        return SimulatedRun(
             method=method,
             window=self.window,
             tokens=self.position,
@@ -148,7 +150,7 @@ class Ledger:
             target_busy=self._busy[TARGET] / NANO,
             draft_busy=(self._busy[DRAFT] - max(0, self._draft_end - now)) / NANO,
             events=tuple(
-                Event(start / NANO, min(end, now) / NANO, lane, kind, tokens)
+                TimelineBar(start / NANO, min(end, now) / NANO, lane, kind, tokens)
                 for start, end, lane, kind, tokens in sorted(self.bars)
                 if start < now
             ),

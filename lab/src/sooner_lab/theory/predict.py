@@ -11,10 +11,10 @@ from sooner.checks import check_whole
 from sooner.errors import SoonerError
 
 from .agreement import Agreement
-from .costs import Costs
+from .costs import StepCosts
 from .freerun import free_running
 from .lockstep import parallel, plain, vanilla
-from .pipeline import Run
+from .pipeline import SimulatedRun
 
 SAMPLE = 12_000
 """Tokens simulated for each figure: a steady state, not one short answer."""
@@ -28,7 +28,7 @@ PLACEMENTS = {"plain": "none", "vanilla": "inline"}
 
 
 @dataclass(frozen=True)
-class Pair:
+class PredictedPair:
     """A draft and a target before they are loaded.
 
     Attributes:
@@ -44,7 +44,7 @@ class Pair:
     """
 
     name: str
-    costs: Costs
+    costs: StepCosts
     agreement: Agreement
     tokens: int = 512
     target_prefill: float | None = None
@@ -82,7 +82,7 @@ class Row:
     tokens_per_second: float
     e2e_seconds: float | None
     e2e_speedup: float | None
-    run: Run
+    run: SimulatedRun
 
     def as_dict(self) -> dict[str, Any]:
         """Ready for JSON, the run by its figures."""
@@ -99,7 +99,7 @@ class Row:
 class Prediction:
     """All methods for one pair, slowest idea first, and the one to take."""
 
-    pair: Pair
+    pair: PredictedPair
     rows: tuple[Row, ...]
 
     @property
@@ -128,7 +128,7 @@ class Prediction:
         }
 
 
-def predict(pair: Pair, largest: int = LARGEST) -> Prediction:
+def predict(pair: PredictedPair, largest: int = LARGEST) -> Prediction:
     """Simulate every method, each with its best window of at most `largest`.
 
     Raises:
@@ -156,17 +156,17 @@ def predict(pair: Pair, largest: int = LARGEST) -> Prediction:
     return Prediction(pair, tuple(_row(pair, run) for run in runs))
 
 
-def _beside_the_ratio(costs: Costs, largest: int) -> list[int]:
+def _beside_the_ratio(costs: StepCosts, largest: int) -> list[int]:
     """Limits worth trying where the draft runs free: one more forward begun is often a dead one."""
     low = max(1, math.floor(costs.ratio))
     return [min(low, largest), min(math.ceil(costs.ratio), largest)]
 
 
-def _fastest(runs: Iterable[Run]) -> Run:
+def _fastest(runs: Iterable[SimulatedRun]) -> SimulatedRun:
     return max(runs, key=lambda run: run.speedup)
 
 
-def _row(pair: Pair, run: Run) -> Row:
+def _row(pair: PredictedPair, run: SimulatedRun) -> Row:
     rate = run.speedup / pair.costs.step(1)
     e2e = _e2e(pair, run.method, pair.tokens / rate)
     base = _e2e(pair, "plain", pair.tokens * pair.costs.step(1))
@@ -182,7 +182,7 @@ def _row(pair: Pair, run: Run) -> Row:
     )
 
 
-def _e2e(pair: Pair, method: str, decode: float) -> float | None:
+def _e2e(pair: PredictedPair, method: str, decode: float) -> float | None:
     """Plain has no draft to prefill; sequential decoding waits for it, parallel hides it."""
     if pair.target_prefill is None:
         return None

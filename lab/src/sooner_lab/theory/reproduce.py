@@ -18,9 +18,9 @@ from functools import lru_cache
 
 from . import renewal
 from .agreement import Agreement
-from .costs import Costs
+from .costs import StepCosts
 from .lockstep import parallel, vanilla
-from .pipeline import Run
+from .pipeline import SimulatedRun
 from .tables import DATASETS, LATENCY, OUTPUT_TOKENS, PAIRS, PRUNING, VANILLA_WINDOW, PaperPair
 
 TOKENS = 8_000
@@ -28,7 +28,7 @@ BIG = "llava-ov-7b-72b"
 
 
 @dataclass(frozen=True)
-class Cell:
+class ReproducedFigure:
     """One figure of the paper and ours.
 
     Attributes:
@@ -50,16 +50,16 @@ class Cell:
         return self.ours / self.paper - 1
 
 
-def table1() -> list[Cell]:
+def table1() -> list[ReproducedFigure]:
     """Speed-ups of vanilla SD (three pairs; the paper has no more) and ParallelVLM (five)."""
     return [*_vanilla_cells(), *_parallel_cells()]
 
 
-def table7() -> list[Cell]:
+def table7() -> list[ReproducedFigure]:
     """Speed-ups under extreme pruning; T_q stays at its 0.9 value, as appendix C says it does."""
     pair = PAIRS[BIG]
     return [
-        Cell(
+        ReproducedFigure(
             "LLaVA-OV (7B & 72B), ParallelVLM",
             f"{pruned:.2f}",
             speedup,
@@ -70,7 +70,7 @@ def table7() -> list[Cell]:
     ]
 
 
-def table6() -> list[Cell]:
+def table6() -> list[ReproducedFigure]:
     """Seconds of decoding 512 tokens; M is its mean over table 1's data sets."""
     pair = PAIRS[BIG]
     assert pair.vanilla is not None
@@ -90,7 +90,7 @@ def table6() -> list[Cell]:
         prefills = [LATENCY[method][f"{side} prefill"] or 0.0 for side in ("target", "draft")]
         parts |= {"tokens/s": OUTPUT_TOKENS / decode, "total": sum(prefills) + decode}
     return [
-        Cell(method, name, LATENCY[method][name] or 0.0, value)
+        ReproducedFigure(method, name, LATENCY[method][name] or 0.0, value)
         for method, parts in ours.items()
         for name, value in ((name, parts[name]) for name in LATENCY[method] if name in parts)
     ]
@@ -101,16 +101,16 @@ def _agreement(rate: float) -> Agreement:
     return Agreement.even(rate, TOKENS)
 
 
-def vanilla_run(pair: PaperPair, tokens_a_round: float) -> Run:
+def vanilla_run(pair: PaperPair, tokens_a_round: float) -> SimulatedRun:
     """Vanilla SD of a pair whose rounds commit `tokens_a_round`."""
     rate = renewal.rate_of_round(tokens_a_round, VANILLA_WINDOW)
-    costs = Costs(pair.target_ms / 1e3, pair.draft_ms[0.0] / 1e3)
+    costs = StepCosts(pair.target_ms / 1e3, pair.draft_ms[0.0] / 1e3)
     return vanilla(costs, _agreement(rate), VANILLA_WINDOW, TOKENS, keep_events=False)
 
 
-def parallel_run(pair: PaperPair, accepted: float, literal: bool = False) -> Run:
+def parallel_run(pair: PaperPair, accepted: float, literal: bool = False) -> SimulatedRun:
     """ParallelVLM of a pair whose runs accept `accepted` draft tokens."""
-    costs = Costs(pair.target_ms / 1e3, pair.draft_ms[0.9] / 1e3)
+    costs = StepCosts(pair.target_ms / 1e3, pair.draft_ms[0.9] / 1e3)
     return parallel(
         costs,
         _agreement(renewal.rate_of_run(accepted)),
@@ -122,29 +122,31 @@ def parallel_run(pair: PaperPair, accepted: float, literal: bool = False) -> Run
     )
 
 
-def _vanilla_cells() -> Iterator[Cell]:
+def _vanilla_cells() -> Iterator[ReproducedFigure]:
     for pair in PAIRS.values():
         for index, column in enumerate(DATASETS if pair.vanilla else ()):
             assert pair.vanilla is not None
             ours = vanilla_run(pair, pair.vanilla.run_length[index]).speedup
-            yield Cell(f"{pair.name}, vanilla SD", column, pair.vanilla.speedup[index], ours)
+            yield ReproducedFigure(
+                f"{pair.name}, vanilla SD", column, pair.vanilla.speedup[index], ours
+            )
 
 
-def _parallel_cells() -> Iterator[Cell]:
+def _parallel_cells() -> Iterator[ReproducedFigure]:
     for pair in PAIRS.values():
         for index, column in enumerate(DATASETS):
             run_length, paper = pair.parallel.run_length[index], pair.parallel.speedup[index]
             ours = parallel_run(pair, run_length).speedup
             literal = parallel_run(pair, run_length, literal=True).speedup
-            yield Cell(f"{pair.name}, ParallelVLM", column, paper, ours, literal)
+            yield ReproducedFigure(f"{pair.name}, ParallelVLM", column, paper, ours, literal)
 
 
-def worst(cells: list[Cell]) -> float:
+def worst(cells: list[ReproducedFigure]) -> float:
     """Largest absolute error."""
     return max(abs(cell.error) for cell in cells)
 
 
-def mean(cells: list[Cell]) -> float:
+def mean(cells: list[ReproducedFigure]) -> float:
     """Mean absolute error."""
     return sum(abs(cell.error) for cell in cells) / len(cells)
 
@@ -162,7 +164,7 @@ def markdown() -> str:
     )
 
 
-def _grid(cells: list[Cell]) -> str:
+def _grid(cells: list[ReproducedFigure]) -> str:
     columns = list(dict.fromkeys(cell.column for cell in cells))
     rows = list(dict.fromkeys(cell.row for cell in cells))
     found = {(cell.row, cell.column): cell for cell in cells}
@@ -171,11 +173,11 @@ def _grid(cells: list[Cell]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def _text(cell: Cell | None) -> str:
+def _text(cell: ReproducedFigure | None) -> str:
     return "–" if cell is None else f"{cell.paper:.2f} → {cell.ours:.2f} ({cell.error:+.1%})"
 
 
-def _summary(cells: list[Cell]) -> str:
+def _summary(cells: list[ReproducedFigure]) -> str:
     text = f"Mean absolute error {mean(cells):.1%}, worst {worst(cells):.1%}."
     letter = [cell for cell in cells if cell.literal is not None]
     if not letter:

@@ -9,14 +9,14 @@ from sooner.errors import SoonerError
 
 from . import renewal, tables
 from .agreement import Agreement
-from .costs import Costs, Curve
-from .predict import SAMPLE, Pair
+from .costs import Curve, StepCosts
+from .predict import SAMPLE, PredictedPair
 
 ARMS = ("speculative", "parallel", "speculative-auto")
 """Arms that measured a draft, the one with a fixed window and a lane of its own first."""
 
 
-def from_paper(name: str) -> Pair:
+def from_paper(name: str) -> PredictedPair:
     """A pair of the paper with its pruned draft; M is the mean over table 1's data sets.
 
     Raises:
@@ -24,9 +24,9 @@ def from_paper(name: str) -> Pair:
     """
     paper = tables.find(name)
     rate = renewal.rate_of_run(paper.parallel.mean_run_length)
-    return Pair(
+    return PredictedPair(
         paper.name,
-        Costs(paper.target_ms / 1e3, paper.draft_ms[0.9] / 1e3),
+        StepCosts(paper.target_ms / 1e3, paper.draft_ms[0.9] / 1e3),
         Agreement.even(rate, SAMPLE),
         tables.OUTPUT_TOKENS,
         paper.target_prefill_s,
@@ -34,7 +34,7 @@ def from_paper(name: str) -> Pair:
     )
 
 
-def from_bench(result: dict[str, Any], arm: str | None = None) -> Pair:
+def from_bench(result: dict[str, Any], arm: str | None = None) -> PredictedPair:
     """A pair as `sooner bench` measured it: step times, acceptance, prefills, answer length.
 
     T_p of one token is the plain arm's mean verification, T_p of a window the draft arm's; T_q is
@@ -69,7 +69,9 @@ def _need(arms: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
     )
 
 
-def _pair(result: dict[str, Any], plain: dict[str, Any], arm: dict[str, Any], runs: int) -> Pair:
+def _pair(
+    result: dict[str, Any], plain: dict[str, Any], arm: dict[str, Any], runs: int
+) -> PredictedPair:
     histogram = {int(size): times for size, times in arm["acceptance_histogram"].items()}
     accepted = sum(size * times for size, times in histogram.items())
     window = max(histogram)
@@ -78,9 +80,9 @@ def _pair(result: dict[str, Any], plain: dict[str, Any], arm: dict[str, Any], ru
     step, block = _verification(plain, runs), _verification(arm, runs)
     seconds, clips = plain["seconds"], result["clips"]
     before = (plain["e2e_seconds"] - plain["decode_seconds"]) / clips
-    return Pair(
+    return PredictedPair(
         f"{result['model']}, acceptance of '{arm['method']}'",
-        Costs(
+        StepCosts(
             Curve.of({1: step, 1 + window: max(step, block)}),
             arm["seconds"]["draft"] * runs * arm["acceptance_rate"] / accepted,
         ),

@@ -12,7 +12,7 @@ OUTPUT_TOKENS = 512
 
 
 @dataclass(frozen=True)
-class Measured:
+class PaperResult:
     """One row of table 1.
 
     Attributes:
@@ -52,8 +52,8 @@ class PaperPair:
     target_ms: float
     draft_ms: dict[float, float] = field(hash=False)
     window: int
-    parallel: Measured
-    vanilla: Measured | None = None
+    parallel: PaperResult
+    vanilla: PaperResult | None = None
     target_prefill_s: float | None = None
     draft_prefill_s: float | None = None
 
@@ -64,16 +64,16 @@ PAIRS: dict[str, PaperPair] = {
         78.3,
         {0.0: 46.1, 0.5: 32.5, 0.9: 25.8},
         3,
-        Measured((8.47, 7.86, 8.64, 8.24, 8.35), (2.12, 2.06, 2.15, 2.14, 2.10)),
-        Measured((4.26, 4.34, 4.18, 4.22, 4.32), (1.08, 1.10, 1.05, 1.06, 1.01)),
+        PaperResult((8.47, 7.86, 8.64, 8.24, 8.35), (2.12, 2.06, 2.15, 2.14, 2.10)),
+        PaperResult((4.26, 4.34, 4.18, 4.22, 4.32), (1.08, 1.10, 1.05, 1.06, 1.01)),
     ),
     "llava-ov-7b-72b": PaperPair(
         "LLaVA-OV (7B & 72B)",
         420.0,
         {0.0: 78.3, 0.5: 57.5, 0.9: 46.6},
         9,
-        Measured((6.82, 6.85, 6.81, 6.72, 6.93), (3.43, 3.38, 3.28, 3.24, 3.46)),
-        Measured((4.14, 4.26, 3.98, 4.06, 4.27), (1.98, 2.06, 1.92, 2.01, 2.10)),
+        PaperResult((6.82, 6.85, 6.81, 6.72, 6.93), (3.43, 3.38, 3.28, 3.24, 3.46)),
+        PaperResult((4.14, 4.26, 3.98, 4.06, 4.27), (1.98, 2.06, 1.92, 2.01, 2.10)),
         target_prefill_s=44.23,
         draft_prefill_s=7.92,
     ),
@@ -82,22 +82,22 @@ PAIRS: dict[str, PaperPair] = {
         203.0,
         {0.0: 63.7, 0.5: 48.2, 0.9: 39.8},
         5,
-        Measured((4.23, 4.37, 4.24, 4.15, 4.43), (2.40, 2.42, 2.41, 2.41, 2.45)),
-        Measured((3.37, 3.44, 3.38, 3.21, 3.47), (1.26, 1.24, 1.23, 1.23, 1.31)),
+        PaperResult((4.23, 4.37, 4.24, 4.15, 4.43), (2.40, 2.42, 2.41, 2.41, 2.45)),
+        PaperResult((3.37, 3.44, 3.38, 3.21, 3.47), (1.26, 1.24, 1.23, 1.23, 1.31)),
     ),
     "llava-ov-7b-7b": PaperPair(
         "LLaVA-OV (7B & 7B)",
         78.3,
         {0.0: 78.3, 0.5: 57.5, 0.9: 46.6},
         2,
-        Measured((14.8, 15.6, 13.2, 15.7, 15.0), (1.53, 1.55, 1.49, 1.59, 1.57)),
+        PaperResult((14.8, 15.6, 13.2, 15.7, 15.0), (1.53, 1.55, 1.49, 1.59, 1.57)),
     ),
     "qwen2.5-vl-7b-7b": PaperPair(
         "Qwen2.5-VL (7B & 7B)",
         63.7,
         {0.0: 63.7, 0.5: 48.2, 0.9: 39.8},
         2,
-        Measured((14.4, 14.9, 14.8, 14.6, 15.3), (1.52, 1.53, 1.47, 1.50, 1.53)),
+        PaperResult((14.4, 14.9, 14.8, 14.6, 15.3), (1.52, 1.53, 1.47, 1.50, 1.53)),
     ),
 }
 

@@ -25,7 +25,7 @@ from .recipes import plain
 from .training import schedule
 
 
-class Stage(Protocol):
+class TrainingStage(Protocol):
     """One stretch of training with its own optimizer, warm-up and cosine.
 
     Attributes:
@@ -76,7 +76,7 @@ class Lesson(Protocol):
         """Write the checkpoint and its card."""
 
 
-class Trainer:
+class LessonTrainer:
     """One run. Its whole state is in `state.pt`, so a resumed run makes the same steps.
 
     Args:
@@ -131,7 +131,7 @@ class Trainer:
             self.lesson.save(self.out / "checkpoint", steps, self.seconds)
         return self.out / "checkpoint"
 
-    def _enter(self, stage: Stage) -> None:
+    def _enter(self, stage: TrainingStage) -> None:
         if self.optimizer is not None:
             return
         self.lesson.enter(stage, self.stage_index)
@@ -140,7 +140,7 @@ class Trainer:
             lr=stage.lr, betas=(0.9, 0.98), weight_decay=0.01,
         )  # fmt: skip
 
-    def _step(self, stage: Stage) -> dict[str, Any]:
+    def _step(self, stage: TrainingStage) -> dict[str, Any]:
         assert self.optimizer is not None
         for group in self.optimizer.param_groups:
             group["lr"] = stage.lr * schedule(self.step, stage.over or stage.steps)
@@ -158,7 +158,7 @@ class Trainer:
 
     # --- reports and state
 
-    def _report(self, stage: Stage, report: dict[str, Any], line: Line) -> None:
+    def _report(self, stage: TrainingStage, report: dict[str, Any], line: Line) -> None:
         entry = {
             "stage": self.stage_index, "kind": stage.kind, "step": self.step,
             "steps": stage.steps, "seconds": round(self.seconds, 1), **report,
@@ -265,7 +265,7 @@ def train(
     Raises:
         SoonerError: `state.pt` is of another recipe; the error says how to go on.
     """
-    trainer = Trainer(
+    trainer = LessonTrainer(
         out, config, lesson, fixed, threads=threads, progress=progress, on_step=on_step
     )
     if resume:

@@ -41,7 +41,7 @@ class Positions:
 
 
 @dataclass(frozen=True)
-class Contender:
+class ActContender:
     """One arm.
 
     Attributes:
@@ -94,30 +94,32 @@ def loader(settings: ActSettings) -> Loader:
     return make
 
 
-def contenders(settings: ActSettings, make: Loader) -> list[Contender]:
+def contenders(settings: ActSettings, make: Loader) -> list[ActContender]:
     """Every arm, plain first; a policy without a head has only those that need none."""
     found = [plain(make)]
     exact = found[0].policy
     if "hf" in settings.arms:
-        found.append(Contender("hf", None, exact))
+        found.append(ActContender("hf", None, exact))
     if exact.head is None:
         return found
-    found += [Contender(name, name, exact) for name in ("strict", "auto") if name in settings.arms]
+    found += [
+        ActContender(name, name, exact) for name in ("strict", "auto") if name in settings.arms
+    ]
     if "relaxed" in settings.arms:
         found += [relaxed(bins, make) for bins in settings.tolerances]
     return found
 
 
-def plain(make: Loader) -> Contender:
+def plain(make: Loader) -> ActContender:
     """What all others are held against."""
-    return Contender("plain", "plain", make(None))
+    return ActContender("plain", "plain", make(None))
 
 
-def relaxed(bins: int, make: Loader, name: str = "", **options: Any) -> Contender:
+def relaxed(bins: int, make: Loader, name: str = "", **options: Any) -> ActContender:
     """The relaxed arm of one tolerance; by default its drafts are chains as long as an action.
 
     Args:
         options: of its trees, as `Eagle` takes them.
     """
     policy = make(Allowance(bins), **options)
-    return Contender(name or f"relaxed r={bins}", "relaxed", policy, bins)
+    return ActContender(name or f"relaxed r={bins}", "relaxed", policy, bins)

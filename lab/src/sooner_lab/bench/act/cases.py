@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from .arms import Contender
+from .arms import ActContender
 from .observations import Recorded
 
 
-def cases(contenders: list[Contender], recorded: list[Recorded], chosen: int) -> list[dict]:
+def cases(contenders: list[ActContender], recorded: list[Recorded], chosen: int) -> list[dict]:
     """One action of each environment, as `strict` and the chosen tolerance say it.
 
     Returns:
@@ -31,7 +31,7 @@ def cases(contenders: list[Contender], recorded: list[Recorded], chosen: int) ->
     ]
 
 
-def _rounds(arm: Contender, one: Recorded) -> list[dict[str, Any]]:
+def _rounds(arm: ActContender, one: Recorded) -> list[dict[str, Any]]:
     rounds: list[dict[str, Any]] = []
     tokens = arm.policy.tokens
 

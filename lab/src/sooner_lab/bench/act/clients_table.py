@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..pages import Table, cell
+from ..pages import ReportTable, cell
 
 TITLE = "A server under clients"
 COLUMNS = (
@@ -15,7 +15,7 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def clients_table(rows: list[dict[str, Any]]) -> Table:
+def clients_table(rows: list[dict[str, Any]]) -> ReportTable:
     """Every row; the remark says how it was measured and what the most clients get."""
     body = [
         [
@@ -26,7 +26,7 @@ def clients_table(rows: list[dict[str, Any]]) -> Table:
         for row in rows
     ]
     heads = ["method", "clients", *(name for _, name, _ in COLUMNS)]
-    return Table(TITLE, heads, body, f"{gain_sentence(rows)} {_how(rows[0])}")
+    return ReportTable(TITLE, heads, body, f"{gain_sentence(rows)} {_how(rows[0])}")
 
 
 def gain_sentence(rows: list[dict[str, Any]]) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .arms import Contender
+from .arms import ActContender
 from .observations import Recorded
 from .settings import ActSettings
 
@@ -16,7 +16,7 @@ Progress = Callable[[str], None]
 
 def distance(
     settings: ActSettings,
-    contenders: list[Contender],
+    contenders: list[ActContender],
     recorded: list[Recorded],
     progress: Progress,
 ) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def steps(ids: np.ndarray, chosen: int) -> dict[str, Any] | None:
     }
 
 
-def _ids(one: Contender, recorded: list[Recorded], batch: int, progress: Progress) -> np.ndarray:
+def _ids(one: ActContender, recorded: list[Recorded], batch: int, progress: Progress) -> np.ndarray:
     """Action tokens of every observation, `[observations, steps, dims]`."""
     found: list[np.ndarray] = []
     for start in range(0, len(recorded), batch):

@@ -7,7 +7,7 @@ from typing import Any
 
 from sooner.tasks.act.rollout import Rollouts, run_rollouts
 
-from .arms import Contender
+from .arms import ActContender
 from .settings import ActSettings
 
 Progress = Callable[[str], None]
@@ -17,7 +17,7 @@ FIRST = 6_000_000
 
 def loops(
     settings: ActSettings,
-    contenders: list[Contender],
+    contenders: list[ActContender],
     progress: Progress,
     keep: Callable[[list[dict[str, Any]]], None],
 ) -> list[dict[str, Any]]:
@@ -44,7 +44,7 @@ def loops(
 
 def _run(
     settings: ActSettings,
-    one: Contender,
+    one: ActContender,
     env: str,
     progress: Progress,
     steps: list[int],
@@ -67,7 +67,7 @@ def _run(
     )  # fmt: skip
 
 
-def _row(one: Contender, env: str, found: Rollouts, length: float | None) -> dict[str, Any]:
+def _row(one: ActContender, env: str, found: Rollouts, length: float | None) -> dict[str, Any]:
     low, high = found.interval
     return {
         "method": one.name,

@@ -13,8 +13,8 @@ from sooner.models.openvla.statistics import decode_actions
 from sooner.tasks.act.observation import Observation
 
 from ..hf_arms import run as hf_run
-from ..protocol import Arm, Measured, Sample, measure, row
-from .arms import Contender, Positions
+from ..protocol import Arm, ArmSamples, TimedRun, measure, row
+from .arms import ActContender, Positions
 from .observations import Recorded
 from .settings import ActSettings
 
@@ -30,7 +30,7 @@ class Offline:
         recorded: the observations.
     """
 
-    def __init__(self, contenders: list[Contender], recorded: list[Recorded]) -> None:
+    def __init__(self, contenders: list[ActContender], recorded: list[Recorded]) -> None:
         self.contenders, self.recorded = contenders, recorded
         self.policy = contenders[0].policy
         self.positions = {one.name: [Positions() for _ in recorded] for one in contenders}
@@ -47,24 +47,24 @@ class Offline:
             for contender, one in zip(self.contenders, measured, strict=True)
         ]
 
-    def _runner(self, contender: Contender) -> Callable[[int], Sample]:
+    def _runner(self, contender: ActContender) -> Callable[[int], TimedRun]:
         if contender.method is None:
             return self._hf
 
-        def run(index: int) -> Sample:
+        def run(index: int) -> TimedRun:
             places = self.positions[contender.name][index].start()
             action = contender.act([self.recorded[index].seen], on_tokens=places)[0]
             stats = action.stats
             said = [action.ids.flatten().tolist()]
-            return Sample(said, stats.decode_seconds, action.seconds, stats.decode_tokens, stats)
+            return TimedRun(said, stats.decode_seconds, action.seconds, stats.decode_tokens, stats)
 
         return run
 
-    def _hf(self, index: int) -> Sample:
+    def _hf(self, index: int) -> TimedRun:
         start = time.perf_counter()
         inputs, said = self._inputs(self.recorded[index].seen), self._tokens(index)
         tokens, seconds, count = hf_run(self.policy.model, inputs, said, eos_token_id=None)
-        return Sample([tokens], seconds, time.perf_counter() - start, count)
+        return TimedRun([tokens], seconds, time.perf_counter() - start, count)
 
     def _inputs(self, seen: Observation) -> dict[str, Any]:
         made = self.policy.processor([seen.image], [seen.instruction])
@@ -74,7 +74,7 @@ class Offline:
         key = self.policy.key_of(self.recorded[index].seen)
         return self.policy.horizon * self.policy.statistics[key].dims
 
-    def _judge(self, measured: list[Measured], index: int) -> None:
+    def _judge(self, measured: list[ArmSamples], index: int) -> None:
         """Parity of the exact arms with HF's own incremental `generate`."""
         inputs = self._inputs(self.recorded[index].seen)
         tokens, scores = reference_run(
@@ -85,7 +85,7 @@ class Offline:
                 compare(tokens[0], sample.tokens[0], scores[0]) for sample in one.samples[index]
             ]
 
-    def _row(self, contender: Contender, one: Measured, plain: Measured) -> dict[str, Any]:
+    def _row(self, contender: ActContender, one: ArmSamples, plain: ArmSamples) -> dict[str, Any]:
         told = row(one, plain) | {"tolerance": contender.tolerance, "env": None}
         told |= self._latency(one) | {"positions": self._places(contender.name, None)}
         told["error"] = self._error(one)
@@ -95,7 +95,9 @@ class Offline:
     def _envs(self) -> list[str]:
         return list(dict.fromkeys(one.env for one in self.recorded))
 
-    def _of(self, contender: Contender, one: Measured, plain: Measured, env: str) -> dict[str, Any]:
+    def _of(
+        self, contender: ActContender, one: ArmSamples, plain: ArmSamples, env: str
+    ) -> dict[str, Any]:
         """The same figures over one environment's observations alone."""
         part, base = (self._only(each, env) for each in (one, plain))
         told = row(part, base)
@@ -106,11 +108,11 @@ class Offline:
             "positions": self._places(contender.name, env),
         }
 
-    def _only(self, one: Measured, env: str) -> Measured:
+    def _only(self, one: ArmSamples, env: str) -> ArmSamples:
         kept = [index for index, each in enumerate(self.recorded) if each.env == env]
         runs = len(one.samples[0])
         parity = [each for index in kept for each in one.parity[index * runs : (index + 1) * runs]]
-        return Measured(one.arm, [one.samples[index] for index in kept], parity)
+        return ArmSamples(one.arm, [one.samples[index] for index in kept], parity)
 
     def _places(self, name: str, env: str | None) -> dict[int, float]:
         """Mean accepted draft tokens by the position that a round began at."""
@@ -122,7 +124,7 @@ class Offline:
                     total.accepted[place] += places.accepted[place]
         return total.means()
 
-    def _latency(self, one: Measured) -> dict[str, Any]:
+    def _latency(self, one: ArmSamples) -> dict[str, Any]:
         """Actions a second and percentiles of a call, from the picture to the action."""
         if one.is_red:
             return {}
@@ -130,7 +132,7 @@ class Offline:
         told = {f"p{each}_ms": 1000 * float(np.percentile(seconds, each)) for each in PERCENTILES}
         return {"actions_per_second": self.policy.horizon / float(np.median(seconds)), **told}
 
-    def _error(self, one: Measured) -> float | None:
+    def _error(self, one: ArmSamples) -> float | None:
         """Mean distance from what was done when the observations were recorded, each number in
         shares of its range; only the action's first step is compared."""
         found = []

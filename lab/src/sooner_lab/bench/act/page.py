@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..pages import Table, cell, head, pictures, sections
+from ..pages import ReportTable, cell, head, pictures, sections
 from .clients_table import clients_table
 
 FIGURES = {
@@ -35,7 +35,7 @@ LOOPS = (
 )  # fmt: skip
 
 
-def tables(result: dict[str, Any]) -> list[Table]:
+def tables(result: dict[str, Any]) -> list[ReportTable]:
     """Every table that the result has figures for, the goals first."""
     found = [_goals(result["goals"])] if result.get("goals") else []
     if arms := result.get("arms"):
@@ -70,17 +70,17 @@ def markdown(result: dict[str, Any], source: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _goals(goals: list[dict[str, Any]]) -> Table:
+def _goals(goals: list[dict[str, Any]]) -> ReportTable:
     rows = []
     for one in goals:
         side = "at most" if one.get("at_most") else "at least"
         wanted = "–" if one["wanted"] is None else f"{side} {one['wanted']:.3g}"
         met = {None: "–", True: "yes", False: "no"}[one["met"]]
         rows.append([one["goal"], wanted, f"{one['reached']:.2f}", met])
-    return Table("Goals", ["figure", "wanted", "reached", "met"], rows)
+    return ReportTable("Goals", ["figure", "wanted", "reached", "met"], rows)
 
 
-def _arms(arms: list[dict[str, Any]]) -> Table:
+def _arms(arms: list[dict[str, Any]]) -> ReportTable:
     rows = [[row["method"], *_cells(row, ARMS)] for row in arms]
     remark = (
         "One observation at a time. *decode* and *e2e* are speed-ups over `plain`, behind the "
@@ -88,10 +88,10 @@ def _arms(arms: list[dict[str, Any]]) -> Table:
         "acceptance and step times allow; *error* is the distance from what was done when the "
         "observations were recorded, in shares of each number's range."
     )
-    return Table("Arms", ["arm", *_heads(ARMS)], rows, remark)
+    return ReportTable("Arms", ["arm", *_heads(ARMS)], rows, remark)
 
 
-def _main(result: dict[str, Any]) -> Table:
+def _main(result: dict[str, Any]) -> ReportTable:
     """Table 1: success, length and speed by environment."""
     arms = {row["method"]: row for row in result["arms"]}
     shown = [
@@ -112,10 +112,10 @@ def _main(result: dict[str, Any]) -> Table:
         rows.append(line)
     heads = ["task", "plain success"]
     heads += [f"{name} {what}" for name in shown for what in ("length", "decode", "success")]
-    return Table("By task (table 1)", heads, rows)
+    return ReportTable("By task (table 1)", heads, rows)
 
 
-def _distribution(arms: list[dict[str, Any]], result: dict[str, Any]) -> list[Table]:
+def _distribution(arms: list[dict[str, Any]], result: dict[str, Any]) -> list[ReportTable]:
     """Table 2: how many draft tokens a round accepted."""
     kept = _strict_and_chosen(arms, result)
     most = max((int(count) for row in kept for count in row["acceptance_histogram"]), default=0)
@@ -127,10 +127,10 @@ def _distribution(arms: list[dict[str, Any]], result: dict[str, Any]) -> list[Ta
             shares = [f"{seen.get(count, 0) / total:.1%}" for count in range(most + 1)]
             rows.append([part["env"], row["method"], *shares])
     heads = ["task", "arm", *map(str, range(most + 1))]
-    return [Table("Accepted draft tokens of a round (table 2)", heads, rows)] if rows else []
+    return [ReportTable("Accepted draft tokens of a round (table 2)", heads, rows)] if rows else []
 
 
-def _positions(arms: list[dict[str, Any]], result: dict[str, Any]) -> list[Table]:
+def _positions(arms: list[dict[str, Any]], result: dict[str, Any]) -> list[ReportTable]:
     """Table 3: accepted draft tokens by where a round began."""
     kept = _strict_and_chosen(arms, result)
     most = max((int(place) for row in kept for place in row["positions"]), default=-1)
@@ -142,10 +142,10 @@ def _positions(arms: list[dict[str, Any]], result: dict[str, Any]) -> list[Table
             rows.append([part["env"], row["method"], *means])
     heads = ["task", "arm", *map(str, range(most + 1))]
     remark = "Position 0 is behind the first token, which the prefill says."
-    return [Table("Accepted by position (table 3)", heads, rows, remark)] if rows else []
+    return [ReportTable("Accepted by position (table 3)", heads, rows, remark)] if rows else []
 
 
-def _trees(rows: list[dict[str, Any]], result: dict[str, Any]) -> Table:
+def _trees(rows: list[dict[str, Any]], result: dict[str, Any]) -> ReportTable:
     chosen = result["settings"]["chosen"]
     body = [[row["tree"], *_cells(row, TREES)] for row in rows]
     remark = (
@@ -155,10 +155,10 @@ def _trees(rows: list[dict[str, Any]], result: dict[str, Any]) -> Table:
         "pass, so it adds little to them; to a chain it adds most."
     )
     heads = ["tree", *(head.format(r=chosen) for head in _heads(TREES))]
-    return Table("The same tree, strict and relaxed", heads, body, remark)
+    return ReportTable("The same tree, strict and relaxed", heads, body, remark)
 
 
-def _distance(told: dict[str, Any], horizon: int) -> Table:
+def _distance(told: dict[str, Any], horizon: int) -> ReportTable:
     rows = [
         [row["method"], f"{row['same']:.0%}", *map(_mean_and_most, row["mean"], row["max"])]
         for row in told["arms"]
@@ -178,14 +178,14 @@ def _distance(told: dict[str, Any], horizon: int) -> Table:
     count = len(told["arms"][0]["mean"]) if told["arms"] else 0
     names = told["names"] or range(count)
     heads = ["arm", "same number", *map(str, names)]
-    return Table("Distance from the exact action", heads, rows, remark)
+    return ReportTable("Distance from the exact action", heads, rows, remark)
 
 
 def _mean_and_most(mean: float, most: float) -> str:
     return f"{mean:.2g} / {most:.2g}"
 
 
-def _loops(rows: list[dict[str, Any]]) -> Table:
+def _loops(rows: list[dict[str, Any]]) -> ReportTable:
     body = []
     for row in rows:
         low, high = row["interval"]
@@ -195,20 +195,20 @@ def _loops(rows: list[dict[str, Any]]) -> Table:
     heads = _heads(LOOPS)
     heads.insert(2, "95 % interval")
     remark = "`strict` takes the actions of `plain`, so its episodes are the same."
-    return Table("Closed loops (figure 4)", ["arm", "task", *heads], body, remark)
+    return ReportTable("Closed loops (figure 4)", ["arm", "task", *heads], body, remark)
 
 
-def _weights(rows: list[dict[str, Any]]) -> Table:
+def _weights(rows: list[dict[str, Any]]) -> ReportTable:
     columns = (
         ("plain_speed", "plain against fp", "{:.2f}×"),
         ("speedup", "relaxed against its own plain", "{:.2f}×"),
         ("same_action", "same number as fp", "{:.0%}"), ("note", "", "{}"),
     )  # fmt: skip
     body = [[row["weights"], *_cells(row, columns)] for row in rows]
-    return Table("Quantised weights (tables 5, 6)", ["weights", *_heads(columns)], body)
+    return ReportTable("Quantised weights (tables 5, 6)", ["weights", *_heads(columns)], body)
 
 
-def _cases(told: list[dict[str, Any]]) -> Table:
+def _cases(told: list[dict[str, Any]]) -> ReportTable:
     rows = []
     for case in told:
         for arm, rounds in case["arms"].items():
@@ -216,7 +216,7 @@ def _cases(told: list[dict[str, Any]]) -> Table:
             rows.append([case["instruction"], arm, str(len(rounds)), said])
     remark = "Bins as each round added them; drafted ones in brackets, the target's own behind."
     heads = ["instruction", "arm", "rounds", "bins"]
-    return Table("Single actions (figure 5)", heads, rows, remark)
+    return ReportTable("Single actions (figure 5)", heads, rows, remark)
 
 
 def _round(one: dict[str, Any]) -> str:

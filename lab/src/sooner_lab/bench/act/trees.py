@@ -12,7 +12,7 @@ from typing import Any
 
 from sooner.tasks.act.policy import CPU_NODES, Policy
 
-from .arms import Contender, Loader, plain, relaxed
+from .arms import ActContender, Loader, plain, relaxed
 from .observations import Recorded
 from .offline import Offline
 from .settings import ActSettings
@@ -21,7 +21,7 @@ Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Shape:
+class DraftTreeSize:
     """Of a draft tree: most nodes, levels, and continuations of a node."""
 
     nodes: int
@@ -34,15 +34,20 @@ class Shape:
         return f"{self.nodes} nodes, depth {self.depth}, top {self.top_k}"
 
 
-PAPER = Shape(50, 5, 8)
+PAPER = DraftTreeSize(50, 5, 8)
 """Spec-VLA's table 4. Its section 5.1 says depth 4; five tokens are accepted in its table 2."""
 
 
-def shapes(policy: Policy) -> tuple[Shape, ...]:
+def shapes(policy: Policy) -> tuple[DraftTreeSize, ...]:
     """The policy's own two, as `relaxed` and as `strict` has it, and the paper's two."""
     longest = policy.horizon * max(one.dims for one in policy.statistics.values())
     depth = max(longest - 2, 1)
-    return Shape(depth, depth, 1), Shape(CPU_NODES, depth, 8), Shape(50, 4, 8), PAPER
+    return (
+        DraftTreeSize(depth, depth, 1),
+        DraftTreeSize(CPU_NODES, depth, 8),
+        DraftTreeSize(50, 4, 8),
+        PAPER,
+    )
 
 
 def trees(
@@ -58,18 +63,18 @@ def trees(
     first = plain(make)
     if first.policy.head is None:
         return []
-    arms: list[Contender] = [first]
+    arms: list[ActContender] = [first]
     for shape in shapes(first.policy):
         options = asdict(shape)
         exact = make(None, **options)
-        arms.append(Contender(f"strict, {shape}", "strict", exact))
+        arms.append(ActContender(f"strict, {shape}", "strict", exact))
         arms.append(relaxed(settings.chosen, make, f"relaxed, {shape}", **options))
     rows = Offline(arms, recorded).run(settings, progress)
     pairs = zip(shapes(first.policy), rows[1::2], rows[2::2], strict=True)
     return [_row(*one) for one in pairs]
 
 
-def _row(shape: Shape, strict: dict[str, Any], near: dict[str, Any]) -> dict[str, Any]:
+def _row(shape: DraftTreeSize, strict: dict[str, Any], near: dict[str, Any]) -> dict[str, Any]:
     lengths = [one["mean_acceptance_length"] for one in (strict, near)]
     return {
         "tree": str(shape),

@@ -12,14 +12,14 @@ from sooner.decoding.stats import EXACT
 from sooner.drawing import Drawing, draw
 from sooner.methods import Autoregressive, CoupledJacobi, Method
 
-from .settings import ImagineSettings
+from .settings import ImagineBenchSettings
 from .subjects import Subject
 
 UNWINDOWED = ("plain", "hf")
 
 
 @dataclass(frozen=True)
-class Contender:
+class ImagineContender:
     """One arm at one window.
 
     Attributes:
@@ -49,7 +49,7 @@ def starts(subject: Subject) -> tuple[str, str]:
     return "random", "above" if subject.canvas.grid.frames == 1 else "previous-frame"
 
 
-def contenders(subject: Subject, settings: ImagineSettings) -> list[Contender]:
+def contenders(subject: Subject, settings: ImagineBenchSettings) -> list[ImagineContender]:
     """Every arm from every start at every window, plain first."""
     found = []
     for arm in settings.arms:
@@ -61,31 +61,31 @@ def contenders(subject: Subject, settings: ImagineSettings) -> list[Contender]:
     return found
 
 
-def plain_contender(arm: str) -> Contender:
+def plain_contender(arm: str) -> ImagineContender:
     """One of `UNWINDOWED`."""
-    return Contender(arm, None, None, Autoregressive() if arm == "plain" else None)
+    return ImagineContender(arm, None, None, Autoregressive() if arm == "plain" else None)
 
 
-def contender(arm: str, window: int, init: str, settings: ImagineSettings) -> Contender:
+def contender(arm: str, window: int, init: str, settings: ImagineBenchSettings) -> ImagineContender:
     """One arm that drafts, at one window, from one start."""
-    return Contender(arm, window, init, BUILDERS[arm](window, init, settings))
+    return ImagineContender(arm, window, init, BUILDERS[arm](window, init, settings))
 
 
 def _coupled(coupling: str, verify: str = "ratio") -> Callable[..., Method]:
-    def build(window: int, init: str, settings: ImagineSettings) -> Method:
+    def build(window: int, init: str, settings: ImagineBenchSettings) -> Method:
         return CoupledJacobi(window, coupling=coupling, init=init, verify=verify)
 
     return build
 
 
-def _gsd(window: int, init: str, settings: ImagineSettings) -> Method:
+def _gsd(window: int, init: str, settings: ImagineBenchSettings) -> Method:
     from sooner.methods.jacobi.gsd import GSD
 
     groups = {} if settings.group is None else {"group": settings.group}
     return GSD(window, init=init, **groups)
 
 
-BUILDERS: dict[str, Callable[[int, str, ImagineSettings], Method]] = {
+BUILDERS: dict[str, Callable[[int, str, ImagineBenchSettings], Method]] = {
     "sjd": _coupled("independent"),
     "maximal": _coupled("maximal"),
     "gumbel": _coupled("gumbel"),

@@ -25,7 +25,7 @@ from sooner.methods.jacobi.couplings import COUPLINGS, Draws
 from sooner.methods.jacobi.drafter import JacobiDrafter
 
 from .arms import draw_beginning, draw_rows
-from .settings import ImagineSettings
+from .settings import ImagineBenchSettings
 from .speed import WARM, Progress
 from .subjects import Subject
 
@@ -79,7 +79,9 @@ class TimedJacobi(CoupledJacobi):
         return drafter, clock.timed("verification", rule)
 
 
-def breakdown(subject: Subject, settings: ImagineSettings, progress: Progress) -> dict[str, Any]:
+def breakdown(
+    subject: Subject, settings: ImagineBenchSettings, progress: Progress
+) -> dict[str, Any]:
     """Milliseconds of each piece a step, for both couplings, at windows up to the paper's 64."""
     steps = []
     for window in [one for one in settings.windows if one <= WINDOW] or settings.windows[:1]:

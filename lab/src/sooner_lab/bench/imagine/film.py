@@ -14,9 +14,9 @@ from sooner.methods.jacobi.drafter import Trace
 
 from ..figures import save
 from . import story
-from .settings import ImagineSettings
+from .settings import ImagineBenchSettings
 from .speed import Progress
-from .story import ACCEPTED, DRAFT, Record
+from .story import ACCEPTED, DRAFT, DrawingHistory
 from .subjects import Subject
 
 PAPER, INK, PALE = 0.93, (40, 40, 40), 0.35
@@ -25,7 +25,9 @@ WIDTH, TITLE, GAP, PAUSE, LAST, COLOURS = 320, 22, 14, 80, 2500, 64
 """Pixels of a panel, its title and a gap; milliseconds of a frame and the last; colours in all."""
 
 
-def tell(subject: Subject, settings: ImagineSettings, progress: Progress) -> dict[str, Any] | None:
+def tell(
+    subject: Subject, settings: ImagineBenchSettings, progress: Progress
+) -> dict[str, Any] | None:
     """Draw one prompt with SJD and with coupled draws, and write the pictures of both.
 
     Returns:
@@ -54,7 +56,7 @@ def tell(subject: Subject, settings: ImagineSettings, progress: Progress) -> dic
     }
 
 
-def write(subject: Subject, records: Sequence[Record], stem: Path) -> list[str]:
+def write(subject: Subject, records: Sequence[DrawingHistory], stem: Path) -> list[str]:
     """Write `stem`.png and .gif; returns the files' names."""
     files = save(still(subject, records), stem)
     frames = animation(subject, records)
@@ -64,7 +66,7 @@ def write(subject: Subject, records: Sequence[Record], stem: Path) -> list[str]:
     return [*files, path.name]
 
 
-def still(subject: Subject, records: Sequence[Record]) -> Any:
+def still(subject: Subject, records: Sequence[DrawingHistory]) -> Any:
     """Each arm's order of acceptance above what it drew, all on one scale of colours."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
@@ -93,7 +95,7 @@ def still(subject: Subject, records: Sequence[Record]) -> Any:
     return figure
 
 
-def animation(subject: Subject, records: Sequence[Record]) -> list[Image.Image]:
+def animation(subject: Subject, records: Sequence[DrawingHistory]) -> list[Image.Image]:
     """Frames in which both arms advance by one forward at a time; the slower one ends last."""
     longest = max(one.nfe for one in records)
     panels = [_panels(subject, one, longest) for one in records]
@@ -106,7 +108,7 @@ def animation(subject: Subject, records: Sequence[Record]) -> list[Image.Image]:
     return [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
 
 
-def _panels(subject: Subject, one: Record, longest: int) -> list[Image.Image]:
+def _panels(subject: Subject, one: DrawingHistory, longest: int) -> list[Image.Image]:
     """One arm after each iteration: the tokens, the picture, and how far it is."""
     state = story.board(subject, one.state)
     when = story.board(subject, np.minimum(one.accepted[None], np.arange(one.nfe + 1)[:, None]))
@@ -180,5 +182,5 @@ def _beside(panels: Sequence[Image.Image], stacked: bool) -> Image.Image:
     return sheet
 
 
-def _new(one: Record) -> int:
+def _new(one: DrawingHistory) -> int:
     return int((one.accepted > 0).sum())

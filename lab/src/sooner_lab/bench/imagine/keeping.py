@@ -7,7 +7,7 @@ from typing import Any
 from sooner.errors import SoonerError
 
 from ..earlier import earlier_runs
-from .settings import KINDS, ImagineSettings
+from .settings import KINDS, ImagineBenchSettings
 
 OF_PARTS = {
     "speed": ("parity",), "batch": ("batch",), "quality": ("quality",),
@@ -16,7 +16,7 @@ OF_PARTS = {
 """What each part puts under its kind's name."""
 
 
-def kept_of(before: dict[str, Any] | None, settings: ImagineSettings) -> dict[str, Any]:
+def kept_of(before: dict[str, Any] | None, settings: ImagineBenchSettings) -> dict[str, Any]:
     """The kinds and parts of `before` that `settings` leave out, ready to be added to.
 
     Returns:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..pages import Table, cell, head, sections
+from ..pages import ReportTable, cell, head, sections
 
 FIGURES = {
     "story": "The iteration that accepted each token, SJD and coupled draws on the same prompt, "
@@ -25,7 +25,7 @@ PIECES = {
 }
 
 
-def tables(result: dict[str, Any]) -> list[Table]:
+def tables(result: dict[str, Any]) -> list[ReportTable]:
     """Every table that the result has figures for, the goals first."""
     found = [_goals(result["goals"])] if result["goals"] else []
     for kind in ("image", "video"):
@@ -61,7 +61,7 @@ def _figures(result: dict[str, Any]) -> list[str]:
     return ["", "## Figures", *lines] if lines else []
 
 
-def _goals(goals: list[dict[str, Any]]) -> Table:
+def _goals(goals: list[dict[str, Any]]) -> ReportTable:
     rows = [
         [
             one["goal"],
@@ -71,10 +71,10 @@ def _goals(goals: list[dict[str, Any]]) -> Table:
         ]
         for one in goals
     ]
-    return Table("Goals", ["figure", "wanted", "reached", "met"], rows)
+    return ReportTable("Goals", ["figure", "wanted", "reached", "met"], rows)
 
 
-def _arms(kind: str, arms: list[dict[str, Any]], told: dict[str, Any]) -> Table:
+def _arms(kind: str, arms: list[dict[str, Any]], told: dict[str, Any]) -> ReportTable:
     columns = (
         ("nfe", "{:.1f}"), ("nfe_reduction", "{:.2f}×"), ("decode_seconds", "{:.2f}"),
         ("e2e_seconds", "{:.2f}"), ("decode_speedup", "{:.2f}×"), ("tokens_per_second", "{:.0f}"),
@@ -109,10 +109,10 @@ def _arms(kind: str, arms: list[dict[str, Any]], told: dict[str, Any]) -> Table:
             "{tokens_per_second_1:.0f} for one, {speedup:.2f}×."
         ).format(**told["batch"])
     title = f"{kind.capitalize()}s: speed (table {table})"
-    return Table(title, [*heads, "theory", "of theory", "parity"], rows, remark)
+    return ReportTable(title, [*heads, "theory", "of theory", "parity"], rows, remark)
 
 
-def _quality(kind: str, told: dict[str, Any]) -> Table:
+def _quality(kind: str, told: dict[str, Any]) -> ReportTable:
     names = sorted({name for arm in told["arms"] for name in arm["accuracy"]})
     extra = [name for name in ("fid", "inception_score") if name in told["arms"][-1]]
     rows = []
@@ -135,7 +135,7 @@ def _quality(kind: str, told: dict[str, Any]) -> Table:
         "permutation tests that one distribution explains both sets (energy distance of features, "
         f"chi-square of code histograms).{power(told)}"
     )
-    return Table(f"{kind.capitalize()}s: quality", heads, rows, remark)
+    return ReportTable(f"{kind.capitalize()}s: quality", heads, rows, remark)
 
 
 def power(told: dict[str, Any]) -> str:
@@ -160,7 +160,7 @@ def _has(told: dict[str, Any], method: str) -> bool:
     return any(arm["method"] == method for arm in told["arms"])
 
 
-def _breakdown(kind: str, told: dict[str, Any]) -> Table:
+def _breakdown(kind: str, told: dict[str, Any]) -> ReportTable:
     steps = told["steps"]
     heads = ["milliseconds a step", *(f"{one['coupling']} L={one['window']}" for one in steps)]
     rows = [
@@ -170,10 +170,10 @@ def _breakdown(kind: str, told: dict[str, Any]) -> Table:
     rows.append(["**step**", *(f"{one['total']:.2f}" for one in steps)])
     rows.append(["draws and verification", *(f"{one['sampling_share']:.1%}" for one in steps)])
     rows.append(["outside the transformer", *(f"{one['overhead_share']:.1%}" for one in steps)])
-    return Table(f"{kind.capitalize()}s: one step (table 4)", heads, rows)
+    return ReportTable(f"{kind.capitalize()}s: one step (table 4)", heads, rows)
 
 
-def _inits(kind: str, study: dict[str, Any]) -> Table:
+def _inits(kind: str, study: dict[str, Any]) -> ReportTable:
     rows = [
         [
             one["init"],
@@ -185,15 +185,15 @@ def _inits(kind: str, study: dict[str, Any]) -> Table:
     ]
     heads = ["first draft of both", "NFE, Gumbel coupling", "NFE, SJD", "SJD over Gumbel"]
     remark = f"L = {study['window']}, {study['drawings']} drawings each."
-    return Table(f"{kind.capitalize()}s: first drafts", heads, rows, remark)
+    return ReportTable(f"{kind.capitalize()}s: first drafts", heads, rows, remark)
 
 
 def _nfe(one: dict[str, Any]) -> float:
     return float(one["nfe"])
 
 
-def _vocabulary(told: dict[str, Any]) -> Table:
+def _vocabulary(told: dict[str, Any]) -> ReportTable:
     rows = [[name, f"{value:.1f}"] for name, value in told["milliseconds"].items()]
     title = f"Sampling at a vocabulary of {told['vocabulary']:,}, L = {told['window']}"
     remark = "Made-up logits on this machine: what a step would pay beside its forward."
-    return Table(title, ["piece", "milliseconds"], rows, remark)
+    return ReportTable(title, ["piece", "milliseconds"], rows, remark)

@@ -14,7 +14,7 @@ from torch import Tensor
 from .arms import UNWINDOWED, contender, draw_rows, plain_contender, starts
 from .distances import codes_test, energy_test, frechet
 from .inception import inception
-from .settings import ImagineSettings
+from .settings import ImagineBenchSettings
 from .speed import Progress
 from .subjects import Subject
 
@@ -47,7 +47,7 @@ class Drawn:
     nfe: list[int]
 
 
-def judged(subject: Subject, settings: ImagineSettings, progress: Progress) -> dict[str, Any]:
+def judged(subject: Subject, settings: ImagineBenchSettings, progress: Progress) -> dict[str, Any]:
     """Draw with every arm at the middle window, and hold each set against plain decoding's."""
     window, names = settings.middle, [arm for arm in settings.arms if arm != "hf"]
     sets: dict[str, Drawn] = {}
@@ -70,7 +70,7 @@ def judged(subject: Subject, settings: ImagineSettings, progress: Progress) -> d
 
 
 def _power(
-    subject: Subject, settings: ImagineSettings, plain: Drawn, progress: Progress
+    subject: Subject, settings: ImagineBenchSettings, plain: Drawn, progress: Progress
 ) -> list[dict[str, Any]]:
     """What the tests make of arms that are known to be wrong; empty for a single drawing."""
     found = []
@@ -87,7 +87,7 @@ def _power(
 
 
 def collect(
-    subject: Subject, settings: ImagineSettings, arm: str, seed: int, **options: Any
+    subject: Subject, settings: ImagineBenchSettings, arm: str, seed: int, **options: Any
 ) -> Drawn:
     """One drawing of each prompt, in ragged batches; `options` as of `draw`."""
     is_plain = arm in UNWINDOWED

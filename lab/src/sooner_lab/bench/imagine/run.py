@@ -17,13 +17,13 @@ from .goals import goals
 from .inception import check_weights
 from .keeping import check_model, kept_of
 from .quality import judged
-from .settings import KINDS, ImagineSettings
+from .settings import KINDS, ImagineBenchSettings
 from .speed import Progress, batch_figures, measure
 from .study import study
 from .subjects import Subject
 
 Keep = Callable[[dict[str, Any]], None]
-PARTS: dict[str, Callable[[Subject, ImagineSettings, Progress], Any]] = {
+PARTS: dict[str, Callable[[Subject, ImagineBenchSettings, Progress], Any]] = {
     "quality": judged,
     "breakdown": breakdown,
     "study": study,
@@ -33,7 +33,7 @@ PARTS: dict[str, Callable[[Subject, ImagineSettings, Progress], Any]] = {
 
 
 def run(
-    settings: ImagineSettings,
+    settings: ImagineBenchSettings,
     progress: Progress = print,
     keep: Keep | None = None,
     before: dict[str, Any] | None = None,
@@ -87,7 +87,7 @@ def _told(result: dict[str, Any], keep: Keep | None) -> None:
 
 
 def one_kind(
-    subject: Subject, settings: ImagineSettings, progress: Progress
+    subject: Subject, settings: ImagineBenchSettings, progress: Progress
 ) -> Iterator[tuple[list[dict[str, Any]], dict[str, Any]]]:
     """What each part finds out of one kind: rows of arms, and figures by name."""
     grid = subject.canvas.grid

@@ -14,7 +14,7 @@ WINDOWS = (16, 32, 64, 128)
 
 
 @dataclass(frozen=True)
-class ImagineSettings:
+class ImagineBenchSettings:
     """What is measured.
 
     Attributes:

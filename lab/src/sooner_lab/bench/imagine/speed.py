@@ -18,10 +18,10 @@ from sooner.decoding.parity import Parity, compare
 from sooner.drawing import draw
 from sooner.methods import Autoregressive, CoupledJacobi
 
-from ..protocol import Arm, Measured, Sample, row
+from ..protocol import Arm, ArmSamples, TimedRun, row
 from . import peers
-from .arms import Contender, contender, contenders, draw_beginning, draw_rows, starts
-from .settings import ImagineSettings
+from .arms import ImagineContender, contender, contenders, draw_beginning, draw_rows, starts
+from .settings import ImagineBenchSettings
 from .subjects import Subject
 
 WARM = 8
@@ -30,7 +30,7 @@ WARM = 8
 Progress = Callable[[str], None]
 
 
-def measure(subject: Subject, settings: ImagineSettings, progress: Progress) -> dict[str, Any]:
+def measure(subject: Subject, settings: ImagineBenchSettings, progress: Progress) -> dict[str, Any]:
     """Time every contender on the same prompts and seeds, in turns.
 
     Returns:
@@ -39,7 +39,7 @@ def measure(subject: Subject, settings: ImagineSettings, progress: Progress) -> 
     progress(f"{subject.kind}: parity gate")
     verdicts = gate(subject, settings)
     measured = [
-        Measured(
+        ArmSamples(
             Arm(one.name, _runner(subject, one, settings.seed), one.mode),
             [[] for _ in range(settings.samples)],
             [verdicts["plain" if one.window is None else "jacobi"]],
@@ -57,7 +57,7 @@ def measure(subject: Subject, settings: ImagineSettings, progress: Progress) -> 
     }
 
 
-def gate(subject: Subject, settings: ImagineSettings) -> dict[str, Parity]:
+def gate(subject: Subject, settings: ImagineBenchSettings) -> dict[str, Parity]:
     """Greedy plain decoding and greedy Jacobi iteration against the model's own `generate`."""
     tokens, scores = peers.greedy(subject, 0, min(settings.gate, subject.new))
     methods = {"plain": Autoregressive(), "jacobi": CoupledJacobi(max(settings.windows))}
@@ -69,7 +69,7 @@ def gate(subject: Subject, settings: ImagineSettings) -> dict[str, Parity]:
 
 
 def rows(
-    subject: Subject, settings: ImagineSettings, measured: list[Measured]
+    subject: Subject, settings: ImagineBenchSettings, measured: list[ArmSamples]
 ) -> list[dict[str, Any]]:
     """The figures of each arm; `nfe` is the mean over drawings, `nfe_reduction` plain's over it."""
     plain = next(one for one in measured if one.arm.name == "plain")
@@ -89,7 +89,7 @@ def rows(
 
 
 def batch_figures(
-    subject: Subject, settings: ImagineSettings, progress: Progress
+    subject: Subject, settings: ImagineBenchSettings, progress: Progress
 ) -> dict[str, Any]:
     """Tokens a second of a ragged batch against those of its drawings one by one.
 
@@ -117,34 +117,34 @@ def batch_figures(
     }
 
 
-def _runs(one: Measured) -> list[Sample]:
+def _runs(one: ArmSamples) -> list[TimedRun]:
     return [sample for runs in one.samples for sample in runs]
 
 
-def _runner(subject: Subject, what: Contender, seed: int) -> Callable[[int], Sample]:
+def _runner(subject: Subject, what: ImagineContender, seed: int) -> Callable[[int], TimedRun]:
     """Draws prompt number `index`, from the prompt to the pixels."""
     if what.method is None:
         return lambda index: _run_hf(subject, index, seed + index)
     method = what.method
 
-    def run(index: int) -> Sample:
+    def run(index: int) -> TimedRun:
         start = time.perf_counter()
         drawing = draw(subject.canvas, subject.prepare([index]), method, seed=seed + index)
         _decode(subject, drawing.tokens)
         seconds = time.perf_counter() - start
         stats = drawing.stats
         new = drawing.tokens[:, -subject.new :].tolist()
-        return Sample(new, stats.decode_seconds, seconds, stats.decode_tokens, stats)
+        return TimedRun(new, stats.decode_seconds, seconds, stats.decode_tokens, stats)
 
     return run
 
 
-def _run_hf(subject: Subject, index: int, seed: int) -> Sample:
+def _run_hf(subject: Subject, index: int, seed: int) -> TimedRun:
     start = time.perf_counter()
     tokens, decode_seconds = peers.sampled(subject, index, seed)
     _decode(subject, tokens)
     seconds = time.perf_counter() - start
-    return Sample(tokens[:, -subject.new :].tolist(), decode_seconds, seconds, subject.new - 1)
+    return TimedRun(tokens[:, -subject.new :].tolist(), decode_seconds, seconds, subject.new - 1)
 
 
 @torch.no_grad()
@@ -153,7 +153,7 @@ def _decode(subject: Subject, tokens: Tensor) -> None:
     subject.canvas.pixels(tokens)
 
 
-def _warm_up(subject: Subject, settings: ImagineSettings, progress: Progress) -> None:
+def _warm_up(subject: Subject, settings: ImagineBenchSettings, progress: Progress) -> None:
     """A few rounds of every contender, thrown away; a whole drawing would teach no more."""
     for one in contenders(subject, settings):
         progress(f"{subject.kind}, warm-up: {one.name}")

@@ -23,7 +23,7 @@ UNKNOWN, DRAFT, ACCEPTED = 0, 1, 2
 
 
 @dataclass(frozen=True)
-class Record:
+class DrawingHistory:
     """One drawing, iteration by iteration; places are those of the whole span.
 
     Attributes:
@@ -45,7 +45,7 @@ class Record:
         return len(self.tokens) - 1
 
 
-def record(subject: Subject, name: str, method: CoupledJacobi, seed: int) -> Record:
+def record(subject: Subject, name: str, method: CoupledJacobi, seed: int) -> DrawingHistory:
     """Draw one prompt and keep what every iteration knew."""
     commits: list[int] = []
     drawing = draw(
@@ -64,7 +64,7 @@ def record(subject: Subject, name: str, method: CoupledJacobi, seed: int) -> Rec
 
 def unroll(
     name: str, method: CoupledJacobi, tokens: np.ndarray, accepted: np.ndarray, given: int
-) -> Record:
+) -> DrawingHistory:
     """Every iteration's view: what is accepted, what is drafted, and nothing yet behind that."""
     assert method.trace is not None
     iterations = int(accepted.max()) + 1
@@ -79,7 +79,7 @@ def unroll(
         places = one.places[0].numpy()[drafted] + given
         views[iteration, places] = one.new[0].numpy()[drafted]
         state[iteration, places] = DRAFT
-    return Record(name, method.window, accepted, views, state)
+    return DrawingHistory(name, method.window, accepted, views, state)
 
 
 def board(subject: Subject, values: np.ndarray) -> np.ndarray:

@@ -19,7 +19,7 @@ from sooner.methods import CoupledJacobi
 from sooner.methods.jacobi.drafter import Round, Trace
 
 from .arms import draw_rows
-from .settings import ImagineSettings
+from .settings import ImagineBenchSettings
 from .speed import Progress
 from .subjects import Subject
 
@@ -39,7 +39,7 @@ class Life:
     drafts: list[int] = field(default_factory=list)
 
 
-def study(subject: Subject, settings: ImagineSettings, progress: Progress) -> dict[str, Any]:
+def study(subject: Subject, settings: ImagineBenchSettings, progress: Progress) -> dict[str, Any]:
     """The data of figures 3 to 6 and of the ablation of first drafts, at the middle window."""
     runs = Runs(subject, settings, progress)
     whole = {"sjd": runs("independent")[0]}  # from the same start as the couplings
@@ -65,7 +65,9 @@ class Runs:
     each drawing.
     """
 
-    def __init__(self, subject: Subject, settings: ImagineSettings, progress: Progress) -> None:
+    def __init__(
+        self, subject: Subject, settings: ImagineBenchSettings, progress: Progress
+    ) -> None:
         self.subject, self.settings, self.progress = subject, settings, progress
         self._known: dict[CoupledJacobi, tuple[list[Round], list[int]]] = {}
 

@@ -11,7 +11,7 @@ import torch
 from sooner.models import Canvas
 
 from .judges import Judge, judge_motion, judge_pictures
-from .settings import ImagineSettings
+from .settings import ImagineBenchSettings
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Subject:
         return self.canvas.grid.left
 
 
-def load(kind: str, settings: ImagineSettings) -> Subject:
+def load(kind: str, settings: ImagineBenchSettings) -> Subject:
     """The miniature of that kind, or a real checkpoint, with the miniature's held-out prompts."""
     from sooner.tasks.imagine.loading import load_easel
 
@@ -53,7 +53,7 @@ def load(kind: str, settings: ImagineSettings) -> Subject:
     return _pictures(easel, settings) if kind == "image" else _clips(easel, settings)
 
 
-def _pictures(easel: Any, settings: ImagineSettings) -> Subject:
+def _pictures(easel: Any, settings: ImagineBenchSettings) -> Subject:
     """Captions that training never saw."""
     from ...worlds.image import world
 
@@ -66,7 +66,7 @@ def _pictures(easel: Any, settings: ImagineSettings) -> Subject:
     return Subject("image", easel.name, easel.canvas(), prepare, judge)
 
 
-def _clips(easel: Any, settings: ImagineSettings) -> Subject:
+def _clips(easel: Any, settings: ImagineBenchSettings) -> Subject:
     """The first frames of clips that training never saw."""
     from ...worlds.motion import world
 
@@ -81,6 +81,6 @@ def _clips(easel: Any, settings: ImagineSettings) -> Subject:
     return Subject("video", easel.name, easel.canvas(), prepare, judge)
 
 
-def _prompts(settings: ImagineSettings) -> int:
+def _prompts(settings: ImagineBenchSettings) -> int:
     """How many prompts some part of the run asks for."""
     return max(settings.samples, settings.quality_samples, settings.batch, settings.rows)

@@ -23,7 +23,7 @@ FORKED = "parallel-forked"
 
 
 @dataclass(frozen=True)
-class Contender:
+class ParallelContender:
     """One arm.
 
     Attributes:
@@ -42,33 +42,33 @@ class Contender:
     mode: str = EXACT
 
 
-def contenders(settings: ParallelSettings) -> list[Contender]:
+def contenders(settings: ParallelSettings) -> list[ParallelContender]:
     """Every arm that the settings ask for, plain decoding first, none twice."""
     ours, whole, forked = (
-        Contender(OURS, "methods", settings.prune),
-        Contender(UNPRUNED, "methods", 0.0),
-        Contender(FORKED, "methods", settings.prune),
+        ParallelContender(OURS, "methods", settings.prune),
+        ParallelContender(UNPRUNED, "methods", 0.0),
+        ParallelContender(FORKED, "methods", settings.prune),
     )
-    found = [Contender(PLAIN, "methods")]
+    found = [ParallelContender(PLAIN, "methods")]
     if settings.all_cores:
-        found.append(Contender(ALL_CORES, "methods"))
+        found.append(ParallelContender(ALL_CORES, "methods"))
     if "methods" in settings.parts:
-        found += [Contender(name, "methods") for name in OTHERS]
+        found += [ParallelContender(name, "methods") for name in OTHERS]
         found += [ours, whole, forked]
     if "lossy" in settings.parts:
-        found += [Contender(name, "lossy", mode=APPROXIMATE) for name in LOSSY] + [ours]
+        found += [ParallelContender(name, "lossy", mode=APPROXIMATE) for name in LOSSY] + [ours]
     if "sweep" in settings.parts:
         found += sweep(settings)
-    first: dict[str, Contender] = {}
+    first: dict[str, ParallelContender] = {}
     for one in found:
         first.setdefault(one.name, one)
     return list(first.values())
 
 
-def sweep(settings: ParallelSettings) -> list[Contender]:
+def sweep(settings: ParallelSettings) -> list[ParallelContender]:
     """The points of the sweep; the ones that are arms of their own bear those arms' names."""
     return [
-        Contender(point_name(settings, criterion, alpha), "sweep", alpha, criterion)
+        ParallelContender(point_name(settings, criterion, alpha), "sweep", alpha, criterion)
         for alpha in settings.ratios
         for criterion in (settings.criteria if alpha else settings.criteria[:1])
     ]

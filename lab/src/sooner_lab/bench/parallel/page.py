@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
-from ..pages import Table, cell, head, pictures, sections
+from ..pages import ReportTable, cell, head, pictures, sections
 from .breakdown import COLUMNS, breakdown
 from .contenders import FORKED, OURS
 from .summary import lossy_rows
@@ -31,7 +31,7 @@ METHOD_HEADS = [
 ]  # fmt: skip
 
 
-def tables(result: Figures) -> list[Table]:
+def tables(result: Figures) -> list[ReportTable]:
     """Every table that the result has figures for."""
     found = [_goals(result["goals"])] if result["goals"] else []
     exact = [arm for arm in result["arms"] if arm["mode"] == "exact"]
@@ -48,11 +48,11 @@ def tables(result: Figures) -> list[Table]:
     return found
 
 
-def _goals(goals: Sequence[Figures]) -> Table:
+def _goals(goals: Sequence[Figures]) -> ReportTable:
     rows = [
         [one["goal"], one["wanted"], _reached(one), "yes" if one["met"] else "no"] for one in goals
     ]
-    return Table("Goals", ["figure", "wanted", "reached", "met"], rows)
+    return ReportTable("Goals", ["figure", "wanted", "reached", "met"], rows)
 
 
 def _reached(goal: Figures) -> str:
@@ -63,7 +63,7 @@ def _reached(goal: Figures) -> str:
     return f"{told} ({low:.0f} to {high:.0f})"
 
 
-def _methods(arms: Sequence[Figures]) -> Table:
+def _methods(arms: Sequence[Figures]) -> ReportTable:
     rows = [[cell(arm.get(key), form) for key, form in METHODS] for arm in arms]
     remark = (
         "M: tokens between two rejections, the target's own included; *tokens a step*: accepted "
@@ -75,10 +75,10 @@ def _methods(arms: Sequence[Figures]) -> Table:
         "(`StandingDraft`), `parallel-forked` one that is forked for each run. Parity is against "
         "HF's own incremental decoding."
     )
-    return Table("Lossless methods (table 1)", METHOD_HEADS, rows, remark)
+    return ReportTable("Lossless methods (table 1)", METHOD_HEADS, rows, remark)
 
 
-def _lossy(arms: Sequence[Figures]) -> Table:
+def _lossy(arms: Sequence[Figures]) -> ReportTable:
     keys = (
         ("method", "{}"), ("mode", "{}"), ("retention", "{:.0%}"),
         ("prefill_retention", "{:.0%}"), ("acceptance_ratio", "{:.1%}"),
@@ -93,10 +93,10 @@ def _lossy(arms: Sequence[Figures]) -> Table:
         "tokens are generated. Stages whose own layers leave no room for that are brought forward."
     )
     heads = ["method", "mode", "retention", "in prefill", "𝒜", "decode", "tokens", "as run"]
-    return Table("Lossy pruning of the target (table 2)", heads, rows, remark)
+    return ReportTable("Lossy pruning of the target (table 2)", heads, rows, remark)
 
 
-def _speed_ratios(points: Sequence[Figures]) -> Table:
+def _speed_ratios(points: Sequence[Figures]) -> ReportTable:
     """Tables 3 and 5: T_p, and T_q by ratio, of the sweep's first criterion."""
     line = _line(points, points[0]["criterion"])
     rows = [
@@ -110,10 +110,10 @@ def _speed_ratios(points: Sequence[Figures]) -> Table:
     ]
     remark = "T_p: a plain step of the target; T_q: a draft step beside the target; milliseconds."
     heads = ["α", "T_p, ms", "T_q, ms", "c = T_p / T_q"]
-    return Table("Speed ratio by pruning ratio (tables 3 and 5)", heads, rows, remark)
+    return ReportTable("Speed ratio by pruning ratio (tables 3 and 5)", heads, rows, remark)
 
 
-def _ratios(points: Sequence[Figures]) -> Table:
+def _ratios(points: Sequence[Figures]) -> ReportTable:
     """Table 7: what higher ratios cost."""
     line = _line(points, points[0]["criterion"])
     keys = (
@@ -127,7 +127,7 @@ def _ratios(points: Sequence[Figures]) -> Table:
     rows.insert(1, ["M, % of the unpruned draft's", *map(_length_share, line)])
     heads = ["α", *(f"{one['alpha']:g}" for one in line)]
     remark = f"Kept by `{points[0]['criterion']}`. {_judged(points)}"
-    return Table("By pruning ratio (table 7)", heads, rows, remark)
+    return ReportTable("By pruning ratio (table 7)", heads, rows, remark)
 
 
 def _judged(points: Sequence[Figures]) -> str:
@@ -146,7 +146,7 @@ def _length_share(point: Figures) -> str:
     return "–" if not point["alpha"] else cell(share["value"], "{:.1%}")
 
 
-def _criteria(result: Figures) -> Table:
+def _criteria(result: Figures) -> ReportTable:
     """Figures 6 and 7b as numbers: M and speed-up of every criterion by ratio."""
     points = result["sweep"]
     ratios = sorted({one["alpha"] for one in points})
@@ -167,7 +167,7 @@ def _criteria(result: Figures) -> Table:
         "M / speed-up; `uv-prune` is the paper's, by frame it is ours; `similarity` is UV-Prune "
         f"without variation. {_judged(points)}"
     )
-    return Table("Pruning criteria (figures 6 and 7)", heads, rows, remark)
+    return ReportTable("Pruning criteria (figures 6 and 7)", heads, rows, remark)
 
 
 def _line(points: Sequence[Figures], criterion: str) -> list[Figures]:
@@ -175,17 +175,17 @@ def _line(points: Sequence[Figures], criterion: str) -> list[Figures]:
     return [one for one in points if one["criterion"] == criterion or one["alpha"] == 0]
 
 
-def _breakdown(result: Figures) -> Table:
+def _breakdown(result: Figures) -> ReportTable:
     rows = [[name, *cells] for name, cells in breakdown(result)]
     remark = (
         "Seconds a clip. The draft of `parallel` prefills and drafts beside the target, so its "
         "time is no part of the total; *waiting and bookkeeping* is what the target spends between "
         "its forwards. Memory: of the process and its worker."
     )
-    return Table("Latency and memory (table 6)", ["operation", *COLUMNS], rows, remark)
+    return ReportTable("Latency and memory (table 6)", ["operation", *COLUMNS], rows, remark)
 
 
-def _overlap(runs: Sequence[Figures]) -> Table:
+def _overlap(runs: Sequence[Figures]) -> ReportTable:
     """Means over clips of what both sides did in watched runs."""
     keys = (
         ("launch", "before both"), ("vision", "target: vision"), ("prefill", "target: prefill"),
@@ -215,7 +215,7 @@ def _overlap(runs: Sequence[Figures]) -> Table:
         "anew, which the timed ones are spared by a `StandingDraft`. What ranking takes is among "
         "the goals, of the timed runs: hooks add to it here."
     )
-    return Table("What overlaps", ["phase", "ms"], rows, remark)
+    return ReportTable("What overlaps", ["phase", "ms"], rows, remark)
 
 
 def _share(runs: Sequence[Figures], key: str, whole: float) -> str:

@@ -20,7 +20,7 @@ from sooner.methods.pruning import BY_ATTENTION, rank
 from sooner.tasks.clip import Clip
 
 from .agreement import read_name
-from .contenders import OURS, Contender
+from .contenders import OURS, ParallelContender
 from .records import Record
 from .running import Runner
 
@@ -45,7 +45,7 @@ class HeardVLM(ParallelVLM):
         return overheard
 
 
-def read(runner: Runner, arms: Sequence[Contender], index: int) -> list[Record]:
+def read(runner: Runner, arms: Sequence[ParallelContender], index: int) -> list[Record]:
     """What the drafts of some arms would say of a clip's text."""
     clip = runner.bench.clip(OURS, index)
     tokens, _ = runner.reference(index)
@@ -64,7 +64,7 @@ def read(runner: Runner, arms: Sequence[Contender], index: int) -> list[Record]:
     return records
 
 
-def _listen(runner: Runner, one: Contender, clip: Clip) -> Heard:
+def _listen(runner: Runner, one: ParallelContender, clip: Clip) -> Heard:
     draft = runner.bench.pair.draft
     assert draft is not None
     assert one.alpha

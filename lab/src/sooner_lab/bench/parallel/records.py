@@ -10,11 +10,11 @@ from sooner.decoding.parity import Parity
 from sooner.decoding.stats import Stats
 from sooner.tasks.comparison import plain_data
 
-from ..protocol import Sample
+from ..protocol import TimedRun
 
 Record = dict[str, Any]
-"""`arm`, `clip`, `repeat`; the fields of a `Sample`; `first_token_seconds`, `parity`, and what only
-some arms have: `kept`, `verdicts`, `repacked`, `acceptance_ratio`."""
+"""`arm`, `clip`, `repeat`; the fields of a `TimedRun`; `first_token_seconds`, `parity`, and what
+only some arms have: `kept`, `verdicts`, `repacked`, `acceptance_ratio`."""
 
 COUNTS = (
     "mode", "method", "tokens", "decode_tokens", "nfe", "num_draft_tokens", "num_draft_levels",
@@ -23,7 +23,7 @@ COUNTS = (
 )  # fmt: skip
 
 
-def to_record(sample: Sample, parity: Parity, **about: Any) -> Record:
+def to_record(sample: TimedRun, parity: Parity, **about: Any) -> Record:
     """A run of one row as plain data."""
     stats = None if sample.stats is None else plain_stats(sample.stats)
     return {
@@ -48,10 +48,10 @@ def plain_stats(stats: Stats) -> dict[str, Any]:
     }
 
 
-def to_sample(record: Record) -> Sample:
+def to_sample(record: Record) -> TimedRun:
     """The run that a record tells of."""
     told = record["stats"]
-    return Sample(
+    return TimedRun(
         [record["tokens"]],
         record["decode_seconds"],
         record["e2e_seconds"],

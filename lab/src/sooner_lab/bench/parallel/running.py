@@ -28,8 +28,8 @@ from ..caption import CaptionBench
 from ..caption_settings import HF, LOSSY
 from ..clips import Clips
 from ..fidelity import acceptance_ratio
-from ..protocol import Sample
-from .contenders import ALL_CORES, FORKED, OURS, PLAIN, Contender
+from ..protocol import TimedRun
+from .contenders import ALL_CORES, FORKED, OURS, PLAIN, ParallelContender
 from .records import Record, to_record
 from .settings import ParallelSettings
 from .verdicts import verdicts
@@ -58,7 +58,7 @@ class Runner:
         self.bench = CaptionBench(pair, clips, settings.for_captions())
         self.model = pair.target.model
 
-    def can_run(self, one: Contender) -> bool:
+    def can_run(self, one: ParallelContender) -> bool:
         """Whether these models have what the arm needs."""
         if one.name in HF:
             return self.bench.assistant is not None
@@ -75,7 +75,7 @@ class Runner:
         draft = self.bench.pair.draft
         return draft is not None and draft.standing is not None
 
-    def warm_up(self, one: Contender) -> None:
+    def warm_up(self, one: ParallelContender) -> None:
         """First forwards pay for allocations and kernel choices."""
         few = replace(self.bench.settings, max_new_tokens=WARM)
         full, self.bench.settings = self.bench.settings, few
@@ -84,7 +84,7 @@ class Runner:
         finally:
             self.bench.settings = full
 
-    def run(self, one: Contender, clip: int, repeat: int) -> Record:
+    def run(self, one: ParallelContender, clip: int, repeat: int) -> Record:
         """A timed run, then what is asked of its tokens."""
         sample, extra = self._timed(one, clip)
         tokens, scores = self.reference(clip)
@@ -100,13 +100,13 @@ class Runner:
         """HF's own incremental decoding of a clip."""
         return self.bench.reference(clip)
 
-    def _timed(self, one: Contender, clip: int) -> tuple[Sample, dict[str, Any]]:
+    def _timed(self, one: ParallelContender, clip: int) -> tuple[TimedRun, dict[str, Any]]:
         with all_cores() if one.name == ALL_CORES else same_threads():
             if one.name in HF:
                 return self.bench.run_hf(one.name, clip), {"first_token_seconds": None}
             return self._ours(one, clip)
 
-    def _ours(self, one: Contender, index: int) -> tuple[Sample, dict[str, Any]]:
+    def _ours(self, one: ParallelContender, index: int) -> tuple[TimedRun, dict[str, Any]]:
         start = time.perf_counter()
         clip = self.bench.clip(_base(one), index)
         method = self.method(one, clip)
@@ -131,10 +131,10 @@ class Runner:
             extra |= self.judged(one, clip, made.tokens[0], kept)
             if kept is not None:  # what the draft was shown of each frame
                 extra["kept"] = kept_by_frame(self.model, clip, kept)
-        sample = Sample(made.tokens, stats.decode_seconds, seconds, stats.decode_tokens, stats)
+        sample = TimedRun(made.tokens, stats.decode_seconds, seconds, stats.decode_tokens, stats)
         return sample, extra
 
-    def method(self, one: Contender, clip: Clip) -> Method:
+    def method(self, one: ParallelContender, clip: Clip) -> Method:
         """The arm's method, with the draft's inputs of this clip."""
         pair = self.bench.pair
         if one.alpha is None:
@@ -152,7 +152,7 @@ class Runner:
         )
 
     def judged(
-        self, one: Contender, clip: Clip, tokens: list[int], kept: list[int] | None
+        self, one: ParallelContender, clip: Clip, tokens: list[int], kept: list[int] | None
     ) -> dict[str, Any]:
         """What the draft of an arm would have said of a text.
 
@@ -170,7 +170,7 @@ class Runner:
             found["repacked"] = verdicts(model, inputs, tokens, vocab, chosen, repack=True)
         return found
 
-    def _acceptance_ratio(self, one: Contender, index: int, tokens: list[int]) -> float:
+    def _acceptance_ratio(self, one: ParallelContender, index: int, tokens: list[int]) -> float:
         """Share of the arm's tokens that the full target would say too (table 2's A)."""
         pruner = self.bench.pruner(one.name)
         stepwise = getattr(pruner, "decode_ratio", 0) > 0
@@ -212,7 +212,7 @@ def same_threads() -> Iterator[None]:
     yield
 
 
-def _base(one: Contender) -> str:
+def _base(one: ParallelContender) -> str:
     """The arm of `sooner bench caption` whose clips and settings this one has."""
     if one.alpha is not None:
         return OURS

@@ -15,7 +15,7 @@ from sooner.tasks.threads import plan_threads
 from ..clips import Clips, from_dataset, rendered
 from .agreement import read_name
 from .book import Book, book_path
-from .contenders import Contender, contenders
+from .contenders import ParallelContender, contenders
 from .goals import goals
 from .peak import peak_memory
 from .reading import read
@@ -110,14 +110,14 @@ class Study:
             self.extra["memory"] = peak_memory(self.clips.files[0], self.settings)
         return self._write(is_complete=True)
 
-    def _warm_up(self, wanted: Sequence[Contender]) -> None:
+    def _warm_up(self, wanted: Sequence[ParallelContender]) -> None:
         last = self.timed - 1, self.settings.repeats - 1
         for one in wanted:
             if one.part != "sweep" and not self.book.has(one.name, *last):
                 self.progress(f"warm-up: {one.name}")
                 self.runner.warm_up(one)
 
-    def _round(self, wanted: Sequence[Contender], clip: int, repeat: int) -> None:
+    def _round(self, wanted: Sequence[ParallelContender], clip: int, repeat: int) -> None:
         clips, repeats = self.timed, self.settings.repeats
         for number, one in enumerate(wanted, start=1):
             if self.book.has(one.name, clip, repeat):
@@ -126,7 +126,7 @@ class Study:
             self.progress(f"{where}, arm {number}/{len(wanted)}: {one.name}")
             self.book.add(self.runner.run(one, clip, repeat))
 
-    def _read(self, swept: Sequence[Contender], clip: int) -> None:
+    def _read(self, swept: Sequence[ParallelContender], clip: int) -> None:
         """The drafts of the sweep, held against the text of a clip that nobody timed."""
         self.progress(f"reading clip {clip + 1}/{len(self.clips.files)}")
         missing = [one for one in swept if not self.book.has(read_name(one.name), clip, 0)]

@@ -9,10 +9,10 @@ from typing import Any
 from sooner.decoding.stats import APPROXIMATE
 
 from ..prediction import predicted_speedup, step_curve
-from ..protocol import Arm, Measured, Sample, row
+from ..protocol import Arm, ArmSamples, TimedRun, row
 from .agreement import agreement
 from .book import Book
-from .contenders import OURS, PLAIN, Contender, contenders, sweep
+from .contenders import OURS, PLAIN, ParallelContender, contenders, sweep
 from .records import Record, to_parity, to_sample
 from .settings import ParallelSettings
 
@@ -23,7 +23,7 @@ KEPT = ("retention", "prefill_retention", "pruner")
 """What a record tells of a lossy arm's pruner, see `CaptionBench.kept`."""
 
 
-def measured(book: Book, one: Contender) -> Measured | None:
+def measured(book: Book, one: ParallelContender) -> ArmSamples | None:
     """The runs of an arm as the protocol takes them; `None` before its first."""
     records = book.of(one.name)
     if not records:
@@ -31,10 +31,10 @@ def measured(book: Book, one: Contender) -> Measured | None:
     clips = sorted({record["clip"] for record in records})
     samples = [[to_sample(each) for each in records if each["clip"] == clip] for clip in clips]
     parity = [to_parity(each) for each in records]
-    return Measured(Arm(one.name, _never, one.mode), samples, parity)
+    return ArmSamples(Arm(one.name, _never, one.mode), samples, parity)
 
 
-def _never(index: int) -> Sample:
+def _never(index: int) -> TimedRun:
     raise AssertionError("these runs are over")
 
 
@@ -62,19 +62,19 @@ def over_vanilla(arm: Figures, rows: Mapping[str, Figures]) -> Figures:
     return {key: own / speed for key, speed in theirs.items() if own and speed}
 
 
-def _on_same_clips(book: Book, one: Contender) -> Measured:
+def _on_same_clips(book: Book, one: ParallelContender) -> ArmSamples:
     """Plain decoding of the clips that an arm has run on."""
     clips = {record["clip"] for record in book.of(one.name)}
     some = Book(None, {})
     for record in book.of(PLAIN):
         if record["clip"] in clips:
             some.add(record)
-    found = measured(some, Contender(PLAIN, "methods"))
+    found = measured(some, ParallelContender(PLAIN, "methods"))
     assert found is not None, "plain decoding runs first"
     return found
 
 
-def _row(book: Book, one: Contender, settings: ParallelSettings) -> Figures:
+def _row(book: Book, one: ParallelContender, settings: ParallelSettings) -> Figures:
     runs, plain = measured(book, one), _on_same_clips(book, one)
     assert runs is not None, "arms without runs have no row"
     figures = row(runs, plain)
@@ -108,7 +108,9 @@ def _row(book: Book, one: Contender, settings: ParallelSettings) -> Figures:
     return figures
 
 
-def _simulated(one: Contender, runs: Measured, plain: Measured, window: int) -> float | None:
+def _simulated(
+    one: ParallelContender, runs: ArmSamples, plain: ArmSamples, window: int
+) -> float | None:
     """What step times and agreement allow an arm whose drafts are chains of one length or free."""
     if runs.is_red or (one.alpha is None and one.name != "speculative"):
         return None

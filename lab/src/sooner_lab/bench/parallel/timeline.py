@@ -13,9 +13,9 @@ from sooner.methods.context import Context
 from sooner.methods.parallel.drafter import ParallelDrafter
 from sooner.models import adapt
 
-from .contenders import OURS, Contender
+from .contenders import OURS, ParallelContender
 from .running import Runner, SeenVLM
-from .watch import Event, Log, note_waits, watched
+from .watch import EventLog, TraceEvent, note_waits, watched
 
 Figures = dict[str, Any]
 
@@ -24,7 +24,7 @@ Figures = dict[str, Any]
 class TimedVLM(SeenVLM):
     """The method itself, with the target's waiting noted."""
 
-    log: Log | None = field(default=None, repr=False, compare=False)
+    log: EventLog | None = field(default=None, repr=False, compare=False)
 
     def build(self, context: Context) -> tuple[ParallelDrafter, Rule]:
         drafter, rule = super().build(context)
@@ -45,7 +45,7 @@ def timeline(runner: Runner, index: int, alpha: float) -> Figures:
     clip = runner.bench.clip(OURS, index)
     pair = runner.bench.pair
     assert pair.draft is not None
-    one = Contender(OURS, "timeline", alpha)
+    one = ParallelContender(OURS, "timeline", alpha)
     plain = runner.method(one, clip)
     assert isinstance(plain, SeenVLM)
     depth = plain.depth(adapt(runner.model).layers)
@@ -83,7 +83,7 @@ def timeline(runner: Runner, index: int, alpha: float) -> Figures:
     }
 
 
-def _plain(event: Event, begin: float) -> Figures:
+def _plain(event: TraceEvent, begin: float) -> Figures:
     return {
         "kind": event.kind,
         "start": round(event.start - begin, 6),
@@ -93,7 +93,7 @@ def _plain(event: Event, begin: float) -> Figures:
     }
 
 
-def fates(events: Sequence[Event], said: Sequence[int]) -> list[bool | None]:
+def fates(events: Sequence[TraceEvent], said: Sequence[int]) -> list[bool | None]:
     """For each draft forward, whether its token came to stand in the text.
 
     A place that was drafted again had been on a line that was given up. `None` for what drafts
@@ -111,7 +111,7 @@ def fates(events: Sequence[Event], said: Sequence[int]) -> list[bool | None]:
 
 
 def phases(
-    target: Sequence[Event], draft: Sequence[Event], said: Sequence[int], begin: float
+    target: Sequence[TraceEvent], draft: Sequence[TraceEvent], said: Sequence[int], begin: float
 ) -> Figures:
     """Seconds of the run by phase.
 
@@ -152,5 +152,5 @@ def phases(
     }
 
 
-def _total(events: Sequence[Event], kind: str) -> float:
+def _total(events: Sequence[TraceEvent], kind: str) -> float:
     return sum(event.seconds for event in events if event.kind == kind)

@@ -23,7 +23,7 @@ ROOM = 8192
 
 
 @dataclass(frozen=True)
-class Event:
+class TraceEvent:
     """Something that one side did.
 
     Attributes:
@@ -46,14 +46,14 @@ class Event:
         return self.end - self.start
 
 
-class Log:
+class EventLog:
     """Events of one side, in memory that a forked process shares."""
 
     def __init__(self, room: int = ROOM) -> None:
         self.table = torch.zeros(room, 6, dtype=torch.float64).share_memory_()
         self.count = torch.zeros(1, dtype=torch.long).share_memory_()
 
-    def add(self, event: Event) -> None:
+    def add(self, event: TraceEvent) -> None:
         """Keep an event; what has no room is left out."""
         number = int(self.count[0])
         if number < len(self.table):
@@ -62,17 +62,17 @@ class Log:
             self.table[number] = torch.tensor([*line, *more], dtype=torch.float64)
             self.count[0] = number + 1
 
-    def events(self) -> list[Event]:
+    def events(self) -> list[TraceEvent]:
         """What was kept, by the time of its start."""
         lines = self.table[: int(self.count[0])].tolist()
         found = [
-            Event(KINDS[int(kind)], start, end, int(entries), int(place), int(token))
+            TraceEvent(KINDS[int(kind)], start, end, int(entries), int(place), int(token))
             for kind, start, end, entries, place, token in lines
         ]
         return sorted(found, key=lambda event: event.start)
 
 
-class Watch(ForwardHooks):
+class ForwardTracer(ForwardHooks):
     """Hooks on one model, from the prompt's pixels to its head.
 
     Vision is what runs before the decoder is first reached inside the model's own forward; a
@@ -87,7 +87,7 @@ class Watch(ForwardHooks):
 
     every_thread = True
 
-    def __init__(self, model: Any, log: Log, depth: int | None = None) -> None:
+    def __init__(self, model: Any, log: EventLog, depth: int | None = None) -> None:
         super().__init__()
         self.model, self.log, self.depth = model, log, depth
         self.body_start: float | None = None
@@ -114,7 +114,7 @@ class Watch(ForwardHooks):
         embeds = kwargs["inputs_embeds"]
         if self.body_start is not None:  # the prompt is being embedded; the decoder won't run
             _settle(embeds)
-            self.log.add(Event("vision", self.body_start, time.perf_counter()))
+            self.log.add(TraceEvent("vision", self.body_start, time.perf_counter()))
             self.body_start = None
             return
         if self.start is None:
@@ -133,7 +133,7 @@ class Watch(ForwardHooks):
             self.next_position = self.position + 1
         place = self.position + 1 - self.next_position
         kind = "prefill" if is_prefill else "step"
-        self.log.add(Event(kind, self.start, time.perf_counter(), self.entries, place, token))
+        self.log.add(TraceEvent(kind, self.start, time.perf_counter(), self.entries, place, token))
         self.start = None
 
     def _ranking(self, module: nn.Module, args: tuple, kwargs: dict[str, Any], output: Any) -> None:
@@ -142,7 +142,7 @@ class Watch(ForwardHooks):
 
     def _ranked(self, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
         if self.rank_start is not None:
-            self.log.add(Event("rank", self.rank_start, time.perf_counter()))
+            self.log.add(TraceEvent("rank", self.rank_start, time.perf_counter()))
             self.rank_start = None
 
 
@@ -153,25 +153,25 @@ def _settle(tensor: Tensor) -> None:
 
 
 @contextmanager
-def watched(target: Any, draft: Any, depth: int) -> Iterator[tuple[Log, Log]]:
+def watched(target: Any, draft: Any, depth: int) -> Iterator[tuple[EventLog, EventLog]]:
     """Watch both models; the hooks are gone afterwards.
 
     Args:
         target, draft: two different models.
         depth: target layers that run before visual tokens are ranked.
     """
-    logs = Log(), Log()
-    with Watch(target, logs[0], depth), Watch(draft, logs[1]):
+    logs = EventLog(), EventLog()
+    with ForwardTracer(target, logs[0], depth), ForwardTracer(draft, logs[1]):
         yield logs
 
 
-def note_waits(worker: Any, log: Log) -> None:
+def note_waits(worker: Any, log: EventLog) -> None:
     """Note when the target waits for the worker's tokens; `worker` is of one run only."""
     wait = worker.wait
 
     def timed(*args: Any) -> None:
         start = time.perf_counter()
         wait(*args)
-        log.add(Event("wait", start, time.perf_counter()))
+        log.add(TraceEvent("wait", start, time.perf_counter()))
 
     worker.wait = timed

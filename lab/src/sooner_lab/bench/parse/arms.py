@@ -76,7 +76,7 @@ Say = Callable[[Sheet, PageDraft | None], Spoken]
 
 
 @dataclass(frozen=True)
-class Contender:
+class ParseContender:
     """One arm.
 
     Attributes:
@@ -121,23 +121,23 @@ class Stable:
         )
         return PageParser(self.pair, settings)
 
-    def contenders(self) -> list[Contender]:
+    def contenders(self) -> list[ParseContender]:
         """The arms that were asked for, plain first; `speculative` needs a draft model."""
         known = self._known()
         return [known[name]() for name in self.settings.arms if name in known]
 
-    def contender(self, name: str) -> Contender:
+    def contender(self, name: str) -> ParseContender:
         """One arm, whether it was asked for or not."""
         return self._known()[name]()
 
-    def _known(self) -> Mapping[str, Callable[[], Contender]]:
+    def _known(self) -> Mapping[str, Callable[[], ParseContender]]:
         # HF looks up ids of pictures, too, and the model then misses their features.
         lookup = {"prompt_lookup_num_tokens": LOOKUP, "suppress_tokens": self._pictures()}
-        arms: dict[str, Callable[[], Contender]] = {
-            "plain": lambda: Contender("plain", self._parsing(self.plain)),
-            "hf": lambda: Contender("hf", self._hf({})),
-            "hf-prompt-lookup": lambda: Contender("hf-prompt-lookup", self._hf(lookup)),
-            "prompt-lookup": lambda: Contender(
+        arms: dict[str, Callable[[], ParseContender]] = {
+            "plain": lambda: ParseContender("plain", self._parsing(self.plain)),
+            "hf": lambda: ParseContender("hf", self._hf({})),
+            "hf-prompt-lookup": lambda: ParseContender("hf-prompt-lookup", self._hf(lookup)),
+            "prompt-lookup": lambda: ParseContender(
                 "prompt-lookup", self._engine(lambda: PromptLookup(LOOKUP))
             ),
             "hsd-page": lambda: self.hsd("hsd-page", "page"),
@@ -147,7 +147,7 @@ class Stable:
         }
         if self.pair.draft is not None:
             draft = self.pair.draft.model
-            arms["speculative"] = lambda: Contender(
+            arms["speculative"] = lambda: ParseContender(
                 "speculative", self._engine(lambda: Speculative(draft))
             )
         return arms
@@ -158,11 +158,11 @@ class Stable:
         found = (getattr(self.model.config, name, None) for name in names)
         return [token for token in found if isinstance(token, int)]
 
-    def hsd(self, name: str, stages: str, tolerance: float = 1.0) -> Contender:
+    def hsd(self, name: str, stages: str, tolerance: float = 1.0) -> ParseContender:
         """A parser with drafts, fresh."""
         parser = self.parser(stages=stages, tolerance=tolerance)
         mode = EXACT if tolerance == 1 else RELAXED
-        return Contender(name, self._parsing(parser), drafted=True, mode=mode)
+        return ParseContender(name, self._parsing(parser), drafted=True, mode=mode)
 
     def _parsing(self, parser: PageParser) -> Say:
         def say(sheet: Sheet, draft: PageDraft | None) -> Spoken:

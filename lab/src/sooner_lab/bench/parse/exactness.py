@@ -12,7 +12,7 @@ from sooner.documents import PageDraft
 from sooner.documents.drafters import OCR
 from sooner.tasks.parse.drafters import guard
 
-from .arms import Contender, Spoken, Stable
+from .arms import ParseContender, Spoken, Stable
 from .scores import accuracy
 from .settings import ParseBenchSettings
 from .sheets import Sheet, sample_sheets
@@ -66,7 +66,7 @@ def _plain(
 class _Tally:
     """Counts what each arm said."""
 
-    def __init__(self, stable: Stable, arms: Sequence[Contender]) -> None:
+    def __init__(self, stable: Stable, arms: Sequence[ParseContender]) -> None:
         self.stable, self.arms = stable, arms
         self.texts: list[Data] = []
         self.seconds: list[float] = []
@@ -89,7 +89,7 @@ class _Tally:
             self._count(arm, sheet, plain, said[arm.name])
         self.texts.append(told(sheet, draft, {"plain": plain, **said}))
 
-    def _count(self, arm: Contender, sheet: Sheet, plain: Spoken, one: Spoken) -> None:
+    def _count(self, arm: ParseContender, sheet: Sheet, plain: Spoken, one: Spoken) -> None:
         row = self.rows[arm.name]
         row["pages"] += 1
         row["identical"] += one.same_as(plain)

@@ -12,7 +12,7 @@ from sooner.decoding.stats import Stats
 
 
 @dataclass(frozen=True)
-class Run:
+class GenerateCall:
     """One call of `generate`.
 
     Attributes:
@@ -25,12 +25,12 @@ class Run:
 
 
 @contextmanager
-def listening(model: Any) -> Iterator[list[Run]]:
+def listening(model: Any) -> Iterator[list[GenerateCall]]:
     """Every run of the engine on `model` within the block; one that is broken off is not told.
 
     A parser says texts, and ids are what exactness is about.
     """
-    runs: list[Run] = []
+    runs: list[GenerateCall] = []
     generate = model.generate
 
     def heard(*args: Any, **options: Any) -> Any:
@@ -38,7 +38,7 @@ def listening(model: Any) -> Iterator[list[Run]]:
         width = options["input_ids"].shape[1]
         ends = end_ids(model, {})
         rows = [until_end(row, ends) for row in output.sequences[:, width:].tolist()]
-        runs.append(Run([_bare(row, ends) for row in rows], output.stats))
+        runs.append(GenerateCall([_bare(row, ends) for row in rows], output.stats))
         return output
 
     model.generate = heard

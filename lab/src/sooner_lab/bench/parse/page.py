@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..pages import Table, cell, head, pictures, sections
+from ..pages import ReportTable, cell, head, pictures, sections
 from .figures import SPEEDS
 
 Data = dict[str, Any]
@@ -48,7 +48,7 @@ DOCUMENT = (
 )  # fmt: skip
 
 
-def tables(result: Data) -> list[Table]:
+def tables(result: Data) -> list[ReportTable]:
     """Every table that the result has figures for, the goals first."""
     found = [_goals(result["goals"])] if result.get("goals") else []
     if arms := result.get("arms"):
@@ -77,7 +77,7 @@ def markdown(result: Data, source: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _goals(goals: list[Data]) -> Table:
+def _goals(goals: list[Data]) -> ReportTable:
     rows = []
     for one in goals:
         side = "at most" if one.get("at_most") else "at least"
@@ -86,10 +86,10 @@ def _goals(goals: list[Data]) -> Table:
         key = f"`{one['key']}`" if one.get("key") else "–"
         rows.append([one["goal"], wanted, f"{one['reached']:.3g}", met, key])
     remark = "*key* is where in the JSON the figure stands; rows of a list go by their names."
-    return Table("Goals", ["figure", "wanted", "reached", "met", "key"], rows, remark)
+    return ReportTable("Goals", ["figure", "wanted", "reached", "met", "key"], rows, remark)
 
 
-def _arms(arms: list[Data], pages: list[Data]) -> Table:
+def _arms(arms: list[Data], pages: list[Data]) -> ReportTable:
     rows = [[row["method"], *cells(row, ARMS)] for row in arms]
     remark = (
         "Ratios of totals over pages, all arms on a page before the next one begins. *decode "
@@ -102,7 +102,7 @@ def _arms(arms: list[Data], pages: list[Data]) -> Table:
         "1's and prefills too, and so compares arms with and without stage 1. *of it drafts* are "
         "seconds that making drafts takes (table 5)." + _compared(arms, pages) + _left_out(arms)
     )
-    return Table("Arms", ["arm", *heads_of(ARMS)], rows, remark)
+    return ReportTable("Arms", ["arm", *heads_of(ARMS)], rows, remark)
 
 
 def _compared(arms: list[Data], pages: list[Data]) -> str:
@@ -121,14 +121,14 @@ def _compared(arms: list[Data], pages: list[Data]) -> str:
     )
 
 
-def _intervals(arms: list[Data]) -> Table:
+def _intervals(arms: list[Data]) -> ReportTable:
     """How much the pages differ."""
     rows = [
         [row["method"], *(_span(row.get(f"{name}_interval")) for name in SPEEDS)]
         for row in arms[1:]
     ]
     heads = ["arm", "decode without drafting", "decode (eq. 12)", "e2e (eq. 13)"]
-    return Table("95 % intervals over pages", heads, rows)
+    return ReportTable("95 % intervals over pages", heads, rows)
 
 
 def _span(span: list[float] | None) -> str:
@@ -144,7 +144,7 @@ def _left_out(arms: list[Data]) -> str:
     return f" Pages that never ended count in no figure about speed: {listed}."
 
 
-def _kinds(arms: list[Data]) -> Table:
+def _kinds(arms: list[Data]) -> ReportTable:
     """Table 1: e2e speed-up and AAL by kind of page."""
     kinds = arms[0]["by_kind"]
     heads = ["arm", "AAL", "decode without drafting", "decode (eq. 12)", "e2e (eq. 13)"]
@@ -161,20 +161,20 @@ def _kinds(arms: list[Data]) -> Table:
         "By what is on a page: *decode without drafting* / *decode (eq. 12)* / *e2e (eq. 13)*; in "
         "brackets how many pages hold it."
     )
-    return Table("By kind of page (table 1)", heads, rows, remark)
+    return ReportTable("By kind of page (table 1)", heads, rows, remark)
 
 
-def _ablation(arms: list[Data]) -> list[Table]:
+def _ablation(arms: list[Data]) -> list[ReportTable]:
     """Table 8: what each stage and the tolerance add."""
     known = {row["method"]: row for row in arms}
     rows = [
         [label, *cells(known[name], EFFORT)] for name, label in ABLATION.items()
         if name in known
     ]  # fmt: skip
-    return [Table("Ablation (table 8)", ["", *heads_of(EFFORT)], rows)] if rows else []
+    return [ReportTable("Ablation (table 8)", ["", *heads_of(EFFORT)], rows)] if rows else []
 
 
-def _accuracy(told: Data) -> Table:
+def _accuracy(told: Data) -> ReportTable:
     """Table 7."""
     rows = [[row["method"], *cells(row, SCORES)] for row in told["rows"]]
     remark = f"Means over the {told['pages']} pages of the part *{told['of']}*, against the truth."
@@ -186,10 +186,10 @@ def _accuracy(told: Data) -> Table:
         )
     if told["missing"]:
         remark += f" Not measured: {'; '.join(told['missing'])}."
-    return Table("Accuracy (table 7)", ["text of", *heads_of(SCORES)], rows, remark)
+    return ReportTable("Accuracy (table 7)", ["text of", *heads_of(SCORES)], rows, remark)
 
 
-def _documents(rows: list[Data], cores: Data | None) -> Table:
+def _documents(rows: list[Data], cores: Data | None) -> ReportTable:
     body = []
     for row in rows:
         hidden = row["spent"].get("drafter", 0.0), row["spent"].get("wait", 0.0)
@@ -213,10 +213,10 @@ def _documents(rows: list[Data], cores: Data | None) -> Table:
             f"instead of {cores['threads']} is {cores['speedup']:.2f} times as fast."
         )
     heads = [*heads_of(DOCUMENT), "drafter, s a page", "wait, s a page"]
-    return Table("Documents, end to end", heads, body, remark)
+    return ReportTable("Documents, end to end", heads, body, remark)
 
 
-def _exactness(told: Data) -> Table:
+def _exactness(told: Data) -> ReportTable:
     rows = []
     for row in told["rows"]:
         line = [row["method"], row["mode"], str(row["pages"]), str(row["identical"])]
@@ -234,14 +234,14 @@ def _exactness(told: Data) -> Table:
             f" Pages without an end, compared as far as they go: {_numbers(told['truncated'])}."
         )
     heads = ["arm", "mode", "pages", "identical", "ties", "bugs", "AAL", "forwards"]
-    return Table("Exactness on held-out pages", heads, rows, remark)
+    return ReportTable("Exactness on held-out pages", heads, rows, remark)
 
 
 def _numbers(pages: list[int]) -> str:
     return ", ".join(map(str, pages)) or "none"
 
 
-def _quality(told: Data) -> Table:
+def _quality(told: Data) -> ReportTable:
     rows = [[_condition(row), *cells(row, QUALITY)] for row in [*told["rows"], *told["garbage"]]]
     remark = (
         "*truth* is a draft without a fault, *ocr* the drafter as it is; *image* is what OCR makes "
@@ -250,7 +250,7 @@ def _quality(told: Data) -> Table:
         "draft's words, their order aside. The model sees the page as it is; eq. 12 and e2e have "
         f"the drafter's time in them. {_counted([*told['rows'], *told['garbage']])}"
     )
-    return Table("Draft quality (figure 3)", ["draft", *heads_of(QUALITY)], rows, remark)
+    return ReportTable("Draft quality (figure 3)", ["draft", *heads_of(QUALITY)], rows, remark)
 
 
 def _counted(rows: list[Data]) -> str:
@@ -262,7 +262,7 @@ def _condition(row: Data) -> str:
     return row["kind"] if row["level"] in (0.0, 1.0) else f"{row['kind']} {row['level']:g}"
 
 
-def _overhead(told: Data) -> list[Table]:
+def _overhead(told: Data) -> list[ReportTable]:
     if "share" not in told:
         return []
     names = (
@@ -276,7 +276,7 @@ def _overhead(told: Data) -> list[Table]:
         ("AAL", f"{told['aal']:.2f}"),
     )
     rows = [list(line) for line in names]
-    return [Table("Beside the model", ["", ""], rows)]
+    return [ReportTable("Beside the model", ["", ""], rows)]
 
 
 def _ms(seconds: float | None) -> float | None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...worlds.document import glyphs
-from ...worlds.document.page import CELL, Word
+from ...worlds.document.page import CELL, DrawnWord
 from .sheets import Sheet
 
 DPI = 144
@@ -64,7 +64,7 @@ def _page(sheet: Sheet, text_layer: bool, number: int) -> list[bytes]:
     return [page.encode(), _stream(grey, picture), _stream(content)]
 
 
-def _words(words: Sequence[Word], height: int) -> list[bytes]:
+def _words(words: Sequence[DrawnWord], height: int) -> list[bytes]:
     """Each word in letters as wide as those on the picture together."""
     lines = []
     for word in words:

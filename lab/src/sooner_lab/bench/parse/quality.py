@@ -11,7 +11,7 @@ import numpy as np
 from sooner.documents import PageDraft, to_markdown
 from sooner.documents.drafters import Drafter
 
-from .arms import Contender, Stable
+from .arms import ParseContender, Stable
 from .damage import degraded, garbage, jittered, misspelt
 from .figures import arm_rows
 from .scores import shared_words
@@ -124,7 +124,7 @@ class _Quality:
                 pages.append(course.record(sheet, drafts, said))
         return arm_rows(pages, [arm.name for arm in arms], self.settings.seed)
 
-    def _turns(self, arms: Sequence[Contender]) -> list[Contender]:
+    def _turns(self, arms: Sequence[ParseContender]) -> list[ParseContender]:
         """Plain decoding in front of every few arms: the one that all are held against must not
         be what a single moment of the machine was like."""
         plain = self.stable.contender("plain")

@@ -39,7 +39,7 @@ class Sheet:
 
     number: int
     page: Page
-    made: made.Page
+    made: made.DrawnPage
     kinds: tuple[str, ...]
 
     @property
@@ -61,7 +61,7 @@ def sample_sheets(count: int, part: str, seed: int) -> list[Sheet]:
     return found
 
 
-def kinds_of(page: made.Page) -> tuple[str, ...]:
+def kinds_of(page: made.DrawnPage) -> tuple[str, ...]:
     """Which of `KINDS` a page is of."""
     labels = {region.label for region in page.regions}
     middle = page.size[0] / 2
@@ -76,7 +76,7 @@ def oracle(sheet: Sheet) -> PageDraft:
     return PageDraft(_regions(sheet.made.regions), 0.0, "truth", sheet.page.size)
 
 
-def _regions(regions: Sequence[made.Region]) -> list[Region]:
+def _regions(regions: Sequence[made.DrawnRegion]) -> list[Region]:
     return [
         Region(
             tuple(float(side) for side in one.box),  # type: ignore[arg-type]
@@ -89,7 +89,7 @@ def _regions(regions: Sequence[made.Region]) -> list[Region]:
     ]
 
 
-def _bare(region: made.Region) -> str:
+def _bare(region: made.DrawnRegion) -> str:
     """Its text without Markdown's signs, which a target's form puts back."""
     if region.label == "title":
         return region.text.removeprefix("# ")

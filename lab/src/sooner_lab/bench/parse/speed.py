@@ -11,7 +11,7 @@ from sooner.decoding.stats import EXACT
 from sooner.documents import PageDraft, to_markdown
 from sooner.documents.drafters import Drafter
 
-from .arms import Contender, Spoken, Stable
+from .arms import ParseContender, Spoken, Stable
 from .sheets import Sheet
 
 Progress = Callable[[str], None]
@@ -35,7 +35,7 @@ class Course:
     def __init__(
         self,
         stable: Stable,
-        contenders: Sequence[Contender],
+        contenders: Sequence[ParseContender],
         repeats: int,
         progress: Progress,
     ) -> None:
@@ -80,7 +80,7 @@ class Course:
         return {"number": sheet.number, "kinds": list(sheet.kinds), "arms": arms}
 
     def _verdict(
-        self, arm: Contender, runs: Sequence[Spoken], plain: Spoken, sheet: Sheet
+        self, arm: ParseContender, runs: Sequence[Spoken], plain: Spoken, sheet: Sheet
     ) -> str | None:
         if arm.mode != EXACT:
             return None
@@ -101,7 +101,7 @@ def verdict(stable: Stable, sheet: Sheet, plain: Spoken, other: Spoken) -> str:
     return compare(tokens[0], candidate, scores[0]).verdict
 
 
-def record_of(arm: Contender, runs: Sequence[Spoken], plain: Spoken) -> Data:
+def record_of(arm: ParseContender, runs: Sequence[Spoken], plain: Spoken) -> Data:
     """One arm on one page: counts of its first run, medians of the times of all."""
     one = runs[0]
     stats, regions = one.stats, one.regions

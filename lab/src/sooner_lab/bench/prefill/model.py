@@ -26,7 +26,7 @@ from .settings import PrefillSettings
 
 
 @dataclass
-class Arm:
+class PrefillArm:
     """One way to prefill, and what it gave.
 
     Attributes:
@@ -71,20 +71,20 @@ def model(
 
 def _arm(
     name: str, settings: PrefillSettings, adapter: Adapter, ours: PatternTable, width: int
-) -> Arm:
+) -> PrefillArm:
     if name == "dense":
-        return Arm(name, None)
+        return PrefillArm(name, None)
     if name == "ours":
-        return Arm(name, MMInference(ours))
+        return PrefillArm(name, MMInference(ours))
     table = PatternTable.uniform(adapter, pattern(name, width, settings.budget))
-    return Arm(name, MMInference(table))
+    return PrefillArm(name, MMInference(table))
 
 
 def _length(
     settings: PrefillSettings,
     adapter: Adapter,
     prompt: Prompt,
-    arms: list[Arm],
+    arms: list[PrefillArm],
     progress: Progress,
 ) -> list[dict[str, Any]]:
     tokens = continuation(adapter, prompt, settings.agree)
@@ -99,14 +99,14 @@ def _length(
     return [_row(arm, dense, prompt) for arm in arms]
 
 
-def _run(arm: Arm, adapter: Adapter, prompt: Prompt) -> None:
+def _run(arm: PrefillArm, adapter: Adapter, prompt: Prompt) -> None:
     """One timed prefill."""
     runner = ModelRunner(adapter, prompt.width + 1)
     with nullcontext() if arm.prefill is None else arm.prefill(adapter.model):
         arm.seconds.append(timed(lambda: runner.prefill(prompt), adapter.device))
 
 
-def _measure(arm: Arm, adapter: Adapter, prompt: Prompt, tokens: Tensor) -> None:
+def _measure(arm: PrefillArm, adapter: Adapter, prompt: Prompt, tokens: Tensor) -> None:
     """One prefill that notes what was kept, and the logits behind it."""
     runner = ModelRunner(adapter, prompt.width + len(tokens) + 1)
     prefill = None if arm.prefill is None else replace(arm.prefill, measure_recall=True)
@@ -129,7 +129,7 @@ def continuation(adapter: Adapter, prompt: Prompt, count: int) -> Tensor:
     return torch.cat(found)
 
 
-def _row(arm: Arm, dense: Arm, prompt: Prompt) -> dict[str, Any]:
+def _row(arm: PrefillArm, dense: PrefillArm, prompt: Prompt) -> dict[str, Any]:
     seconds, base = median(arm.seconds), median(dense.seconds)
     wrong = (arm.logits - dense.logits).norm(dim=1) / dense.logits.norm(dim=1)
     same = arm.logits.argmax(1) == dense.logits.argmax(1)

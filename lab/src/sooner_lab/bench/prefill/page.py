@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..pages import Table, cell, head, pictures, sections
+from ..pages import ReportTable, cell, head, pictures, sections
 
 FIGURES = {
     "layer": "One attention layer by prompt length (figure 16)",
@@ -26,7 +26,7 @@ MODEL = (
 )  # fmt: skip
 
 
-def tables(result: dict[str, Any]) -> list[Table]:
+def tables(result: dict[str, Any]) -> list[ReportTable]:
     """Every table that the result has figures for, the goals first."""
     found = [_goals(result["goals"])] if result.get("goals") else []
     found += _by_length("One attention layer", result.get("layer"), LAYER, _layer_remark(result))
@@ -67,7 +67,7 @@ def _layer_remark(result: dict[str, Any]) -> str:
 
 def _by_length(
     title: str, rows: list[dict[str, Any]] | None, columns: tuple, remark: str
-) -> list[Table]:
+) -> list[ReportTable]:
     if not rows:
         return []
     heads = ["tokens", "arm", *(name for _, name, _ in columns)]
@@ -79,10 +79,10 @@ def _by_length(
         ]
         for row in rows
     ]
-    return [Table(title, heads, body, remark)]
+    return [ReportTable(title, heads, body, remark)]
 
 
-def _goals(goals: list[dict[str, Any]]) -> Table:
+def _goals(goals: list[dict[str, Any]]) -> ReportTable:
     rows = [
         [
             one["goal"],
@@ -94,17 +94,17 @@ def _goals(goals: list[dict[str, Any]]) -> Table:
         for one in goals
     ]
     remark = "*at recall*: what the very arm of the figure keeps, in the same run's table."
-    return Table("Goals", ["figure", "wanted", "reached", "at recall", "met"], rows, remark)
+    return ReportTable("Goals", ["figure", "wanted", "reached", "at recall", "met"], rows, remark)
 
 
-def _regions(regions: dict[str, Any]) -> Table:
+def _regions(regions: dict[str, Any]) -> ReportTable:
     names = regions["queries"]
     rows = [
         [source, *(f"{value:.3f}" for value in line)]
         for source, line in zip(regions["sources"], regions["recall"], strict=True)
     ]
     heads, remark = ["index from", *names], _regions_remark(regions.get("claims", []))
-    return Table("Recall of an index from one region on others", heads, rows, remark)
+    return ReportTable("Recall of an index from one region on others", heads, rows, remark)
 
 
 def _regions_remark(claims: list[dict[str, Any]]) -> str:
@@ -124,7 +124,7 @@ def _regions_remark(claims: list[dict[str, Any]]) -> str:
     return f"Figure 12 of MMInference {verdict} on this model: {'; '.join(told)}."
 
 
-def _needles(grids: list[dict[str, Any]]) -> Table:
+def _needles(grids: list[dict[str, Any]]) -> ReportTable:
     depths = grids[0]["depths"]
     rows = []
     for grid in grids:
@@ -132,10 +132,10 @@ def _needles(grids: list[dict[str, Any]]) -> Table:
             cells = [f"{r}/{n}" for r, n in zip(right, asked, strict=True)]
             rows.append([grid["name"], f"{length}", *cells, f"{sum(right) / sum(asked):.0%}"])
     heads = ["arm", "frames", *(f"depth {depth:g}" for depth in depths), "all"]
-    return Table(f"{grids[0]['kind'].upper()}: right answers", heads, rows)
+    return ReportTable(f"{grids[0]['kind'].upper()}: right answers", heads, rows)
 
 
-def _duels(duels: list[dict[str, Any]]) -> Table:
+def _duels(duels: list[dict[str, Any]]) -> ReportTable:
     rows = [
         [
             one["states"],
@@ -158,10 +158,10 @@ def _duels(duels: list[dict[str, Any]]) -> Table:
         "slash lines beyond the nearest 64 in any case. *queries*: on which errors were measured, "
         "of all heads; none of them chose a pattern, its lines or the rival."
     )
-    return Table("Output error at equal FLOPs", heads, rows, remark)
+    return ReportTable("Output error at equal FLOPs", heads, rows, remark)
 
 
-def _found(found: dict[str, Any]) -> Table:
+def _found(found: dict[str, Any]) -> ReportTable:
     noises = list(found["noise"])
     rows = [
         [kind, *(f"{rates[str(noise)]:.0%}" for noise in noises)]
@@ -172,7 +172,7 @@ def _found(found: dict[str, Any]) -> Table:
         "standard deviation of scores in nats where lines are 10 high."
     )
     heads = ["planted", *(f"noise {noise:g}" for noise in noises)]
-    return Table("Planted heads that the search identifies", heads, rows, remark)
+    return ReportTable("Planted heads that the search identifies", heads, rows, remark)
 
 
 def markdown(result: dict[str, Any], source: str) -> str:

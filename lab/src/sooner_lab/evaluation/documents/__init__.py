@@ -9,7 +9,7 @@
 makes predictions. None of it is the official scorer: docs/evaluation.md says what differs.
 """
 
-from .benchmark import Benchmark, Figure, Sample
+from .benchmark import Benchmark, BenchmarkPage, Figure
 from .evaluation import Evaluation, Mean, PageFigures, score
 from .kinds import KINDS, load
 from .predictions import read_predictions, write_predictions
@@ -18,11 +18,11 @@ from .table import lines_of
 __all__ = [
     "KINDS",
     "Benchmark",
+    "BenchmarkPage",
     "Evaluation",
     "Figure",
     "Mean",
     "PageFigures",
-    "Sample",
     "lines_of",
     "load",
     "read_predictions",

@@ -12,7 +12,7 @@ from sooner.errors import SoonerError
 
 
 @dataclass(frozen=True)
-class Sample:
+class BenchmarkPage:
     """A page with what is true of it.
 
     Attributes:
@@ -46,7 +46,7 @@ class Benchmark:
 
     kind: str
     folder: Path
-    samples: tuple[Sample, ...]
+    samples: tuple[BenchmarkPage, ...]
     left_out: Mapping[str, int] = field(default_factory=dict)
 
     def limited(self, pages: int | None) -> Benchmark:

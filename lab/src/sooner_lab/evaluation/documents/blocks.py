@@ -24,7 +24,7 @@ BLANK = re.compile(r"\n[ \t]*\n")
 
 
 @dataclass(frozen=True)
-class Block:
+class PageBlock:
     """A part of a page.
 
     Attributes:
@@ -36,13 +36,13 @@ class Block:
     text: str
 
 
-def read_blocks(markdown: str) -> list[Block]:
+def read_blocks(markdown: str) -> list[PageBlock]:
     """Blocks in their order: tables, displayed formulas, code, and text between blank lines.
 
     A heading is a block of its own. Formulas within a line stay in their text.
     """
     markdown = markdown.replace("\r\n", "\n")
-    found, at = list[Block](), 0
+    found, at = list[PageBlock](), 0
     for match in SPECIAL.finditer(markdown):
         found += _texts(markdown[at : match.start()])
         found.append(_special(match))
@@ -50,28 +50,28 @@ def read_blocks(markdown: str) -> list[Block]:
     return [block for block in [*found, *_texts(markdown[at:])] if block.text.strip()]
 
 
-def _special(match: re.Match[str]) -> Block:
+def _special(match: re.Match[str]) -> PageBlock:
     if match["table"]:
-        return Block("table", match["table"])
+        return PageBlock("table", match["table"])
     if match["formula"]:
-        return Block("formula", match["formula"])
-    return Block("text", match["body"] or "")
+        return PageBlock("formula", match["formula"])
+    return PageBlock("text", match["body"] or "")
 
 
-def _texts(text: str) -> Iterator[Block]:
+def _texts(text: str) -> Iterator[PageBlock]:
     for part in BLANK.split(HEADING.sub(r"\n\n\g<0>\n\n", text)):
         yield from _pipes(part.strip("\n"))
 
 
-def _pipes(part: str) -> Iterator[Block]:
+def _pipes(part: str) -> Iterator[PageBlock]:
     """A part without blank lines; a table of pipes may stand between lines of text."""
     lines = part.split("\n")
     rules = [n for n, line in enumerate(lines) if n and "|" in line and RULE.fullmatch(line)]
     rule = next((n for n in rules if "|" in lines[n - 1]), None)
     if rule is None:
-        yield Block("text", part)
+        yield PageBlock("text", part)
         return
     end = next((n for n in range(rule, len(lines)) if "|" not in lines[n]), len(lines))
-    yield Block("text", "\n".join(lines[: rule - 1]))
-    yield Block("table", "\n".join(lines[rule - 1 : end]))
+    yield PageBlock("text", "\n".join(lines[: rule - 1]))
+    yield PageBlock("table", "\n".join(lines[rule - 1 : end]))
     yield from _pipes("\n".join(lines[end:]))

@@ -10,7 +10,7 @@ from sooner.checks import check_choice
 from sooner.errors import SoonerError
 
 from . import ocean, olmocr, omnidocbench, page_score
-from .benchmark import Benchmark, Figure, Sample
+from .benchmark import Benchmark, BenchmarkPage, Figure
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class BenchmarkKind:
     title: str
     found: Callable[[Path], object]
     load: Callable[[Path], Benchmark]
-    score: Callable[[Sample, Sequence[str]], list[Figure]]
+    score: Callable[[BenchmarkPage, Sequence[str]], list[Figure]]
     metrics: Mapping[str, str]
     official: str
     mean_of: str | None = None

@@ -10,7 +10,7 @@ from typing import Any
 from sooner.errors import SoonerError
 
 from ..metrics import bleu, edit_distance, meteor, overlap
-from .benchmark import Benchmark, Figure, Sample
+from .benchmark import Benchmark, BenchmarkPage, Figure
 from .files import field_of, read_json
 
 NAME = "ocean-ocr-bench"
@@ -58,19 +58,19 @@ def load(folder: Path) -> Benchmark:
     return Benchmark(NAME, folder, tuple(samples), left_out)
 
 
-def _samples(path: Path) -> list[Sample]:
+def _samples(path: Path) -> list[BenchmarkPage]:
     records = read_json(path)
     if not isinstance(records, list) or not records:
         raise SoonerError(f"'{path}' has no list of pictures; the layout is not the published one")
     return [_sample(one, path, f"'{path}', picture {n}") for n, one in enumerate(records, 1)]
 
 
-def _sample(record: Any, path: Path, place: str) -> Sample:
+def _sample(record: Any, path: Path, place: str) -> BenchmarkPage:
     picture = PurePosixPath(path.stem) / Path(field_of(record, "image", str, place)).name
     turns = field_of(record, "conversations", list, place)
     if len(turns) < 2:
         raise SoonerError(f"{place}: no answer in 'conversations'")
-    return Sample(
+    return BenchmarkPage(
         name=str(picture.with_suffix("")),
         place=picture,
         source=path.parent / picture,
@@ -80,7 +80,7 @@ def _sample(record: Any, path: Path, place: str) -> Sample:
     )
 
 
-def score_page(sample: Sample, texts: Sequence[str]) -> list[Figure]:
+def score_page(sample: BenchmarkPage, texts: Sequence[str]) -> list[Figure]:
     """All metrics on the texts as they are, as the official scorer takes them.
 
     Args:

@@ -10,7 +10,7 @@ from typing import Any
 from sooner.checks import check_whole
 from sooner.errors import SoonerError
 
-from .benchmark import Benchmark, Figure, Sample
+from .benchmark import Benchmark, BenchmarkPage, Figure
 from .files import field_of, read_lines
 from .unit_tests import NEEDED, TESTS
 
@@ -88,11 +88,11 @@ def _check(record: Mapping[str, Any], kind: str, place: str) -> None:
     check_whole(f"{place}: max_diffs", record.get("max_diffs", 0), 0)
 
 
-def _sample(folder: Path, pdf: str, page: int, tests: list[dict[str, Any]]) -> Sample:
+def _sample(folder: Path, pdf: str, page: int, tests: list[dict[str, Any]]) -> BenchmarkPage:
     place = PurePosixPath(pdf)
     if place.is_absolute() or ".." in place.parts:
         raise SoonerError(f"'{folder}' names '{pdf}', which is not within its {PDFS}/")
-    return Sample(
+    return BenchmarkPage(
         name=f"{place.with_suffix('')}_pg{page}_repeat1",
         place=place,
         source=folder / PDFS / pdf,
@@ -101,7 +101,7 @@ def _sample(folder: Path, pdf: str, page: int, tests: list[dict[str, Any]]) -> S
     )
 
 
-def score_page(sample: Sample, texts: Sequence[str]) -> list[Figure]:
+def score_page(sample: BenchmarkPage, texts: Sequence[str]) -> list[Figure]:
     """Each test of a page: 1 if more than half of the repeats pass it, else 0.
 
     Args:

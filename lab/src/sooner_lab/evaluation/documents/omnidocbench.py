@@ -10,7 +10,7 @@ from typing import Any
 
 from sooner.errors import SoonerError
 
-from .benchmark import Benchmark, Sample
+from .benchmark import Benchmark, BenchmarkPage
 from .blocks import Kind
 from .files import field_of, read_json
 
@@ -97,7 +97,7 @@ def load(folder: Path) -> Benchmark:
     return Benchmark(NAME, path.parent, tuple(samples), left_out)
 
 
-def _sample(page: Any, place: str, folder: Path) -> Sample:
+def _sample(page: Any, place: str, folder: Path) -> BenchmarkPage:
     info = field_of(page, "page_info", dict, place)
     name = Path(field_of(info, "image_path", str, place)).name
     attributes = info.get("page_attribute") or {}
@@ -105,7 +105,7 @@ def _sample(page: Any, place: str, folder: Path) -> Sample:
     picture = folder / PICTURES / name
     if not picture.is_file() and (folder / name).is_file():
         picture = folder / name
-    return Sample(
+    return BenchmarkPage(
         Path(name).stem, PurePosixPath(name), picture, 1, true_blocks(page, place), groups
     )
 

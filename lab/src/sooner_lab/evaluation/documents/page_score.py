@@ -8,8 +8,8 @@ import numpy as np
 
 from ..libraries import needed
 from ..metrics import edit_distance, teds, teds_structure
-from .benchmark import Figure, Sample
-from .blocks import Block, Kind, read_blocks
+from .benchmark import BenchmarkPage, Figure
+from .blocks import Kind, PageBlock, read_blocks
 from .matching import Match, match, shifted
 from .omnidocbench import TrueBlock
 from .plain import bare_latex, plain
@@ -25,7 +25,7 @@ METRICS: Mapping[str, str] = {
 _NORMAL: Mapping[str, Callable[[str], str]] = {"text": plain, "formula": bare_latex}
 
 
-def score_page(sample: Sample, texts: Sequence[str]) -> list[Figure]:
+def score_page(sample: BenchmarkPage, texts: Sequence[str]) -> list[Figure]:
     """Figures of a page; a metric without anything to be scored on the page has none.
 
     Args:
@@ -48,7 +48,7 @@ def score_page(sample: Sample, texts: Sequence[str]) -> list[Figure]:
     return [Figure(name, value, sample.groups) for name, value in figures]
 
 
-def _matches(kind: Kind, heard: Sequence[Block], truth: Sequence[TrueBlock]) -> list[Match]:
+def _matches(kind: Kind, heard: Sequence[PageBlock], truth: Sequence[TrueBlock]) -> list[Match]:
     """Matches of blocks of a kind, with their places on the page."""
     normal = _NORMAL[kind]
     said = {n: text for n, b in enumerate(heard) if b.kind == kind and (text := normal(b.text))}
@@ -68,7 +68,7 @@ def _edits(
         yield name, sum(one.edits for one in counted) / length
 
 
-def _table_matches(heard: Sequence[Block], truth: Sequence[TrueBlock]) -> list[Match]:
+def _table_matches(heard: Sequence[PageBlock], truth: Sequence[TrueBlock]) -> list[Match]:
     """Each true table with the prediction's that is nearest by its text, one to one."""
     said = [n for n, block in enumerate(heard) if block.kind == "table"]
     true = [n for n, block in enumerate(truth) if block.kind == "table" and block.is_scored]
@@ -84,7 +84,7 @@ def _table_matches(heard: Sequence[Block], truth: Sequence[TrueBlock]) -> list[M
 
 
 def _tables(
-    matches: Sequence[Match], heard: Sequence[Block], truth: Sequence[TrueBlock]
+    matches: Sequence[Match], heard: Sequence[PageBlock], truth: Sequence[TrueBlock]
 ) -> Iterator[tuple[str, float]]:
     for one in matches:
         said = heard[one.heard[0]].text if one.heard else ""

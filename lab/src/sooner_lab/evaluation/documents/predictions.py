@@ -13,11 +13,11 @@ from sooner.tasks.parse.delivery import document_file, page_file
 from sooner.tasks.parse.output import write_whole
 
 from . import ocean, olmocr
-from .benchmark import Benchmark, Sample
+from .benchmark import Benchmark, BenchmarkPage
 from .files import read_text
 
 Texts = Mapping[str, Sequence[str]]
-"""Predictions of each page by its `Sample.name`: one text, or several repeats; none is missing."""
+"""Predictions of each page by `BenchmarkPage.name`: one text or several; none is missing."""
 
 REPEAT = re.compile(r"_repeat\d+")
 
@@ -57,7 +57,7 @@ def read_predictions(folder: str | Path, benchmark: Benchmark) -> Texts:
     return found
 
 
-def _files(folder: Path, sample: Sample, is_only: bool) -> list[Path]:
+def _files(folder: Path, sample: BenchmarkPage, is_only: bool) -> list[Path]:
     """Files of a page: all repeats of one naming, the official one first.
 
     Args:

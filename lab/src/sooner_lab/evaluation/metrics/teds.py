@@ -88,7 +88,7 @@ def _costs(with_text: bool) -> type[Any]:
     """What an edit costs; a class of apted's, which may not be installed."""
     apted = needed("apted", "TEDS")
 
-    class Costs(apted.Config):  # type: ignore[name-defined]
+    class TedsCosts(apted.Config):  # type: ignore[name-defined]
         def rename(self, first: Node, second: Node) -> float:
             if (first.tag, first.span) != (second.tag, second.span):
                 return 1.0
@@ -99,4 +99,4 @@ def _costs(with_text: bool) -> type[Any]:
         def children(self, node: Node) -> list[Node]:
             return node.children
 
-    return Costs
+    return TedsCosts

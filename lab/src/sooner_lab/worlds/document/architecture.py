@@ -22,7 +22,7 @@ MAX_POSITIONS = 4096
 
 
 @dataclass(frozen=True)
-class Shape:
+class DocumentShape:
     """Sizes of one miniature. `vocab` is the padded size and must hold every token."""
 
     layers: int
@@ -37,11 +37,11 @@ class Shape:
     vision_heads: int
 
 
-TARGET = Shape(48, 128, 4, 2, 64, 256, 704, 4, 96, 4)
+TARGET = DocumentShape(48, 128, 4, 2, 64, 256, 704, 4, 96, 4)
 DRAFT = dataclasses.replace(TARGET, layers=8)
 
 
-def build_config(shape: Shape) -> Qwen3VLConfig:
+def build_config(shape: DocumentShape) -> Qwen3VLConfig:
     """The checkpoint's config; ValueError if `shape.vocab` is smaller than the vocabulary.
 
     DeepStack has one level, taken before the tower's last block and added behind the decoder's
@@ -95,7 +95,7 @@ def build_config(shape: Shape) -> Qwen3VLConfig:
     )
 
 
-def build_model(shape: Shape) -> Qwen3VLForConditionalGeneration:
+def build_model(shape: DocumentShape) -> Qwen3VLForConditionalGeneration:
     """A fresh fp32 model; weights come from torch's global generator, as everywhere in HF."""
     model = Qwen3VLForConditionalGeneration(build_config(shape)).float()
     torch.nn.init.normal_(model.model.language_model.embed_tokens.weight, std=shape.width**-0.5)

@@ -34,9 +34,11 @@ class PageBank:
     deep: torch.Tensor
     words: torch.Tensor
     previous: torch.Tensor
-    answers: list[data.Answer]
+    answers: list[data.PageAnswer]
 
-    def draw(self, rng: np.random.Generator, count: int) -> tuple[reading.Shown, list[data.Answer]]:
+    def draw(
+        self, rng: np.random.Generator, count: int
+    ) -> tuple[reading.Shown, list[data.PageAnswer]]:
         """`count` pages as they are seen, and their answers."""
         picked = rng.integers(len(self.answers), size=count)
         at = torch.from_numpy(picked)
@@ -47,7 +49,7 @@ class PageBank:
 
 def encode(
     model: Qwen3VLForConditionalGeneration,
-    writer: data.Writer,
+    writer: data.PageRowWriter,
     pages: int,
     size: tuple[int, int],
     seed: Sequence[int],

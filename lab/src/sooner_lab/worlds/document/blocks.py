@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from . import glyphs, lexicon, prose
-from .page import CELL, UNIT, Piece, Region, Word
+from .page import CELL, UNIT, DrawnRegion, DrawnWord, Piece
 
 SPACE = 5
 """Least pixels between two words."""
@@ -17,7 +17,7 @@ Box = tuple[int, int, int, int]
 """Where a block may stand: first row, rows, first unit, units."""
 
 
-def set_lines(said: Said, box: Box, style: str = "text") -> tuple[Word, ...]:
+def set_lines(said: Said, box: Box, style: str = "text") -> tuple[DrawnWord, ...]:
     """Words from left to right, line by line; those that find no room are left out.
 
     No two words begin in the same visual token.
@@ -25,7 +25,7 @@ def set_lines(said: Said, box: Box, style: str = "text") -> tuple[Word, ...]:
     top, rows, first, units = box
     row, unit, placed = top, first, []
     for text, mark in said:
-        word = Word(text, mark, row, unit, style)
+        word = DrawnWord(text, mark, row, unit, style)
         if word.right > (first + units) * UNIT and unit > first:
             row, unit = row + 1, first
             word = replace(word, row=row, unit=unit)
@@ -36,63 +36,63 @@ def set_lines(said: Said, box: Box, style: str = "text") -> tuple[Word, ...]:
     return tuple(placed)
 
 
-def _next_unit(word: Word) -> int:
+def _next_unit(word: DrawnWord) -> int:
     unit = -(-(word.right + SPACE) // UNIT)
     return unit if unit * UNIT // CELL > word.column else unit + 1
 
 
-def _spoken(words: Sequence[Word], before: int = 0) -> Iterator[Piece]:
+def _spoken(words: Sequence[DrawnWord], before: int = 0) -> Iterator[Piece]:
     for number, word in enumerate(words, before):
         yield word.text, number
         if word.mark:
             yield word.mark, number
 
 
-def header(rng: np.random.Generator, box: Box) -> Region:
+def header(rng: np.random.Generator, box: Box) -> DrawnRegion:
     """A running head of a few words and the page's number."""
     said = [*prose.phrase(rng, 1, 2), ("page", ""), (prose.pick(rng, "#"), "")]
     words = set_lines(said, (box[0], 1, *box[2:]))
-    return Region("header", words, tuple(_spoken(words)))
+    return DrawnRegion("header", words, tuple(_spoken(words)))
 
 
-def title(rng: np.random.Generator, box: Box) -> Region:
+def title(rng: np.random.Generator, box: Box) -> DrawnRegion:
     """A line in larger letters."""
     words = set_lines(prose.phrase(rng, 2, 5), (box[0], 1, *box[2:]), "title")
-    return Region("title", words, (("#", None), *_spoken(words)))
+    return DrawnRegion("title", words, (("#", None), *_spoken(words)))
 
 
-def paragraph(rng: np.random.Generator, box: Box) -> Region:
+def paragraph(rng: np.random.Generator, box: Box) -> DrawnRegion:
     """Sentences; a paragraph that meets the block's end breaks off without a full stop."""
     rows = int(rng.integers(1, min(box[1], 7) + 1)) if box[1] > 1 else 1
     said: list[tuple[str, str]] = []
     while len(set_lines(said, (box[0], rows, *box[2:]))) == len(said):
         said += prose.sentence(rng)
     words = set_lines(said, (box[0], rows, *box[2:]))
-    return Region("paragraph", words, tuple(_spoken(words)))
+    return DrawnRegion("paragraph", words, tuple(_spoken(words)))
 
 
-def items(rng: np.random.Generator, box: Box) -> Region:
+def items(rng: np.random.Generator, box: Box) -> DrawnRegion:
     """A list, one line an item."""
     top, rows, first, units = box
     count = int(rng.integers(min(2, rows), min(rows, 5) + 1))
-    words: list[Word] = []
+    words: list[DrawnWord] = []
     pieces: list[Piece] = []
     for row in range(top, top + count):
-        dot = Word(glyphs.BULLET, "", row, first, bullet=True)
+        dot = DrawnWord(glyphs.BULLET, "", row, first, bullet=True)
         line = set_lines(prose.phrase(rng, 2, 5), (row, 1, first + 2, units - 2))
         pieces += [("\n", None)] if pieces else []
         pieces += [(glyphs.BULLET, len(words)), *_spoken(line, len(words) + 1)]
         words += [dot, *line]
-    return Region("list", tuple(words), tuple(pieces))
+    return DrawnRegion("list", tuple(words), tuple(pieces))
 
 
-def table(rng: np.random.Generator, box: Box) -> Region:
+def table(rng: np.random.Generator, box: Box) -> DrawnRegion:
     """A ruled table: a head row of words, below it words and numbers."""
     top, rows, first, units = box
     lines = int(rng.integers(min(2, rows), min(rows, 6) + 1))
     wide = 8 if units >= 16 and rng.random() < 0.5 else 6  # units a column
     columns = int(rng.integers(2, max(min(units // wide, 4), 2) + 1))
-    words: list[Word] = []
+    words: list[DrawnWord] = []
     pieces: list[Piece] = []
     for row in range(lines):
         pieces += [("\n", None)] if pieces else []
@@ -105,7 +105,9 @@ def table(rng: np.random.Generator, box: Box) -> Region:
         pieces.append(("|", None))
         if row == 0:
             pieces += [("\n", None), *[("|", None), ("---", None)] * columns, ("|", None)]
-    return Region("table", tuple(words), tuple(pieces), _rules(top, lines, first, columns, wide))
+    return DrawnRegion(
+        "table", tuple(words), tuple(pieces), _rules(top, lines, first, columns, wide)
+    )
 
 
 def _fitting(rng: np.random.Generator, kind: str, pixels: int) -> str:
@@ -126,7 +128,7 @@ def _rules(top: int, lines: int, first: int, columns: int, wide: int) -> tuple[B
     )
 
 
-def formula(rng: np.random.Generator, box: Box) -> Region:
+def formula(rng: np.random.Generator, box: Box) -> DrawnRegion:
     """Signs with the space of one visual token each, such as `x + 3 = y`."""
     top, _, first, units = box
     terms = int(rng.integers(2, 4))
@@ -137,8 +139,8 @@ def formula(rng: np.random.Generator, box: Box) -> Region:
     most = units // 2
     signs = signs[: most - (most + 1) % 2]
     start = first + (units - 2 * len(signs)) // 4 * 2
-    words = tuple(Word(sign, "", top, start + 2 * at) for at, sign in enumerate(signs))
-    return Region("formula", words, (("$$", None), *_spoken(words), ("$$", None)))
+    words = tuple(DrawnWord(sign, "", top, start + 2 * at) for at, sign in enumerate(signs))
+    return DrawnRegion("formula", words, (("$$", None), *_spoken(words), ("$$", None)))
 
 
 def _term(rng: np.random.Generator) -> str:
@@ -147,7 +149,7 @@ def _term(rng: np.random.Generator) -> str:
     return lexicon.LETTERS[rng.integers(len(lexicon.LETTERS))]
 
 
-BODY: tuple[tuple[float, Callable[[np.random.Generator, Box], Region]], ...] = (
+BODY: tuple[tuple[float, Callable[[np.random.Generator, Box], DrawnRegion]], ...] = (
     (0.58, paragraph),
     (0.16, items),
     (0.16, table),
@@ -156,7 +158,7 @@ BODY: tuple[tuple[float, Callable[[np.random.Generator, Box], Region]], ...] = (
 """Share and maker of each kind of body block."""
 
 
-def body(rng: np.random.Generator, box: Box) -> Region:
+def body(rng: np.random.Generator, box: Box) -> DrawnRegion:
     """A block of any kind."""
     kind = rng.choice(len(BODY), p=[share for share, _ in BODY])
     return BODY[kind][1](rng, box)

@@ -8,7 +8,7 @@ from typing import Any
 from .. import cards
 from ..recipes import plain
 from . import architecture, evaluate
-from .recipe import Recipe
+from .recipe import DocumentRecipe
 
 HELD_OUT = 20_011
 SIZES = {"line": (1, 16), "block": (5, 16), "half page": (10, 16), "page": (20, 16)}
@@ -22,7 +22,7 @@ def measure(model: Any, processor: Any, pages: int) -> dict[str, Any]:
     }
 
 
-def write(folder: Path, recipe: Recipe, seconds: float, start: Path) -> Path:
+def write(folder: Path, recipe: DocumentRecipe, seconds: float, start: Path) -> Path:
     """Measure the checkpoint in `folder` and write `card.json` into it.
 
     Args:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from . import render, words, world
 from .architecture import MERGE, PATCH
-from .page import LABELS, Page
+from .page import LABELS, DrawnPage
 
 IGNORE = -100
 MARKS = ("", ",", ".")
@@ -41,7 +41,7 @@ class Sheets:
 
 
 @dataclass(frozen=True)
-class Answer:
+class PageAnswer:
     """A page's Markdown in tokens.
 
     Attributes:
@@ -54,7 +54,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Rows:
+class PageRows:
     """Token rows as the chat template lays them out, padded on the right.
 
     Attributes:
@@ -84,7 +84,7 @@ def to_patches(pictures: np.ndarray) -> Tensor:
     return split.permute(0, 1, 4, 2, 5, 3, 6).reshape(-1, PATCH * PATCH)
 
 
-class Writer:
+class PageRowWriter:
     """Makes training rows out of pages."""
 
     def __init__(self) -> None:
@@ -100,7 +100,7 @@ class Writer:
     def _ids(self, text: str) -> list[int]:
         return self.tokenizer(text, add_special_tokens=False).input_ids
 
-    def sheets(self, pages: Sequence[Page], rng: np.random.Generator) -> Sheets:
+    def sheets(self, pages: Sequence[DrawnPage], rng: np.random.Generator) -> Sheets:
         """Draw `pages`, all of one size, and say what their visual tokens show."""
         pictures = np.stack([render.vary(render.draw(page), rng) for page in pages])
         rows, columns = pages[0].rows, pages[0].columns
@@ -125,7 +125,7 @@ class Writer:
         told = {name: torch.from_numpy(part).long() for name, part in found.items()}
         return Sheets(to_patches(pictures), grid, **told)
 
-    def answer(self, page: Page) -> Answer:
+    def answer(self, page: DrawnPage) -> PageAnswer:
         """What is to be said of `page`."""
         placed = page.words
         ids, cells = [], []
@@ -133,7 +133,7 @@ class Writer:
             ids.append(self.vocabulary[piece])
             word = placed[at] if at is not None else None
             cells.append(IGNORE if word is None else word.row * page.columns + word.column)
-        return Answer([*ids, self.end], [*cells, IGNORE])
+        return PageAnswer([*ids, self.end], [*cells, IGNORE])
 
     def prompt(self, rng: np.random.Generator, cells: int) -> list[int]:
         """Everything in front of the answer."""
@@ -141,8 +141,8 @@ class Writer:
         return [*self.head, *[self.image] * cells, *self.close, *asked, *self.tail]
 
     def rows(
-        self, rng: np.random.Generator, answers: Sequence[Answer], rows: int, columns: int
-    ) -> Rows:
+        self, rng: np.random.Generator, answers: Sequence[PageAnswer], rows: int, columns: int
+    ) -> PageRows:
         """Answers behind one prompt, on pages of `rows` x `columns` visual tokens."""
         before = self.prompt(rng, rows * columns)
         length = len(before) + max(len(answer.ids) for answer in answers)
@@ -157,7 +157,7 @@ class Writer:
             here[row, len(before) : stop] = torch.tensor(last)
             following[row, len(before) - 1 : stop - 1] = torch.tensor(coming)
         places = positions(len(self.head), rows, columns, length)[:, None].expand(-1, *shape)
-        return Rows(ids, labels, places, here, following, len(self.head), len(before) - 1)
+        return PageRows(ids, labels, places, here, following, len(self.head), len(before) - 1)
 
 
 def _pointers(cells: Sequence[int]) -> tuple[list[int], list[int]]:
@@ -183,6 +183,6 @@ def positions(head: int, rows: int, columns: int, length: int) -> Tensor:
     return torch.cat([torch.arange(head).expand(3, -1), picture, rest.expand(3, -1)], dim=1)
 
 
-def sample_pages(rng: np.random.Generator, count: int, rows: int, columns: int) -> list[Page]:
+def sample_pages(rng: np.random.Generator, count: int, rows: int, columns: int) -> list[DrawnPage]:
     """`count` pages of one size."""
     return [world.sample_page(rng, rows, columns) for _ in range(count)]

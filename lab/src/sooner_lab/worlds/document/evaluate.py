@@ -12,7 +12,7 @@ import torch
 from sooner.models import silent
 
 from . import render, words, world
-from .page import Page
+from .page import DrawnPage
 
 TOKENS = 480
 """Most tokens of an answer; the longest pages of the world have about 250."""
@@ -60,7 +60,7 @@ def distance(one: Sequence[str], other: Sequence[str]) -> int:
     return line[-1]
 
 
-def score(said: Sequence[str], pages: Sequence[Page]) -> dict[str, float]:
+def score(said: Sequence[str], pages: Sequence[DrawnPage]) -> dict[str, float]:
     """Word accuracy (1 - word edits / words, all of Markdown's tokens counted), and pages right."""
     edits = total = 0
     for text, page in zip(said, pages, strict=True):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..training import depth_of, first_model, write_depth
 from . import architecture, bank, build, card, data, evaluate, losses, reading
-from .recipe import Recipe, Stage
+from .recipe import DocumentRecipe, DocumentStage
 
 CHECK_SEED = 10_007  # held-out pages for progress reports; training seeds are small numbers
 CHECK_PAGES = 8
@@ -30,19 +30,19 @@ class ReadingLesson:
         SoonerError: there is no fitting checkpoint to start from.
     """
 
-    def __init__(self, out: Path, config: Recipe) -> None:
+    def __init__(self, out: Path, config: DocumentRecipe) -> None:
         self.config, self.start = config, out / config.start
-        self.writer = data.Writer()
+        self.writer = data.PageRowWriter()
         with torch.random.fork_rng():  # HF draws first weights from the global generator
             torch.manual_seed(config.seed)
             start = self.start.resolve() if config.start else None
             self.reader = first_model(config, start, architecture.build_model, evaluate.load)
-            self.hints = losses.Hints(config.shape.width)
+            self.hints = losses.DocumentHints(config.shape.width)
         self.model: nn.Module = nn.ModuleDict({"reader": self.reader, "hints": self.hints})
-        self.stage: Stage = config.stages[0]
+        self.stage: DocumentStage = config.stages[0]
         self.banks: dict[tuple[int, int], bank.PageBank] = {}
 
-    def enter(self, stage: Stage, index: int) -> None:
+    def enter(self, stage: DocumentStage, index: int) -> None:
         self.stage, self.banks = stage, {}
         if stage.layers:
             architecture.grow(self.reader, stage.layers)
@@ -56,7 +56,7 @@ class ReadingLesson:
     def shape_like(self, state: dict[str, Tensor]) -> None:
         architecture.grow(self.reader, depth_of(state, "reader.model.language_model.layers."))
 
-    def loss(self, stage: Stage, rng: np.random.Generator) -> tuple[Tensor, dict[str, Any]]:
+    def loss(self, stage: DocumentStage, rng: np.random.Generator) -> tuple[Tensor, dict[str, Any]]:
         rows, columns = stage.sizes[rng.integers(len(stage.sizes))]
         count = max(stage.tokens // (rows * columns), 1)
         named: Tensor | float = 0.0

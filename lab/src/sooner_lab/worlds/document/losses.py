@@ -23,7 +23,7 @@ long as the decoder's embeddings, and what its attention adds to them drowns for
 """
 
 
-class Hints(nn.Module):
+class DocumentHints(nn.Module):
     """Linear heads of the auxiliary losses; they are dropped when the checkpoint is written."""
 
     def __init__(self, width: int) -> None:
@@ -67,7 +67,7 @@ def _grey(embed: Any) -> Iterator[None]:
 
 
 def name(
-    model: Qwen3VLForConditionalGeneration, hints: Hints, seen: Seen, sheets: Sheets
+    model: Qwen3VLForConditionalGeneration, hints: DocumentHints, seen: Seen, sheets: Sheets
 ) -> tuple[Tensor, dict[str, Any]]:
     """The auxiliary loss on visual tokens: which word begins there, and what it belongs to.
 

@@ -15,7 +15,7 @@ LABELS = ("header", "title", "paragraph", "list", "table", "formula")
 
 
 @dataclass(frozen=True)
-class Word:
+class DrawnWord:
     """A word where it stands.
 
     Attributes:
@@ -56,7 +56,7 @@ Piece = tuple[str, int | None]
 
 
 @dataclass(frozen=True)
-class Region:
+class DrawnRegion:
     """One block of a page.
 
     Attributes:
@@ -67,7 +67,7 @@ class Region:
     """
 
     label: str
-    words: tuple[Word, ...]
+    words: tuple[DrawnWord, ...]
     pieces: tuple[Piece, ...]
     rules: tuple[tuple[int, int, int, int], ...] = ()
 
@@ -89,12 +89,12 @@ class Region:
 
 
 @dataclass(frozen=True)
-class Page:
+class DrawnPage:
     """`rows` x `columns` visual tokens with regions in reading order."""
 
     rows: int
     columns: int
-    regions: tuple[Region, ...]
+    regions: tuple[DrawnRegion, ...]
 
     @property
     def size(self) -> tuple[int, int]:
@@ -102,7 +102,7 @@ class Page:
         return self.columns * CELL, self.rows * CELL
 
     @property
-    def words(self) -> list[Word]:
+    def words(self) -> list[DrawnWord]:
         return [word for region in self.regions for word in region.words]
 
     @property

@@ -16,8 +16,8 @@ from transformers.models.qwen3_vl.modeling_qwen3_vl import apply_rotary_pos_emb
 
 from sooner.models.hooks import ForwardHooks
 
-from .data import IGNORE, Rows
-from .losses import Hints, Seen, share
+from .data import IGNORE, PageRows
+from .losses import DocumentHints, Seen, share
 
 PREVIOUS, AGAIN, HERE, NEXT = 1 / 8, 1 / 4, 1 / 2, 3 / 4
 """Depth of the layers whose first head is guided: from a word on the page to the one read before
@@ -38,8 +38,8 @@ class Shown:
 
 def read(
     model: Qwen3VLForConditionalGeneration,
-    hints: Hints,
-    rows: Rows,
+    hints: DocumentHints,
+    rows: PageRows,
     shown: Shown,
     guide: float,
     bf16: bool,
@@ -64,7 +64,7 @@ def read(
     return loss + guide * extra, {**report, **found}
 
 
-def _decode(decoder: Any, rows: Rows, seen: Seen, bf16: bool) -> Tensor:
+def _decode(decoder: Any, rows: PageRows, seen: Seen, bf16: bool) -> Tensor:
     cells = slice(rows.image, rows.image + seen.features.shape[1])
     embeds = decoder.embed_tokens(rows.ids)  # [rows, length, width]
     parts = [embeds[:, : cells.start], seen.features.to(embeds), embeds[:, cells.stop :]]
@@ -97,7 +97,7 @@ def _listening(decoder: Any, layers: tuple[int, ...]) -> Iterator[Heard]:
 
 
 def _guide(
-    decoder: Any, hints: Hints, heard: Heard, rows: Rows, shown: Shown
+    decoder: Any, hints: DocumentHints, heard: Heard, rows: PageRows, shown: Shown
 ) -> tuple[Tensor, dict[str, Any]]:
     """The sum of the auxiliary losses."""
     cells = slice(rows.image, rows.image + shown.words.shape[1])
@@ -122,7 +122,7 @@ def _guide(
 
 
 def _name_previous(
-    decoder: Any, hints: Hints, states: Tensor, shown: Shown
+    decoder: Any, hints: DocumentHints, states: Tensor, shown: Shown
 ) -> tuple[Tensor, dict[str, Any]]:
     """Name, in each visual token with a word, the one read before it and the one before that."""
     table = decoder.embed_tokens.weight  # [vocab, width]

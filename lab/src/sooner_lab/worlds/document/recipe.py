@@ -35,7 +35,7 @@ FULL: tuple[Size, ...] = 3 * ((20, 16),) + PAGES + ((5, 16), (3, 16))
 
 
 @dataclass(frozen=True)
-class Stage:
+class DocumentStage:
     """One stretch of training with its own optimizer, warm-up and cosine.
 
     Attributes:
@@ -72,7 +72,7 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Recipe:
+class DocumentRecipe:
     """All that determines a training run, but for the machine's rounding.
 
     Attributes:
@@ -88,8 +88,8 @@ class Recipe:
             through before.
     """
 
-    shape: architecture.Shape
-    stages: tuple[Stage, ...]
+    shape: architecture.DocumentShape
+    stages: tuple[DocumentStage, ...]
     seed: int = 0
     save_every: int = 100
     check_every: int = 200
@@ -97,23 +97,23 @@ class Recipe:
     start: str = ""
 
 
-DRAFT = Recipe(
+DRAFT = DocumentRecipe(
     shape=architecture.DRAFT,
     stages=(
-        Stage("vision", 1000, 768, 2e-3, STRIPS),
-        Stage("vision", 400, 960, 1.5e-3, MIXED),
-        Stage("language", 300, 768, 1.5e-3, LINES, pages=1500, guide=0.3),
-        Stage("language", 250, 1536, 1.2e-3, PARTS, pages=300, guide=0.3, bf16=True),
-        Stage("language", 1400, 2560, 1e-3, PAGES, pages=400, guide=0.3, bf16=True),
-        Stage("joint", 1100, 1920, 6e-4, FULL, guide=0.3, bf16=True),
-        Stage("joint", 700, 2560, 5e-4, FULL, guide=0.2, bf16=True),
+        DocumentStage("vision", 1000, 768, 2e-3, STRIPS),
+        DocumentStage("vision", 400, 960, 1.5e-3, MIXED),
+        DocumentStage("language", 300, 768, 1.5e-3, LINES, pages=1500, guide=0.3),
+        DocumentStage("language", 250, 1536, 1.2e-3, PARTS, pages=300, guide=0.3, bf16=True),
+        DocumentStage("language", 1400, 2560, 1e-3, PAGES, pages=400, guide=0.3, bf16=True),
+        DocumentStage("joint", 1100, 1920, 6e-4, FULL, guide=0.3, bf16=True),
+        DocumentStage("joint", 700, 2560, 5e-4, FULL, guide=0.2, bf16=True),
     ),
 )
-TARGET = Recipe(
+TARGET = DocumentRecipe(
     shape=architecture.TARGET,
     stages=(
         # 60 steps at 3e-4 cost four of a hundred words: what is learnt there is easily lost.
-        Stage("language", 40, 1280, 1e-5, PAGES, pages=48, bf16=True),
+        DocumentStage("language", 40, 1280, 1e-5, PAGES, pages=48, bf16=True),
     ),
     seed=1,
     start="../draft/checkpoint",

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from . import glyphs
-from .page import CELL, Page
+from .page import CELL, DrawnPage
 
 
-def draw(page: Page) -> np.ndarray:
+def draw(page: DrawnPage) -> np.ndarray:
     """The page as it is meant: uint8 `[height, width]`, black letters on white."""
     width, height = page.size
     ink = np.zeros((height, width), np.float32)

@@ -8,10 +8,10 @@ from typing import Unpack
 from .. import lessons
 from ..recipes import Options
 from .learn import FIXED, ReadingLesson
-from .recipe import TARGET, Recipe
+from .recipe import TARGET, DocumentRecipe
 
 
-def train(out: Path | str, config: Recipe = TARGET, **options: Unpack[Options]) -> Path:
+def train(out: Path | str, config: DocumentRecipe = TARGET, **options: Unpack[Options]) -> Path:
     """Train the model and write its checkpoint folder.
 
     Args:

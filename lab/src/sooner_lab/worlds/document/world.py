@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from . import blocks
-from .page import CELL, UNIT, Page, Region
+from .page import CELL, UNIT, DrawnPage, DrawnRegion
 
 PAGE = (20, 16)
 """Rows and columns of a full page: 512 x 640 pixels."""
@@ -16,7 +16,7 @@ GUTTER = 2
 """Units between two columns of text, and at both sides of the page together."""
 
 
-def sample_page(rng: np.random.Generator, rows: int = PAGE[0], columns: int = PAGE[1]) -> Page:
+def sample_page(rng: np.random.Generator, rows: int = PAGE[0], columns: int = PAGE[1]) -> DrawnPage:
     """A page of `rows` x `columns` visual tokens.
 
     Pages of fewer than six rows hold body blocks alone, as a cut-out region does.
@@ -28,7 +28,7 @@ def sample_page(rng: np.random.Generator, rows: int = PAGE[0], columns: int = PA
         raise ValueError(f"a page has at least 1 row and 6 columns, not {rows} x {columns}")
     whole = columns * CELL // UNIT
     first, units = 1, whole - 2
-    regions: list[Region] = []
+    regions: list[DrawnRegion] = []
     top = int(rng.integers(2)) if rows > 2 else 0
     if rows >= 6:
         for share, make in ((0.5, blocks.header), (0.8, blocks.title)):
@@ -44,10 +44,12 @@ def sample_page(rng: np.random.Generator, rows: int = PAGE[0], columns: int = PA
         regions += _flow(rng, top, rows, first + units - half, half)
     else:
         regions += _flow(rng, top, rows, first, units)
-    return Page(rows, columns, tuple(regions))
+    return DrawnPage(rows, columns, tuple(regions))
 
 
-def _flow(rng: np.random.Generator, top: int, rows: int, first: int, units: int) -> list[Region]:
+def _flow(
+    rng: np.random.Generator, top: int, rows: int, first: int, units: int
+) -> list[DrawnRegion]:
     """Blocks below each other, a blank line between them, until the page is full."""
     regions = []
     while top < rows:

@@ -57,7 +57,7 @@ class CodesShape:
 
 
 @dataclass(frozen=True)
-class Shape:
+class ImageShape:
     """Sizes of the text-to-image decoder; `layers` is the depth to end with."""
 
     layers: int = 24
@@ -87,7 +87,7 @@ def build_codes(shape: CodesShape) -> JanusVQVAE:
     return JanusVQVAE(codes_config(shape)).float()
 
 
-def build_config(shape: Shape, codes: JanusVQVAEConfig) -> JanusConfig:
+def build_config(shape: ImageShape, codes: JanusVQVAEConfig) -> JanusConfig:
     """The checkpoint's config around the config of trained codes."""
     ids = words.ids()
     text = LlamaConfig(
@@ -124,7 +124,7 @@ def build_config(shape: Shape, codes: JanusVQVAEConfig) -> JanusConfig:
     )
 
 
-def build_model(shape: Shape, codes: JanusVQVAE) -> JanusForConditionalGeneration:
+def build_model(shape: ImageShape, codes: JanusVQVAE) -> JanusForConditionalGeneration:
     """A fresh fp32 model with trained codes inside; the rest from torch's global generator."""
     ids = words.ids()
     model = JanusForConditionalGeneration(build_config(shape, codes.config)).float()

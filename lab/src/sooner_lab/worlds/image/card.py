@@ -13,7 +13,7 @@ from .. import cards
 from ..recipes import plain
 from . import architecture, bank, classifier, evaluate, world
 from . import codes as coding
-from .recipe import Recipe
+from .recipe import ImageRecipe
 
 HELD_OUT_SEED = 70_001  # world of the pictures that only cards and tests see
 PICTURES = 256  # real ones, for the codes and the target
@@ -24,7 +24,7 @@ SAMPLES = 128  # generated for the target, with guidance and without
 def write(
     folder: Path,
     model: nn.Module,
-    recipe: Recipe,
+    recipe: ImageRecipe,
     steps: int,
     seconds: float,
     figures: dict[str, Any],

@@ -73,7 +73,7 @@ def openness(
         "entropy_guided" of softmax(u + guidance (c - u)), c and u the logits with caption
         and without; "top_guided", the mean probability of the guided distribution's first code.
     """
-    captions, found = target.Captions(), []
+    captions, found = target.PaddedCaptions(), []
     for begin in range(0, len(pictures), batch):
         some, told = codes[begin : begin + batch], list(pictures[begin : begin + batch])
         sides = []

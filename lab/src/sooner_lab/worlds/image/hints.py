@@ -25,7 +25,7 @@ from . import architecture, classifier, codes, world
 PICTURES = 200  # looked at to tell the codes' colours
 
 
-class Head(nn.Module):
+class AttributeHeads(nn.Module):
     """Linear heads for the classifier's six attributes."""
 
     def __init__(self, width: int) -> None:

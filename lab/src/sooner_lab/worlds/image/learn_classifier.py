@@ -10,13 +10,13 @@ from torch import nn
 from torch.nn import functional
 
 from . import bank, build, card, classifier, codes, world
-from .recipe import Recipe, Stage
+from .recipe import ImageRecipe, ImageStage
 
 
 class ClassifierLesson:
     """See `lessons.Lesson`."""
 
-    def __init__(self, out: Path, config: Recipe) -> None:
+    def __init__(self, out: Path, config: ImageRecipe) -> None:
         self.out, self.config = out, config
         self.codes = build.load_codes(build.need(out, "codes"))
         self.judge = classifier.Classifier().train()
@@ -24,7 +24,7 @@ class ClassifierLesson:
         self.pixels = torch.empty(0, dtype=torch.uint8)  # [bank, 3, side, side]
         self.labels = torch.empty(0)  # [bank, heads]
 
-    def enter(self, stage: Stage, index: int) -> None:
+    def enter(self, stage: ImageStage, index: int) -> None:
         if len(self.pixels):
             return
         config = self.config
@@ -36,7 +36,9 @@ class ClassifierLesson:
     def shape_like(self, state: dict[str, torch.Tensor]) -> None:
         """The classifier has one shape."""
 
-    def loss(self, stage: Stage, rng: np.random.Generator) -> tuple[torch.Tensor, dict[str, float]]:
+    def loss(
+        self, stage: ImageStage, rng: np.random.Generator
+    ) -> tuple[torch.Tensor, dict[str, float]]:
         picked = torch.from_numpy(rng.integers(len(self.pixels), size=stage.rows))
         told = self.labels[picked]  # [rows, heads]
         logits = self.judge(self.pixels[picked].float() / 255)

@@ -18,14 +18,14 @@ from transformers.models.janus.modeling_janus import JanusVQVAE
 
 from . import architecture, build, card, codes, world
 from .patches import PatchEncoder, write_into
-from .recipe import Recipe, Stage
+from .recipe import ImageRecipe, ImageStage
 
 _KEEP = 0.98  # how much of its running average an entry keeps a step
 _DEAD = 0.06  # an entry of less than this share of the mean use is moved elsewhere
 _POINTS = 24  # latents for each entry that k-means begins with
 
 
-class Averages(nn.Module):
+class DirectionAverages(nn.Module):
     """The codebook as directions of running averages of the latents that chose each entry.
 
     `count` is in units of the mean use, so it means the same whatever the batch.
@@ -66,7 +66,7 @@ class Averages(nn.Module):
 class CodesLesson:
     """See `lessons.Lesson`."""
 
-    def __init__(self, out: Path, config: Recipe) -> None:
+    def __init__(self, out: Path, config: ImageRecipe) -> None:
         self.config = config
         shape = architecture.CodesShape(**config.shape)
         self.codes = architecture.build_codes(shape).train()
@@ -74,14 +74,14 @@ class CodesLesson:
         for module in (self.codes.encoder, self.codes.quant_conv, self.codes.quantize):
             module.requires_grad_(False)
         self.patches = PatchEncoder(shape).train()
-        self.averages = Averages(shape.entries, shape.dim)
+        self.averages = DirectionAverages(shape.entries, shape.dim)
         self.model: nn.Module = nn.ModuleDict(
             {"codes": self.codes, "patches": self.patches, "averages": self.averages}
         )
         self.seen: torch.Tensor | None = None  # [n * tokens, dim] latents of the last step
         self.picked = torch.empty(0, dtype=torch.long)  # [n * tokens] their entries
 
-    def enter(self, stage: Stage, index: int) -> None:
+    def enter(self, stage: ImageStage, index: int) -> None:
         if stage.kind != "quantised" or bool(self.averages.total.any()):
             return
         rng = np.random.default_rng((self.config.seed, index))
@@ -95,7 +95,9 @@ class CodesLesson:
     def shape_like(self, state: dict[str, torch.Tensor]) -> None:
         """The autoencoder has one shape."""
 
-    def loss(self, stage: Stage, rng: np.random.Generator) -> tuple[torch.Tensor, dict[str, float]]:
+    def loss(
+        self, stage: ImageStage, rng: np.random.Generator
+    ) -> tuple[torch.Tensor, dict[str, float]]:
         pixels = self._draw(rng, stage.rows)
         latent = self._embed(pixels)  # [n, dim, grid, grid]
         if stage.kind == "free":

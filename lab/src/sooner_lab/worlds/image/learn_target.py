@@ -13,17 +13,17 @@ from torch.nn import functional
 from .. import cards
 from ..training import depth_of, write_depth
 from . import architecture, bank, build, card, classifier, evaluate, hints, target
-from .recipe import Recipe, Stage
+from .recipe import ImageRecipe, ImageStage
 
 
-class TargetLesson:
+class ImageTargetLesson:
     """See `lessons.Lesson`."""
 
-    def __init__(self, out: Path, config: Recipe) -> None:
+    def __init__(self, out: Path, config: ImageRecipe) -> None:
         self.out, self.config = out, config
         self.codes = build.load_codes(build.need(out, "codes"))
         self.judge = build.need(out, "classifier")
-        shape = architecture.Shape(**config.shape)
+        shape = architecture.ImageShape(**config.shape)
         depth = next((stage.layers for stage in config.stages if stage.layers), shape.layers)
         shape = dataclasses.replace(shape, layers=depth)
         self.target = architecture.build_model(shape, self.codes).train()
@@ -31,13 +31,13 @@ class TargetLesson:
         self.target.set_attn_implementation("eager")
         for unused in (self.target.model.vqmodel, self.target.model.vision_model):
             unused.requires_grad_(False)
-        self.head = hints.Head(shape.width)
+        self.head = hints.AttributeHeads(shape.width)
         self.model: nn.Module = nn.ModuleDict({"target": self.target, "head": self.head})
-        self.captions = target.Captions()
+        self.captions = target.PaddedCaptions()
         self.bank: bank.Bank | None = None
         self.family = torch.empty(0)  # [entries] colour family of each code
 
-    def enter(self, stage: Stage, index: int) -> None:
+    def enter(self, stage: ImageStage, index: int) -> None:
         if stage.layers:
             architecture.grow(self.target, stage.layers)
         if self.bank is None:
@@ -49,7 +49,9 @@ class TargetLesson:
         mark = "target.model.language_model.layers."
         architecture.grow(self.target, depth_of(state, mark))
 
-    def loss(self, stage: Stage, rng: np.random.Generator) -> tuple[torch.Tensor, dict[str, float]]:
+    def loss(
+        self, stage: ImageStage, rng: np.random.Generator
+    ) -> tuple[torch.Tensor, dict[str, float]]:
         assert self.bank is not None
         prompt, labels, picked = self._draw(rng, stage.rows)
         codes = self.bank.codes[picked]  # [rows, tokens]
@@ -92,7 +94,7 @@ class TargetLesson:
 
     def save(self, folder: Path, steps: int, seconds: float) -> None:
         build.save(self.target, folder)
-        write_depth(folder, self.target, architecture.Shape(**self.config.shape).layers)
+        write_depth(folder, self.target, architecture.ImageShape(**self.config.shape).layers)
         loaded, processor = build.load(folder)
         figures = card.target_figures(loaded, processor, classifier.load(self.judge))
         figures |= cards.depth(loaded, folder)

@@ -21,14 +21,14 @@ from typing import Any, Literal
 
 from sooner.errors import SoonerError, unknown
 
-from .architecture import CodesShape, Shape
+from .architecture import CodesShape, ImageShape
 
 KINDS = {"codes": ("free", "quantised"), "classifier": ("name",), "target": ("predict",)}
-SHAPES: dict[str, Any] = {"codes": CodesShape, "target": Shape}
+SHAPES: dict[str, Any] = {"codes": CodesShape, "target": ImageShape}
 
 
 @dataclass(frozen=True)
-class Stage:
+class ImageStage:
     """One stretch of training with its own optimizer, warm-up and cosine.
 
     Attributes:
@@ -56,7 +56,7 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Recipe:
+class ImageRecipe:
     """All that determines a training run, but for the machine's rounding.
 
     Attributes:
@@ -76,7 +76,7 @@ class Recipe:
     """
 
     part: Literal["codes", "classifier", "target"]
-    stages: tuple[Stage, ...]
+    stages: tuple[ImageStage, ...]
     shape: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
     bank: int = 20000
@@ -105,20 +105,22 @@ class Recipe:
             if key not in names:
                 raise unknown(f"shape option of {self.part}", key, names)
         depths = [stage.layers for stage in self.stages if stage.layers]
-        depths.append(self.shape.get("layers", Shape.layers))
+        depths.append(self.shape.get("layers", ImageShape.layers))
         if depths != sorted(depths):
             raise SoonerError(f"layers are {depths}, stages and shape; a decoder only grows")
 
 
-CODES = Recipe("codes", stages=(Stage("free", 100, 16, 2e-3), Stage("quantised", 1000, 16, 2e-3)))
-CLASSIFIER = Recipe(
-    "classifier", stages=(Stage("name", 1500, 64, 2e-3, bf16=False),), seed=1, bank=8000
+CODES = ImageRecipe(
+    "codes", stages=(ImageStage("free", 100, 16, 2e-3), ImageStage("quantised", 1000, 16, 2e-3))
 )
-TARGET = Recipe(
+CLASSIFIER = ImageRecipe(
+    "classifier", stages=(ImageStage("name", 1500, 64, 2e-3, bf16=False),), seed=1, bank=8000
+)
+TARGET = ImageRecipe(
     "target",
     stages=(
-        Stage("predict", 7000, 12, 2e-3, layers=6),
-        Stage("predict", 60, 12, 5e-5),
+        ImageStage("predict", 7000, 12, 2e-3, layers=6),
+        ImageStage("predict", 60, 12, 5e-5),
     ),
     seed=2,
 )

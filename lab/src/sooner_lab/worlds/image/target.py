@@ -12,7 +12,7 @@ from sooner.models.hooks import ForwardHooks
 from . import words, world
 
 
-class Captions:
+class PaddedCaptions:
     """Captions as the processor writes them: BOS, words, BOI, padded on the left."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from .. import lessons
 from ..lessons import Lesson, begin
 from ..recipes import Options
 from . import learn_classifier, learn_codes, learn_target
-from .recipe import Recipe
+from .recipe import ImageRecipe
 
 FIXED = (
     "part", "shape", "seed", "bank", "commit", "captions", "hint", "family", "dropped",
@@ -18,17 +18,17 @@ FIXED = (
 """What a resumed run must agree in."""
 
 
-def build_lesson(out: Path, config: Recipe) -> Lesson:
+def build_lesson(out: Path, config: ImageRecipe) -> Lesson:
     """The lesson of `config.part`; `out` is where the part's own files go."""
-    kinds: dict[str, Callable[[Path, Recipe], Lesson]] = {
+    kinds: dict[str, Callable[[Path, ImageRecipe], Lesson]] = {
         "codes": learn_codes.CodesLesson,
         "classifier": learn_classifier.ClassifierLesson,
-        "target": learn_target.TargetLesson,
+        "target": learn_target.ImageTargetLesson,
     }
     return begin(kinds, out, config)
 
 
-def train(out: Path | str, config: Recipe, **options: Unpack[Options]) -> Path:
+def train(out: Path | str, config: ImageRecipe, **options: Unpack[Options]) -> Path:
     """Train one part and write its checkpoint folder.
 
     `sooner train miniature image` calls this once with each of `RECIPES`, in their order.

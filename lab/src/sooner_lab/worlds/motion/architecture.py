@@ -26,7 +26,7 @@ LOUDNESS = 5.0  # first size of an embedding: positions of size 1 are added at e
 
 
 @dataclass(frozen=True)
-class Shape:
+class MotionShape:
     """Sizes of the AR model; `latent_shape` and `vocab` are the tokenizer's."""
 
     layers: int = 24
@@ -38,7 +38,7 @@ class Shape:
     latent_shape: tuple[int, int, int] = (9, 10, 12)
 
 
-def build_model(shape: Shape) -> CosmosARForCausalLM:
+def build_model(shape: MotionShape) -> CosmosARForCausalLM:
     """A fresh fp32 model; weights come from torch's global generator, as everywhere in HF."""
     config = CosmosARConfig(
         vocab_size=shape.vocab,

@@ -16,7 +16,7 @@ from .. import cards
 from ..recipes import plain
 from . import evaluate, world
 from . import probe as probing
-from .recipe import Recipe
+from .recipe import MotionRecipe
 
 CLIPS = 64
 
@@ -24,7 +24,7 @@ CLIPS = 64
 def write(
     folder: Path,
     model: nn.Module,
-    recipe: Recipe,
+    recipe: MotionRecipe,
     steps: int,
     seconds: float,
     figures: dict[str, Any],
@@ -67,7 +67,7 @@ def tokenizer_figures(tokenizer: MotionTokenizer, clips: int) -> dict[str, float
     }
 
 
-def held_out(clips: int) -> tuple[list[world.Clip], torch.Tensor]:
+def held_out(clips: int) -> tuple[list[world.MotionClip], torch.Tensor]:
     """Held-out clips and their frames, uint8 [clips, 33, H, W, 3]."""
     drawn = [world.film(world.HELD_OUT, index) for index in range(clips)]
     return [clip for clip, _ in drawn], torch.from_numpy(np.stack([film for _, film in drawn]))

@@ -22,7 +22,7 @@ KINDS, COLOURS = list(world.SHAPES), list(world.COLOURS)
 HEADS = (len(KINDS), len(COLOURS), 3, 3, 2 * REACH + 1, 2 * REACH + 1)
 
 
-class Head(nn.Module):
+class MoverHeads(nn.Module):
     """Linear heads for kind, colour, heading (x, y) and distance from the centre (x, y)."""
 
     def __init__(self, width: int) -> None:
@@ -54,7 +54,7 @@ class Listener:
 
 
 def label(
-    clip: world.Clip, shape: tuple[int, int, int], passed: Sequence[torch.Tensor]
+    clip: world.MotionClip, shape: tuple[int, int, int], passed: Sequence[torch.Tensor]
 ) -> torch.Tensor:
     """What is to be named in each block of a clip: int8 [t, h, w, heads].
 

@@ -14,7 +14,7 @@ from sooner.models.clip_tokenizer import to_pixels
 from . import card, world
 from .learn_target import load_tokenizer
 from .probe import ABSENT, MotionProbe, MotionProbeConfig, labels
-from .recipe import Recipe, Stage
+from .recipe import MotionRecipe, MotionStage
 
 _SHOWN = 4  # frames of a clip that a step looks at
 
@@ -22,19 +22,21 @@ _SHOWN = 4  # frames of a clip that a step looks at
 class ProbeLesson:
     """See `trainer.Lesson`."""
 
-    def __init__(self, out: Path, config: Recipe) -> None:
+    def __init__(self, out: Path, config: MotionRecipe) -> None:
         self.config = config
         self.tokenizer = load_tokenizer(out)
         self.probe = MotionProbe(MotionProbeConfig(**config.shape))
         self.model: nn.Module = self.probe
 
-    def enter(self, stage: Stage, index: int) -> None:
+    def enter(self, stage: MotionStage, index: int) -> None:
         """A stage needs nothing."""
 
     def shape_like(self, state: dict[str, torch.Tensor]) -> None:
         """The probe has one shape."""
 
-    def loss(self, stage: Stage, rng: np.random.Generator) -> tuple[torch.Tensor, dict[str, float]]:
+    def loss(
+        self, stage: MotionStage, rng: np.random.Generator
+    ) -> tuple[torch.Tensor, dict[str, float]]:
         frames, kinds, centres = self._draw(rng, stage.rows, stage.latents or 3, stage.lattice)
         logits, found = self.probe(frames)
         named = functional.cross_entropy(logits.flatten(0, 1), kinds.flatten())

@@ -14,20 +14,20 @@ from sooner.io import replacing
 from sooner.models.clip_tokenizer import MotionTokenizer, to_pixels
 
 from . import architecture, card, evaluate, hints, world
-from .recipe import Recipe, Stage
+from .recipe import MotionRecipe, MotionStage
 
 # A stretch's first latent frame comes out of nowhere, so little is to be learnt from it.
 FIRST_WEIGHT = 0.1
 
 
-class TargetLesson:
+class MotionTargetLesson:
     """See `trainer.Lesson`."""
 
-    def __init__(self, out: Path, config: Recipe) -> None:
+    def __init__(self, out: Path, config: MotionRecipe) -> None:
         self.out, self.config = out, config
         self.tokenizer = load_tokenizer(out)
         sizes = self.tokenizer.config
-        shape = architecture.Shape(
+        shape = architecture.MotionShape(
             **{
                 "vocab": sizes.codes,
                 "latent_shape": sizes.latent_shape(world.FRAMES),
@@ -37,7 +37,7 @@ class TargetLesson:
         self.target = architecture.build_model(shape).train()
         depth = next((stage.layers for stage in config.stages if stage.layers), shape.layers)
         architecture.sleep(self.target, architecture.spread(depth, shape.layers))
-        self.head = hints.Head(shape.width)
+        self.head = hints.MoverHeads(shape.width)
         self.model: nn.Module = nn.ModuleDict({"target": self.target, "head": self.head})
         slots = architecture.awake(self.target)  # the first ones: a layer keeps its slot
         self.middle = hints.Listener(slots[architecture.middle(slots)])
@@ -47,7 +47,7 @@ class TargetLesson:
         self.fronts = torch.empty(0)  # and whether it has just entered or left
         self.labels = torch.empty(0)  # [clips, t * h * w, heads] what `hints` name
 
-    def enter(self, stage: Stage, index: int) -> None:
+    def enter(self, stage: MotionStage, index: int) -> None:
         if stage.layers:
             slots = architecture.spread(stage.layers, self.target.config.num_hidden_layers)
             architecture.wake(self.target, slots)
@@ -73,7 +73,9 @@ class TargetLesson:
         slots = {int(key.removeprefix(mark).split(".")[0]) for key in state if key.startswith(mark)}
         architecture.wake(self.target, slots)
 
-    def loss(self, stage: Stage, rng: np.random.Generator) -> tuple[torch.Tensor, dict[str, float]]:
+    def loss(
+        self, stage: MotionStage, rng: np.random.Generator
+    ) -> tuple[torch.Tensor, dict[str, float]]:
         latents, area = self.bank.shape[1:]
         length = stage.latents or latents
         begin = int(rng.integers(latents - length + 1))
@@ -118,7 +120,7 @@ class TargetLesson:
         card.write(folder, model, self.config, steps, seconds, figures)
 
     def _corrupt(self, codes: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
-        """Replace a share of the codes, up to twice `Recipe.corrupt` in a row, by random ones."""
+        """Replace a share of the codes, up to twice `corrupt` in a row, by random ones."""
         share = 2 * self.config.corrupt * rng.random((len(codes), 1))
         wrong = torch.from_numpy(rng.random(tuple(codes.shape)) < share)
         other = torch.from_numpy(rng.integers(self.target.config.vocab_size, size=codes.shape))

@@ -12,13 +12,13 @@ from torch.nn import functional
 from sooner.models.clip_tokenizer import MotionTokenizer, MotionTokenizerConfig, to_pixels
 
 from . import card, world
-from .recipe import Recipe, Stage
+from .recipe import MotionRecipe, MotionStage
 
 _KEEP = 0.99  # how much of its running average a code keeps a step
 _DEAD = 0.05  # a code that fewer vectors a step than this choose is moved elsewhere
 
 
-class Averages(nn.Module):
+class CodebookAverages(nn.Module):
     """The codebook as running averages of the vectors that chose each code (VQ-VAE, app. A.1)."""
 
     def __init__(self, codes: int, width: int) -> None:
@@ -54,19 +54,19 @@ class Averages(nn.Module):
 class TokenizerLesson:
     """See `trainer.Lesson`."""
 
-    def __init__(self, out: Path, config: Recipe) -> None:
+    def __init__(self, out: Path, config: MotionRecipe) -> None:
         self.config = config
         self.tokenizer = MotionTokenizer(MotionTokenizerConfig(**config.shape))
         self.tokenizer.codebook.weight.requires_grad_(False)
         sizes = self.tokenizer.config
-        self.averages = Averages(sizes.codes, sizes.code_width)
+        self.averages = CodebookAverages(sizes.codes, sizes.code_width)
         self.model: nn.Module = nn.ModuleDict(
             {"tokenizer": self.tokenizer, "averages": self.averages}
         )
         self.seen: torch.Tensor | None = None  # [n, code_width] latents of the last step
         self.chosen = torch.empty(0, dtype=torch.long)  # [n] their codes
 
-    def enter(self, stage: Stage, index: int) -> None:
+    def enter(self, stage: MotionStage, index: int) -> None:
         if stage.kind != "quantised" or bool(self.averages.total.any()):
             return
         rng = np.random.default_rng((self.config.seed, index))
@@ -81,7 +81,9 @@ class TokenizerLesson:
     def shape_like(self, state: dict[str, torch.Tensor]) -> None:
         """The tokenizer has one shape."""
 
-    def loss(self, stage: Stage, rng: np.random.Generator) -> tuple[torch.Tensor, dict[str, float]]:
+    def loss(
+        self, stage: MotionStage, rng: np.random.Generator
+    ) -> tuple[torch.Tensor, dict[str, float]]:
         pixels = self._draw(rng, stage.rows, stage.latents, stage.lattice)
         latent = self.tokenizer.embed(pixels).float()
         if stage.kind == "plain":

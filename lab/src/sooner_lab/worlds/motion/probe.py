@@ -82,7 +82,7 @@ def load(folder: Path | str) -> MotionProbe:
     return MotionProbe.from_pretrained(folder, dtype=torch.float32).eval()
 
 
-def labels(clip: world.Clip, frame: int) -> tuple[np.ndarray, np.ndarray]:
+def labels(clip: world.MotionClip, frame: int) -> tuple[np.ndarray, np.ndarray]:
     """The right answer for a frame: kinds [colours] and centres [colours, 2]."""
     kinds = np.full(len(world.COLOURS), ABSENT)
     centres = np.zeros((len(world.COLOURS), 2), np.float32)
@@ -95,7 +95,10 @@ def labels(clip: world.Clip, frame: int) -> tuple[np.ndarray, np.ndarray]:
 
 @torch.no_grad()
 def accuracy(
-    probe: MotionProbe, pixels: torch.Tensor, clips: Sequence[world.Clip], begin: int = world.GIVEN
+    probe: MotionProbe,
+    pixels: torch.Tensor,
+    clips: Sequence[world.MotionClip],
+    begin: int = world.GIVEN,
 ) -> dict[str, float]:
     """How well frames `begin`.. of videos [rows, 3, 33, H, W] agree with the world's clips.
 

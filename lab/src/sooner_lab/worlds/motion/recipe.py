@@ -26,7 +26,7 @@ PARTS = ("tokenizer", "probe", "target")
 
 
 @dataclass(frozen=True)
-class Stage:
+class MotionStage:
     """One stretch of training with its own optimizer, warm-up and cosine.
 
     Attributes:
@@ -65,7 +65,7 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Recipe:
+class MotionRecipe:
     """All that determines a training run, but for the machine's rounding.
 
     Attributes:
@@ -85,7 +85,7 @@ class Recipe:
     """
 
     part: Literal["tokenizer", "probe", "target"]
-    stages: tuple[Stage, ...]
+    stages: tuple[MotionStage, ...]
     shape: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
     bank: int = 6000
@@ -99,24 +99,28 @@ class Recipe:
         check_choice("part", self.part, PARTS)
 
 
-TOKENIZER = Recipe(
+TOKENIZER = MotionRecipe(
     "tokenizer",
     stages=(
-        Stage("plain", 300, 8, 2e-3, latents=3),
-        Stage("quantised", 3200, 8, 1.5e-3, latents=3),
+        MotionStage("plain", 300, 8, 2e-3, latents=3),
+        MotionStage("quantised", 3200, 8, 1.5e-3, latents=3),
     ),
     grain=2.0,
 )
-TARGET = Recipe(
+TARGET = MotionRecipe(
     "target",
     stages=(
-        Stage("predict", 1500, 10, 2e-3, latents=3, layers=6, focus=4.0, lattice=4, over=3000),
-        Stage("predict", 2000, 10, 2e-3, latents=3, focus=4.0, front=8.0, lattice=4, over=3000),
-        Stage("predict", 1500, 3, 1.6e-3, focus=4.0, front=8.0, lattice=4),
-        Stage("predict", 500, 3, 8e-4, layers=12, focus=4.0, front=8.0, lattice=4),
-        Stage("predict", 240, 3, 4e-4, layers=24, focus=2.0, front=4.0, lattice=4),
+        MotionStage(
+            "predict", 1500, 10, 2e-3, latents=3, layers=6, focus=4.0, lattice=4, over=3000
+        ),
+        MotionStage(
+            "predict", 2000, 10, 2e-3, latents=3, focus=4.0, front=8.0, lattice=4, over=3000
+        ),
+        MotionStage("predict", 1500, 3, 1.6e-3, focus=4.0, front=8.0, lattice=4),
+        MotionStage("predict", 500, 3, 8e-4, layers=12, focus=4.0, front=8.0, lattice=4),
+        MotionStage("predict", 240, 3, 4e-4, layers=24, focus=2.0, front=4.0, lattice=4),
     ),
     bank=5000,
 )
-PROBE = Recipe("probe", stages=(Stage("name", 1600, 8, 3e-3, latents=2, bf16=False),))
+PROBE = MotionRecipe("probe", stages=(MotionStage("name", 1600, 8, 3e-3, latents=2, bf16=False),))
 RECIPES = {"tokenizer": TOKENIZER, "probe": PROBE, "target": TARGET}

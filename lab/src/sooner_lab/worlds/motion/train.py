@@ -10,22 +10,22 @@ from .. import lessons
 from ..lessons import Lesson, begin
 from ..recipes import Options
 from . import learn_probe, learn_target, learn_tokenizer
-from .recipe import Recipe
+from .recipe import MotionRecipe
 
 FIXED = ("part", "shape", "seed", "bank", "hint")
 
 
-def build_lesson(out: Path, config: Recipe) -> Lesson:
+def build_lesson(out: Path, config: MotionRecipe) -> Lesson:
     """The lesson of `config.part`; `out` is where the part's own files go."""
-    kinds: dict[str, Callable[[Path, Recipe], Lesson]] = {
+    kinds: dict[str, Callable[[Path, MotionRecipe], Lesson]] = {
         "tokenizer": learn_tokenizer.TokenizerLesson,
-        "target": learn_target.TargetLesson,
+        "target": learn_target.MotionTargetLesson,
         "probe": learn_probe.ProbeLesson,
     }
     return begin(kinds, out, config)
 
 
-def train(out: Path | str, config: Recipe, **options: Unpack[Options]) -> Path:
+def train(out: Path | str, config: MotionRecipe, **options: Unpack[Options]) -> Path:
     """Train one part and write its checkpoint folder.
 
     `sooner train miniature motion` calls this once with each of `RECIPES`, in their order.

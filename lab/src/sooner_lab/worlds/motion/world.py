@@ -61,7 +61,7 @@ class Mover:
 
 
 @dataclass(frozen=True)
-class Clip:
+class MotionClip:
     """A wall and one or two shapes of different colours; later ones pass in front."""
 
     background: str
@@ -89,7 +89,7 @@ def direction(velocity: tuple[int, int]) -> str:
     return " and ".join(part for part in (vertical, horizontal) if part) or "nowhere"
 
 
-def sample(rng: np.random.Generator, lattice: int = LATTICE) -> Clip:
+def sample(rng: np.random.Generator, lattice: int = LATTICE) -> MotionClip:
     """Draw a clip whose shapes start on a lattice of so many pixels; 1 is anywhere."""
     count = 1 + int(rng.random() < 0.5)
     colours = rng.choice(list(COLOURS), size=count, replace=False)
@@ -104,17 +104,17 @@ def sample(rng: np.random.Generator, lattice: int = LATTICE) -> Clip:
         kind = str(rng.choice(SHAPES))
         movers.append(Mover(kind, str(colour), start, (way % 3 - 1, way // 3 - 1)))
     background = str(rng.choice(list(BACKGROUNDS)))
-    return Clip(background, int(rng.integers(2**31)), tuple(movers))
+    return MotionClip(background, int(rng.integers(2**31)), tuple(movers))
 
 
-def clip(seed: int, index: int, lattice: int = LATTICE) -> Clip:
+def clip(seed: int, index: int, lattice: int = LATTICE) -> MotionClip:
     """The clip at `index` of the endless row of `seed`."""
     return sample(np.random.default_rng((seed, index)), lattice)
 
 
 def film(
     seed: int, index: int, frames: Sequence[int] | None = None, lattice: int = LATTICE
-) -> tuple[Clip, np.ndarray]:
+) -> tuple[MotionClip, np.ndarray]:
     """A clip and its frames, grain included: a pure function of its arguments."""
     rng = np.random.default_rng((seed, index))
     drawn = sample(rng, lattice)
@@ -122,7 +122,7 @@ def film(
 
 
 def render(
-    clip: Clip,
+    clip: MotionClip,
     rng: np.random.Generator | None,
     frames: Sequence[int] | None = None,
     grain: float = 1.0,
@@ -147,7 +147,7 @@ def render(
     return (np.clip(pixels, 0, 255) + 0.5).astype(np.uint8)
 
 
-def wall(clip: Clip) -> np.ndarray:
+def wall(clip: MotionClip) -> np.ndarray:
     """The background alone: float32 `[HEIGHT, WIDTH, 3]`, grey levels 0..255."""
     rng = np.random.default_rng(clip.texture)
     knots = rng.standard_normal((1, HEIGHT // _CELL + 1, WIDTH // _CELL + 1))

@@ -23,7 +23,7 @@ NAMES = ("dx", "dy", "dz", "gripper")
 
 
 @dataclass(frozen=True)
-class Shape:
+class RobotShape:
     """Sizes of the decoder and of both towers, whose blocks are as many."""
 
     layers: int
@@ -35,10 +35,10 @@ class Shape:
     vision_heads: int
 
 
-TARGET = Shape(20, 128, 4, 256, 3, 64, 4)
+TARGET = RobotShape(20, 128, 4, 256, 3, 64, 4)
 
 
-def build_config(shape: Shape, statistics: dict[str, Any]) -> OpenVLAConfig:
+def build_config(shape: RobotShape, statistics: dict[str, Any]) -> OpenVLAConfig:
     """The checkpoint's config; `statistics` are those of its demonstrations."""
     tower = {
         "hidden_size": shape.vision_width,
@@ -86,7 +86,7 @@ def statistics(actions: np.ndarray) -> dict[str, Any]:
     }
 
 
-def build_model(shape: Shape, stats: dict[str, Any]) -> OpenVLAForActionPrediction:
+def build_model(shape: RobotShape, stats: dict[str, Any]) -> OpenVLAForActionPrediction:
     """A fresh fp32 policy; weights come from torch's global generator, as everywhere in HF."""
     model = OpenVLAForActionPrediction(build_config(shape, stats)).float()
     _place_patches(model)

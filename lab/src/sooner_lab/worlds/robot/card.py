@@ -10,10 +10,10 @@ from sooner.models import silent
 from .. import cards
 from ..recipes import plain
 from . import architecture
-from .recipe import Recipe
+from .recipe import RobotRecipe
 
 
-def write(folder: Path, recipe: Recipe, seconds: float, held_out: dict[str, Any]) -> Path:
+def write(folder: Path, recipe: RobotRecipe, seconds: float, held_out: dict[str, Any]) -> Path:
     """Write `card.json` into a checkpoint folder.
 
     Args:

@@ -26,7 +26,7 @@ KEYS = ("pictures", "tasks", "actions", "points", "places")
 
 
 @dataclass(frozen=True)
-class Record:
+class DemonstrationStep:
     """One moment of a demonstration.
 
     Attributes:
@@ -44,7 +44,7 @@ class Record:
     places: np.ndarray
 
 
-def demonstrate(name: str, seed: int) -> Iterator[Record]:
+def demonstrate(name: str, seed: int) -> Iterator[DemonstrationStep]:
     """Records of task `name` without end; episodes count up from `seed`."""
     env: Any = make(name)
     rng = np.random.default_rng([seed, NAMES.index(name)])
@@ -55,7 +55,7 @@ def demonstrate(name: str, seed: int) -> Iterator[Record]:
         yield from _episode(env, rng)
 
 
-def _episode(env: Any, rng: np.random.Generator) -> Iterator[Record]:
+def _episode(env: Any, rng: np.random.Generator) -> Iterator[DemonstrationStep]:
     rough = rng.random() < 0.6  # the others show what an undisturbed episode looks like
     after, taken = 0, 0
     while taken < LONGEST[env.name] and after < 4:
@@ -67,7 +67,7 @@ def _episode(env: Any, rng: np.random.Generator) -> Iterator[Record]:
             actions.append(env.expert_action())
             after += env.step(actions[-1]).success  # a few records behind success: stay there
         taken += HORIZON
-        yield Record(seen[0], NAMES.index(env.name), np.stack(actions), *seen[1:])
+        yield DemonstrationStep(seen[0], NAMES.index(env.name), np.stack(actions), *seen[1:])
 
 
 def _disturb(env: Any, rng: np.random.Generator) -> int:

@@ -25,7 +25,7 @@ INSTRUCTIONS = {
 
 
 @dataclass(frozen=True)
-class Batch:
+class DemonstrationBatch:
     """Demonstrations of one instruction length each side padded.
 
     Attributes:
@@ -81,7 +81,9 @@ class Reader:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def batch(self, index: np.ndarray, rng: np.random.Generator | None = None) -> Batch:
+    def batch(
+        self, index: np.ndarray, rng: np.random.Generator | None = None
+    ) -> DemonstrationBatch:
         """The records `index`; with `rng` their light changes a little."""
         pictures = self.records["pictures"][index]
         if rng is not None:
@@ -90,7 +92,7 @@ class Reader:
         ids, mask = self._texts(index)
         patches, offsets = _targets(self.records["places"][index])
         said = torch.from_numpy(self.ids[index])
-        return Batch(
+        return DemonstrationBatch(
             ids, mask, pixels(pictures), self.tokens.bins(said),
             torch.from_numpy(self.actions[index]), patches, offsets,
         )  # fmt: skip

@@ -15,7 +15,7 @@ from sooner.tasks.train_draft.log import Line
 
 from ..training import depth_of, write_depth
 from . import architecture, build, card, collect, data, losses
-from .recipe import Recipe, Stage
+from .recipe import RobotRecipe, RobotStage
 
 CHUNK = 64
 FIXED = ("shape", "seed", "records", "data_seed", "held")
@@ -34,7 +34,7 @@ class PolicyLesson:
         SoonerError: demonstrations have to be made and the simulator is not installed.
     """
 
-    def __init__(self, out: Path, config: Recipe, progress: bool = False) -> None:
+    def __init__(self, out: Path, config: RobotRecipe, progress: bool = False) -> None:
         self.config = config
         with Line(progress) as line:
             for name, count in config.records.items():
@@ -49,17 +49,17 @@ class PolicyLesson:
             torch.manual_seed(config.seed)
             shape = dataclasses.replace(config.shape, layers=depth)
             self.policy = architecture.build_model(shape, stats)
-            self.hints = losses.Hints(config.shape.width, self.reader.ids.shape[1])
+            self.hints = losses.RobotHints(config.shape.width, self.reader.ids.shape[1])
         self.model: nn.Module = nn.ModuleDict({"policy": self.policy, "hints": self.hints})
 
-    def enter(self, stage: Stage, index: int) -> None:
+    def enter(self, stage: RobotStage, index: int) -> None:
         if stage.layers:
             architecture.grow(self.policy, stage.layers)
 
     def shape_like(self, state: dict[str, Tensor]) -> None:
         architecture.grow(self.policy, depth_of(state, "policy.model.language_model.layers."))
 
-    def loss(self, stage: Stage, rng: np.random.Generator) -> tuple[Tensor, dict[str, Any]]:
+    def loss(self, stage: RobotStage, rng: np.random.Generator) -> tuple[Tensor, dict[str, Any]]:
         batch = self.reader.batch(rng.choice(self.kept, stage.rows), rng)
         seen = self.policy.model.see(batch.pixels)
         loss, report = losses.locate(self.hints, seen, batch)

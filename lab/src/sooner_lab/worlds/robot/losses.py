@@ -12,7 +12,7 @@ from sooner.models.openvla.model import OpenVLAForActionPrediction
 
 from . import words
 from .architecture import GRID
-from .data import Batch
+from .data import DemonstrationBatch
 
 THINGS = 3
 SOFT = 1.5
@@ -21,7 +21,7 @@ NEAR = 9
 """Bins that reports call near: the paper's tolerance."""
 
 
-class Hints(nn.Module):
+class RobotHints(nn.Module):
     """Linear heads of the auxiliary losses; they are dropped when the checkpoint is written.
 
     Args:
@@ -35,7 +35,9 @@ class Hints(nn.Module):
         self.action = nn.Linear(width, said)  # of the last prompt token
 
 
-def locate(hints: Hints, seen: Tensor, batch: Batch) -> tuple[Tensor, dict[str, Any]]:
+def locate(
+    hints: RobotHints, seen: Tensor, batch: DemonstrationBatch
+) -> tuple[Tensor, dict[str, Any]]:
     """Auxiliary loss on the patches `[rows, patches, width]`: which of them shows what.
 
     Returns:
@@ -54,7 +56,7 @@ def locate(hints: Hints, seen: Tensor, batch: Batch) -> tuple[Tensor, dict[str, 
 
 
 def act(
-    model: OpenVLAForActionPrediction, hints: Hints, seen: Tensor, batch: Batch
+    model: OpenVLAForActionPrediction, hints: RobotHints, seen: Tensor, batch: DemonstrationBatch
 ) -> tuple[Tensor, dict[str, Any]]:
     """Imitation: softened cross-entropy of the bins, and the action itself off the last prompt
     token, which gives a direction long before the bins are right.

@@ -10,7 +10,7 @@ from typing import Any
 
 from sooner.robots.registry import METAWORLD, TABLE, make
 
-from .collect import Record, demonstrate
+from .collect import DemonstrationStep, demonstrate
 
 logger = logging.getLogger("sooner")
 
@@ -48,7 +48,7 @@ def ask_demonstrations(
     sources = {name: demonstrate(name, SEED) for name in names}
     for number in range(-(-samples // ROWS)):
         name = names[number % len(names)]
-        records: list[Record] = list(islice(sources[name], ROWS))
+        records: list[DemonstrationStep] = list(islice(sources[name], ROWS))
         yield processor([one.picture for one in records], [told[name]] * ROWS)
 
 

@@ -23,7 +23,7 @@ RECORDS = {"reach": 10_000, "push": 18_000, "drawer-open": 14_000, "table": 4000
 
 
 @dataclass(frozen=True)
-class Stage:
+class RobotStage:
     """One stretch of training with its own optimizer, warm-up and cosine.
 
     Attributes:
@@ -52,7 +52,7 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Recipe:
+class RobotRecipe:
     """All that determines a training run, but for the machine's rounding.
 
     Attributes:
@@ -66,8 +66,8 @@ class Recipe:
         save_every, check_every: steps between resumable states, and between held-out checks.
     """
 
-    shape: architecture.Shape
-    stages: tuple[Stage, ...]
+    shape: architecture.RobotShape
+    stages: tuple[RobotStage, ...]
     records: dict[str, int] = field(default_factory=lambda: dict(RECORDS))
     seed: int = 0
     data_seed: int = 1000
@@ -76,12 +76,12 @@ class Recipe:
     check_every: int = 250
 
 
-TARGET = Recipe(
+TARGET = RobotRecipe(
     shape=architecture.TARGET,
     stages=(
-        Stage("vision", 700, 96, 2e-3),
-        Stage("policy", 2700, 64, 1.5e-3, layers=6),
-        Stage("policy", 160, 64, 4e-4),
+        RobotStage("vision", 700, 96, 2e-3),
+        RobotStage("policy", 2700, 64, 1.5e-3, layers=6),
+        RobotStage("policy", 160, 64, 4e-4),
     ),
 )
 

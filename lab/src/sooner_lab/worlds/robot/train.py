@@ -8,10 +8,10 @@ from typing import Unpack
 from .. import lessons
 from ..recipes import Options
 from .learn import FIXED, PolicyLesson
-from .recipe import Recipe
+from .recipe import RobotRecipe
 
 
-def train(out: Path, recipe: Recipe, **options: Unpack[Options]) -> Path:
+def train(out: Path, recipe: RobotRecipe, **options: Unpack[Options]) -> Path:
     """Collect demonstrations, train, and write a checkpoint; returns its folder.
 
     Args:

@@ -28,7 +28,7 @@ LOW = 3 / 7  # of a deepened decoder: a third of its depth then holds three of f
 
 
 @dataclass(frozen=True)
-class Shape:
+class VideoShape:
     """Sizes of one miniature. `vocab` is the padded size and must hold every token."""
 
     layers: int
@@ -42,11 +42,11 @@ class Shape:
     vision_heads: int
 
 
-TARGET = Shape(28, 128, 4, 2, 256, 256, 3, 96, 4)
-DRAFT = Shape(4, 96, 3, 1, 192, 192, 2, 64, 4)
+TARGET = VideoShape(28, 128, 4, 2, 256, 256, 3, 96, 4)
+DRAFT = VideoShape(4, 96, 3, 1, 192, 192, 2, 64, 4)
 
 
-def build_config(shape: Shape) -> LlavaOnevisionConfig:
+def build_config(shape: VideoShape) -> LlavaOnevisionConfig:
     """The checkpoint's config; ValueError if `shape.vocab` is smaller than the vocabulary."""
     ids = {token: index for index, token in enumerate(words.vocabulary())}
     if shape.vocab < len(ids):
@@ -84,7 +84,7 @@ def build_config(shape: Shape) -> LlavaOnevisionConfig:
     )
 
 
-def build_model(shape: Shape) -> LlavaOnevisionForConditionalGeneration:
+def build_model(shape: VideoShape) -> LlavaOnevisionForConditionalGeneration:
     """A fresh fp32 model; weights come from torch's global generator, as everywhere in HF."""
     model = LlavaOnevisionForConditionalGeneration(build_config(shape)).float()
     place_patches(model)

@@ -72,7 +72,7 @@ class SceneBank:
 
 def encode(
     model: LlavaOnevisionForConditionalGeneration,
-    writer: data.Writer,
+    writer: data.CaptionRowWriter,
     size: int,
     seed: Sequence[int],
 ) -> SceneBank:

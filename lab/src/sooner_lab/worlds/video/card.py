@@ -8,7 +8,7 @@ from typing import Any
 from .. import cards
 from ..recipes import plain
 from . import architecture, cases, evaluate
-from .recipe import Recipe
+from .recipe import VideoRecipe
 
 SCENES = (1, 2, 4, 6, 8, 10)
 CLIPS = 32
@@ -27,7 +27,7 @@ def measure(folder: Path, clips: int) -> dict[str, Any]:
     return {**found, **{name: cards.rounded(scores) for name, scores in long.items()}}
 
 
-def write(folder: Path, recipe: Recipe, seconds: float) -> Path:
+def write(folder: Path, recipe: VideoRecipe, seconds: float) -> Path:
     """Measure the checkpoint in `folder` and write `card.json` into it."""
     model, _ = evaluate.load(folder)
     figures = {

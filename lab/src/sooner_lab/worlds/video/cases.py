@@ -21,12 +21,12 @@ NEEDLE_IN = 48  # frames of a needle's clip
 TENTH = (0.9, 0.9)  # share of visual tokens dropped
 
 
-def even(rng: np.random.Generator, count: int) -> list[world.Clip]:
+def even(rng: np.random.Generator, count: int) -> list[world.SceneClip]:
     """Six scenes of eight frames each."""
     return [pacing.paced_clip(rng, (8,) * 6) for _ in range(count)]
 
 
-def uneven(rng: np.random.Generator, count: int) -> list[world.Clip]:
+def uneven(rng: np.random.Generator, count: int) -> list[world.SceneClip]:
     """Six scenes of 1 to 16 frames, at most 64 in all.
 
     `TOGETHER` clips have the same lengths, each in an order of its own: of equal size, they are
@@ -40,18 +40,18 @@ def uneven(rng: np.random.Generator, count: int) -> list[world.Clip]:
     return clips
 
 
-CLIPS: dict[str, Callable[[np.random.Generator, int], list[world.Clip]]] = {
+CLIPS: dict[str, Callable[[np.random.Generator, int], list[world.SceneClip]]] = {
     "even_8_scenes_6": even,
     "uneven_scenes_6": uneven,
 }
 
 
-def draw(name: str, count: int) -> list[world.Clip]:
+def draw(name: str, count: int) -> list[world.SceneClip]:
     """The held-out clips of a case of `CLIPS`."""
     return CLIPS[name](np.random.default_rng(SEED), count)
 
 
-def needles(depth: float, count: int) -> list[pacing.Needle]:
+def needles(depth: float, count: int) -> list[pacing.NeedleClip]:
     """Needles of 1, 2, 3, 1, ... frames at a depth."""
     rng = np.random.default_rng([SEED, round(100 * depth)])
     few, most = pacing.NEEDLE
@@ -83,7 +83,7 @@ def measure(model: Any, processor: Any, count: int) -> dict[str, Any]:
 
 
 def score_needles(
-    model: Any, processor: Any, hidden: Sequence[pacing.Needle], batch: int = TOGETHER
+    model: Any, processor: Any, hidden: Sequence[pacing.NeedleClip], batch: int = TOGETHER
 ) -> dict[str, float]:
     """Mean accuracy on the needles' scenes; "exact": captions that hold the right sentence."""
     clips = [needle.clip for needle in hidden]
@@ -99,7 +99,7 @@ def _plain(processor: Any, text: str) -> str:
     return " ".join(processor.tokenizer.tokenize(text))
 
 
-def from_file(clip: world.Clip) -> np.ndarray:
+def from_file(clip: world.SceneClip) -> np.ndarray:
     """The shown frames of a clip as they come back from an H.264 file."""
     from .film import through_file
 
@@ -107,14 +107,14 @@ def from_file(clip: world.Clip) -> np.ndarray:
 
 
 @torch.no_grad()
-def next_token(model: Any, clips: Sequence[world.Clip]) -> dict[str, float]:
+def next_token(model: Any, clips: Sequence[world.SceneClip]) -> dict[str, float]:
     """The share of caption tokens predicted right from the right tokens before them.
 
     Returns:
         "full" with every visual token, "tenth" with a random tenth of them at their own
         positions: what a draft with a pruned prompt has to do.
     """
-    writer, rng = data.Writer(), np.random.default_rng(SEED)
+    writer, rng = data.CaptionRowWriter(), np.random.default_rng(SEED)
     first = len(writer.head)
     right: dict[str, list[float]] = {"full": [], "tenth": []}
     for clip in clips:

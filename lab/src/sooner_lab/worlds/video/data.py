@@ -1,8 +1,8 @@
 """Training batches of the moving-shapes world.
 
-Two kinds. `Frames` are single frames with what each video token should see in them; they teach
-the vision tower. `Captions` are token rows around video features; they teach the decoder. While
-the tower is frozen its features come from a `bank.SceneBank`.
+Two kinds. `LabelledFrames` are single frames with what each video token should see in them; they
+teach the vision tower. `CaptionRows` are token rows around video features; they teach the decoder.
+While the tower is frozen its features come from a `bank.SceneBank`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LABEL_SIZES = (
 
 
 @dataclass(frozen=True)
-class Frames:
+class LabelledFrames:
     """`pixels` [frames, 3, side, side], normalised; `labels` [frames, tokens, len(LABEL_SIZES)]."""
 
     pixels: torch.Tensor
@@ -33,7 +33,7 @@ class Frames:
 
 
 @dataclass(frozen=True)
-class Captions:
+class CaptionRows:
     """`ids` and `labels` [rows, length]; `frames_per_row` video frames fill the `<video>` run."""
 
     ids: torch.Tensor
@@ -73,7 +73,7 @@ def draw_frames(
     moments: np.ndarray,
     noise: torch.Generator,
     everywhere: bool = False,
-) -> Frames:
+) -> LabelledFrames:
     """Render and degrade one frame of each scene at its moment; see `token_labels`."""
     side = architecture.IMAGE_SIDE
     pixels = np.empty((len(scenes), side, side, 3), dtype=np.uint8)
@@ -82,12 +82,12 @@ def draw_frames(
         at = world.centre(scene, float(moments[slot]))
         world.draw(scene, at, pixels[slot])
         labels[slot] = token_labels(scene, at, everywhere)
-    return Frames(normalise(degrade(pixels, noise)), torch.from_numpy(labels))
+    return LabelledFrames(normalise(degrade(pixels, noise)), torch.from_numpy(labels))
 
 
 def sample_frames(
     rng: np.random.Generator, count: int, noise: torch.Generator, everywhere: bool = False
-) -> Frames:
+) -> LabelledFrames:
     """`count` unrelated frames; one in five shows its shape under way."""
     scenes = [world.sample_scene(rng) for _ in range(count)]
     moments = np.where(rng.random(count) < 0.2, rng.uniform(*world.MOVE, count), 0.0)
@@ -126,7 +126,7 @@ def normalise(images: torch.Tensor) -> torch.Tensor:
     return (images - 0.5) / 0.5
 
 
-class Writer:
+class CaptionRowWriter:
     """Token rows as the chat template lays them out."""
 
     def __init__(self) -> None:
@@ -156,7 +156,7 @@ class Writer:
 
     def write(
         self, rng: np.random.Generator, sentences: list[list[list[int]]], frames: int
-    ) -> Captions:
+    ) -> CaptionRows:
         """Rows of ids and labels for clips given as their scenes' sentences.
 
         One prompt a batch, so that rows differ in length by their captions only; padding is on
@@ -177,7 +177,7 @@ class Writer:
             stop = len(before) + len(answer)
             ids[row, :stop] = torch.tensor([*before, *answer])
             labels[row, len(before) : stop] = torch.tensor(answer)
-        return Captions(ids, labels, frames)
+        return CaptionRows(ids, labels, frames)
 
 
 def kept_places(

@@ -17,7 +17,7 @@ FRAMES_A_SCENE = 2
 TOKENS_A_SCENE = 26
 
 
-def sample_clips(seed: int, count: int, scenes: int) -> list[world.Clip]:
+def sample_clips(seed: int, count: int, scenes: int) -> list[world.SceneClip]:
     """`count` clips of `scenes` scenes from one generator."""
     rng = np.random.default_rng(seed)
     return [world.sample_clip(rng, scenes) for _ in range(count)]
@@ -70,12 +70,12 @@ def describe(
     return [text.strip() for text in processor.batch_decode(answers, skip_special_tokens=True)]
 
 
-def frames_shown(clip: world.Clip, frames_a_scene: float = FRAMES_A_SCENE) -> int:
+def frames_shown(clip: world.SceneClip, frames_a_scene: float = FRAMES_A_SCENE) -> int:
     """How many frames of a clip a model gets; lengths of its own go before `frames_a_scene`."""
     return clip.samples if clip.lengths else round(frames_a_scene * len(clip.scenes))
 
 
-def film_of(clip: world.Clip) -> np.ndarray:
+def film_of(clip: world.SceneClip) -> np.ndarray:
     """A clip as a video to caption; of one with lengths of its own only the shown frames.
 
     The processor, asked for as many frames as there are, then takes each: a minute of film would
@@ -89,7 +89,7 @@ def film_of(clip: world.Clip) -> np.ndarray:
 def captions(
     model: Any,
     processor: Any,
-    clips: Sequence[world.Clip],
+    clips: Sequence[world.SceneClip],
     *,
     videos: Sequence[np.ndarray] | None = None,
     frames_a_scene: float = FRAMES_A_SCENE,
@@ -119,7 +119,7 @@ def captions(
 def score_clips(
     model: Any,
     processor: Any,
-    clips: Sequence[world.Clip],
+    clips: Sequence[world.SceneClip],
     *,
     videos: Sequence[np.ndarray] | None = None,
     frames_a_scene: float = FRAMES_A_SCENE,

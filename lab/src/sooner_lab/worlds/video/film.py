@@ -17,7 +17,7 @@ AT_ONCE = 48  # frames drawn at once: a long clip never stands in memory whole
 
 
 def write_video(
-    clip: world.Clip,
+    clip: world.SceneClip,
     path: Path | str,
     *,
     codec: str = "h264",
@@ -70,7 +70,7 @@ def read_video(path: Path | str) -> np.ndarray:
         return np.stack([frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)])
 
 
-def through_file(clip: world.Clip, codec: str = "h264", suffix: str = ".mp4") -> np.ndarray:
+def through_file(clip: world.SceneClip, codec: str = "h264", suffix: str = ".mp4") -> np.ndarray:
     """A clip as it comes back from an encoded file: `[frames, side, side, 3]`."""
     with tempfile.TemporaryDirectory() as folder:
         return read_video(write_video(clip, Path(folder) / f"clip{suffix}", codec=codec))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..training import depth_of, first_model, write_depth
 from . import architecture, bank, build, card, data, evaluate, losses, pacing, ranking
-from .recipe import Recipe, Stage
+from .recipe import VideoRecipe, VideoStage
 
 CHECK_SEED = 10_007  # held-out clips for progress reports; training seeds are small numbers
 CHECK_CLIPS = 8
@@ -31,19 +31,19 @@ class CaptionLesson:
         SoonerError: there is no fitting checkpoint to start from, or none to rank with.
     """
 
-    def __init__(self, config: Recipe, out: Path) -> None:
-        self.config, self.writer = config, data.Writer()
+    def __init__(self, config: VideoRecipe, out: Path) -> None:
+        self.config, self.writer = config, data.CaptionRowWriter()
         start = Path(config.start) if config.start else None
         with torch.random.fork_rng():  # HF draws first weights from the global generator
             torch.manual_seed(config.seed)
             self.captioner = first_model(config, start, architecture.build_model, evaluate.load)
             self.head = nn.Linear(config.shape.width, sum(data.LABEL_SIZES))
         self.model: nn.Module = nn.ModuleDict({"captioner": self.captioner, "head": self.head})
-        self.stage: Stage = config.stages[0]
+        self.stage: VideoStage = config.stages[0]
         self.bank: bank.SceneBank | None = None
         self.ranker = ranking.Ranker((out / config.ranker).resolve()) if config.ranker else None
 
-    def enter(self, stage: Stage, index: int) -> None:
+    def enter(self, stage: VideoStage, index: int) -> None:
         self.stage, self.bank = stage, None
         if stage.layers:
             architecture.grow(self.captioner, stage.layers)
@@ -61,14 +61,16 @@ class CaptionLesson:
         mark = "captioner.model.language_model.layers."
         architecture.grow(self.captioner, depth_of(state, mark))
 
-    def loss(self, stage: Stage, rng: np.random.Generator) -> tuple[Tensor, dict[str, Any]]:
+    def loss(self, stage: VideoStage, rng: np.random.Generator) -> tuple[Tensor, dict[str, Any]]:
         if stage.kind == "vision":
             frames = data.sample_frames(rng, stage.size, _noise(rng), stage.everywhere)
             seen = losses.see(self.captioner, frames.pixels)
             return losses.name_tokens(self.head, seen, frames.labels)
         return self._caption(stage, rng)
 
-    def _caption(self, stage: Stage, rng: np.random.Generator) -> tuple[Tensor, dict[str, Any]]:
+    def _caption(
+        self, stage: VideoStage, rng: np.random.Generator
+    ) -> tuple[Tensor, dict[str, Any]]:
         scenes = int(rng.integers(stage.scenes[0], stage.scenes[1] + 1))
         shown = stage.pace.draw(rng, scenes)
         frames = int(shown.sum())
@@ -88,7 +90,7 @@ class CaptionLesson:
 
     def _from_bank(
         self, shown: np.ndarray, rng: np.random.Generator
-    ) -> tuple[Tensor, data.Captions, Tensor | None]:
+    ) -> tuple[Tensor, data.CaptionRows, Tensor | None]:
         """Features of clips, their rows, and the places that are left of these."""
         assert self.bank is not None
         picked = self.bank.draw(rng, *shown.shape)
@@ -100,7 +102,7 @@ class CaptionLesson:
 
     def _kept(
         self,
-        batch: data.Captions,
+        batch: data.CaptionRows,
         picked: np.ndarray,
         shown: np.ndarray,
         rng: np.random.Generator,

@@ -58,7 +58,7 @@ def embed(
 
 def predict(
     model: LlavaOnevisionForConditionalGeneration,
-    batch: data.Captions,
+    batch: data.CaptionRows,
     features: torch.Tensor,
     first: int,
     bf16: bool,

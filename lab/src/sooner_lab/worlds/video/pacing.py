@@ -23,7 +23,7 @@ MOST_SCENES = 8  # of clips with other than two frames a scene
 
 
 @dataclass(frozen=True)
-class Pace:
+class ScenePacing:
     """Shares of four kinds of clips, and the most frames that any of them shows.
 
     Attributes:
@@ -84,21 +84,21 @@ def moments(shown: Sequence[int] | np.ndarray) -> np.ndarray:
     return np.concatenate([np.arange(count) / count for count in shown])
 
 
-def paced_clip(rng: np.random.Generator, shown: Sequence[int] | np.ndarray) -> world.Clip:
+def paced_clip(rng: np.random.Generator, shown: Sequence[int] | np.ndarray) -> world.SceneClip:
     """Draw a clip whose scenes are shown for `shown` frames each; those shown once rest."""
     drawn = world.sample_clip(rng, len(shown)).scenes
     scenes = tuple(
         world.still(scene) if count == 1 else scene
         for scene, count in zip(drawn, shown, strict=True)
     )
-    return world.Clip(scenes, tuple(int(count) * world.SAMPLE_EVERY for count in shown))
+    return world.SceneClip(scenes, tuple(int(count) * world.SAMPLE_EVERY for count in shown))
 
 
 @dataclass(frozen=True)
-class Needle:
+class NeedleClip:
     """A long clip with one short scene, at `place` in scene order, to be found in it."""
 
-    clip: world.Clip
+    clip: world.SceneClip
     place: int
 
     @property
@@ -113,7 +113,7 @@ class Needle:
 
 def needle_clip(
     rng: np.random.Generator, frames: int = 48, depth: float = 0.5, needle_frames: int = 2
-) -> Needle:
+) -> NeedleClip:
     """Hide a short scene in a long clip.
 
     Args:
@@ -135,4 +135,4 @@ def needle_clip(
     before = 0 if before < 2 else rest if rest - before < 2 else before
     shown = [before, needle_frames, rest - before]
     kept = [count for count in shown if count]
-    return Needle(paced_clip(rng, kept), place=1 if before else 0)
+    return NeedleClip(paced_clip(rng, kept), place=1 if before else 0)

@@ -47,4 +47,4 @@ def clip(folder: Path, frames: int, seed: int) -> Path:
     drawn = world.sample_clip(rng, min(LONG_SCENES, frames)).scenes
     cuts = np.sort(rng.choice(np.arange(1, frames), len(drawn) - 1, replace=False))
     lengths = tuple(int(length) for length in np.diff([0, *cuts, frames]))
-    return film.write_video(world.Clip(drawn, lengths), folder / f"generated-{seed}.mp4")
+    return film.write_video(world.SceneClip(drawn, lengths), folder / f"generated-{seed}.mp4")

@@ -43,12 +43,12 @@ class Ranker:
         decoder.norm = nn.Identity()
         self.bank: bank.SceneBank | None = None
 
-    def enter(self, writer: data.Writer, size: int, seed: tuple[int, ...]) -> None:
+    def enter(self, writer: data.CaptionRowWriter, size: int, seed: tuple[int, ...]) -> None:
         """Encode the scenes that `bank.encode` draws for the draft from the same seed."""
         self.bank = bank.encode(self.model, writer, size, seed)
 
     @torch.no_grad()
-    def kept(self, batch: data.Captions, features: Tensor, first: int, ratio: float) -> Tensor:
+    def kept(self, batch: data.CaptionRows, features: Tensor, first: int, ratio: float) -> Tensor:
         """Which places of each row are left when the target prunes it: [rows, kept].
 
         Args:

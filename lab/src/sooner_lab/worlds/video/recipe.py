@@ -29,17 +29,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 from . import architecture
-from .pacing import Pace
+from .pacing import ScenePacing
 
-PAIRS = Pace()
-LONG = Pace(pairs=0.35, even=0.2, uneven=0.3, needle=0.15)
-SLOW = Pace(pairs=0.4, even=0.55, uneven=0.05)
-SLOWER = Pace(pairs=0.4, even=0.57, uneven=0.03)
-SLOWEST = Pace(pairs=0.3, even=0.67, uneven=0.03)
+PAIRS = ScenePacing()
+LONG = ScenePacing(pairs=0.35, even=0.2, uneven=0.3, needle=0.15)
+SLOW = ScenePacing(pairs=0.4, even=0.55, uneven=0.05)
+SLOWER = ScenePacing(pairs=0.4, even=0.57, uneven=0.03)
+SLOWEST = ScenePacing(pairs=0.3, even=0.67, uneven=0.03)
 
 
 @dataclass(frozen=True)
-class Stage:
+class VideoStage:
     """One stretch of training with its own optimizer, warm-up and cosine.
 
     Attributes:
@@ -68,7 +68,7 @@ class Stage:
     lr: float
     scenes: tuple[int, int] = (1, 1)
     layers: int = 0
-    pace: Pace = PAIRS
+    pace: ScenePacing = PAIRS
     pruned: float = 0.0
     ranked: bool = False
     everywhere: bool = False
@@ -85,7 +85,7 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Recipe:
+class VideoRecipe:
     """All that determines a training run, but for the machine's rounding.
 
     Attributes:
@@ -102,8 +102,8 @@ class Recipe:
             "ranked" stages prune.
     """
 
-    shape: architecture.Shape
-    stages: tuple[Stage, ...]
+    shape: architecture.VideoShape
+    stages: tuple[VideoStage, ...]
     seed: int = 0
     bank: int = 6000
     save_every: int = 100
@@ -116,42 +116,69 @@ class Recipe:
             raise ValueError("a ranked stage needs the recipe's ranker: a target's checkpoint")
 
 
-TARGET = Recipe(
+TARGET = VideoRecipe(
     shape=architecture.TARGET,
     stages=(
-        Stage("vision", 1800, 32, 2e-3),
-        Stage("vision", 1000, 64, 1.5e-3),
-        Stage("language", 300, 2500, 1.5e-3, scenes=(1, 1), layers=4),
-        Stage("language", 900, 4000, 1.5e-3, scenes=(1, 6), bf16=True),
-        Stage("language", 900, 5000, 1e-3, scenes=(1, 10), bf16=True),
-        Stage("vision", 300, 64, 8e-4),
-        Stage("language", 800, 5000, 1e-3, scenes=(1, 10), bf16=True),
-        Stage("vision", 600, 64, 1e-3),
-        Stage("language", 900, 5000, 1.2e-3, scenes=(1, 10), bf16=True),
-        Stage("language", 600, 4000, 8e-4, scenes=(1, 10), pace=LONG, bf16=True),
-        Stage("language", 2400, 5000, 1.2e-3, scenes=(2, 9), pace=Pace(0.55, 0.4, 0.05), bf16=True),
-        Stage("language", 2000, 5000, 7e-4, scenes=(2, 9), pace=Pace(0.6, 0.38, 0.02), bf16=True),
-        Stage(
-            "language", 2650, 5000, 1e-3, (2, 9), pace=Pace(0.35, 0.62, 0.03), over=3000, bf16=True
+        VideoStage("vision", 1800, 32, 2e-3),
+        VideoStage("vision", 1000, 64, 1.5e-3),
+        VideoStage("language", 300, 2500, 1.5e-3, scenes=(1, 1), layers=4),
+        VideoStage("language", 900, 4000, 1.5e-3, scenes=(1, 6), bf16=True),
+        VideoStage("language", 900, 5000, 1e-3, scenes=(1, 10), bf16=True),
+        VideoStage("vision", 300, 64, 8e-4),
+        VideoStage("language", 800, 5000, 1e-3, scenes=(1, 10), bf16=True),
+        VideoStage("vision", 600, 64, 1e-3),
+        VideoStage("language", 900, 5000, 1.2e-3, scenes=(1, 10), bf16=True),
+        VideoStage("language", 600, 4000, 8e-4, scenes=(1, 10), pace=LONG, bf16=True),
+        VideoStage(
+            "language",
+            2400,
+            5000,
+            1.2e-3,
+            scenes=(2, 9),
+            pace=ScenePacing(0.55, 0.4, 0.05),
+            bf16=True,
         ),
-        Stage("language", 4400, 5000, 9e-4, (2, 10), pace=Pace(0.47, 0.5, 0.03), bf16=True),
-        Stage("language", 60, 4000, 2e-5, (2, 9), pace=Pace(0.5, 0.48, 0.02), bf16=True),
+        VideoStage(
+            "language",
+            2000,
+            5000,
+            7e-4,
+            scenes=(2, 9),
+            pace=ScenePacing(0.6, 0.38, 0.02),
+            bf16=True,
+        ),
+        VideoStage(
+            "language",
+            2650,
+            5000,
+            1e-3,
+            (2, 9),
+            pace=ScenePacing(0.35, 0.62, 0.03),
+            over=3000,
+            bf16=True,
+        ),
+        VideoStage(
+            "language", 4400, 5000, 9e-4, (2, 10), pace=ScenePacing(0.47, 0.5, 0.03), bf16=True
+        ),
+        VideoStage(
+            "language", 60, 4000, 2e-5, (2, 9), pace=ScenePacing(0.5, 0.48, 0.02), bf16=True
+        ),
     ),
 )
-DRAFT = Recipe(
+DRAFT = VideoRecipe(
     shape=architecture.DRAFT,
     stages=(
-        Stage("vision", 1500, 32, 2e-3),
-        Stage("language", 300, 2500, 2e-3, scenes=(1, 1), layers=2),
-        Stage("language", 600, 4000, 2e-3, scenes=(1, 6), bf16=True),
-        Stage("language", 600, 5000, 1e-3, scenes=(1, 10), bf16=True),
-        Stage("language", 300, 5000, 1e-3, scenes=(1, 10), bf16=True),
-        Stage("language", 1100, 5000, 1.5e-3, scenes=(2, 10), layers=4, bf16=True),
-        Stage("language", 1000, 5000, 1e-3, (1, 10), pace=LONG, pruned=0.33, bf16=True),
-        Stage("language", 2600, 5000, 1.5e-3, (2, 9), pace=SLOW, pruned=0.6, bf16=True),
-        Stage("language", 1500, 5000, 1e-3, (2, 9), pace=SLOWER, pruned=0.7, bf16=True),
-        Stage("vision", 2500, 64, 2e-3, everywhere=True),
-        Stage("language", 9000, 5000, 1.5e-3, (2, 9), 0, SLOWEST, 0.6, ranked=True, bf16=True),
+        VideoStage("vision", 1500, 32, 2e-3),
+        VideoStage("language", 300, 2500, 2e-3, scenes=(1, 1), layers=2),
+        VideoStage("language", 600, 4000, 2e-3, scenes=(1, 6), bf16=True),
+        VideoStage("language", 600, 5000, 1e-3, scenes=(1, 10), bf16=True),
+        VideoStage("language", 300, 5000, 1e-3, scenes=(1, 10), bf16=True),
+        VideoStage("language", 1100, 5000, 1.5e-3, scenes=(2, 10), layers=4, bf16=True),
+        VideoStage("language", 1000, 5000, 1e-3, (1, 10), pace=LONG, pruned=0.33, bf16=True),
+        VideoStage("language", 2600, 5000, 1.5e-3, (2, 9), pace=SLOW, pruned=0.6, bf16=True),
+        VideoStage("language", 1500, 5000, 1e-3, (2, 9), pace=SLOWER, pruned=0.7, bf16=True),
+        VideoStage("vision", 2500, 64, 2e-3, everywhere=True),
+        VideoStage("language", 9000, 5000, 1.5e-3, (2, 9), 0, SLOWEST, 0.6, ranked=True, bf16=True),
     ),
     seed=1,
     ranker="../target/checkpoint",

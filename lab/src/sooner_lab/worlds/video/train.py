@@ -8,10 +8,10 @@ from typing import Unpack
 from .. import lessons
 from ..recipes import Options
 from .learn import FIXED, CaptionLesson
-from .recipe import TARGET, Recipe
+from .recipe import TARGET, VideoRecipe
 
 
-def train(out: Path | str, config: Recipe = TARGET, **options: Unpack[Options]) -> Path:
+def train(out: Path | str, config: VideoRecipe = TARGET, **options: Unpack[Options]) -> Path:
     """Train one model of the pair and write its checkpoint folder.
 
     `sooner train miniature video` calls this once with each of `RECIPES`, in their order.

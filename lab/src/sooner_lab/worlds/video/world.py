@@ -68,7 +68,7 @@ class Scene:
 
 
 @dataclass(frozen=True)
-class Clip:
+class SceneClip:
     """Scenes in the order in which they are shown.
 
     Attributes:
@@ -125,14 +125,14 @@ def sample_scene(rng: np.random.Generator, not_background: str | None = None) ->
     )
 
 
-def sample_clip(rng: np.random.Generator, scenes: int = 8) -> Clip:
+def sample_clip(rng: np.random.Generator, scenes: int = 8) -> SceneClip:
     """Draw a clip of `scenes` scenes (1..`MAX_SCENES`, else ValueError)."""
     if not 1 <= scenes <= MAX_SCENES:
         raise ValueError(f"a clip has 1 to {MAX_SCENES} scenes, not {scenes}")
     drawn: list[Scene] = []
     for _ in range(scenes):
         drawn.append(sample_scene(rng, drawn[-1].background if drawn else None))
-    return Clip(tuple(drawn))
+    return SceneClip(tuple(drawn))
 
 
 def still(scene: Scene) -> Scene:
@@ -163,7 +163,7 @@ def describe(scene: Scene, index: int) -> str:
     return f"scene {NUMBERS[index]} : {shown} moves from the {begin} to the {end} , {way} ."
 
 
-def caption(clip: Clip) -> str:
+def caption(clip: SceneClip) -> str:
     """The one right caption of a clip: 22 to 24 words a scene that moves, 15 a still one."""
     return " ".join(describe(scene, index) for index, scene in enumerate(clip.scenes))
 
@@ -188,7 +188,7 @@ def parse(text: str) -> dict[int, dict[str, str | int]]:
     return claims
 
 
-def score(text: str, clip: Clip, places: Sequence[int] | None = None) -> dict[str, float]:
+def score(text: str, clip: SceneClip, places: Sequence[int] | None = None) -> dict[str, float]:
     """The share of scenes that `text` has right, 0..1 for each of `ATTRIBUTES`.
 
     A scene that the text leaves out counts as wrong in every attribute.
@@ -228,7 +228,7 @@ def centre(scene: Scene, moment: float) -> tuple[float, float]:
 
 
 def render(
-    clip: Clip, indices: Sequence[int] | np.ndarray | None = None, side: int = SIDE
+    clip: SceneClip, indices: Sequence[int] | np.ndarray | None = None, side: int = SIDE
 ) -> np.ndarray:
     """Draw frames of a clip.
 
