@@ -23,27 +23,27 @@ SHORT = (1, 2, 3, 6)
 LONG = 23
 
 
-def _noisy(window: Any) -> Callable[[str], sooner.Method]:
-    return lambda family: sooner.Speculative(tiny.noisy(family), window=window)
+def _noisy(num_draft_tokens: Any) -> Callable[[str], sooner.Method]:
+    return lambda family: sooner.Speculative(tiny.noisy(family), num_draft_tokens=num_draft_tokens)
 
 
 def _stranger(family: str) -> sooner.Method:
-    return sooner.Speculative(tiny.model(family, seed=5, layers=1), window=4)
+    return sooner.Speculative(tiny.model(family, seed=5, layers=1), num_draft_tokens=4)
 
 
 def _itself(family: str) -> sooner.Method:
-    return sooner.Speculative(tiny.model(family), window=5)
+    return sooner.Speculative(tiny.model(family), num_draft_tokens=5)
 
 
 def _words_only(family: str) -> sooner.Method:
     """A text model of the other kind, which never sees the pixels."""
     return sooner.Speculative(
-        tiny.model("qwen2" if family == "llama" else "llama", seed=3), window=3
+        tiny.model("qwen2" if family == "llama" else "llama", seed=3), num_draft_tokens=3
     )
 
 
 def _larger_vocabulary(family: str) -> sooner.Method:
-    return sooner.Speculative(tiny.repadded(family, tiny.VOCAB + 32), window=4)
+    return sooner.Speculative(tiny.repadded(family, tiny.VOCAB + 32), num_draft_tokens=4)
 
 
 def _eagle(**options: Any) -> Callable[[str], sooner.Method]:
@@ -65,7 +65,7 @@ def _aligned(**options: Any) -> Callable[[str], sooner.Method]:
 METHODS: dict[str, Callable[[str], sooner.Method]] = {
     "plain": lambda family: sooner.Autoregressive(),
     "prompt-lookup": lambda family: sooner.PromptLookup(),
-    "prompt-lookup-short": lambda family: sooner.PromptLookup(window=2, max_ngram=1),
+    "prompt-lookup-short": lambda family: sooner.PromptLookup(num_draft_tokens=2, max_ngram=1),
     "noisy-1": _noisy(1),
     "noisy-4": _noisy(4),
     "noisy-7": _noisy(7),
@@ -75,10 +75,10 @@ METHODS: dict[str, Callable[[str], sooner.Method]] = {
     "words-only": _words_only,
     "larger-vocabulary": _larger_vocabulary,
     "parallel": lambda family: sooner.ParallelVLM(
-        tiny.noisy(family), prune=0.5, least=0, window=5, placement="inline"
+        tiny.noisy(family), prune=0.5, least=0, num_draft_tokens=5, placement="inline"
     ),
     "sd-tree": lambda family: sooner.SDTree(tiny.noisy(family)),
-    "onsd": lambda family: sooner.OnSD(tiny.noisy(family), window=3),
+    "onsd": lambda family: sooner.OnSD(tiny.noisy(family), num_draft_tokens=3),
     "specvlm": lambda family: sooner.SpecVLM(tiny.noisy(family), prune=0.5),
     "jacobi-1": lambda family: sooner.CoupledJacobi(1, "maximal"),
     "jacobi-4": lambda family: sooner.CoupledJacobi(4, "independent", init="random"),
@@ -90,7 +90,7 @@ METHODS: dict[str, Callable[[str], sooner.Method]] = {
     "hsd": _aligned(nodes=10),
     "hsd-wide": _aligned(nodes=40, width=16, window=1, repeats=True),
     "hsd-auto": _aligned(),
-    "sparse-to-dense": lambda family: sooner.SparseToDense(prune=0.5, window=4),
+    "sparse-to-dense": lambda family: sooner.SparseToDense(prune=0.5, num_draft_tokens=4),
 }
 
 

@@ -33,7 +33,7 @@ RANKS = 2
 FAMILIES = ("qwen2_5_vl", "llava_onevision")
 GREEDY: dict[str, Callable[[Any], sooner.Method | None]] = {
     "plain": lambda draft: None,
-    "prompt-lookup": lambda draft: sooner.PromptLookup(window=3),
+    "prompt-lookup": lambda draft: sooner.PromptLookup(num_draft_tokens=3),
     "speculative": lambda draft: sooner.Speculative(draft),  # its window follows the clock
     "sd-tree": lambda draft: sooner.SDTree(draft),
     "parallel-inline": lambda draft: sooner.ParallelVLM(
@@ -48,7 +48,7 @@ GREEDY: dict[str, Callable[[Any], sooner.Method | None]] = {
 }
 SEEDED: dict[str, Callable[[Any], sooner.Method | None]] = {
     "plain": lambda draft: None,
-    "speculative": lambda draft: sooner.Speculative(draft, window=3),
+    "speculative": lambda draft: sooner.Speculative(draft, num_draft_tokens=3),
 }
 """What a seed decides alone, whatever the clock says."""
 LIMIT = 10

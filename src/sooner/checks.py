@@ -9,9 +9,9 @@ import types
 import typing
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
-from .errors import SoonerError, unknown
+from .errors import SoonerError, new_name, unknown
 
 
 def check_whole(
@@ -20,7 +20,7 @@ def check_whole(
     """Require a whole number of `least` to `most`.
 
     Args:
-        name: as the caller knows it, such as `window` or `HSD: window`.
+        name: as the caller knows it, such as `depth` or `HSD: depth`.
         hint: what else there is, such as `, or None for all`.
 
     Raises:
@@ -174,12 +174,27 @@ def check_fields(settings: Any, owner: str = "") -> None:
             check_whole(name, value, int(told.least), told.most, told.hint)
 
 
+class KnowsOldNames:
+    """Base of dataclasses whose options of 0.1 are refused with the new name."""
+
+    def __new__(cls, *values: Any, **options: Any) -> Self:
+        for name in options:
+            if (now := new_name(name, field_names(cls))) is not None:
+                raise SoonerError(f"{cls.__name__}: '{name}' is now '{now}'")
+        return super().__new__(cls)
+
+
+def field_names(kind: Any) -> list[str]:
+    """Names of a dataclass's fields."""
+    return [one.name for one in dataclasses.fields(kind)]
+
+
 def check_keys(kind: str, given: Mapping[str, Any], known: type | Collection[str]) -> None:
     """Require every key to be one of `known`, or a field of that dataclass.
 
     Raises:
         SoonerError: names the first that is not, and the nearest.
     """
-    names = [one.name for one in dataclasses.fields(known)] if isinstance(known, type) else known
+    names = field_names(known) if isinstance(known, type) else known
     for key in given:
         check_choice(kind, key, names)

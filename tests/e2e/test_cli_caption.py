@@ -47,7 +47,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 @pytest.fixture
 def models(target_folder: Path, draft_folder: Path) -> list[object]:
     return ["--model", target_folder, "--draft", draft_folder, "--max-new-tokens", 12,
-            "--frames", 4, "--window", 3]  # fmt: skip
+            "--frames", 4, "--num-draft-tokens", 3]  # fmt: skip
 
 
 @pytest.fixture
@@ -218,8 +218,8 @@ def test_unexpected_errors_are_one_line_too(
         (["gone.mp4"], "does not exist"),
         (["CLIP", "--method", "specultive"], "did you mean 'speculative'"),
         (["CLIP", "--metod", "plain"], "--method"),
-        (["CLIP", "--window", "0"], "window is 0"),
-        (["CLIP", "--window", "some"], "window is 'some'"),
+        (["CLIP", "--num-draft-tokens", "0"], "num_draft_tokens is 0"),
+        (["CLIP", "--num-draft-tokens", "some"], "num_draft_tokens is 'some'"),
         (["CLIP", "--frames", "0"], "frames is 0"),
         (["CLIP", "--frames", "many"], "'--frames'"),
         (["CLIP", "--frames", "2", "--fps", "1"], "contradict"),
@@ -306,7 +306,7 @@ def test_a_draft_head_says_the_same(run: Run, tmp_path: Path) -> None:
 
     target = load_pair().target.model  # with its silent layers, as the command has it
     EagleHead.for_target(target).save_pretrained(tmp_path / "head")
-    options = ["--head", tmp_path / "head", "--window", 4, "--max-new-tokens", 12]
+    options = ["--head", tmp_path / "head", "--num-draft-tokens", 4, "--max-new-tokens", 12]
     done = run("caption", "--sample", *options, "--compare", "-o", tmp_path / "out.jsonl")
     assert done.code == 0
     assert "parity: identical" in done.err

@@ -44,7 +44,7 @@ METHODS: dict[str, Callable[[str], Method]] = {
     "specvlm": lambda family: SpecVLM(tiny.noisy(family), prune=0.5),
     "specvlm-words": lambda family: SpecVLM(tiny.model("llama", seed=3), branching=WIDE),
     "specvlm-most": lambda family: SpecVLM(tiny.noisy(family), prune=0.9, layers=1, focus=1.0),
-    "sparse-to-dense": lambda family: SparseToDense(prune=0.5, window=4),
+    "sparse-to-dense": lambda family: SparseToDense(prune=0.5, num_draft_tokens=4),
     "sparse-to-dense-most": lambda family: SparseToDense(),
 }
 PLACES = [
@@ -236,7 +236,7 @@ SAMPLED = {
     "sd-tree-top": lambda family: SDTree(tiny.noisy(family), siblings="top"),
     "onsd": lambda family: OnSD(tiny.noisy(family)),
     "specvlm": lambda family: SpecVLM(tiny.noisy(family), prune=0.5, branching=WIDE),
-    "sparse-to-dense": lambda family: SparseToDense(prune=0.5, window=3),
+    "sparse-to-dense": lambda family: SparseToDense(prune=0.5, num_draft_tokens=3),
 }
 
 
@@ -286,7 +286,7 @@ def test_real_models_sample_the_enumerated_distribution(name: str) -> None:
 @pytest.mark.parametrize("family", tiny.FAMILIES)
 def test_a_tree_is_accepted_further_than_a_chain_of_its_depth(family: str) -> None:
     kind = tiny.kinds(family)[-1]
-    chain = sooner.Speculative(tiny.noisy(family), window=5)
+    chain = sooner.Speculative(tiny.noisy(family), num_draft_tokens=5)
     lengths = [
         generate(method, family, kind, 5, 40).stats.mean_acceptance_length
         for method in (chain, SDTree(tiny.noisy(family)))
@@ -506,7 +506,7 @@ def test_the_sparse_draft_is_fed_one_token_a_step() -> None:
         )
     )
     try:
-        generate(SparseToDense(prune=0.5, window=4), family, "video", 1)
+        generate(SparseToDense(prune=0.5, num_draft_tokens=4), family, "video", 1)
     finally:
         hook.remove()
     prompt = tiny.inputs(family, "video", 1)["input_ids"].shape[1]
@@ -545,10 +545,10 @@ BAD: list[tuple[Callable[[], Method], str]] = [
     (lambda: SpecVLM(None, layers=0), "layers"),
     (lambda: SpecVLM(None, queries=0), "queries"),
     (lambda: SparseToDense(prune=-1), "prune"),
-    (lambda: SparseToDense(window=0), "window"),
+    (lambda: SparseToDense(num_draft_tokens=0), "num_draft_tokens"),
     (lambda: SparseToDense(queries=0), "queries"),
-    (lambda: OnSD(None, window=0), "window"),
-    (lambda: OnSD(None, window="all"), "OnSD: window"),
+    (lambda: OnSD(None, num_draft_tokens=0), "num_draft_tokens"),
+    (lambda: OnSD(None, num_draft_tokens="all"), "OnSD: num_draft_tokens"),
 ]
 
 

@@ -39,8 +39,8 @@ def _fakes(monkeypatch: pytest.MonkeyPatch) -> None:
     adapt_fakes(monkeypatch)
 
 
-def speculate(window: Any, draft: Table = NEAR) -> sooner.Speculative:
-    return sooner.Speculative(FakeAdapter(draft), window=window)
+def speculate(num_draft_tokens: Any, draft: Table = NEAR) -> sooner.Speculative:
+    return sooner.Speculative(FakeAdapter(draft), num_draft_tokens=num_draft_tokens)
 
 
 class TopTree(Drafter):
@@ -116,8 +116,8 @@ def judge_tree(
 
 METHODS = {
     "plain": sooner.Autoregressive(),
-    "prompt-lookup": sooner.PromptLookup(window=3, max_ngram=2),
-    "prompt-lookup-1": sooner.PromptLookup(window=1, max_ngram=1),
+    "prompt-lookup": sooner.PromptLookup(num_draft_tokens=3, max_ngram=2),
+    "prompt-lookup-1": sooner.PromptLookup(num_draft_tokens=1, max_ngram=1),
     "window-1": speculate(1),
     "window-2": speculate(2),
     "window-4": speculate(4),

@@ -99,7 +99,10 @@ def test_eager_attention_is_exact_too(family: str) -> None:
     model = tiny.eager(family)
     inputs = tiny.inputs(family, "uneven", 3)
     expected = model.generate(**inputs, max_new_tokens=15, eos_token_id=None, do_sample=False)
-    for method in (sooner.PromptLookup(), sooner.Speculative(tiny.noisy(family), window=4)):
+    for method in (
+        sooner.PromptLookup(),
+        sooner.Speculative(tiny.noisy(family), num_draft_tokens=4),
+    ):
         result = sooner.generate(model, inputs, method, max_new_tokens=15, eos_token_id=None)
         assert result.sequences.tolist() == expected.tolist()
 
@@ -110,7 +113,7 @@ def test_a_draft_with_its_own_pixels_of_another_family_is_exact() -> None:
     inputs = tiny.inputs("qwen2_5_vl", "image", 3)
     own = tiny.inputs("llava_onevision", "video", 3)
     expected = matrix.reference("qwen2_5_vl", "image", 3, 15)
-    method = sooner.Speculative(draft, window=3, draft_inputs=own)
+    method = sooner.Speculative(draft, num_draft_tokens=3, draft_inputs=own)
     result = sooner.generate(target, inputs, method, max_new_tokens=15, eos_token_id=None)
     assert result.sequences.tolist() == expected.tolist()
 

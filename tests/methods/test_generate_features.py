@@ -33,7 +33,7 @@ def methods() -> dict[str, sooner.Method]:
     return {
         "plain": sooner.Autoregressive(),
         "prompt-lookup": sooner.PromptLookup(),
-        "speculative": sooner.Speculative(tiny.noisy(FAMILY), window=4),
+        "speculative": sooner.Speculative(tiny.noisy(FAMILY), num_draft_tokens=4),
     }
 
 
@@ -87,7 +87,7 @@ def test_a_streamer_gets_nothing_behind_an_end_inside_a_draft(door: str) -> None
     options = {**GREEDY, "eos_token_id": end}
     theirs, ours = Recorder(), Recorder()
     tiny.model(FAMILY).generate(**inputs, **options, streamer=theirs)
-    itself = sooner.Speculative(tiny.model(FAMILY), window=8)
+    itself = sooner.Speculative(tiny.model(FAMILY), num_draft_tokens=8)
     decode(door, itself, inputs, **options, streamer=ours)
     assert ours.calls == theirs.calls
 
@@ -274,7 +274,7 @@ def test_several_sequences_of_a_prompt_see_its_pixels(family: str, kind: str, na
     """Only the best token may be drawn, so every copy must be the greedy sequence of its prompt."""
     model, inputs = tiny.model(family), tiny.inputs(family, kind, 2)
     method = sooner.Autoregressive() if name == "plain" else sooner.Speculative(
-        tiny.noisy(family), window=3
+        tiny.noisy(family), num_draft_tokens=3
     )  # fmt: skip
     options = {"max_new_tokens": 6, "eos_token_id": None}
     greedy = model.generate(**inputs, **options, do_sample=False)
@@ -288,7 +288,7 @@ def test_several_sequences_of_a_prompt_see_its_pixels(family: str, kind: str, na
 def test_several_sequences_with_the_drafts_own_inputs() -> None:
     inputs = tiny.inputs("qwen2_5_vl", "image", 2)
     method = sooner.Speculative(
-        tiny.model("llava_onevision"), window=2,
+        tiny.model("llava_onevision"), num_draft_tokens=2,
         draft_inputs=tiny.inputs("llava_onevision", "image", 2),
     )  # fmt: skip
     options = {"max_new_tokens": 5, "do_sample": True, "top_k": 1, "num_return_sequences": 2}
@@ -369,7 +369,7 @@ class Stumble(StoppingCriteria):
 
 
 def test_hooks_are_gone_after_success_and_after_an_error(guest: Any) -> None:
-    inputs, method = tiny.inputs(FAMILY, KIND), sooner.Speculative(guest, window=2)
+    inputs, method = tiny.inputs(FAMILY, KIND), sooner.Speculative(guest, num_draft_tokens=2)
     sooner.generate(guest, inputs, method, **GREEDY)
     assert hooks(guest) == hooks(tiny.model(FAMILY))
     with pytest.raises(StumbleError):
@@ -388,7 +388,7 @@ def test_the_model_is_as_before_afterwards(guest: Any) -> None:
     guest.generate(**inputs, **GREEDY)
     before, weights = attributes(guest), copy.deepcopy(guest.state_dict())
     training = guest.training
-    sooner.generate(guest, inputs, sooner.Speculative(guest, window=2), **GREEDY)
+    sooner.generate(guest, inputs, sooner.Speculative(guest, num_draft_tokens=2), **GREEDY)
     after = attributes(guest)
     assert after.keys() == before.keys()
     changed = {name for name in before if after[name] is not before[name]}
@@ -406,7 +406,7 @@ def test_generate_works_as_before_afterwards(guest: Any) -> None:
 
 def test_two_threads_decode_with_one_model_at_once() -> None:
     jobs = [("text", 1), ("image", 2), ("mixed", 1), ("video", 3)]
-    method = sooner.Speculative(tiny.noisy("llava_onevision"), window=3)
+    method = sooner.Speculative(tiny.noisy("llava_onevision"), num_draft_tokens=3)
     model = tiny.model("llava_onevision")
 
     def decode_one(kind: str, rows: int) -> list[list[int]]:
@@ -463,7 +463,7 @@ def test_draft_tokens_behind_an_end_are_not_counted_as_accepted() -> None:
     free = decode("session", sooner.Autoregressive(), inputs, **GREEDY)
     said = free[0, inputs["input_ids"].shape[1] :].tolist()
     place = next(index for index in range(4, 14) if said[index] not in said[:index])
-    itself = sooner.Speculative(tiny.model(FAMILY), window=12)
+    itself = sooner.Speculative(tiny.model(FAMILY), num_draft_tokens=12)
     stats = sooner.generate(
         tiny.model(FAMILY), inputs, itself, max_new_tokens=20, eos_token_id=said[place]
     ).stats
@@ -485,7 +485,9 @@ def test_a_text_draft_reads_the_words_of_the_prompt_and_nothing_else(
 
     monkeypatch.setattr(adapter, "embed_prompt", spy)
     inputs = tiny.inputs(FAMILY, "mixed", 3)
-    sooner.generate(tiny.model(FAMILY), inputs, sooner.Speculative(draft, window=2), **GREEDY)
+    sooner.generate(
+        tiny.model(FAMILY), inputs, sooner.Speculative(draft, num_draft_tokens=2), **GREEDY
+    )
     pixels = torch.isin(inputs["input_ids"], torch.tensor([tiny.IMAGE, tiny.VIDEO]))
     words = inputs["attention_mask"].bool() & ~pixels
     assert seen == [words.sum(1).tolist()]
@@ -512,7 +514,7 @@ def test_the_prefill_of_the_draft_is_not_taken_out_of_decoding(
         return embed(self, inputs)
 
     monkeypatch.setattr(adapter, "embed_prompt", slowly)
-    method = sooner.Speculative(draft, window=3)
+    method = sooner.Speculative(draft, num_draft_tokens=3)
     stats = sooner.generate(tiny.model(FAMILY), tiny.inputs(FAMILY), method, **GREEDY).stats
     assert stats.seconds["draft"] > 0
     assert 1.0 <= stats.seconds["draft_prefill"] < 1.9

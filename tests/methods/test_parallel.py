@@ -35,7 +35,9 @@ NEW = 24
 
 
 def generate(family: str, kind: str, rows: int, **options: Any) -> sooner.Generation:
-    method = sooner.ParallelVLM(tiny.noisy(family), **{"window": 6, "least": 0, **options})
+    method = sooner.ParallelVLM(
+        tiny.noisy(family), **{"num_draft_tokens": 6, "least": 0, **options}
+    )
     inputs = tiny.inputs(family, kind, rows)
     return sooner.generate(
         tiny.model(family), inputs, method, max_new_tokens=NEW, eos_token_id=None, do_sample=False
@@ -75,10 +77,12 @@ def test_repacked_positions_are_exact() -> None:
 def test_the_draft_runs_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     """A draft equal to the target is verified in full windows, without waiting between them."""
     target = tiny.model("llava_onevision")
-    method = sooner.ParallelVLM(target, prune=0, window=5, placement="inline")
+    method = sooner.ParallelVLM(target, prune=0, num_draft_tokens=5, placement="inline")
     # Measured times are this machine's; the windows of one whose draft costs nothing are the same
     # everywhere.
-    monkeypatch.setattr(policy_module, "best_windows", lambda model, most: [most] * (most + 1))
+    monkeypatch.setattr(
+        policy_module, "best_draft_lengths", lambda model, most: [most] * (most + 1)
+    )
     inputs = tiny.inputs("llava_onevision", "video", 1)
     made = sooner.generate(target, inputs, method, max_new_tokens=NEW, eos_token_id=None)
     assert made.stats.acceptance_rate == 1.0
@@ -215,11 +219,13 @@ def _fakes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("placement", "window"), [("inline", 1), ("inline", 3), ("thread", 3), ("process", 3)]
+    ("placement", "num_draft_tokens"), [("inline", 1), ("inline", 3), ("thread", 3), ("process", 3)]
 )
 @pytest.mark.usefixtures("_fakes")
-def test_sampling_keeps_the_joint_distribution(placement: Any, window: int) -> None:
-    method = sooner.ParallelVLM(PrunableFake(NEAR), prune=0, window=window, placement=placement)
+def test_sampling_keeps_the_joint_distribution(placement: Any, num_draft_tokens: int) -> None:
+    method = sooner.ParallelVLM(
+        PrunableFake(NEAR), prune=0, num_draft_tokens=num_draft_tokens, placement=placement
+    )
     samples = SAMPLES if placement == "inline" else SAMPLES // 3
     said = say(method, PrunableFake(TARGET), samples, LENGTH)
     assert chi_square(said, TARGET.joint()) > ERROR
@@ -234,7 +240,7 @@ def test_a_guess_taken_for_granted_is_found(monkeypatch: pytest.MonkeyPatch) -> 
             guess.known, guess.tokens, torch.multinomial(p, 1, generator=generator)[:, 0]
         ),
     )
-    method = sooner.ParallelVLM(PrunableFake(NEAR), prune=0, window=3, placement="inline")
+    method = sooner.ParallelVLM(PrunableFake(NEAR), prune=0, num_draft_tokens=3, placement="inline")
     said = say(method, PrunableFake(TARGET), SAMPLES, LENGTH)
     assert chi_square(said, TARGET.joint()) < ERROR
 
@@ -262,9 +268,13 @@ def test_runs_add_to_what_is_known_of_the_draft(
     policy: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Plain rounds judge the worker's next token, too, so a draft that gets better is noticed."""
-    monkeypatch.setattr(policy_module, "best_windows", lambda model, most: [policy] * (most + 1))
+    monkeypatch.setattr(
+        policy_module, "best_draft_lengths", lambda model, most: [policy] * (most + 1)
+    )
     target, seen = tiny.model("llava_onevision"), Acceptance()
-    method = sooner.ParallelVLM(target, prune=0, window=5, placement="inline", experience=seen)
+    method = sooner.ParallelVLM(
+        target, prune=0, num_draft_tokens=5, placement="inline", experience=seen
+    )
     inputs = tiny.inputs("llava_onevision", "video", 1)
     options = {"max_new_tokens": NEW, "eos_token_id": None}
     counts = [0.0]
@@ -444,7 +454,7 @@ def test_a_failing_prompt_leaves_nothing(launched: list[ProcessWorker]) -> None:
     ("options", "message"),
     [
         ({"prune": 1.5}, "prune is 1.5"),
-        ({"window": 0}, "window is 0"),
+        ({"num_draft_tokens": 0}, "num_draft_tokens is 0"),
         ({"layer": 0}, "layer is 0"),
         ({"least": -1}, "least is -1"),
         ({"criterion": "uv-prone"}, "did you mean 'uv-prune'"),

@@ -18,21 +18,22 @@ from sooner.methods.parallel.worker import Sizes
 from sooner.tasks import choice as pace
 
 FAMILY = "llava_onevision"
-WINDOW = sooner.ParallelVLM.window
+LENGTH = sooner.ParallelVLM.num_draft_tokens
 
 
-def job(do_sample: bool, vocab: int = 152_000, window: int = WINDOW) -> Job:
+def job(do_sample: bool, vocab: int = 152_000, num_draft_tokens: int = LENGTH) -> Job:
     """A job as `ParallelVLM` gives it, without models."""
     return Job(
         adapter=None, inputs={}, processing=Processing(do_sample=do_sample),
-        prompt_ids=[[1] * 3000], vocab=vocab, limit=512, window=2 * window, seed=0, repack=False,
+        prompt_ids=[[1] * 3000], vocab=vocab, limit=512, max_ahead=2 * num_draft_tokens,
+        seed=0, repack=False,
     )  # fmt: skip
 
 
 def test_a_sampled_row_takes_what_the_draft_may_be_ahead_and_no_more() -> None:
     """At a vocabulary of 152,000: 34 distributions of 0.6 MB, not 66."""
     sampled, greedy = (Sizes.of(job(one), rows=1) for one in (True, False))
-    assert sampled.ring == 2 * WINDOW + 2
+    assert sampled.ring == 2 * LENGTH + 2
     assert sampled.room <= 21.5e6
     assert greedy.room <= 100_000
     assert Sizes.of(job(True), rows=8).room <= 8 * 21.5e6
@@ -81,20 +82,22 @@ def shared_mappings() -> list[str]:
     return [line for line in lines if re.search(r"/dev/shm/torch_", line)]
 
 
-@pytest.mark.parametrize("window", [1, 3, 16])
-def test_the_ring_holds_every_distribution_that_may_be_read(window: int) -> None:
+@pytest.mark.parametrize("num_draft_tokens", [1, 3, 16])
+def test_the_ring_holds_every_distribution_that_may_be_read(num_draft_tokens: int) -> None:
     """A worker as far ahead as it may be overwrites nothing of what the decoder may still verify.
 
-    The decoder reads behind the text that it told of last; the worker may be `2 * window` ahead of
-    that at most, and the token behind the last verified one is asked for, too.
+    The decoder reads behind the text that it told of last; the worker may be `2 * num_draft_tokens`
+    ahead of that at most, and the token behind the last verified one is asked for, too.
     """
-    sizes = Sizes.of(job(True, vocab=5, window=window), rows=1)
+    sizes = Sizes.of(job(True, vocab=5, num_draft_tokens=num_draft_tokens), rows=1)
     board, _ = sizes.lay_out(Arena(sizes.room))
     committed = 40
-    for position in range(committed + 2 * window):
+    for position in range(committed + 2 * num_draft_tokens):
         board.show_probs(0, position, torch.full((5,), float(position)))
-    read = board.read_probs(0, committed, window + 1)
-    assert read[:, 0].tolist() == [float(committed + place) for place in range(window + 1)]
+    read = board.read_probs(0, committed, num_draft_tokens + 1)
+    assert read[:, 0].tolist() == [
+        float(committed + place) for place in range(num_draft_tokens + 1)
+    ]
 
 
 def test_a_board_of_a_worker_is_shared_with_its_process() -> None:

@@ -71,8 +71,8 @@ def test_greedy_output_under_a_processor_equals_generates(name: str, rows: int) 
         bare = model.generate(**inputs, max_new_tokens=NEW, eos_token_id=END, do_sample=False)
         assert bare.tolist() != expected.tolist(), "the option should matter here"
     for method in (
-        sooner.Speculative(tiny.noisy(FAMILY), window=4),
-        sooner.Speculative(tiny.model(FAMILY), window=5),
+        sooner.Speculative(tiny.noisy(FAMILY), num_draft_tokens=4),
+        sooner.Speculative(tiny.model(FAMILY), num_draft_tokens=5),
         sooner.PromptLookup(),
     ):
         result = sooner.generate(model, inputs, method, **options)
@@ -95,7 +95,7 @@ def test_a_custom_processor_sees_at_least_the_prefixes_of_plain_decoding() -> No
     plain, ours = Recorder(), Recorder()
     options = {"max_new_tokens": 9, "eos_token_id": None}
     model.generate(**inputs, **options, logits_processor=LogitsProcessorList([plain]))
-    method = sooner.Speculative(tiny.noisy(FAMILY), window=3)
+    method = sooner.Speculative(tiny.noisy(FAMILY), num_draft_tokens=3)
     sooner.generate(model, inputs, method, **options, logits_processor=LogitsProcessorList([ours]))
     assert plain.seen <= ours.seen
 
@@ -114,7 +114,10 @@ def test_a_processor_that_knows_its_row_finds_it_after_others_have_ended() -> No
     free = model.generate(**inputs, **options, eos_token_id=None)
     end = free[0, inputs["input_ids"].shape[1] + 3].item()
     expected = model.generate(**inputs, **options, eos_token_id=end)
-    for method in (sooner.Speculative(tiny.noisy(FAMILY), window=4), sooner.PromptLookup()):
+    for method in (
+        sooner.Speculative(tiny.noisy(FAMILY), num_draft_tokens=4),
+        sooner.PromptLookup(),
+    ):
         result = sooner.generate(model, inputs, method, **options, eos_token_id=end)
         assert result.sequences.tolist() == expected.tolist()
 

@@ -196,7 +196,7 @@ def test_an_attention_without_tree_masks_is_refused() -> None:
 
 def test_a_vocabulary_of_another_size_is_another_tokenizer() -> None:
     draft = tiny.model("llama", seed=1, layers=1, vocab=tiny.VOCAB + PADDING + 1)
-    method = sooner.Speculative(draft, window=2)
+    method = sooner.Speculative(draft, num_draft_tokens=2)
     with refused(
         sooner.SoonerError, "different tokenizers", "LlamaForCausalLM", "Qwen2ForCausalLM",
         str(tiny.VOCAB), str(tiny.VOCAB + PADDING + 1),
@@ -209,11 +209,17 @@ def test_a_draft_that_ends_texts_otherwise_has_another_tokenizer() -> None:
     draft.generation_config.eos_token_id = [12, 13]
     with refused(sooner.SoonerError, "different tokenizers", "[12, 13]", f"[{tiny.EOS}]"):
         sooner.generate(
-            tiny.model("qwen2"), tiny.inputs("qwen2"), sooner.Speculative(draft, window=2), **GREEDY
+            tiny.model("qwen2"),
+            tiny.inputs("qwen2"),
+            sooner.Speculative(draft, num_draft_tokens=2),
+            **GREEDY,
         )
     draft.generation_config.eos_token_id = [12, tiny.EOS]
     sooner.generate(
-        tiny.model("qwen2"), tiny.inputs("qwen2"), sooner.Speculative(draft, window=2), **GREEDY
+        tiny.model("qwen2"),
+        tiny.inputs("qwen2"),
+        sooner.Speculative(draft, num_draft_tokens=2),
+        **GREEDY,
     )
 
 
@@ -229,16 +235,16 @@ def test_two_tokenizers_are_compared_token_by_token() -> None:
         sooner.Speculative(None, tokenizer=characters(90), draft_tokenizer=characters(90, shift=2))
 
 
-@pytest.mark.parametrize("window", [0, -1, "foo", "", 2.5, True, None])
-def test_a_window_that_is_no_count_is_refused(window: Any) -> None:
-    with refused(sooner.SoonerError, "Speculative", "window", repr(window)):
-        sooner.Speculative(None, window=window)
+@pytest.mark.parametrize("num_draft_tokens", [0, -1, "foo", "", 2.5, True, None])
+def test_a_window_that_is_no_count_is_refused(num_draft_tokens: Any) -> None:
+    with refused(sooner.SoonerError, "Speculative", "num_draft_tokens", repr(num_draft_tokens)):
+        sooner.Speculative(None, num_draft_tokens=num_draft_tokens)
 
 
 @pytest.mark.parametrize("largest", [0, -4, 1.5, "auto"])
 def test_a_largest_window_that_is_no_count_is_refused(largest: Any) -> None:
-    with refused(sooner.SoonerError, "Speculative", "max_window", repr(largest)):
-        sooner.Speculative(None, max_window=largest)
+    with refused(sooner.SoonerError, "Speculative", "max_draft_tokens", repr(largest)):
+        sooner.Speculative(None, max_draft_tokens=largest)
 
 
 def test_a_smaller_vocabulary_never_meets_a_token_that_it_does_not_have() -> None:
@@ -247,7 +253,7 @@ def test_a_smaller_vocabulary_never_meets_a_token_that_it_does_not_have() -> Non
     inputs = tiny.inputs("llama")
     expected = target.generate(**inputs, **GREEDY)
     assert tiny.VOCAB - 1 in expected[0, inputs["input_ids"].shape[1] :]
-    method = sooner.Speculative(draft, window=3)
+    method = sooner.Speculative(draft, num_draft_tokens=3)
     result = sooner.generate(target, inputs, method, **GREEDY)
     assert result.sequences.tolist() == expected.tolist()
 
@@ -255,7 +261,9 @@ def test_a_smaller_vocabulary_never_meets_a_token_that_it_does_not_have() -> Non
 @pytest.mark.parametrize("rows", [1, 3])
 def test_draft_inputs_of_another_batch_are_refused(rows: int) -> None:
     method = sooner.Speculative(
-        tiny.model("llama", seed=2), window=2, draft_inputs=tiny.inputs("llama", rows=rows)
+        tiny.model("llama", seed=2),
+        num_draft_tokens=2,
+        draft_inputs=tiny.inputs("llama", rows=rows),
     )
     with refused(sooner.SoonerError, "draft_inputs"):
         sooner.generate(tiny.model("llama"), tiny.inputs("llama", rows=2), method, **GREEDY)
@@ -268,7 +276,7 @@ def test_a_prompt_without_words_does_not_break_a_text_draft() -> None:
         inputs[name] = whole[name][:, 4:10]
     assert set(inputs["input_ids"].flatten().tolist()) == {tiny.IMAGE}
     expected = tiny.model("qwen2_5_vl").generate(**inputs, **GREEDY)
-    method = sooner.Speculative(tiny.model("llama"), window=2)
+    method = sooner.Speculative(tiny.model("llama"), num_draft_tokens=2)
     result = sooner.generate(tiny.model("qwen2_5_vl"), inputs, method, **GREEDY)
     assert result.sequences.tolist() == expected.tolist()
 
@@ -303,7 +311,7 @@ def test_nan_logits_end_decoding_with_an_error_of_their_own(name: str, sampling:
     method = {
         "plain": sooner.Autoregressive(),
         "prompt-lookup": sooner.PromptLookup(),
-        "speculative": sooner.Speculative(tiny.noisy("llama"), window=3),
+        "speculative": sooner.Speculative(tiny.noisy("llama"), num_draft_tokens=3),
     }[name]
     with refused(sooner.SoonerError, "NaN logits", "float16"):
         sooner.generate(
@@ -324,7 +332,7 @@ def test_nan_scores_are_seen_wherever_they_are() -> None:
 def test_nan_of_a_draft_alone_does_not_change_greedy_output() -> None:
     """A broken draft costs speed, never the output."""
     expected = tiny.model("llama").generate(**tiny.inputs("llama"), **GREEDY)
-    method = sooner.Speculative(with_nan("llama"), window=2)
+    method = sooner.Speculative(with_nan("llama"), num_draft_tokens=2)
     result = sooner.generate(tiny.model("llama"), tiny.inputs("llama"), method, **GREEDY)
     assert result.sequences.tolist() == expected.tolist()
 

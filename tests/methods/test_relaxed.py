@@ -47,7 +47,7 @@ def run(target: Any, method: Method, **options: Any) -> Decoded:
 
 
 METHODS: list[Callable[[Any], Method]] = [
-    lambda draft: Speculative(draft, window=3),
+    lambda draft: Speculative(draft, num_draft_tokens=3),
     lambda draft: SDTree(draft),
 ]
 

@@ -38,7 +38,7 @@ def standing() -> Iterator[sooner.StandingDraft]:
 
 def generate(held: sooner.StandingDraft, family: str, kind: str, rows: int, **options: Any) -> Any:
     method = sooner.ParallelVLM(
-        held.draft, window=6, least=0, placement="process", standing=held,
+        held.draft, num_draft_tokens=6, least=0, placement="process", standing=held,
         prune=options.pop("prune", 0.5),
     )  # fmt: skip
     return sooner.generate(
@@ -207,7 +207,9 @@ def test_sampling_keeps_the_joint_distribution(monkeypatch: pytest.MonkeyPatch) 
     target = Table(3, 4, seed=1)
     draft = PrunableFake(Table(3, 4, seed=2, near=target))
     with sooner.StandingDraft(draft) as held:
-        method = sooner.ParallelVLM(draft, prune=0, window=3, placement="process", standing=held)
+        method = sooner.ParallelVLM(
+            draft, prune=0, num_draft_tokens=3, placement="process", standing=held
+        )
         sources = (torch.Generator().manual_seed(seed) for seed in (0, 1))
         runs = [say(method, PrunableFake(target), 2000, 4, generator=one) for one in sources]
         said = torch.cat(runs)

@@ -149,7 +149,7 @@ SEEING: dict[str, tuple[Callable[[], Any], int]] = {"llava": (llava, 16), "idefi
 METHODS: dict[str, Callable[[Any, list[list[int]]], Method]] = {
     "plain": lambda model, said: sooner.Autoregressive(),
     "prompt-lookup": lambda model, said: sooner.PromptLookup(),
-    "itself": lambda model, said: sooner.Speculative(model, window=4),
+    "itself": lambda model, said: sooner.Speculative(model, num_draft_tokens=4),
     "tree": lambda model, said: sooner.SDTree(model),
     "hsd": lambda model, said: SameDrafts([[said[0][8:], said[1][:7] + said[0][3:5]]], nodes=10),
     "hsd-garbage": lambda model, said: SameDrafts([[said[0][::-1] * 2, [7, 7, 8]]], nodes=10),

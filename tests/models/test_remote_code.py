@@ -88,8 +88,10 @@ Make = Callable[[Any, list[list[int]]], sooner.Method]
 METHODS: dict[str, Make] = {
     "plain": lambda model, said: sooner.Autoregressive(),
     "prompt-lookup": lambda model, said: sooner.PromptLookup(),
-    "itself": lambda model, said: sooner.Speculative(model, window=4),
-    "stranger": lambda model, said: sooner.Speculative(tiny.model("qwen2", seed=5), window=3),
+    "itself": lambda model, said: sooner.Speculative(model, num_draft_tokens=4),
+    "stranger": lambda model, said: sooner.Speculative(
+        tiny.model("qwen2", seed=5), num_draft_tokens=3
+    ),
     "tree": lambda model, said: sooner.SDTree(model),
     "hsd-perfect": lambda model, said: SameDrafts([[said[0], said[1]]], nodes=10),
     "hsd-partly": lambda model, said: SameDrafts([[said[0][12:], said[1][:9] + said[0][3:6]]]),

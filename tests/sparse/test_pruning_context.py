@@ -148,8 +148,8 @@ def test_speculation_on_a_pruned_target_says_what_the_pruned_target_says(
     """The draft is not pruned, and its cache has other lengths than the target's."""
     expected = decode(family, SOME[name])
     for method in (
-        sooner.Speculative(tiny.noisy(family), window=4),
-        sooner.PromptLookup(window=3, max_ngram=1),
+        sooner.Speculative(tiny.noisy(family), num_draft_tokens=4),
+        sooner.PromptLookup(num_draft_tokens=3, max_ngram=1),
     ):
         actual = decode(family, SOME[name], method)
         assert actual.tokens == expected.tokens
@@ -214,17 +214,17 @@ def test_two_pruners_at_once_are_refused(pruning: Any) -> None:
 
 
 def test_choosing_anew_at_each_token_refuses_drafts() -> None:
-    method = sooner.Speculative(tiny.noisy("qwen2_5_vl"), window=4)
+    method = sooner.Speculative(tiny.noisy("qwen2_5_vl"), num_draft_tokens=4)
     with pytest.raises(UnsupportedError, match="decode_ratio=0"):
         decode("qwen2_5_vl", SOME["dycoke"], method)
 
 
 def test_ranking_a_draft_behind_dropped_tokens_is_refused() -> None:
     draft = tiny.noisy("qwen2_5_vl")
-    fine = sooner.ParallelVLM(draft, least=0, layer=1, placement="inline", window=4)
+    fine = sooner.ParallelVLM(draft, least=0, layer=1, placement="inline", num_draft_tokens=4)
     expected = decode("qwen2_5_vl", SOME["fastv"]).tokens
     assert decode("qwen2_5_vl", SOME["fastv"], fine).tokens == expected
-    late = sooner.ParallelVLM(draft, least=0, layer=4, placement="inline", window=4)
+    late = sooner.ParallelVLM(draft, least=0, layer=4, placement="inline", num_draft_tokens=4)
     with pytest.raises(UnsupportedError, match="earlier layer"):
         decode("qwen2_5_vl", SOME["fastv"], late)
 

@@ -56,7 +56,7 @@ def test_dense_tables_leave_every_method_exact(method: str) -> None:
 def test_a_sparse_draft_leaves_the_result_exact() -> None:
     draft = tiny.noisy("qwen2_5_vl")
     with sparse("qwen2_5_vl")(draft) as report:
-        made = decode("qwen2_5_vl", None, sooner.Speculative(draft, window=4), rows=2)
+        made = decode("qwen2_5_vl", None, sooner.Speculative(draft, num_draft_tokens=4), rows=2)
     assert report.last is not None
     assert not report.last.is_exact
     assert made.tokens == decode("qwen2_5_vl", None, rows=2).tokens
@@ -67,7 +67,7 @@ def test_target_and_draft_may_both_be_sparse() -> None:
     draft, target = tiny.noisy("qwen3_vl"), tiny.model("qwen3_vl")
     expected = decode("qwen3_vl", sparse("qwen3_vl")).tokens
     with sparse("qwen3_vl")(target) as ours, sparse("qwen3_vl")(draft) as theirs:
-        made = decode("qwen3_vl", None, sooner.Speculative(draft, window=4))
+        made = decode("qwen3_vl", None, sooner.Speculative(draft, num_draft_tokens=4))
     assert made.tokens == expected
     assert len(ours.prefills) == len(theirs.prefills) == 1
 
@@ -75,7 +75,7 @@ def test_target_and_draft_may_both_be_sparse() -> None:
 @pytest.mark.parametrize("placement", ["inline", "thread", "process"])
 def test_a_parallel_draft_runs_beside_a_sparse_target(placement: str) -> None:
     draft = tiny.noisy("qwen2_5_vl")
-    method = sooner.ParallelVLM(draft, prune=0.5, least=0, window=4, placement=placement)
+    method = sooner.ParallelVLM(draft, prune=0.5, least=0, num_draft_tokens=4, placement=placement)
     expected = decode("qwen2_5_vl", sparse("qwen2_5_vl")).tokens
     with sparse("qwen2_5_vl")(draft):
         assert decode("qwen2_5_vl", sparse("qwen2_5_vl"), method).tokens == expected
@@ -105,7 +105,7 @@ def test_a_tap_hears_of_a_sparse_layer_what_it_hears_of_a_dense_one(family: str)
 def test_drafts_ranked_by_attention_are_ranked_under_sparse_prefills() -> None:
     draft = tiny.noisy("qwen2_5_vl")
     method = sooner.ParallelVLM(
-        draft, prune=0.5, least=0, window=4, placement="inline", criterion="attention"
+        draft, prune=0.5, least=0, num_draft_tokens=4, placement="inline", criterion="attention"
     )
     expected = decode("qwen2_5_vl", sparse("qwen2_5_vl")).tokens
     assert decode("qwen2_5_vl", sparse("qwen2_5_vl"), method).tokens == expected

@@ -23,7 +23,7 @@ from sooner.tasks.verify import verify
 from tasks import videos
 from tasks.fixtures import POSITIONS
 
-SHORT = CaptionSettings(max_new_tokens=24, frames=4, window=4)
+SHORT = CaptionSettings(max_new_tokens=24, frames=4, num_draft_tokens=4)
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +161,7 @@ def test_positions_after_the_fact_for_processors_that_can_not_count(
 
 def test_new_tokens_are_cut_to_the_room_there_is(tmp_path: Path, pair: Pair) -> None:
     path = videos.write(tmp_path / "a.mkv", "mpeg4", 30, (16, 16))
-    settings = CaptionSettings(frames=20, max_new_tokens=300, window=4)
+    settings = CaptionSettings(frames=20, max_new_tokens=300, num_draft_tokens=4)
     record = caption(path, pair, settings)
     assert record["prompt_tokens"] + record["tokens"] == POSITIONS
     assert any("leave room" in note for note in record["notes"])

@@ -169,11 +169,11 @@ def test_a_window_that_was_asked_for_is_drafted_by_turns(
     pair: Pair, clip: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(registry, "measure")  # nothing is to be measured for it
-    settings = replace(SETTINGS, window=3)
+    settings = replace(SETTINGS, num_draft_tokens=3)
     inputs = prepare(clip, pair, settings).draft_inputs
     method = build_method(settings, pair, inputs)
     assert isinstance(method, Speculative)
-    assert method.window == 3
+    assert method.num_draft_tokens == 3
 
 
 def test_the_draft_is_pruned_only_where_that_makes_its_steps_faster(

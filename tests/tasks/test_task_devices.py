@@ -47,7 +47,7 @@ METHODS: dict[str, Any] = {
     "parallel-thread": lambda draft: sooner.ParallelVLM(
         draft, prune=0.5, least=0, placement="thread"
     ),
-    "speculative": lambda draft: sooner.Speculative(draft, window=3),
+    "speculative": lambda draft: sooner.Speculative(draft, num_draft_tokens=3),
 }
 
 

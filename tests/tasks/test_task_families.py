@@ -33,7 +33,9 @@ TEMPLATE = (
     "{% else %}{{ part['text'] }}{% endif %}{% endfor %}{% endfor %}"
 )
 PROMPT = "w8 w9 w10 w11 w12 w13"
-SETTINGS = CaptionSettings(prompt=PROMPT, max_new_tokens=16, window=3, method="speculative")
+SETTINGS = CaptionSettings(
+    prompt=PROMPT, max_new_tokens=16, num_draft_tokens=3, method="speculative"
+)
 PATCHES = {
     "patch_size": 7, "merge_size": 2, "temporal_patch_size": 2,
     "size": {"shortest_edge": 28 * 28, "longest_edge": 56 * 56 * 4}, "do_sample_frames": True,

@@ -69,8 +69,8 @@ def test_output_that_can_not_be_written(tmp_path: Path) -> None:
     ("options", "said"),
     [
         ({"method": "specultive"}, "did you mean 'speculative'"),
-        ({"window": 0}, "window is 0"),
-        ({"window": -3}, "window is -3"),
+        ({"num_draft_tokens": 0}, "num_draft_tokens is 0"),
+        ({"num_draft_tokens": -3}, "num_draft_tokens is -3"),
         ({"frames": 0}, "frames is 0"),
         ({"max_new_tokens": 0}, "max_new_tokens is 0"),
         ({"frames": 3, "fps": 2.0}, "contradict"),
@@ -81,7 +81,7 @@ def test_output_that_can_not_be_written(tmp_path: Path) -> None:
         ({"top_p": 0.5}, "temperature 0 is greedy"),
         ({"method": "eagle"}, "needs a draft head"),
         ({"method": "speculative", "head": "h"}, "'h' is for method 'eagle'"),
-        ({"windw": 3}, "did you mean 'window'"),
+        ({"num_draft_token": 3}, "did you mean 'num_draft_tokens'"),
     ],
 )
 def test_wrong_settings_are_named(options: dict, said: str) -> None:
@@ -92,7 +92,7 @@ def test_wrong_settings_are_named(options: dict, said: str) -> None:
 
 def test_every_setting_counts_in_the_hash() -> None:
     changed = {
-        "method": "plain", "window": 3, "frames": 4, "fps": 2.0, "prompt": "what?",
+        "method": "plain", "num_draft_tokens": 3, "frames": 4, "fps": 2.0, "prompt": "what?",
         "max_new_tokens": 5, "temperature": 0.5, "top_p": 0.9, "seed": 3, "compare": True,
             "prune": 0.5, "placement": "inline", "prefill": "fastv", "prefill_chunk": 64,
         "head": "folder", "prefill_recall": True,

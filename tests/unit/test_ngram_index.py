@@ -64,12 +64,15 @@ def test_nothing_is_drafted_where_nothing_repeats_or_no_room_is_left() -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"window": 0}, {"window": -3}, {"max_ngram": 0}, {"min_ngram": 0}, {"window": 2.0},
-     {"window": True}, {"min_ngram": 4, "max_ngram": 3}],
+    [{"num_draft_tokens": 0}, {"num_draft_tokens": -3}, {"num_draft_tokens": 2.0},
+     {"num_draft_tokens": True}, {"max_ngram": 0}, {"min_ngram": 0},
+     {"min_ngram": 4, "max_ngram": 3}],
     ids=str,
 )  # fmt: skip
 def test_options_without_sense_are_refused_by_name(options: dict) -> None:
-    with pytest.raises(sooner.SoonerError, match=r"PromptLookup: (window|max_ngram|min_ngram) is"):
+    with pytest.raises(
+        sooner.SoonerError, match=r"PromptLookup: (num_draft_tokens|max_ngram|min_ngram) is"
+    ):
         sooner.PromptLookup(**options)
 
 

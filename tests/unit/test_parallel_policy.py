@@ -8,7 +8,7 @@ import random
 import pytest
 
 from sooner.methods.cost import CostModel
-from sooner.methods.parallel.policy import best_windows
+from sooner.methods.parallel.policy import best_draft_lengths
 
 LARGEST = 4
 
@@ -34,15 +34,15 @@ def play(policy: list[int], model: Known, rounds: int, seed: int = 0) -> float:
     draft = model.draft_seconds or 0.0
     have, tokens, seconds = 0, 0, 0.0
     for _ in range(rounds):
-        window = policy[have]
-        forward = model.costs.seconds(window + 1)
-        seconds += max(window - have, 0) * draft + forward
+        size = policy[have]
+        forward = model.costs.seconds(size + 1)
+        seconds += max(size - have, 0) * draft + forward
         accepted = 0
-        while accepted < window and chance.random() < model.known:
+        while accepted < size and chance.random() < model.known:
             accepted += 1
         tokens += accepted + 1
-        whole = accepted == window and chance.random() < model.known
-        drafted = max(have - window, 0) + int(forward / draft)
+        whole = accepted == size and chance.random() < model.known
+        drafted = max(have - size, 0) + int(forward / draft)
         have = min(max(drafted - 1, 0), LARGEST) if whole else 0
     return tokens / seconds
 
@@ -53,7 +53,7 @@ def play(policy: list[int], model: Known, rounds: int, seed: int = 0) -> float:
 )
 def test_no_fixed_policy_is_faster(acceptance: float, draft: float, slope: float) -> None:
     model = Known(acceptance, draft, slope)
-    ours = play(best_windows(model, LARGEST), model, 40_000)
+    ours = play(best_draft_lengths(model, LARGEST), model, 40_000)
     others = itertools.product(range(LARGEST + 1), repeat=3)
     # States in between are reached seldom; they follow the state below.
     best = max(play([a, a, b, b, c], model, 4_000, seed=1) for a, b, c in others)
@@ -61,15 +61,15 @@ def test_no_fixed_policy_is_faster(acceptance: float, draft: float, slope: float
 
 
 def test_a_useless_draft_is_not_waited_for() -> None:
-    assert best_windows(Known(0.02, 0.5, 0.2), LARGEST) == [0] * (LARGEST + 1)
+    assert best_draft_lengths(Known(0.02, 0.5, 0.2), LARGEST) == [0] * (LARGEST + 1)
 
 
 def test_what_is_there_is_used_when_forwards_are_flat() -> None:
-    policy = best_windows(Known(0.9, 0.2, 0.0), LARGEST)
+    policy = best_draft_lengths(Known(0.9, 0.2, 0.0), LARGEST)
     assert policy[LARGEST] == LARGEST
-    assert all(window >= have for have, window in enumerate(policy))
+    assert all(size >= have for have, size in enumerate(policy))
 
 
 def test_a_cheap_draft_is_waited_for_a_dear_one_is_not() -> None:
-    assert best_windows(Known(0.9, 0.01, 0.0), LARGEST)[0] == LARGEST
-    assert best_windows(Known(0.9, 0.95, 0.0), LARGEST)[0] == 0
+    assert best_draft_lengths(Known(0.9, 0.01, 0.0), LARGEST)[0] == LARGEST
+    assert best_draft_lengths(Known(0.9, 0.95, 0.0), LARGEST)[0] == 0

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from sooner.methods.cost import PRIOR, Acceptance, CostModel
-from sooner.methods.window import LONGEST_PAUSE, PAUSE, AdaptiveWindow, FixedWindow
+from sooner.methods.window import LONGEST_PAUSE, PAUSE, AdaptiveDraftLength, FixedDraftLength
 
 
 class Machine:
@@ -26,30 +26,30 @@ class Machine:
     def target(self, tokens: int) -> float:
         return 1.0 + self.slope * (tokens - 1)
 
-    def speed(self, window: int) -> float:
+    def speed(self, draft_length: int) -> float:
         """Tokens a second of a window over those of plain decoding: Leviathan's closed form."""
-        tokens = sum(self.acceptance**power for power in range(window + 1))
-        return tokens / (window * self.draft + self.target(window + 1))
+        tokens = sum(self.acceptance**power for power in range(draft_length + 1))
+        return tokens / (draft_length * self.draft + self.target(draft_length + 1))
 
     def best(self, largest: int) -> int:
         return max(range(largest + 1), key=self.speed)
 
-    def _accepted(self, window: int) -> int:
+    def _accepted(self, draft_length: int) -> int:
         count = 0
-        while count < window and self.random.random() < self.acceptance:
+        while count < draft_length and self.random.random() < self.acceptance:
             count += 1
         return count
 
-    def run(self, window: AdaptiveWindow, rounds: int) -> list[int]:
+    def run(self, draft_length: AdaptiveDraftLength, rounds: int) -> list[int]:
         """Play some rounds; returns the windows that were chosen."""
         chosen = []
         for _ in range(rounds):
-            size = window.choose()
+            size = draft_length.choose()
             if size:
-                window.observe_draft(self.draft)
+                draft_length.observe_draft(self.draft)
             drafted = [size] * self.rows
             accepted = [self._accepted(size) for _ in range(self.rows)]
-            window.observe_round(drafted, accepted, self.target(1 + size))
+            draft_length.observe_round(drafted, accepted, self.target(1 + size))
             chosen.append(size)
         return chosen
 
@@ -69,7 +69,7 @@ def test_it_settles_on_the_window_that_pays_most(
     acceptance: float, draft: float, slope: float, rows: int
 ) -> None:
     machine = Machine(acceptance, draft, slope, rows)
-    chosen = machine.run(AdaptiveWindow(16), 400)
+    chosen = machine.run(AdaptiveDraftLength(16), 400)
     settled = chosen[100:]
     assert value(machine, settled) > 0.93
     middle = sorted(settled)[len(settled) // 2]
@@ -86,14 +86,14 @@ def test_it_decodes_plainly_when_no_window_pays(
 ) -> None:
     machine, notes = Machine(acceptance, draft, slope), []
     assert machine.best(16) == 0
-    chosen = machine.run(AdaptiveWindow(16, note=notes.append), 400)
+    chosen = machine.run(AdaptiveDraftLength(16, note=notes.append), 400)
     assert Counter(chosen)[0] / len(chosen) > 0.85
     assert value(machine, chosen[100:]) > 0.95, "probing must not cost more than it may gain"
     assert any("plain decoding for" in note for note in notes)
 
 
 def test_it_is_plain_for_whole_pauses_and_probes_between_them() -> None:
-    chosen = Machine(0.0, 0.5).run(AdaptiveWindow(8), 3 * LONGEST_PAUSE)
+    chosen = Machine(0.0, 0.5).run(AdaptiveDraftLength(8), 3 * LONGEST_PAUSE)
     pauses, run = [], 0
     for size in chosen:
         if size == 0:
@@ -108,30 +108,30 @@ def test_it_is_plain_for_whole_pauses_and_probes_between_them() -> None:
 
 
 def test_it_recovers_when_the_draft_becomes_good() -> None:
-    window, machine = AdaptiveWindow(16), Machine(0.02, 0.1, 0.02)
-    machine.run(window, 100)
+    draft_length, machine = AdaptiveDraftLength(16), Machine(0.02, 0.1, 0.02)
+    machine.run(draft_length, 100)
     machine.acceptance = 0.9
-    chosen = machine.run(window, 400)
+    chosen = machine.run(draft_length, 400)
     assert value(machine, chosen[-100:]) > 0.9
     assert chosen[-100:].count(0) <= 2  # a plain round now and then, to time it
 
 
 def test_it_gives_up_when_the_draft_becomes_bad() -> None:
-    window, machine = AdaptiveWindow(16), Machine(0.95, 0.1, 0.02)
-    good = machine.run(window, 100)
+    draft_length, machine = AdaptiveDraftLength(16), Machine(0.95, 0.1, 0.02)
+    good = machine.run(draft_length, 100)
     machine.acceptance = 0.02
-    bad = machine.run(window, 200)
+    bad = machine.run(draft_length, 200)
     assert good[10:].count(0) <= 4  # a plain round now and then, to time it
     assert Counter(bad[110:])[0] > 0.8 * len(bad[110:])
 
 
 def test_the_first_pause_is_short_again_after_a_recovery() -> None:
-    window, machine = AdaptiveWindow(16), Machine(0.02, 0.1, 0.02)
-    machine.run(window, 120)
+    draft_length, machine = AdaptiveDraftLength(16), Machine(0.02, 0.1, 0.02)
+    machine.run(draft_length, 120)
     machine.acceptance = 0.95
-    machine.run(window, 400)
+    machine.run(draft_length, 400)
     machine.acceptance = 0.0
-    chosen = machine.run(window, 200)
+    chosen = machine.run(draft_length, 200)
     first = chosen.index(0)
     assert chosen[first : first + PAUSE] == [0] * PAUSE
     assert chosen[first + PAUSE] != 0
@@ -139,8 +139,8 @@ def test_the_first_pause_is_short_again_after_a_recovery() -> None:
 
 def test_notes_say_what_was_decided_and_why() -> None:
     notes: list[str] = []
-    Machine(0.9, 0.1).run(AdaptiveWindow(16, note=notes.append), 60)
-    Machine(0.0, 0.5).run(AdaptiveWindow(16, note=notes.append), 60)
+    Machine(0.9, 0.1).run(AdaptiveDraftLength(16, note=notes.append), 60)
+    Machine(0.0, 0.5).run(AdaptiveDraftLength(16, note=notes.append), 60)
     kept = next(note for note in notes if "draft tokens a round" in note)
     gave_up = next(note for note in notes if "plain decoding for" in note)
     for text in (kept, gave_up):
@@ -152,61 +152,61 @@ def test_notes_say_what_was_decided_and_why() -> None:
 
 @pytest.mark.parametrize("largest", [1, 2, 3, 7])
 def test_it_never_exceeds_the_largest_window(largest: int) -> None:
-    chosen = Machine(0.99, 0.01).run(AdaptiveWindow(largest), 100)
+    chosen = Machine(0.99, 0.01).run(AdaptiveDraftLength(largest), 100)
     assert max(chosen) == largest
 
 
-def settled_value(machine: Machine, window: AdaptiveWindow) -> float:
+def settled_value(machine: Machine, draft_length: AdaptiveDraftLength) -> float:
     """Share of the best speed over 300 rounds that follow whatever went wrong before."""
-    return value(machine, machine.run(window, 300)) * machine.speed(machine.best(16))
+    return value(machine, machine.run(draft_length, 300)) * machine.speed(machine.best(16))
 
 
 def test_one_stalled_draft_does_not_end_speculation() -> None:
-    window, machine = AdaptiveWindow(16), Machine(0.9, 0.1, 0.02)
-    machine.run(window, 50)
-    size = window.choose()
-    window.observe_draft(20.0)
-    window.observe_round([size], [size], machine.target(1 + size))
-    assert settled_value(machine, window) > 0.8 * machine.speed(machine.best(16))
+    draft_length, machine = AdaptiveDraftLength(16), Machine(0.9, 0.1, 0.02)
+    machine.run(draft_length, 50)
+    size = draft_length.choose()
+    draft_length.observe_draft(20.0)
+    draft_length.observe_round([size], [size], machine.target(1 + size))
+    assert settled_value(machine, draft_length) > 0.8 * machine.speed(machine.best(16))
 
 
 def test_a_slow_first_draft_does_not_keep_a_good_draft_out() -> None:
-    window, machine = AdaptiveWindow(16), Machine(0.9, 0.1, 0.02)
-    size = window.choose()
-    window.observe_draft(20.0)
-    window.observe_round([size], [size], machine.target(1 + size))
-    assert settled_value(machine, window) > 0.8 * machine.speed(machine.best(16))
+    draft_length, machine = AdaptiveDraftLength(16), Machine(0.9, 0.1, 0.02)
+    size = draft_length.choose()
+    draft_length.observe_draft(20.0)
+    draft_length.observe_round([size], [size], machine.target(1 + size))
+    assert settled_value(machine, draft_length) > 0.8 * machine.speed(machine.best(16))
 
 
 def test_one_stalled_plain_round_does_not_make_a_bad_draft_look_good() -> None:
-    window, machine = AdaptiveWindow(16), Machine(0.3, 0.5, 0.05)
-    machine.run(window, 2)
-    assert window.choose() == 0, "the round that times plain decoding"
-    window.observe_round([0], [0], 10.0)
-    assert settled_value(machine, window) > 0.9
+    draft_length, machine = AdaptiveDraftLength(16), Machine(0.3, 0.5, 0.05)
+    machine.run(draft_length, 2)
+    assert draft_length.choose() == 0, "the round that times plain decoding"
+    draft_length.observe_round([0], [0], 10.0)
+    assert settled_value(machine, draft_length) > 0.9
 
 
 def test_a_stalled_verification_is_forgotten() -> None:
-    window, machine = AdaptiveWindow(16), Machine(0.9, 0.1, 0.02)
-    machine.run(window, 50)
-    size = window.choose()
-    window.observe_draft(machine.draft)
-    window.observe_round([size], [size], 20.0)
-    assert settled_value(machine, window) > 0.9 * machine.speed(machine.best(16))
+    draft_length, machine = AdaptiveDraftLength(16), Machine(0.9, 0.1, 0.02)
+    machine.run(draft_length, 50)
+    size = draft_length.choose()
+    draft_length.observe_draft(machine.draft)
+    draft_length.observe_round([size], [size], 20.0)
+    assert settled_value(machine, draft_length) > 0.9 * machine.speed(machine.best(16))
 
 
 def test_acceptance_is_estimated_without_the_bias_of_cut_windows() -> None:
     """A window accepted whole says nothing about a refusal."""
-    window, machine = AdaptiveWindow(4), Machine(0.8, 0.1, rows=16)
-    machine.run(window, 200)
-    assert window.model.acceptance == pytest.approx(0.8, abs=0.06)
+    draft_length, machine = AdaptiveDraftLength(4), Machine(0.8, 0.1, rows=16)
+    machine.run(draft_length, 200)
+    assert draft_length.model.acceptance == pytest.approx(0.8, abs=0.06)
 
 
 def test_a_fixed_window_stays() -> None:
-    window = FixedWindow(3)
-    window.observe_draft(9.0)
-    window.observe_round([3], [0], 9.0)
-    assert (window.choose(), window.largest) == (3, 3)
+    draft_length = FixedDraftLength(3)
+    draft_length.observe_draft(9.0)
+    draft_length.observe_round([3], [0], 9.0)
+    assert (draft_length.choose(), draft_length.largest) == (3, 3)
 
 
 def test_a_run_begins_with_the_acceptance_of_earlier_ones() -> None:
@@ -214,11 +214,11 @@ def test_a_run_begins_with_the_acceptance_of_earlier_ones() -> None:
     seen = {rate: Acceptance() for rate in (0.0, 1.0)}
     for _ in range(4):  # a draft that is no good is judged seldom
         for rate, one in seen.items():
-            Machine(rate, 0.4, 0.1).run(AdaptiveWindow(16, experience=one), 60)
+            Machine(rate, 0.4, 0.1).run(AdaptiveDraftLength(16, experience=one), 60)
     assert all(one.is_known for one in seen.values())
-    fresh = {rate: AdaptiveWindow(16, experience=one) for rate, one in seen.items()}
+    fresh = {rate: AdaptiveDraftLength(16, experience=one) for rate, one in seen.items()}
     assert fresh[1.0].model.acceptance > 0.9 > 0.2 > fresh[0.0].model.acceptance
-    assert AdaptiveWindow(16).model.acceptance == pytest.approx(PRIOR)
+    assert AdaptiveDraftLength(16).model.acceptance == pytest.approx(PRIOR)
 
 
 def test_what_is_kept_forgets_slowly_and_the_run_quickly() -> None:

@@ -21,7 +21,7 @@ def test_a_vanilla_round_that_always_accepts_gains_what_arithmetic_says() -> Non
     plain = _stats({1: 0.010}, [])
     arm = _stats({5: 0.012}, [20_000], draft=0.001)
     # Five tokens a round for four drafts and one forward over five.
-    assert predicted_speedup([arm], [plain], window=4) == pytest.approx(
+    assert predicted_speedup([arm], [plain], num_draft_tokens=4) == pytest.approx(
         5 * 0.010 / (4 * 0.001 + 0.012), rel=0.01
     )
 
@@ -31,7 +31,7 @@ def test_a_draft_beside_the_target_gains_more_than_one_that_waits() -> None:
     arm = _stats({6: 0.012}, [8, 3, 12, 5, 7], draft=0.001)
     beside = predicted_speedup([arm], [plain])
     assert beside is not None
-    assert beside > (predicted_speedup([arm], [plain], window=5) or 0)
+    assert beside > (predicted_speedup([arm], [plain], num_draft_tokens=5) or 0)
 
 
 def test_without_drafts_there_is_no_prediction() -> None:

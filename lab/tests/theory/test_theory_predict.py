@@ -31,7 +31,7 @@ def test_methods_and_windows() -> None:
     rows = by_method(PAIR)
     assert list(rows) == ["plain", "vanilla", "parallel", "free-running"]
     assert rows["plain"].decode_speedup == 1
-    assert rows["parallel"].window == 9  # eq. 6
+    assert rows["parallel"].num_draft_tokens == 9  # eq. 6
     assert rows["parallel"].decode_speedup == pytest.approx(3.50, abs=0.03)
     assert rows["parallel"].decode_speedup > rows["vanilla"].decode_speedup
     assert rows["plain"].tokens_per_second == pytest.approx(1 / 0.42)
@@ -48,7 +48,7 @@ def test_e2e_hides_the_draft_prefill_only_in_parallel() -> None:
 
 def test_recommendations() -> None:
     best = predict(PAIR, largest=9).best
-    assert (best.method, best.window, best.placement) == ("parallel", 9, "process")
+    assert (best.method, best.num_draft_tokens, best.placement) == ("parallel", 9, "process")
     hopeless = replace(PAIR, agreement=Agreement.even(0.05, 12_000))
     assert predict(replace(hopeless, costs=StepCosts(1.0, 0.9)), largest=4).best.method == "plain"
     far = replace(
@@ -123,7 +123,7 @@ def run() -> Callable[..., Any]:
     return lambda *arguments: CliRunner().invoke(app, ["predict", *map(str, arguments)])
 
 
-EXPLICIT = ("--target-ms", 20, "--draft-ms", 2, "--largest-window", 10)
+EXPLICIT = ("--target-ms", 20, "--draft-ms", 2, "--max-draft-tokens", 10)
 
 
 def test_explicit_figures(run: Callable[..., Any]) -> None:
@@ -146,7 +146,11 @@ def test_json_to_stdout_and_file(run: Callable[..., Any], tmp_path: Path) -> Non
 
 def test_a_pair_of_the_paper_with_a_figure_replaced(run: Callable[..., Any]) -> None:
     plain = json.loads(run("--paper", "llava-ov-7b-72b", "--json", "-").output)
-    assert plain["recommended"] == {"method": "parallel", "window": 9, "placement": "process"}
+    assert plain["recommended"] == {
+        "method": "parallel",
+        "num_draft_tokens": 9,
+        "placement": "process",
+    }
     slow = json.loads(run("--paper", "llava-ov-7b-72b", "--draft-ms", 78.3, "--json", "-").output)
     assert slow["target_ms"] == plain["target_ms"] == 420
     assert slow["methods"][2]["decode_speedup"] < plain["methods"][2]["decode_speedup"]
@@ -155,7 +159,7 @@ def test_a_pair_of_the_paper_with_a_figure_replaced(run: Callable[..., Any]) -> 
 def test_a_result_file(run: Callable[..., Any], tmp_path: Path) -> None:
     file = tmp_path / "result.json"
     file.write_text(json.dumps(result()))
-    made = run(file, "--largest-window", 6, "--json", "-")
+    made = run(file, "--max-draft-tokens", 6, "--json", "-")
     assert json.loads(made.output)["pair"] == "m, acceptance of 'speculative'"
 
 
@@ -173,7 +177,7 @@ def test_a_result_file(run: Callable[..., Any], tmp_path: Path) -> None:
         (("--paper", "llava-ov-7b-7b", "--arm", "x"), "--arm x needs a result JSON"),
         (("missing.json",), "'missing.json' can't be read"),
         (("missing.json", "--paper", "x"), "both 'missing.json' and --paper"),
-        ((*EXPLICIT, "--acceptance", 0.5, "--largest-window", 0), "largest window is 0"),
+        ((*EXPLICIT, "--acceptance", 0.5, "--max-draft-tokens", 0), "max_draft_tokens is 0"),
         ((*EXPLICIT, "--acceptance", 0.5, "--json", "/nowhere/x.json"), "can't be written"),
     ],
 )
@@ -191,7 +195,8 @@ def test_neither_torch_nor_numpy_is_loaded() -> None:
         "app = typer.Typer(); app.callback()(lambda: None); predict.register(app)\n"
         "run = typer.main.get_command(app).main\n"
         "run(['predict', '--help'], standalone_mode=False)\n"
-        "run('predict --paper llava-ov-7b-7b --largest-window 4'.split(), standalone_mode=False)\n"
+        "asked = 'predict --paper llava-ov-7b-7b --max-draft-tokens 4'.split()\n"
+        "run(asked, standalone_mode=False)\n"
         "assert not {'torch', 'numpy', 'transformers'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)

@@ -149,7 +149,7 @@ def test_inverses() -> None:
 
 @given(st.floats(1, 12), st.floats(0.05, 0.99))
 def test_the_best_window_lies_beside_the_ratio(c: float, rate: float) -> None:
-    best = renewal.best_window(c, rate)
+    best = renewal.best_draft_length(c, rate)
     assert math.floor(c) <= best <= math.ceil(c)
     price = renewal.parallel_time(c, best, rate)
     assert price <= min(renewal.parallel_time(c, g, rate) for g in (math.floor(c), math.ceil(c)))

@@ -176,7 +176,7 @@ def only_one(none: str, **given: Any) -> str:
 
 
 def log_decisions() -> None:
-    """Show what the engine logs, such as why a window was chosen."""
+    """Show what the engine logs, such as why a draft length was chosen."""
     import logging
 
     logging.basicConfig(format="%(name)s: %(message)s")

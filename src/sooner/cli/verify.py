@@ -17,8 +17,8 @@ from .from_settings import Fields, from_settings
 BUG, BAD = 1, 2
 COMPARED = Fields(
     only=(
-        "method", "window", "head", "prune", "placement", "frames", "fps", "prompt",
-        "max_new_tokens",
+        "method", "num_draft_tokens", "head", "prune", "placement", "frames", "fps",
+        "prompt", "max_new_tokens",
     ),
     defaults={"max_new_tokens": 256},
 )  # fmt: skip

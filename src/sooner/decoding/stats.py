@@ -40,12 +40,12 @@ class Stats:
             that verified drafts. See `record_step` for what a tree rejects.
         seconds: time of each phase of `PHASES`.
         verify_seconds: for each block size (root and nodes), the seconds of every such forward.
-        draft_seconds: mean seconds of a draft forward in each window that was not catching up.
+        draft_seconds: mean seconds of a draft forward in each round that was not catching up.
         draft_forwards, draft_forward_seconds: all draft forwards and their time.
         rows: rows of the batch.
         draft_is_hidden: draft forwards ran beside the target's, so they are not in the run's time.
         rank_seconds: time spent ranking visual tokens within the prefill.
-        notes: decisions worth telling, such as why a window was chosen.
+        notes: decisions worth telling, such as why a draft length was chosen.
         cache_bytes, draft_cache_bytes: allocated key-value slots of target and draft.
         deviation: of accepted tokens from the target's own, where a tolerance accepts others.
     """

@@ -11,6 +11,7 @@ from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
 from transformers.generation.utils import GenerateDecoderOnlyOutput
 
+from ..checks import KnowsOldNames
 from ..decoding.grid import GridConstraint
 from ..decoding.guidance import GuidedRunner
 from ..decoding.interface import Adapter, Drafter, Prompt
@@ -51,7 +52,7 @@ class SoonerOutput(GenerateDecoderOnlyOutput):
 
 
 @dataclass(frozen=True)
-class Method:
+class Method(KnowsOldNames):
     """A way to decode. Subclasses are frozen dataclasses that say how a draft is made.
 
     `sooner.registry` reads `name`, `summary` and `draft_model` from the source of the subclasses in

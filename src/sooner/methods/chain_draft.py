@@ -14,7 +14,7 @@ from ..decoding.sampling import draw
 from ..decoding.tree import Tree
 from .calls import to_device
 from .context import Context, embed
-from .window import Window
+from .window import DraftLength
 
 
 class ChainDrafter(Drafter):
@@ -22,22 +22,26 @@ class ChainDrafter(Drafter):
 
     The draft's cache holds its own prompt and the generated tokens it was fed. After each round
     it keeps those that were committed and is fed the rest together with the newest token, so rows
-    whose whole window was accepted, or that decoded plainly for a while, simply catch up.
+    whose drafts were all accepted, or that decoded plainly for a while, simply catch up.
 
     Args:
         adapter: the draft model's adapter.
         inputs: the draft's own processed inputs.
         context: the run.
-        window: chooses the draft length.
+        draft_length: chooses the draft length.
     """
 
     def __init__(
-        self, adapter: Adapter, inputs: Mapping[str, Any], context: Context, window: Window
+        self,
+        adapter: Adapter,
+        inputs: Mapping[str, Any],
+        context: Context,
+        draft_length: DraftLength,
     ) -> None:
         self.adapter = adapter
         self.inputs = to_device(inputs, adapter.device)
         self.context = context
-        self.window = window
+        self.draft_length = draft_length
         self.runner: ModelRunner | None = None
         self.prompt_lengths: list[int] = []
         self.fed: list[int] = []  # generated tokens of each active row in the draft's cache
@@ -47,11 +51,11 @@ class ChainDrafter(Drafter):
         if outcome.is_first:
             self._prefill(outcome)
         else:
-            self.window.observe_round(self.drafted, outcome.accepted, outcome.seconds)
+            self.draft_length.observe_round(self.drafted, outcome.accepted, outcome.seconds)
             # The newest token was never fed; every committed one before it matches what was.
             said = [len(outcome.rows.said(row)) for row in range(len(self.fed))]
             self.fed = [min(fed, count - 1) for fed, count in zip(self.fed, said, strict=True)]
-        size = self.window.choose()
+        size = self.draft_length.choose()
         self.drafted = [max(min(size, budget - 1), 0) for budget in outcome.budget]
         if not any(self.drafted):
             return Tree.empty(len(self.drafted), outcome.hidden.device)
@@ -70,7 +74,7 @@ class ChainDrafter(Drafter):
             self.context.stats.draft_cache_bytes = self.runner.cache.nbytes()
 
     def _prefill(self, outcome: Outcome) -> None:
-        room = (self.context.stopping.limit or 0) + self.window.largest + 1
+        room = (self.context.stopping.limit or 0) + self.draft_length.largest + 1
         active = outcome.rows.active
         with self.context.stats.phase("draft_prefill"):
             self.runner = self.open_runner(room)
@@ -110,7 +114,7 @@ class ChainDrafter(Drafter):
         stats.draft_forward_seconds += seconds
         each = seconds / nodes
         if max(len(row) for row in backlog) <= 2:  # a long catch-up says nothing about one step
-            self.window.observe_draft(each)
+            self.draft_length.observe_draft(each)
             stats.draft_seconds.append(each)
         device = outcome.hidden.device
         probs = self._stack(given).to(device) if self.context.processing.do_sample else None

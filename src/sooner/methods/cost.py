@@ -60,9 +60,9 @@ class CostModel:
     """What speculation costs and gives, measured as decoding runs.
 
     With `a` the chance that a draft token is accepted, `T(n)` the time of a target forward over
-    `n` tokens and `t` that of one draft forward, a window of `w` tokens gives
+    `n` tokens and `t` that of one draft forward, `k` draft tokens a round give
 
-        (1 - a^(w+1)) / (1 - a) tokens  in  w * t + T(w + 1) seconds
+        (1 - a^(k+1)) / (1 - a) tokens  in  k * t + T(k + 1) seconds
 
     (Leviathan et al. 2023, eq. 1). Recent rounds count more than old ones.
 
@@ -118,15 +118,15 @@ class CostModel:
         """Whether a plain step and a draft forward have been timed."""
         return self.draft_seconds is not None and self.costs.knows_plain
 
-    def gain(self, window: int) -> float:
-        """Speed of a window as a multiple of plain decoding's."""
-        a = self.acceptance
-        tokens = (1 - a ** (window + 1)) / (1 - a)
-        drafting = window * (self.draft_seconds or 0.0)
-        return tokens * self.costs.seconds(1) / (drafting + self.costs.seconds(window + 1))
+    def gain(self, num_draft_tokens: int) -> float:
+        """Speed with that many draft tokens a round, as a multiple of plain decoding's."""
+        a, block = self.acceptance, num_draft_tokens + 1
+        tokens = (1 - a**block) / (1 - a)
+        drafting = num_draft_tokens * (self.draft_seconds or 0.0)
+        return tokens * self.costs.seconds(1) / (drafting + self.costs.seconds(block))
 
     def best(self, largest: int) -> int:
-        """The fastest window from 1 to `largest`."""
+        """The fastest number of draft tokens a round, from 1 to `largest`."""
         return max(range(1, largest + 1), key=self.gain)
 
     def __str__(self) -> str:

@@ -22,14 +22,14 @@ class OnSD(Speculative):
     video. What only the pixels tell it has to guess.
 
     Args:
-        window: draft tokens a round (the baseline's 5), or `"auto"`.
+        num_draft_tokens: draft tokens a round (the baseline's 5), or `"auto"`.
         others: as for `Speculative`.
 
     Raises:
-        SoonerError: a window below 1, or draft and target of different tokenizers.
+        SoonerError: num_draft_tokens below 1, or draft and target of different tokenizers.
     """
 
-    window: int | Literal["auto"] = 5
+    num_draft_tokens: int | Literal["auto"] = 5
     name: ClassVar[str] = "onsd"
     summary: ClassVar[str] = "a chain of a draft model that gets the words alone"
     draft_model: ClassVar[DraftModel] = "words"
@@ -37,7 +37,9 @@ class OnSD(Speculative):
     @classmethod
     def from_settings(cls, settings: MethodSettings) -> Self:
         experience = settings.experience(None)
-        return cls(settings.draft, window=settings.window, experience=experience)
+        return cls(
+            settings.draft, num_draft_tokens=settings.num_draft_tokens, experience=experience
+        )
 
     def _prompt_for(self, adapter: Adapter, context: Context) -> Mapping[str, Any]:
         return words_only(context)

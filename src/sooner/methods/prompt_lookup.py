@@ -22,7 +22,7 @@ class PromptLookup(Method):
     """Drafts by n-gram matching in prompt and output (Saxena 2023); needs no draft model.
 
     Args:
-        window: draft tokens a round.
+        num_draft_tokens: draft tokens a round.
         max_ngram: longest n-gram looked for; shorter ones are tried next, down to `min_ngram`.
         min_ngram: shortest n-gram that may match.
 
@@ -30,7 +30,7 @@ class PromptLookup(Method):
         SoonerError: a value below 1, or `min_ngram` above `max_ngram`.
     """
 
-    window: int = 10
+    num_draft_tokens: int = 10
     max_ngram: int = 3
     min_ngram: int = 1
     name: ClassVar[str] = "prompt-lookup"
@@ -38,15 +38,15 @@ class PromptLookup(Method):
     draft_model: ClassVar[DraftModel] = "none"
 
     def __post_init__(self) -> None:
-        positive(self, "window", "max_ngram", "min_ngram")
+        positive(self, "num_draft_tokens", "max_ngram", "min_ngram")
         positive(self, "max_ngram", at_least=self.min_ngram)
 
     @classmethod
     def from_settings(cls, settings: MethodSettings) -> Self:
-        return cls(**settings.given("window"))
+        return cls(**settings.given("num_draft_tokens"))
 
     def largest_block(self) -> int:
-        return 1 + self.window
+        return 1 + self.num_draft_tokens
 
     def build(self, context: Context) -> tuple[Drafter, Rule]:
         return _LookupDrafter(self, context.rows), follow_choices
@@ -67,7 +67,7 @@ class _LookupDrafter(Drafter):
         drafts = []
         for index, new, budget in zip(self.indices, outcome.new, outcome.budget, strict=True):
             index.extend(new)
-            drafts.append(index.continuation(min(self.method.window, budget - 1)))
+            drafts.append(index.continuation(min(self.method.num_draft_tokens, budget - 1)))
         parents = [list(range(-1, len(draft) - 1)) for draft in drafts]
         return Tree.from_lists(drafts, parents, device=str(outcome.hidden.device))
 

@@ -18,7 +18,7 @@ class MethodSettings:
         draft_inputs: the prompt as the draft's own processor gives it; `None` for drafts that read
             text only.
         head: folder of a draft head.
-        window: draft tokens a round, nodes of a tree, or `"auto"`.
+        num_draft_tokens: draft tokens a round, nodes of a tree, or `"auto"`.
         prune: share of the visual tokens that a pruned draft does without; `None` is the method's.
         placement: where a draft beside the target runs.
         standing: a `StandingDraft`, the draft's process for all runs.
@@ -29,7 +29,7 @@ class MethodSettings:
     draft: Any = None
     draft_inputs: Mapping[str, Any] | None = field(default=None, repr=False)
     head: str | None = None
-    window: int | Literal["auto"] = "auto"
+    num_draft_tokens: int | Literal["auto"] = "auto"
     prune: float | None = None
     placement: str = "auto"
     standing: Any = None

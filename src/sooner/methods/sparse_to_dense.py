@@ -23,7 +23,7 @@ from .pruning import keep_count
 from .rules import follow_choices
 from .settings import MethodSettings
 from .speculative import reject
-from .window import FixedWindow
+from .window import FixedDraftLength
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,11 @@ class SparseToDense(Method):
 
     After the prefill a second, short cache is gathered from the target's: all text tokens and, in
     each layer and key-value head, the visual tokens to which the question's tokens paid most
-    attention. The target drafts `window` tokens on the short cache and verifies them on the full
-    one. What it committed is copied over, so drafting never feeds a token twice.
+    attention. The target drafts on the short cache and verifies on the full one. What it committed
+    is copied over, so drafting never feeds a token twice.
 
     Args:
-        window: draft tokens a round (the baseline's 9).
+        num_draft_tokens: draft tokens a round (the baseline's 9).
         prune: share of the visual tokens that the short cache does without.
         queries: most text tokens behind the pixels whose attention counts.
 
@@ -44,7 +44,7 @@ class SparseToDense(Method):
         SoonerError: a value out of range.
     """
 
-    window: int = 9
+    num_draft_tokens: int = 9
     prune: float = 0.9
     queries: int = 64
     name: ClassVar[str] = "sparse-to-dense"
@@ -52,15 +52,15 @@ class SparseToDense(Method):
     draft_model: ClassVar[DraftModel] = "none"
 
     def __post_init__(self) -> None:
-        positive(self, "window", "queries")
+        positive(self, "num_draft_tokens", "queries")
         share(self, "prune")
 
     @classmethod
     def from_settings(cls, settings: MethodSettings) -> Self:
-        return cls(**settings.given("prune", "window"))
+        return cls(**settings.given("prune", "num_draft_tokens"))
 
     def largest_block(self) -> int:
-        return 1 + self.window
+        return 1 + self.num_draft_tokens
 
     @property
     def needs_whole_target(self) -> bool:
@@ -80,7 +80,7 @@ class SparseDrafter(ChainDrafter):
     """
 
     def __init__(self, context: Context, method: SparseToDense) -> None:
-        super().__init__(context.target, {}, context, FixedWindow(method.window))
+        super().__init__(context.target, {}, context, FixedDraftLength(method.num_draft_tokens))
         self.method = method
         self.dense = context.runner
         self.scores: list[Tensor] = []

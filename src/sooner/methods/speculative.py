@@ -23,7 +23,7 @@ from .context import Context, prompt_for
 from .cost import Acceptance
 from .rules import follow_choices
 from .settings import MethodSettings
-from .window import AdaptiveWindow, FixedWindow, Window
+from .window import AdaptiveDraftLength, DraftLength, FixedDraftLength
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ class Speculative(Method):
     Args:
         draft: a loaded HF model of one of the supported families. A text-only model drafts from
             the words of the prompt alone.
-        window: draft tokens a round, or `"auto"` for the number that measurably pays, which may
-            be none: then decoding is plain until speculation is tried again.
-        max_window: upper limit for `"auto"`.
+        num_draft_tokens: draft tokens a round, or `"auto"` for the number that measurably pays,
+            which may be none: then decoding is plain until speculation is tried again.
+        max_draft_tokens: upper limit for `"auto"`.
         draft_inputs: the prompt as the draft's own processor gives it. Without it the draft gets
             the target's, which is right only if both process pixels alike.
         tokenizer, draft_tokenizer: given both, they are compared token by token.
@@ -43,12 +43,12 @@ class Speculative(Method):
             pair of models. Without it every run begins with a guess.
 
     Raises:
-        SoonerError: a window below 1, or draft and target of different tokenizers.
+        SoonerError: num_draft_tokens below 1, or draft and target of different tokenizers.
     """
 
     draft: Any
-    window: int | Literal["auto"] = "auto"
-    max_window: int = 16
+    num_draft_tokens: int | Literal["auto"] = "auto"
+    max_draft_tokens: int = 16
     draft_inputs: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
     tokenizer: Any = field(default=None, repr=False, compare=False)
     draft_tokenizer: Any = field(default=None, repr=False, compare=False)
@@ -58,8 +58,8 @@ class Speculative(Method):
     draft_model: ClassVar[DraftModel] = "pixels"
 
     def __post_init__(self) -> None:
-        positive(self, "max_window")
-        positive_or_auto(self, "window")
+        positive(self, "max_draft_tokens")
+        positive_or_auto(self, "num_draft_tokens")
         if self.tokenizer is not None and self.draft_tokenizer is not None:
             same_tokenizer(self.tokenizer, self.draft_tokenizer)
 
@@ -68,13 +68,14 @@ class Speculative(Method):
         pruned = None if settings.draft_inputs is None else 0.0
         return cls(
             settings.draft,
-            window=settings.window,
+            num_draft_tokens=settings.num_draft_tokens,
             draft_inputs=settings.draft_inputs,
             experience=settings.experience(pruned),
         )
 
     def largest_block(self) -> int:
-        return 1 + (self.max_window if self.window == "auto" else int(self.window))
+        is_auto = self.num_draft_tokens == "auto"
+        return 1 + int(self.max_draft_tokens if is_auto else self.num_draft_tokens)
 
     def build(self, context: Context) -> tuple[Drafter, Rule]:
         adapter = adapt(self.draft)
@@ -82,17 +83,17 @@ class Speculative(Method):
         inputs = self.draft_inputs
         if inputs is None:
             inputs = self._prompt_for(adapter, context)
-        drafter = ChainDrafter(adapter, inputs, context, self._window(context))
+        drafter = ChainDrafter(adapter, inputs, context, self._draft_length(context))
         return drafter, reject if context.processing.do_sample else follow_choices
 
     def _prompt_for(self, adapter: Adapter, context: Context) -> Mapping[str, Any]:
         return prompt_for(adapter, context)
 
-    def _window(self, context: Context) -> Window:
-        if self.window == "auto":
+    def _draft_length(self, context: Context) -> DraftLength:
+        if self.num_draft_tokens == "auto":
             note = context.stats.note
-            return AdaptiveWindow(self.max_window, note=note, experience=self.experience)
-        return FixedWindow(int(self.window))
+            return AdaptiveDraftLength(self.max_draft_tokens, note=note, experience=self.experience)
+        return FixedDraftLength(int(self.num_draft_tokens))
 
 
 def reject(

@@ -14,7 +14,7 @@ from ..decoding.tree import ROOT, Tree
 from ..errors import SoonerError
 from .chain_draft import ChainDrafter, match_vocabulary, readable
 from .context import Context
-from .window import FixedWindow
+from .window import FixedDraftLength
 
 Branching = tuple[tuple[int, ...], ...]
 
@@ -190,7 +190,7 @@ class TreeDrafter(ChainDrafter):
         shape: TreeShape,
         draws: bool,
     ) -> None:
-        super().__init__(adapter, inputs, context, FixedWindow(shape.nodes))
+        super().__init__(adapter, inputs, context, FixedDraftLength(shape.nodes))
         self.shape = shape
         self.draws = draws
         self.origin: list[list[int]] | None = (

@@ -1,4 +1,4 @@
-"""How many tokens to draft: a fixed window, or the one that measurably pays."""
+"""How many tokens to draft: a fixed number, or the one that measurably pays."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ PAUSE, LONGEST_PAUSE = 32, 256
 PLAIN_ROUNDS, PLAIN_EVERY = (2, 6), 64
 """Rounds that are plain although speculation pays, to time a plain step."""
 
-TRIAL_ROUNDS, TRIAL_WINDOW = 2, 2
+TRIAL_ROUNDS, TRIAL_TOKENS = 2, 2
 """What such a trial costs at most, if the draft is still no good."""
 
 MEMORY_OF_FAILURE = 0.2
 """Weight that old acceptance keeps when speculation is tried again: the text may have changed."""
 
 
-class Window(Protocol):
+class DraftLength(Protocol):
     """Chooses the draft length of each round from what the rounds before it cost and gave."""
 
     largest: int
@@ -35,7 +35,7 @@ class Window(Protocol):
     def observe_round(self, drafted: list[int], accepted: list[int], seconds: float) -> None: ...
 
 
-class FixedWindow:
+class FixedDraftLength:
     """Always the same number of draft tokens."""
 
     def __init__(self, size: int) -> None:
@@ -45,21 +45,21 @@ class FixedWindow:
         return self.largest
 
     def observe_draft(self, seconds_each: float) -> None:
-        """A fixed window learns nothing."""
+        """A fixed length learns nothing."""
 
     def observe_round(self, drafted: list[int], accepted: list[int], seconds: float) -> None:
-        """A fixed window learns nothing."""
+        """A fixed length learns nothing."""
 
 
-class AdaptiveWindow:
-    """The window with the highest expected tokens a second, plain decoding included.
+class AdaptiveDraftLength:
+    """The number with the highest expected tokens a second, plain decoding included.
 
-    When no window beats plain decoding, rounds are plain for a while; then speculation is tried
+    When no number beats plain decoding, rounds are plain for a while; then speculation is tried
     again.
 
     Args:
-        largest: upper limit of the window.
-        first: window before anything is known.
+        largest: upper limit of the draft length.
+        first: draft length before anything is known.
         note: told each change of mind in one line.
         experience: the acceptance of earlier runs, and where more of it goes.
     """
@@ -91,7 +91,7 @@ class AdaptiveWindow:
             return self._first
         if self._trial > 0:
             self._trial -= 1
-            return min(TRIAL_WINDOW, self.largest)
+            return min(TRIAL_TOKENS, self.largest)
         best = self.model.best(self.largest)
         gain = self.model.gain(best)
         if gain < 1.0:
@@ -115,8 +115,8 @@ class AdaptiveWindow:
 
     def _give_up(self, gain: float) -> int:
         self._note(
-            f"window auto: plain decoding for {self._pause} rounds, since the best window would "
-            f"run at {gain:.2f}x plain ({self.model})"
+            f"num_draft_tokens auto: plain decoding for {self._pause} rounds, since the best "
+            f"number would run at {gain:.2f}x plain ({self.model})"
         )
         self._plain_left = self._pause - 1
         self._pause = min(2 * self._pause, LONGEST_PAUSE)
@@ -130,7 +130,7 @@ class AdaptiveWindow:
             self._pause = PAUSE
         if abs(best - self._chosen) > max(1, self._chosen // 2):
             self._note(
-                f"window auto: {best} draft tokens a round, expected {gain:.2f}x plain "
+                f"num_draft_tokens auto: {best} draft tokens a round, expected {gain:.2f}x plain "
                 f"({self.model})"
             )
             self._chosen = best

@@ -18,7 +18,7 @@ from torch import Tensor
 from ..decoding.runner import ModelRunner
 from ..methods.cost import Acceptance, CostModel
 from ..methods.parallel.board import Arena, room
-from ..methods.parallel.policy import best_windows
+from ..methods.parallel.policy import best_draft_lengths
 from ..methods.parallel.side_stream import SideStream
 from ..methods.parallel.worker import ProcessWorker, place
 from ..methods.threads import DRAFT_THREADS
@@ -179,7 +179,7 @@ it loses in acceptance it has to win in time. The paper's pairs have 1.6 to 1.7 
 
 LARGEST, CYCLE = 16, 24
 
-"""Longest window; rounds without a rejection that are worth counting."""
+"""Most draft tokens; rounds without a rejection that are worth counting."""
 
 Seen = Callable[[float], Acceptance]
 
@@ -283,15 +283,15 @@ def _tokens_a_second(model: CostModel) -> float:
 
     Each rejection begins anew with nothing drafted, so a cycle from one to the next tells all.
     """
-    windows, draft = best_windows(model, LARGEST), model.draft_seconds or 0.0
+    lengths, draft = best_draft_lengths(model, LARGEST), model.draft_seconds or 0.0
     chance, have, tokens, seconds = 1.0, 0, 0.0, 0.0
     for _ in range(CYCLE):
-        window = windows[have]
-        forward = model.costs.seconds(window + 1)
-        whole = model.acceptance ** (window + 1)
+        length = lengths[have]
+        forward = model.costs.seconds(length + 1)
+        whole = model.acceptance ** (length + 1)
         tokens += chance * (1 - whole) / (1 - model.acceptance)
-        seconds += chance * (max(window - have, 0) * draft + forward)
+        seconds += chance * (max(length - have, 0) * draft + forward)
         chance *= whole
-        have = min(max(have - window, 0) + int(forward / draft) - 1, LARGEST)
+        have = min(max(have - length, 0) + int(forward / draft) - 1, LARGEST)
         have = max(have, 0)
     return tokens / seconds

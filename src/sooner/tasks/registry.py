@@ -58,7 +58,7 @@ def build_method(
             f"method '{name}' needs a draft for '{pair.target.name}'; give --draft, or "
             "--method prompt-lookup"
         )
-    is_open = settings.method is None and settings.window == "auto"
+    is_open = settings.method is None and settings.num_draft_tokens == "auto"
     is_open = is_open and not pair.target.is_sharded  # one rank can't time what all run together
     if is_open and name == "speculative" and draft_inputs is not None:
         return _measured(settings, pair, draft_inputs)
@@ -71,7 +71,7 @@ def _build(name: str, settings: CaptionSettings, pair: Pair, inputs: Inputs) -> 
         draft=None if draft is None else draft.model,
         draft_inputs=inputs,
         head=settings.head,
-        window=settings.window,
+        num_draft_tokens=settings.num_draft_tokens,
         prune=settings.prune,
         placement=settings.placement,
         standing=None if draft is None else draft.standing,

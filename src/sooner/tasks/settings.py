@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from ..checks import check_fields, check_keys, option
-from ..errors import SoonerError, unknown
+from ..checks import KnowsOldNames, check_fields, check_keys, option
+from ..errors import SoonerError, under_old_names, unknown
 from ..registry import choices
 
 PREFILLS = ("auto", "fastv", "sparsevlm", "pyramiddrop", "dycoke", "visionzip")
@@ -21,13 +21,13 @@ DEFAULT_PRUNE = 0.9
 
 
 @dataclass(frozen=True)
-class CaptionSettings:
+class CaptionSettings(KnowsOldNames):
     """How a video is captioned.
 
     Attributes:
         method: how drafts are made; by default `eagle` with a head, `speculative` or `parallel`,
             whichever is measured to be faster, with a draft that sees, else `prompt-lookup`.
-        window: draft tokens a round, for `eagle` nodes of the tree.
+        num_draft_tokens: draft tokens a round, for `eagle` nodes of the tree.
         prune: share of the visual tokens that the draft of `parallel`, `specvlm` or
             `sparse-to-dense` does without; by default the papers' 0.9.
         placement: where the draft of `parallel` runs: auto, process, thread or inline.
@@ -55,7 +55,7 @@ class CaptionSettings:
     method: str | None = option(
         None, known={name: entry.summary for name, entry in choices().items()}
     )
-    window: int | Literal["auto"] = option("auto")
+    num_draft_tokens: int | Literal["auto"] = option("auto")
     prune: float | None = option(None, 0, 1, metavar="SHARE")
     placement: str = option("auto", metavar="NAME")
     frames: int | None = option(None, 1)
@@ -112,7 +112,7 @@ class CaptionSettings:
     def digest(self, *others: Any) -> str:
         """A short hash of these settings and `others` (models, dtype), stable between runs."""
         patterns = None if self.prefill is None else parse_prefill(self.prefill).digest()
-        told = dataclasses.asdict(self)
+        told = under_old_names(dataclasses.asdict(self))
         if not told["prefill_recall"]:
             del told["prefill_recall"]  # 0.1 had no such field; its records stand
         text = json.dumps([told, patterns, *others], sort_keys=True)

@@ -141,8 +141,8 @@ class CaptionBench:
 
     def _compare_with_simulator(self, one: ArmSamples, plain: ArmSamples, figures: dict) -> None:
         """Put the simulator's speed-up, and the share of it that was measured, into `figures`."""
-        window = self.settings.window if one.arm.name == "speculative" else None
-        predicted = predicted_speedup(one.stats, plain.stats, window)
+        num_draft_tokens = self.settings.num_draft_tokens if one.arm.name == "speculative" else None
+        predicted = predicted_speedup(one.stats, plain.stats, num_draft_tokens)
         if predicted is not None:
             figures["simulated_speedup"] = predicted
             figures["share_of_simulation"] = figures["decode_speedup"] / predicted
@@ -182,7 +182,7 @@ class CaptionBench:
             prompt=self.prompt,
         )
         if name in FIXED:
-            return replace(settings, window=self.settings.window)
+            return replace(settings, num_draft_tokens=self.settings.num_draft_tokens)
         return settings
 
     def run_ours(self, name: str, index: int) -> TimedRun:

@@ -30,9 +30,9 @@ BATCHED = ("plain", "speculative", "speculative-auto", "parallel")
 SIMULATED = ("speculative", "parallel", "parallel-unpruned")
 """Arms that the simulator of `sooner_lab.theory` models."""
 RETENTION = 0.1
-FIXED_WINDOW = 5
+FIXED_DRAFT_TOKENS = 5
 FIXED = ("speculative", "onsd")
-"""Arms with that window, as the paper's baselines have it; `-auto` and the others choose."""
+"""Arms with so many, as the paper's baselines have; `-auto` and the others choose."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class BenchSettings:
         frames: frames of each clip; `None` leaves it to the processor.
         repeats: timed runs of each arm on each clip.
         max_new_tokens: where a caption is cut.
-        window: draft tokens of the arms in `FIXED`; the others choose their own.
+        num_draft_tokens: draft tokens of the arms in `FIXED`; the others choose their own.
         prune: share of the visual tokens that pruned drafts do without.
         retention: mean share of the visual tokens that the arms of `LOSSY` keep; the paper's 10 %.
         batch: rows of the batch measurement; 0 leaves it out.
@@ -67,7 +67,7 @@ class BenchSettings:
     frames: int | None = None
     repeats: int = 3
     max_new_tokens: int = 256
-    window: int = FIXED_WINDOW
+    num_draft_tokens: int = FIXED_DRAFT_TOKENS
     prune: float | None = None
     retention: float = RETENTION
     batch: int = 8

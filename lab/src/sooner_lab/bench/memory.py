@@ -47,7 +47,7 @@ def _measured(file: Path, settings: BenchSettings, arm: str) -> dict[str, int]:
         "draft": settings.draft,
         "device": settings.device,
         "dtype": settings.dtype,
-        "window": settings.window,
+        "num_draft_tokens": settings.num_draft_tokens,
         "max_new_tokens": settings.max_new_tokens,
         "threads": torch.get_num_threads(),
     }
@@ -77,7 +77,9 @@ def peak(request: dict[str, Any]) -> dict[str, int]:
     clip = prepare(Path(request["file"]), pair, CaptionSettings(method=request["arm"]))
     method: Any = Autoregressive()
     if draft is not None:
-        method = Speculative(draft.model, request["window"], draft_inputs=clip.draft_inputs)
+        method = Speculative(
+            draft.model, request["num_draft_tokens"], draft_inputs=clip.draft_inputs
+        )
     made = generate(
         pair.target.model,
         clip.inputs,

@@ -14,14 +14,14 @@ TOKENS = 4000
 
 
 def predicted_speedup(
-    stats: Sequence[Stats], plain: Sequence[Stats], window: int | None = None
+    stats: Sequence[Stats], plain: Sequence[Stats], num_draft_tokens: int | None = None
 ) -> float | None:
     """Speed-up over plain decoding that step times and agreement allow a pair.
 
     Args:
         stats: runs of an arm with a draft model whose drafts are chains.
         plain: runs of plain decoding.
-        window: draft tokens a round of an arm that drafts and verifies by turns. `None` is an arm
+        num_draft_tokens: of a round, for an arm that drafts and verifies by turns. `None` is an arm
             whose draft runs beside the target.
 
     Returns:
@@ -34,9 +34,9 @@ def predicted_speedup(
         return None
     costs = StepCosts(curve, median(drafts))
     agreement = Agreement.from_token_runs(runs)
-    if window is None:
+    if num_draft_tokens is None:
         return free_running(costs, agreement, TOKENS, keep_events=False).speedup
-    return vanilla(costs, agreement, window, TOKENS, keep_events=False).speedup
+    return vanilla(costs, agreement, num_draft_tokens, TOKENS, keep_events=False).speedup
 
 
 def step_curve(stats: Sequence[Stats]) -> Curve:

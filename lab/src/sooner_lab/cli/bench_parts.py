@@ -48,7 +48,7 @@ Videos = Annotated[
 Arms = Annotated[str | None, listed("Only these arms (plain is always in).")]
 Repeats = Annotated[int, count("Timed runs of each arm.")]
 MaxNewTokens = Annotated[int, count("Where an answer is cut.")]
-Window = Annotated[int, count("Of the `speculative` arm.")]
+NumDraftTokens = Annotated[int, count("Of the `speculative` arm.")]
 OneThread = Annotated[int, count("torch threads.")]
 SEED = 20_261_121
 ClipSeed = Annotated[int, typer.Option(metavar="S", help="Of the rendered clips.")]

@@ -52,7 +52,9 @@ def predict(
     arm: Annotated[
         str | None, typer.Option(metavar="NAME", help="Arm of the JSON whose draft to use.")
     ] = None,
-    largest_window: Annotated[int, typer.Option(metavar="N", help="Try windows up to this.")] = 32,
+    max_draft_tokens: Annotated[
+        int, typer.Option(metavar="N", help="Try up to so many a round.")
+    ] = 32,
     json_file: Annotated[
         str | None, typer.Option("--json", metavar="FILE", help="Write it there too; - is stdout.")
     ] = None,
@@ -83,7 +85,7 @@ def predict(
         "draft_prefill_ms": draft_prefill_ms,
         "transfer_ms": transfer_ms,
     }
-    made = simulate(_pair(result, arm, paper, given), largest_window)
+    made = simulate(_pair(result, arm, paper, given), max_draft_tokens)
     if json_file != "-":
         show(made)
     if json_file is not None:
@@ -97,12 +99,12 @@ def show(made: Prediction) -> None:
 
     pair, best = made.pair, made.best
     table = Table(title=f"{pair.name}: predicted, {pair.tokens} tokens")
-    for heading in ("method", "window", "placement", "decode", "tokens/s", "e2e", "e2e seconds"):
+    for heading in ("method", "drafts", "placement", "decode", "tokens/s", "e2e", "e2e seconds"):
         table.add_column(heading, justify="left" if heading in ("method", "placement") else "right")
     for row in made.rows:
         table.add_row(
             f"[bold]{row.method}[/bold]" if row is best else row.method,
-            "–" if row.window is None else str(row.window),
+            "–" if row.num_draft_tokens is None else str(row.num_draft_tokens),
             row.placement,
             f"{row.decode_speedup:.2f}×",
             f"{row.tokens_per_second:.1f}",
@@ -111,10 +113,11 @@ def show(made: Prediction) -> None:
         )
     console = Console()
     console.print(table)
-    window = "" if best.window is None else f", window {best.window}"
+    length = best.num_draft_tokens
+    drafted = "" if length is None else f", {length} draft tokens a round"
     console.print(
         f"T_p / T_q = {pair.costs.ratio:.2f}, {pair.agreement.rate:.0%} of draft tokens pass. "
-        f"Recommended: {best.method}{window}, placement {best.placement}.",
+        f"Recommended: {best.method}{drafted}, placement {best.placement}.",
         highlight=False,
     )
 

@@ -23,7 +23,7 @@ def free_running(
     costs: StepCosts,
     agreement: Agreement,
     tokens: int,
-    window: int | None = None,
+    num_draft_tokens: int | None = None,
     *,
     startup: int = 0,
     keep_events: bool = True,
@@ -38,16 +38,16 @@ def free_running(
 
     Args:
         costs, agreement, tokens: as everywhere.
-        window: drafts that may wait for the target; with as many under way, as far as the draft
+        num_draft_tokens: that may wait for the target; with as many under way, as far as the draft
             knows, it idles. `None` is without limit.
         startup: draft tokens that wait when decoding begins.
 
     Raises:
-        SoonerError: window or tokens below 1, startup negative or above the window.
+        SoonerError: num_draft_tokens or tokens below 1, startup negative or above the former.
     """
-    if startup < 0 or (window is not None and startup > window):
-        raise SoonerError(f"startup is {startup} tokens; it must lie between 0 and the window")
-    loop = _Loop(costs, agreement, Ledger(costs, tokens, window, keep_events))
+    if startup < 0 or (num_draft_tokens is not None and startup > num_draft_tokens):
+        raise SoonerError(f"startup is {startup} tokens; it must lie in 0 to {num_draft_tokens}")
+    loop = _Loop(costs, agreement, Ledger(costs, tokens, num_draft_tokens, keep_events))
     return loop.run(startup)
 
 
@@ -112,8 +112,10 @@ class _Loop:
 
     def start(self, now: int) -> None:
         """Begin a forward if the lane is free and not too far ahead."""
-        window = self.ledger.window
-        if self.is_drafting or (window is not None and self.next >= self.taken + window):
+        num_draft_tokens = self.ledger.num_draft_tokens
+        if self.is_drafting or (
+            num_draft_tokens is not None and self.next >= self.taken + num_draft_tokens
+        ):
             return
         end = now + self.costs.draft_ns
         self.ledger.draft(now, end, 1, dead=self.next >= self.wrong_at)

@@ -20,24 +20,28 @@ def plain(costs: StepCosts, tokens: int, keep_events: bool = True) -> SimulatedR
 
 
 def vanilla(
-    costs: StepCosts, agreement: Agreement, window: int, tokens: int, keep_events: bool = True
+    costs: StepCosts,
+    agreement: Agreement,
+    num_draft_tokens: int,
+    tokens: int,
+    keep_events: bool = True,
 ) -> SimulatedRun:
-    """Draft `window` tokens, send them, verify, send the verdict, and so on (figure 2 a).
+    """Draft some tokens, send them, verify, send the verdict, and so on (figure 2 a).
 
-    A round takes `window · T_q + T_p(window + 1)` and two transfers, and commits the drafts before
-    the first that fails and one token of the target's.
+    With `n` drafts a round takes `n · T_q + T_p(n + 1)` and two transfers, and commits the drafts
+    before the first that fails and one token of the target's.
 
     Raises:
-        SoonerError: window or tokens below 1.
+        SoonerError: num_draft_tokens or tokens below 1.
     """
-    ledger = Ledger(costs, tokens, window, keep_events)
+    ledger = Ledger(costs, tokens, num_draft_tokens, keep_events)
     now = 0
     while ledger.left:
-        good = min(agreement.run_from(ledger.position), window)
-        drafted = now + window * costs.draft_ns
-        ledger.draft(now, drafted, window, dead=good == 0)
-        now = ledger.target(drafted + costs.transfer_ns, window)
-        ledger.commit(good + 1, good, rejected=good < window)
+        good = min(agreement.run_from(ledger.position), num_draft_tokens)
+        drafted = now + num_draft_tokens * costs.draft_ns
+        ledger.draft(now, drafted, num_draft_tokens, dead=good == 0)
+        now = ledger.target(drafted + costs.transfer_ns, num_draft_tokens)
+        ledger.commit(good + 1, good, rejected=good < num_draft_tokens)
         now += costs.transfer_ns if ledger.left else 0
     return ledger.close("vanilla", now)
 
@@ -45,7 +49,7 @@ def vanilla(
 def parallel(
     costs: StepCosts,
     agreement: Agreement,
-    window: int,
+    num_draft_tokens: int,
     tokens: int,
     *,
     bonus: bool = True,
@@ -57,10 +61,10 @@ def parallel(
 
     A round with nothing waiting is the pre-verify: its one distribution checks the first token of
     the window in the making, which then waits with one token less. Otherwise the round is the
-    post-verify. Both sides meet at its end, `max(window · T_q, T_p)` and one transfer later.
+    post-verify. Both sides meet at its end, `max(n · T_q, T_p)` and one transfer later.
 
     Args:
-        costs, agreement, window, tokens: as everywhere.
+        costs, agreement, num_draft_tokens, tokens: as everywhere.
         bonus: the bonus distribution of a wholly accepted window checks the first token of the
             window drafted meanwhile, as PEARL's code does and ours; without it a post-verify
             commits the window alone, as algorithm 1 reads.
@@ -69,11 +73,13 @@ def parallel(
         startup: draft tokens that wait when decoding begins (made during the prefill).
 
     Raises:
-        SoonerError: window or tokens below 1, startup outside 0 to window.
+        SoonerError: num_draft_tokens or tokens below 1, startup outside 0 to the former.
     """
-    ledger = Ledger(costs, tokens, window, keep_events)
-    if not 0 <= startup <= window:
-        raise SoonerError(f"startup is {startup} tokens; it must lie between 0 and {window}")
+    ledger = Ledger(costs, tokens, num_draft_tokens, keep_events)
+    if not 0 <= startup <= num_draft_tokens:
+        raise SoonerError(
+            f"startup is {startup} tokens; it must lie between 0 and {num_draft_tokens}"
+        )
     now, waiting = 0, startup
     while ledger.left:
         verified = ledger.target(now, waiting)
@@ -86,18 +92,18 @@ def parallel(
         ledger.commit(
             good + (dead or checks_next), good + (checks_next and not dead), rejected=dead
         )
-        drafted = _window_end(costs, window, now, known if dead and cancel else None)
+        drafted = _draft_end(costs, num_draft_tokens, now, known if dead and cancel else None)
         ledger.draft(now, drafted, (drafted - now) // costs.draft_ns, dead)
-        waiting = 0 if dead else window - checks_next
+        waiting = 0 if dead else num_draft_tokens - checks_next
         if not ledger.left:
             return ledger.close("parallel", known)
         now = max(known, drafted) + costs.transfer_ns
     raise AssertionError("unreachable")
 
 
-def _window_end(costs: StepCosts, window: int, start: int, known: int | None) -> int:
+def _draft_end(costs: StepCosts, num_draft_tokens: int, start: int, known: int | None) -> int:
     """When the draft is free again; a window known dead at `known` ends with its forward."""
-    forwards = window
+    forwards = num_draft_tokens
     if known is not None:
-        forwards = min(window, -((start - known) // costs.draft_ns))
+        forwards = min(num_draft_tokens, -((start - known) // costs.draft_ns))
     return start + forwards * costs.draft_ns

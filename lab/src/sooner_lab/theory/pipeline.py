@@ -38,7 +38,7 @@ class SimulatedRun:
 
     Attributes:
         method: `plain`, `vanilla`, `parallel` or `free-running`.
-        window: draft tokens of a window; `None` is without limit.
+        num_draft_tokens: drafted a round; `None` is without limit.
         tokens: committed tokens.
         seconds: time they took.
         plain_seconds: time that plain decoding takes for as many.
@@ -51,7 +51,7 @@ class SimulatedRun:
     """
 
     method: str
-    window: int | None
+    num_draft_tokens: int | None
     tokens: int
     seconds: float
     plain_seconds: float
@@ -97,13 +97,13 @@ class Ledger:
     """Keeps the books of one simulation, in nanoseconds; `close` makes the `SimulatedRun`."""
 
     def __init__(
-        self, costs: StepCosts, tokens: int, window: int | None, keep_events: bool
+        self, costs: StepCosts, tokens: int, num_draft_tokens: int | None, keep_events: bool
     ) -> None:
         if tokens < 1:
             raise SoonerError(f"{tokens} tokens to decode; give 1 or more")
-        if window is not None:
-            check_whole("window", window)
-        self.costs, self.window, self.keep_events = costs, window, keep_events
+        if num_draft_tokens is not None:
+            check_whole("num_draft_tokens", num_draft_tokens)
+        self.costs, self.num_draft_tokens, self.keep_events = costs, num_draft_tokens, keep_events
         self.left = tokens
         self.position = self.steps = self.drafted = self.accepted = 0
         self.runs: list[int] = []
@@ -139,7 +139,7 @@ class Ledger:
         runs = (*self.runs, self._open) if self._open else tuple(self.runs)
         return SimulatedRun(
             method=method,
-            window=self.window,
+            num_draft_tokens=self.num_draft_tokens,
             tokens=self.position,
             seconds=now / NANO,
             plain_seconds=self.position * self.costs.step_ns(1) / NANO,

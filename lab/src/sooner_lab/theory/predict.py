@@ -66,7 +66,7 @@ class Row:
 
     Attributes:
         method: of `METHODS`.
-        window: draft tokens of a window, or that may wait for the target when running free;
+        num_draft_tokens: of a round, or that may wait for the target when running free;
             `None`: plain decoding, or no limit.
         placement: where the draft runs: `none`, `inline`, or `process` (a worker with its own
             device or cores, so that it takes nothing from the target).
@@ -76,7 +76,7 @@ class Row:
     """
 
     method: str
-    window: int | None
+    num_draft_tokens: int | None
     placement: str
     decode_speedup: float
     tokens_per_second: float
@@ -86,7 +86,7 @@ class Row:
 
     def as_dict(self) -> dict[str, Any]:
         """Ready for JSON, the run by its figures."""
-        named = ("method", "window", "placement", "decode_speedup", "tokens_per_second")
+        named = ("method", "num_draft_tokens", "placement", "decode_speedup", "tokens_per_second")
         return {name: getattr(self, name) for name in (*named, "e2e_seconds", "e2e_speedup")} | {
             "accepted_run_length": self.run.accepted_run_length,
             "mean_acceptance_length": self.run.mean_acceptance_length,
@@ -122,35 +122,35 @@ class Prediction:
             "methods": [row.as_dict() for row in self.rows],
             "recommended": {
                 "method": best.method,
-                "window": best.window,
+                "num_draft_tokens": best.num_draft_tokens,
                 "placement": best.placement,
             },
         }
 
 
 def predict(pair: PredictedPair, largest: int = LARGEST) -> Prediction:
-    """Simulate every method, each with its best window of at most `largest`.
+    """Simulate every method, each with its best number of draft tokens up to `largest`.
 
     Raises:
         SoonerError: `largest` below 1.
     """
-    check_whole("largest window", largest)
+    check_whole("max_draft_tokens", largest)
     costs, agreement = pair.costs, pair.agreement
     # Beyond twice what fits beside a verification, rounds only grow longer.
     widest = min(largest, 2 * math.ceil(costs.ratio) + 2)
     runs = [
         plain(costs, 1, keep_events=False),
         _fastest(
-            vanilla(costs, agreement, window, SAMPLE, keep_events=False)
-            for window in range(1, largest + 1)
+            vanilla(costs, agreement, size, SAMPLE, keep_events=False)
+            for size in range(1, largest + 1)
         ),
         _fastest(
-            parallel(costs, agreement, window, SAMPLE, keep_events=False)
-            for window in range(1, widest + 1)
+            parallel(costs, agreement, size, SAMPLE, keep_events=False)
+            for size in range(1, widest + 1)
         ),
         _fastest(
-            free_running(costs, agreement, SAMPLE, window, keep_events=False)
-            for window in (*_beside_the_ratio(costs, largest), None)
+            free_running(costs, agreement, SAMPLE, size, keep_events=False)
+            for size in (*_beside_the_ratio(costs, largest), None)
         ),
     ]
     return Prediction(pair, tuple(_row(pair, run) for run in runs))
@@ -172,7 +172,7 @@ def _row(pair: PredictedPair, run: SimulatedRun) -> Row:
     base = _e2e(pair, "plain", pair.tokens * pair.costs.step(1))
     return Row(
         method=run.method,
-        window=run.window,
+        num_draft_tokens=run.num_draft_tokens,
         placement=PLACEMENTS.get(run.method, "process"),
         decode_speedup=run.speedup,
         tokens_per_second=rate,

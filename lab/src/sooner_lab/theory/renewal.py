@@ -49,11 +49,11 @@ def _rounds(gamma: int, rate: float, bonus: bool) -> float:
     return 1 + rate + whole / (1 - whole)
 
 
-def best_window(c: float, rate: float, largest: int = 64) -> int:
-    """Window of the parallel pipeline: eq. 6's `c*` rounded to the faster side.
+def best_draft_length(c: float, rate: float, largest: int = 64) -> int:
+    """Draft tokens a round of the parallel pipeline: eq. 6's `c*` rounded to the faster side.
 
-    Appendix A rounds by feel (down where windows are wide and runs short, up where windows are
-    narrow and runs long); here both neighbours are priced.
+    Appendix A rounds by feel (down where rounds are long and runs short, up where rounds are
+    short and runs long); here both neighbours are priced.
     """
     check(c=c, gamma=largest, rate=rate)
     low = min(max(1, math.floor(c)), largest)

@@ -21,7 +21,15 @@ from .agreement import Agreement
 from .costs import StepCosts
 from .lockstep import parallel, vanilla
 from .pipeline import SimulatedRun
-from .tables import DATASETS, LATENCY, OUTPUT_TOKENS, PAIRS, PRUNING, VANILLA_WINDOW, PaperPair
+from .tables import (
+    DATASETS,
+    LATENCY,
+    OUTPUT_TOKENS,
+    PAIRS,
+    PRUNING,
+    VANILLA_DRAFT_TOKENS,
+    PaperPair,
+)
 
 TOKENS = 8_000
 BIG = "llava-ov-7b-72b"
@@ -80,7 +88,7 @@ def table6() -> list[ReproducedFigure]:
     ours = {
         "plain": {"target decode": OUTPUT_TOKENS * pair.target_ms / 1e3},
         "vanilla": {
-            "draft decode": rounds * VANILLA_WINDOW * pair.draft_ms[0.0] / 1e3,
+            "draft decode": rounds * VANILLA_DRAFT_TOKENS * pair.draft_ms[0.0] / 1e3,
             "target decode": rounds * pair.target_ms / 1e3,
         },
         "parallel": {"target decode": OUTPUT_TOKENS / side_by_side.tokens_per_second},
@@ -103,9 +111,9 @@ def _agreement(rate: float) -> Agreement:
 
 def vanilla_run(pair: PaperPair, tokens_a_round: float) -> SimulatedRun:
     """Vanilla SD of a pair whose rounds commit `tokens_a_round`."""
-    rate = renewal.rate_of_round(tokens_a_round, VANILLA_WINDOW)
+    rate = renewal.rate_of_round(tokens_a_round, VANILLA_DRAFT_TOKENS)
     costs = StepCosts(pair.target_ms / 1e3, pair.draft_ms[0.0] / 1e3)
-    return vanilla(costs, _agreement(rate), VANILLA_WINDOW, TOKENS, keep_events=False)
+    return vanilla(costs, _agreement(rate), VANILLA_DRAFT_TOKENS, TOKENS, keep_events=False)
 
 
 def parallel_run(pair: PaperPair, accepted: float, literal: bool = False) -> SimulatedRun:
@@ -114,7 +122,7 @@ def parallel_run(pair: PaperPair, accepted: float, literal: bool = False) -> Sim
     return parallel(
         costs,
         _agreement(renewal.rate_of_run(accepted)),
-        pair.window,
+        pair.num_draft_tokens,
         TOKENS,
         bonus=not literal,
         cancel=False,

@@ -74,7 +74,7 @@ def _pair(
 ) -> PredictedPair:
     histogram = {int(size): times for size, times in arm["acceptance_histogram"].items()}
     accepted = sum(size * times for size, times in histogram.items())
-    window = max(histogram)
+    num_draft_tokens = max(histogram)
     if not accepted:
         raise SoonerError(f"arm '{arm['method']}' accepted no draft token; nothing to gain from it")
     step, block = _verification(plain, runs), _verification(arm, runs)
@@ -83,10 +83,10 @@ def _pair(
     return PredictedPair(
         f"{result['model']}, acceptance of '{arm['method']}'",
         StepCosts(
-            Curve.of({1: step, 1 + window: max(step, block)}),
+            Curve.of({1: step, 1 + num_draft_tokens: max(step, block)}),
             arm["seconds"]["draft"] * runs * arm["acceptance_rate"] / accepted,
         ),
-        Agreement.from_histogram(histogram, window),
+        Agreement.from_histogram(histogram, num_draft_tokens),
         max(1, round(plain["tokens"] / clips)),
         seconds["prefill"],
         arm["seconds"]["draft_prefill"],

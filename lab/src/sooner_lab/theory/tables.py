@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from sooner.checks import check_choice
 
 DATASETS = ("VideoDetailCaption", "VideoMME", "MVBench", "MVLU", "LongVideoBench")
-VANILLA_WINDOW = 5
+VANILLA_DRAFT_TOKENS = 5
 OUTPUT_TOKENS = 512
 
 
@@ -42,7 +42,7 @@ class PaperPair:
         name: as the paper writes it.
         target_ms: T_p, tables 3 and 5.
         draft_ms: T_q by the share of video tokens pruned, tables 3 and 5.
-        window: ParallelVLM's at a pruned share of 0.9, caption of table 1.
+        num_draft_tokens: ParallelVLM's at a pruned share of 0.9, caption of table 1.
         parallel: table 1, ParallelVLM.
         vanilla: table 1, vanilla SD with an unpruned draft; the self-speculative pairs have none.
         target_prefill_s, draft_prefill_s: table 6; `None` where the paper has no figure.
@@ -51,7 +51,7 @@ class PaperPair:
     name: str
     target_ms: float
     draft_ms: dict[float, float] = field(hash=False)
-    window: int
+    num_draft_tokens: int
     parallel: PaperResult
     vanilla: PaperResult | None = None
     target_prefill_s: float | None = None

@@ -75,7 +75,7 @@ class Eagle(Method):
 
     @classmethod
     def from_settings(cls, settings: MethodSettings) -> Self:
-        return cls(settings.head, nodes=settings.window)
+        return cls(settings.head, nodes=settings.num_draft_tokens)
 
     @property
     def mode(self) -> str:

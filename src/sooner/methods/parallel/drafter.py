@@ -33,8 +33,8 @@ Listen = Callable[[OnStates], ForwardHooks]
 class ParallelDrafter(Drafter):
     """Keeps a worker drafting through every target forward (ParallelVLM, algorithm 1).
 
-    While the target verifies a window, the worker drafts behind it. If the whole window and the
-    token behind it turn out as drafted, the next window is already there (post-verify). If not,
+    While the target verifies a chain, the worker drafts behind it. If the whole chain and the
+    token behind it turn out as drafted, the next chain is already there (post-verify). If not,
     the worker starts again from the target's token. The paper's pre-verify then checks the first
     new draft token alone; here the target waits for as many as pay (`CostModel`), which is none
     where a draft forward is dear.
@@ -44,7 +44,7 @@ class ParallelDrafter(Drafter):
         worker: already encoding the draft's prompt.
         rank: chooses kept visual tokens; `None` keeps all.
         listen: hears the target's prefill, and tells what `rank` judges by.
-        window: most tokens verified at once.
+        num_draft_tokens: most tokens verified at once.
         experience: the acceptance of earlier runs, and where more of it goes.
     """
 
@@ -54,7 +54,7 @@ class ParallelDrafter(Drafter):
         worker: Worker,
         rank: Rank | None,
         listen: Listen,
-        window: int,
+        num_draft_tokens: int,
         experience: Acceptance | None = None,
     ) -> None:
         self.context = context
@@ -62,14 +62,14 @@ class ParallelDrafter(Drafter):
         context.stats.draft_is_hidden = True
         self.rank = rank
         self.listen = listen
-        self.window = window
+        self.num_draft_tokens = num_draft_tokens
         self.model = CostModel(experience)
-        self.plan = Plan(self.model, window)
+        self.plan = Plan(self.model, num_draft_tokens)
         self.tap: ForwardHooks | None = None
         self.seen: tuple[Tensor, Tensor]  # visual mask and frames, `[rows, width]` each
         self.lengths: list[int] = []  # of the target's prompts
         self.originals = list(context.rows.active)
-        self.pending: list[int] = []  # sizes of the window under verification
+        self.pending: list[int] = []  # draft tokens of each row under verification
         self.view = View(worker.board)
         self.patience = Patience(worker, self._warn)
         self.kept_tokens: list[list[int]] = []
@@ -118,7 +118,7 @@ class ParallelDrafter(Drafter):
             return Tree.empty(len(outcome.new), device)
         self.patience.look(self.view.number)
         self._tell(outcome)
-        return self._window(outcome, device)
+        return self._next_chain(outcome, device)
 
     def _learn(self, outcome: Outcome) -> None:
         board = self.worker.board
@@ -154,9 +154,9 @@ class ParallelDrafter(Drafter):
         self.view.commit(new)
         self.worker.commit(self.view.number, new)
 
-    def _window(self, outcome: Outcome, device: torch.device) -> Tree:
-        """The next window: what is drafted already, and what is worth waiting for."""
-        limits = [max(min(self.window, budget - 1), 0) for budget in outcome.budget]
+    def _next_chain(self, outcome: Outcome, device: torch.device) -> Tree:
+        """The next chain: what is drafted already, and what is worth waiting for."""
+        limits = [max(min(self.num_draft_tokens, budget - 1), 0) for budget in outcome.budget]
         if not any(limits):
             return Tree.empty(len(limits), device)
         have = [len(self._drafted(outcome, row, limits[row])) for row in range(len(limits))]
@@ -203,7 +203,7 @@ class ParallelDrafter(Drafter):
         return Tree.chain(tokens.to(device), sizes, probs)
 
     def guess(self, tree: Tree, rows: Rows) -> Guess | None:
-        """What the worker drew, meanwhile, for the place behind each row's window."""
+        """What the worker drew, meanwhile, for the place behind each row's chain."""
         tokens, q, known = [], [], []
         board = self.worker.board
         for row, size in enumerate(tree.sizes):

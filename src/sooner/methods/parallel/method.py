@@ -46,8 +46,8 @@ class ParallelVLM(Method):
     """Parallel speculative decoding with a pruned draft (Kong et al. 2025).
 
     The draft runs in a worker. While the target prefills, its layers 0 and `layer` choose the
-    visual tokens that the draft needs; the draft prefills on those and drafts its first window.
-    While the target verifies a window, the draft writes the next one.
+    visual tokens that the draft needs; the draft prefills on those and drafts its first tokens.
+    While the target verifies some tokens, the draft writes those behind them.
 
     Args:
         draft: a loaded HF model of one of the supported families.
@@ -58,7 +58,8 @@ class ParallelVLM(Method):
             the layers of a model with fewer than 60.
         criterion: `uv-prune-by-frame`; `uv-prune` as in the paper, where all tokens of a prompt
             compete; or, to compare with, another of `sooner.methods.pruning.CRITERIA`.
-        window: most draft tokens verified at once; how many are taken is decided by measurement.
+        num_draft_tokens: most draft tokens verified at once; how many are taken is decided by
+            measurement.
         placement: `process` (forked, own cores), `thread` (own CUDA stream), `inline` (for tests)
             or `auto`.
         repack: number the draft's kept tokens anew instead of leaving them their positions.
@@ -77,7 +78,7 @@ class ParallelVLM(Method):
     least: int = LEAST
     layer: int | None = None
     criterion: Criterion = "uv-prune-by-frame"
-    window: int = 16
+    num_draft_tokens: int = 16
     placement: Literal["auto", "process", "thread", "inline"] = "auto"
     repack: bool = False
     draft_inputs: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
@@ -90,7 +91,7 @@ class ParallelVLM(Method):
     draft_model: ClassVar[DraftModel] = "pixels"
 
     def __post_init__(self) -> None:
-        positive(self, "window")
+        positive(self, "num_draft_tokens")
         share(self, "prune")
         positive(self, "least", at_least=0)
         if self.layer is not None:
@@ -105,7 +106,7 @@ class ParallelVLM(Method):
     @classmethod
     def from_settings(cls, settings: MethodSettings) -> Self:
         prune = cls.prune if settings.prune is None else settings.prune
-        options = settings.given("placement", "window")
+        options = settings.given("placement", "num_draft_tokens")
         if settings.prune is not None:
             options["least"] = 0  # asked for, so taken at its word
         return cls(
@@ -123,7 +124,7 @@ class ParallelVLM(Method):
         return self.prune > 0 and self.criterion in BY_ATTENTION
 
     def largest_block(self) -> int:
-        return 1 + self.window
+        return 1 + self.num_draft_tokens
 
     def build(self, context: Context) -> tuple[ParallelDrafter, Rule]:
         adapter = adapt(self.draft)
@@ -139,7 +140,7 @@ class ParallelVLM(Method):
             prompt_ids=context.rows.prompt.tolist(),
             vocab=context.target.vocab_size,
             limit=context.stopping.limit or 0,
-            window=2 * self.window,
+            max_ahead=2 * self.num_draft_tokens,
             seed=_seed(context.generator),
             repack=self.repack,
             prompts=context.prompts,
@@ -149,7 +150,9 @@ class ParallelVLM(Method):
         )
         worker = self._worker(job, context.rows.active)
         rank, listen = self._rank(context), self._listen(context, depth)
-        drafter = ParallelDrafter(context, worker, rank, listen, self.window, self.experience)
+        drafter = ParallelDrafter(
+            context, worker, rank, listen, self.num_draft_tokens, self.experience
+        )
         return drafter, drafter.judge
 
     def _worker(self, job: Job, rows: list[int]) -> Worker:

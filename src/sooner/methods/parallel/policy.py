@@ -144,7 +144,7 @@ class View:
 
 SWEEPS = 12
 
-"""Value iterations for each speed that is tried; a chain of full windows is rarely longer."""
+"""Value iterations for each speed that is tried; more wholly accepted rounds in a row are rare."""
 
 BISECTIONS = 14
 
@@ -156,43 +156,43 @@ REPLAN = 8
 
 
 class Plan:
-    """The best windows by what is known now, made anew every few rounds.
+    """The best numbers of tokens to verify by what is known now, made anew every few rounds.
 
     Args:
         model: costs and acceptance, measured meanwhile.
-        largest: most draft tokens of a window.
+        largest: most draft tokens of a round.
     """
 
     def __init__(self, model: CostModel, largest: int) -> None:
         self.model, self.largest = model, largest
-        self.windows: list[int] = []  # for each number of tokens that are there
+        self.sizes: list[int] = []  # for each number of tokens that are there
         self._made = -REPLAN
 
     def choose(self, have: int) -> int:
-        """The window to verify where `have` tokens are drafted already."""
+        """Draft tokens to verify where `have` are drafted already."""
         if self.model.rounds >= self._made + REPLAN:
             self._made = self.model.rounds
-            self.windows = best_windows(self.model, self.largest)
-        return self.windows[min(have, self.largest)]
+            self.sizes = best_draft_lengths(self.model, self.largest)
+        return self.sizes[min(have, self.largest)]
 
 
-def best_windows(model: CostModel, largest: int) -> list[int]:
-    """The window to verify for each number `0 .. largest` of tokens drafted already.
+def best_draft_lengths(model: CostModel, largest: int) -> list[int]:
+    """How many to verify for each number `0 .. largest` of tokens drafted already.
 
     Args:
         model: acceptance `a`, draft time `t` and forward times `T`, all measured.
-        largest: most draft tokens of a window.
+        largest: most draft tokens of a round.
     """
     sizes = np.arange(largest + 1)
     a, t = model.acceptance, max(model.draft_seconds or 0.0, 1e-9)
-    forward = np.array([model.costs.seconds(size + 1) for size in range(largest + 1)])  # [windows]
+    forward = np.array([model.costs.seconds(size + 1) for size in range(largest + 1)])  # [sizes]
     tokens = (1 - a ** (sizes + 1)) / (1 - a)
     whole = a ** (sizes + 1)
-    waiting = np.maximum(sizes[None, :] - sizes[:, None], 0) * t  # [have, windows]
+    waiting = np.maximum(sizes[None, :] - sizes[:, None], 0) * t  # [have, sizes]
     seconds = waiting + forward[None, :]
     left = np.maximum(sizes[:, None] - sizes[None, :], 0)
     drafted = np.floor(forward[None, :] / t).astype(int)
-    following = np.clip(left + drafted - 1, 0, largest)  # the token behind the window is one
+    following = np.clip(left + drafted - 1, 0, largest)  # the token behind them is one
     slow, fast = 1.0 / forward[0], float((tokens / forward).max())
     values = np.zeros((largest + 1, largest + 1))
     for _ in range(BISECTIONS):
@@ -205,4 +205,4 @@ def best_windows(model: CostModel, largest: int) -> list[int]:
             slow = speed
         else:
             fast = speed
-    return [int(window) for window in values.argmax(1)]
+    return [int(size) for size in values.argmax(1)]

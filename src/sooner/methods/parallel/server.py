@@ -66,7 +66,7 @@ class DraftStream:
         prompt_ids: the target's padded prompt rows, which processors see as prefixes.
         vocab: vocabulary size of the target.
         limit: most new tokens of a row.
-        window: most tokens that a row may be ahead.
+        max_ahead: most tokens that a row may be ahead.
         generator: source of the draws.
         chunk: prompt tokens of a row that are prefilled at once; `None` is all of them.
     """
@@ -79,7 +79,7 @@ class DraftStream:
         prompt_ids: list[list[int]],
         vocab: int,
         limit: int,
-        window: int,
+        max_ahead: int,
         generator: torch.Generator | None = None,
         chunk: int | None = None,
     ) -> None:
@@ -88,9 +88,9 @@ class DraftStream:
         self.prompt_ids = prompt_ids
         self.vocab = vocab
         self.limit = limit
-        self.window = window
+        self.max_ahead = max_ahead
         self.generator = generator
-        self.runner = ModelRunner(adapter, prompt.width + limit + 2 * window + 2)
+        self.runner = ModelRunner(adapter, prompt.width + limit + 2 * max_ahead + 2)
         # The draft's own idea of the first token comes from its prompt, before the target speaks.
         self.opening = self.runner.prefill(prompt, chunk).logits
         self.prompt_lengths = list(self.runner.lengths)
@@ -116,7 +116,7 @@ class DraftStream:
         return any(self._is_hungry(row) for row in self.rows)
 
     def _is_hungry(self, row: DraftRow) -> bool:
-        return row.ahead < self.window and len(row.tokens) < self.limit
+        return row.ahead < self.max_ahead and len(row.tokens) < self.limit
 
     def step(self) -> tuple[list[bool], Tensor | None]:
         """Draft one more token for every row that may run ahead.
@@ -177,7 +177,7 @@ class Job:
     prompt_ids: list[list[int]]
     vocab: int
     limit: int
-    window: int
+    max_ahead: int
     seed: int
     repack: bool
     prompts: int = 1
@@ -251,7 +251,7 @@ class DraftServer:
             job.prompt_ids,
             job.vocab,
             job.limit,
-            job.window,
+            job.max_ahead,
             generator,
             job.chunk,
         )

@@ -299,7 +299,7 @@ class Sizes:
         Of the draft's distributions as many are kept as it may be ahead: those of tokens that the
         decoder may still verify. At a vocabulary of 152,000 each of them takes 0.6 MB.
         """
-        ahead = job.window + 2
+        ahead = job.max_ahead + 2
         vocab = job.vocab if job.processing.do_sample else 0
         visual = max((len(ids) for ids in job.prompt_ids), default=0)
         return cls(rows, job.limit + ahead, ahead, vocab, visual)

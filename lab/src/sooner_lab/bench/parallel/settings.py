@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from sooner.errors import under_old_names
 from sooner.methods.pruning import Criterion
 
 from ..caption_settings import RETENTION, BenchSettings
@@ -42,7 +43,7 @@ class ParallelSettings:
         criteria: among `sooner.methods.pruning.CRITERIA`.
         prune: the ratio of the arms beside the sweep.
         retention: mean share of the visual tokens that the lossy arms keep; the paper's 10 %.
-        window: draft tokens of the `speculative` arm; 5 are the baselines' own.
+        num_draft_tokens: draft tokens of the `speculative` arm; 5 are the baselines' own.
         max_new_tokens: where a caption is cut.
         all_cores: time plain decoding with a torch thread for every core, too.
         placement: where the draft of `parallel` runs.
@@ -65,7 +66,7 @@ class ParallelSettings:
     criteria: tuple[Criterion, ...] = SWEPT
     prune: float = 0.9
     retention: float = RETENTION
-    window: int = 5
+    num_draft_tokens: int = 5
     max_new_tokens: int = 256
     all_cores: bool = False
     placement: str = "auto"
@@ -103,7 +104,7 @@ class ParallelSettings:
             frames=self.shown_frames,
             repeats=self.repeats,
             max_new_tokens=self.max_new_tokens,
-            window=self.window,
+            num_draft_tokens=self.num_draft_tokens,
             prune=self.prune,
             retention=self.retention,
             device=self.device,
@@ -114,7 +115,7 @@ class ParallelSettings:
 
     def identity(self) -> dict[str, Any]:
         """What a run depends on, beside its arm, clip and repetition; ready for JSON."""
-        told = asdict(self)
+        told = under_old_names(asdict(self))
         for name in ("clips", "judged", "repeats", "parts", "alphas", "criteria", "all_cores"):
             del told[name]
         return {**told, "files": [str(path) for path in self.files]}

@@ -101,7 +101,7 @@ def _row(book: Book, one: ParallelContender, settings: ParallelSettings) -> Figu
         figures["ranking_share"] = ranking / prefill
     figures |= {key: records[0][key] for key in KEPT if key in records[0]}
     figures |= agreement(book, one.name, settings.seed)
-    predicted = _simulated(one, runs, plain, settings.window)
+    predicted = _simulated(one, runs, plain, settings.num_draft_tokens)
     if predicted is not None:
         figures["simulated_speedup"] = predicted
         figures["share_of_simulation"] = figures["decode_speedup"] / predicted
@@ -109,12 +109,14 @@ def _row(book: Book, one: ParallelContender, settings: ParallelSettings) -> Figu
 
 
 def _simulated(
-    one: ParallelContender, runs: ArmSamples, plain: ArmSamples, window: int
+    one: ParallelContender, runs: ArmSamples, plain: ArmSamples, num_draft_tokens: int
 ) -> float | None:
     """What step times and agreement allow an arm whose drafts are chains of one length or free."""
     if runs.is_red or (one.alpha is None and one.name != "speculative"):
         return None
-    return predicted_speedup(runs.stats, plain.stats, None if one.alpha is not None else window)
+    return predicted_speedup(
+        runs.stats, plain.stats, None if one.alpha is not None else num_draft_tokens
+    )
 
 
 def _draft_step(records: Sequence[Record]) -> float | None:

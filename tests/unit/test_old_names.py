@@ -1,0 +1,86 @@
+"""What 0.1 called otherwise: refused with the new name, and still read where 0.1 wrote it."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+import sooner
+from sooner.cli.main import main
+from sooner.errors import RENAMED, new_name, under_old_names
+from sooner.tasks.settings import CaptionSettings
+
+
+def lab(*values: Any) -> Any:
+    """A case that needs the commands of the lab."""
+    missing = importlib.util.find_spec("sooner_lab") is None
+    return pytest.param(*values, marks=pytest.mark.skipif(missing, reason="needs the lab"))
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: sooner.Speculative(None, window=4), "Speculative: 'window' is now 'num_draft_t"),
+        (lambda: sooner.Speculative(None, max_window=4), "'max_window' is now 'max_draft_tokens'"),
+        (lambda: sooner.PromptLookup(window=4), "'window' is now 'num_draft_tokens'"),
+        (lambda: sooner.ParallelVLM(None, window=4), "'window' is now 'num_draft_tokens'"),
+        (lambda: sooner.OnSD(None, window=4), "'window' is now 'num_draft_tokens'"),
+        (lambda: sooner.SparseToDense(window=4), "'window' is now 'num_draft_tokens'"),
+        (lambda: CaptionSettings(window=4), "'window' is now 'num_draft_tokens'"),
+        (lambda: CaptionSettings.from_dict({"window": 4}), "'window' is now 'num_draft_tokens'"),
+    ],
+)
+def test_options_are_refused_with_the_new_name(make: Callable[[], Any], said: str) -> None:
+    with pytest.raises(sooner.SoonerError, match=said):
+        make()
+
+
+def test_options_that_never_were_are_refused_as_ever() -> None:
+    with pytest.raises(TypeError, match="unexpected keyword argument 'windo'"):
+        sooner.PromptLookup(windo=4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["caption", "clip.mp4", "--window", "4"], "--window is now --num-draft-tokens"),
+        (["verify", "clip.mp4", "--window", "4"], "--window is now --num-draft-tokens"),
+        lab(["predict", "--largest-window", "4"], "--largest-window is now --max-draft-tokens"),
+        lab(["bench", "caption", "--window", "4"], "--window is now --num-draft-tokens"),
+    ],
+)
+def test_flags_are_refused_with_the_new_name(
+    arguments: Sequence[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(arguments)
+    assert left.value.code == 2
+    assert capsys.readouterr().err == f"sooner: {said} (see --help)\n"
+
+
+@pytest.mark.parametrize(
+    ("settings", "digest"),
+    [(CaptionSettings(num_draft_tokens=3), "6247b518e64b82a4")],
+    ids=["caption"],
+)
+def test_records_of_0_1_keep_their_hash(settings: Any, digest: str) -> None:
+    """The digests that 0.1 computed of the same settings under their old names."""
+    assert settings.digest("m") == digest
+
+
+def test_the_table_is_read_both_ways() -> None:
+    assert under_old_names({"num_draft_tokens": 1, "other": 2}) == {"window": 1, "other": 2}
+    for old, names in RENAMED.items():
+        for name in names:
+            assert new_name(old, ["other", name]) == name
+        assert new_name(old, [old, *names]) is None  # it is known by that name
+
+
+def test_methods_are_copied_and_pickled_without_their_options() -> None:
+    method = sooner.PromptLookup(num_draft_tokens=3)
+    assert pickle.loads(pickle.dumps(method)) == copy.deepcopy(method) == method
