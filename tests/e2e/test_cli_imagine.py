@@ -21,7 +21,7 @@ from PIL import Image
 
 from sooner import miniatures
 from sooner.cli.main import main
-from sooner.tasks.imagine.sketch import GREY
+from sooner.tasks.imagine.progress import GREY
 from tasks import videos
 from tasks.painters import camera
 

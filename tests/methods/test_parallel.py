@@ -25,9 +25,9 @@ from sooner.methods.cost import Acceptance
 from sooner.methods.parallel import drafter as drafter_module
 from sooner.methods.parallel import method as method_module
 from sooner.methods.parallel import policy as policy_module
-from sooner.methods.parallel.board import Board
 from sooner.methods.parallel.policy import IN_VAIN, Patience, View
 from sooner.methods.parallel.server import DraftRow
+from sooner.methods.parallel.shared_memory import Board
 from sooner.methods.parallel.worker import ProcessWorker
 
 PLACEMENTS = ("inline", "thread", "process")

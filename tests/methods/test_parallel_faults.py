@@ -16,8 +16,8 @@ import torch
 
 import sooner
 import tiny
-from sooner.methods.parallel.board import Arena
 from sooner.methods.parallel.mailbox import Mailbox
+from sooner.methods.parallel.shared_memory import Arena
 from sooner.methods.parallel.wakeup import socket_ends
 from sooner.methods.parallel.worker import ProcessWorker, ThreadWorker
 

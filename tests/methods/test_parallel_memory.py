@@ -12,8 +12,8 @@ import torch
 import sooner
 import tiny
 from sooner.decoding.sampling import Processing
-from sooner.methods.parallel.board import Arena
 from sooner.methods.parallel.server import Job
+from sooner.methods.parallel.shared_memory import Arena
 from sooner.methods.parallel.worker import Sizes
 from sooner.tasks import choice as pace
 

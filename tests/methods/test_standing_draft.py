@@ -23,7 +23,7 @@ import tiny
 from fakes import ERROR, FakeAdapter, Table, chi_square, say
 from sooner.methods.parallel import method as method_module
 from sooner.methods.parallel import standing as standing_module
-from sooner.methods.parallel.board import Arena, Board, Parcel
+from sooner.methods.parallel.shared_memory import Arena, Board, Parcel
 
 NEW = 24
 FAMILY = "llava_onevision"

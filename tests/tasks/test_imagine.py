@@ -16,9 +16,9 @@ from sooner.errors import SoonerError
 from sooner.tasks.imagine import Callbacks, Easel, ImagineSettings, continue_clip, imagine
 from sooner.tasks.imagine.job import Stopped
 from sooner.tasks.imagine.loading import load_easel
+from sooner.tasks.imagine.progress import GREY, Budget, Sketch, partial
 from sooner.tasks.imagine.prompting import build_prompt
 from sooner.tasks.imagine.settings import parse_size
-from sooner.tasks.imagine.sketch import GREY, Budget, Sketch, partial
 from tasks import videos
 
 PROMPT = "a red circle on blue"
@@ -182,7 +182,7 @@ def test_unfinished_places_are_grey(painter: Easel) -> None:
 
 def test_watching_costs_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
-    monkeypatch.setattr("sooner.tasks.imagine.sketch.time.perf_counter", lambda: clock[0])
+    monkeypatch.setattr("sooner.tasks.imagine.progress.time.perf_counter", lambda: clock[0])
     budget, spent = Budget(0.04, wait=1.0), 0.0
     while clock[0] < 100:
         clock[0] += 0.05

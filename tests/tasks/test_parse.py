@@ -24,12 +24,12 @@ from sooner.errors import SoonerError
 from sooner.methods import Autoregressive
 from sooner.tasks.loading import Loaded, Pair, load_pair
 from sooner.tasks.parse import PARTIAL, SUCCESS, PageParser, ParseSettings
-from sooner.tasks.parse.asking import cells_of, picture_inputs
+from sooner.tasks.parse.answers import accepted_shares, placed, read
 from sooner.tasks.parse.contexts import cut, page_drafts, pieces_of, region_drafts
+from sooner.tasks.parse.decoding import LONGEST, PERIODS, Said, runaway, speak
 from sooner.tasks.parse.drafting import Drafting
 from sooner.tasks.parse.forms import FORMS, Ask, ask_of
-from sooner.tasks.parse.reading import accepted_shares, placed, read
-from sooner.tasks.parse.speaking import LONGEST, PERIODS, Said, runaway, speak
+from sooner.tasks.parse.model_inputs import cells_of, picture_inputs
 from tasks.parsing import draft_of, noise_page, qwen3_vl
 
 LIMIT = 40

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from transformers import Qwen2VLImageProcessor
 
 from sooner.documents import Page
-from sooner.tasks.parse.asking import SLACK, Cells, cells_of
+from sooner.tasks.parse.model_inputs import SLACK, Cells, cells_of
 from tasks.parsing import noise_page
 
 PROCESSOR = Qwen2VLImageProcessor(

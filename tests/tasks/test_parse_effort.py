@@ -32,8 +32,8 @@ from sooner.tasks.parse.crops import (
     together,
     unsure,
 )
+from sooner.tasks.parse.decoding import Said, speak
 from sooner.tasks.parse.regions import RegionStage
-from sooner.tasks.parse.speaking import Said, speak
 from sooner.tasks.parse.stages import COLD, ENOUGH, TRIAL
 from tasks.parsing import draft_of, noise_page, qwen3_vl
 
@@ -146,7 +146,7 @@ def test_rows_of_a_batch_end_on_their_own() -> None:
     pair = qwen3_vl()
     processor, model = pair.target.processor, pair.target.model
     from sooner.methods import Autoregressive
-    from sooner.tasks.parse.asking import picture_inputs
+    from sooner.tasks.parse.model_inputs import picture_inputs
 
     pages = [noise_page(seed=seed).picture for seed in (2, 3)]
     inputs = picture_inputs(processor, pages, "w8 w9 w10", model)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sooner.documents import PageDraft
-from sooner.tasks.parse.reading import read, unwrapped
+from sooner.tasks.parse.answers import read, unwrapped
 
 CODE = "```python\nprint(1)\n```"
 

@@ -24,12 +24,12 @@ from sooner.documents import PageDraft, PageRange, Resolution, find_documents, r
 from sooner.documents.drafters import AllOf, Drafter, FirstOf, TextLayer, guarded
 from sooner.errors import MemoryRanOutError, SoonerError
 from sooner.tasks.parse import FAILED, Delivery, ParseJob
-from sooner.tasks.parse.ahead import ahead
 from sooner.tasks.parse.drafters import drafter_hash, guard, make_drafter, processes_of
 from sooner.tasks.parse.job import DeviceFaultError
 from sooner.tasks.parse.output import NAME as LOCK
 from sooner.tasks.parse.output import OutputError, write_whole
 from sooner.tasks.parse.plan import NAME, Intake, Manifest
+from sooner.tasks.parse.prefetch import ahead
 from sooner.tasks.parse.result import Counts
 from tasks.drafting import Die, EchoParser, Hang, Raise, SayNumber, pdf, picture
 

@@ -13,9 +13,9 @@ from ..errors import SoonerError
 from .imagine_jobs import DONE, INTERRUPTED, SUFFIX, Request, Studio
 
 if TYPE_CHECKING:
-    from ..tasks.imagine.easel import Easel, Kind
+    from ..tasks.imagine.batch import Callbacks
+    from ..tasks.imagine.drawing_model import Easel, Kind
     from ..tasks.imagine.job import Made
-    from ..tasks.imagine.painting import Callbacks
     from ..tasks.imagine.prompts import Prompt
     from ..tasks.imagine.settings import ImagineSettings
 

@@ -17,9 +17,9 @@ from .display import Display, unbroken
 from .from_settings import Fields
 
 if TYPE_CHECKING:
-    from ..tasks.imagine.easel import Easel, Kind
+    from ..tasks.imagine.batch import Callbacks
+    from ..tasks.imagine.drawing_model import Easel, Kind
     from ..tasks.imagine.job import Made
-    from ..tasks.imagine.painting import Callbacks
 
 
 SECONDS = ("video", "vision", "prefill", "draft", "verify", "other", "pixels")
@@ -186,7 +186,7 @@ class Studio:
 
     @property
     def callbacks(self) -> Callbacks:
-        from ..tasks.imagine.painting import Callbacks
+        from ..tasks.imagine.batch import Callbacks
 
         return Callbacks(self.display.decoded, self._stage, self.watch.begin, self.watch.progress)
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ..models import Canvas
-    from ..tasks.imagine.sketch import Sketch
+    from ..tasks.imagine.progress import Sketch
 
 COLUMNS, LINES = 96, 16
 """Largest preview in a terminal; a line shows two rows of pixels."""
@@ -66,7 +66,7 @@ class Watch:
 
     def stage(self, name: str) -> None:
         """A stage of the job begins: of one that draws, the picture is watched anew."""
-        from ..tasks.imagine.sketch import Budget
+        from ..tasks.imagine.progress import Budget
 
         self.end()
         self._told, self._saves = 0, name == "draw"
@@ -102,7 +102,7 @@ class Watch:
         return self.console.is_terminal and not self.quiet
 
     def _look(self, sketch: Sketch) -> None:
-        from ..tasks.imagine.sketch import partial
+        from ..tasks.imagine.progress import partial
 
         assert self._canvas is not None
         pixels = partial(self._canvas, sketch)[:, -1]
@@ -129,7 +129,7 @@ class Watch:
             return
         if sketch.steps % self.every and sketch.tokens < sketch.total:
             return
-        from ..tasks.imagine.sketch import partial
+        from ..tasks.imagine.progress import partial
         from ..tasks.imagine.writing import grid, write_png
 
         pixels = partial(self._canvas, sketch)[:, -1]

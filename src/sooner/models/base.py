@@ -16,7 +16,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from ..decoding.grid import Grid
 from ..decoding.interface import Prompt
 from ..errors import SoonerError, UnsupportedError
-from .door import Packing, behind_last, decoder_arguments, each_axis, real_tokens
+from .packing import Packing, behind_last, decoder_arguments, each_axis, real_tokens
 
 ATTENTION = ("sdpa", "eager")
 

@@ -16,7 +16,7 @@ from ..decoding.runner import ModelRunner
 from ..decoding.tree import Tree
 from ..errors import UnsupportedError
 from .base import Adapter
-from .door import Packing
+from .packing import Packing
 from .video import TextModel
 
 DECODER = ("inputs_embeds", "position_ids", "attention_mask", "past_key_values")

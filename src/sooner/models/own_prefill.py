@@ -14,7 +14,7 @@ from ..decoding.cache import SlotCache
 from ..decoding.interface import Prompt
 from ..errors import UnsupportedError
 from .base import Adapter
-from .door import Packing, decoder_arguments
+from .packing import Packing, decoder_arguments
 
 EXTRA = "own_prefill"
 """Under this name the prompt's inputs travel to `decode`."""

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from ..errors import UnsupportedError
 from .base import Adapter
-from .door import Packing
 from .own_prefill import OwnPrefill
+from .packing import Packing
 
 
 class Parser(Adapter):

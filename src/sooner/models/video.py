@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..decoding.interface import Prompt
 from .base import Adapter
-from .door import Packing
+from .packing import Packing
 
 BETWEEN = -1
 

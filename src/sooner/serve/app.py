@@ -11,7 +11,7 @@ from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.responses import JSONResponse, Response
 
 from ..tasks.act.policy import Policy
-from .desk import Desk
+from .handlers import Desk
 from .request_ids import RequestIds
 from .settings import ServeSettings
 

@@ -13,8 +13,8 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.config import LOGGING_CONFIG
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from .desk import Desk, refused
-from .reading import Bodies
+from .bodies import Bodies
+from .handlers import Desk, refused
 from .refusal import too_many_connections
 from .settings import ServeSettings
 

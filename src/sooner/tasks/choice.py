@@ -17,8 +17,8 @@ from torch import Tensor
 
 from ..decoding.runner import ModelRunner
 from ..methods.cost import Acceptance, CostModel
-from ..methods.parallel.board import Arena, room
 from ..methods.parallel.policy import best_draft_lengths
+from ..methods.parallel.shared_memory import Arena, room
 from ..methods.parallel.side_stream import SideStream
 from ..methods.parallel.worker import ProcessWorker, place
 from ..methods.threads import DRAFT_THREADS

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from .board import Arena, Shape, room, take
+from .shared_memory import Arena, Shape, room, take
 
 Kept = Sequence[list[int]]
 """Of each row the kept ones among the target's visual tokens."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ..cost import CostModel
-from .board import Board
+from .shared_memory import Board
 from .worker import Worker
 
 PATIENCE = 8.0

@@ -16,8 +16,8 @@ from ...decoding.sampling import Processing, draw
 from ..chain_draft import match_vocabulary, readable
 from ..context import embed
 from ..visual_match import Views, match, views
-from .board import Board
 from .mailbox import Kept, Mailbox
+from .shared_memory import Board
 from .wakeup import Wakeup
 
 

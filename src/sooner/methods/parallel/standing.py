@@ -18,9 +18,9 @@ from torch import Tensor
 
 from ...errors import SoonerError
 from ...models import adapt
-from .board import Arena, Board, Parcel, Shape, room
 from .mailbox import Mailbox
 from .server import DraftServer, Job
+from .shared_memory import Arena, Board, Parcel, Shape, room
 from .wakeup import ParentEnd, Wakeup
 from .worker import NAP, ProcessWorker, Sizes, end, fork
 

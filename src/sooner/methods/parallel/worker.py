@@ -17,9 +17,9 @@ import torch
 
 from ...errors import SoonerError
 from ..threads import DRAFT_THREADS, cores
-from .board import Arena, Board
 from .mailbox import Kept, Mailbox
 from .server import DraftServer, Job
+from .shared_memory import Arena, Board
 from .side_stream import SideStream
 from .wakeup import ChildEnd, ParentEnd, ThreadWakeup, Wakeup, socket_ends
 

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from ..base import Adapter
-from ..door import decoder_arguments
+from ..packing import decoder_arguments
 
 
 class OpenVLA(Adapter):

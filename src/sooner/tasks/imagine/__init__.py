@@ -1,7 +1,7 @@
 """Pictures from prompts, and clips continued: `imagine` and `continue_clip`.
 
 `loading` gets an easel (a model that draws, with what makes its inputs), `settings` say how,
-`job` runs one input, `sketch` and `preview` watch it, `writing` puts it on disk with its
+`job` runs one input, `progress` watches it, `writing` puts it on disk with its
 metadata. Names are imported on first use: most need torch.
 """
 
@@ -11,15 +11,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .easel import Easel
+    from .batch import Callbacks
+    from .drawing_model import Easel
     from .job import Made, continue_clip, imagine
     from .loading import load_easel
-    from .painting import Callbacks
     from .settings import ImagineSettings
 
 _HOME = {
-    "Callbacks": "painting",
-    "Easel": "easel",
+    "Callbacks": "batch",
+    "Easel": "drawing_model",
     "ImagineSettings": "settings",
     "Made": "job",
     "continue_clip": "job",

@@ -20,8 +20,8 @@ from ...drawing import Drawing
 from ...methods import Autoregressive, Method
 from ...methods.context import Context
 from ..comparison import plain_data
-from .painting import Work, paint
-from .sketch import OnProgress
+from .batch import Work, paint
+from .progress import OnProgress
 
 
 def compare_plain(

@@ -21,11 +21,11 @@ from ..frames import Progress, read
 from ..identity import fingerprint, sha256
 from ..video import probe
 from . import comparison
-from .easel import Easel, build_method
-from .painting import Callbacks, Interrupted, Work, fresh_seed, paint, warm_up
+from .batch import Callbacks, Interrupted, Work, fresh_seed, paint, warm_up
+from .drawing_model import Easel, build_method
+from .progress import Sketch, partial, to_uint8
 from .prompting import unknown_words
 from .settings import ImagineSettings
-from .sketch import Sketch, partial, to_uint8
 
 
 def read_start(

@@ -28,9 +28,9 @@ from ...models.cosmos_ar.model import CosmosARForCausalLM
 from ...models.movqgan import MoVQGANDecoder
 from ...models.silent import as_run
 from ..loading import explained, pick_device, pick_dtype, told_type
-from .easel import Easel, Kind
-from .lens import check_trust, find_tokenizer, load_lens
+from .drawing_model import Easel, Kind
 from .prompting import LUMINA
+from .video_tokenizer import check_trust, find_tokenizer, load_lens
 
 JIT = "decoder.jit"
 

@@ -4,10 +4,10 @@
     >>> for page in read_pages("paper.pdf"):
     ...     print(parser(page, OCR()(page)).markdown)
 
-`parser` parses a page, `regions` is its first stage, `contexts` makes tokens of drafts, `reading`
-makes a page of what the model said, `unverified` of what the drafter said alone; `job` takes
-documents to a folder of results, `plan` says what is left to be done, `ahead` reads and drafts the
-next page meanwhile. Names are imported on first use: those that decode need torch.
+`parser` parses a page, `regions` is its first stage, `contexts` makes tokens of drafts, `answers`
+makes a page of what the model wrote, `unverified` of what the drafter alone found; `job` takes
+documents to a folder of results, `plan` says what is left to be done, `prefetch` reads and drafts
+the next page meanwhile. Names are imported on first use: those that decode need torch.
 """
 
 from __future__ import annotations

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...documents import Page, PageDraft
-from .asking import Cells
 from .budget import Budget
 from .contexts import Ids, Piece, heard_pieces, page_drafts, pieces_of
 from .forms import Ask
+from .model_inputs import Cells
 from .regions import RegionStage, Verified
 from .result import Late
 

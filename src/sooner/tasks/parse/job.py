@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, cast
 from ...documents import BrokenPage, Document, Page
 from ...documents.drafters import Drafter
 from ...errors import SoonerError, is_device_fault
-from .ahead import Drafted, ahead
 from .delivery import Delivery, record_of
 from .output import FolderLock
 from .plan import Intake, Manifest, Work, plan, touch
+from .prefetch import Drafted, ahead
 from .result import FAILED, PARTIAL, Counts, ParsedPage
 
 if TYPE_CHECKING:

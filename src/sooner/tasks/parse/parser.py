@@ -15,12 +15,13 @@ from ..loading import Pair
 from ..prefill import build_prefill
 from ..prompting import chat
 from ..settings import CaptionSettings
-from .asking import Cells, cells_of, picture_inputs, room_for, seen_size
+from .answers import Reading, described, read, unwrapped
 from .budget import FIRST, LEAST_FORWARDS, Budget, PageCost, PageCosts
+from .decoding import Said, combined, eos_ids, figures, speak
 from .drafting import Drafting
 from .effort import Effort, NotSmallerError, with_less
 from .forms import Ask, ask_of, habits_of
-from .reading import Reading, described, read, unwrapped
+from .model_inputs import Cells, cells_of, picture_inputs, room_for, seen_size
 from .regions import RegionStage, Verified
 from .result import (
     LENGTH,
@@ -34,7 +35,6 @@ from .result import (
     parsed_region,
 )
 from .settings import ParseSettings
-from .speaking import Said, combined, eos_ids, figures, speak
 from .stages import BOTH, PAGE, StageChoice
 
 

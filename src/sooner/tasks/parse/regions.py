@@ -13,14 +13,14 @@ from ...documents.page import Picture
 from ...errors import MemoryRanOutError, SoonerError, is_out_of_memory
 from ...methods import HSD
 from ...methods.aligned import Experience
-from .asking import Cells, picture_inputs, room_for
 from .budget import Budget
 from .contexts import Piece, region_drafts
 from .crops import Crop, Part, affordable, apart, batches, together, unsure
+from .decoding import Said, eos_ids, speak
 from .effort import release
+from .model_inputs import Cells, picture_inputs, room_for
 from .result import BUDGET
 from .settings import ParseSettings
-from .speaking import Said, eos_ids, speak
 
 SIDE = 28
 """Pixels of a visual token's side, where the processor does not say."""

@@ -17,7 +17,7 @@ from ...generation import generate
 from ...methods.calls import to_device
 from ...methods.eagle.target_print import differences, fingerprint
 from ...models import adapt
-from ...models.door import Packing
+from ...models.packing import Packing
 from .dataset import DataSet, Sample, ShardWriter, empty_index, read_index
 
 SHARD_SAMPLES = 512

@@ -12,9 +12,9 @@ from sooner.documents import PageDraft
 from sooner.methods import Autoregressive, Method, PromptLookup, Speculative
 from sooner.tasks.loading import Pair, load, pick_device, pick_dtype
 from sooner.tasks.parse import PageParser, ParseSettings, load_parser
-from sooner.tasks.parse.asking import picture_inputs, room_for
+from sooner.tasks.parse.decoding import runaway, speak
+from sooner.tasks.parse.model_inputs import picture_inputs, room_for
 from sooner.tasks.parse.result import LENGTH, REPETITION
-from sooner.tasks.parse.speaking import runaway, speak
 
 from ..hf_arms import run as hf_run
 from .listening import listening

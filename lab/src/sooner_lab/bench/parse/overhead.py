@@ -14,8 +14,8 @@ from sooner.methods import HSD
 from sooner.methods.aligned import Experience
 from sooner.methods.aligned.index import DraftIndex
 from sooner.tasks.parse.contexts import page_drafts, pieces_of
+from sooner.tasks.parse.decoding import speak
 from sooner.tasks.parse.result import LENGTH
-from sooner.tasks.parse.speaking import speak
 
 from .arms import Stable
 from .settings import ParseBenchSettings

@@ -15,9 +15,9 @@ from ...errors import SoonerError
 from ...methods import GSD, Autoregressive, CoupledJacobi, Method
 from ...models import Canvas
 from ...models import canvas as make_canvas
-from .lens import Lens
 from .prompting import build_prompt
 from .settings import ImagineSettings
+from .video_tokenizer import Lens
 
 Kind = Literal["image", "video"]
 

@@ -12,8 +12,8 @@ import torch
 from ...drawing import Drawing, draw
 from ...methods import Method
 from ...models import Canvas
+from .progress import OnProgress, Sketch
 from .settings import ImagineSettings
-from .sketch import OnProgress, Sketch
 
 WARM_UP = 3
 """Rounds of the runs before the clock counts."""

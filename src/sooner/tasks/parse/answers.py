@@ -14,9 +14,9 @@ from ...documents.drafters.plain import blocks
 from ...documents.layout_json import read_layout_json
 from ...documents.regions import TEXT, Size, around, scaled
 from .contexts import offsets_of
+from .decoding import Said
 from .forms import FORMS
 from .result import ParsedRegion, parsed_region
-from .speaking import Said
 
 FENCE = re.compile(r" {0,3}(`{3,}|~{3,})[ \t]*(\S*)[ \t]*")
 

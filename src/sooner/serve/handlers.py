@@ -19,9 +19,9 @@ from ..tasks.act.observation import FieldError, Observation
 from ..tasks.act.policy import Policy
 from . import refusal
 from .batching import Batcher
+from .bodies import Bodies
 from .job import Answer, Job
 from .metrics import Metrics
-from .reading import Bodies
 from .refusal import RefusedError
 from .request_ids import name_of
 from .settings import ServeSettings
