@@ -233,8 +233,8 @@ def test_many_clips(run: Run, filmer: list[object], tmp_path: Path) -> None:
         ([], "no prompt given; write one, or use --continue CLIP"),
         ([""], "the prompt is empty"),
         ([PROMPT, "--continue", "x.mp4"], "PROMPT and --continue exclude each other"),
-        ([PROMPT, "--window", "0"], "window is 0"),
-        ([PROMPT, "--window", "17"], "use at most 16"),
+        ([PROMPT, "--jacobi-window", "0"], "jacobi_window is 0"),
+        ([PROMPT, "--jacobi-window", "17"], "use at most 16"),
         ([PROMPT, "--strength", "1.5"], "strength is 1.5"),
         ([PROMPT, "--guidance", "-1"], "guidance is -1"),
         ([PROMPT, "--top-k", "0"], "top_k is 0"),
@@ -295,7 +295,7 @@ def test_interrupted_batches_keep_what_is_finished(
     monkeypatch.setattr(Watch, "progress", stop)
     path = tmp_path / "a.png"
     options = ["--keep-partial"] if keep else []
-    done = run(PROMPT, *painter, "-n", 6, "--window", 2, "--seed", 0, "-o", path, *options)
+    done = run(PROMPT, *painter, "-n", 6, "--jacobi-window", 2, "--seed", 0, "-o", path, *options)
     assert done.code == 130
     assert f"interrupted: {finished[-1]} of 6 pictures finished" in done.err
     assert [one.name for one in tmp_path.iterdir()] == ["a.png"]

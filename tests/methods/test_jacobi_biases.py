@@ -21,7 +21,7 @@ from sooner.decoding.sampling import pick
 from sooner.methods.jacobi import couplings, method, window
 from sooner.methods.jacobi.couplings import Draws
 from sooner.methods.jacobi.drafter import JacobiDrafter
-from sooner.methods.jacobi.window import Window, at_random, copied, like_last
+from sooner.methods.jacobi.window import JacobiWindow, at_random, copied, like_last
 from sooner.methods.speculative import reject
 
 LENGTH, SAMPLES, MANY = 4, 8000, 60_000
@@ -71,7 +71,7 @@ def test_keeping_the_stale_distribution_behind_a_rejection_is_seen(
         seen["q"] = q
         return couplings.maximal(p, q, x, draws)
 
-    def fill(view: Window) -> tuple[Tensor, Tensor]:
+    def fill(view: JacobiWindow) -> tuple[Tensor, Tensor]:
         tokens, probs = like_last(view)
         if "q" not in seen:
             return tokens, probs
@@ -160,7 +160,7 @@ def test_noise_that_is_shared_among_places_is_seen(
 
 
 def test_a_copy_that_claims_to_have_been_drawn_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fill(view: Window) -> tuple[Tensor, Tensor]:
+    def fill(view: JacobiWindow) -> tuple[Tensor, Tensor]:
         return copied(view, window._left)[0], at_random(view)[1]
 
     monkeypatch.setitem(method.FILLINGS, "left", fill)

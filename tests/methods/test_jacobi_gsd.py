@@ -84,7 +84,9 @@ def test_a_real_canvas_is_drawn_with_groups() -> None:
     assert drawing.tokens.shape == (2, canvas.grid.length)
 
 
-@pytest.mark.parametrize("options", [{"group": 0}, {"group": 2.5}, {"window": 0}, {"init": "lst"}])
+@pytest.mark.parametrize(
+    "options", [{"group": 0}, {"group": 2.5}, {"jacobi_window": 0}, {"init": "lst"}]
+)
 def test_bad_options_are_refused_in_one_line(options: dict) -> None:
     with pytest.raises(SoonerError) as error:
         GSD(**options)

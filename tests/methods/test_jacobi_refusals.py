@@ -26,7 +26,7 @@ def refused(error: pytest.ExceptionInfo[Any], *words: str) -> None:
 @pytest.mark.parametrize("window", [0, -1, 2.5, "x", None, True])
 def test_windows_that_are_no_number_of_places(window: Any) -> None:
     with pytest.raises(SoonerError) as error:
-        CoupledJacobi(window=window)
+        CoupledJacobi(jacobi_window=window)
     refused(error, "CoupledJacobi", f"window is {window!r}", "1 or more")
 
 

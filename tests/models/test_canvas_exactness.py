@@ -17,7 +17,7 @@ from sooner import Autoregressive, CoupledJacobi
 METHODS = {
     "plain": Autoregressive(),
     **{
-        f"{coupling}-{window}": CoupledJacobi(window=window, coupling=coupling)
+        f"{coupling}-{window}": CoupledJacobi(jacobi_window=window, coupling=coupling)
         for coupling in ("gumbel", "maximal", "independent")
         for window in (1, 5, 64)
     },
@@ -107,7 +107,11 @@ def test_eager_attention_draws_the_same(family: str) -> None:
     build = tiny.emu3 if family == "emu3" else tiny.chameleon
     canvas = sooner.canvas(build(attention="eager"), **tiny.OPTIONS.get(family, {}))
     drawing = sooner.draw(
-        canvas, tiny.inputs(family, 3), CoupledJacobi(window=5), do_sample=False, guidance=3.0
+        canvas,
+        tiny.inputs(family, 3),
+        CoupledJacobi(jacobi_window=5),
+        do_sample=False,
+        guidance=3.0,
     )
     assert drawing.tokens.tolist() == reference.drawn(family, 3, 3.0)
 
@@ -128,7 +132,7 @@ def test_bf16_draws_whole_spans(family: str) -> None:
 @pytest.mark.parametrize("family", tiny.FAMILIES)
 def test_sampled_pictures_stand_on_their_grid(family: str, coupling: str) -> None:
     canvas = tiny.canvas(family)
-    method = CoupledJacobi(window=9, coupling=coupling)
+    method = CoupledJacobi(jacobi_window=9, coupling=coupling)
     tokens = sooner.draw(canvas, tiny.inputs(family, 3), method, seed=1, guidance=1.0).tokens
     for row in tokens[:, canvas.grid.given :].tolist():
         for token, ids in zip(row, reference.allowed(family), strict=True):

@@ -16,7 +16,7 @@ import tiny_canvas as tiny
 from sooner import Autoregressive, CoupledJacobi, PromptLookup
 from sooner.errors import SoonerError
 
-METHODS = (Autoregressive(), PromptLookup(), CoupledJacobi(window=5))
+METHODS = (Autoregressive(), PromptLookup(), CoupledJacobi(jacobi_window=5))
 NEW = 20
 
 
@@ -134,12 +134,12 @@ def written(method: sooner.Method, rows: int = 3, new: int = 34) -> sooner.Gener
 def test_a_picture_inside_of_a_text_equals_plain_decoding(rows: int, window: int) -> None:
     expected = interleaved(rows, 34)
     assert written(Autoregressive(), rows).tokens == expected
-    assert written(CoupledJacobi(window=window), rows).tokens == expected
+    assert written(CoupledJacobi(jacobi_window=window), rows).tokens == expected
 
 
 def test_only_the_picture_is_decoded_by_jacobi() -> None:
     """Row 0: 3 words and the mark, 17 places (the last is the target's own), 13 words."""
-    generator = written(CoupledJacobi(window=5), 1)
+    generator = written(CoupledJacobi(jacobi_window=5), 1)
     plain, stats = written(Autoregressive(), 1).stats, generator.stats
     assert plain.num_draft_tokens == 0
     assert stats.num_draft_tokens > 0
@@ -156,7 +156,7 @@ def test_only_the_picture_is_decoded_by_jacobi() -> None:
     sooner.generate(
         model,
         inputs,
-        CoupledJacobi(window=5),
+        CoupledJacobi(jacobi_window=5),
         max_new_tokens=34,
         do_sample=False,
         eos_token_id=None,

@@ -63,7 +63,7 @@ def test_draws_without_shared_noise_are_only_alike(painter: Easel) -> None:
 @pytest.mark.parametrize("window", [1, 3, 16])
 def test_the_window_does_not_change_the_picture(painter: Easel, window: int) -> None:
     one, other = (
-        imagine(PROMPT, painter, ImagineSettings(seed=5, count=2, window=size))
+        imagine(PROMPT, painter, ImagineSettings(seed=5, count=2, jacobi_window=size))
         for size in (window, 7)
     )
     assert np.array_equal(one.pixels, other.pixels)
@@ -145,7 +145,7 @@ def stop_when(condition: object) -> Callbacks:
 
 
 def test_interrupted_pictures_are_there_as_far_as_they_go(painter: Easel) -> None:
-    settings = ImagineSettings(count=6, seed=0, window=2)
+    settings = ImagineSettings(count=6, seed=0, jacobi_window=2)
     whole = imagine(PROMPT, painter, settings).pixels
     with pytest.raises(Stopped) as stopped:
         imagine(PROMPT, painter, settings, stop_when(lambda sketch: any(sketch.finished)))
@@ -200,7 +200,7 @@ def test_watching_costs_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"method": "jacoby"}, "did you mean 'jacobi'"),
         ({"coupling": "gumble"}, "did you mean 'gumbel'"),
         ({"init": "lats"}, "did you mean 'last'"),
-        ({"window": 0}, "window is 0"),
+        ({"jacobi_window": 0}, "jacobi_window is 0"),
         ({"strength": 1.5}, "strength is 1.5; it must lie in 0 to 1"),
         ({"strength": float("nan")}, "strength is nan"),
         ({"guidance": -1.0}, "guidance is -1; it must be 0 or more"),
@@ -211,7 +211,10 @@ def test_watching_costs_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"seed": -1}, "seed is -1"),
         ({"greedy": True, "count": 2}, "draws the same picture"),
         ({"greedy": True, "top_k": 4}, "top_k=4 has no effect with greedy"),
-        ({"method": "plain", "window": 4}, "window=4 has no effect with method 'plain'"),
+        (
+            {"method": "plain", "jacobi_window": 4},
+            "jacobi_window=4 has no effect with method 'plain'",
+        ),
         ({"method": "sjd", "coupling": "gumbel"}, "coupling=gumbel has no effect"),
     ],
 )
@@ -226,8 +229,8 @@ def test_settings_from_data() -> None:
     assert settings.size == (32, 16)
     assert settings.digest() == ImagineSettings(size=(32, 16), seed=1).digest()
     assert settings.digest() != ImagineSettings(seed=1).digest()
-    with pytest.raises(SoonerError, match="did you mean 'window'"):
-        ImagineSettings.from_dict({"widow": 3})
+    with pytest.raises(SoonerError, match="did you mean 'jacobi_window'"):
+        ImagineSettings.from_dict({"jacobi_windw": 3})
     assert parse_size("384") == (384, 384)
     assert parse_size("32x64") == (32, 64)
     for bad in ("0", "3x", "big"):
@@ -238,7 +241,7 @@ def test_settings_from_data() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"window": 17}, "only 16 codes are left to draw, so use at most 16"),
+        ({"jacobi_window": 17}, "only 16 codes are left to draw, so use at most 16"),
         ({"size": (32, 32)}, "16 x 16 pixels only"),
     ],
 )

@@ -7,19 +7,19 @@ import torch
 
 from sooner.decoding.grid import Grid, GridConstraint
 from sooner.methods.jacobi.couplings import Draws
-from sooner.methods.jacobi.window import FILLINGS, Window
+from sooner.methods.jacobi.window import FILLINGS, JacobiWindow
 
 GRID = Grid(2, 3, codes=(0, 4), frames=2, row_end=4, tail=(5,))
 VOCAB, FIRST = 6, [1, 2, 3, 4]
 
 
-def window(said: list[int], tokens: list[int], filled: int, size: int) -> Window:
+def window(said: list[int], tokens: list[int], filled: int, size: int) -> JacobiWindow:
     """The places behind `said`, of which the first `filled` hold `tokens`."""
     place = len(said)
     places = torch.arange(place, place + size)[None]
     probs = torch.zeros(1, size, VOCAB)
     probs[0, :filled] = 1 / VOCAB
-    return Window(
+    return JacobiWindow(
         tokens=torch.tensor([tokens + [0] * (size - len(tokens))]),
         probs=probs,
         newest=torch.tensor([[0.0, 0.0, 0.7, 0.0, 0.3, 0.0]]),

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 import sooner
+from sooner.cli.imagine_jobs import summary_lines
 from sooner.cli.main import main
 from sooner.errors import RENAMED, new_name, under_old_names
+from sooner.tasks.imagine.settings import ImagineSettings
 from sooner.tasks.settings import CaptionSettings
 
 
@@ -31,6 +33,10 @@ def lab(*values: Any) -> Any:
         (lambda: sooner.ParallelVLM(None, window=4), "'window' is now 'num_draft_tokens'"),
         (lambda: sooner.OnSD(None, window=4), "'window' is now 'num_draft_tokens'"),
         (lambda: sooner.SparseToDense(window=4), "'window' is now 'num_draft_tokens'"),
+        (lambda: sooner.CoupledJacobi(window=4), "'window' is now 'jacobi_window'"),
+        (lambda: sooner.GSD(window=4), "'window' is now 'jacobi_window'"),
+        (lambda: ImagineSettings(window=4), "'window' is now 'jacobi_window'"),
+        (lambda: ImagineSettings.from_dict({"window": 4}), "'window' is now 'jacobi_window'"),
         (lambda: CaptionSettings(window=4), "'window' is now 'num_draft_tokens'"),
         (lambda: CaptionSettings.from_dict({"window": 4}), "'window' is now 'num_draft_tokens'"),
     ],
@@ -50,6 +56,8 @@ def test_options_that_never_were_are_refused_as_ever() -> None:
     [
         (["caption", "clip.mp4", "--window", "4"], "--window is now --num-draft-tokens"),
         (["verify", "clip.mp4", "--window", "4"], "--window is now --num-draft-tokens"),
+        (["imagine", "a boat", "--window", "4"], "--window is now --jacobi-window"),
+        lab(["bench", "imagine", "--windows", "4"], "--windows is now --jacobi-windows"),
         lab(["predict", "--largest-window", "4"], "--largest-window is now --max-draft-tokens"),
         lab(["bench", "caption", "--window", "4"], "--window is now --num-draft-tokens"),
     ],
@@ -65,8 +73,11 @@ def test_flags_are_refused_with_the_new_name(
 
 @pytest.mark.parametrize(
     ("settings", "digest"),
-    [(CaptionSettings(num_draft_tokens=3), "6247b518e64b82a4")],
-    ids=["caption"],
+    [
+        (CaptionSettings(num_draft_tokens=3), "6247b518e64b82a4"),
+        (ImagineSettings(jacobi_window=16), "48c47754b6ecc3c5"),
+    ],
+    ids=["caption", "imagine"],
 )
 def test_records_of_0_1_keep_their_hash(settings: Any, digest: str) -> None:
     """The digests that 0.1 computed of the same settings under their old names."""
@@ -79,6 +90,15 @@ def test_the_table_is_read_both_ways() -> None:
         for name in names:
             assert new_name(old, ["other", name]) == name
         assert new_name(old, [old, *names]) is None  # it is known by that name
+
+
+def test_a_picture_of_0_1_is_summed_up_with_its_window() -> None:
+    record = {"method": "jacobi", "mode": "exact", "seed": 7, "finish": "stopped", "tokens": 8,
+              "nfe": 3, "coupling": "gumbel"}  # fmt: skip
+    ((new, _),) = summary_lines({**record, "jacobi_window": 16})
+    ((old, _),) = summary_lines({**record, "window": 16})
+    assert new == old
+    assert "method: jacobi (gumbel, 16)" in new
 
 
 def test_methods_are_copied_and_pickled_without_their_options() -> None:

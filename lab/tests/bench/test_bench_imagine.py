@@ -79,7 +79,7 @@ def run(*arguments: str) -> int:
     return int(end.value.code or 0)
 
 
-SMALL = ["--windows", "3,6", "--quality-samples", "4", "--batch", "2", "--rows", "2"]
+SMALL = ["--jacobi-windows", "3,6", "--quality-samples", "4", "--batch", "2", "--rows", "2"]
 
 
 @pytest.mark.usefixtures("tiny")
@@ -229,8 +229,8 @@ def test_another_models_result_is_not_added_to(
         (["--arms", "gumbal"], "did you mean 'gumbel'"),
         (["--kind", "images"], "did you mean 'image'"),
         (["--parts", "sped"], "did you mean 'speed'"),
-        (["--windows", "16,x"], "--windows is '16,x'"),
-        (["--windows", "0"], "--windows is 0"),
+        (["--jacobi-windows", "16,x"], "--jacobi-windows is '16,x'"),
+        (["--jacobi-windows", "0"], "--jacobi-windows is 0"),
         (["--samples", "0"], "--samples is 0"),
         (["--json", "/proc/nowhere/x.json"], "can't write"),
         (["--fid-weights", "missing.pth"], "missing.pth"),
@@ -285,7 +285,16 @@ def test_other_reports_are_as_they_were(name: str) -> None:
 )
 def test_the_miniature_draws_the_same_faster(tmp_path: Path) -> None:
     target = tmp_path / "x.json"
-    arguments = ["--parts", "speed", "--arms", "sjd,gumbel", "--windows", "32", "--batch", "1"]
+    arguments = [
+        "--parts",
+        "speed",
+        "--arms",
+        "sjd,gumbel",
+        "--jacobi-windows",
+        "32",
+        "--batch",
+        "1",
+    ]
     assert run("bench", "imagine", *arguments, "--json", str(target)) == 0
     arms = {arm["method"]: arm for arm in json.loads(target.read_text())["arms"]}
     assert arms["gumbel"]["nfe"] < arms["sjd"]["nfe"] < arms["plain"]["nfe"]

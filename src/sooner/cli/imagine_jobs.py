@@ -28,7 +28,8 @@ SECONDS = ("video", "vision", "prefill", "draft", "verify", "other", "pixels")
 def summary_lines(record: dict[str, Any]) -> list[tuple[str, str]]:
     """`(line, style)` of a record's summary."""
     how = f"method: {record['method']}"
-    known = [str(record[name]) for name in ("coupling", "window") if record.get(name) is not None]
+    names = ("coupling", "jacobi_window", "window")  # the last one in records of 0.1
+    known = [str(record[name]) for name in names if record.get(name) is not None]
     how += f" ({', '.join(known)})" if known else ""
     told = f"mode: {record['mode']}, seed: {record['seed']}"
     if record["finish"] != "whole":

@@ -45,7 +45,7 @@ def imagine(
     parts: Annotated[
         str | None, listed("Only speed, batch, quality, breakdown, study, story.")
     ] = None,
-    windows: Annotated[
+    jacobi_windows: Annotated[
         str, typer.Option(metavar="N,N,...", help="Places drafted ahead, L.")
     ] = "16,32,64,128",
     group: Annotated[int | None, typer.Option(metavar="N", help="Group size of GSD.")] = None,
@@ -88,7 +88,7 @@ def imagine(
         kinds=KINDS if kind == "both" else (kind,),
         arms=some_of("arm", arms, ARMS, "plain"),
         parts=some_of("part", parts, PARTS),
-        windows=numbers("windows", windows, "16,32,64"),
+        jacobi_windows=numbers("jacobi-windows", jacobi_windows, "16,32,64"),
         group=group,
         figures=None if json is None else figures_folder(json),
         fid_weights=fid_weights,

@@ -13,7 +13,7 @@ from ...decoding.interface import Drafter, Outcome
 from ...decoding.rows import Rows
 from ...decoding.tree import Tree
 from .couplings import Coupling, Draws, gumbel_draw
-from .window import REACH, Filling, Window
+from .window import REACH, Filling, JacobiWindow
 
 if TYPE_CHECKING:
     from ..context import Context
@@ -104,7 +104,7 @@ class JacobiDrafter(Drafter):
 
     Args:
         context: of the run.
-        window: places of the window.
+        jacobi_window: places of the window.
         coupling: how a place is drawn again.
         filling: how a place is drawn first.
         init: name of `filling`, for how far back it looks.
@@ -115,14 +115,14 @@ class JacobiDrafter(Drafter):
     def __init__(
         self,
         context: Context,
-        window: int,
+        jacobi_window: int,
         coupling: Coupling,
         filling: Filling,
         init: str,
         constraint: GridConstraint | None,
         trace: Trace | None = None,
     ) -> None:
-        self.context, self.window = context, window
+        self.context, self.jacobi_window = context, jacobi_window
         self.coupling, self.filling = coupling, filling
         self.constraint, self.trace = constraint, trace
         grid = None if constraint is None else constraint.grid
@@ -168,7 +168,7 @@ class JacobiDrafter(Drafter):
 
     def _size(self, budget: int, place: int) -> int:
         """Places to draft; the last token of a row or picture is left to the target's own."""
-        size = min(self.window, max(budget - 1, 0))
+        size = min(self.jacobi_window, max(budget - 1, 0))
         if self.constraint is None:
             return size
         return min(size, self.constraint.grid.length - 1 - place) if place >= 0 else 0
@@ -226,7 +226,7 @@ class JacobiDrafter(Drafter):
         probs: Tensor,
         p: Tensor,
         tail: slice,
-    ) -> Window:
+    ) -> JacobiWindow:
         """The places `tail`, in which those behind the last draft of each row are still to fill."""
         device = tokens.device
         roots = torch.tensor(places, device=device)[:, None]
@@ -235,7 +235,7 @@ class JacobiDrafter(Drafter):
         draws, new, probs = draws.of(tail), tokens[:, tail], probs[:, tail]
         # The place behind the last draft was judged too, so it need not be guessed.
         kept = _leading([count - tail.start for count in shift.drafted], len(line), device)
-        return Window(
+        return JacobiWindow(
             tokens=torch.where(kept, new, gumbel_draw(probs, draws)),
             probs=probs,
             newest=p[here, torch.tensor(self.pending.sizes, device=device)],

@@ -40,16 +40,16 @@ class GSD(Method):
     Under greedy decoding no draft but the target's own choice is accepted.
 
     Args:
-        window: places drafted ahead, L.
+        jacobi_window: places drafted ahead, L.
         group: codes of a group, G.
         init: first draft of a place; see `CoupledJacobi`.
 
     Raises:
-        SoonerError: a window or group below 1; in a run, a group larger than the codebook, or a
-            model without one.
+        SoonerError: jacobi_window or group below 1; in a run, a group larger than the codebook, or
+            a model without one.
     """
 
-    window: int = 32
+    jacobi_window: int = 32
     group: int = 3
     init: str | None = None
     name: ClassVar[str] = "gsd"
@@ -57,18 +57,18 @@ class GSD(Method):
     draft_model: ClassVar[DraftModel] = "none"
 
     def __post_init__(self) -> None:
-        positive(self, "window", "group")
+        positive(self, "jacobi_window", "group")
         self._drafting()
 
     def _drafting(self) -> CoupledJacobi:
-        return CoupledJacobi(self.window, "independent", init=self.init)
+        return CoupledJacobi(self.jacobi_window, "independent", init=self.init)
 
     @property
     def mode(self) -> str:
         return RELAXED
 
     def largest_block(self) -> int:
-        return 1 + self.window
+        return 1 + self.jacobi_window
 
     def build(self, context: Context) -> tuple[Drafter, Rule]:
         drafter, _ = self._drafting().build(context)

@@ -34,7 +34,7 @@ class CoupledJacobi(Method):
     around it) nothing is drafted.
 
     Args:
-        window: places drafted ahead, L.
+        jacobi_window: places drafted ahead, L.
         coupling: `"gumbel"` shares one noise among all iterations, `"maximal"` keeps a draft with
             the greatest possible probability, `"independent"` is SJD (Teng et al. 2024).
         strength: probability that a place is coupled at all, the paper's alpha; 0 is SJD.
@@ -51,10 +51,10 @@ class CoupledJacobi(Method):
         trace: collects what the iterations did.
 
     Raises:
-        SoonerError: a window below 1, a strength outside 0 to 1, an unknown name.
+        SoonerError: jacobi_window below 1, a strength outside 0 to 1, an unknown name.
     """
 
-    window: int = 64
+    jacobi_window: int = 64
     coupling: str = "gumbel"
     strength: float = 1.0
     init: str | None = None
@@ -65,7 +65,7 @@ class CoupledJacobi(Method):
     draft_model: ClassVar[DraftModel] = "none"
 
     def __post_init__(self) -> None:
-        positive(self, "window")
+        positive(self, "jacobi_window")
         share(self, "strength")
         known: dict[str, Collection[str]] = {
             "coupling": COUPLINGS,
@@ -79,7 +79,7 @@ class CoupledJacobi(Method):
                 raise unknown(option, str(value), names)
 
     def largest_block(self) -> int:
-        return 1 + self.window
+        return 1 + self.jacobi_window
 
     def build(self, context: Context) -> tuple[JacobiDrafter, Rule]:
         if self.init in ("above", "previous-frame") and context.constraint is None:
@@ -90,7 +90,7 @@ class CoupledJacobi(Method):
         init = self.init or _best_init(context)
         drafter = JacobiDrafter(
             context,
-            self.window,
+            self.jacobi_window,
             weakened(COUPLINGS[self.coupling], self.strength),
             FILLINGS[init],
             init,

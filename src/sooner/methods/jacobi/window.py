@@ -18,7 +18,7 @@ from .couplings import Draws, gumbel_draw
 
 
 @dataclass(frozen=True)
-class Window:
+class JacobiWindow:
     """The end of a window, in which the last places of each row have no draft yet.
 
     Attributes:
@@ -48,18 +48,18 @@ class Window:
         return line >= torch.tensor(self.filled, device=line.device)[:, None]
 
 
-Filling = Callable[[Window], tuple[Tensor, Tensor]]
+Filling = Callable[[JacobiWindow], tuple[Tensor, Tensor]]
 """Fills the unfilled places: `(tokens, probs)` of all places."""
 
 
-def at_random(window: Window) -> tuple[Tensor, Tensor]:
+def at_random(window: JacobiWindow) -> tuple[Tensor, Tensor]:
     """Uniformly from the ids that a place allows, with the noise that later draws will share."""
     allowed = _allowed(window).to(window.probs.dtype)
     uniform = allowed / allowed.sum(-1, keepdim=True)
     return _fill(window, gumbel_draw(uniform, window.draws), uniform)
 
 
-def like_last(window: Window) -> tuple[Tensor, Tensor]:
+def like_last(window: JacobiWindow) -> tuple[Tensor, Tensor]:
     """From the newest distribution at hand, which looked at a neighbour, with shared noise."""
     allowed = _allowed(window)
     weights = torch.where(allowed, window.newest[:, None], 0.0)  # [rows, places, vocab]
@@ -69,7 +69,7 @@ def like_last(window: Window) -> tuple[Tensor, Tensor]:
     return _fill(window, gumbel_draw(probs, window.draws), probs)
 
 
-def copied(window: Window, offsets: Callable[[Grid | None], tuple[int, ...]]) -> tuple:
+def copied(window: JacobiWindow, offsets: Callable[[Grid | None], tuple[int, ...]]) -> tuple:
     """A copy of an earlier token, the first of several offsets that leads to one it may be.
 
     Where no offset does (the first row of a picture has nothing above it), at random.
@@ -124,13 +124,13 @@ REACH: dict[str, Callable[[Grid | None], tuple[int, ...]]] = {
 """How far back each way of copying looks."""
 
 
-def _allowed(window: Window) -> Tensor:
+def _allowed(window: JacobiWindow) -> Tensor:
     if window.constraint is None:
         return torch.ones_like(window.probs, dtype=torch.bool)
     return window.constraint.masks(window.grid_places)
 
 
-def _fill(window: Window, tokens: Tensor, probs: Tensor) -> tuple[Tensor, Tensor]:
+def _fill(window: JacobiWindow, tokens: Tensor, probs: Tensor) -> tuple[Tensor, Tensor]:
     empty = window.unfilled()
     return (
         torch.where(empty, tokens, window.tokens),

@@ -129,19 +129,19 @@ def build_method(settings: ImagineSettings, canvas: Canvas) -> Method:
         SoonerError: a window beyond what is left of the picture, or options the method refuses.
     """
     grid = canvas.grid
-    if settings.window is not None and settings.window > grid.left:
+    if settings.jacobi_window is not None and settings.jacobi_window > grid.left:
         raise SoonerError(
-            f"window is {settings.window}; only {grid.left} codes are left to draw, so use at most "
-            f"{grid.left}"
+            f"jacobi_window is {settings.jacobi_window}; only {grid.left} codes are left to draw, "
+            f"so use at most {grid.left}"
         )
-    window = settings.window or default_window(canvas, settings.count)
-    options: Options = {"window": min(window, grid.left)}
+    window = settings.jacobi_window or default_jacobi_window(canvas, settings.count)
+    options: Options = {"jacobi_window": min(window, grid.left)}
     if settings.init is not None:
         options["init"] = settings.init
     return BUILDERS[settings.method](settings, options)
 
 
-def default_window(canvas: Canvas, count: int) -> int:
+def default_jacobi_window(canvas: Canvas, count: int) -> int:
     """Places to draft ahead.
 
     A GPU looks at a whole window in the time of one place. A processor does not, so there it is a

@@ -225,7 +225,7 @@ def _base(easel: Easel, work: Work, method: Method, told: dict[str, Any]) -> dic
         "model": easel.name,
         "method": settings.method,
         "mode": method.mode,
-        "window": getattr(method, "window", None),
+        "jacobi_window": getattr(method, "jacobi_window", None),
         "coupling": getattr(method, "coupling", None),
         "seed": work.seed,
         "count": settings.count,

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ...checks import check_fields, check_keys, option
-from ...errors import SoonerError
+from ...checks import KnowsOldNames, check_fields, check_keys, option
+from ...errors import SoonerError, under_old_names
 
 METHODS = ("jacobi", "sjd", "gsd", "plain")
 COUPLINGS = ("gumbel", "maximal", "independent")
@@ -33,14 +33,15 @@ def parse_size(text: str) -> tuple[int, int]:
 
 
 @dataclass(frozen=True)
-class ImagineSettings:
+class ImagineSettings(KnowsOldNames):
     """How pictures are drawn, and clips continued.
 
     Attributes:
         method: how codes are drafted: `jacobi` couples the draws of its iterations, `sjd` draws
             them independently (Teng et al. 2024), `gsd` accepts groups of near codes (lossy),
             `plain` is one code a step.
-        window: codes drafted ahead; by default what suits the picture, the batch and the device.
+        jacobi_window: codes drafted ahead; by default what suits the picture, the batch and the
+            device.
         coupling: how `jacobi` couples draws, by default as `sooner.CoupledJacobi` does.
         strength: share of the places that are coupled.
         init: first draft of a place; by default what suits pictures, or clips.
@@ -61,7 +62,7 @@ class ImagineSettings:
     """
 
     method: str = option("jacobi", known=METHODS)
-    window: int | None = option(None, 1)
+    jacobi_window: int | None = option(None, 1)
     coupling: str | None = option(None, known=COUPLINGS)
     strength: float | None = option(None, 0, 1, metavar="SHARE")
     init: str | None = option(None, known=INITS)
@@ -86,7 +87,7 @@ class ImagineSettings:
         if self.method != "jacobi":
             self._refuse(f"method '{self.method}'", "coupling", "strength")
         if self.method == "plain":
-            self._refuse("method 'plain'", "window", "init")
+            self._refuse("method 'plain'", "jacobi_window", "init")
         if self.greedy:
             self._refuse("greedy", "temperature", "top_k", "top_p", "coupling", "strength")
             if self.count > 1:
@@ -123,5 +124,5 @@ class ImagineSettings:
 
     def digest(self, *others: Any) -> str:
         """A short hash of these settings and `others` (model, dtype), stable between runs."""
-        text = json.dumps([dataclasses.asdict(self), *others], sort_keys=True)
+        text = json.dumps([under_old_names(dataclasses.asdict(self)), *others], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -18,8 +18,8 @@ from ... import __version__
 from ...errors import SoonerError
 from ...io import replacing
 
-TOLD = ("prompt", "file", "seed", "picture", "count", "model", "method", "window", "coupling",
-        "nfe", "mode", "sampling", "finish", "notes")  # fmt: skip
+TOLD = ("prompt", "file", "seed", "picture", "count", "model", "method", "jacobi_window",
+        "coupling", "nfe", "mode", "sampling", "finish", "notes")  # fmt: skip
 """What of a record a file tells."""
 
 GAP, ORANGE = 2, (255, 140, 0)

@@ -24,19 +24,23 @@ class ImagineContender:
 
     Attributes:
         arm: its name among `settings.ARMS`.
-        window: places drafted ahead; `None` where nothing is drafted.
+        jacobi_window: places drafted ahead; `None` where nothing is drafted.
         init: first draft of a place, likewise.
         method: how we decode; `None` is the model's own `generate`.
     """
 
     arm: str
-    window: int | None
+    jacobi_window: int | None
     init: str | None
     method: Method | None
 
     @property
     def name(self) -> str:
-        return self.arm if self.window is None else f"{self.arm} L={self.window} from {self.init}"
+        return (
+            self.arm
+            if self.jacobi_window is None
+            else f"{self.arm} L={self.jacobi_window} from {self.init}"
+        )
 
     @property
     def mode(self) -> str:
@@ -57,7 +61,7 @@ def contenders(subject: Subject, settings: ImagineBenchSettings) -> list[Imagine
             found.append(plain_contender(arm))
             continue
         for init in starts(subject):
-            found += [contender(arm, window, init, settings) for window in settings.windows]
+            found += [contender(arm, window, init, settings) for window in settings.jacobi_windows]
     return found
 
 

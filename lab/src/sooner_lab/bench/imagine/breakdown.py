@@ -84,7 +84,9 @@ def breakdown(
 ) -> dict[str, Any]:
     """Milliseconds of each piece a step, for both couplings, at windows up to the paper's 64."""
     steps = []
-    for window in [one for one in settings.windows if one <= WINDOW] or settings.windows[:1]:
+    for window in [
+        one for one in settings.jacobi_windows if one <= WINDOW
+    ] or settings.jacobi_windows[:1]:
         for coupling in ("gumbel", "maximal"):
             progress(f"{subject.kind}, breakdown: {coupling} L={window}")
             steps.append(step(subject, coupling, window, settings.seed))

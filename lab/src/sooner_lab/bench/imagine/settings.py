@@ -22,7 +22,7 @@ class ImagineBenchSettings:
         kinds: among `KINDS`.
         arms: among `ARMS`; `plain` is always one of them.
         parts: among `PARTS`.
-        windows: places drafted ahead, L.
+        jacobi_windows: places drafted ahead, L.
         group: group size of the `gsd` arm; `None` takes the method's own.
         samples: timed drawings of each arm and window, each of its own prompt and seed.
         quality_samples: drawings of each arm that are judged.
@@ -40,7 +40,7 @@ class ImagineBenchSettings:
     kinds: tuple[str, ...] = KINDS
     arms: tuple[str, ...] = ARMS
     parts: tuple[str, ...] = PARTS
-    windows: tuple[int, ...] = WINDOWS
+    jacobi_windows: tuple[int, ...] = WINDOWS
     group: int | None = None
     samples: int = 1
     quality_samples: int = 8
@@ -58,4 +58,4 @@ class ImagineBenchSettings:
     @property
     def middle(self) -> int:
         """Where quality, couplings and first drafts are compared: the paper's 32, or near it."""
-        return min(self.windows, key=lambda window: (abs(window - 32), window))
+        return min(self.jacobi_windows, key=lambda window: (abs(window - 32), window))

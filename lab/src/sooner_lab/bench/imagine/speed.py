@@ -42,7 +42,7 @@ def measure(subject: Subject, settings: ImagineBenchSettings, progress: Progress
         ArmSamples(
             Arm(one.name, _runner(subject, one, settings.seed), one.mode),
             [[] for _ in range(settings.samples)],
-            [verdicts["plain" if one.window is None else "jacobi"]],
+            [verdicts["plain" if one.jacobi_window is None else "jacobi"]],
         )
         for one in contenders(subject, settings)
     ]
@@ -60,7 +60,7 @@ def measure(subject: Subject, settings: ImagineBenchSettings, progress: Progress
 def gate(subject: Subject, settings: ImagineBenchSettings) -> dict[str, Parity]:
     """Greedy plain decoding and greedy Jacobi iteration against the model's own `generate`."""
     tokens, scores = peers.greedy(subject, 0, min(settings.gate, subject.new))
-    methods = {"plain": Autoregressive(), "jacobi": CoupledJacobi(max(settings.windows))}
+    methods = {"plain": Autoregressive(), "jacobi": CoupledJacobi(max(settings.jacobi_windows))}
     found = {}
     for name, method in methods.items():
         said = draw_beginning(subject, 0, method, settings.seed, len(tokens), do_sample=False)
@@ -76,7 +76,7 @@ def rows(
     found = []
     for one, what in zip(measured, contenders(subject, settings), strict=True):
         figures = row(one, plain)
-        figures |= {"method": what.arm, "kind": subject.kind, "window": what.window}
+        figures |= {"method": what.arm, "kind": subject.kind, "window": what.jacobi_window}
         figures["init"] = what.init
         nfe = [one_run.stats.nfe if one_run.stats else subject.new for one_run in _runs(one)]
         figures |= {"nfe": sum(nfe) / len(nfe), "nfe_of_samples": nfe, "drawings": len(nfe)}
@@ -96,7 +96,7 @@ def batch_figures(
     At the smallest window, which leaves a batch the most room: on a CPU a step soon costs as much
     as its tokens.
     """
-    window = min(settings.windows)
+    window = min(settings.jacobi_windows)
     method = contender("gumbel", window, starts(subject)[-1], settings).method
     assert method is not None
     rows = range(settings.batch)

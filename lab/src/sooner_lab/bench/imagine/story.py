@@ -79,7 +79,7 @@ def unroll(
         places = one.places[0].numpy()[drafted] + given
         views[iteration, places] = one.new[0].numpy()[drafted]
         state[iteration, places] = DRAFT
-    return DrawingHistory(name, method.window, accepted, views, state)
+    return DrawingHistory(name, method.jacobi_window, accepted, views, state)
 
 
 def board(subject: Subject, values: np.ndarray) -> np.ndarray:
