@@ -25,7 +25,7 @@ import tiny_policy
 from sooner.decoding.parity import Parity, compare, reference_run
 from sooner.tasks.act import Observation, Policy
 from sooner.tasks.imagine.comparison import Witness
-from sooner.tasks.imagine.loading import load_easel
+from sooner.tasks.imagine.loading import load_drawing_model
 
 HALF = torch.bfloat16
 METHODS = ("prompt-lookup", "noisy-4", "itself", "eagle", "jacobi-4", "sd-tree", "hsd")
@@ -161,9 +161,9 @@ def test_the_robot_miniature_acts_identically_or_by_a_tie() -> None:
 
 
 def test_the_image_miniature_draws_identically_or_by_a_tie() -> None:
-    easel = load_easel(dtype="bfloat16", device="cpu")
-    canvas = easel.canvas()
-    inputs = easel.prompt_inputs(["a red circle"])
+    drawing_model = load_drawing_model(dtype="bfloat16", device="cpu")
+    canvas = drawing_model.canvas()
+    inputs = drawing_model.prompt_inputs(["a red circle"])
     found, _ = drawn_parities(canvas, inputs, (16,), seed=7, count=2)
     for parity in found:
         assert parity.ok, str(parity)

@@ -211,7 +211,7 @@ def test_many_prompts_and_a_rerun(
     assert again.code == 0
     assert "1 of 2 drawn, 1 done before" in again.err
     with monkeypatch.context() as patch:  # nothing left to do: no model is even loaded
-        patch.setattr("sooner.cli.options.load_easel", None)
+        patch.setattr("sooner.cli.options.load_drawing_model", None)
         assert "2 done before" in run(*call, "--limit", 2).err
 
 
@@ -287,8 +287,8 @@ def test_interrupted_batches_keep_what_is_finished(
 
     finished: list[int] = []
 
-    def stop(self: Watch, sketch: object) -> None:
-        finished.append(sum(sketch.finished))  # type: ignore[attr-defined]
+    def stop(self: Watch, progress: object) -> None:
+        finished.append(sum(progress.finished))  # type: ignore[attr-defined]
         if finished[-1]:
             raise KeyboardInterrupt
 

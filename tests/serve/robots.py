@@ -126,7 +126,7 @@ async def running(policy: Any, **settings: Any) -> AsyncIterator[httpx.AsyncClie
             policy.forget()
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://robot") as client:
-            client.desk = app.state.desk  # type: ignore[attr-defined]
+            client.handler = app.state.handler  # type: ignore[attr-defined]
             client.app = app  # type: ignore[attr-defined]
             yield client
 

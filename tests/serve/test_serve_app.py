@@ -108,7 +108,7 @@ def test_robots_that_share_batches_get_what_each_gets_alone(
         gate.set()
         monkeypatch.setattr(chunks, "act", gated)
         async with running(chunks, max_batch=8, window_ms=0) as client:
-            batcher = client.desk.batcher  # type: ignore[attr-defined]
+            batcher = client.handler.batcher  # type: ignore[attr-defined]
             gate.clear()
             asked = [asyncio.ensure_future(client.post("/act", json=request(0)))]
             await until(lambda: batcher.running)
@@ -204,7 +204,7 @@ def test_a_flood_is_told_to_come_back() -> None:
                 asyncio.ensure_future(client.post("/act", json=request(instruction=str(number))))
                 for number in range(3)
             ]
-            await until(lambda: client.desk.under_way == 3)  # type: ignore[attr-defined]
+            await until(lambda: client.handler.under_way == 3)  # type: ignore[attr-defined]
             flood = [await client.post("/act", json=request()) for _ in range(5)]
             for answer in flood:
                 assert int(answer.headers["retry-after"]) >= 1
@@ -248,10 +248,10 @@ def test_who_hangs_up_is_not_computed() -> None:
             await until(slow.began.is_set)
             left = asyncio.Event()
             gone = asyncio.ensure_future(_leave(client.app, left))  # type: ignore[attr-defined]
-            await until(lambda: client.desk.batcher.waiting)  # type: ignore[attr-defined]
+            await until(lambda: client.handler.batcher.waiting)  # type: ignore[attr-defined]
             left.set()
             await gone
-            assert client.desk.batcher.waiting == []  # type: ignore[attr-defined]
+            assert client.handler.batcher.waiting == []  # type: ignore[attr-defined]
             slow.go.set()
             assert (await first).status_code == 200
             assert 'status="499"} 1.0' in (await client.get("/metrics")).text
@@ -287,7 +287,7 @@ def test_who_hangs_up_while_sending_is_forgotten(single: Policy) -> None:
     async def story() -> None:
         async with running(single) as client:
             await _leave(client.app)  # type: ignore[attr-defined]
-            assert client.desk.under_way == 0  # type: ignore[attr-defined]
+            assert client.handler.under_way == 0  # type: ignore[attr-defined]
             assert (await client.post("/act", json=request())).status_code == 200
 
     asyncio.run(story())
@@ -345,7 +345,7 @@ def test_health_says_what_runs(chunks: Policy) -> None:
 def test_a_server_that_stops_takes_nothing_new(single: Policy) -> None:
     async def story() -> httpx.Response:
         async with running(single) as client:
-            client.desk.batcher.is_closing = True  # type: ignore[attr-defined]
+            client.handler.batcher.is_closing = True  # type: ignore[attr-defined]
             assert (await client.get("/health")).status_code == 503
             return await client.post("/act", json=request())
 

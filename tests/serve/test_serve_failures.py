@@ -54,7 +54,7 @@ class Faulty:
 def test_a_fault_of_the_loop_fails_what_it_held_and_flips_health(where: str) -> None:
     async def story() -> None:
         async with running(SlowPolicy()) as client:
-            fault = Faulty(client.desk.batcher, where)
+            fault = Faulty(client.handler.batcher, where)
             held = await asyncio.gather(*(ask(client, str(number)) for number in range(3)))
             for answer in held:
                 assert answer.status_code == 503
@@ -65,7 +65,7 @@ def test_a_fault_of_the_loop_fails_what_it_held_and_flips_health(where: str) -> 
             assert told["fault"] == "ZeroDivisionError"
             assert (await ask(client)).status_code == 503
             fault.is_on = False
-            await until(lambda: client.desk.batcher.state == "ready", SOON)
+            await until(lambda: client.handler.batcher.state == "ready", SOON)
             assert (await health(client))[0] == 200
             assert (await ask(client, "4")).json() == [4.0] * 7
 
@@ -81,15 +81,15 @@ def test_those_who_wait_are_failed_too_when_taking_raises() -> None:
             first = asyncio.ensure_future(ask(client, "0"))
             await until(slow.began.is_set)
             more = [asyncio.ensure_future(ask(client, str(number))) for number in (1, 2)]
-            await until(lambda: len(client.desk.batcher.waiting) == 2)
-            fault = Faulty(client.desk.batcher, "_take")
+            await until(lambda: len(client.handler.batcher.waiting) == 2)
+            fault = Faulty(client.handler.batcher, "_take")
             slow.go.set()
             assert (await first).json() == [0.0] * 7
             assert [(await one).status_code for one in more] == [503, 503]
             assert (await health(client))[0] == 503
-            assert client.desk.under_way == 0
+            assert client.handler.under_way == 0
             fault.is_on = False
-            await until(lambda: client.desk.batcher.state == "ready", SOON)
+            await until(lambda: client.handler.batcher.state == "ready", SOON)
 
     asyncio.run(story())
 
@@ -107,12 +107,12 @@ def test_a_policy_that_is_broken_for_good_is_told_from_one_bad_request() -> None
             assert (await health(client))[0] == 200
             slow.act = dead  # type: ignore[method-assign]
             assert (await ask(client)).status_code == 500
-            await until(lambda: client.desk.batcher.state == "failed", SOON)
+            await until(lambda: client.handler.batcher.state == "failed", SOON)
             status, told = await health(client)
             assert (status, told["fault"]) == (503, "RuntimeError")
             assert (await ask(client)).status_code == 503
             slow.act = real  # type: ignore[method-assign]
-            await until(lambda: client.desk.batcher.state == "ready", SOON)
+            await until(lambda: client.handler.batcher.state == "ready", SOON)
             assert (await ask(client, "2")).json() == [2.0] * 7
 
     asyncio.run(story())
@@ -131,7 +131,7 @@ def test_not_even_an_exit_of_the_policy_ends_the_server(error: BaseException) ->
         async with running(slow) as client:
             slow.act = leave  # type: ignore[method-assign]
             assert (await ask(client)).status_code == 503
-            await until(lambda: client.desk.batcher.state == "ready", SOON)
+            await until(lambda: client.handler.batcher.state == "ready", SOON)
             assert (await ask(client, "2")).json() == [2.0] * 7
 
     asyncio.run(story())
@@ -148,9 +148,9 @@ def test_actions_that_are_too_few_are_an_error_and_no_hang() -> None:
         async with running(slow) as client:
             slow.act = short  # type: ignore[method-assign]
             assert (await ask(client)).status_code == 500
-            await until(lambda: client.desk.batcher.state == "failed", SOON)
+            await until(lambda: client.handler.batcher.state == "failed", SOON)
             slow.act = real  # type: ignore[method-assign]
-            await until(lambda: client.desk.batcher.state == "ready", SOON)
+            await until(lambda: client.handler.batcher.state == "ready", SOON)
             assert (await ask(client, "2")).json() == [2.0] * 7
 
     asyncio.run(story())
@@ -159,7 +159,7 @@ def test_actions_that_are_too_few_are_an_error_and_no_hang() -> None:
 def test_metrics_that_fail_cost_no_answer() -> None:
     async def story() -> None:
         async with running(SlowPolicy()) as client:
-            Faulty(client.desk.batcher, "on_batch")
+            Faulty(client.handler.batcher, "on_batch")
             assert (await ask(client, "2")).json() == [2.0] * 7
             assert (await health(client))[0] == 200
 

@@ -203,7 +203,7 @@ def test_bytes_in_flight_are_limited() -> None:
     async def story() -> None:
         settings = {"max_body": 60_000, "max_bytes": 100_000}
         async with running(SlowPolicy(), **settings) as client:
-            bodies, gate = client.desk.bodies, asyncio.Event()
+            bodies, gate = client.handler.bodies, asyncio.Event()
 
             async def slowly() -> Any:
                 yield b" " * 10

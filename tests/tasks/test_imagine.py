@@ -13,10 +13,10 @@ from safetensors.torch import load_file, save_file
 
 import tiny_canvas
 from sooner.errors import SoonerError
-from sooner.tasks.imagine import Callbacks, Easel, ImagineSettings, continue_clip, imagine
+from sooner.tasks.imagine import Callbacks, DrawingModel, ImagineSettings, continue_clip, imagine
 from sooner.tasks.imagine.job import Stopped
-from sooner.tasks.imagine.loading import load_easel
-from sooner.tasks.imagine.progress import GREY, Budget, Sketch, partial
+from sooner.tasks.imagine.loading import load_drawing_model
+from sooner.tasks.imagine.progress import GREY, Budget, DrawingProgress, partial
 from sooner.tasks.imagine.prompting import build_prompt
 from sooner.tasks.imagine.settings import parse_size
 from tasks import videos
@@ -25,16 +25,16 @@ PROMPT = "a red circle on blue"
 
 
 @pytest.fixture(scope="module")
-def painter(painter_folder: Path) -> Easel:
-    return load_easel(str(painter_folder), threads=1)
+def painter(painter_folder: Path) -> DrawingModel:
+    return load_drawing_model(str(painter_folder), threads=1)
 
 
 @pytest.fixture(scope="module")
-def camera(camera_folder: Path) -> Easel:
-    return load_easel(str(camera_folder), "video", threads=1)
+def camera(camera_folder: Path) -> DrawingModel:
+    return load_drawing_model(str(camera_folder), "video", threads=1)
 
 
-def test_a_record_says_what_was_done(painter: Easel) -> None:
+def test_a_record_says_what_was_done(painter: DrawingModel) -> None:
     stages: list[str] = []
     seen: list[tuple[int, int]] = []
     told = Callbacks(on_stage=stages.append, on_progress=lambda s: seen.append((s.steps, s.tokens)))
@@ -55,13 +55,13 @@ def test_a_record_says_what_was_done(painter: Easel) -> None:
     assert seen[-1] == (16, 48)
 
 
-def test_draws_without_shared_noise_are_only_alike(painter: Easel) -> None:
+def test_draws_without_shared_noise_are_only_alike(painter: DrawingModel) -> None:
     settings = ImagineSettings(coupling="maximal", seed=7, compare=True)
     assert imagine(PROMPT, painter, settings).record["parity"] is None
 
 
 @pytest.mark.parametrize("window", [1, 3, 16])
-def test_the_window_does_not_change_the_picture(painter: Easel, window: int) -> None:
+def test_the_window_does_not_change_the_picture(painter: DrawingModel, window: int) -> None:
     one, other = (
         imagine(PROMPT, painter, ImagineSettings(seed=5, count=2, jacobi_window=size))
         for size in (window, 7)
@@ -70,7 +70,7 @@ def test_the_window_does_not_change_the_picture(painter: Easel, window: int) -> 
 
 
 @pytest.mark.parametrize("method", ["jacobi", "sjd", "gsd", "plain"])
-def test_the_same_seed_draws_the_same_pixels(painter: Easel, method: str) -> None:
+def test_the_same_seed_draws_the_same_pixels(painter: DrawingModel, method: str) -> None:
     settings = ImagineSettings(method=method, count=2, seed=3)
     one, again = (imagine(PROMPT, painter, settings) for _ in range(2))
     other = imagine(PROMPT, painter, ImagineSettings(method=method, count=2, seed=4))
@@ -80,14 +80,14 @@ def test_the_same_seed_draws_the_same_pixels(painter: Easel, method: str) -> Non
     assert not np.array_equal(one.pixels[0], one.pixels[1])
 
 
-def test_a_fresh_seed_is_told_and_draws_it_again(painter: Easel) -> None:
+def test_a_fresh_seed_is_told_and_draws_it_again(painter: DrawingModel) -> None:
     made = imagine(PROMPT, painter)
     assert made.record["seed"] != imagine(PROMPT, painter).record["seed"]
     again = imagine(PROMPT, painter, ImagineSettings(seed=made.record["seed"]))
     assert np.array_equal(made.pixels, again.pixels)
 
 
-def test_greedy_is_the_same_picture_as_plain(painter: Easel) -> None:
+def test_greedy_is_the_same_picture_as_plain(painter: DrawingModel) -> None:
     made = imagine(PROMPT, painter, ImagineSettings(greedy=True, compare=True))
     assert made.record["parity"]["verdict"] == "identical"
     plain = imagine(PROMPT, painter, ImagineSettings(greedy=True, method="plain"))
@@ -96,31 +96,31 @@ def test_greedy_is_the_same_picture_as_plain(painter: Easel) -> None:
 
 @pytest.mark.parametrize("asked", [{"greedy": True}, {"seed": 3, "count": 2}], ids=str)
 def test_a_red_gate_claims_no_speed(
-    painter: Easel, monkeypatch: pytest.MonkeyPatch, asked: dict[str, Any]
+    painter: DrawingModel, monkeypatch: pytest.MonkeyPatch, asked: dict[str, Any]
 ) -> None:
     from sooner.tasks.imagine import job
 
-    real = job.paint
+    real = job.draw_batch
 
     def wrong(*args: object) -> object:
-        drawing, sketch = real(*args)  # type: ignore[arg-type]
+        drawing, progress = real(*args)  # type: ignore[arg-type]
         drawing.tokens[0, 3] = (drawing.tokens[0, 3] + 1) % 24
-        return drawing, sketch
+        return drawing, progress
 
-    monkeypatch.setattr(job, "paint", wrong)
+    monkeypatch.setattr(job, "draw_batch", wrong)
     made = imagine(PROMPT, painter, ImagineSettings(**asked, compare=True))
     assert made.record["parity"]["verdict"] == "bug"
     assert made.record["parity"]["divergence"] == 3
     assert made.record["draw_speedup"] is None
 
 
-def test_words_that_the_model_does_not_know(painter: Easel) -> None:
+def test_words_that_the_model_does_not_know(painter: DrawingModel) -> None:
     (note,) = imagine("a red fox", painter, ImagineSettings(seed=0)).record["notes"]
     assert "knows no 'fox'" in note
     assert "circle" in note
 
 
-def test_a_clip_is_continued(camera: Easel, tmp_path: Path) -> None:
+def test_a_clip_is_continued(camera: DrawingModel, tmp_path: Path) -> None:
     path = videos.write(tmp_path / "a.mkv", "mpeg4", 12, (32, 16))
     made = continue_clip(path, camera, ImagineSettings(seed=1, count=2))
     assert made.pixels.shape == (2, 17, 8, 8, 3)
@@ -137,18 +137,18 @@ def test_a_clip_is_continued(camera: Easel, tmp_path: Path) -> None:
 
 
 def stop_when(condition: object) -> Callbacks:
-    def watch(sketch: Sketch) -> None:
-        if condition(sketch):  # type: ignore[operator]
+    def watch(progress: DrawingProgress) -> None:
+        if condition(progress):  # type: ignore[operator]
             raise KeyboardInterrupt
 
     return Callbacks(on_progress=watch)
 
 
-def test_interrupted_pictures_are_there_as_far_as_they_go(painter: Easel) -> None:
+def test_interrupted_pictures_are_there_as_far_as_they_go(painter: DrawingModel) -> None:
     settings = ImagineSettings(count=6, seed=0, jacobi_window=2)
     whole = imagine(PROMPT, painter, settings).pixels
     with pytest.raises(Stopped) as stopped:
-        imagine(PROMPT, painter, settings, stop_when(lambda sketch: any(sketch.finished)))
+        imagine(PROMPT, painter, settings, stop_when(lambda progress: any(progress.finished)))
     made = stopped.value.made
     assert 0 < sum(made.finished) < 6
     assert made.record["finish"] == "interrupted"
@@ -157,10 +157,10 @@ def test_interrupted_pictures_are_there_as_far_as_they_go(painter: Easel) -> Non
         assert (made.pixels[row, 0, -1, -1] == GREY).all() != finished
 
 
-def test_interrupted_comparisons_lose_no_picture(painter: Easel) -> None:
+def test_interrupted_comparisons_lose_no_picture(painter: DrawingModel) -> None:
     settings = ImagineSettings(seed=0, compare=True)
     stages: list[str] = []
-    watch = stop_when(lambda sketch: stages[-1] == "compare" and sketch.steps > 2)
+    watch = stop_when(lambda progress: stages[-1] == "compare" and progress.steps > 2)
     told = Callbacks(on_stage=stages.append, on_progress=watch.on_progress)
     with pytest.raises(Stopped) as stopped:
         imagine(PROMPT, painter, settings, told)
@@ -169,12 +169,12 @@ def test_interrupted_comparisons_lose_no_picture(painter: Easel) -> None:
     assert np.array_equal(stopped.value.made.pixels, whole.pixels)
 
 
-def test_unfinished_places_are_grey(painter: Easel) -> None:
+def test_unfinished_places_are_grey(painter: DrawingModel) -> None:
     canvas = painter.canvas()
-    sketch = Sketch(canvas.grid, [], 2)
-    assert (partial(canvas, sketch) == GREY).all()
-    sketch.add(0, [1, 2, 3, 4, 5], 0)
-    pixels = partial(canvas, sketch)
+    progress = DrawingProgress(canvas.grid, [], 2)
+    assert (partial(canvas, progress) == GREY).all()
+    progress.add(0, [1, 2, 3, 4, 5], 0)
+    pixels = partial(canvas, progress)
     assert (pixels[1] == GREY).all()
     assert (pixels[0, 0, 4:8, 4:] == GREY).all()
     assert not (pixels[0, 0, :4] == GREY).all()
@@ -245,13 +245,13 @@ def test_settings_from_data() -> None:
         ({"size": (32, 32)}, "16 x 16 pixels only"),
     ],
 )
-def test_what_the_model_can_not_do(painter: Easel, options: dict, said: str) -> None:
+def test_what_the_model_can_not_do(painter: DrawingModel, options: dict, said: str) -> None:
     with pytest.raises(SoonerError) as error:
         imagine(PROMPT, painter, ImagineSettings(**options))
     assert said in str(error.value)
 
 
-def test_prompts_are_checked(painter: Easel, camera: Easel) -> None:
+def test_prompts_are_checked(painter: DrawingModel, camera: DrawingModel) -> None:
     with pytest.raises(SoonerError, match="the prompt is empty"):
         imagine("  ", painter)
     with pytest.raises(SoonerError, match="use a shorter prompt"):
@@ -260,7 +260,7 @@ def test_prompts_are_checked(painter: Easel, camera: Easel) -> None:
         imagine(PROMPT, camera)
 
 
-def test_clips_are_checked(camera: Easel, tmp_path: Path) -> None:
+def test_clips_are_checked(camera: DrawingModel, tmp_path: Path) -> None:
     path = videos.write(tmp_path / "a.mkv", "mpeg4", 7, (16, 16))
     with pytest.raises(SoonerError, match="has 7 frames; 9 from frame 0 on"):
         continue_clip(path, camera)
@@ -278,22 +278,22 @@ def test_nan_is_one_line(painter_folder: Path, tmp_path: Path) -> None:
     weights[name] = torch.full_like(weights[name], float("nan"))
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(SoonerError, match="NaN"):
-        imagine(PROMPT, load_easel(str(folder), threads=1))
+        imagine(PROMPT, load_drawing_model(str(folder), threads=1))
 
 
-def test_lossy_methods_say_so(painter: Easel) -> None:
+def test_lossy_methods_say_so(painter: DrawingModel) -> None:
     assert imagine(PROMPT, painter, ImagineSettings(method="gsd")).record["mode"] == "relaxed"
 
 
 def test_a_chameleon_needs_a_decoder(tmp_path: Path) -> None:
     tiny_canvas.chameleon().config.save_pretrained(tmp_path)
     with pytest.raises(SoonerError, match=r"give its vqgan\.ckpt with --tokenizer"):
-        load_easel(str(tmp_path))
+        load_drawing_model(str(tmp_path))
     with pytest.raises(SoonerError, match="did you mean 'lumina'"):
-        load_easel(str(tmp_path), layout="lumnia")
+        load_drawing_model(str(tmp_path), layout="lumnia")
     (tmp_path / "vqgan.ckpt").write_bytes(b"no tensors")
     with pytest.raises(SoonerError, match="vqgan"):
-        load_easel(str(tmp_path))
+        load_drawing_model(str(tmp_path))
 
 
 class Scribe:
@@ -328,16 +328,16 @@ def test_models_of_the_wrong_kind(
     painter_folder: Path, camera_folder: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(SoonerError, match=r"draws no pictures from prompts.*--continue.*janus"):
-        load_easel(str(camera_folder))
+        load_drawing_model(str(camera_folder))
     with pytest.raises(SoonerError, match="continues no clips; supported: cosmos_ar"):
-        load_easel(str(painter_folder), "video")
+        load_drawing_model(str(painter_folder), "video")
     with pytest.raises(SoonerError, match="does not exist"):
-        load_easel("./nowhere")
+        load_drawing_model("./nowhere")
     with pytest.raises(SoonerError, match="unknown device"):
-        load_easel(str(painter_folder), device="gpu")
+        load_drawing_model(str(painter_folder), device="gpu")
     with pytest.raises(SoonerError, match="holds no video tokenizer"):
-        load_easel(str(camera_folder), "video", tokenizer=str(tmp_path))
+        load_drawing_model(str(camera_folder), "video", tokenizer=str(tmp_path))
     for name in ("encoder.jit", "decoder.jit"):
         (tmp_path / name).write_bytes(b"code")
     with pytest.raises(SoonerError, match="--trust-code"):
-        load_easel(str(camera_folder), "video", tokenizer=str(tmp_path))
+        load_drawing_model(str(camera_folder), "video", tokenizer=str(tmp_path))

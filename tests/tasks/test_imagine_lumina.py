@@ -21,7 +21,7 @@ from sooner.errors import SoonerError
 from sooner.models.chameleon_files import VQGANDecoder
 from sooner.models.movqgan import MoVQGANDecoder
 from sooner.tasks.imagine.job import imagine
-from sooner.tasks.imagine.loading import SEPARATOR, WordsOnly, load_easel
+from sooner.tasks.imagine.loading import SEPARATOR, WordsOnly, load_drawing_model
 from sooner.tasks.imagine.settings import ImagineSettings
 
 SEPARATOR_ID, BEGIN = 40, 2
@@ -91,23 +91,25 @@ def meta(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("place", ["", "movqgan/270M", "movqgan/270M/movqgan_270M.ckpt"])
 def test_lumina_2_draws_from_its_published_folder(second: Path, movqgan: Path, place: str) -> None:
-    easel = load_easel(str(second), layout="lumina2", tokenizer=str(movqgan / place), threads=1)
-    assert isinstance(easel.options["decoder"], MoVQGANDecoder)
+    drawing_model = load_drawing_model(
+        str(second), layout="lumina2", tokenizer=str(movqgan / place), threads=1
+    )
+    assert isinstance(drawing_model.options["decoder"], MoVQGANDecoder)
     settings = ImagineSettings(size=SIZE["lumina2"], method="plain")
-    made = imagine("a fox", easel, settings)
+    made = imagine("a fox", drawing_model, settings)
     assert made.record["mode"] == "exact"
     assert made.record["tokens"] >= 4 * 4
 
 
 def test_lumina_draws_from_its_published_folder(first: Path, meta: Path) -> None:
-    easel = load_easel(str(first), layout="lumina", tokenizer=str(meta), threads=1)
-    assert isinstance(easel.options["decoder"], VQGANDecoder)
-    loaded, model = easel.model, tiny_canvas.chameleon()
+    drawing_model = load_drawing_model(str(first), layout="lumina", tokenizer=str(meta), threads=1)
+    assert isinstance(drawing_model.options["decoder"], VQGANDecoder)
+    loaded, model = drawing_model.model, tiny_canvas.chameleon()
     assert loaded.model.layers[0].self_attn.q_norm.weight.shape == (
         model.model.layers[0].self_attn.q_norm.weight.shape
     )
     assert imagine(
-        "a fox", easel, ImagineSettings(size=SIZE["lumina"], method="plain")
+        "a fox", drawing_model, ImagineSettings(size=SIZE["lumina"], method="plain")
     ).record["tokens"]  # fmt: skip
 
 
@@ -127,21 +129,23 @@ def test_prompts_are_those_of_the_published_code(first: Path, second: Path) -> N
 
 def test_the_wrong_decoder_is_refused(second: Path, first: Path, movqgan: Path, meta: Path) -> None:
     with pytest.raises(SoonerError, match=r"give its movqgan_270M\.ckpt with --tokenizer"):
-        load_easel(str(second), layout="lumina2")
+        load_drawing_model(str(second), layout="lumina2")
     with pytest.raises(SoonerError, match=r"give its movqgan_270M\.ckpt with --tokenizer"):
-        load_easel(str(second), layout="lumina2", tokenizer=str(meta))
+        load_drawing_model(str(second), layout="lumina2", tokenizer=str(meta))
     with pytest.raises(SoonerError, match=r"give its vqgan\.ckpt with --tokenizer"):
-        load_easel(str(first), layout="lumina", tokenizer=str(movqgan))
+        load_drawing_model(str(first), layout="lumina", tokenizer=str(movqgan))
     file = movqgan / "movqgan/270M/movqgan_270M.ckpt"
     with pytest.raises(SoonerError, match=r"has no decoder\.norm_out\.weight"):
-        load_easel(str(first), layout="lumina", tokenizer=str(file))
+        load_drawing_model(str(first), layout="lumina", tokenizer=str(file))
 
 
 SCRIPT = """
 import sys
-from sooner.tasks.imagine.loading import load_easel
-easel = load_easel("Alpha-VLLM/Lumina-mGPT-2.0", layout="lumina2", tokenizer=sys.argv[1], threads=1)
-print(easel.name, type(easel.processor).__name__, easel.model.lm_head.weight.double().sum().item())
+from sooner.tasks.imagine.loading import load_drawing_model
+name = "Alpha-VLLM/Lumina-mGPT-2.0"
+loaded = load_drawing_model(name, layout="lumina2", tokenizer=sys.argv[1], threads=1)
+weight = loaded.model.lm_head.weight
+print(loaded.name, type(loaded.processor).__name__, weight.double().sum().item())
 """
 
 

@@ -26,7 +26,7 @@ from sooner.tasks.loading import Loaded, Pair, load_pair
 from sooner.tasks.parse import PARTIAL, SUCCESS, PageParser, ParseSettings
 from sooner.tasks.parse.answers import accepted_shares, placed, read
 from sooner.tasks.parse.contexts import cut, page_drafts, pieces_of, region_drafts
-from sooner.tasks.parse.decoding import LONGEST, PERIODS, Said, runaway, speak
+from sooner.tasks.parse.decoding import LONGEST, PERIODS, DecodedRow, decode_rows, runaway
 from sooner.tasks.parse.drafting import Drafting
 from sooner.tasks.parse.forms import FORMS, Ask, ask_of
 from sooner.tasks.parse.model_inputs import cells_of, picture_inputs
@@ -115,7 +115,7 @@ def test_a_region_says_what_it_says_alone(qwen: Pair, rows: int) -> None:
     alone = []
     for crop in crops:
         inputs = picture_inputs(target.processor, [crop], "w8 w9 w10", target.model)
-        (said,), _ = speak(target.model, inputs, Autoregressive(), 24, 0, {95})
+        (said,), _ = decode_rows(target.model, inputs, Autoregressive(), 24, 0, {95})
         alone.append(target.tokenizer.decode(said.tokens, skip_special_tokens=True))
     assert len(set(alone)) == 3
     regions = [
@@ -336,8 +336,8 @@ def test_what_was_said_is_kept_beside_what_was_repaired(
     qwen: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "sooner.tasks.parse.parser.speak",
-        lambda *given: ([Said([1, 2], [True, False], 2)], Stats()),
+        "sooner.tasks.parse.parser.decode_rows",
+        lambda *given: ([DecodedRow([1, 2], [True, False], 2)], Stats()),
     )
     monkeypatch.setattr(Drafting, "text", lambda self, tokens: BROKEN)
     parsed = PageParser(qwen, ParseSettings(form="dots"))(noise_page())

@@ -19,7 +19,7 @@ from sooner.errors import MemoryRanOutError, SoonerError
 from sooner.tasks.loading import Loaded, Pair
 from sooner.tasks.parse import PageParser, ParseSettings
 from sooner.tasks.parse.budget import FIRST, LEAST_FORWARDS, RECENT, Budget, PageCost, PageCosts
-from sooner.tasks.parse.contexts import Piece, heard_pieces, pieces_of
+from sooner.tasks.parse.contexts import Piece, pieces_of, with_region_texts
 from sooner.tasks.parse.crops import (
     EMPTY,
     PADDED,
@@ -32,7 +32,7 @@ from sooner.tasks.parse.crops import (
     together,
     unsure,
 )
-from sooner.tasks.parse.decoding import Said, speak
+from sooner.tasks.parse.decoding import DecodedRow, decode_rows
 from sooner.tasks.parse.regions import RegionStage
 from sooner.tasks.parse.stages import COLD, ENOUGH, TRIAL
 from tasks.parsing import draft_of, noise_page, qwen3_vl
@@ -66,7 +66,7 @@ def hostile(monkeypatch: pytest.MonkeyPatch) -> Pair:
     known = qwen3_vl()
     model = copy.deepcopy(known.target.model)
     model.lm_head = Stutter(model.lm_head)
-    heard = regions_module.speak
+    heard = regions_module.decode_rows
 
     def stuttering(*args: Any, **options: Any) -> Any:
         model.lm_head.is_on = True
@@ -75,17 +75,17 @@ def hostile(monkeypatch: pytest.MonkeyPatch) -> Pair:
         finally:
             model.lm_head.is_on = False
 
-    monkeypatch.setattr(regions_module, "speak", stuttering)
+    monkeypatch.setattr(regions_module, "decode_rows", stuttering)
     return Pair(Loaded("hostile", model, known.target.processor), prompt=known.prompt)
 
 
 @contextmanager
-def spoken() -> Iterator[list[Said]]:
+def spoken() -> Iterator[list[DecodedRow]]:
     """What every row of stage 1 says within the block."""
-    said: list[Said] = []
+    said: list[DecodedRow] = []
     keep = RegionStage._keep
 
-    def kept(self: Any, crop: Any, one: Said, *rest: Any) -> None:
+    def kept(self: Any, crop: Any, one: DecodedRow, *rest: Any) -> None:
         said.append(one)
         keep(self, crop, one, *rest)
 
@@ -150,8 +150,8 @@ def test_rows_of_a_batch_end_on_their_own() -> None:
 
     pages = [noise_page(seed=seed).picture for seed in (2, 3)]
     inputs = picture_inputs(processor, pages, "w8 w9 w10", model)
-    whole, _ = speak(model, inputs, Autoregressive(), 20, 0, {95})
-    parts, stats = speak(model, inputs, Autoregressive(), [5, 12], 0, {95})
+    whole, _ = decode_rows(model, inputs, Autoregressive(), 20, 0, {95})
+    parts, stats = decode_rows(model, inputs, Autoregressive(), [5, 12], 0, {95})
     assert [len(one.tokens) for one in parts] == [5, 12]
     assert [one.truncated for one in parts] == ["length", "length"]
     for part, one in zip(parts, whole, strict=True):
@@ -323,7 +323,7 @@ def test_the_least_sure_crops_are_prefilled_first() -> None:
 
 def test_what_stage_1_reads_stands_beside_what_was_drafted() -> None:
     pieces = [piece(0, (0, 0, 9, 9), "draft", "other"), piece(1, (0, 9, 9, 18), "same")]
-    found = heard_pieces(pieces, {0: "heard", 1: "same"}, "markdown", PageDraft([]))
+    found = with_region_texts(pieces, {0: "heard", 1: "same"}, "markdown", PageDraft([]))
     assert [one.texts for one in found] == [["heard", "draft", "other"], ["same"]]
 
 
@@ -335,7 +335,7 @@ def test_full_memory_is_tried_again_with_half_of_the_rows(
     pair, page = qwen3_vl(), noise_page(84, 140)
     draft = rough(page, 8, 6, 7, 9)
     rows: list[int] = []
-    heard = regions_module.speak
+    heard = regions_module.decode_rows
 
     def limited(model: Any, inputs: Any, *rest: Any, **options: Any) -> Any:
         count = int(inputs["input_ids"].shape[0])
@@ -346,7 +346,7 @@ def test_full_memory_is_tried_again_with_half_of_the_rows(
 
     asked = ParseSettings(stages="regions", **FIXED)
     want = PageParser(pair, asked)(page, draft)
-    monkeypatch.setattr(regions_module, "speak", limited)
+    monkeypatch.setattr(regions_module, "decode_rows", limited)
     parsed = PageParser(pair, asked)(page, draft)
     if most:
         assert [one.text for one in parsed.regions] == [one.text for one in want.regions]

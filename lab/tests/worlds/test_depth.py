@@ -20,7 +20,7 @@ from sooner.errors import SoonerError
 from sooner.models import silent
 from sooner.models.openvla.model import OpenVLAForActionPrediction
 from sooner.tasks.act import Policy
-from sooner.tasks.imagine.loading import load_easel
+from sooner.tasks.imagine.loading import load_drawing_model
 from sooner.tasks.loading import load_pair
 from sooner_lab.worlds.video import architecture, build, evaluate
 
@@ -49,7 +49,7 @@ TINY = dataclasses.replace(
 def loaded(name: str) -> Any:
     """A bundled target by the way that the commands load it, with its silent layers."""
     if name == "image":
-        return load_easel(None, "image", device="cpu").model
+        return load_drawing_model(None, "image", device="cpu").model
     if name == "robot":
         return Policy.load(device="cpu").model
     return load_pair(miniature=name, device="cpu", dtype="float32").target.model

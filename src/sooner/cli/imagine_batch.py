@@ -14,8 +14,8 @@ from .imagine_jobs import DONE, INTERRUPTED, SUFFIX, Request, Studio
 
 if TYPE_CHECKING:
     from ..tasks.imagine.batch import Callbacks
-    from ..tasks.imagine.drawing_model import Easel, Kind
-    from ..tasks.imagine.job import Made
+    from ..tasks.imagine.drawing_model import DrawingModel, Kind
+    from ..tasks.imagine.job import ImagineResult
     from ..tasks.imagine.prompts import Prompt
     from ..tasks.imagine.settings import ImagineSettings
 
@@ -37,7 +37,7 @@ class Task:
     id: str
     content: str
     settings: ImagineSettings
-    draw: Callable[[Easel, Callbacks], Made]
+    draw: Callable[[DrawingModel, Callbacks], ImagineResult]
 
     def name(self, number: int, hashed: str) -> str:
         """A file name that no other content or settings get."""
@@ -55,7 +55,10 @@ def draw_prompts(request: Request, name: str, source: str | None, limit: int | N
     def task(one: Prompt) -> Task:
         hashed = hashlib.sha256(one.text.encode()).hexdigest()
         return Task(
-            one.id, hashed, settings, lambda easel, told: imagine(one.text, easel, settings, told)
+            one.id,
+            hashed,
+            settings,
+            lambda drawing_model, told: imagine(one.text, drawing_model, settings, told),
         )
 
     tasks = [task(one) for one in load_prompts(name, source, limit)]
@@ -82,7 +85,7 @@ def _clip_task(settings: ImagineSettings, clip: Any) -> Task:
         clip.id,
         sha256(clip.video),
         settings,
-        lambda easel, told: continue_clip(clip.video, easel, settings, told),
+        lambda drawing_model, told: continue_clip(clip.video, drawing_model, settings, told),
     )
 
 
@@ -127,7 +130,7 @@ class Batch:
         hashed = settings_hash(task.settings, self.model, self.dtype)
         if self._is_done(task, hashed):
             return DONE
-        _ = self.studio.easel  # without a model no task would fare better
+        _ = self.studio.drawing_model  # without a model no task would fare better
         try:
             return self._draw(task, number, hashed)
         except SoonerError as error:

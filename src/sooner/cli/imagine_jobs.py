@@ -18,8 +18,8 @@ from .from_settings import Fields
 
 if TYPE_CHECKING:
     from ..tasks.imagine.batch import Callbacks
-    from ..tasks.imagine.drawing_model import Easel, Kind
-    from ..tasks.imagine.job import Made
+    from ..tasks.imagine.drawing_model import DrawingModel, Kind
+    from ..tasks.imagine.job import ImagineResult
 
 
 SECONDS = ("video", "vision", "prefill", "draft", "verify", "other", "pixels")
@@ -85,7 +85,7 @@ SUFFIX = {"image": ".png", "video": ".mp4"}
 
 @dataclass(frozen=True)
 class Loading:
-    """The model that draws, as it is asked for; see `sooner.tasks.imagine.load_easel`."""
+    """The model that draws, as it is asked for; see `sooner.tasks.imagine.load_drawing_model`."""
 
     model: options.Model = None
     tokenizer: Annotated[
@@ -104,14 +104,14 @@ class Loading:
     dtype: options.Dtype = "auto"
     threads: options.Threads = None
 
-    def load(self, kind: Kind, debug: bool) -> Easel:
+    def load(self, kind: Kind, debug: bool) -> DrawingModel:
         """Load it, without the libraries' own progress bars and warnings unless `debug`.
 
         Raises:
-            SoonerError: as `load_easel`.
+            SoonerError: as `load_drawing_model`.
         """
         asked = asdict(self)
-        return options.load_easel(debug, kind=kind, trust=asked.pop("trust_code"), **asked)
+        return options.load_drawing_model(debug, kind=kind, trust=asked.pop("trust_code"), **asked)
 
 
 @dataclass(frozen=True)
@@ -175,10 +175,10 @@ class Studio:
         if request.preview_dir is not None:
             make_folder(request.preview_dir)
         self.written: list[Path] = []
-        self._easel: Easel | None = None
+        self._easel: DrawingModel | None = None
 
     @property
-    def easel(self) -> Easel:
+    def drawing_model(self) -> DrawingModel:
         """The model, loaded on first use."""
         if self._easel is None:
             self.display.stage("load")
@@ -198,7 +198,9 @@ class Studio:
             self.display.stage(name)
         self.watch.stage(name)
 
-    def make(self, draw: Callable[[Easel, Callbacks], Made], path: Path) -> tuple[int, Made | None]:
+    def make(
+        self, draw: Callable[[DrawingModel, Callbacks], ImagineResult], path: Path
+    ) -> tuple[int, ImagineResult | None]:
         """Draw and save; returns the exit code and what was saved.
 
         Ctrl-C leaves what is finished, and with `keep_partial` the rest too.
@@ -207,7 +209,7 @@ class Studio:
 
         try:
             with self.display.job():
-                made = draw(self.easel, self.callbacks)
+                made = draw(self.drawing_model, self.callbacks)
         except Stopped as stop:
             self.watch.end()
             with unbroken():
@@ -219,7 +221,7 @@ class Studio:
         parity = made.record.get("parity")
         return (BUG if parity and parity["verdict"] == "bug" else DONE), made
 
-    def _interrupted(self, made: Made, path: Path) -> Made | None:
+    def _interrupted(self, made: ImagineResult, path: Path) -> ImagineResult | None:
         whole, of = sum(made.finished), len(made.finished)
         thing = "pictures" if self.kind == "image" else "clips"
         told = f"interrupted: {whole} of {of} {thing} finished"
@@ -233,7 +235,7 @@ class Studio:
         self.display.error(told)
         return made if any(keep) else None
 
-    def save(self, made: Made, path: Path) -> None:
+    def save(self, made: ImagineResult, path: Path) -> None:
         """Write what was made, print where, and sum it up."""
         self.written = self._write(made, path)
         for one in self.written:
@@ -243,7 +245,7 @@ class Studio:
         for text, style in summary_lines(made.record):
             self.display.line(text, style)
 
-    def _write(self, made: Made, path: Path) -> list[Path]:
+    def _write(self, made: ImagineResult, path: Path) -> list[Path]:
         from ..tasks.imagine import writing
 
         request = self.request
@@ -262,7 +264,7 @@ class Studio:
         return names
 
 
-def _only(made: Made, keep: list[bool]) -> Made:
+def _only(made: ImagineResult, keep: list[bool]) -> ImagineResult:
     """The same with some of its pictures."""
     from dataclasses import replace
 
@@ -287,7 +289,9 @@ def draw_prompt(request: Request, prompt: str) -> int:
 
     path = _target(request, "image")
     studio = Studio(request, "image")
-    code, _ = studio.make(lambda easel, told: imagine(prompt, easel, request.settings, told), path)
+    code, _ = studio.make(
+        lambda drawing_model, told: imagine(prompt, drawing_model, request.settings, told), path
+    )
     return code
 
 
@@ -300,7 +304,7 @@ def draw_clip(request: Request, clip: Path) -> int:
     probe(clip)  # models load slowly, so the file is looked into first
     studio = Studio(request, "video")
     code, _ = studio.make(
-        lambda easel, told: continue_clip(clip, easel, request.settings, told), path
+        lambda drawing_model, told: continue_clip(clip, drawing_model, request.settings, told), path
     )
     return code
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ..models import Canvas
-    from ..tasks.imagine.progress import Sketch
+    from ..tasks.imagine.progress import DrawingProgress
 
 COLUMNS, LINES = 96, 16
 """Largest preview in a terminal; a line shows two rows of pixels."""
@@ -72,21 +72,21 @@ class Watch:
         self._told, self._saves = 0, name == "draw"
         self._bars, self._pictures = Budget(BAR_SHARE), Budget(PICTURE_SHARE, FIRST)
 
-    def progress(self, sketch: Sketch) -> None:
+    def progress(self, progress: DrawingProgress) -> None:
         """A round is over."""
-        self._save(sketch)
+        self._save(progress)
         if self.quiet:
             return
         if not self.console.is_terminal:
-            self._tell(sketch)
+            self._tell(progress)
             return
         if self._saves and self._pictures.due:
             with self._pictures.spend():
-                self._look(sketch)
-                self._show(sketch)
+                self._look(progress)
+                self._show(progress)
         elif self._bars.due:
             with self._bars.spend():
-                self._show(sketch)
+                self._show(progress)
 
     def end(self) -> None:
         """Take the live picture off the screen."""
@@ -101,39 +101,39 @@ class Watch:
     def _is_live(self) -> bool:
         return self.console.is_terminal and not self.quiet
 
-    def _look(self, sketch: Sketch) -> None:
+    def _look(self, progress: DrawingProgress) -> None:
         from ..tasks.imagine.progress import partial
 
         assert self._canvas is not None
-        pixels = partial(self._canvas, sketch)[:, -1]
+        pixels = partial(self._canvas, progress)[:, -1]
         self.picture = _thumbnail(pixels, min(COLUMNS, self.console.width - 1))
 
-    def _show(self, sketch: Sketch) -> None:
+    def _show(self, progress: DrawingProgress) -> None:
         if self.live is None:
-            self._bar.add_task("", total=sketch.total, steps=0)
+            self._bar.add_task("", total=progress.total, steps=0)
             self.live = Live(console=self.console, auto_refresh=False, transient=True)
             self.live.start()
         task = self._bar.task_ids[0]
-        self._bar.update(task, completed=sketch.tokens, steps=sketch.steps)
+        self._bar.update(task, completed=progress.tokens, steps=progress.steps)
         self.live.update(Group(self._bar, self.picture), refresh=True)
 
-    def _tell(self, sketch: Sketch) -> None:
-        while self._told < len(TOLD_AT) and sketch.tokens >= TOLD_AT[self._told] * sketch.total:
+    def _tell(self, progress: DrawingProgress) -> None:
+        while self._told < len(TOLD_AT) and progress.tokens >= TOLD_AT[self._told] * progress.total:
             self._told += 1
-            if self._told == len(TOLD_AT) or sketch.tokens < TOLD_AT[self._told] * sketch.total:
-                text = f"  {sketch.tokens} of {sketch.total} codes, {sketch.steps} steps"
+            if self._told == len(TOLD_AT) or progress.tokens < TOLD_AT[self._told] * progress.total:
+                text = f"  {progress.tokens} of {progress.total} codes, {progress.steps} steps"
                 self.console.print(Text(text))
 
-    def _save(self, sketch: Sketch) -> None:
+    def _save(self, progress: DrawingProgress) -> None:
         if self.folder is None or self._canvas is None or not self._saves:
             return
-        if sketch.steps % self.every and sketch.tokens < sketch.total:
+        if progress.steps % self.every and progress.tokens < progress.total:
             return
         from ..tasks.imagine.progress import partial
         from ..tasks.imagine.writing import grid, write_png
 
-        pixels = partial(self._canvas, sketch)[:, -1]
-        write_png(self.folder / f"step-{sketch.steps:05d}.png", grid(pixels), {})
+        pixels = partial(self._canvas, progress)[:, -1]
+        write_png(self.folder / f"step-{progress.steps:05d}.png", grid(pixels), {})
 
 
 def _thumbnail(pixels: np.ndarray, columns: int) -> Text:

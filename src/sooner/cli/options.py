@@ -138,17 +138,17 @@ def parse_device_map(text: str | None) -> Any:
         ) from error
 
 
-def load_easel(debug: bool = False, **asked: Any) -> Any:
+def load_drawing_model(debug: bool = False, **asked: Any) -> Any:
     """Load a model that draws, without the libraries' own progress bars and warnings.
 
     Raises:
-        SoonerError: as `sooner.tasks.imagine.load_easel`.
+        SoonerError: as `sooner.tasks.imagine.load_drawing_model`.
     """
-    from ..tasks.imagine.loading import load_easel
+    from ..tasks.imagine.loading import load_drawing_model
 
     if not debug:
         hush()
-    return load_easel(**asked)
+    return load_drawing_model(**asked)
 
 
 def hush() -> None:

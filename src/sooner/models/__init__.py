@@ -19,17 +19,17 @@ from .openvla.adapter import OpenVLA
 from .parsers import DeepSeekOCR, DotsOCR, GlmOCR, HunYuanVL, PaddleOCRVL, Parser
 from .video import LlavaOnevision, Qwen3VL, Qwen25VL, TextModel
 
-_READERS = (
+_ADAPTERS = (
     Chameleon, CosmosAR, DeepSeekOCR, DotsOCR, Emu3, GlmOCR, HunYuanVL, Janus, LlavaOnevision,
     OpenVLA, PaddleOCRVL, Parser, Qwen25VL, Qwen3VL, TextModel,
 )  # fmt: skip
-_PAINTERS = (ChameleonCanvas, CosmosCanvas, Emu3Canvas, JanusCanvas)
+_CANVASES = (ChameleonCanvas, CosmosCanvas, Emu3Canvas, JanusCanvas)
 
 FAMILIES: dict[str, type[Adapter]] = {
-    model_type: family for family in _READERS for model_type in family.model_types
+    model_type: family for family in _ADAPTERS for model_type in family.model_types
 }
 CANVASES: dict[str, type[Canvas]] = {
-    model_type: family for family in _PAINTERS for model_type in family.model_types
+    model_type: family for family in _CANVASES for model_type in family.model_types
 }
 
 

@@ -64,7 +64,7 @@ def each_axis(positions: Tensor, packed: Packing) -> Tensor:
     return torch.stack([packed(axis) for axis in positions])
 
 
-class _DoorReachedError(Exception):
+class _DecoderCalledError(Exception):
     """Carries the decoder's arguments out of the family's forward."""
 
     def __init__(self, arguments: dict[str, Any]) -> None:
@@ -80,14 +80,14 @@ def decoder_arguments(body: nn.Module, decoder: nn.Module, inputs: Mapping[str, 
 
     def stop(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
         names = inspect.signature(module.forward).parameters  # for what comes without a name
-        raise _DoorReachedError({**dict(zip(names, args, strict=False)), **kwargs})
+        raise _DecoderCalledError({**dict(zip(names, args, strict=False)), **kwargs})
 
     with ForwardHooks() as hooks:
         hooks.before(decoder, stop)
         try:
             body(**inputs)
-        except _DoorReachedError as door:
-            return door.arguments
+        except _DecoderCalledError as call:
+            return call.arguments
     raise UnsupportedError(
         f"{type(body).__name__} never called its decoder with the inputs {sorted(inputs)}"
     )

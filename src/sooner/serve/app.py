@@ -11,7 +11,7 @@ from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.responses import JSONResponse, Response
 
 from ..tasks.act.policy import Policy
-from .handlers import Desk
+from .handlers import RequestHandler
 from .request_ids import RequestIds
 from .settings import ServeSettings
 
@@ -98,48 +98,52 @@ def create_app(
     Raises:
         SoonerError: a method that the policy can't run.
     """
-    desk = Desk(policy, settings or ServeSettings())
+    handler = RequestHandler(policy, settings or ServeSettings())
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        await desk.open()
+        await handler.open()
         on_ready()
         yield
-        await desk.close()
+        await handler.close()
 
     # FastAPI's own pages about itself would ask nobody for the token.
     app = FastAPI(
         title="sooner act", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None
     )
     app.add_middleware(RequestIds)
-    app.state.desk = desk
+    app.state.handler = handler
 
     @app.post("/act", openapi_extra=body(), responses=refusals())
     async def act(request: Request) -> Response:
         """An action for an image and an instruction."""
-        return await desk.act(request)
+        return await handler.act(request)
 
     @app.get("/health", responses=refusals(503))
     async def health(request: Request) -> Response:
         """Whether requests are taken, and by what they are answered."""
-        told: dict[str, Any] = desk.health(is_known=desk.knows(request))
+        told: dict[str, Any] = handler.health(is_known=handler.is_authorized(request))
         return JSONResponse(told, 200 if told["status"] == "ready" else 503)
 
     @app.get("/metrics", responses=refusals(401))
     async def metrics(request: Request) -> Response:
         """Prometheus' text format."""
-        if not desk.knows(request):
-            return desk.stranger()
-        return Response(desk.metrics.text(), media_type="text/plain; version=0.0.4")
+        if not handler.is_authorized(request):
+            return handler.unauthorized()
+        return Response(handler.metrics.text(), media_type="text/plain; version=0.0.4")
 
     @app.get(SCHEMA, include_in_schema=False)
     async def openapi(request: Request) -> Response:
-        return JSONResponse(app.openapi()) if desk.knows(request) else desk.stranger()
+        return (
+            JSONResponse(app.openapi())
+            if handler.is_authorized(request)
+            else handler.unauthorized()
+        )
 
     @app.get("/docs", include_in_schema=False)
     async def docs(request: Request) -> Response:
-        if not desk.knows(request):
-            return desk.stranger()
+        if not handler.is_authorized(request):
+            return handler.unauthorized()
         return get_swagger_ui_html(openapi_url=SCHEMA, title=app.title)
 
     return app

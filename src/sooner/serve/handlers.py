@@ -36,7 +36,7 @@ SIDE = 64
 """Of the picture that a policy is warmed up with."""
 
 
-class Desk:
+class RequestHandler:
     """Takes requests, has them computed, and answers.
 
     Args:
@@ -69,7 +69,7 @@ class Desk:
         await self.batcher.close()
         self._readers.shutdown(wait=False)
 
-    def knows(self, request: Request) -> bool:
+    def is_authorized(self, request: Request) -> bool:
         """Whether a request carries the token, if one is needed."""
         if self.settings.token is None:
             return True
@@ -77,7 +77,7 @@ class Desk:
         given, wanted = token.strip().encode(), self.settings.token.encode()
         return kind.lower() == "bearer" and hmac.compare_digest(given, wanted)
 
-    def stranger(self) -> Response:
+    def unauthorized(self) -> Response:
         """What a client without the token is told."""
         return refused(refusal.unknown_client())
 
@@ -135,7 +135,7 @@ class Desk:
 
     def _refusal(self, request: Request) -> RefusedError | None:
         """Why a request is not even read, if it is not."""
-        if not self.knows(request):
+        if not self.is_authorized(request):
             return refusal.unknown_client()
         if (down := self.batcher.refusal()) is not None:
             return down

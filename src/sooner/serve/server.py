@@ -14,7 +14,7 @@ from uvicorn.config import LOGGING_CONFIG
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from .bodies import Bodies
-from .handlers import Desk, refused
+from .handlers import RequestHandler, refused
 from .refusal import too_many_connections
 from .settings import ServeSettings
 
@@ -32,7 +32,7 @@ class PolicyServer(uvicorn.Server):
     """
 
     def __init__(self, app: FastAPI, settings: ServeSettings, log_level: str) -> None:
-        self.desk: Desk = app.state.desk
+        self.handler: RequestHandler = app.state.handler
         config = uvicorn.Config(
             app,
             http=_limited(settings),
@@ -46,7 +46,7 @@ class PolicyServer(uvicorn.Server):
         super().__init__(config)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        closing = asyncio.ensure_future(self.desk.close())
+        closing = asyncio.ensure_future(self.handler.close())
         while not closing.done() and not self.force_exit:  # a second Ctrl-C
             await asyncio.wait({closing}, timeout=0.1)
         await super().shutdown(sockets)

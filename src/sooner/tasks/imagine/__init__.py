@@ -1,8 +1,9 @@
 """Pictures from prompts, and clips continued: `imagine` and `continue_clip`.
 
-`loading` gets an easel (a model that draws, with what makes its inputs), `settings` say how,
-`job` runs one input, `progress` watches it, `writing` puts it on disk with its
-metadata. Names are imported on first use: most need torch.
+`load_drawing_model` loads a model that generates pictures, with the processor or video tokenizer
+that makes its inputs; `ImagineSettings` says how; `job` runs one input, `progress` collects what is
+drawn after each round, `writing` writes files with their metadata. Names are imported on first
+use: most need torch.
 """
 
 from __future__ import annotations
@@ -12,29 +13,29 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .batch import Callbacks
-    from .drawing_model import Easel
-    from .job import Made, continue_clip, imagine
-    from .loading import load_easel
+    from .drawing_model import DrawingModel
+    from .job import ImagineResult, continue_clip, imagine
+    from .loading import load_drawing_model
     from .settings import ImagineSettings
 
 _HOME = {
     "Callbacks": "batch",
-    "Easel": "drawing_model",
+    "DrawingModel": "drawing_model",
     "ImagineSettings": "settings",
-    "Made": "job",
+    "ImagineResult": "job",
     "continue_clip": "job",
     "imagine": "job",
-    "load_easel": "loading",
+    "load_drawing_model": "loading",
 }
 
 __all__ = [
     "Callbacks",
-    "Easel",
+    "DrawingModel",
+    "ImagineResult",
     "ImagineSettings",
-    "Made",
     "continue_clip",
     "imagine",
-    "load_easel",
+    "load_drawing_model",
 ]
 
 

@@ -12,7 +12,7 @@ import torch
 from ...drawing import Drawing, draw
 from ...methods import Method
 from ...models import Canvas
-from .progress import OnProgress, Sketch
+from .progress import DrawingProgress, OnProgress
 from .settings import ImagineSettings
 
 WARM_UP = 3
@@ -64,31 +64,31 @@ class Work:
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C came while drawing; `sketch` is what there is."""
+    """Ctrl-C came while drawing; `progress` is what there is."""
 
-    def __init__(self, sketch: Sketch) -> None:
+    def __init__(self, progress: DrawingProgress) -> None:
         super().__init__()
-        self.sketch = sketch
+        self.progress = progress
 
 
-def paint(
+def draw_batch(
     work: Work, method: Method, on_progress: OnProgress | None = None
-) -> tuple[Drawing, Sketch]:
+) -> tuple[Drawing, DrawingProgress]:
     """Draw the batch.
 
     Raises:
         Interrupted: Ctrl-C came; it holds what is drawn.
         SoonerError: as `sooner.draw`.
     """
-    sketch = Sketch(work.canvas.grid, work.given, work.settings.count, on_progress)
+    progress = DrawingProgress(work.canvas.grid, work.given, work.settings.count, on_progress)
     try:
-        drawing = _draw(work, method, sketch.add)
-        sketch.close()
+        drawing = _draw(work, method, progress.add)
+        progress.close()
     except KeyboardInterrupt as stop:
-        raise Interrupted(sketch) from stop
+        raise Interrupted(progress) from stop
     # Who watches is no part of the run.
-    drawing.stats.seconds["other"] -= min(sketch.watched, drawing.stats.seconds["other"])
-    return drawing, sketch
+    drawing.stats.seconds["other"] -= min(progress.watched, drawing.stats.seconds["other"])
+    return drawing, progress
 
 
 class _EnoughError(Exception):
@@ -98,13 +98,13 @@ class _EnoughError(Exception):
 def warm_up(work: Work, *methods: Method) -> None:
     """A few rounds of each method: first forwards pay for allocations and kernel choices."""
     for method in methods:
-        sketch = Sketch(work.canvas.grid, work.given, work.settings.count, _leave)
+        progress = DrawingProgress(work.canvas.grid, work.given, work.settings.count, _leave)
         with suppress(_EnoughError):
-            _draw(work, method, sketch.add)
+            _draw(work, method, progress.add)
 
 
-def _leave(sketch: Sketch) -> None:
-    if sketch.steps > WARM_UP:
+def _leave(progress: DrawingProgress) -> None:
+    if progress.steps > WARM_UP:
         raise _EnoughError
 
 

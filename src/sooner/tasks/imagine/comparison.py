@@ -20,7 +20,7 @@ from ...drawing import Drawing
 from ...methods import Autoregressive, Method
 from ...methods.context import Context
 from ..comparison import plain_data
-from .batch import Work, paint
+from .batch import Work, draw_batch
 from .progress import OnProgress
 
 
@@ -35,7 +35,7 @@ def compare_plain(
         distribution and not the same draw. Speed-ups are `None` when parity says *bug*.
     """
     reference = plain_for(work, method)
-    plain, _ = paint(work, reference, on_progress)
+    plain, _ = draw_batch(work, reference, on_progress)
     is_same_draw = work.settings.greedy or reference.shared_noise
     parity = check(work, plain, made, reference) if is_same_draw else None
     is_red = parity is not None and not parity.ok
@@ -68,9 +68,9 @@ def check(work: Work, plain: Drawing, made: Drawing, reference: Autoregressive) 
     )
     if all(compare(*pair).verdict == "identical" for pair in pairs):
         return Parity("identical")
-    witness = Witness(shared_noise=reference.shared_noise, dtype=work.canvas.dtype)
-    paint(work, witness)
-    found = [witness.compare(row, one, other) for row, (one, other) in enumerate(pairs)]
+    recorded = RecordedPlain(shared_noise=reference.shared_noise, dtype=work.canvas.dtype)
+    draw_batch(work, recorded)
+    found = [recorded.compare(row, one, other) for row, (one, other) in enumerate(pairs)]
     return max(found, key=lambda parity: ("identical", "tie", "bug").index(parity.verdict))
 
 
@@ -107,7 +107,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Witness(Autoregressive):
+class RecordedPlain(Autoregressive):
     """Plain decoding that keeps what decided each step.
 
     Attributes:

@@ -17,21 +17,21 @@ from ...models import Canvas
 from ...models import canvas as make_canvas
 from .prompting import build_prompt
 from .settings import ImagineSettings
-from .video_tokenizer import Lens
+from .video_tokenizer import VideoTokenizer
 
 Kind = Literal["image", "video"]
 
 
 @dataclass(frozen=True)
-class Easel:
-    """A model that draws, with what makes its inputs; see `load_easel`.
+class DrawingModel:
+    """A model that draws, with what makes its inputs; see `load_drawing_model`.
 
     Attributes:
         name: hub id or folder, as asked for; `miniature NAME` for a bundled one.
         kind: `"image"` draws pictures from prompts, `"video"` continues clips.
         model: in eval mode, on its device.
         processor: what makes prompts; `None` for video.
-        lens: how frames become codes; `None` for pictures.
+        video_tokenizer: how frames become codes; `None` for pictures.
         dtype: as it was asked for.
         device: where the model is.
         miniature: it ships with the package.
@@ -43,7 +43,7 @@ class Easel:
     kind: Kind
     model: Any
     processor: Any = None
-    lens: Lens | None = None
+    video_tokenizer: VideoTokenizer | None = None
     dtype: str = "auto"
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     miniature: bool = False
@@ -69,16 +69,19 @@ class Easel:
         Raises:
             SoonerError: a size that the model can't make; frames that don't fit.
         """
-        if self.lens is None:
+        if self.video_tokenizer is None:
             height, width = size or (None, None)
             return make_canvas(self.model, height=height, width=width, **self.options)
         if size is not None:
+            side = f"{self.video_tokenizer.height}x{self.video_tokenizer.width}"
             raise SoonerError(
-                f"size {size[0]}x{size[1]}: '{self.name}' makes clips of {self.lens.height}x"
-                f"{self.lens.width} only; leave the size out"
+                f"size {size[0]}x{size[1]}: '{self.name}' makes clips of {side} only; "
+                "leave the size out"
             )
-        latents = self.lens.given if given is None else self.lens.latents_of(given)
-        options: dict[str, Any] = {"given": latents, "tokenizer": self.lens.tokenizer}
+        latents = (
+            self.video_tokenizer.given if given is None else self.video_tokenizer.latents_of(given)
+        )
+        options: dict[str, Any] = {"given": latents, "tokenizer": self.video_tokenizer.tokenizer}
         return make_canvas(self.model, **options)
 
     def prompt_inputs(
@@ -89,7 +92,7 @@ class Easel:
         Raises:
             SoonerError: an empty prompt, or a model that takes none.
         """
-        if self.lens is not None:
+        if self.video_tokenizer is not None:
             raise SoonerError(f"'{self.name}' continues clips and takes no prompt; use --continue")
         if any(not prompt.strip() for prompt in prompts):
             raise SoonerError("the prompt is empty; say what is to be drawn")
@@ -101,16 +104,16 @@ class Easel:
         """The beginnings of clips as the model takes them.
 
         Args:
-            frames: uint8 `[rows, frames, height, width, 3]` at the lens' size.
+            frames: uint8 `[rows, frames, height, width, 3]` at the video_tokenizer' size.
 
         Raises:
             SoonerError: a model that draws pictures, or frames that don't fit it.
         """
-        if self.lens is None:
+        if self.video_tokenizer is None:
             raise SoonerError(f"'{self.name}' draws pictures and can't continue a clip")
-        latents = self.lens.latents_of(frames.shape[1])
+        latents = self.video_tokenizer.latents_of(frames.shape[1])
         pixels = frames.to(self.device).permute(0, 4, 1, 2, 3).float() / 127.5 - 1
-        codes = self.lens.tokenizer.encode(pixels)  # [rows, latents, h, w]
+        codes = self.video_tokenizer.tokenizer.encode(pixels)  # [rows, latents, h, w]
         assert codes.shape[1] == latents, (codes.shape, latents)
         return {"input_ids": codes.flatten(1)}
 

@@ -21,16 +21,16 @@ from ..frames import Progress, read
 from ..identity import fingerprint, sha256
 from ..video import probe
 from . import comparison
-from .batch import Callbacks, Interrupted, Work, fresh_seed, paint, warm_up
-from .drawing_model import Easel, build_method
-from .progress import Sketch, partial, to_uint8
+from .batch import Callbacks, Interrupted, Work, draw_batch, fresh_seed, warm_up
+from .drawing_model import DrawingModel, build_method
+from .progress import DrawingProgress, partial, to_uint8
 from .prompting import unknown_words
 from .settings import ImagineSettings
 
 
 def read_start(
     path: Path | str,
-    easel: Easel,
+    drawing_model: DrawingModel,
     settings: ImagineSettings,
     on_decode: Progress | None = None,
 ) -> tuple[np.ndarray, dict[str, Any]]:
@@ -39,9 +39,9 @@ def read_start(
     Raises:
         SoonerError: not a video, or too few frames.
     """
-    lens = easel.lens
-    assert lens is not None, "only models that continue clips come here"
-    count = settings.given or lens.given_frames
+    video_tokenizer = drawing_model.video_tokenizer
+    assert video_tokenizer is not None, "only models that continue clips come here"
+    count = settings.given or video_tokenizer.given_frames
     info = probe(path)
     first = settings.start if settings.start >= 0 else info.frames + settings.start
     if first < 0 or first + count > info.frames:
@@ -56,7 +56,7 @@ def read_start(
                   "height": info.height},
         "notes": [info.damage] if info.damage else [],
     }  # fmt: skip
-    return fit(frames.pixels, lens.height, lens.width), told
+    return fit(frames.pixels, video_tokenizer.height, video_tokenizer.width), told
 
 
 def fit(pixels: np.ndarray, height: int, width: int) -> np.ndarray:
@@ -77,7 +77,7 @@ def fit(pixels: np.ndarray, height: int, width: int) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Made:
+class ImagineResult:
     """What came out.
 
     Attributes:
@@ -98,17 +98,17 @@ class Made:
 class Stopped(KeyboardInterrupt):
     """Ctrl-C came while drawing; `made` is what there is."""
 
-    def __init__(self, made: Made) -> None:
+    def __init__(self, made: ImagineResult) -> None:
         super().__init__()
         self.made = made
 
 
 def imagine(
     prompt: str,
-    easel: Easel,
+    drawing_model: DrawingModel,
     settings: ImagineSettings | None = None,
     callbacks: Callbacks | None = None,
-) -> Made:
+) -> ImagineResult:
     """Draw `settings.count` pictures of a prompt, in one batch.
 
     What picture `i` looks like follows from the seed, the count, `i` and the other settings.
@@ -118,22 +118,22 @@ def imagine(
         SoonerError: the request can't be served; one line.
     """
     settings, callbacks = settings or ImagineSettings(), callbacks or Callbacks()
-    canvas = easel.canvas(settings.size)
-    inputs = easel.prompt_inputs([prompt], settings.size)
+    canvas = drawing_model.canvas(settings.size)
+    inputs = drawing_model.prompt_inputs([prompt], settings.size)
     told = {
         "prompt": prompt,
         "prompt_tokens": int(inputs["input_ids"].shape[1]),
-        "notes": [*easel.foreign(prompt), *_strange(easel, prompt)],
+        "notes": [*drawing_model.foreign(prompt), *_strange(drawing_model, prompt)],
     }
-    return _make(easel, canvas, inputs, settings, callbacks, told)
+    return _make(drawing_model, canvas, inputs, settings, callbacks, told)
 
 
 def continue_clip(
     path: Path | str,
-    easel: Easel,
+    drawing_model: DrawingModel,
     settings: ImagineSettings | None = None,
     callbacks: Callbacks | None = None,
-) -> Made:
+) -> ImagineResult:
     """Continue a clip from its first frames (or from `settings.start` on).
 
     The given frames are scaled and cropped to the model's size and come back as its tokenizer
@@ -144,25 +144,25 @@ def continue_clip(
         SoonerError: the file or the request can't be served; one line.
     """
     settings, callbacks = settings or ImagineSettings(), callbacks or Callbacks()
-    canvas = easel.canvas(settings.size, settings.given)
+    canvas = drawing_model.canvas(settings.size, settings.given)
     began = time.perf_counter()
-    frames, told = read_start(path, easel, settings, callbacks.on_decode)
+    frames, told = read_start(path, drawing_model, settings, callbacks.on_decode)
     callbacks.stage("process")
-    inputs = easel.clip_inputs(torch.from_numpy(frames)[None])
+    inputs = drawing_model.clip_inputs(torch.from_numpy(frames)[None])
     told |= {"file": str(path), "input_hash": sha256(path), "notes": told.get("notes", [])}
-    told["notes"] = [*easel.foreign(Path(path)), *told["notes"]]
+    told["notes"] = [*drawing_model.foreign(Path(path)), *told["notes"]]
     told["video_seconds"] = time.perf_counter() - began
-    return _make(easel, canvas, inputs, settings, callbacks, told)
+    return _make(drawing_model, canvas, inputs, settings, callbacks, told)
 
 
 def _make(
-    easel: Easel,
+    drawing_model: DrawingModel,
     canvas: Canvas,
     inputs: Mapping[str, Any],
     settings: ImagineSettings,
     callbacks: Callbacks,
     told: dict[str, Any],
-) -> Made:
+) -> ImagineResult:
     seed = fresh_seed() if settings.seed is None else settings.seed
     work, method = Work(canvas, inputs, settings, seed), build_method(settings, canvas)
     if callbacks.on_canvas is not None:
@@ -171,11 +171,11 @@ def _make(
         callbacks.stage("warm-up")
         warm_up(work, method, comparison.plain_for(work, method))
     callbacks.stage("draw")
-    base = _base(easel, work, method, told)
+    base = _base(drawing_model, work, method, told)
     try:
-        drawing, sketch = paint(work, method, callbacks.on_progress)
+        drawing, progress = draw_batch(work, method, callbacks.on_progress)
     except Interrupted as stop:
-        raise Stopped(_unfinished(work, easel, base, stop.sketch)) from stop
+        raise Stopped(_unfinished(work, drawing_model, base, stop.progress)) from stop
     try:
         callbacks.stage("pixels")
         pixels, took = _pixels(work, drawing)
@@ -184,8 +184,8 @@ def _make(
             callbacks.stage("compare")
             record |= comparison.compare_plain(work, drawing, method, callbacks.on_progress)
     except KeyboardInterrupt as stop:  # the pictures are there, whatever was still to do
-        raise Stopped(_unfinished(work, easel, base, sketch)) from stop
-    return _made(easel, work, record, pixels, [True] * settings.count)
+        raise Stopped(_unfinished(work, drawing_model, base, progress)) from stop
+    return _made(drawing_model, work, record, pixels, [True] * settings.count)
 
 
 def _pixels(work: Work, drawing: Drawing) -> tuple[np.ndarray, float]:
@@ -196,33 +196,43 @@ def _pixels(work: Work, drawing: Drawing) -> tuple[np.ndarray, float]:
     return pixels, time.perf_counter() - start
 
 
-def _unfinished(work: Work, easel: Easel, base: dict[str, Any], sketch: Sketch) -> Made:
+def _unfinished(
+    work: Work, drawing_model: DrawingModel, base: dict[str, Any], progress: DrawingProgress
+) -> ImagineResult:
     """What a Ctrl-C left."""
-    pixels = partial(work.canvas, sketch)
+    pixels = partial(work.canvas, progress)
     record = {
         **base,
-        "tokens": sketch.tokens,
-        "nfe": sketch.steps,
-        "finish": "whole but not compared" if all(sketch.finished) else "interrupted",
+        "tokens": progress.tokens,
+        "nfe": progress.steps,
+        "finish": "whole but not compared" if all(progress.finished) else "interrupted",
     }
-    return _made(easel, work, record, pixels, sketch.finished)
+    return _made(drawing_model, work, record, pixels, progress.finished)
 
 
 def _made(
-    easel: Easel, work: Work, record: dict[str, Any], pixels: np.ndarray, finished: list[bool]
-) -> Made:
-    if easel.lens is None:
-        return Made(record, pixels, finished)
-    given = easel.lens.frames_of(work.canvas.grid.given // work.canvas.grid.frame)
-    return Made(record, pixels, finished, easel.lens.fps, given)
+    drawing_model: DrawingModel,
+    work: Work,
+    record: dict[str, Any],
+    pixels: np.ndarray,
+    finished: list[bool],
+) -> ImagineResult:
+    if drawing_model.video_tokenizer is None:
+        return ImagineResult(record, pixels, finished)
+    given = drawing_model.video_tokenizer.frames_of(
+        work.canvas.grid.given // work.canvas.grid.frame
+    )
+    return ImagineResult(record, pixels, finished, drawing_model.video_tokenizer.fps, given)
 
 
-def _base(easel: Easel, work: Work, method: Method, told: dict[str, Any]) -> dict[str, Any]:
+def _base(
+    drawing_model: DrawingModel, work: Work, method: Method, told: dict[str, Any]
+) -> dict[str, Any]:
     """What is known before anything is drawn."""
     settings = work.settings
     return {
         **{name: value for name, value in told.items() if name != "video_seconds"},
-        "model": easel.name,
+        "model": drawing_model.name,
         "method": settings.method,
         "mode": method.mode,
         "jacobi_window": getattr(method, "jacobi_window", None),
@@ -230,8 +240,8 @@ def _base(easel: Easel, work: Work, method: Method, told: dict[str, Any]) -> dic
         "seed": work.seed,
         "count": settings.count,
         "finish": "whole",
-        "settings_hash": settings_hash(settings, easel.folder, easel.dtype),
-        "device": str(easel.device),
+        "settings_hash": settings_hash(settings, drawing_model.folder, drawing_model.dtype),
+        "device": str(drawing_model.device),
         "dtype": str(work.canvas.dtype).removeprefix("torch."),
         "threads": torch.get_num_threads(),
         "versions": versions(),
@@ -270,13 +280,15 @@ def settings_hash(settings: ImagineSettings, model: str, dtype: str = "auto") ->
     return settings.digest(fingerprint(model), dtype, versions()["sooner"])
 
 
-def _strange(easel: Easel, prompt: str) -> list[str]:
+def _strange(drawing_model: DrawingModel, prompt: str) -> list[str]:
     """A word about words that the model has never seen."""
-    words = unknown_words(easel.processor, prompt)
+    words = unknown_words(drawing_model.processor, prompt)
     if not words:
         return []
     known = sorted(
-        word for word in easel.processor.tokenizer.get_vocab() if word.isalpha() and len(word) > 1
+        word
+        for word in drawing_model.processor.tokenizer.get_vocab()
+        if word.isalpha() and len(word) > 1
     )
     told = ", ".join(known) if len(known) <= 40 else f"{len(known)} others"
     return [f"the model knows no {' or '.join(map(repr, words))}; it knows {told}"]

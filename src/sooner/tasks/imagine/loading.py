@@ -28,9 +28,9 @@ from ...models.cosmos_ar.model import CosmosARForCausalLM
 from ...models.movqgan import MoVQGANDecoder
 from ...models.silent import as_run
 from ..loading import explained, pick_device, pick_dtype, told_type
-from .drawing_model import Easel, Kind
+from .drawing_model import DrawingModel, Kind
 from .prompting import LUMINA
-from .video_tokenizer import check_trust, find_tokenizer, load_lens
+from .video_tokenizer import check_trust, find_tokenizer, load_video_tokenizer
 
 JIT = "decoder.jit"
 
@@ -169,7 +169,7 @@ class WordsOnly:
         }
 
 
-PAINTERS: dict[str, Any] = {
+LOADERS: dict[str, Any] = {
     "chameleon": ChameleonForConditionalGeneration,
     "emu3": Emu3ForConditionalGeneration,
     "janus": JanusForConditionalGeneration,
@@ -181,7 +181,7 @@ MINIATURES = {"image": "image", "video": "motion"}
 
 
 class Asked(NamedTuple):
-    """How and with what a model is to be loaded; see `load_easel`."""
+    """How and with what a model is to be loaded; see `load_drawing_model`."""
 
     device: torch.device
     dtype: Any
@@ -190,7 +190,7 @@ class Asked(NamedTuple):
     trust: bool
 
 
-def load_easel(
+def load_drawing_model(
     model: str | None = None,
     kind: Kind = "image",
     *,
@@ -200,7 +200,7 @@ def load_easel(
     tokenizer: str | None = None,
     layout: str | None = None,
     trust: bool = False,
-) -> Easel:
+) -> DrawingModel:
     """Load a model that draws.
 
     Args:
@@ -227,9 +227,9 @@ def load_easel(
         name = f"miniature {small.name}"
         tokenizer = tokenizer or (str(small.tokenizer) if small.tokenizer else None)
     planned.apply()
-    load = _load_painter if kind == "image" else _load_camera
+    load = _load_image_model if kind == "image" else _load_video_model
     made = load(folder, Asked(where, kept, tokenizer, layout, trust))
-    return Easel(
+    return DrawingModel(
         name, kind, **made, dtype=dtype, device=where, miniature=model is None, folder=folder
     )
 
@@ -250,13 +250,13 @@ def _bundled(name: str) -> miniatures.Miniature:
     return small
 
 
-def _load_painter(folder: str, asked: Asked) -> dict[str, Any]:
+def _load_image_model(folder: str, asked: Asked) -> dict[str, Any]:
     kind = told_type(folder)
-    if kind not in PAINTERS:
+    if kind not in LOADERS:
         hint = "; continue clips with it (--continue)" if kind == CONTINUES else ""
         raise SoonerError(
             f"model '{folder}' is of type '{kind}', which draws no pictures from prompts"
-            f"{did_you_mean(kind, PAINTERS)}{hint}; supported: {', '.join(sorted(PAINTERS))}"
+            f"{did_you_mean(kind, LOADERS)}{hint}; supported: {', '.join(sorted(LOADERS))}"
         )
     options: dict[str, Any] = {}
     with explained(folder, asked.device):
@@ -269,7 +269,7 @@ def _load_painter(folder: str, asked: Asked) -> dict[str, Any]:
             model = load_chameleon(folder, asked.dtype, asked.layout)
             processor = load_processor(folder)
         else:
-            model = PAINTERS[kind].from_pretrained(
+            model = LOADERS[kind].from_pretrained(
                 folder, dtype=asked.dtype, attn_implementation="sdpa"
             )
             processor = AutoProcessor.from_pretrained(folder)
@@ -277,7 +277,7 @@ def _load_painter(folder: str, asked: Asked) -> dict[str, Any]:
     return {"model": model, "processor": processor, "options": options}
 
 
-def _load_camera(folder: str, asked: Asked) -> dict[str, Any]:
+def _load_video_model(folder: str, asked: Asked) -> dict[str, Any]:
     dtype = asked.dtype
     with explained(folder, asked.device):
         model: Any
@@ -293,7 +293,10 @@ def _load_camera(folder: str, asked: Asked) -> dict[str, Any]:
             model = CosmosARForCausalLM.from_pretrained(folder, dtype=dtype)
         model = model.to(asked.device).eval()
         place = find_tokenizer(Path(folder), asked.tokenizer)
-        return {"model": model, "lens": load_lens(model, place, asked.device, asked.trust)}
+        return {
+            "model": model,
+            "video_tokenizer": load_video_tokenizer(model, place, asked.device, asked.trust),
+        }
 
 
 def _is_published(folder: Path) -> bool:

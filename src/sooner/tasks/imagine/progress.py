@@ -13,12 +13,12 @@ from torch import Tensor
 from ...decoding.grid import CODE, ROW_END, Grid
 from ...models import Canvas
 
-OnProgress = Callable[["Sketch"], None]
+OnProgress = Callable[["DrawingProgress"], None]
 
 """Told what is drawn after every round."""
 
 
-class Sketch:
+class DrawingProgress:
     """Collects codes as they are committed, as the `on_tokens` of a run.
 
     Args:
@@ -132,13 +132,13 @@ class Budget:
 
 
 @torch.inference_mode()
-def partial(canvas: Canvas, sketch: Sketch) -> np.ndarray:
+def partial(canvas: Canvas, progress: DrawingProgress) -> np.ndarray:
     """Decode unfinished pictures, grey where nothing is drawn yet.
 
     Returns:
         uint8 `[rows, frames, height, width, 3]`; of a clip, the frames that are begun.
     """
-    spans, drawn = sketch.spans()
+    spans, drawn = progress.spans()
     pixels = to_uint8(canvas.pixels(spans))
     frames, height, width = pixels.shape[1:4]
     last = int(drawn.any(0).flatten(1).any(1).sum()) - 1  # the newest latent frame

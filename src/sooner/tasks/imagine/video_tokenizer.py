@@ -19,7 +19,7 @@ JIT = ("encoder.jit", "decoder.jit")
 
 
 @dataclass(frozen=True)
-class Lens:
+class VideoTokenizer:
     """How pixels of a clip become codes.
 
     Attributes:
@@ -86,7 +86,9 @@ def find_tokenizer(folder: Path, asked: str | None = None) -> Path:
     )
 
 
-def load_lens(model: Any, place: Path, device: torch.device, trust: bool) -> Lens:
+def load_video_tokenizer(
+    model: Any, place: Path, device: torch.device, trust: bool
+) -> VideoTokenizer:
     """The tokenizer in folder `place`, for a Cosmos model.
 
     Raises:
@@ -99,17 +101,17 @@ def load_lens(model: Any, place: Path, device: torch.device, trust: bool) -> Len
     tokenizer: Any = MotionTokenizer.from_pretrained(place, dtype=torch.float32)
     tokenizer = tokenizer.to(device).eval()
     config, latents = tokenizer.config, model.config.latent_shape[0]
-    lens = Lens(
+    video_tokenizer = VideoTokenizer(
         tokenizer, config.height, config.width, config.group, latents,
         given=1 + (GIVEN_FRAMES - 1) // config.group, fps=config.fps,
     )  # fmt: skip
-    box = config.latent_shape(lens.frames)
+    box = config.latent_shape(video_tokenizer.frames)
     if box != tuple(model.config.latent_shape) or config.codes != model.config.vocab_size:
         raise SoonerError(
             f"tokenizer '{place}' makes {box} of {config.codes} codes, the model draws "
             f"{tuple(model.config.latent_shape)} of {model.config.vocab_size}; give its own"
         )
-    return lens
+    return video_tokenizer
 
 
 def check_trust(place: Path, trust: bool) -> None:
@@ -125,13 +127,13 @@ def check_trust(place: Path, trust: bool) -> None:
         )
 
 
-def _published(model: Any, place: Path, device: torch.device, trust: bool) -> Lens:
+def _published(model: Any, place: Path, device: torch.device, trust: bool) -> VideoTokenizer:
     check_trust(place, trust)
     dtype = torch.float32 if device.type == "cpu" else torch.bfloat16
     encoder, decoder = (place / name for name in JIT)
     tokenizer = PublishedTokenizer(encoder, decoder, device=device, dtype=dtype)
     latents, height, width = model.config.latent_shape
-    return Lens(
+    return VideoTokenizer(
         tokenizer, height * SPATIAL, width * SPATIAL, TEMPORAL, latents,
         given=1 + (GIVEN_FRAMES - 1) // TEMPORAL, fps=PUBLISHED_FPS,
     )  # fmt: skip

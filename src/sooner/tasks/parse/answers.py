@@ -14,7 +14,7 @@ from ...documents.drafters.plain import blocks
 from ...documents.layout_json import read_layout_json
 from ...documents.regions import TEXT, Size, around, scaled
 from .contexts import offsets_of
-from .decoding import Said
+from .decoding import DecodedRow
 from .forms import FORMS
 from .result import ParsedRegion, parsed_region
 
@@ -212,7 +212,7 @@ def _texts(regions: Sequence[Region]) -> list[str]:
 
 
 def described(
-    reading: Reading, said: Said, raw: str, tokenizer: Any, size: Size
+    reading: Reading, said: DecodedRow, raw: str, tokenizer: Any, size: Size
 ) -> list[ParsedRegion]:
     """Regions with boxes of both kinds and the share of each that was drafted.
 

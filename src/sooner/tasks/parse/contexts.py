@@ -48,7 +48,7 @@ def pieces_of(draft: PageDraft, form: str, size: tuple[int, int] | None = None) 
     return [replace(one, end=end) for one, end in zip(pieces, [*ends, ""], strict=False)]
 
 
-def heard_pieces(
+def with_region_texts(
     pieces: Sequence[Piece],
     heard: Mapping[int, str],
     form: str,

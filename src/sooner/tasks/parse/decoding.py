@@ -75,7 +75,7 @@ def runaway(tokens: Sequence[int], limit: int) -> tuple[int, int] | None:
 
 
 @dataclass
-class Said:
+class DecodedRow:
     """What one row said.
 
     Attributes:
@@ -91,7 +91,7 @@ class Said:
     truncated: str | None = None
 
 
-def speak(
+def decode_rows(
     model: Any,
     inputs: Mapping[str, Any],
     method: Method,
@@ -101,7 +101,7 @@ def speak(
     prefill: Prefill | None = None,
     seconds: float | None = None,
     budget: Budget | None = None,
-) -> tuple[list[Said], Stats]:
+) -> tuple[list[DecodedRow], Stats]:
     """Decode greedily; each row ends where it repeats itself for too long, or at its own limit.
 
     Args:
@@ -122,7 +122,7 @@ def speak(
     rows = int(inputs["input_ids"].shape[0])
     limit = [limits] * rows if isinstance(limits, int) else list(limits)
     period = [repetition] * rows if isinstance(repetition, int) else list(repetition)
-    said = [Said() for _ in range(rows)]
+    said = [DecodedRow() for _ in range(rows)]
 
     def listen(row: int, tokens: list[int], drafted: int) -> None:
         said[row].tokens += tokens
@@ -189,7 +189,7 @@ class _Watch(RowWatch):
         return TIME if now - self._began > self.seconds else None
 
 
-def _end(one: Said, watch: _Watch, row: int, eos: set[int]) -> None:
+def _end(one: DecodedRow, watch: _Watch, row: int, eos: set[int]) -> None:
     """Say how a row ended."""
     if one.tokens and one.tokens[-1] in eos:
         one.tokens.pop()
@@ -200,7 +200,7 @@ def _end(one: Said, watch: _Watch, row: int, eos: set[int]) -> None:
     one.sound = watch.runaways[row].sound if runs_away else len(one.tokens)
 
 
-def figures(stats: Stats, said: Sequence[Said], mode: str) -> StageStats:
+def figures(stats: Stats, said: Sequence[DecodedRow], mode: str) -> StageStats:
     """Figures of a stage. One that did not come to an end says nothing about speed."""
     told = replace(combined([stats]), mode=mode)
     if any(one.truncated in (REPETITION, TIME) for one in said):

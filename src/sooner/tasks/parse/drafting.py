@@ -8,7 +8,7 @@ from typing import Any
 
 from ...documents import Page, PageDraft
 from .budget import Budget
-from .contexts import Ids, Piece, heard_pieces, page_drafts, pieces_of
+from .contexts import Ids, Piece, page_drafts, pieces_of, with_region_texts
 from .forms import Ask
 from .model_inputs import Cells
 from .regions import RegionStage, Verified
@@ -101,7 +101,7 @@ class Drafting:
         """
         self.first_stage(cells, budget)
         form, heard = self.ask.form, self.verified.heard
-        whole = heard_pieces(pieces_of(self.draft, form, seen), heard, form, self.draft, seen)
+        whole = with_region_texts(pieces_of(self.draft, form, seen), heard, form, self.draft, seen)
         found = page_drafts(self.tokenizer, whole, form, self.eos) if whole else []
         self.is_empty = not found
         return found

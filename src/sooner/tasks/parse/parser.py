@@ -17,7 +17,7 @@ from ..prompting import chat
 from ..settings import CaptionSettings
 from .answers import Reading, described, read, unwrapped
 from .budget import FIRST, LEAST_FORWARDS, Budget, PageCost, PageCosts
-from .decoding import Said, combined, eos_ids, figures, speak
+from .decoding import DecodedRow, combined, decode_rows, eos_ids, figures
 from .drafting import Drafting
 from .effort import Effort, NotSmallerError, with_less
 from .forms import Ask, ask_of, habits_of
@@ -190,7 +190,7 @@ class PageParser:
         asked = CaptionSettings(prefill=settings.prefill)
         prefill = build_prefill(asked, self.pair, seen.inputs)
         method = self._method(drafting, seen, is_late=prefill is None)
-        (said,), stats = speak(
+        (said,), stats = decode_rows(
             self.target.model, seen.inputs, method, limit, settings.repetition, set(self.eos),
             prefill, settings.timeout,
         )  # fmt: skip
@@ -326,7 +326,9 @@ def _seconds(runs: Sequence[Stats], drafting: Drafting, processor: float) -> dic
     }
 
 
-def _judged(said: Said, reading: Reading, limit: int, seconds: float | None) -> tuple[str, str]:
+def _judged(
+    said: DecodedRow, reading: Reading, limit: int, seconds: float | None
+) -> tuple[str, str]:
     """Status and reason."""
     if said.truncated == REPETITION:
         return PARTIAL, f"stopped after {len(said.tokens)} tokens: the text repeats itself"

@@ -66,7 +66,7 @@ def ahead(
     if not workers:
         yield from _inline(pages, drafter)
         return
-    crew = _Crew(pages, drafter, workers)
+    crew = _Workers(pages, drafter, workers)
     crew.start()
     try:
         while True:
@@ -126,7 +126,7 @@ class _Coming:
         return self._draft
 
 
-class _Crew(Generic[Tag]):
+class _Workers(Generic[Tag]):
     """Threads that read a page each time that one is taken, and draft it."""
 
     def __init__(

@@ -16,7 +16,7 @@ from ...methods.aligned import Experience
 from .budget import Budget
 from .contexts import Piece, region_drafts
 from .crops import Crop, Part, affordable, apart, batches, together, unsure
-from .decoding import Said, eos_ids, speak
+from .decoding import DecodedRow, decode_rows, eos_ids
 from .effort import release
 from .model_inputs import Cells, picture_inputs, room_for
 from .result import BUDGET
@@ -41,7 +41,7 @@ class Verified:
         reason: why something was left out, in one line.
     """
 
-    said: list[Said | None]
+    said: list[DecodedRow | None]
     heard: dict[int, str] = field(default_factory=dict)
     runs: list[Stats] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=lambda: {"regions": 0.0, "processor": 0.0})
@@ -92,7 +92,7 @@ class RegionStage:
         crops = self._crops(page, parts, cells)
         if budget is not None and budget.seconds is not None:
             crops = affordable(crops, PREFILL * budget.seconds, budget.slot_seconds)
-        heard: dict[int, Said] = {}
+        heard: dict[int, DecodedRow] = {}
         try:
             for batch in batches(crops, self.settings.region_rows):
                 if budget is not None and budget.is_spent():
@@ -126,7 +126,7 @@ class RegionStage:
         crops: Sequence[Crop],
         done: Verified,
         budget: Budget | None,
-        heard: dict[int, Said],
+        heard: dict[int, DecodedRow],
     ) -> None:
         """Read a batch; where memory runs out, half of its rows at a time.
 
@@ -151,7 +151,7 @@ class RegionStage:
         crops: Sequence[Crop],
         done: Verified,
         budget: Budget | None,
-        heard: dict[int, Said],
+        heard: dict[int, DecodedRow],
     ) -> None:
         began, settings = time.perf_counter(), self.settings
         inputs = picture_inputs(
@@ -166,7 +166,7 @@ class RegionStage:
             **settings.verification,
             experience=self.experience if settings.tolerance == 1 else None,
         )
-        said, stats = speak(
+        said, stats = decode_rows(
             self.target.model, inputs, method,
             limits=[min(limit, room) for limit in limits],
             repetition=[crop.repetition(settings.repetition, is_result) for crop in crops],
@@ -178,7 +178,9 @@ class RegionStage:
         for crop, one in zip(crops, said, strict=True):
             self._keep(crop, one, done, heard)
 
-    def _keep(self, crop: Crop, one: Said, done: Verified, heard: dict[int, Said]) -> None:
+    def _keep(
+        self, crop: Crop, one: DecodedRow, done: Verified, heard: dict[int, DecodedRow]
+    ) -> None:
         pieces = crop.part.pieces
         if len(pieces) == 1:
             heard[pieces[0].place] = one

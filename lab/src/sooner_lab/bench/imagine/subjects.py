@@ -40,45 +40,47 @@ class Subject:
 
 def load(kind: str, settings: ImagineBenchSettings) -> Subject:
     """The miniature of that kind, or a real checkpoint, with the miniature's held-out prompts."""
-    from sooner.tasks.imagine.loading import load_easel
+    from sooner.tasks.imagine.loading import load_drawing_model
 
     model = settings.image if kind == "image" else settings.video
-    easel = load_easel(
+    drawing_model = load_drawing_model(
         model,
         "image" if kind == "image" else "video",
         device=settings.device,
         dtype=settings.dtype,
         threads=settings.threads,
     )
-    return _pictures(easel, settings) if kind == "image" else _clips(easel, settings)
+    return (
+        _pictures(drawing_model, settings) if kind == "image" else _clips(drawing_model, settings)
+    )
 
 
-def _pictures(easel: Any, settings: ImagineBenchSettings) -> Subject:
+def _pictures(drawing_model: Any, settings: ImagineBenchSettings) -> Subject:
     """Captions that training never saw."""
     from ...worlds.image import world
 
     pictures = world.prompts(_prompts(settings), settings.seed)
 
     def prepare(numbers: Sequence[int]) -> dict[str, Any]:
-        return easel.prompt_inputs([pictures[number].caption for number in numbers])
+        return drawing_model.prompt_inputs([pictures[number].caption for number in numbers])
 
-    judge = judge_pictures(pictures) if easel.miniature else None
-    return Subject("image", easel.name, easel.canvas(), prepare, judge)
+    judge = judge_pictures(pictures) if drawing_model.miniature else None
+    return Subject("image", drawing_model.name, drawing_model.canvas(), prepare, judge)
 
 
-def _clips(easel: Any, settings: ImagineBenchSettings) -> Subject:
+def _clips(drawing_model: Any, settings: ImagineBenchSettings) -> Subject:
     """The first frames of clips that training never saw."""
     from ...worlds.motion import world
 
-    given, count = easel.lens.given_frames, _prompts(settings)
+    given, count = drawing_model.video_tokenizer.given_frames, _prompts(settings)
     films = [world.film(settings.seed, number, range(given)) for number in range(count)]
 
     def prepare(numbers: Sequence[int]) -> dict[str, Any]:
         frames = torch.stack([torch.from_numpy(films[number][1]) for number in numbers])
-        return easel.clip_inputs(frames)
+        return drawing_model.clip_inputs(frames)
 
-    judge = judge_motion([clip for clip, _ in films]) if easel.miniature else None
-    return Subject("video", easel.name, easel.canvas(), prepare, judge)
+    judge = judge_motion([clip for clip, _ in films]) if drawing_model.miniature else None
+    return Subject("video", drawing_model.name, drawing_model.canvas(), prepare, judge)
 
 
 def _prompts(settings: ImagineBenchSettings) -> int:

@@ -12,7 +12,7 @@ from sooner.documents import PageDraft
 from sooner.methods import Autoregressive, Method, PromptLookup, Speculative
 from sooner.tasks.loading import Pair, load, pick_device, pick_dtype
 from sooner.tasks.parse import PageParser, ParseSettings, load_parser
-from sooner.tasks.parse.decoding import runaway, speak
+from sooner.tasks.parse.decoding import decode_rows, runaway
 from sooner.tasks.parse.model_inputs import picture_inputs, room_for
 from sooner.tasks.parse.result import LENGTH, REPETITION
 
@@ -189,7 +189,7 @@ class Stable:
         def say(sheet: Sheet, draft: PageDraft | None) -> Spoken:
             began = time.perf_counter()
             inputs, limit = self.inputs(sheet)
-            (said,), stats = speak(
+            (said,), stats = decode_rows(
                 self.model, inputs, make(), limit, self.plain.settings.repetition,
                 set(self.plain.eos),
             )  # fmt: skip
@@ -224,7 +224,7 @@ class Stable:
     def plainly(self, sheets: Sequence[Sheet]) -> list[Spoken]:
         """Plain decoding of several pages of one size at once, where nobody times it."""
         inputs, limit = self.inputs(*sheets)
-        rows, _ = speak(self.model, inputs, Autoregressive(), limit, 0, set(self.plain.eos))
+        rows, _ = decode_rows(self.model, inputs, Autoregressive(), limit, 0, set(self.plain.eos))
         return [self._cut(one.tokens, one.truncated) for one in rows]
 
     def _cut(self, tokens: list[int], truncated: str | None) -> Spoken:

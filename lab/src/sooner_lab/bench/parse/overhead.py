@@ -14,7 +14,7 @@ from sooner.methods import HSD
 from sooner.methods.aligned import Experience
 from sooner.methods.aligned.index import DraftIndex
 from sooner.tasks.parse.contexts import page_drafts, pieces_of
-from sooner.tasks.parse.decoding import speak
+from sooner.tasks.parse.decoding import decode_rows
 from sooner.tasks.parse.result import LENGTH
 
 from .arms import Stable
@@ -43,7 +43,7 @@ def overhead(settings: ParseBenchSettings, stable: Stable, progress: Progress) -
     for _ in range(1 + RUNS):  # the first one warms up
         method = HSD([drafts], experience=experience)
         with timed(ModelRunner, "_mask") as masks, timed(Tree, "ancestors") as trees:
-            (said,), stats = speak(
+            (said,), stats = decode_rows(
                 stable.model, inputs, method, limit, stable.plain.settings.repetition,
                 set(stable.plain.eos),
             )  # fmt: skip
@@ -131,7 +131,7 @@ def _index(drafts: list[list[int]]) -> float:
 def _plain_step(stable: Stable, inputs: dict[str, Any], limit: int) -> float | None:
     from sooner.methods import Autoregressive
 
-    (said,), stats = speak(
+    (said,), stats = decode_rows(
         stable.model, inputs, Autoregressive(), limit, stable.plain.settings.repetition,
         set(stable.plain.eos),
     )  # fmt: skip
