@@ -47,7 +47,7 @@ def camera(folder: Path, side: int = 2) -> Path:
     """A Cosmos AR model that continues clips of 17 frames, `side` x `side` codes of 24."""
     architecture = pytest.importorskip("sooner_lab.worlds.motion.architecture")
     torch.manual_seed(0)
-    shape = architecture.Shape(
+    shape = architecture.MotionShape(
         layers=2, width=32, heads=2, kv_heads=1, intermediate=32, vocab=24,
         latent_shape=(5, side, side),
     )  # fmt: skip
