@@ -1,4 +1,4 @@
-"""Checks of what a caller asks for: one wording each, with the name, the value and the way out."""
+"""Argument checks, each with one wording: the name, the value and what is allowed."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ class BadLogitsError(SoonerError):
 
 
 class MemoryRanOutError(SoonerError):
-    """There was not enough memory; the same with less to hold may well succeed."""
+    """Memory ran out; a smaller batch, prompt or picture may succeed."""
 
 
 OUT_OF_MEMORY = ("out of memory", "allocate memory", "not enough memory", "alloc_failed")

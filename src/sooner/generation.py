@@ -53,7 +53,7 @@ def generate(
     stopping_criteria: StoppingCriteriaList | None = None,
     **options: Any,
 ) -> Generation:
-    """Generate with a method, and tell what it did.
+    """Generate with a method, and return its statistics.
 
     Args:
         model: a loaded HF model.
@@ -120,7 +120,7 @@ def _without_types(model: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
 def _refuse(
     model: Any, inputs: Mapping[str, Any], options: Mapping[str, Any], prefill: Prefill | None
 ) -> None:
-    """Refuse by name what `generate` would swallow, or fail at far inside."""
+    """Refuse options that `generate` would ignore, or fail at deep inside."""
     if prefill is not None and Ranks.of(model) is not None:
         raise UnsupportedError(
             "a sparse prefill looks at all heads of the target, and under tp_plan each rank holds "

@@ -1,4 +1,4 @@
-"""Files that are whole or not there, and files of JSON lines that a crash can't spoil."""
+"""Atomic writes, and JSON-lines files that survive a crash."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ MADE_UP = "knows its own made-up world alone; what it says of anything else mean
 
 @dataclass(frozen=True)
 class Miniature:
-    """What ships of one miniature.
+    """The files and functions of one miniature.
 
     Attributes:
         name: what `find` knows it by.

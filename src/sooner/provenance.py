@@ -1,4 +1,4 @@
-"""Where a figure comes from: enough to run it again."""
+"""Provenance of a result: revision, versions, device and command line."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def checkpoint(folder: Path, seed: int, positions: int = POSITIONS, **sizes: Any
     architecture = pytest.importorskip("sooner_lab.worlds.video.architecture")
     build = pytest.importorskip("sooner_lab.worlds.video.build")
     torch.manual_seed(seed)
-    model = architecture.build_model(architecture.Shape(**{**SIZES, **sizes}))
+    model = architecture.build_model(architecture.VideoShape(**{**SIZES, **sizes}))
     for name, weights in model.named_parameters():
         if weights.ndim > 1:
             weights.data.normal_(0, 0.5 if "embed" in name else 0.3)

@@ -1,4 +1,4 @@
-"""Documents in, drafts out: pages of PDFs and pictures, and what is written on them.
+"""Pages of PDFs and pictures, and drafts of their text.
 
 Needs the extra `docs` for PDFs and OCR; importing this loads neither.
 """

@@ -1,4 +1,4 @@
-"""Program text among other lines, told by its font."""
+"""Finds program code among the lines of a page, by its monospaced font."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .lines import CODE_BLANK, Line, least_confidence, rows_of
 from .regions import TEXT, Region, around
 
 MOSTLY = 0.8
-"""Share of a page's letters in a typewriter's font from which that is no code but its text."""
+"""Share of a page's characters in a monospaced font from which they are its text, not code."""
 
 ROW_GAP = 1.6
 """Heights of a line that may be free between two rows of code; an empty one is kept."""
@@ -17,7 +17,7 @@ FENCE = "```"
 
 
 def is_typed(lines: Sequence[Line]) -> bool:
-    """Whether a page is written in a typewriter's font as a whole."""
+    """Whether a whole page is set in a monospaced font."""
     letters = sum(len(line.text) for line in lines)
     return sum(len(line.text) for line in lines if line.mono) > MOSTLY * max(letters, 1)
 
@@ -50,7 +50,7 @@ def _follows(run: Sequence[Line], row: Sequence[Line]) -> bool:
 
 
 def code_region(lines: Sequence[Line]) -> Region:
-    """Rows of code as a fenced block, indented as they are on the page."""
+    """Rows of code as a fenced Markdown block, with the indentation of the page."""
     box = around(line.bbox for line in lines)
     rows, text = rows_of(lines), []
     bottom: float | None = None
@@ -66,7 +66,7 @@ def code_region(lines: Sequence[Line]) -> Region:
 
 
 def _typed(row: Sequence[Line], left: float, blank: float) -> str:
-    """A row with as many blanks as there is room for."""
+    """A row with its gaps as blanks, one for each character's width."""
     text = ""
     for line in row:
         column = round((line.bbox[0] - left) / blank)

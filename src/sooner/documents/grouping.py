@@ -1,4 +1,4 @@
-"""Lines as regions: by the boxes of a layout model, and by their own arrangement."""
+"""Groups lines into regions: by a layout model's boxes, and by the lines' own arrangement."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ LEAST_LINES = 3
 
 PROSE_LINES, PROSE_WORDS = 2, 3
 
-"""Lines of a column that are text, alone in their row, and words of each; tables have none."""
+"""Minimum of lines alone in their row, and of words in each, that make a column text, no table."""
 
 
 def columns_of(lines: Sequence[Line], width: float) -> list[list[Line]]:
@@ -204,7 +204,7 @@ class Area:
 
 @dataclass(frozen=True)
 class Sizes:
-    """How far sizes of lines can be relied on.
+    """Tolerances for comparing sizes of lines.
 
     Attributes:
         same: ratio up to which two lines are of one block.
@@ -257,7 +257,7 @@ def regions_of(
 
 
 def _body(lines: Sequence[Line]) -> float:
-    """Size of the letters that most of a page is set in: the median over letters."""
+    """Font size of a page's body text: the median over its characters."""
     sizes = sorted((line.size, len(line.text)) for line in lines)
     half = sum(count for _, count in sizes) / 2
     seen = 0

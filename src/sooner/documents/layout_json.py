@@ -1,4 +1,4 @@
-"""dots.ocr's format: a JSON list of `{bbox, category, text}`, mended where it is broken."""
+"""dots.ocr's format: a JSON list of `{bbox, category, text}`, repaired where it is invalid."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ START = re.compile(r'\{\s*"(?:bbox|category|text)"\s*:')
 
 @dataclass(frozen=True)
 class LayoutParse:
-    """What a model's answer says.
+    """The regions of a model's answer.
 
     Attributes:
         regions: in the answer's order, one draft each.

@@ -1,4 +1,4 @@
-"""Lines of text, and the blocks and tables that they make up."""
+"""Lines of text from words, and blocks and tables from lines."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from .page import NO_MEANING, Word
 from .regions import Box, around, shared_height, shared_width
 
 WORD_GAP = 1.3
-"""Font sizes between two words that are no longer of one line, but of two columns or cells."""
+"""Gap, in font sizes, from which two words belong to two columns or cells, not to one line."""
 
 CODE_GAP, CODE_BLANK = 6.0, 0.6
-"""The same for two words in a typewriter's font, and the width of its letters."""
+"""The same gap in a monospaced font, and the width of its characters."""
 
 ALL_BOLD = 0.9
 """Share of letters."""
@@ -143,7 +143,7 @@ def _line(words: Sequence[Word]) -> Line:
 
 
 def _spaced(words: Sequence[Word]) -> str:
-    """Words of a typewriter's line, with as many blanks between them as there is room for."""
+    """Words of a monospaced line, with the blanks between them that their gaps have room for."""
     text = ""
     before: Word | None = None
     for word in words:

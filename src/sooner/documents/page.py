@@ -76,7 +76,7 @@ class PageText:
 MOST_GARBLED, MOST_SIDEWAYS, LEAST_COVERAGE = 0.05, 0.5, 0.5
 
 NO_MEANING = "\ufffd"
-"""What stands for a character that a font maps to nothing."""
+"""Replacement for a character that a font does not map to Unicode."""
 
 INK = 48
 """Difference in brightness to the paper from which a pixel is ink."""
@@ -84,7 +84,7 @@ INK = 48
 
 @dataclass(frozen=True)
 class Page:
-    """A page, ready to be looked at.
+    """A page as a picture, with its text layer if it has one.
 
     Attributes:
         source: file it is from.

@@ -1,4 +1,4 @@
-"""Documents as pages, one after the other, in flat memory; picture files."""
+"""Reads the pages of documents one at a time (constant memory), and of picture files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .resolution import Resolution, size_problem
 
 LEAST_DPI, MOST_DPI = 36.0, 2400.0
 
-"""What is outside is no resolution but a default of whoever wrote the file."""
+"""Plausible resolutions (dpi); values outside are defaults of the writing program, and ignored."""
 
 SQUARE = 1.02
 

@@ -1,4 +1,4 @@
-"""Words out of a PDF's characters: where they begin and end is told by their places alone."""
+"""Words from a PDF's characters, divided by the characters' positions alone."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ bold: PDFium guesses it from the width of stems, and says 625 for some regular f
 
 @dataclass(frozen=True)
 class Font:
-    """What is known of a font by its name, its flags and its weight."""
+    """Style of a font (bold, monospaced, ...), from the font's name, flags and weight."""
 
     bold: bool = False
     mono: bool = False

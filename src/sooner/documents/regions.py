@@ -131,7 +131,7 @@ Size = tuple[int, int]
 
 @dataclass(frozen=True)
 class Region:
-    """A part of a page (`r_i` of section 3.1) with its drafts (`y~(i,k)`).
+    """A part of a page (`r_i` of the HSD paper, section 3.1) with its drafts (`y~(i,k)`).
 
     Drafts are as they were read: lines end in `\\n`, cells of a table in tabs or tables in HTML,
     formulas in LaTeX. `serialise` writes them as a target would.
@@ -205,7 +205,7 @@ class Region:
 
 @dataclass(frozen=True)
 class PageDraft:
-    """What a drafter says of a page.
+    """A drafter's result for a page.
 
     Attributes:
         regions: in reading order.

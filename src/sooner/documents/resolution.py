@@ -1,4 +1,4 @@
-"""How large a page's picture shall be."""
+"""The resolution at which pages are rendered."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..checks import check_number
 from ..errors import SoonerError
 
 LEAST_SIDE, MOST_SIDE, MOST_PIXELS = 8, 16_000, 100_000_000
-"""Sides of a picture that is worth reading, and pixels that fit into memory."""
+"""Shortest and longest side of a readable picture, and most pixels that fit into memory."""
 
 FINEST = 300.0 / 72.0
 """Pixels a point at which a page is judged to be too small: drawn larger, a dot is still a dot."""
@@ -68,7 +68,7 @@ class Resolution:
 
 
 def size_problem(width: float, height: float, way_out: str = "") -> str:
-    """What is wrong with a picture of that size; mostly nothing."""
+    """Why a picture of that size can't be read; empty if it can."""
     size = f"{width:.0f} x {height:.0f} px"
     if min(width, height) < LEAST_SIDE:
         return f"is {size}, too small to hold text (at least {LEAST_SIDE} px a side)"

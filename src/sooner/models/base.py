@@ -1,7 +1,7 @@
 """What every model family shares: embed a prompt as the family itself does, then run its decoder.
 
 No modelling code is copied. The family's own forward embeds, encodes and positions the prompt, and
-is stopped at the door of its decoder; what it brought there is the prompt.
+is stopped where it calls its decoder; the arguments of that call are the prompt.
 """
 
 from __future__ import annotations

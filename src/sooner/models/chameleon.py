@@ -59,7 +59,7 @@ class _Reader(Adapter):
     """Reads pictures as the codes that its VQ model makes of them."""
 
     def prompt_arguments(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        # The decoder of the family is its whole body, so there is no door to stop it at.
+        # The family's decoder is its whole body, so there is no call of it to stop at.
         ids, pixels = inputs["input_ids"], inputs.get("pixel_values")
         if pixels is not None:
             codes = self.model.get_image_tokens(pixels.to(self.dtype)).to(ids)  # [pictures, codes]
@@ -93,7 +93,7 @@ class Chameleon(_Reader):
 
 
 class ChameleonCanvas(_Reader, Canvas):
-    """Chameleon as a painter: every new token belongs to the one picture.
+    """Chameleon generating pictures: every new token belongs to the one picture.
 
     Args:
         model: a `ChameleonForConditionalGeneration`.

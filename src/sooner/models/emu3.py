@@ -26,7 +26,7 @@ class Emu3(Adapter):
 
 
 class Emu3Canvas(Canvas):
-    """Emu3 as a painter, for prompts of `Emu3Processor(..., return_for_image_generation=True)`.
+    """Emu3 for pictures, with prompts of `Emu3Processor(..., return_for_image_generation=True)`.
 
     They end with the size in codes, which must be the canvas' own, and with `<|image token|>`.
 

@@ -21,7 +21,7 @@ class Janus(Adapter):
 
 
 class JanusCanvas(Canvas):
-    """Janus as a painter: after `<begin_of_image>` every token is a code of its VQ model.
+    """Janus generating pictures: after `<begin_of_image>` every token is a code of its VQ model.
 
     The prompt is what `JanusProcessor(..., generation_mode="image")` returns.
 

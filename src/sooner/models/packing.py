@@ -1,4 +1,4 @@
-"""Embedding a prompt by a family's own forward, stopped at the door of its decoder, and packed."""
+"""The arguments that a family's own forward calls its decoder with, and padded rows packed."""
 
 from __future__ import annotations
 

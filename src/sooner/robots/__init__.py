@@ -1,4 +1,4 @@
-"""Worlds for closed loops. Importing this loads no simulator."""
+"""Simulated environments for closed-loop rollouts. Importing this loads no simulator."""
 
 from __future__ import annotations
 

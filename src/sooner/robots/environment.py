@@ -1,4 +1,4 @@
-"""What a closed loop needs of a world: a picture, an action to take, and whether it is done."""
+"""The interface of a simulated environment: observation, step, reset and success."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Step:
-    """What came of one action.
+    """The outcome of one action.
 
     Attributes:
         success: the task is done.
@@ -48,10 +48,10 @@ class Environment(Protocol):
         """What the policy sees now, uint8 `[height, width, 3]`."""
 
     def film_frame(self) -> np.ndarray:
-        """The same moment for people to look at, uint8 `[height, width, 3]`, both sides even."""
+        """The same state rendered for people, uint8 `[height, width, 3]`, both sides even."""
 
     def step(self, action: np.ndarray) -> Step:
         """Take one action, `[dims]` in `action_units`, clipped to its range."""
 
     def close(self) -> None:
-        """Give back what the world holds."""
+        """Close the simulator, and free its memory."""

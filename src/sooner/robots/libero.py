@@ -25,7 +25,7 @@ from .openvla_pictures import as_trained, middle
 
 SETTLE = 10
 SEED = 0
-"""Of the environment, once: it moves objects even where a recorded start is set."""
+"""Seed of the environment: objects are placed by it even where a recorded start state is set."""
 SIDE = 256
 STILL = np.array([0, 0, 0, 0, 0, 0, -1.0])
 

@@ -22,7 +22,7 @@ from .environment import Step
 from .views import Views
 
 SCALE = np.array([0.01, 0.01, 0.01, 1.0])
-"""What 1 in Meta-World's own action means."""
+"""Metres and gripper effort of 1 in Meta-World's own action."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ TASKS = {
 
 
 LIBRARIES = {"osmesa": "OSMesa", "egl": "EGL"}
-"""What MuJoCo renders with where there is no screen, and the system's library behind it."""
+"""MuJoCo's offscreen renderers (`MUJOCO_GL`), and the system library that each needs."""
 
 
 def headless() -> None:

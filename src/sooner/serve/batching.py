@@ -1,7 +1,7 @@
-"""Requests of several robots become ragged batches, one after the other, in one worker thread.
+"""Dynamic batching: requests of several robots become ragged batches, run by one worker thread.
 
 While one batch is computed the next one collects. Between two, the worker waits a moment for as
-many requests as the last round had: robots that were answered together ask again together.
+many requests as the last batch had: robots that got answers together ask again together.
 
 The loop is supervised. If it raises, every request that it holds is failed with a reason, new ones
 are refused, and the loop tries itself on a request of its own until that works again.
@@ -89,7 +89,7 @@ class Batcher:
 
     Args:
         policy: acts on several observations at once; it is called in one thread only.
-        settings: limits, and how long a batch waits for company.
+        settings: limits, and how long a batch waits for further requests.
         on_batch: told the actions of every batch.
         on_wait: told how many seconds each request waited, when it leaves the queue.
         clock: seconds, of any origin.
@@ -115,7 +115,7 @@ class Batcher:
         self.is_closing = False
         self.fault: str | None = None
         self._sample: Observation | None = None
-        self._company = 1  # requests that were under way when the last batch ended
+        self._company = 1  # requests queued or running when the last batch ended
         self._changed = asyncio.Event()
         self._thread = ModelThread()
         self._task: asyncio.Task[None] | None = None
@@ -183,7 +183,7 @@ class Batcher:
         return None if self.fault is None else failed(self.fault)
 
     def drop(self, job: Job) -> None:
-        """Nobody wants the answer any more; what is computed already can't be stopped."""
+        """The client left: forget the request; a batch that is being computed is not stopped."""
         if job in self.waiting:
             self.waiting.remove(job)
         job.settle()
@@ -229,7 +229,7 @@ class Batcher:
                 await self._try_itself()
 
     async def _try_itself(self) -> None:
-        """Act on what the server was warmed up with, on the way that requests go.
+        """Act on the warm-up observation, by the same path as requests.
 
         Tells a policy that one request broke from one that is broken.
 

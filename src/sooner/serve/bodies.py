@@ -1,6 +1,6 @@
-"""Bodies of requests: counted before they are read, and read to their end where they are refused.
+"""Request bodies: limited before they are read, and drained where they are refused.
 
-A client whose connection is cut while it still sends never sees what it is told.
+A client whose connection is closed while it still sends never sees the response.
 """
 
 from __future__ import annotations

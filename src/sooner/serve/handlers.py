@@ -1,4 +1,4 @@
-"""Where requests come in and answers go out; every outcome is one HTTP status and one line."""
+"""HTTP handlers; every outcome is one HTTP status and one line of text."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ DEADLINE = "x-deadline-ms"
 READERS = 2
 """Threads that decode and resize pictures; each holds one picture at its full size at a time."""
 SIDE = 64
-"""Of the picture that a policy is warmed up with."""
+"""Pixels of a side of the picture that a policy is warmed up with."""
 
 
 class RequestHandler:
-    """Takes requests, has them computed, and answers.
+    """Reads requests, queues them with the batcher, and writes the responses.
 
     Args:
         policy: that acts.
@@ -57,7 +57,7 @@ class RequestHandler:
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="sooner-read")
 
     async def open(self) -> None:
-        """Warm up, and begin to work."""
+        """Warm up the policy, and start the batcher."""
         key = self.policy.unnorm_key or next(iter(self.policy.statistics))
         grey = np.full((SIDE, SIDE, 3), 128, np.uint8)
         methods = dict.fromkeys(("plain", self.method))
@@ -78,11 +78,11 @@ class RequestHandler:
         return kind.lower() == "bearer" and hmac.compare_digest(given, wanted)
 
     def unauthorized(self) -> Response:
-        """What a client without the token is told."""
+        """The 401 response to a client without the token."""
         return refused(refusal.unknown_client())
 
     def health(self, is_known: bool = True) -> dict[str, Any]:
-        """State of the server; to strangers no more than whether it is ready."""
+        """State of the server; without the token, only whether it is ready."""
         state = {"status": self.batcher.state}
         if not is_known:
             return state
@@ -146,7 +146,7 @@ class RequestHandler:
     async def _answered(self, request: Request, began: float) -> Response:
         loop = asyncio.get_running_loop()
         async with self.bodies.read(request) as body:
-            # Pictures are large enough to keep everybody else waiting.
+            # Decoding a picture would block the event loop for other requests.
             wanted = await loop.run_in_executor(self._readers, self._read, body)
         deadline = self._deadline(request, wanted, began)
         job = self.batcher.submit(wanted.observation, deadline, name_of(request))

@@ -1,4 +1,4 @@
-"""A request on its way to a batch, and the answer that it gets."""
+"""A queued request, and its answer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PATIENCE = 10.0
 
 @dataclass(eq=False)
 class Job:
-    """One request on its way.
+    """One queued request.
 
     Attributes:
         observation: what to act on.

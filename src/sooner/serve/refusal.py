@@ -1,4 +1,4 @@
-"""Requests that get no action, and what they are told instead."""
+"""Error responses: an HTTP status and one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The process: a socket, uvicorn, and an end that answers what is under way."""
+"""Runs the server process: binds the socket, runs uvicorn, shuts down gracefully."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Uvicorn, with limits on connections and an end that tells the truth."""
+"""Uvicorn with connection limits and a graceful shutdown during which `/health` says so."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .refusal import too_many_connections
 from .settings import ServeSettings
 
 HARD_LIMIT = 2
-"""Times the limit of connections, above which they are cut without a word."""
+"""Multiple of the connection limit above which connections are closed without a response."""
 FLUSH_SECONDS = 2
 """What writing the last answers may take once they are there."""
 

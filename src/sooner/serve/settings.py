@@ -23,7 +23,7 @@ class ServeSettings:
         max_batch: robots that share a forward.
         max_queue: requests that may be under way at once; others are told to come back.
         window_ms: how long a batch waits for requests that are likely to come. It waits only
-            after the batch before had company, so a lone robot never does.
+            if the previous batch had several requests, so a single robot never waits.
         deadline_ms: deadline of requests that name none; by default there is none.
         max_body: bytes of a request.
         max_bytes: of all bodies that are held at once; more are told to come back.

@@ -1,4 +1,4 @@
-"""What writes drafts of pages: OCR, a PDF's own text, and files that other programs saved."""
+"""Drafters of pages: OCR, a PDF's own text layer, and files that other programs saved."""
 
 from .base import BLANK, Drafter
 from .combine import AllOf, FirstOf

@@ -11,11 +11,11 @@ from ..regions import PageDraft, Region, clipped, scaled
 
 BLANK = "no text found on the page"
 
-"""Reason of an empty draft that is no failure: there is nothing to be read."""
+"""Reason of an empty draft of a blank page, which is no failure."""
 
 
 class Drafter(Protocol):
-    """Writes a draft of a page (the pipeline `q_phi` of section 3.1): once, quickly, roughly.
+    """Writes a draft of a page: fast, approximate (the pipeline `q_phi` of section 3.1).
 
     Attributes:
         name: for reports.

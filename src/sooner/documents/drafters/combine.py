@@ -22,7 +22,7 @@ INSIDE = 0.8
 
 
 def merge(drafts: Sequence[PageDraft]) -> PageDraft:
-    """One draft of a page out of several, of which the first has the say about boxes and labels.
+    """One draft of a page from several; boxes and labels are the first one's.
 
     Regions are the same if their boxes are (`SAME`), or if they are alone between two pairs of
     which that is so, and one lies within the other or has no box. What no other drafter has is

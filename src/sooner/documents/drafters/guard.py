@@ -1,4 +1,4 @@
-"""Drafters that can't break or hold up a run."""
+"""Runs a drafter in a thread or process, with a timeout, so that its errors don't stop a run."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def _end(process: Any) -> None:
 
 @contextmanager
 def _deaf_to_interrupts() -> Iterator[None]:
-    """Processes that start meanwhile do not hear Ctrl-C, which a terminal sends to them, too: it is
+    """Processes that start meanwhile ignore Ctrl-C, which a terminal sends to them, too: it is
     for their parent, which ends them."""
     if not hasattr(signal, "pthread_sigmask"):
         yield

@@ -1,4 +1,4 @@
-"""A drafter's end of a process of its own: pages come in, drafts go out."""
+"""The loop of a drafter's own process: receives pages, sends drafts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One draw of one batch, watched: the codes, or what there is of them when a Ctrl-C comes."""
+"""Decoding of one batch with progress callbacks; Ctrl-C keeps the codes decoded by then."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .progress import DrawingProgress, OnProgress
 from .settings import ImagineSettings
 
 WARM_UP = 3
-"""Rounds of the runs before the clock counts."""
+"""Decoding rounds of an untimed run."""
 
 
 @dataclass(frozen=True)
 class Callbacks:
-    """Who is told what while something is drawn; each may be left out.
+    """Functions called while a batch is drawn; each may be left out.
 
     Attributes:
         on_decode: `(frames decoded, frames to decode)` of a clip.
@@ -42,13 +42,13 @@ class Callbacks:
 
 @dataclass(frozen=True)
 class Work:
-    """What is to be drawn.
+    """One batch to draw.
 
     Attributes:
-        canvas: on which.
+        canvas: adapter of the model, with the layout of codes.
         inputs: the processed prompt, or the codes of a clip's beginning.
-        settings: how.
-        seed: of every draw.
+        settings: method, sampling and count.
+        seed: of the random numbers.
     """
 
     canvas: Canvas
@@ -64,7 +64,7 @@ class Work:
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C came while drawing; `progress` is what there is."""
+    """Ctrl-C while drawing; `progress` holds the codes decoded by then."""
 
     def __init__(self, progress: DrawingProgress) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ def draw_batch(
     """Draw the batch.
 
     Raises:
-        Interrupted: Ctrl-C came; it holds what is drawn.
+        Interrupted: Ctrl-C; it holds the codes decoded by then.
         SoonerError: as `sooner.draw`.
     """
     progress = DrawingProgress(work.canvas.grid, work.given, work.settings.count, on_progress)
@@ -86,7 +86,7 @@ def draw_batch(
         progress.close()
     except KeyboardInterrupt as stop:
         raise Interrupted(progress) from stop
-    # Who watches is no part of the run.
+    # Time spent in callbacks is not the run's.
     drawing.stats.seconds["other"] -= min(progress.watched, drawing.stats.seconds["other"])
     return drawing, progress
 
@@ -121,5 +121,5 @@ def _draw(work: Work, method: Method, on_tokens: Callable[[int, list[int], int],
 
 
 def fresh_seed() -> int:
-    """A seed that no generator of this process decides."""
+    """A fresh random seed, whatever this process's generators were seeded with."""
     return int(torch.Generator().seed() % (1 << 31))

@@ -1,4 +1,4 @@
-"""Plain drawing beside a method, in the same process: how much sooner, and is it the same?"""
+"""Plain decoding beside a method, in one process: the speed-up, and whether the codes agree."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .progress import OnProgress
 def compare_plain(
     work: Work, made: Drawing, method: Method, on_progress: OnProgress | None = None
 ) -> dict[str, Any]:
-    """Draw the same batch plainly, and set both side by side.
+    """Decode the same batch plainly, and compare both.
 
     Returns:
         `decode_speedup`, `draw_speedup` (prefill included), `step_compression` as measured,
@@ -61,7 +61,7 @@ def plain_for(work: Work, method: Method) -> Autoregressive:
 
 
 def check(work: Work, plain: Drawing, made: Drawing, reference: Autoregressive) -> Parity:
-    """The worst parity of the rows; only a difference costs a run that keeps scores."""
+    """The worst parity of the rows; plain decoding runs again with scores if they differ."""
     given = work.canvas.grid.given
     pairs = list(
         zip(plain.tokens[:, given:].tolist(), made.tokens[:, given:].tolist(), strict=True)
@@ -76,13 +76,13 @@ def check(work: Work, plain: Drawing, made: Drawing, reference: Autoregressive) 
 
 @dataclass(frozen=True)
 class Step:
-    """What decided one step of plain decoding.
+    """Logits, noise and processors of one step of plain decoding.
 
     Attributes:
         raw: `[rows, vocab]`, fp32: logits after guidance and the grid, before any processor.
-        waits: `[rows, vocab]`: the noise of each row's place; `None` under greedy decoding.
+        waits: `[rows, vocab]`: noise of each row's next position; `None` if greedy.
         processors: what made a distribution of the logits.
-        spread: what guidance makes of a rounding of either context's logits.
+        spread: factor by which guidance amplifies rounding errors of the logits it combines.
     """
 
     raw: Tensor
@@ -91,7 +91,7 @@ class Step:
     spread: float
 
     def deciding(self, row: int, raw: Tensor | None = None) -> Tensor:
-        """`[vocab]`: the token with the largest is said; of other logits `raw`, if given."""
+        """`[vocab]`: scores whose argmax is the next token; of the logits `raw`, if given."""
         scores = (self.raw[row] if raw is None else raw)[None]
         unread = torch.empty(1, 0, dtype=torch.long, device=scores.device)
         for one in self.processors:
@@ -108,7 +108,7 @@ class Step:
 
 @dataclass(frozen=True)
 class RecordedPlain(Autoregressive):
-    """Plain decoding that keeps what decided each step.
+    """Plain decoding that keeps the scores of each step.
 
     Attributes:
         dtype: the model's, by which ties are weighed.
@@ -138,7 +138,7 @@ class RecordedPlain(Autoregressive):
     def compare(self, row: int, reference: list[int], candidate: list[int]) -> Parity:
         """Weigh the first difference of two drawings of a row.
 
-        It is a *tie* if plain decoding would have said the other token with logits that differ from
+        It is a *tie* if plain decoding would have chosen the other token by logits that differ from
         its own by no more than rounding explains: half of it taken from the one, half given to the
         other. A top-k or top-p that cuts between the two is thereby weighed, too.
         """

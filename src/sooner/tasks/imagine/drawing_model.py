@@ -1,4 +1,4 @@
-"""What pictures are made on, and the methods that draw there, by name."""
+"""A loaded model that generates pictures or clips, and its decoding methods by name."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ Kind = Literal["image", "video"]
 
 @dataclass(frozen=True)
 class DrawingModel:
-    """A model that draws, with what makes its inputs; see `load_drawing_model`.
+    """A model that generates pictures or clips; see `load_drawing_model`.
 
     Attributes:
         name: hub id or folder, as asked for; `miniature NAME` for a bundled one.
         kind: `"image"` draws pictures from prompts, `"video"` continues clips.
         model: in eval mode, on its device.
         processor: what makes prompts; `None` for video.
-        video_tokenizer: how frames become codes; `None` for pictures.
+        video_tokenizer: turns frames into codes and back; `None` for pictures.
         dtype: as it was asked for.
         device: where the model is.
         miniature: it ships with the package.
-        folder: where its files are, or its hub id: what a fingerprint is taken of.
+        folder: its folder or hub id, from which a record's fingerprint is computed.
         options: what else its canvas takes, such as Chameleon's `layout` and `decoder`.
     """
 
@@ -51,7 +51,7 @@ class DrawingModel:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def foreign(self, given: Path | str) -> list[str]:
-        """A word about a prompt or a clip that is none of a miniature's own."""
+        """Notes for a prompt or clip that a miniature was not trained for; empty otherwise."""
         name = self.name.removeprefix("miniature ")
         return miniatures.find(name).foreign(given) if self.miniature else []
 
@@ -120,7 +120,7 @@ class DrawingModel:
 
 PICTURE, CLIP = 64, 128
 
-"""Places drafted ahead where nothing is asked for: the windows that served the paper best."""
+"""Default Jacobi windows, in codes: those with which the paper reports its best results."""
 
 Options = dict[str, Any]
 

@@ -34,7 +34,7 @@ def read_start(
     settings: ImagineSettings,
     on_decode: Progress | None = None,
 ) -> tuple[np.ndarray, dict[str, Any]]:
-    """The given frames, uint8 `[frames, height, width, 3]`, and what the record says of them.
+    """The first frames, uint8 `[frames, height, width, 3]`, and their entries of the record.
 
     Raises:
         SoonerError: not a video, or too few frames.
@@ -78,7 +78,7 @@ def fit(pixels: np.ndarray, height: int, width: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class ImagineResult:
-    """What came out.
+    """Pictures or clips and their record.
 
     Attributes:
         record: ready for JSON: what was asked, counts, speeds, times by phase, versions.
@@ -96,7 +96,7 @@ class ImagineResult:
 
 
 class Stopped(KeyboardInterrupt):
-    """Ctrl-C came while drawing; `made` is what there is."""
+    """Ctrl-C while drawing; `made` holds what was finished by then."""
 
     def __init__(self, made: ImagineResult) -> None:
         super().__init__()
@@ -199,7 +199,7 @@ def _pixels(work: Work, drawing: Drawing) -> tuple[np.ndarray, float]:
 def _unfinished(
     work: Work, drawing_model: DrawingModel, base: dict[str, Any], progress: DrawingProgress
 ) -> ImagineResult:
-    """What a Ctrl-C left."""
+    """The result of a run that Ctrl-C ended."""
     pixels = partial(work.canvas, progress)
     record = {
         **base,
@@ -228,7 +228,7 @@ def _made(
 def _base(
     drawing_model: DrawingModel, work: Work, method: Method, told: dict[str, Any]
 ) -> dict[str, Any]:
-    """What is known before anything is drawn."""
+    """Entries of the record that do not depend on the run."""
     settings = work.settings
     return {
         **{name: value for name, value in told.items() if name != "video_seconds"},
@@ -281,7 +281,7 @@ def settings_hash(settings: ImagineSettings, model: str, dtype: str = "auto") ->
 
 
 def _strange(drawing_model: DrawingModel, prompt: str) -> list[str]:
-    """A word about words that the model has never seen."""
+    """Notes about words of a prompt that the tokenizer does not know."""
     words = unknown_words(drawing_model.processor, prompt)
     if not words:
         return []

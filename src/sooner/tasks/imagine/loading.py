@@ -58,7 +58,7 @@ class JitDecoder:
 def chameleon_options(
     folder: str, device: torch.device, tokenizer: str | None, layout: str | None, trust: bool
 ) -> dict[str, Any]:
-    """What a Chameleon's canvas takes; without a decoder nobody would ever see its pictures.
+    """Options of a Chameleon's canvas: its layout, and the decoder that makes pixels of its codes.
 
     Lumina-mGPT 2's codes are MoVQGAN's (`movqgan_270M.ckpt`), all others' Meta's (`vqgan.ckpt`).
 
@@ -103,7 +103,7 @@ def _places(root: Path) -> list[Path]:
 def find_chameleon(model: str, layout: str | None) -> str:
     """The folder of a Lumina-mGPT, fetched if that is a hub id; others as they are.
 
-    Its files are not quite what transformers expects, so they have to be at hand.
+    Its config has to be adapted for transformers, which needs the files in a local folder.
     """
     if layout not in LUMINA or Path(model).is_dir():
         return model
@@ -211,7 +211,7 @@ def load_drawing_model(
         threads: torch threads of this process, see `sooner.methods.threads.Threads`.
         tokenizer: folder of a video model's tokenizer, where it is not in or beside the model's;
             for Chameleon, what makes pixels of its codes (`vqgan.ckpt`, `movqgan_270M.ckpt`).
-        layout: how a Chameleon spells pictures, see `ChameleonCanvas`.
+        layout: how a Chameleon writes pictures as tokens, see `ChameleonCanvas`.
         trust: run the code in a tokenizer's TorchScript files.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What is drawn so far, round by round, and pictures of it."""
+"""Codes committed so far, round by round, and their partial decoding to pixels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ...models import Canvas
 
 OnProgress = Callable[["DrawingProgress"], None]
 
-"""Told what is drawn after every round."""
+"""Called with the progress after every round."""
 
 
 class DrawingProgress:
@@ -28,7 +28,7 @@ class DrawingProgress:
         on_progress: told after every round; its time is kept apart in `watched`.
 
     Attributes:
-        said: new ids of each picture.
+        said: ids generated for each picture.
         steps: rounds so far, each of them one target forward.
         watched: seconds that `on_progress` took.
     """
@@ -52,7 +52,7 @@ class DrawingProgress:
         self.said[row] += tokens
 
     def close(self) -> None:
-        """Tell the last round too."""
+        """Report the last round."""
         self._tell()
 
     def _tell(self) -> None:
@@ -107,11 +107,11 @@ GREY = 128
 
 
 class Budget:
-    """Lets something be done now and then, so that it takes no more than a share of the time.
+    """Rate limit for a recurring action, so that it takes at most a share of the wall time.
 
     Args:
         share: of the time, from 0 to 1.
-        wait: seconds before the first time; what is over sooner needs none.
+        wait: seconds before the first time, so that short runs have none.
     """
 
     def __init__(self, share: float, wait: float = 0.0) -> None:
@@ -124,7 +124,7 @@ class Budget:
 
     @contextmanager
     def spend(self) -> Iterator[None]:
-        """Whatever the block takes is paid for by waiting."""
+        """The block's duration postpones the next time that `due` is true."""
         start = time.perf_counter()
         yield
         now = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Prompts of the families that draw, each as its model was trained to read them."""
+"""Prompts of the picture-generating families, each in the format of its training data."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def build_prompt(
 
     Args:
         size: height and width in pixels, for families whose prompt tells them.
-        layout: how a Chameleon spells pictures, see `ChameleonCanvas`.
+        layout: how a Chameleon writes pictures as tokens, see `ChameleonCanvas`.
 
     Raises:
         SoonerError: the processor can't; says why.

@@ -1,6 +1,6 @@
-"""What many drawings are made of: prompts of a text file, clips of a folder, or a data set's.
+"""Inputs of a batch job: prompts of a text file, clips of a folder, or those of a data set.
 
-Data sets are other distributions' to know; see `sooner.plugins`.
+Data sets come from other installed distributions; see `sooner.plugins`.
 """
 
 from __future__ import annotations

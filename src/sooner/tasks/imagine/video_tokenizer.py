@@ -1,4 +1,4 @@
-"""How frames become codes: a video tokenizer with the sizes that it and its model agree on."""
+"""A video tokenizer (frames to codes and back) with the sizes that its model was trained on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ JIT = ("encoder.jit", "decoder.jit")
 
 @dataclass(frozen=True)
 class VideoTokenizer:
-    """How pixels of a clip become codes.
+    """Turns the pixels of a clip into codes and back.
 
     Attributes:
         tokenizer: `encode` takes `[rows, 3, frames, height, width]` in -1..1 and gives codes

@@ -1,4 +1,4 @@
-"""Pictures and clips on disk: whole or not there, and telling how they came about."""
+"""Writes pictures and clips atomically, with the settings of the run as metadata."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from ...io import replacing
 
 TOLD = ("prompt", "file", "seed", "picture", "count", "model", "method", "jacobi_window",
         "coupling", "nfe", "mode", "sampling", "finish", "notes")  # fmt: skip
-"""What of a record a file tells."""
+"""Entries of a record that go into a file's metadata."""
 
 GAP, ORANGE = 2, (255, 140, 0)
 SMALLEST = 160
 """Clips whose height is below this are enlarged by whole numbers: chroma subsampling would blur
-their colours, and people would need a magnifying glass."""
+their colours, and they would be too small to look at."""
 
 QUALITY = "14"
 
@@ -75,10 +75,10 @@ def make_folder(folder: Path) -> None:
 
 
 def metadata(record: Mapping[str, Any]) -> dict[str, Any]:
-    """What a file tells of its record; with the same settings always the same."""
+    """Metadata of a file; equal settings give equal metadata."""
     told = {name: record[name] for name in TOLD if record.get(name) not in (None, [])}
     if "file" in told:
-        told["file"] = Path(told["file"]).name  # where it lay is nobody's business
+        told["file"] = Path(told["file"]).name  # its folder may hold private names
     return {**told, "sooner": __version__}
 
 

@@ -1,4 +1,4 @@
-"""From what a target said to a page: Markdown, and regions with boxes."""
+"""Reads a target's answer: its Markdown, and regions with boxes."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def accepted_shares(
 
 @dataclass(frozen=True)
 class Reading:
-    """What a target's answer says.
+    """The content of a target's answer.
 
     Attributes:
         markdown: blocks separated by blank lines.

@@ -1,4 +1,4 @@
-"""What a page may cost: how much of it stage 1 may spend, by what pages alone have cost."""
+"""Limits on stage 1 (forwards, seconds), from what stage 2 alone cost on recent pages."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from statistics import median
 
 RECENT = 8
-"""Pages that an expectation is made of."""
+"""Recent pages from which a cost is estimated."""
 
 FIRST = 1 / 16
-"""Forwards a drafted letter that are expected of the first page: four letters a token, and four
-tokens a forward."""
+"""Forwards per drafted character that are assumed for the first page: four characters a token,
+four tokens a forward."""
 
 LEAST_FORWARDS = 3
 """Below this many forwards (the crops' prefill and two rounds) stage 1 is not begun."""
@@ -22,12 +22,12 @@ LEAST_FORWARDS = 3
 class Budget:
     """Forwards and seconds that stage 1 may spend, all its batches together.
 
-    A forward that is under way is brought to its end, so that seconds may be exceeded by one.
+    A running forward is not interrupted, so `seconds` may be exceeded by the time of one.
 
     Attributes:
         forwards: through the target, prefills included.
         seconds: of the whole stage; `None` for any.
-        slot_seconds: that a prompt token of a prefill takes, by what the page's own took; 0 for
+        slot_seconds: seconds per prompt token of a prefill, measured on the page's own; 0 for
             unknown.
         spent: forwards of the batches that are done.
     """
@@ -40,7 +40,7 @@ class Budget:
 
     @property
     def is_enough(self) -> bool:
-        """Whether it is worth beginning."""
+        """Whether stage 1 can do anything useful within it."""
         return self.forwards >= LEAST_FORWARDS
 
     def begin(self) -> None:
@@ -65,7 +65,7 @@ class PageCost:
     """A pass over a page (stage 2), stage 1 not counted.
 
     Attributes:
-        letters: that were drafted for it.
+        letters: characters drafted for it.
         forwards: through the target, the prefill included.
         seconds: of decoding.
     """
@@ -76,13 +76,13 @@ class PageCost:
 
 
 class PageCosts:
-    """What recent pages' passes cost, to say what the next one is expected to."""
+    """Costs of recent pages, from which that of the next one is estimated."""
 
     def __init__(self) -> None:
         self._recent: deque[PageCost] = deque(maxlen=RECENT)
 
     def add(self, cost: PageCost) -> None:
-        """What a page took; one without a draft teaches nothing."""
+        """Add a page's cost; one without a draft is ignored."""
         if cost.letters:
             self._recent.append(cost)
 

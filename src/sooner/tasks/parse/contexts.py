@@ -1,4 +1,4 @@
-"""Drafts as tokens, cut as they stand in the target's own text."""
+"""Drafts as token ids, cut from the tokenised page as the target would write it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Ids = list[int]
 
 @dataclass(frozen=True)
 class Piece:
-    """What drafters say of one region, in the target's form.
+    """The drafts of one region, in the target's output format.
 
     Attributes:
-        place: of the region in its draft's list.
+        place: index of the region in the draft's list.
         region: as they found it.
         texts: its drafts, the best first.
         end: what the target writes behind it, if the next region follows.
@@ -33,7 +33,7 @@ class Piece:
 
 
 def pieces_of(draft: PageDraft, form: str, size: tuple[int, int] | None = None) -> list[Piece]:
-    """Regions that have something to say in a form, in reading order.
+    """Regions with text in an output format, in reading order.
 
     Args:
         size: width and height in which the target says boxes, if not those of the draft.
@@ -55,7 +55,7 @@ def with_region_texts(
     draft: PageDraft,
     size: tuple[int, int] | None = None,
 ) -> list[Piece]:
-    """The same pieces with what stage 1 read in them in front of what was drafted.
+    """The same pieces, with stage 1's text of each in front of its drafts.
 
     Both are alternatives of one region: a crop may be read worse than it was drafted.
 

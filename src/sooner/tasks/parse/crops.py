@@ -1,4 +1,4 @@
-"""Which parts of a page stage 1 looks at, each on a crop, and which of them together."""
+"""Selects the regions that stage 1 reads on crops of the page, and groups them into batches."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ...documents.regions import FORMULA, area, around, overlap
 from .contexts import Ids, Piece
 
 LEAST_SIDE, MOST_ASPECT = 8, 100.0
-"""Crops that are smaller, or longer by far than wide, are refused by processors and hold little."""
+"""Crops that are smaller, or longer by far than wide, are refused by processors."""
 
 TINY, TOGETHER = 40, 160
-"""Letters of a region up to which it is put together with its neighbours, and of all of these."""
+"""Characters of a region up to which it shares a crop with its neighbours, and of all of these."""
 
 LOOSE = 1.5
 """Area of a crop of several regions at most, in areas of these: what lies between is read, too."""
@@ -26,11 +26,11 @@ UNKNOWN = 0.5
 """Confidence that a region counts for of which the drafter says none."""
 
 TIMES, SPARE, EMPTY = 2, 8, 16
-"""A crop may say so many times the tokens of its own draft, and so many more; without a draft, so
-many."""
+"""New tokens at most on a crop: `TIMES` those of its draft, and `SPARE` more; `EMPTY` without a
+draft."""
 
 RESULT_SPARE = 32
-"""More tokens where what it says is the result, and not a draft of the page's."""
+"""Further tokens where the output is the result, not a draft of the page."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Crop:
-    """A part as the target is shown it.
+    """A crop of the page and its drafts, as the target gets them.
 
     Attributes:
         part: what it shows.
@@ -93,7 +93,7 @@ class Crop:
         return max(map(len, self.drafts), default=0)
 
     def limit(self, is_result: bool = False) -> int:
-        """Tokens that it may say: drafts are rough, but not by so much."""
+        """Most new tokens: a multiple of the longest draft, which is only about right."""
         if is_result:
             return TIMES * self.own + RESULT_SPARE
         return TIMES * self.own + SPARE if self.own else EMPTY
@@ -111,7 +111,7 @@ class Crop:
 def unsure(pieces: Sequence[Piece], sure: float) -> list[Piece]:
     """Those that the drafter is not sure of, or of which drafters say different things.
 
-    Letters that are surely right make no formula, of which they are the smaller part.
+    A formula is never sure: confidence is about its characters, not its structure.
     """
     return [
         one
@@ -124,7 +124,7 @@ def unsure(pieces: Sequence[Piece], sure: float) -> list[Piece]:
 
 
 def apart(pieces: Sequence[Piece], page: Page) -> list[Part]:
-    """Each region on its own, if it can be looked at."""
+    """Each region on a crop of its own, if the processor accepts its size."""
     return [Part((one,), one.region) for one in pieces if is_worth_a_look(one.region, page)]
 
 

@@ -1,4 +1,4 @@
-"""One run of the engine over a page or its regions, stopped where it repeats itself."""
+"""Greedy decoding of a page or its regions, with a stop where the text repeats itself."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PERIODS = 6
 
 
 class RunawayWatch:
-    """Told every token of a text, says when it has been repeating itself for too long.
+    """Detects a text that repeats itself, token by token.
 
     A text is a runaway at the first token behind which the last `limit` tokens, and no fewer than
     `PERIODS` periods, each equal the one a period before. That depends on the text alone and not
@@ -38,7 +38,7 @@ class RunawayWatch:
         limit: tokens; 0 never stops.
 
     Attributes:
-        sound: tokens from the start to the end of the first period, once `add` was true.
+        sound: tokens up to the end of the first period (what is kept), once `add` was true.
     """
 
     def __init__(self, limit: int) -> None:
@@ -76,7 +76,7 @@ def runaway(tokens: Sequence[int], limit: int) -> tuple[int, int] | None:
 
 @dataclass
 class DecodedRow:
-    """What one row said.
+    """The tokens that were decoded for one row.
 
     Attributes:
         tokens: to its end, or to where it was stopped; without the id that ends it.
@@ -190,7 +190,7 @@ class _Watch(RowWatch):
 
 
 def _end(one: DecodedRow, watch: _Watch, row: int, eos: set[int]) -> None:
-    """Say how a row ended."""
+    """Set `sound` and `truncated` of a finished row."""
     if one.tokens and one.tokens[-1] in eos:
         one.tokens.pop()
         one.drafted.pop()

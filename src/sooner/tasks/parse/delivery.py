@@ -1,4 +1,4 @@
-"""Where results go: files of pages and documents, the manifest, a picture with regions."""
+"""Writes results: files of pages and documents, and pictures of pages with their regions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FORMATS = ("md", "json", "html")
 
 HEAD = (
     "<!doctype html>\n"
-    # What a model says is shown and never run.
+    # A model's output is displayed, never executed: no scripts.
     '<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" '
     "content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
     "<style>body{max-width:50em;margin:2em auto;font-family:serif}"
@@ -167,7 +167,7 @@ def _tag(draw: ImageDraw.ImageDraw, box: Box, text: str, colour: str, font: obje
 
 @dataclass(frozen=True)
 class Delivery:
-    """What is written where.
+    """Writes the files of a run.
 
     Attributes:
         folder: of the results.

@@ -64,7 +64,7 @@ def _check_ocr(name: str) -> None:
 def guard(
     drafter: Drafter | None, spec: str, timeout: float = TIMEOUT, workers: int = 1
 ) -> Guarded | None:
-    """A drafter that can neither break nor hold up a run; see `guarded`.
+    """A drafter whose errors and hangs do not stop a run; see `guarded`.
 
     OCR is the one that may hang or die, and takes the CPU: it gets processes of its own. Where it
     is one of several to be tried in turn, they start once a page needs it.
@@ -99,7 +99,7 @@ def processes_of(drafter: Drafter | None) -> int:
 
 
 def drafter_hash(spec: str) -> str:
-    """What tells one state of a drafter from another: its name, and the content of its files."""
+    """Hash of a drafter's name and of the content of its files."""
     parts = []
     for name in spec.split(","):
         path = Path(name.partition(":")[2])

@@ -1,4 +1,4 @@
-"""What becomes of a page's draft: waited for, verified region by region."""
+"""A page's draft: waits for it, verifies its regions (stage 1), makes its token ids (stage 2)."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ NO_DRAFT = PageDraft([])
 
 
 class Drafting:
-    """One page's draft on its way into the decoder; each step is taken once, when it is due.
+    """One page's draft, made ready for the decoder; each step is computed once, on first use.
 
     Args:
         page: its picture.
-        draft: of it; or what waits for it.
-        ask: what the target is asked.
+        draft: of the page; or a function that waits for it.
+        ask: the target's prompts and output formats.
         regions: stage 1; `None` leaves it out.
         tokenizer: the target's.
         eos: ids that end a text.
@@ -55,7 +55,7 @@ class Drafting:
 
     @property
     def is_none(self) -> bool:
-        """Nobody drafts."""
+        """There is no drafter."""
         return self._given is None
 
     @property

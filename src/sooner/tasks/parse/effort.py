@@ -1,4 +1,4 @@
-"""What a page is read with, and with what instead once memory ran out."""
+"""How a page is parsed with less memory, after memory ran out."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Effort:
         return width, height
 
     def told(self, page: Page) -> list[str]:
-        """What is less than usual, for the page's record."""
+        """Notes for the page's record on what was reduced."""
         found = [] if self.regions else ["memory ran out: regions were not read on their own"]
         if self.scale < 1:
             width, height = self._size(page)

@@ -1,4 +1,4 @@
-"""In what form targets write a page, and what a model's own folder says about it."""
+"""Prompts and output formats of document parsers, by family or from a model's own folder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KEYS = ("prompt", "form", "region_prompt", "region_form", "size")
 
 @dataclass(frozen=True)
 class Habits:
-    """What a model was trained on.
+    """Prompts, output format and page size that a model was trained with.
 
     Attributes:
         ask: what it is asked, and in what form it answers; `None` is what its family has.
@@ -94,7 +94,7 @@ and what it writes about a crop; HTML elements, one a line."""
 
 @dataclass(frozen=True)
 class Ask:
-    """What a family of models is asked.
+    """Prompts of a model family, and the formats in which it answers.
 
     Attributes:
         page: the prompt for a page.
@@ -157,7 +157,7 @@ def ask_of(
     region_prompt: str | None = None,
     form: str | None = None,
 ) -> Ask:
-    """What models of a family are asked, complete.
+    """The prompts and formats of a model, all filled in.
 
     Args:
         known: what this very model was trained on, if its folder says so.

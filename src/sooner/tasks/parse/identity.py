@@ -1,4 +1,4 @@
-"""What tells the results of one run from those of another; no torch."""
+"""Hash of a run's settings, by which its results are recognised; no torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Documents to a folder of results: page by page, resumable, whatever happens on the way."""
+"""Parses documents into a folder of results, page by page; a run can be interrupted and resumed."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 OnPage = Callable[[dict[str, Any], Counts], None]
 
-"""Told a page's record and how many are done, after its files are on disk."""
+"""Called with a page's record and the counts, after its files are on disk."""
 
 
 class DeviceFaultError(SoonerError):
-    """The accelerator failed: no other page would fare better in this process."""
+    """The accelerator failed, so that every further page would fail in this process."""
 
 
 @dataclass
@@ -54,7 +54,7 @@ class ParseJob:
         told_of: notes for the pages of a document, such as that the model never saw its like.
         on_page: told about each page.
         debug: let unexpected errors through.
-        counts: how far it is.
+        counts: pages done so far.
         works: documents opened so far.
         manifest: of the folder, read when the run begins.
 
@@ -186,7 +186,7 @@ class ParseJob:
     def _parsed(
         self, parser: PageParser | DraftParser | None, drafted: Drafted[Work]
     ) -> ParsedPage:
-        """A page's result; what goes wrong with it is its result."""
+        """A page's result; an error becomes a result with status FAILED."""
         page, work = drafted.page, drafted.tag
         name = str(work.document.place)
         if isinstance(page, BrokenPage):
@@ -255,13 +255,13 @@ OUTSIDE = ("e2e", "drafter", "wait", "regions")
 
 
 def warm_up(parser: PageParser, page: Page) -> None:
-    """A few tokens of a page, for nothing."""
+    """Decode a few tokens of a page, untimed."""
     few = replace(parser.settings, max_new_tokens=WARM_UP)
     type(parser)(parser.pair, few)(page)
 
 
 def compare_plain(parser: PageParser, page: Page, parsed: ParsedPage) -> dict[str, Any]:
-    """Decode a page plainly, with the same engine, and set both side by side.
+    """Decode a page plainly with the same engine, and compare both.
 
     Args:
         parsed: what became of it, with `seconds` of its drafter.

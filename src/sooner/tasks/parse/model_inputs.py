@@ -1,4 +1,4 @@
-"""From pictures and a question to a model's own inputs, and its raster of visual tokens."""
+"""A processor's inputs for pictures and a prompt, and the grid of visual tokens over a page."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def picture_inputs(
 
     Args:
         pictures: RGB, `[height, width, 3]` uint8 each.
-        prompt: the question, the same for all.
+        prompt: the text, the same for all.
 
     Raises:
         SoonerError: the processor refuses a picture.
@@ -72,7 +72,7 @@ def room_for(model: Any, inputs: dict[str, Any], wanted: int) -> int:
 def seen_size(model: Any, inputs: dict[str, Any]) -> tuple[int, int] | None:
     """Width and height of the picture as the model sees it, in pixels; `None` if it can't be told.
 
-    Models that say boxes in pixels mean these.
+    Models that write boxes in pixels mean pixels of this size.
     """
     grid = inputs.get("image_grid_thw")
     patch = getattr(getattr(model.config, "vision_config", None), "patch_size", None)
@@ -85,7 +85,7 @@ def seen_size(model: Any, inputs: dict[str, Any]) -> tuple[int, int] | None:
 SLACK = 0.125
 
 """Share of a cell's side by which a box may reach into a cell that is not its own: drafters draw
-boxes with some air around the ink."""
+boxes somewhat larger than the text."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ class Cells:
 
 
 def cells_of(processor: Any, inputs: Mapping[str, Any]) -> Cells | None:
-    """The raster over the one picture of some inputs; `None` for processors that have none.
+    """The grid of visual tokens over the one picture of some inputs; `None` if unknown.
 
     Args:
         processor: whose image processor has `patch_size` and `merge_size`, as Qwen's families'.

@@ -1,4 +1,4 @@
-"""Files of a run, whole or not there whatever happens; one process at a time in their folder."""
+"""Atomic writes, and a lock that lets one process at a time write to an output folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ...io import write_bytes
 
 
 class OutputError(SoonerError):
-    """A file can't be written; no other page would fare better."""
+    """A file can't be written, so that every further page would fail."""
 
 
 def write_whole(path: Path, pieces: Iterable[bytes]) -> None:

@@ -1,4 +1,4 @@
-"""A page in, its text out: drafts verified on regions, then on the page."""
+"""`PageParser`: parses a page with drafts that are verified on regions, then on the whole page."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class PageParser:
     """Parses pages with one model (hierarchical speculative decoding, section 3.1).
 
     At tolerance 1 the text of a page is what plain decoding of it gives, whatever was drafted.
-    What a page teaches about drafts and costs is kept for the next one.
+    Acceptance and costs measured on a page are used to plan the next one.
 
     Args:
         pair: the model, see `load_parser`; its draft is not used.
@@ -101,7 +101,7 @@ class PageParser:
             draft: what drafters say of it, or a function that waits for that: it is called once the
                 page is prefilled. Without, and where it is empty, the page is decoded plainly.
 
-        What runs out of memory is tried again with less (`effort.py`); the page's notes tell.
+        If memory runs out, the page is tried again with less (`effort.py`), noted in its result.
 
         Raises:
             MemoryRanOutError: the least was too much.
@@ -153,7 +153,7 @@ class PageParser:
         return parsed
 
     def _learn(self, drafting: Drafting, parsed: ParsedPage) -> None:
-        """Keep what a page took for the next one; if stage 1 read nothing, the page was alone."""
+        """Record a page's costs; without crops read in stage 1, as a page of stage 2 alone."""
         last = parsed.last
         way = BOTH if drafting.verified.runs else PAGE
         if not parsed.counts_for_speed:
@@ -257,7 +257,7 @@ class PageParser:
 
         Where it is not asked for by name, that is a share of what the cheapest of recent pages
         cost, until it has been seen to pay. Below tolerance 1 the text depends on it, so that
-        neither the clock nor earlier pages may have a say.
+        neither the clock nor earlier pages may influence it.
 
         Args:
             prefilled: seconds that the page's prefill took; 0 for unknown.

@@ -110,7 +110,7 @@ def touch(folder: Path) -> None:
 
 
 def is_verified(record: dict[str, Any]) -> bool:
-    """Whether a model had its say about a page."""
+    """Whether a page was verified by a model."""
     return record["status"] not in (DRAFT, FAILED)
 
 

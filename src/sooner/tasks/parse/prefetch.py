@@ -1,4 +1,4 @@
-"""Pages with their drafts, made ahead of where they are verified."""
+"""Reads and drafts the next pages while earlier ones are verified."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from ...documents.drafters import Drafter
 Tag = TypeVar("Tag")
 
 TICK = 0.2
-"""Seconds of one wait, so that Ctrl-C is heard on every system."""
+"""Seconds of one wait on a queue: a longer one can't be interrupted by Ctrl-C on some systems."""
 
 
 class Drafted(Generic[Tag]):
-    """A page that can be worked on, though its draft may still be under way.
+    """A page that has been read, whose draft may still be computed.
 
     Args:
-        tag: what it came with.
+        tag: passed through unchanged.
         page: its picture; or why there is none.
         make: makes its draft, or waits for it; `None` if there will be none.
-        waited: seconds that whoever asked for the page had to wait.
+        waited: seconds for which the consumer waited for the page.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Drafted(Generic[Tag]):
 def ahead(
     pages: Iterator[tuple[Tag, Page | BrokenPage]], drafter: Drafter | None, workers: int = 1
 ) -> Generator[Drafted[Tag], None, None]:
-    """Pages in order, while the next ones are read and drafted.
+    """Yield pages in order, while the next ones are read and drafted.
 
     A page comes as soon as it is read: what needs its picture alone need not wait for its draft.
     No more than `workers` pages are read ahead, so memory stays flat.
@@ -94,7 +94,7 @@ def _inline(
 
 
 class _Coming:
-    """A draft that is made once, by whoever asks first."""
+    """A draft that is computed once, by the first thread that asks."""
 
     def __init__(self, page: Page | BrokenPage, drafter: Drafter | None) -> None:
         self.page, self.drafter = page, drafter

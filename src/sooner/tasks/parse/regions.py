@@ -31,7 +31,7 @@ PREFILL = 0.5
 
 @dataclass
 class Verified:
-    """What stage 1 made of some pieces.
+    """Results of stage 1.
 
     Attributes:
         said: for each piece that was read on a crop of its own; `None` for the others.
@@ -55,7 +55,7 @@ class RegionStage:
         target: the loaded model, see `sooner.tasks.loading.Loaded`.
         settings: how.
         prompt: what the target is asked about a crop.
-        experience: of stage 1, kept from page to page.
+        experience: measured costs and acceptance of stage 1, kept from page to page.
     """
 
     def __init__(

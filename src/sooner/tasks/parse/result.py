@@ -1,4 +1,4 @@
-"""What is known of a parsed page, and how far a run is."""
+"""The result of a parsed page, and the page counts of a run."""
 
 from __future__ import annotations
 

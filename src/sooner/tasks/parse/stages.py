@@ -1,4 +1,4 @@
-"""Does reading regions on their own first pay? Measured page by page, not guessed.
+"""Decides by measurement, page by page, whether stage 1 (regions on their own) saves time.
 
 Both ways give the same text at tolerance 1. Stage 1 costs the crops' prefill and some forwards, and
 saves forwards of the page where drafts are rough.
@@ -12,9 +12,9 @@ from ...methods.cost import Recent
 
 PAGE, BOTH = "page", "both"
 COLD = 1
-"""Pages of each way that warm up models and machine; their times are thrown away."""
+"""Untimed warm-up pages of each variant."""
 ENOUGH = 2
-"""Timed pages of each way before they are compared: one may have been disturbed."""
+"""Timed pages of each variant before they are compared: one time may be an outlier."""
 GAIN = 0.03
 """Share by which stage 1 has to make pages faster to be kept."""
 AGAIN, RARELY = 12, 96
@@ -25,7 +25,7 @@ TRIAL = 0.1
 
 
 class StageChoice:
-    """Which way the next page goes, and how much of a page's cost stage 1 may spend on it.
+    """Chooses for the next page whether stage 1 runs, and its share of the page's cost.
 
     A way's pace is the lower median of its last few pages' seconds a token: one page that was
     disturbed can't move it. All of stage 1 and the page's decoding count.

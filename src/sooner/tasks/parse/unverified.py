@@ -20,7 +20,7 @@ class DraftParser:
     """
 
     def __init__(self) -> None:
-        self.ask = Ask("")  # nobody is asked; the form is Markdown
+        self.ask = Ask("")  # no model, no prompt; the format is Markdown
 
     def __call__(self, page: Page, draft: PageDraft | Late | None = None) -> ParsedPage:
         began = time.perf_counter()

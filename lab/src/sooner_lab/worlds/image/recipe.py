@@ -62,7 +62,7 @@ class ImageRecipe:
     Attributes:
         part: "codes", "classifier" or "target".
         stages: in order; a target's first names the depth to begin with.
-        shape: options of the part's `architecture.CodesShape` or `architecture.Shape`; what it
+        shape: options of the part's `architecture.CodesShape` or `architecture.ImageShape`; what it
             leaves out has its default. The classifier has one shape.
         seed: of the pictures, their order and the first weights.
         bank: pictures encoded once, for a classifier or a target.

@@ -71,7 +71,7 @@ class MotionRecipe:
     Attributes:
         part: "tokenizer", "probe" or "target".
         stages: in order; a target's first names the depth to begin with.
-        shape: options of the part's config (`MotionTokenizerConfig`, `architecture.Shape`,
+        shape: options of the part's config (`MotionTokenizerConfig`, `architecture.MotionShape`,
             `ProbeConfig`); what it leaves out has its default.
         seed: of the data and the first weights.
         bank: clips encoded once for a target.
