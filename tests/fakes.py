@@ -17,7 +17,7 @@ from transformers import MaxLengthCriteria, StoppingCriteriaList
 from transformers.generation.stopping_criteria import EosTokenCriteria
 
 from sooner.decoding import loop
-from sooner.decoding.grid import Grid
+from sooner.decoding.grid import TokenGrid
 from sooner.decoding.interface import Prompt
 from sooner.decoding.stats import Stats
 from sooner.decoding.tree import Tree
@@ -306,7 +306,7 @@ class FakeCanvas(FakeAdapter):
         codebook: what each code stands for, `[codes, features]`.
     """
 
-    def __init__(self, table: Table, grid: Grid, codebook: Tensor | None = None) -> None:
+    def __init__(self, table: Table, grid: TokenGrid, codebook: Tensor | None = None) -> None:
         super().__init__(table)
         self.grid = grid
         if codebook is not None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from sooner.documents import Page, Resolution, read_pages, to_markdown
-from sooner.documents.drafters import OCR, AllOf, FirstOf, Layout, TextLayer
+from sooner.documents.drafters import OCR, AllOf, FirstOf, LayoutModel, TextLayer
 from sooner.errors import SoonerError
 
 for package in ("reportlab", "pypdfium2", "rapidocr", "rapid_layout", "onnxruntime"):
@@ -122,6 +122,6 @@ def test_a_missing_package_is_said_with_the_way_out(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(importlib, "import_module", absent)
     page = Page(Path("x.png"), 1, np.zeros((20, 20, 3), np.uint8))
-    for drafter in (OCR(), Layout()):
+    for drafter in (OCR(), LayoutModel()):
         with pytest.raises(SoonerError, match=r"pip install 'sooner\[docs\]'"):
             drafter(page)

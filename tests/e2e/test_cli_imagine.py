@@ -283,16 +283,16 @@ def test_a_full_folder_of_previews_is_refused_first(
 def test_interrupted_batches_keep_what_is_finished(
     run: Run, painter: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep: bool
 ) -> None:
-    from sooner.cli.live import Watch
+    from sooner.cli.live import LivePreview
 
     finished: list[int] = []
 
-    def stop(self: Watch, progress: object) -> None:
+    def stop(self: LivePreview, progress: object) -> None:
         finished.append(sum(progress.finished))  # type: ignore[attr-defined]
         if finished[-1]:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(Watch, "progress", stop)
+    monkeypatch.setattr(LivePreview, "progress", stop)
     path = tmp_path / "a.png"
     options = ["--keep-partial"] if keep else []
     done = run(PROMPT, *painter, "-n", 6, "--jacobi-window", 2, "--seed", 0, "-o", path, *options)

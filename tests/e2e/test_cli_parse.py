@@ -14,7 +14,7 @@ import pytest
 
 from sooner import miniatures
 from sooner.cli.main import main
-from sooner.cli.parse_options import Wanted
+from sooner.cli.parse_options import ParseOptions
 from sooner.errors import SoonerError
 from sooner.tasks.parse import ParseSettings
 from sooner.tasks.parse.output import FolderLock
@@ -244,11 +244,11 @@ def test_trees_and_length_are_asked_for_on_the_command_line(
 ) -> None:
     asked: list[ParseSettings] = []
 
-    def stop(self: Wanted, on_page: Any) -> Any:
+    def stop(self: ParseOptions, on_page: Any) -> Any:
         asked.append(self.settings)
         raise SoonerError("enough")
 
-    monkeypatch.setattr(Wanted, "job", stop)
+    monkeypatch.setattr(ParseOptions, "job", stop)
     options = ["--nodes", 6, "--max-nodes", 7, "--depth", 3]
     run("parse", tree, "-o", tmp_path / "out", *options)
     run("parse", tree, "-o", tmp_path / "out", "--tolerance", 0.75)

@@ -16,7 +16,7 @@ import sooner
 import tiny
 from sooner import EagleHead
 from sooner.methods.eagle import target_print
-from sooner.methods.eagle.matrices import Sample, sample_matrices
+from sooner.methods.eagle.matrices import WeightSample, sample_matrices
 from sooner.models import adapt
 from sooner.tasks.act.policy import load
 
@@ -242,7 +242,7 @@ def test_weights_are_read_through_a_large_bias() -> None:
 def test_samples_survive_their_text() -> None:
     adapter = adapt(tiny.model("openvla"))
     for one in sample_matrices(adapter, with_largest=True).values():
-        again = Sample.decode(one.encode())
+        again = WeightSample.decode(one.encode())
         assert torch.equal(again.largest, one.largest)
         off = (again.weights - one.weights).abs()
         assert (off <= again.noise[:, None]).all()

@@ -25,7 +25,7 @@ from fakes import (
     say,
 )
 from sooner import CoupledJacobi
-from sooner.decoding.grid import Grid
+from sooner.decoding.grid import TokenGrid
 
 VOCAB, LENGTH, SAMPLES = 3, 4, 8000
 TARGET = Table(VOCAB, LENGTH, seed=1)
@@ -131,10 +131,10 @@ def test_guided_rows_that_end_on_their_own_follow_the_mixed_joint_distribution()
 
 CODES, ROW_END, END = (0, 3), 3, 4
 GRIDS = {
-    "picture": Grid(2, 2, CODES, row_end=ROW_END, tail=(END,)),
-    "clip": Grid(1, 2, CODES, frames=2, row_end=ROW_END, tail=(END,)),
-    "continued": Grid(2, 2, CODES, frames=1, row_end=ROW_END, tail=(END,), given=1),
-    "next-frame": Grid(1, 3, CODES, frames=2, tail=(END,), given=3),
+    "picture": TokenGrid(2, 2, CODES, row_end=ROW_END, tail=(END,)),
+    "clip": TokenGrid(1, 2, CODES, frames=2, row_end=ROW_END, tail=(END,)),
+    "continued": TokenGrid(2, 2, CODES, frames=1, row_end=ROW_END, tail=(END,), given=1),
+    "next-frame": TokenGrid(1, 3, CODES, frames=2, tail=(END,), given=3),
 }
 ON_GRIDS = [
     ("picture", "gumbel", "above", 4),
@@ -162,14 +162,14 @@ def test_pictures_follow_the_joint_distribution_of_what_their_places_allow(
 def test_a_text_around_a_picture_follows_the_joint_distribution() -> None:
     """The span begins where the text says so, at another place in every row."""
     begin, text = 4, 5
-    grid = Grid(1, 2, (0, 3), tail=(3,), begin=begin)
+    grid = TokenGrid(1, 2, (0, 3), tail=(3,), begin=begin)
     table = Table(6, 5, seed=6)
     target = FakeCanvas(table, grid)
     said = say(CoupledJacobi(3, verify="ratio"), target, 8000, 5)
     assert chi_square(said, spelled(table, grid, text)) > ERROR
 
 
-def spelled(table: Table, grid: Grid, text: int) -> dict[tuple[int, ...], float]:
+def spelled(table: Table, grid: TokenGrid, text: int) -> dict[tuple[int, ...], float]:
     """Joint distribution of texts in which each `begin` is followed by a whole span."""
     cells = {(): 1.0}
     for _ in range(table.length):

@@ -10,13 +10,13 @@ import tiny
 import tiny_canvas
 from fakes import ERROR, FakeAdapter, FakeCanvas, Table, adapt_fakes, chi_square, say_with_stats
 from sooner import GSD, SoonerError
-from sooner.decoding.grid import Grid
+from sooner.decoding.grid import TokenGrid
 from sooner.decoding.tree import Tree
 from sooner.methods.jacobi.gsd import reject_groups
 
 LENGTH, SAMPLES = 4, 8000
 CODES = Table(5, LENGTH, seed=1)
-GRID = Grid(1, LENGTH, codes=(1, 5))
+GRID = TokenGrid(1, LENGTH, codes=(1, 5))
 BOOK = torch.tensor([[0.0], [0.1], [5.0], [5.2]])
 
 

@@ -25,7 +25,7 @@ from sooner.methods.cost import Acceptance
 from sooner.methods.parallel import drafter as drafter_module
 from sooner.methods.parallel import method as method_module
 from sooner.methods.parallel import policy as policy_module
-from sooner.methods.parallel.policy import IN_VAIN, Patience, View
+from sooner.methods.parallel.policy import IN_VAIN, BoardView, Patience
 from sooner.methods.parallel.server import DraftRow
 from sooner.methods.parallel.shared_memory import Board
 from sooner.methods.parallel.worker import ProcessWorker
@@ -288,7 +288,7 @@ def test_runs_add_to_what_is_known_of_the_draft(
 
 def test_a_view_shows_nothing_that_an_update_throws_away() -> None:
     board = Board(rows=2, positions=8, ring=4, vocab=0)
-    view = View(board)
+    view = BoardView(board)
     for row in range(2):
         board.show(row, [5, 6, 7])
     view.commit({0: (0, [5]), 1: (0, [9])})  # row 0 said what was drafted, row 1 did not

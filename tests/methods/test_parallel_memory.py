@@ -12,18 +12,18 @@ import torch
 import sooner
 import tiny
 from sooner.decoding.sampling import Processing
-from sooner.methods.parallel.server import Job
+from sooner.methods.parallel.server import DraftJob
 from sooner.methods.parallel.shared_memory import Arena
-from sooner.methods.parallel.worker import Sizes
+from sooner.methods.parallel.worker import BoardSizes
 from sooner.tasks import choice as pace
 
 FAMILY = "llava_onevision"
 LENGTH = sooner.ParallelVLM.num_draft_tokens
 
 
-def job(do_sample: bool, vocab: int = 152_000, num_draft_tokens: int = LENGTH) -> Job:
+def job(do_sample: bool, vocab: int = 152_000, num_draft_tokens: int = LENGTH) -> DraftJob:
     """A job as `ParallelVLM` gives it, without models."""
-    return Job(
+    return DraftJob(
         adapter=None, inputs={}, processing=Processing(do_sample=do_sample),
         prompt_ids=[[1] * 3000], vocab=vocab, limit=512, max_ahead=2 * num_draft_tokens,
         seed=0, repack=False,
@@ -32,11 +32,11 @@ def job(do_sample: bool, vocab: int = 152_000, num_draft_tokens: int = LENGTH) -
 
 def test_a_sampled_row_takes_what_the_draft_may_be_ahead_and_no_more() -> None:
     """At a vocabulary of 152,000: 34 distributions of 0.6 MB, not 66."""
-    sampled, greedy = (Sizes.of(job(one), rows=1) for one in (True, False))
+    sampled, greedy = (BoardSizes.of(job(one), rows=1) for one in (True, False))
     assert sampled.ring == 2 * LENGTH + 2
     assert sampled.room <= 21.5e6
     assert greedy.room <= 100_000
-    assert Sizes.of(job(True), rows=8).room <= 8 * 21.5e6
+    assert BoardSizes.of(job(True), rows=8).room <= 8 * 21.5e6
 
 
 @pytest.mark.parametrize("placement", ["process", "standing", "thread"])
@@ -89,7 +89,7 @@ def test_the_ring_holds_every_distribution_that_may_be_read(num_draft_tokens: in
     The decoder reads behind the text that it told of last; the worker may be `2 * num_draft_tokens`
     ahead of that at most, and the token behind the last verified one is asked for, too.
     """
-    sizes = Sizes.of(job(True, vocab=5, num_draft_tokens=num_draft_tokens), rows=1)
+    sizes = BoardSizes.of(job(True, vocab=5, num_draft_tokens=num_draft_tokens), rows=1)
     board, _ = sizes.lay_out(Arena(sizes.room))
     committed = 40
     for position in range(committed + 2 * num_draft_tokens):
@@ -101,7 +101,7 @@ def test_the_ring_holds_every_distribution_that_may_be_read(num_draft_tokens: in
 
 
 def test_a_board_of_a_worker_is_shared_with_its_process() -> None:
-    sizes = Sizes.of(job(True, vocab=7), rows=2)
+    sizes = BoardSizes.of(job(True, vocab=7), rows=2)
     arena = Arena(sizes.room)
     ours, mail = sizes.lay_out(arena)
     arena.reset()

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 import tiny
-from sooner.methods.visual_match import Views, match, views
+from sooner.methods.visual_match import VisualGrids, match, views
 from sooner.models import adapt
 
 
-def square(side: int, frames: int = 1, *behind: tuple[int, int]) -> Views:
-    return Views(((side, side),) * frames + behind)
+def square(side: int, frames: int = 1, *behind: tuple[int, int]) -> VisualGrids:
+    return VisualGrids(((side, side),) * frames + behind)
 
 
 def at(*places: tuple[int, int], width: int, frame: int = 0, size: int | None = None) -> list[int]:
@@ -22,7 +22,7 @@ def at(*places: tuple[int, int], width: int, frame: int = 0, size: int | None = 
     return [start + line * width + column for line, column in places]
 
 
-def found(kept: list[int], target: Views, draft: Views) -> list[int]:
+def found(kept: list[int], target: VisualGrids, draft: VisualGrids) -> list[int]:
     return match(torch.tensor(kept, dtype=torch.long), target, draft).tolist()
 
 
@@ -59,7 +59,7 @@ def test_every_token_is_where_its_centre_is(h: int, w: int, to_h: int, to_w: int
                 if stands_for(line, h, to_line, to_h) and stands_for(column, w, to_column, to_w)
             ]
             kept = [line * w + column]
-            assert found(kept, Views(((h, w),)), Views(((to_h, to_w),))) == literal
+            assert found(kept, VisualGrids(((h, w),)), VisualGrids(((to_h, to_w),))) == literal
 
 
 def test_frames_stay_frames() -> None:
@@ -83,13 +83,13 @@ def test_a_draft_that_sees_half_the_frames_has_them_by_their_time() -> None:
 def test_a_newline_stays_one_and_unknown_grids_go_by_the_share_of_the_way() -> None:
     target, draft = square(14, 2, (1, 1)), square(7, 2, (1, 1))
     assert found([2 * 196], target, draft) == [2 * 49]
-    assert found([0, 5, 9], Views(((1, 10),)), Views(((1, 5),))) == [0, 2, 4]
-    assert found([0, 19], Views(((1, 20),)), square(3)) == [0, 8]
+    assert found([0, 5, 9], VisualGrids(((1, 10),)), VisualGrids(((1, 5),))) == [0, 2, 4]
+    assert found([0, 19], VisualGrids(((1, 20),)), square(3)) == [0, 8]
 
 
 def test_those_who_only_read_have_none() -> None:
-    assert found([0, 1], square(2), Views(())) == []
-    assert found([], Views(()), square(2)) == []
+    assert found([0, 1], square(2), VisualGrids(())) == []
+    assert found([], VisualGrids(()), square(2)) == []
     kept = torch.tensor([1, 3])
     assert match(kept, square(2), square(2)) is kept
 

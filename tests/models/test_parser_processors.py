@@ -14,7 +14,7 @@ from transformers.models.paddleocr_vl.image_processing_pil_paddleocr_vl import (
 )
 
 import tiny
-from sooner.tasks.loading import Loaded, Pair
+from sooner.tasks.loading import Loaded, ModelPair
 from sooner.tasks.parse import PageParser, ParseSettings
 from tasks.parsing import TEMPLATE, draft_of, noise_page
 from tasks.test_task_families import tokenizer
@@ -55,7 +55,7 @@ PROCESSORS = {"paddleocr_vl": paddleocr_vl, "hunyuan_vl": hunyuan_vl}
 @pytest.mark.parametrize("stages", ["page", "both"])
 @pytest.mark.parametrize("family", PROCESSORS)
 def test_a_page_is_parsed_as_plain_decoding_parses_it(family: str, stages: str) -> None:
-    pair = Pair(Loaded(family, tiny.model(family), PROCESSORS[family]()))
+    pair = ModelPair(Loaded(family, tiny.model(family), PROCESSORS[family]()))
     settings = ParseSettings(
         prompt="w40 w50 w60 w70", form="markdown", stages=stages, max_new_tokens=24, nodes=12
     )

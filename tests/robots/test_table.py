@@ -7,13 +7,13 @@ import pytest
 
 from sooner.errors import SoonerError
 from sooner.robots.registry import make
-from sooner.robots.table import HIGH, LOW, NEAR, Table
+from sooner.robots.table import HIGH, LOW, NEAR, TableEnvironment
 from sooner.robots.views import HALF, WIDTH
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_expert_reaches_the_ball(seed: int) -> None:
-    world = Table()
+    world = TableEnvironment()
     world.reset(seed)
     while not (step := world.step(world.expert_action())).over:
         pass
@@ -22,7 +22,7 @@ def test_the_expert_reaches_the_ball(seed: int) -> None:
 
 
 def test_doing_nothing_ends_without_success() -> None:
-    world = Table()
+    world = TableEnvironment()
     world.reset(0)
     steps = [world.step(np.zeros(4)) for _ in range(world.max_steps)]
     assert [step.over for step in steps] == [False] * (world.max_steps - 1) + [True]
@@ -30,7 +30,7 @@ def test_doing_nothing_ends_without_success() -> None:
 
 
 def test_a_seed_is_an_episode() -> None:
-    worlds = [Table(), Table()]
+    worlds = [TableEnvironment(), TableEnvironment()]
     for world, seed in zip(worlds, (4, 4), strict=True):
         world.reset(seed)
     assert np.array_equal(worlds[0].picture(), worlds[1].picture())
@@ -39,7 +39,7 @@ def test_a_seed_is_an_episode() -> None:
 
 
 def test_actions_are_clipped_and_the_hand_stays_in_its_box() -> None:
-    world = Table()
+    world = TableEnvironment()
     world.reset(0)
     before = world.hand
     world.step(np.array([9.0, -9.0, 0.0, 0.0]))
@@ -52,7 +52,7 @@ def test_actions_are_clipped_and_the_hand_stays_in_its_box() -> None:
 
 def test_the_picture_shows_the_hand_where_it_is() -> None:
     """Cyan pixels of each half lie around the place that `project` names."""
-    world = Table()
+    world = TableEnvironment()
     world.reset(3)
     world.goal = np.array([0.2, 0.9, 0.3])  # out of the way
     picture, places = world.picture().astype(int), world.project()

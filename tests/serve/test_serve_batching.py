@@ -12,7 +12,7 @@ import pytest
 
 from serve.robots import SlowPolicy, until
 from sooner.serve.batching import Batcher
-from sooner.serve.job import Job
+from sooner.serve.job import ActJob
 from sooner.serve.refusal import RefusedError
 from sooner.serve.settings import ServeSettings
 from sooner.tasks.act import Observation
@@ -232,7 +232,7 @@ def test_a_batch_is_as_large_and_as_relaxed_as_the_first_deadline_allows(
         policy = Known(relaxed=1.0, strict=0.5)
         batcher = Batcher(policy, ServeSettings(), clock=lambda: 0.0)
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        jobs = [Job(seen(0), 0.0, deadline, future) for deadline in deadlines]
+        jobs = [ActJob(seen(0), 0.0, deadline, future) for deadline in deadlines]
         return batcher._fitting(jobs, "relaxed")
 
     assert asyncio.run(story()) == (size, method)
@@ -242,7 +242,7 @@ def test_nothing_quicker_is_known_nothing_changes() -> None:
     async def story() -> tuple[int, str]:
         batcher = Batcher(Known(relaxed=0.5, strict=1.0), ServeSettings(), clock=lambda: 0.0)
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        return batcher._fitting([Job(seen(0), 0.0, 0.1, future)], "relaxed")
+        return batcher._fitting([ActJob(seen(0), 0.0, 0.1, future)], "relaxed")
 
     assert asyncio.run(story()) == (1, "relaxed")
 

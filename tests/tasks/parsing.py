@@ -10,7 +10,7 @@ from transformers import Qwen2VLImageProcessor, Qwen3VLProcessor, Qwen3VLVideoPr
 
 import tiny
 from sooner.documents import Page, PageDraft, Region
-from sooner.tasks.loading import Loaded, Pair
+from sooner.tasks.loading import Loaded, ModelPair
 from tasks.test_task_families import PATCHES, tokenizer
 
 TEMPLATE = (
@@ -39,10 +39,10 @@ def draft_of(page: Page, *texts: str | Sequence[str]) -> PageDraft:
     return PageDraft(regions, 0.0, "made-up", page.size)
 
 
-def qwen3_vl() -> Pair:
+def qwen3_vl() -> ModelPair:
     """A tiny random Qwen3-VL with its own processor; word `w12` is token 12."""
     processor = Qwen3VLProcessor(
         Qwen2VLImageProcessor(patch_size=7, merge_size=2, min_pixels=28 * 28), tokenizer(),
         Qwen3VLVideoProcessor(**PATCHES, fps=2), chat_template=TEMPLATE,
     )  # fmt: skip
-    return Pair(Loaded("qwen3_vl", tiny.model("qwen3_vl"), processor), prompt="w8 w9 w10")
+    return ModelPair(Loaded("qwen3_vl", tiny.model("qwen3_vl"), processor), prompt="w8 w9 w10")

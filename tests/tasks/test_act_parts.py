@@ -23,7 +23,7 @@ from sooner.tasks.act.observation import (
     from_buffer,
     read_picture,
 )
-from sooner.tasks.act.pace import AGAIN, TRIALS, Choice, Pace
+from sooner.tasks.act.pace import AGAIN, TRIALS, CallTimes, Choice
 
 PICTURE = np.arange(60, dtype=np.uint8).reshape(4, 5, 3)
 
@@ -176,7 +176,7 @@ def test_other_allowances_are_refused(text: str, told: str) -> None:
 
 
 def test_a_pace_expects_what_it_measured() -> None:
-    pace = Pace()
+    pace = CallTimes()
     assert pace.expected("plain", 4) is None
     for seconds in (9.0, 1.0, 2.0):  # the first call is slow and does not count for long
         pace.add("plain", 2, seconds)
@@ -187,7 +187,7 @@ def test_a_pace_expects_what_it_measured() -> None:
 
 
 def test_a_choice_tries_each_then_keeps_the_quickest_and_asks_again() -> None:
-    pace = Pace()
+    pace = CallTimes()
     choice = Choice(pace, ("plain", "strict"))
     seconds = {"plain": 1.0, "strict": 0.5}
     picked = []
@@ -199,7 +199,7 @@ def test_a_choice_tries_each_then_keeps_the_quickest_and_asks_again() -> None:
 
 
 def test_a_draft_that_gains_nothing_is_left_out() -> None:
-    pace = Pace()
+    pace = CallTimes()
     for _ in range(TRIALS):
         pace.add("plain", 1, 1.0)
         pace.add("strict", 1, 0.995)

@@ -13,10 +13,16 @@ from safetensors.torch import load_file, save_file
 
 import tiny_canvas
 from sooner.errors import SoonerError
-from sooner.tasks.imagine import Callbacks, DrawingModel, ImagineSettings, continue_clip, imagine
+from sooner.tasks.imagine import (
+    DrawCallbacks,
+    DrawingModel,
+    ImagineSettings,
+    continue_clip,
+    imagine,
+)
 from sooner.tasks.imagine.job import Stopped
 from sooner.tasks.imagine.loading import load_drawing_model
-from sooner.tasks.imagine.progress import GREY, Budget, DrawingProgress, partial
+from sooner.tasks.imagine.progress import GREY, DrawingProgress, TimeShare, partial
 from sooner.tasks.imagine.prompting import build_prompt
 from sooner.tasks.imagine.settings import parse_size
 from tasks import videos
@@ -37,7 +43,9 @@ def camera(camera_folder: Path) -> DrawingModel:
 def test_a_record_says_what_was_done(painter: DrawingModel) -> None:
     stages: list[str] = []
     seen: list[tuple[int, int]] = []
-    told = Callbacks(on_stage=stages.append, on_progress=lambda s: seen.append((s.steps, s.tokens)))
+    told = DrawCallbacks(
+        on_stage=stages.append, on_progress=lambda s: seen.append((s.steps, s.tokens))
+    )
     made = imagine(PROMPT, painter, ImagineSettings(count=3, seed=7, compare=True), told)
     record = made.record
     assert made.pixels.shape == (3, 1, 16, 16, 3)
@@ -136,12 +144,12 @@ def test_a_clip_is_continued(camera: DrawingModel, tmp_path: Path) -> None:
     assert less.record["tokens"] == 12
 
 
-def stop_when(condition: object) -> Callbacks:
+def stop_when(condition: object) -> DrawCallbacks:
     def watch(progress: DrawingProgress) -> None:
         if condition(progress):  # type: ignore[operator]
             raise KeyboardInterrupt
 
-    return Callbacks(on_progress=watch)
+    return DrawCallbacks(on_progress=watch)
 
 
 def test_interrupted_pictures_are_there_as_far_as_they_go(painter: DrawingModel) -> None:
@@ -161,7 +169,7 @@ def test_interrupted_comparisons_lose_no_picture(painter: DrawingModel) -> None:
     settings = ImagineSettings(seed=0, compare=True)
     stages: list[str] = []
     watch = stop_when(lambda progress: stages[-1] == "compare" and progress.steps > 2)
-    told = Callbacks(on_stage=stages.append, on_progress=watch.on_progress)
+    told = DrawCallbacks(on_stage=stages.append, on_progress=watch.on_progress)
     with pytest.raises(Stopped) as stopped:
         imagine(PROMPT, painter, settings, told)
     assert stopped.value.made.finished == [True]
@@ -183,7 +191,7 @@ def test_unfinished_places_are_grey(painter: DrawingModel) -> None:
 def test_watching_costs_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
     monkeypatch.setattr("sooner.tasks.imagine.progress.time.perf_counter", lambda: clock[0])
-    budget, spent = Budget(0.04, wait=1.0), 0.0
+    budget, spent = TimeShare(0.04, wait=1.0), 0.0
     while clock[0] < 100:
         clock[0] += 0.05
         if budget.due:

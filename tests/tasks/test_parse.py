@@ -22,7 +22,7 @@ from sooner.decoding.stats import Stats
 from sooner.documents import PageDraft, Region
 from sooner.errors import SoonerError
 from sooner.methods import Autoregressive
-from sooner.tasks.loading import Loaded, Pair, load_pair
+from sooner.tasks.loading import Loaded, ModelPair, load_pair
 from sooner.tasks.parse import PARTIAL, SUCCESS, PageParser, ParseSettings
 from sooner.tasks.parse.answers import accepted_shares, placed, read
 from sooner.tasks.parse.contexts import cut, page_drafts, pieces_of, region_drafts
@@ -37,27 +37,27 @@ FIXED = {"nodes": 12, "max_new_tokens": LIMIT}  # not what this machine measures
 
 
 @pytest.fixture(scope="module")
-def qwen() -> Pair:
+def qwen() -> ModelPair:
     return qwen3_vl()
 
 
 @pytest.fixture(scope="module")
-def llava(target_folder: Path) -> Pair:
+def llava(target_folder: Path) -> ModelPair:
     return load_pair(str(target_folder))
 
 
-def plain_text(pair: Pair) -> str:
+def plain_text(pair: ModelPair) -> str:
     return PageParser(pair, ParseSettings(**FIXED))(noise_page()).raw
 
 
-def perfect(pair: Pair) -> PageDraft:
+def perfect(pair: ModelPair) -> PageDraft:
     """The model's own text in three regions."""
     words = plain_text(pair).split(" ")
     parts = words[:10], words[10:25], words[25:]
     return draft_of(noise_page(), *(" ".join(part) for part in parts))
 
 
-def drafts(pair: Pair) -> dict[str, PageDraft]:
+def drafts(pair: ModelPair) -> dict[str, PageDraft]:
     page, whole = noise_page(), perfect(pair)
     texts = whole.texts
     known = texts[0].split(" ")
@@ -102,7 +102,7 @@ def test_perfect_drafts_save_steps(family: str, request: pytest.FixtureRequest) 
 
 
 @pytest.mark.parametrize("rows", [32, 2])
-def test_a_region_says_what_it_says_alone(qwen: Pair, rows: int) -> None:
+def test_a_region_says_what_it_says_alone(qwen: ModelPair, rows: int) -> None:
     """A ragged batch of crops of different size, drafts good and bad."""
     page = noise_page(140, 160)
     boxes = [(0, 0, 140, 40), (0, 40, 70, 160), (75, 45, 133, 90)]
@@ -132,7 +132,7 @@ def test_a_region_says_what_it_says_alone(qwen: Pair, rows: int) -> None:
     assert parsed.stages["regions"].rows == 3
 
 
-def test_regions_without_a_box_keep_their_draft(qwen: Pair) -> None:
+def test_regions_without_a_box_keep_their_draft(qwen: ModelPair) -> None:
     page = noise_page()
     texts = plain_text(qwen).split(" ")
     regions = [
@@ -147,34 +147,34 @@ def test_regions_without_a_box_keep_their_draft(qwen: Pair) -> None:
     assert parsed.last.aal > 0.3
 
 
-def test_a_drafter_that_failed_is_named(qwen: Pair) -> None:
+def test_a_drafter_that_failed_is_named(qwen: ModelPair) -> None:
     parser = PageParser(qwen, ParseSettings(**FIXED))
     parsed = parser(noise_page(), PageDraft([], drafter="ocr", reason="no answer within 3 s"))
     assert parsed.notes == ["drafter ocr: no answer within 3 s; decoded plainly"]
     assert parsed.raw == plain_text(qwen)
 
 
-def test_with_a_tolerance_the_mode_is_relaxed(qwen: Pair) -> None:
+def test_with_a_tolerance_the_mode_is_relaxed(qwen: ModelPair) -> None:
     parser = PageParser(qwen, ParseSettings(tolerance=0.5, stages="page", **FIXED))
     parsed = parser(noise_page(), drafts(qwen)["half"])
     assert parsed.mode == parsed.last.mode == "relaxed"
     assert parser(noise_page()).mode == "exact"  # nothing was drafted, so nothing was relaxed
 
 
-def test_a_page_that_is_cut_is_partial(qwen: Pair) -> None:
+def test_a_page_that_is_cut_is_partial(qwen: ModelPair) -> None:
     parsed = PageParser(qwen, ParseSettings(max_new_tokens=5))(noise_page())
     assert (parsed.status, parsed.truncated) == (PARTIAL, "length")
     assert parsed.reason == "cut after 5 tokens; raise --max-new-tokens"
     assert not parsed.counts_for_speed
 
 
-def test_a_page_that_ends_is_a_success(qwen: Pair) -> None:
+def test_a_page_that_ends_is_a_success(qwen: ModelPair) -> None:
     """End ids are drafted, and no part of the text."""
     model = copy.deepcopy(qwen.target.model)
     text = plain_text(qwen).split(" ")
     last = max(set(text), key=text.index)  # the word that is said for the first time at the end
     model.generation_config.eos_token_id = [int(last[1:]), 95]
-    pair = Pair(Loaded("ends", model, qwen.target.processor), prompt=qwen.prompt)
+    pair = ModelPair(Loaded("ends", model, qwen.target.processor), prompt=qwen.prompt)
     plain = PageParser(pair, ParseSettings(**FIXED))(noise_page())
     assert plain.status == SUCCESS
     assert plain.raw.split(" ") == text[: text.index(last)]
@@ -185,16 +185,16 @@ def test_a_page_that_ends_is_a_success(qwen: Pair) -> None:
     assert parsed.regions[0].acceptance > 0.7
 
 
-def stuck(pair: Pair) -> Pair:
+def stuck(pair: ModelPair) -> ModelPair:
     """The same model, but that it always says token 1."""
     model = copy.deepcopy(pair.target.model)
     with torch.no_grad():
         model.lm_head.weight.zero_()
     model.generation_config.suppress_tokens = [0]
-    return Pair(Loaded("stuck", model, pair.target.processor), prompt=pair.prompt)
+    return ModelPair(Loaded("stuck", model, pair.target.processor), prompt=pair.prompt)
 
 
-def test_a_runaway_is_stopped_and_told(qwen: Pair) -> None:
+def test_a_runaway_is_stopped_and_told(qwen: ModelPair) -> None:
     pair = stuck(qwen)
     plain = PageParser(pair, ParseSettings(max_new_tokens=200, repetition=20))(noise_page())
     assert (plain.status, plain.truncated) == (PARTIAL, "repetition")
@@ -333,7 +333,7 @@ def test_broken_json_is_read_as_far_as_possible() -> None:
 
 
 def test_what_was_said_is_kept_beside_what_was_repaired(
-    qwen: Pair, monkeypatch: pytest.MonkeyPatch
+    qwen: ModelPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
         "sooner.tasks.parse.parser.decode_rows",
@@ -383,7 +383,7 @@ def test_shares_of_drafted_tokens() -> None:
     assert shares == [0.5, None, 1.0]
 
 
-def test_a_page_too_large_for_the_model_is_refused(qwen: Pair) -> None:
+def test_a_page_too_large_for_the_model_is_refused(qwen: ModelPair) -> None:
     with pytest.raises(SoonerError, match=r"prompt of \d+ tokens, but .* has 512 positions; lower"):
         PageParser(qwen)(noise_page(560, 560))
 
@@ -456,7 +456,7 @@ def test_a_page_is_prefilled_before_its_draft_is_asked_for(
     assert parsed.last.aal > 1
 
 
-def test_a_draft_that_never_comes_leaves_the_page_s_own_text(qwen: Pair) -> None:
+def test_a_draft_that_never_comes_leaves_the_page_s_own_text(qwen: ModelPair) -> None:
     parser = PageParser(qwen, ParseSettings(tolerance=0.5, **FIXED))
     plain = PageParser(qwen, ParseSettings(**FIXED))(noise_page())
     for draft in (lambda: None, lambda: PageDraft([], reason="no answer within 1 s", drafter="x")):
@@ -465,7 +465,7 @@ def test_a_draft_that_never_comes_leaves_the_page_s_own_text(qwen: Pair) -> None
     assert parsed.notes == ["drafter x: no answer within 1 s; decoded plainly"]
 
 
-def test_a_page_that_takes_too_long_is_cut(qwen: Pair) -> None:
+def test_a_page_that_takes_too_long_is_cut(qwen: ModelPair) -> None:
     """Whatever it said in the time; waiting for its draft does not count."""
     parser = PageParser(qwen, ParseSettings(timeout=1e-6, **FIXED))
     plain = PageParser(qwen, ParseSettings(**FIXED))(noise_page())

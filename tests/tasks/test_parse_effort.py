@@ -16,9 +16,16 @@ import sooner.tasks.parse.regions as regions_module
 from sooner.documents import Page, PageDraft, Region
 from sooner.documents.regions import FORMULA, LIST_ITEM, TABLE
 from sooner.errors import MemoryRanOutError, SoonerError
-from sooner.tasks.loading import Loaded, Pair
+from sooner.tasks.loading import Loaded, ModelPair
 from sooner.tasks.parse import PageParser, ParseSettings
-from sooner.tasks.parse.budget import FIRST, LEAST_FORWARDS, RECENT, Budget, PageCost, PageCosts
+from sooner.tasks.parse.budget import (
+    FIRST,
+    LEAST_FORWARDS,
+    RECENT,
+    PageCost,
+    PageCosts,
+    StageBudget,
+)
 from sooner.tasks.parse.contexts import Piece, pieces_of, with_region_texts
 from sooner.tasks.parse.crops import (
     EMPTY,
@@ -61,7 +68,7 @@ class Stutter(torch.nn.Module):
 
 
 @pytest.fixture
-def hostile(monkeypatch: pytest.MonkeyPatch) -> Pair:
+def hostile(monkeypatch: pytest.MonkeyPatch) -> ModelPair:
     """A model that reads pages, and on crops says one word for ever."""
     known = qwen3_vl()
     model = copy.deepcopy(known.target.model)
@@ -76,7 +83,7 @@ def hostile(monkeypatch: pytest.MonkeyPatch) -> Pair:
             model.lm_head.is_on = False
 
     monkeypatch.setattr(regions_module, "decode_rows", stuttering)
-    return Pair(Loaded("hostile", model, known.target.processor), prompt=known.prompt)
+    return ModelPair(Loaded("hostile", model, known.target.processor), prompt=known.prompt)
 
 
 @contextmanager
@@ -99,11 +106,11 @@ def rough(page: Page, *counts: int) -> PageDraft:
     return draft_of(page, *(" ".join(["w3", "w5"] * count)[: 3 * count - 1] for count in counts))
 
 
-def alone(pair: Pair, page: Page, draft: PageDraft) -> Any:
+def alone(pair: ModelPair, page: Page, draft: PageDraft) -> Any:
     return PageParser(pair, ParseSettings(stages="page", **FIXED))(page, draft)
 
 
-def test_a_runaway_crop_is_stopped_and_the_page_completes(hostile: Pair) -> None:
+def test_a_runaway_crop_is_stopped_and_the_page_completes(hostile: ModelPair) -> None:
     page = noise_page()
     draft = rough(page, 4, 60, 9)
     plain = PageParser(hostile, ParseSettings(**FIXED))(page)
@@ -124,18 +131,18 @@ def test_a_runaway_crop_is_stopped_and_the_page_completes(hostile: Pair) -> None
     assert parsed.stages["regions"].steps <= round(FIRST * letters)
 
 
-def test_every_row_has_its_own_limit_and_its_own_watch(hostile: Pair) -> None:
+def test_every_row_has_its_own_limit_and_its_own_watch(hostile: ModelPair) -> None:
     """Without a budget of any account: the longest draft of a batch is not the others' limit."""
     page = noise_page()
     stage = PageParser(hostile, ParseSettings(stages="both", **FIXED)).regions
     pieces = pieces_of(rough(page, 2, 30), "markdown")
     with spoken() as said:
-        stage(page, pieces, None, Budget(1000))
+        stage(page, pieces, None, StageBudget(1000))
     lengths = sorted(len(one.tokens) for one in said)
     assert lengths == [TIMES * 3 + SPARE, TIMES * 31 + SPARE]
     stage.settings = replace(stage.settings, repetition=256)
     with spoken() as said:
-        done = stage(page, pieces, None, Budget(1000))
+        done = stage(page, pieces, None, StageBudget(1000))
     lengths = sorted(len(one.tokens) for one in said)
     assert lengths == [3 + SPARE + 1, 31 + SPARE + 1]  # as far as a repetition may go
     assert [one.truncated for one in said] == ["repetition"] * 2
@@ -160,7 +167,7 @@ def test_rows_of_a_batch_end_on_their_own() -> None:
     assert stats.nfe == 12
 
 
-def test_a_page_with_drafts_is_never_much_slower_than_the_page_alone(hostile: Pair) -> None:
+def test_a_page_with_drafts_is_never_much_slower_than_the_page_alone(hostile: ModelPair) -> None:
     """`auto` over thirty pages against a target whose crops all run away, counted in forwards.
 
     A page that is far cheaper than all before it can't be known beforehand: stage 1 may have had
@@ -206,7 +213,7 @@ def test_a_tolerance_s_text_depends_on_no_clock_and_no_earlier_page() -> None:
     for parser in (fresh, old):
         stage = parser.regions
 
-        def kept(page: Any, pieces: Any, cells: Any, budget: Budget) -> Any:
+        def kept(page: Any, pieces: Any, cells: Any, budget: StageBudget) -> Any:
             budgets.append((budget.forwards, budget.seconds))
             return RegionStage.__call__(stage, page, pieces, cells, budget)  # noqa: B023
 
@@ -217,17 +224,17 @@ def test_a_tolerance_s_text_depends_on_no_clock_and_no_earlier_page() -> None:
 
 
 def test_a_budget_counts_batches_and_seconds() -> None:
-    budget = Budget(10, seconds=1e9)
+    budget = StageBudget(10, seconds=1e9)
     assert not budget.is_spent()
     assert not budget.is_spent(9)
     assert budget.is_spent(10)
     budget.spent = 7
     assert budget.is_spent(3)
-    late = Budget(10, seconds=0.0)
+    late = StageBudget(10, seconds=0.0)
     assert not late.is_spent()  # its clock has not begun
     late.begin()
     assert late.is_spent()
-    assert not Budget(LEAST_FORWARDS - 1).is_enough
+    assert not StageBudget(LEAST_FORWARDS - 1).is_enough
 
 
 def test_costs_are_robust_and_careful() -> None:

@@ -21,7 +21,7 @@ from PIL import Image
 from documents.paper import without_pages
 from sooner.cli.parse_display import known
 from sooner.documents import PageDraft, PageRange, Resolution, find_documents, read_pages
-from sooner.documents.drafters import AllOf, Drafter, FirstOf, TextLayer, guarded
+from sooner.documents.drafters import AllOf, FirstOf, PageDrafter, TextLayer, guarded
 from sooner.errors import MemoryRanOutError, SoonerError
 from sooner.tasks.parse import FAILED, Delivery, ParseJob
 from sooner.tasks.parse.drafters import drafter_hash, guard, make_drafter, processes_of
@@ -36,12 +36,12 @@ from tasks.drafting import Die, EchoParser, Hang, Raise, SayNumber, pdf, picture
 SMALL = Intake(resolution=Resolution(dpi=72))
 
 
-def job(source: Path, out: Path, drafter: Drafter | None = None, **options: Any) -> ParseJob:
+def job(source: Path, out: Path, drafter: PageDrafter | None = None, **options: Any) -> ParseJob:
     given = {"settings_hash": "s", "intake": SMALL, "delivery": Delivery(out, ("md", "json"))}
     return ParseJob(find_documents([source]), drafter=drafter, **{**given, **options})
 
 
-def run(source: Path, out: Path, drafter: Drafter | None = None, **options: Any) -> EchoParser:
+def run(source: Path, out: Path, drafter: PageDrafter | None = None, **options: Any) -> EchoParser:
     """A run of its own; the parser tells for which pages it was needed."""
     parser = EchoParser(options.pop("raising", None))
     job(source, out, drafter, **options).run(lambda: parser)

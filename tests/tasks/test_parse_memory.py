@@ -19,7 +19,7 @@ from transformers import Qwen2VLImageProcessor
 
 from sooner.documents import Page
 from sooner.errors import MemoryRanOutError
-from sooner.tasks.loading import Pair
+from sooner.tasks.loading import ModelPair
 from sooner.tasks.parse import PageParser, ParseSettings
 from tasks.parsing import draft_of, noise_page, qwen3_vl
 
@@ -81,7 +81,7 @@ def test_two_hundred_pages_take_the_memory_of_twenty(tmp_path: Path, target_fold
 
 
 @pytest.fixture
-def qwen() -> Pair:
+def qwen() -> ModelPair:
     return qwen3_vl()
 
 
@@ -89,7 +89,7 @@ Limit = Callable[[int], list[int]]
 
 
 @pytest.fixture
-def limited(qwen: Pair, monkeypatch: pytest.MonkeyPatch) -> Iterator[Limit]:
+def limited(qwen: ModelPair, monkeypatch: pytest.MonkeyPatch) -> Iterator[Limit]:
     """Sets from how many patches on a picture is too much; patches of all that were tried."""
 
     def set_limit(most: int) -> list[int]:
@@ -114,7 +114,7 @@ def scaled(page: Page, width: int, height: int) -> Page:
     return replace(page, picture=np.array(picture))
 
 
-def test_a_page_that_takes_too_much_memory_is_read_smaller(qwen: Pair, limited: Limit) -> None:
+def test_a_page_that_takes_too_much_memory_is_read_smaller(qwen: ModelPair, limited: Limit) -> None:
     parser, page = PageParser(qwen, ParseSettings(**FIXED)), noise_page(168, 224)
     smaller = parser(scaled(page, 118, 157))
     tried = limited(24 * 32 - 1)  # patches of 7 pixels
@@ -130,7 +130,7 @@ def test_a_page_that_takes_too_much_memory_is_read_smaller(qwen: Pair, limited: 
     assert parser(noise_page()).mode == "exact"
 
 
-def test_regions_are_left_out_first(qwen: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_regions_are_left_out_first(qwen: ModelPair, monkeypatch: pytest.MonkeyPatch) -> None:
     """That changes no text, so the result stays exact."""
     page = noise_page()
     plain = PageParser(qwen, ParseSettings(**FIXED))(page)
@@ -146,7 +146,7 @@ def test_regions_are_left_out_first(qwen: Pair, monkeypatch: pytest.MonkeyPatch)
     assert parsed.last.aal > 1  # drafted as ever
 
 
-def test_a_page_that_never_fits_says_how_far_it_was_tried(qwen: Pair, limited: Limit) -> None:
+def test_a_page_that_never_fits_says_how_far_it_was_tried(qwen: ModelPair, limited: Limit) -> None:
     tried = limited(0)
     with pytest.raises(MemoryRanOutError, match=r"even at 35% of the page's width .*lower --dpi"):
         PageParser(qwen, ParseSettings(**FIXED))(noise_page(168, 224))
@@ -155,7 +155,7 @@ def test_a_page_that_never_fits_says_how_far_it_was_tried(qwen: Pair, limited: L
 
 
 def test_a_smaller_picture_is_not_tried_where_it_makes_as_many_tokens(
-    qwen: Pair, limited: Limit
+    qwen: ModelPair, limited: Limit
 ) -> None:
     """The processor enlarges what has less pixels than it wants."""
     processor = qwen.target.processor
@@ -168,7 +168,7 @@ def test_a_smaller_picture_is_not_tried_where_it_makes_as_many_tokens(
     assert len(tried) == 1
 
 
-def test_other_errors_are_not_tried_again(qwen: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_errors_are_not_tried_again(qwen: ModelPair, monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[int] = []
 
     def broken(*_: Any, **__: Any) -> Any:

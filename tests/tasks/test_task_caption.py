@@ -15,9 +15,9 @@ from sooner.errors import SoonerError
 from sooner.methods import EagleHead
 from sooner.registry import choices
 from sooner.tasks import comparison
-from sooner.tasks.caption import Callbacks, caption
+from sooner.tasks.caption import CaptionCallbacks, caption
 from sooner.tasks.clip import prepare
-from sooner.tasks.loading import Pair, load_pair
+from sooner.tasks.loading import ModelPair, load_pair
 from sooner.tasks.settings import CaptionSettings
 from sooner.tasks.verify import verify
 from tasks import videos
@@ -27,17 +27,17 @@ SHORT = CaptionSettings(max_new_tokens=24, frames=4, num_draft_tokens=4)
 
 
 @pytest.fixture(scope="module")
-def pair(target_folder: Path, draft_folder: Path) -> Pair:
+def pair(target_folder: Path, draft_folder: Path) -> ModelPair:
     return load_pair(str(target_folder), str(draft_folder))
 
 
 @pytest.fixture(scope="module")
-def poor(target_folder: Path, poor_folder: Path) -> Pair:
+def poor(target_folder: Path, poor_folder: Path) -> ModelPair:
     return load_pair(str(target_folder), str(poor_folder))
 
 
 @pytest.fixture(scope="module")
-def head(poor: Pair, tmp_path_factory: pytest.TempPathFactory) -> str:
+def head(poor: ModelPair, tmp_path_factory: pytest.TempPathFactory) -> str:
     """An untrained draft head of the target."""
     folder = tmp_path_factory.mktemp("head")
     EagleHead.for_target(poor.target.model).save_pretrained(folder)
@@ -45,7 +45,9 @@ def head(poor: Pair, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.parametrize("method", choices())
-def test_text_is_what_the_model_generates(clip: Path, poor: Pair, head: str, method: str) -> None:
+def test_text_is_what_the_model_generates(
+    clip: Path, poor: ModelPair, head: str, method: str
+) -> None:
     settings = replace(SHORT, method=method, head=head if method == "eagle" else None)
     record = caption(clip, poor, settings)
     ready = prepare(clip, poor, settings)
@@ -56,7 +58,7 @@ def test_text_is_what_the_model_generates(clip: Path, poor: Pair, head: str, met
     assert (record["method"], record["mode"], record["tokens"]) == (method, "exact", 24)
 
 
-def test_record(clip: Path, pair: Pair) -> None:
+def test_record(clip: Path, pair: ModelPair) -> None:
     told: list[str] = []
     stages: list[str] = []
     counts: list[tuple[int, int]] = []
@@ -64,7 +66,7 @@ def test_record(clip: Path, pair: Pair) -> None:
         clip,
         pair,
         replace(SHORT, compare=True),
-        Callbacks(
+        CaptionCallbacks(
             on_stage=stages.append,
             on_text=lambda piece, drafted: told.append(piece),
             on_count=lambda *count: counts.append(count),
@@ -89,14 +91,14 @@ def test_record(clip: Path, pair: Pair) -> None:
     assert record["versions"]["torch"] == str(torch.__version__)
 
 
-def test_default_method_follows_the_models(clip: Path, pair: Pair) -> None:
+def test_default_method_follows_the_models(clip: Path, pair: ModelPair) -> None:
     quick = replace(SHORT, max_new_tokens=2)
     assert caption(clip, replace(pair, draft=None), quick)["method"] == "prompt-lookup"
     with pytest.raises(SoonerError, match="give --draft"):
         caption(clip, replace(pair, draft=None), replace(quick, method="speculative"))
 
 
-def test_sampling_repeats_with_its_seed(clip: Path, poor: Pair) -> None:
+def test_sampling_repeats_with_its_seed(clip: Path, poor: ModelPair) -> None:
     warm = replace(SHORT, temperature=1.0, compare=True)
     first, again = caption(clip, poor, warm), caption(clip, poor, warm)
     other = caption(clip, poor, replace(warm, seed=1))
@@ -105,7 +107,7 @@ def test_sampling_repeats_with_its_seed(clip: Path, poor: Pair) -> None:
 
 
 def test_a_difference_is_judged_and_no_speed_is_claimed(
-    clip: Path, poor: Pair, monkeypatch: pytest.MonkeyPatch
+    clip: Path, poor: ModelPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from sooner.decoding.acceptance import Verdict
     from sooner.methods import speculative
@@ -131,7 +133,7 @@ def test_a_difference_is_judged_and_no_speed_is_claimed(
 
 
 @pytest.mark.parametrize("method", choices())
-def test_verify_agrees_with_hf(clip: Path, poor: Pair, head: str, method: str) -> None:
+def test_verify_agrees_with_hf(clip: Path, poor: ModelPair, head: str, method: str) -> None:
     settings = replace(SHORT, method=method, head=head if method == "eagle" else None)
     report = verify(clip, poor, settings)
     assert report["verdict"] == "identical"
@@ -140,7 +142,7 @@ def test_verify_agrees_with_hf(clip: Path, poor: Pair, head: str, method: str) -
         verify(clip, poor, replace(SHORT, temperature=1.0))
 
 
-def test_too_many_frames_says_how_many_fit(tmp_path: Path, pair: Pair) -> None:
+def test_too_many_frames_says_how_many_fit(tmp_path: Path, pair: ModelPair) -> None:
     path = videos.write(tmp_path / "a.mkv", "mpeg4", 100, (16, 16))
     ask = replace(SHORT, max_new_tokens=2)
     with pytest.raises(SoonerError, match=rf"has {POSITIONS} positions; --frames \d+ fits") as told:
@@ -153,13 +155,13 @@ def test_too_many_frames_says_how_many_fit(tmp_path: Path, pair: Pair) -> None:
 
 
 def test_positions_after_the_fact_for_processors_that_can_not_count(
-    tmp_path: Path, pair: Pair, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, pair: ModelPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sooner.tasks.prompting.video_tokens", lambda *args: None)
     test_too_many_frames_says_how_many_fit(tmp_path, pair)
 
 
-def test_new_tokens_are_cut_to_the_room_there_is(tmp_path: Path, pair: Pair) -> None:
+def test_new_tokens_are_cut_to_the_room_there_is(tmp_path: Path, pair: ModelPair) -> None:
     path = videos.write(tmp_path / "a.mkv", "mpeg4", 30, (16, 16))
     settings = CaptionSettings(frames=20, max_new_tokens=300, num_draft_tokens=4)
     record = caption(path, pair, settings)
@@ -167,21 +169,23 @@ def test_new_tokens_are_cut_to_the_room_there_is(tmp_path: Path, pair: Pair) -> 
     assert any("leave room" in note for note in record["notes"])
 
 
-def test_damage_is_on_record(tmp_path: Path, pair: Pair) -> None:
+def test_damage_is_on_record(tmp_path: Path, pair: ModelPair) -> None:
     whole = videos.write(tmp_path / "a.mkv", "mpeg4", 60, noise=True)
     record = caption(videos.truncate(whole, tmp_path / "cut.mkv", 0.5), pair, SHORT)
     assert record["video"]["damage"] in record["notes"]
 
 
 @pytest.mark.parametrize(("count", "size"), [(1, (64, 48)), (30, (10, 10))])
-def test_odd_videos_work(tmp_path: Path, pair: Pair, count: int, size: tuple[int, int]) -> None:
+def test_odd_videos_work(
+    tmp_path: Path, pair: ModelPair, count: int, size: tuple[int, int]
+) -> None:
     path = videos.write(tmp_path / "odd.mp4", frames=count, size=size)
     record = caption(path, pair, replace(SHORT, frames=None, max_new_tokens=3))
     assert record["tokens"] == 3
     assert record["frames"] == min(count, 16)
 
 
-def test_the_answer_hangs_on_the_pixels(tmp_path: Path, clip: Path, pair: Pair) -> None:
+def test_the_answer_hangs_on_the_pixels(tmp_path: Path, clip: Path, pair: ModelPair) -> None:
     dark = tmp_path / "dark.mp4"
     videos.write(dark, frames=30, noise=True)
     seen = [prepare(path, pair, SHORT).inputs["pixel_values_videos"] for path in (clip, dark)]
@@ -189,7 +193,7 @@ def test_the_answer_hangs_on_the_pixels(tmp_path: Path, clip: Path, pair: Pair) 
     assert caption(clip, pair, SHORT)["text"] != caption(dark, pair, SHORT)["text"]
 
 
-def test_comparison_keeps_ties_apart_from_bugs(clip: Path, pair: Pair) -> None:
+def test_comparison_keeps_ties_apart_from_bugs(clip: Path, pair: ModelPair) -> None:
     ready = prepare(clip, pair, SHORT)
     ids = pair.target.model.generate(**ready.inputs, max_new_tokens=24, do_sample=False)
     own = ids[0, ready.inputs["input_ids"].shape[1] :].tolist()

@@ -14,28 +14,28 @@ from sooner.methods import ParallelVLM, Speculative
 from sooner.methods.cost import ENOUGH, PRIOR, Acceptance
 from sooner.tasks import registry
 from sooner.tasks.caption import caption
-from sooner.tasks.choice import MARGIN, Pace, Way, beside, by_turns, choose, measure
+from sooner.tasks.choice import MARGIN, StepTimes, Way, beside, by_turns, choose, measure
 from sooner.tasks.clip import prepare
-from sooner.tasks.loading import Pair, load_pair
+from sooner.tasks.loading import ModelPair, load_pair
 from sooner.tasks.registry import Noted, build_method
 from sooner.tasks.settings import CaptionSettings
 
 SETTINGS = CaptionSettings(max_new_tokens=8)
-FREE = Pace(0.0083, 0.011, 0.0015, 0.0015, 0.0083, 0.0015)
+FREE = StepTimes(0.0083, 0.011, 0.0015, 0.0015, 0.0083, 0.0015)
 """A deep target and a shallow draft, each with a core of its own."""
 CROWDED = replace(FREE, target_beside=0.016, draft_beside=0.003)
 """The same on one core."""
-LONG = Pace(0.42, 0.43, 0.078, 0.047, 0.42, 0.078)
+LONG = StepTimes(0.42, 0.43, 0.078, 0.047, 0.42, 0.078)
 """LLaVA-OV 7B and 72B behind 25,000 visual tokens (the paper's table 3)."""
 
 
 @pytest.fixture(scope="module")
-def pair(target_folder: Path, draft_folder: Path) -> Pair:
+def pair(target_folder: Path, draft_folder: Path) -> ModelPair:
     return load_pair(str(target_folder), str(draft_folder))
 
 
 def build(
-    pair: Pair, clip: Path, pace: Pace, monkeypatch: pytest.MonkeyPatch, **options: object
+    pair: ModelPair, clip: Path, pace: StepTimes, monkeypatch: pytest.MonkeyPatch, **options: object
 ) -> Noted:
     settings = replace(SETTINGS, **options)
     monkeypatch.setattr(registry, "measure", lambda *_: pace)
@@ -46,7 +46,7 @@ def build(
     return method
 
 
-def gain(pace: Pace, acceptance: float = PRIOR) -> float:
+def gain(pace: StepTimes, acceptance: float = PRIOR) -> float:
     """Speed of drafting beside the target over that of drafting by turns."""
     return beside(pace, acceptance) / by_turns(pace, acceptance)
 
@@ -65,8 +65,8 @@ def test_a_lucky_measurement_beside_counts_no_more_than_alone() -> None:
 
 
 def test_a_draft_as_slow_as_its_target_takes_turns() -> None:
-    assert gain(Pace(0.01, 0.012, 0.01, 0.01, 0.01, 0.01)) < 1.3
-    assert gain(Pace(0.01, 0.012, 0.01, 0.01, 0.02, 0.02)) < MARGIN
+    assert gain(StepTimes(0.01, 0.012, 0.01, 0.01, 0.01, 0.01)) < 1.3
+    assert gain(StepTimes(0.01, 0.012, 0.01, 0.01, 0.02, 0.02)) < MARGIN
 
 
 # What earlier files showed ----------------------------------------------------------------------
@@ -79,7 +79,7 @@ def shown(rate: float, tokens: int = 200) -> Acceptance:
     return made
 
 
-def chosen(pace: Pace, whole: Acceptance, pruned: Acceptance, **options: bool) -> Way:
+def chosen(pace: StepTimes, whole: Acceptance, pruned: Acceptance, **options: bool) -> Way:
     seen = {0.0: whole, 0.9: pruned}
     asked = {"is_open": True, "can_prune": True, **options}
     return choose(pace, seen.__getitem__, 0.9, **asked)[0]
@@ -142,13 +142,13 @@ def test_files_teach_the_files_behind_them(
     assert by_default(sampled, pair, inputs) is Speculative
 
 
-def by_default(settings: CaptionSettings, pair: Pair, inputs: object) -> type:
+def by_default(settings: CaptionSettings, pair: ModelPair, inputs: object) -> type:
     method = build_method(settings, pair, inputs)
     assert isinstance(method, Noted)
     return type(method.method)
 
 
-def test_a_method_that_was_asked_for_learns_as_well(pair: Pair, clip: Path) -> None:
+def test_a_method_that_was_asked_for_learns_as_well(pair: ModelPair, clip: Path) -> None:
     fresh = replace(pair)
     for method in ("speculative", "parallel"):
         settings = replace(SETTINGS, method=method, max_new_tokens=24, prune=0.0)
@@ -160,13 +160,15 @@ def test_a_method_that_was_asked_for_learns_as_well(pair: Pair, clip: Path) -> N
 # The default ------------------------------------------------------------------------------------
 
 
-def test_the_faster_way_is_taken(pair: Pair, clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_faster_way_is_taken(
+    pair: ModelPair, clip: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert isinstance(build(pair, clip, FREE, monkeypatch).method, ParallelVLM)
     assert isinstance(build(pair, clip, CROWDED, monkeypatch).method, Speculative)
 
 
 def test_a_window_that_was_asked_for_is_drafted_by_turns(
-    pair: Pair, clip: Path, monkeypatch: pytest.MonkeyPatch
+    pair: ModelPair, clip: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(registry, "measure")  # nothing is to be measured for it
     settings = replace(SETTINGS, num_draft_tokens=3)
@@ -177,7 +179,7 @@ def test_a_window_that_was_asked_for_is_drafted_by_turns(
 
 
 def test_the_draft_is_pruned_only_where_that_makes_its_steps_faster(
-    pair: Pair, clip: Path, monkeypatch: pytest.MonkeyPatch
+    pair: ModelPair, clip: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     short, long = (build(pair, clip, pace, monkeypatch).method for pace in (FREE, LONG))
     assert isinstance(short, ParallelVLM)
@@ -186,7 +188,7 @@ def test_the_draft_is_pruned_only_where_that_makes_its_steps_faster(
 
 
 def test_a_ratio_that_was_asked_for_is_kept(
-    pair: Pair, clip: Path, monkeypatch: pytest.MonkeyPatch
+    pair: ModelPair, clip: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     method = build(pair, clip, FREE, monkeypatch, prune=0.5).method
     assert isinstance(method, ParallelVLM)
@@ -195,7 +197,7 @@ def test_a_ratio_that_was_asked_for_is_kept(
 
 @pytest.mark.parametrize("pace", [FREE, CROWDED], ids=["beside", "by turns"])
 def test_the_record_says_why(
-    pair: Pair, clip: Path, monkeypatch: pytest.MonkeyPatch, pace: Pace
+    pair: ModelPair, clip: Path, monkeypatch: pytest.MonkeyPatch, pace: StepTimes
 ) -> None:
     monkeypatch.setattr(registry, "measure", lambda *_: pace)
     record = caption(clip, replace(pair), SETTINGS)
@@ -205,7 +207,7 @@ def test_the_record_says_why(
 
 
 def test_the_second_file_needs_no_measurement(
-    pair: Pair, clip: Path, monkeypatch: pytest.MonkeyPatch
+    pair: ModelPair, clip: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[int] = []
     monkeypatch.setattr(registry, "measure", lambda *_: calls.append(1) or FREE)

@@ -21,7 +21,7 @@ from transformers import (
 import tiny
 from sooner.tasks.caption import caption
 from sooner.tasks.clip import prepare
-from sooner.tasks.loading import Loaded, Pair
+from sooner.tasks.loading import Loaded, ModelPair
 from sooner.tasks.prompting import video_tokens
 from sooner.tasks.settings import CaptionSettings
 from sooner.tasks.verify import verify
@@ -76,10 +76,10 @@ def qwen3_vl() -> Any:
 PROCESSORS = {"qwen2_5_vl": qwen2_5_vl, "qwen3_vl": qwen3_vl}
 
 
-def pair_of(family: str) -> Pair:
+def pair_of(family: str) -> ModelPair:
     processor = PROCESSORS[family]()
     target = Loaded(family, tiny.model(family), processor)
-    return Pair(target, Loaded("draft", tiny.model(family, seed=1, layers=1), processor))
+    return ModelPair(target, Loaded("draft", tiny.model(family, seed=1, layers=1), processor))
 
 
 @pytest.fixture(scope="module")

@@ -16,11 +16,11 @@ import tiny
 from sooner.cli.main import app
 from sooner.methods.eagle.runner import HeadRunner
 from sooner.models import adapt
-from sooner.tasks.train_draft import DataSet, HeadTraining, Sample, record, train
+from sooner.tasks.train_draft import DataSet, HeadTraining, TrainingSample, record, train
 from sooner.tasks.train_draft.dataset import Order, collate, state_noise
 from sooner.tasks.train_draft.losses import (
     TEMPERATURES,
-    Acceptance,
+    DepthAcceptance,
     HeadLoss,
     fit_temperature,
     unroll,
@@ -44,7 +44,7 @@ def recording(folder: Path, family: str = "llama", count: int = 4, **options: An
     return record(tiny.model(family), batches(family, kind, count), folder, NEW, **given)
 
 
-def same(ours: Sample, theirs: Sample) -> bool:
+def same(ours: TrainingSample, theirs: TrainingSample) -> bool:
     parts = ("tokens", "states", "stored", "embeds")
     return ours.prompt == theirs.prompt and all(
         torch.equal(getattr(ours, part), getattr(theirs, part)) for part in parts
@@ -180,7 +180,7 @@ def test_acceptance_is_that_of_drafting_from_every_place(tmp_path: Path) -> None
                     held[level] += alive
                     near[level] += open_
                     states = torch.cat([states, made[None]])
-    found = Acceptance(3)
+    found = DepthAcceptance(3)
     for start in (0, 3):
         samples = [data[start + row] for row in range(3)]
         found.add(head, adapter, collate(samples, adapter.embed_tokens, torch.device("cpu"), False))

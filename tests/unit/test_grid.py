@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import canvas_reference as reference
-from sooner.decoding.grid import Grid, GridConstraint
+from sooner.decoding.grid import GridConstraint, TokenGrid
 from sooner.decoding.rows import Rows
 from sooner.decoding.tree import Tree
 
@@ -16,9 +16,9 @@ VOCAB, LOW, HIGH, EOL, EOF, EOI, BOI = 40, 10, 30, 31, 32, 33, 34
 
 
 @st.composite
-def grids(draw: st.DrawFn) -> Grid:
+def grids(draw: st.DrawFn) -> TokenGrid:
     height, width, frames = (draw(st.integers(1, 4)) for _ in range(3))
-    grid = Grid(
+    grid = TokenGrid(
         height,
         width,
         codes=(LOW, HIGH),
@@ -27,10 +27,10 @@ def grids(draw: st.DrawFn) -> Grid:
         tail=draw(st.sampled_from([(), (EOI,), (EOF, EOI)])),
     )
     given = draw(st.integers(0, frames - 1)) * grid.frame
-    return Grid(**{**grid.__dict__, "given": given})
+    return TokenGrid(**{**grid.__dict__, "given": given})
 
 
-def spelled(grid: Grid, codes: torch.Tensor) -> list[int]:
+def spelled(grid: TokenGrid, codes: torch.Tensor) -> list[int]:
     """A picture written out token by token; `codes [frames, height, width]` count from 0."""
     tokens = []
     for frame in codes.tolist():
@@ -40,7 +40,7 @@ def spelled(grid: Grid, codes: torch.Tensor) -> list[int]:
     return [*tokens, *grid.tail]
 
 
-def picture(grid: Grid, seed: int = 0) -> torch.Tensor:
+def picture(grid: TokenGrid, seed: int = 0) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed)
     shape = (grid.frames, grid.height, grid.width)
     return torch.randint(0, HIGH - LOW, shape, generator=generator)
@@ -48,7 +48,7 @@ def picture(grid: Grid, seed: int = 0) -> torch.Tensor:
 
 @given(grids())
 @settings(deadline=None, max_examples=60)
-def test_a_spelled_picture_fills_the_grid_and_is_read_back(grid: Grid) -> None:
+def test_a_spelled_picture_fills_the_grid_and_is_read_back(grid: TokenGrid) -> None:
     pictures = [picture(grid, seed) for seed in range(2)]
     spans = [spelled(grid, codes) for codes in pictures]
     assert {len(span) for span in spans} == {grid.length}
@@ -58,7 +58,7 @@ def test_a_spelled_picture_fills_the_grid_and_is_read_back(grid: Grid) -> None:
 
 @given(grids())
 @settings(deadline=None, max_examples=60)
-def test_each_place_allows_what_is_spelled_there_and_no_other_kind(grid: Grid) -> None:
+def test_each_place_allows_what_is_spelled_there_and_no_other_kind(grid: TokenGrid) -> None:
     masks = GridConstraint(grid, VOCAB, torch.device("cpu")).masks(torch.arange(grid.length))
     marks = (grid.row_end, *grid.tail)
     for token, mask in zip(spelled(grid, picture(grid)), masks.tolist(), strict=True):
@@ -68,15 +68,17 @@ def test_each_place_allows_what_is_spelled_there_and_no_other_kind(grid: Grid) -
 
 @given(grids())
 @settings(deadline=None, max_examples=60)
-def test_places_count_from_what_is_given_to_the_end(grid: Grid) -> None:
+def test_places_count_from_what_is_given_to_the_end(grid: TokenGrid) -> None:
     places = [grid.place([1, 2, 3], said) for said in range(grid.left + 2)]
     assert places == [*range(grid.given, grid.length), -1, -1]
 
 
 @given(grids(), st.integers(0, 2), st.integers(0, 3))
 @settings(deadline=None, max_examples=60)
-def test_in_a_text_a_picture_is_found_by_its_beginning(grid: Grid, head: int, words: int) -> None:
-    grid = Grid(**{**grid.__dict__, "given": 0, "begin": BOI, "head": head})
+def test_in_a_text_a_picture_is_found_by_its_beginning(
+    grid: TokenGrid, head: int, words: int
+) -> None:
+    grid = TokenGrid(**{**grid.__dict__, "given": 0, "begin": BOI, "head": head})
     said = [1] * words + [BOI] + [2] * head + spelled(grid, picture(grid)) + [1, 1]
     places = [grid.place(said[:count], count) for count in range(len(said) + 1)]
     outside = [-1] * (1 + words + head)
@@ -84,13 +86,13 @@ def test_in_a_text_a_picture_is_found_by_its_beginning(grid: Grid, head: int, wo
 
 
 def test_the_last_of_two_beginnings_counts() -> None:
-    grid = Grid(2, 2, codes=(LOW, HIGH), begin=BOI, tail=(EOI,))
+    grid = TokenGrid(2, 2, codes=(LOW, HIGH), begin=BOI, tail=(EOI,))
     prefix = [BOI, *spelled(grid, picture(grid)), 1, BOI, LOW]
     assert grid.place(prefix, 0) == 1
 
 
 def test_a_text_holds_everything_but_codes() -> None:
-    grid = Grid(2, 2, codes=(LOW, HIGH), begin=BOI, tail=(EOI,))
+    grid = TokenGrid(2, 2, codes=(LOW, HIGH), begin=BOI, tail=(EOI,))
     constraint = GridConstraint(grid, VOCAB, torch.device("cpu"))
     for place in (-1, grid.length, grid.length + 7):
         allowed = constraint.masks(torch.tensor(place)).nonzero()[:, 0].tolist()
@@ -99,13 +101,13 @@ def test_a_text_holds_everything_but_codes() -> None:
 
 
 def test_codes_alone_bind_nothing() -> None:
-    constraint = GridConstraint(Grid(2, 3, codes=(0, 9)), 9, torch.device("cpu"))
+    constraint = GridConstraint(TokenGrid(2, 3, codes=(0, 9)), 9, torch.device("cpu"))
     assert not constraint.binds
     assert bool(constraint.masks(torch.tensor([0, 5, -1, 8])).all())
 
 
 def test_a_block_is_masked_depth_by_depth() -> None:
-    grid = Grid(2, 2, codes=(LOW, HIGH), row_end=EOL, tail=(EOI,))
+    grid = TokenGrid(2, 2, codes=(LOW, HIGH), row_end=EOL, tail=(EOI,))
     rows = Rows(torch.zeros(2, 1, dtype=torch.long))
     rows.generated = [[LOW], [LOW, LOW, EOL, LOW, LOW]]
     tree = Tree.chain(torch.full((2, 2), LOW), [2, 1])
@@ -120,7 +122,7 @@ def test_a_block_is_masked_depth_by_depth() -> None:
 @pytest.mark.parametrize(("height", "width"), [(1, 3), (2, 3), (3, 5), (5, 4), (7, 11)])
 def test_emu3_s_own_constraint_is_the_grid_s(height: int, width: int) -> None:
     tiny = reference.tiny
-    grid = Grid(
+    grid = TokenGrid(
         height,
         width,
         codes=(tiny.E_CODES, tiny.E_CODES + tiny.CODES),
@@ -134,11 +136,11 @@ def test_emu3_s_own_constraint_is_the_grid_s(height: int, width: int) -> None:
 def test_lumina_s_own_constraint_is_the_grid_s(height: int, width: int) -> None:
     tiny = reference.tiny
     codes = (tiny.C_CODES, tiny.C_CODES + tiny.CODES)
-    grid = Grid(height, width, codes=codes, row_end=tiny.C_ROW_END, tail=(tiny.C_EOI,))
+    grid = TokenGrid(height, width, codes=codes, row_end=tiny.C_ROW_END, tail=(tiny.C_EOI,))
     check(grid, list(reference.lumina_allowed(height, width)))
 
 
-def check(grid: Grid, published: list[list[int]]) -> None:
+def check(grid: TokenGrid, published: list[list[int]]) -> None:
     """Place by place the same ids."""
     assert grid.length == len(published)
     constraint = GridConstraint(grid, reference.tiny.VOCAB, torch.device("cpu"))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sooner.decoding.grid import Grid, GridConstraint
+from sooner.decoding.grid import GridConstraint, TokenGrid
 from sooner.methods.jacobi.couplings import Draws
 from sooner.methods.jacobi.window import FILLINGS, JacobiWindow
 
-GRID = Grid(2, 3, codes=(0, 4), frames=2, row_end=4, tail=(5,))
+GRID = TokenGrid(2, 3, codes=(0, 4), frames=2, row_end=4, tail=(5,))
 VOCAB, FIRST = 6, [1, 2, 3, 4]
 
 

@@ -15,7 +15,7 @@ import torch
 
 from sooner.models.openvla.processing import OpenVLAProcessor
 from sooner.models.openvla.statistics import ActionTokens
-from sooner.robots.table import Table
+from sooner.robots.table import TableEnvironment
 from sooner_lab.worlds.robot import architecture, collect, data, losses, words
 from sooner_lab.worlds.robot.questions import ROWS, ask_demonstrations
 from sooner_lab.worlds.robot.recipe import RobotRecipe, RobotStage
@@ -61,7 +61,7 @@ def records() -> dict[str, np.ndarray]:
 
 def test_a_demonstration_is_the_expert_s_answer(records: dict[str, np.ndarray]) -> None:
     """Its first action follows from where hand and ball are; disturbed moments included."""
-    world = Table()
+    world = TableEnvironment()
     for hand, goal, actions in zip(
         records["points"][:, 0], records["points"][:, 1], records["actions"], strict=True
     ):

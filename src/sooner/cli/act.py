@@ -41,7 +41,7 @@ def _group() -> None:
 @from_settings
 def serve(
     *,
-    asked: act_options.Wanted,
+    asked: act_options.PolicyOptions,
     settings: Annotated[ServeSettings, SERVED],
     quiet: options.Quiet = False,
     debug: options.Debug = False,
@@ -71,7 +71,7 @@ def once(
     *,
     image: Annotated[Path, typer.Argument(metavar="IMAGE", help="PNG, JPEG or npy.")],
     instruction: Annotated[str, typer.Argument(metavar="TEXT", help="What the robot is to do.")],
-    asked: act_options.Wanted,
+    asked: act_options.PolicyOptions,
     compare: Annotated[
         bool, typer.Option("--compare", help="Decode plainly too: deviation from the exact action.")
     ] = False,
@@ -107,7 +107,7 @@ def rollout(
         str,
         typer.Option(metavar="NAME[,NAME...]", help="Such as: reach, push, drawer-open, table."),
     ],
-    asked: act_options.Wanted,
+    asked: act_options.PolicyOptions,
     episodes: Annotated[int, typer.Option(metavar="N", help="Of each environment.")] = 10,
     seed: Annotated[int, typer.Option(metavar="S", help="Of the first episode.")] = 0,
     batch: Annotated[int, typer.Option(metavar="N", help="Episodes that run side by side.")] = 8,

@@ -55,7 +55,7 @@ Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write
 
 
 @dataclass(frozen=True)
-class Wanted:
+class PolicyOptions:
     """A policy as it was asked for; see the options."""
 
     model: Policy = None

@@ -165,11 +165,13 @@ class _Job:
                 self.pair = self.models.load(self.debug, placement)
 
     def _caption(self, path: Path) -> bool:
-        from ..tasks.caption import Callbacks
+        from ..tasks.caption import CaptionCallbacks
         from ..tasks.caption import caption as make
 
         display = self.display
-        callbacks = Callbacks(display.decoded, display.stage, display.text, display.generated)
+        callbacks = CaptionCallbacks(
+            display.decoded, display.stage, display.text, display.generated
+        )
         record = make(path, self.pair, self.settings, callbacks)
         display.end_text()
         with unbroken():

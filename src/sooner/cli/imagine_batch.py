@@ -13,10 +13,10 @@ from ..errors import SoonerError
 from .imagine_jobs import DONE, INTERRUPTED, SUFFIX, Request, Studio
 
 if TYPE_CHECKING:
-    from ..tasks.imagine.batch import Callbacks
+    from ..tasks.imagine.batch import DrawCallbacks
     from ..tasks.imagine.drawing_model import DrawingModel, Kind
     from ..tasks.imagine.job import ImagineResult
-    from ..tasks.imagine.prompts import Prompt
+    from ..tasks.imagine.prompts import ImagePrompt
     from ..tasks.imagine.settings import ImagineSettings
 
 BAD = 2
@@ -24,7 +24,7 @@ RECORDS = "records.jsonl"
 
 
 @dataclass(frozen=True)
-class Task:
+class ImagineTask:
     """One prompt or clip of many.
 
     Attributes:
@@ -37,7 +37,7 @@ class Task:
     id: str
     content: str
     settings: ImagineSettings
-    draw: Callable[[DrawingModel, Callbacks], ImagineResult]
+    draw: Callable[[DrawingModel, DrawCallbacks], ImagineResult]
 
     def name(self, number: int, hashed: str) -> str:
         """A file name that no other content or settings get."""
@@ -52,9 +52,9 @@ def draw_prompts(request: Request, name: str, source: str | None, limit: int | N
 
     settings = request.settings
 
-    def task(one: Prompt) -> Task:
+    def task(one: ImagePrompt) -> ImagineTask:
         hashed = hashlib.sha256(one.text.encode()).hexdigest()
-        return Task(
+        return ImagineTask(
             one.id,
             hashed,
             settings,
@@ -62,7 +62,7 @@ def draw_prompts(request: Request, name: str, source: str | None, limit: int | N
         )
 
     tasks = [task(one) for one in load_prompts(name, source, limit)]
-    return Batch(request, "image", tasks).run()
+    return ImagineBatch(request, "image", tasks).run()
 
 
 def draw_clips(request: Request, folder: Path, limit: int | None) -> int:
@@ -71,17 +71,17 @@ def draw_clips(request: Request, folder: Path, limit: int | None) -> int:
 
     clips = load_clips(folder, limit, apart=request.output)
     tasks = [_clip_task(request.settings, one) for one in clips]
-    return Batch(request, "video", tasks).run()
+    return ImagineBatch(request, "video", tasks).run()
 
 
-def _clip_task(settings: ImagineSettings, clip: Any) -> Task:
+def _clip_task(settings: ImagineSettings, clip: Any) -> ImagineTask:
     from ..tasks.identity import sha256
     from ..tasks.imagine.job import continue_clip
     from ..tasks.video import probe
 
     if clip.seconds:
         settings = replace(settings, start=round(clip.seconds * probe(clip.video).fps))
-    return Task(
+    return ImagineTask(
         clip.id,
         sha256(clip.video),
         settings,
@@ -89,14 +89,14 @@ def _clip_task(settings: ImagineSettings, clip: Any) -> Task:
     )
 
 
-class Batch:
+class ImagineBatch:
     """All tasks of one call: the model is loaded when the first one needs it.
 
     Raises:
         SoonerError: no folder to write to.
     """
 
-    def __init__(self, request: Request, kind: Kind, tasks: list[Task]) -> None:
+    def __init__(self, request: Request, kind: Kind, tasks: list[ImagineTask]) -> None:
         from ..tasks.imagine.loading import find_model
         from ..tasks.imagine.writing import make_folder
         from ..tasks.records import Records
@@ -124,7 +124,7 @@ class Batch:
         self.display.line(self._counts(), "bold")
         return BAD if self.failed else self.worst
 
-    def _attempt(self, task: Task, number: int) -> int:
+    def _attempt(self, task: ImagineTask, number: int) -> int:
         from ..tasks.imagine.job import settings_hash
 
         hashed = settings_hash(task.settings, self.model, self.dtype)
@@ -144,7 +144,7 @@ class Batch:
             self._fail(f"{task.id}: {type(error).__name__}: {text} (--debug shows where)")
         return BAD
 
-    def _is_done(self, task: Task, hashed: str) -> bool:
+    def _is_done(self, task: ImagineTask, hashed: str) -> bool:
         """Whether the folder has this content with these settings already."""
         record = self.records.done(task.content, hashed)
         names = record.get("output", []) if record is not None else []
@@ -154,7 +154,7 @@ class Batch:
         self.display.line(f"  done before: {', '.join(names)}; --overwrite redoes it")
         return True
 
-    def _draw(self, task: Task, number: int, hashed: str) -> int:
+    def _draw(self, task: ImagineTask, number: int, hashed: str) -> int:
         path = self.folder / (task.name(number, hashed) + SUFFIX[self.kind])
         code, made = self.studio.make(task.draw, path)
         if code == INTERRUPTED or made is None:

@@ -17,7 +17,7 @@ from .display import Display, unbroken
 from .from_settings import Fields
 
 if TYPE_CHECKING:
-    from ..tasks.imagine.batch import Callbacks
+    from ..tasks.imagine.batch import DrawCallbacks
     from ..tasks.imagine.drawing_model import DrawingModel, Kind
     from ..tasks.imagine.job import ImagineResult
 
@@ -166,10 +166,10 @@ class Studio:
 
     def __init__(self, request: Request, kind: Kind) -> None:
         from ..tasks.imagine.writing import make_folder
-        from .live import Watch
+        from .live import LivePreview
 
         self.request, self.kind, self.display = request, kind, request.display
-        self.watch = Watch(
+        self.watch = LivePreview(
             self.display.err, self.display.quiet, request.preview_dir, request.preview_every
         )
         if request.preview_dir is not None:
@@ -186,10 +186,12 @@ class Studio:
         return self._easel
 
     @property
-    def callbacks(self) -> Callbacks:
-        from ..tasks.imagine.batch import Callbacks
+    def callbacks(self) -> DrawCallbacks:
+        from ..tasks.imagine.batch import DrawCallbacks
 
-        return Callbacks(self.display.decoded, self._stage, self.watch.begin, self.watch.progress)
+        return DrawCallbacks(
+            self.display.decoded, self._stage, self.watch.begin, self.watch.progress
+        )
 
     def _stage(self, name: str) -> None:
         if self.watch.shows(name):
@@ -199,7 +201,7 @@ class Studio:
         self.watch.stage(name)
 
     def make(
-        self, draw: Callable[[DrawingModel, Callbacks], ImagineResult], path: Path
+        self, draw: Callable[[DrawingModel, DrawCallbacks], ImagineResult], path: Path
     ) -> tuple[int, ImagineResult | None]:
         """Draw and save; returns the exit code and what was saved.
 

@@ -31,7 +31,7 @@ TOLD_AT = (0.25, 0.5, 0.75)
 DRAWS = ("draw", "compare")
 
 
-class Watch:
+class LivePreview:
     """What a person sees of a batch that is being drawn.
 
     Args:
@@ -66,11 +66,11 @@ class Watch:
 
     def stage(self, name: str) -> None:
         """A stage of the job begins: of one that draws, the picture is watched anew."""
-        from ..tasks.imagine.progress import Budget
+        from ..tasks.imagine.progress import TimeShare
 
         self.end()
         self._told, self._saves = 0, name == "draw"
-        self._bars, self._pictures = Budget(BAR_SHARE), Budget(PICTURE_SHARE, FIRST)
+        self._bars, self._pictures = TimeShare(BAR_SHARE), TimeShare(PICTURE_SHARE, FIRST)
 
     def progress(self, progress: DrawingProgress) -> None:
         """A round is over."""

@@ -26,7 +26,7 @@ def register(app: typer.Typer) -> None:
 
 @from_settings
 def parse(
-    *, wanted: asked.Wanted, sample: asked.Sample = False, quiet: options.Quiet = False
+    *, wanted: asked.ParseOptions, sample: asked.Sample = False, quiet: options.Quiet = False
 ) -> None:
     """Parse documents into Markdown and regions, page by page, as the model alone would.
 

@@ -97,7 +97,7 @@ Overlay = Annotated[
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ParseOptions:
     """A run as it was asked for; see the options. Without a model, drafts are the result."""
 
     output: Output

@@ -144,7 +144,7 @@ class _Job:
         fps: float | None,
         prompt: str | None,
     ) -> None:
-        from ..tasks.search import Callbacks, Wish, search_patterns
+        from ..tasks.search import SearchCallbacks, Wish, search_patterns
 
         if models.model is not None and not samples:
             raise SoonerError("no sample given; name a long video with --sample")
@@ -156,7 +156,7 @@ class _Job:
             if not samples:
                 samples, frames = _generated(Path(folder), frames, fps)
             wish = Wish(tuple(samples), frames, fps, prompt)
-            callbacks = Callbacks(display.decoded, display.stage, self._step)
+            callbacks = SearchCallbacks(display.decoded, display.stage, self._step)
             found = search_patterns(pair, wish, self.settings, self.sidecar, callbacks)
         found.table.save(self.output)
         self._summary(found)

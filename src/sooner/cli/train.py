@@ -80,6 +80,6 @@ def draft(
     }  # fmt: skip
     recipe = train_draft.read_settings(settings, given)
     pair = models.load(debug, miniature=miniature)
-    asked = train_draft.Asked(data, samples, prompt, frames, max_new_tokens)
+    asked = train_draft.PromptSource(data, samples, prompt, frames, max_new_tokens)
     recording = train_draft.recorded(pair, out, asked, quiet)
     train_draft.train_head(pair, recording, out, recipe, resume, stop_after, quiet)

@@ -20,7 +20,7 @@ LONGEST = 256
 
 
 @dataclass(frozen=True)
-class Asked:
+class PromptSource:
     """Where prompts come from, and how they are answered.
 
     Attributes:
@@ -58,7 +58,7 @@ def read_settings(path: Path | None, given: Mapping[str, Any]) -> Any:
     return HeadTraining.of({**told, **flags})
 
 
-def recorded(pair: Any, out: Path, asked: Asked, quiet: bool) -> Any:
+def recorded(pair: Any, out: Path, asked: PromptSource, quiet: bool) -> Any:
     """The recording to train on, made or continued if need be.
 
     Raises:

@@ -16,7 +16,7 @@ CODE, ROW_END = 0, 1
 
 
 @dataclass(frozen=True)
-class Grid:
+class TokenGrid:
     """How a picture or clip is spelled: codes in raster order, with control tokens between them.
 
     Attributes:
@@ -112,7 +112,7 @@ class GridConstraint:
         binds: whether anything is ever forbidden inside a picture.
     """
 
-    def __init__(self, grid: Grid, vocab: int, device: torch.device) -> None:
+    def __init__(self, grid: TokenGrid, vocab: int, device: torch.device) -> None:
         self.grid = grid
         outside = 2 + len(grid.tail)
         self.kinds = torch.cat([grid.kinds(), torch.tensor([outside])]).to(device)

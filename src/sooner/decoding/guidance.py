@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from .interface import Adapter, Prompt
+from .interface import AdapterLike, Prompt
 from .runner import Forward, ModelRunner, OnPrefill
 from .tree import Tree
 
@@ -26,7 +26,7 @@ class GuidedRunner(ModelRunner):
         scale: 1 is the condition alone; more follows the condition more closely.
     """
 
-    def __init__(self, adapter: Adapter, capacity: int, scale: float) -> None:
+    def __init__(self, adapter: AdapterLike, capacity: int, scale: float) -> None:
         super().__init__(adapter, capacity)
         self.scale = scale
 

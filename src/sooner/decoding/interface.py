@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Protocol
 import torch
 from torch import Tensor, nn
 
-from .grid import Grid
+from .grid import TokenGrid
 from .rows import Rows
 from .tree import Tree
 
@@ -54,7 +54,7 @@ class Prompt:
         self.extras = {}
 
 
-class Adapter(Protocol):
+class AdapterLike(Protocol):
     """How one model family embeds a prompt and runs its decoder (see `sooner.models`)."""
 
     model: nn.Module
@@ -82,7 +82,7 @@ class Adapter(Protocol):
     def decoder(self) -> Any: ...
 
     @property
-    def grid(self) -> Grid | None: ...
+    def grid(self) -> TokenGrid | None: ...
 
     def guided_inputs(self, inputs: Mapping[str, Any]) -> dict[str, Any]: ...
 

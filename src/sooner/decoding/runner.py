@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from .cache import SlotCache
-from .interface import Adapter, Prompt
+from .interface import AdapterLike, Prompt
 from .tree import Tree
 
 OnPrefill = Callable[[Prompt, int, Tensor], None]
@@ -36,7 +36,7 @@ class ModelRunner:
         capacity: slots a row, prompt and the largest block included.
     """
 
-    def __init__(self, adapter: Adapter, capacity: int) -> None:
+    def __init__(self, adapter: AdapterLike, capacity: int) -> None:
         self.adapter = adapter
         self.cache = SlotCache(adapter.layers, capacity)
         self._delta = torch.empty(0, dtype=torch.long)

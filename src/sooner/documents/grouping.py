@@ -203,7 +203,7 @@ class Area:
 
 
 @dataclass(frozen=True)
-class Sizes:
+class SizeLimits:
     """Tolerances for comparing sizes of lines.
 
     Attributes:
@@ -215,17 +215,17 @@ class Sizes:
     heading: float
 
 
-EXACT = Sizes(1.1, 1.1)
+EXACT = SizeLimits(1.1, 1.1)
 
 """Sizes of fonts, as a PDF has them."""
 
-SEEN = Sizes(SAME_SIZE, 1.18)
+SEEN = SizeLimits(SAME_SIZE, 1.18)
 
 """Heights of lines on a picture, which depend on their letters."""
 
 
 def regions_of(
-    lines: Sequence[Line], size: Size, layout: Sequence[Area] = (), sizes: Sizes = SEEN
+    lines: Sequence[Line], size: Size, layout: Sequence[Area] = (), sizes: SizeLimits = SEEN
 ) -> list[Region]:
     """Regions in reading order.
 
@@ -286,7 +286,7 @@ def _assigned(lines: Sequence[Line], layout: Sequence[Area]) -> tuple[list[list[
 
 
 def _of_area(
-    found: Area, lines: Sequence[Line], body: float, size: Size, sizes: Sizes
+    found: Area, lines: Sequence[Line], body: float, size: Size, sizes: SizeLimits
 ) -> list[Region]:
     if found.label == PICTURE:
         return [Region(found.bbox, PICTURE)]
@@ -309,7 +309,7 @@ def _of_area(
     return regions
 
 
-def _text_label(block: Block, body: float, sizes: Sizes) -> str:
+def _text_label(block: Block, body: float, sizes: SizeLimits) -> str:
     """What a layout model calls text may be an item, or a heading that it missed."""
     if is_item(block[0].text) and not _is_heading(block, body, sizes.heading):
         return LIST_ITEM
@@ -318,7 +318,7 @@ def _text_label(block: Block, body: float, sizes: Sizes) -> str:
     return SECTION_HEADER if _is_heading(block, body, sizes.heading) else TEXT
 
 
-def _of_block(block: Block, body: float, size: Size, sizes: Sizes) -> Region:
+def _of_block(block: Block, body: float, size: Size, sizes: SizeLimits) -> Region:
     region = _region(block, TEXT)
     top, bottom = around(line.bbox for line in block)[1::2]
     words = sum(len(line.text.split()) for line in block)

@@ -14,7 +14,7 @@ from transformers.generation.utils import GenerateDecoderOnlyOutput
 from ..checks import KnowsOldNames
 from ..decoding.grid import GridConstraint
 from ..decoding.guidance import GuidedRunner
-from ..decoding.interface import Adapter, Drafter, Prompt
+from ..decoding.interface import AdapterLike, Drafter, Prompt
 from ..decoding.loop import OnTokens, Rule, Session, run
 from ..decoding.ranks import Ranks
 from ..decoding.rows import Rows
@@ -23,8 +23,7 @@ from ..decoding.sampling import Processing
 from ..decoding.stats import EXACT, Stats
 from ..decoding.stopping import Stopping
 from ..errors import SoonerError
-from ..models import Adapter as BaseAdapter
-from ..models import adapt
+from ..models import Adapter, adapt
 from ..registry import DraftModel
 from .calls import (
     pad_id,
@@ -185,7 +184,7 @@ class Method(KnowsOldNames):
                 long prompts need less memory; `None` is all of them.
         """
         check_chunk(prefill_chunk)
-        target = model if isinstance(model, BaseAdapter) else adapt(model)
+        target = model if isinstance(model, Adapter) else adapt(model)
         inputs = to_device(inputs, target.device)
         ids = inputs["input_ids"].repeat_interleave(copies, 0)
         stats = Stats(mode=self.mode, method=self.name, device=target.device, rows=ids.shape[0])
@@ -245,12 +244,12 @@ def _embed(context: Context) -> Prompt:
     return prompt
 
 
-def _constraint(target: Adapter) -> GridConstraint | None:
+def _constraint(target: AdapterLike) -> GridConstraint | None:
     grid = target.grid
     return None if grid is None else GridConstraint(grid, target.vocab_size, target.device)
 
 
-def _check_positions(target: Adapter, longest: int) -> None:
+def _check_positions(target: AdapterLike, longest: int) -> None:
     limit = target.max_positions
     if limit is not None and longest >= limit:
         raise SoonerError(

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..decoding.interface import Adapter, Drafter, Outcome, Prompt
+from ..decoding.interface import AdapterLike, Drafter, Outcome, Prompt
 from ..decoding.runner import Forward, ModelRunner
 from ..decoding.sampling import draw
 from ..decoding.tree import Tree
@@ -33,7 +33,7 @@ class ChainDrafter(Drafter):
 
     def __init__(
         self,
-        adapter: Adapter,
+        adapter: AdapterLike,
         inputs: Mapping[str, Any],
         context: Context,
         draft_length: DraftLength,
@@ -173,7 +173,7 @@ class ChainDrafter(Drafter):
         return torch.cat([*given, torch.zeros_like(given[0])], 1)
 
 
-def readable(tokens: Tensor, adapter: Adapter) -> Tensor:
+def readable(tokens: Tensor, adapter: AdapterLike) -> Tensor:
     """`tokens` with ids that only the target's larger vocabulary has replaced by the draft's last.
 
     Such ids are padding that a trained target never says; the draft has to survive them all the

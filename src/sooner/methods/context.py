@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..decoding.grid import GridConstraint
-from ..decoding.interface import Adapter, Prompt
+from ..decoding.interface import AdapterLike, Prompt
 from ..decoding.noise import draw_seed
 from ..decoding.rows import Rows
 from ..decoding.runner import ModelRunner
@@ -22,7 +22,7 @@ from ..errors import SoonerError
 from ..models.video import TextModel
 
 
-def embed(adapter: Adapter, inputs: Mapping[str, Any], rows: int, copies: int = 1) -> Prompt:
+def embed(adapter: AdapterLike, inputs: Mapping[str, Any], rows: int, copies: int = 1) -> Prompt:
     """Embed `rows` prompts and repeat each `copies` times, so that pixels are encoded once.
 
     Raises:
@@ -55,7 +55,7 @@ def prompt_lengths(context: Context) -> list[int]:
     return [length for length in lengths for _ in range(context.copies)]
 
 
-def prompt_for(adapter: Adapter, context: Context) -> dict[str, Any]:
+def prompt_for(adapter: AdapterLike, context: Context) -> dict[str, Any]:
     """The target's inputs as the draft takes them: all of them, or the words alone."""
     return words_only(context) if isinstance(adapter, TextModel) else dict(context.inputs)
 
@@ -98,7 +98,7 @@ class Context:
         prefill_chunk: prompt tokens of a row that a model prefills at once; `None` is all of them.
     """
 
-    target: Adapter
+    target: AdapterLike
     runner: ModelRunner
     inputs: Mapping[str, Any]
     rows: Rows

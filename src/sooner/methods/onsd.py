@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
-from ..decoding.interface import Adapter
+from ..decoding.interface import AdapterLike
 from ..registry import DraftModel
 from .context import Context, words_only
 from .settings import MethodSettings
@@ -41,5 +41,5 @@ class OnSD(Speculative):
             settings.draft, num_draft_tokens=settings.num_draft_tokens, experience=experience
         )
 
-    def _prompt_for(self, adapter: Adapter, context: Context) -> Mapping[str, Any]:
+    def _prompt_for(self, adapter: AdapterLike, context: Context) -> Mapping[str, Any]:
         return words_only(context)

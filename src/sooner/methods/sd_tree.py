@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..decoding.acceptance import Verdict, reject_tree
-from ..decoding.interface import Adapter, Drafter
+from ..decoding.interface import AdapterLike, Drafter
 from ..decoding.loop import Rule
 from ..decoding.sampling import Processing
 from ..decoding.tree import Tree
@@ -87,7 +87,7 @@ class SDTree(Method):
 
     def _drafter(
         self,
-        adapter: Adapter,
+        adapter: AdapterLike,
         inputs: Mapping[str, Any],
         context: Context,
         shape: TreeShape,

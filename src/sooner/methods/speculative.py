@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..decoding.acceptance import Verdict, reject_chain
-from ..decoding.interface import Adapter, Drafter
+from ..decoding.interface import AdapterLike, Drafter
 from ..decoding.loop import Rule
 from ..decoding.sampling import Processing
 from ..decoding.tree import Tree
@@ -86,7 +86,7 @@ class Speculative(Method):
         drafter = ChainDrafter(adapter, inputs, context, self._draft_length(context))
         return drafter, reject if context.processing.do_sample else follow_choices
 
-    def _prompt_for(self, adapter: Adapter, context: Context) -> Mapping[str, Any]:
+    def _prompt_for(self, adapter: AdapterLike, context: Context) -> Mapping[str, Any]:
         return prompt_for(adapter, context)
 
     def _draft_length(self, context: Context) -> DraftLength:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from ..decoding.interface import Adapter, Drafter, Outcome, Prompt
+from ..decoding.interface import AdapterLike, Drafter, Outcome, Prompt
 from ..decoding.rows import Rows
 from ..decoding.tree import Tree
 from ..errors import SoonerError
@@ -70,7 +70,7 @@ class SpecVLM(SDTree):
 
     def _drafter(
         self,
-        adapter: Adapter,
+        adapter: AdapterLike,
         inputs: Mapping[str, Any],
         context: Context,
         shape: TreeShape,
@@ -89,7 +89,7 @@ class _PrunedDrafter(TreeDrafter):
 
     def __init__(
         self,
-        adapter: Adapter,
+        adapter: AdapterLike,
         inputs: Mapping[str, Any],
         context: Context,
         shape: TreeShape,

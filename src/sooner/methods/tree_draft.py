@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..decoding.interface import Adapter, Outcome
+from ..decoding.interface import AdapterLike, Outcome
 from ..decoding.tree import ROOT, Tree
 from ..errors import SoonerError
 from .chain_draft import ChainDrafter, match_vocabulary, readable
@@ -184,7 +184,7 @@ class TreeDrafter(ChainDrafter):
 
     def __init__(
         self,
-        adapter: Adapter,
+        adapter: AdapterLike,
         inputs: Mapping[str, Any],
         context: Context,
         shape: TreeShape,

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..decoding.interface import Adapter
+from ..decoding.interface import AdapterLike
 from .pruning import groups_of
 
 LINE = 1
@@ -23,7 +23,7 @@ LINE = 1
 
 
 @dataclass(frozen=True)
-class Views:
+class VisualGrids:
     """What one prompt shows, as a model lays it out.
 
     Attributes:
@@ -38,7 +38,7 @@ class Views:
         return sum(height * width for height, width in self.grids)
 
 
-def views(adapter: Adapter, inputs: Mapping[str, Any], copies: int = 1) -> list[Views]:
+def views(adapter: AdapterLike, inputs: Mapping[str, Any], copies: int = 1) -> list[VisualGrids]:
     """What each prompt of a batch shows a model.
 
     Grids are those that the processor tells of (`image_grid_thw`, `video_grid_thw`). Where it tells
@@ -61,11 +61,11 @@ def views(adapter: Adapter, inputs: Mapping[str, Any], copies: int = 1) -> list[
             in_video = int(row_frames[places[begin]]) >= 0
             grids.append(_grid(size, next(told[in_video], None)))
             begin += size
-        found += [Views(tuple(grids))] * copies
+        found += [VisualGrids(tuple(grids))] * copies
     return found
 
 
-def _grids(adapter: Adapter, inputs: Mapping[str, Any], kind: str) -> Iterator[tuple[int, int]]:
+def _grids(adapter: AdapterLike, inputs: Mapping[str, Any], kind: str) -> Iterator[tuple[int, int]]:
     """Grids of all frames of videos, or of all pictures, as a processor describes them."""
     grids: Any = inputs.get(f"{kind}_grid_thw")
     vision: Any = getattr(getattr(adapter.model, "config", None), "vision_config", None)
@@ -83,7 +83,7 @@ def _grid(size: int, told: tuple[int, int] | None) -> tuple[int, int]:
     return (side, side) if side * side == size else (LINE, size)
 
 
-def match(kept: Tensor, target: Views, draft: Views) -> Tensor:
+def match(kept: Tensor, target: VisualGrids, draft: VisualGrids) -> Tensor:
     """The draft's visual tokens that show what the target's kept ones show.
 
     Along each axis the finer grid's centres decide: where the draft has more lines than the target,

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from ..decoding.grid import Grid
+from ..decoding.grid import TokenGrid
 from ..decoding.interface import Prompt
 from ..errors import SoonerError, UnsupportedError
 from .packing import Packing, behind_last, decoder_arguments, each_axis, real_tokens
@@ -102,7 +102,7 @@ class Adapter:
         return tuple(token for token in ids if token is not None)
 
     @property
-    def grid(self) -> Grid | None:
+    def grid(self) -> TokenGrid | None:
         """Layout of the pictures that this adapter generates; `None` where it generates text."""
         return None
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..decoding.grid import Grid
+from ..decoding.grid import TokenGrid
 from ..decoding.interface import Prompt
 from ..errors import SoonerError, did_you_mean
 from .base import Adapter
@@ -79,12 +79,12 @@ class Canvas(Adapter):
     opening: tuple[int, ...] = ()
     """Ids behind which the picture starts. A prompt that does not end with them is completed."""
 
-    def __init__(self, model: Any, grid: Grid) -> None:
+    def __init__(self, model: Any, grid: TokenGrid) -> None:
         super().__init__(model)
         self._grid = grid
 
     @property
-    def grid(self) -> Grid:
+    def grid(self) -> TokenGrid:
         return self._grid
 
     @property

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..decoding.grid import Grid
+from ..decoding.grid import TokenGrid
 from ..errors import SoonerError, unknown
 from .base import Adapter
 from .canvas import Canvas, Sampling, as_frames, id_range, left_padded, rows_of, side_of, token_id
@@ -31,7 +31,7 @@ BLOCK = 32
 
 
 @dataclass(frozen=True)
-class Layout:
+class PictureFormat:
     """How a checkpoint spells a picture.
 
     Attributes:
@@ -46,12 +46,12 @@ class Layout:
 
 
 LAYOUTS = {
-    "chameleon": Layout(IMGIMG, None, Sampling(temperature=0.7, top_p=0.9, guidance=3.0)),
-    "lumina": Layout(IMGIMG, 2, Sampling(top_k=2000, guidance=3.0)),
-    "lumina2": Layout("<MOVQGAN", 4, Sampling(top_k=4096, guidance=4.0)),
+    "chameleon": PictureFormat(IMGIMG, None, Sampling(temperature=0.7, top_p=0.9, guidance=3.0)),
+    "lumina": PictureFormat(IMGIMG, 2, Sampling(top_k=2000, guidance=3.0)),
+    "lumina2": PictureFormat("<MOVQGAN", 4, Sampling(top_k=4096, guidance=4.0)),
 }
 
-Plan = tuple[Grid, tuple[int, ...], tuple[int, ...]]
+Plan = tuple[TokenGrid, tuple[int, ...], tuple[int, ...]]
 """The grid, what opens a picture, and what opens one without a condition."""
 
 
@@ -88,7 +88,7 @@ class Chameleon(_Reader):
         self._grid = chameleon_grid(model, in_text=True) if named else None
 
     @property
-    def grid(self) -> Grid | None:
+    def grid(self) -> TokenGrid | None:
         return self._grid
 
 
@@ -185,12 +185,12 @@ class ChameleonCanvas(_Reader, Canvas):
         return as_frames(self.pixel_decoder.decode(codes[:, 0]))[:, None]
 
 
-def chameleon_grid(model: Any, in_text: bool = False) -> Grid:
+def chameleon_grid(model: Any, in_text: bool = False) -> TokenGrid:
     """Chameleon's square of codes, behind the token that begins it if it stands in a text."""
     vocabulary, owner = model.config.vocabulary_map, type(model).__name__
     config = model.config.vq_config
     side = config.resolution // 2 ** (len(config.channel_multiplier) - 1)
-    return Grid(
+    return TokenGrid(
         side,
         side,
         codes=_codes(vocabulary, IMGIMG, owner),
@@ -199,7 +199,7 @@ def chameleon_grid(model: Any, in_text: bool = False) -> Grid:
     )
 
 
-def _square(model: Any, layout: Layout, height: int | None, width: int | None) -> Plan:
+def _square(model: Any, layout: PictureFormat, height: int | None, width: int | None) -> Plan:
     pixels, owner = model.config.vq_config.resolution, type(model).__name__
     for name, size in (("height", height), ("width", width)):
         if size not in (None, pixels):
@@ -212,12 +212,12 @@ def _square(model: Any, layout: Layout, height: int | None, width: int | None) -
     return chameleon_grid(model), (begin,), (start, begin)
 
 
-def _rows(model: Any, layout: Layout, height: int | None, width: int | None) -> Plan:
+def _rows(model: Any, layout: PictureFormat, height: int | None, width: int | None) -> Plan:
     """Lumina-mGPT's rows of codes, each with an end, behind two tokens that tell the size."""
     vocabulary, owner = model.config.vocabulary_map, type(model).__name__
     sides = side_of(height, "height", BLOCK, 768, owner), side_of(width, "width", BLOCK, 768, owner)
     per_block = layout.per_block or 1
-    grid = Grid(
+    grid = TokenGrid(
         sides[0] * per_block,
         sides[1] * per_block,
         codes=_codes(vocabulary, layout.codes, owner),

@@ -75,7 +75,7 @@ class Norm(nn.LayerNorm):
         return super().forward(hidden.movedim(1, -1)).movedim(-1, 1)
 
 
-class Block(nn.Module):
+class ResidualBlock(nn.Module):
     """A residual convolution of each block alone or, if `causal`, of 3x3 now and 3x3 before."""
 
     def __init__(self, channels: int, causal: bool) -> None:
@@ -108,11 +108,11 @@ class MotionTokenizer(PreTrainedModel):
         patch, channels = 3 * config.spatial**2, config.channels
         self.first_in = nn.Linear(patch, channels)
         self.group_in = nn.Linear(patch * config.group, channels)
-        self.encoder = nn.ModuleList(Block(channels, False) for _ in range(config.blocks))
+        self.encoder = nn.ModuleList(ResidualBlock(channels, False) for _ in range(config.blocks))
         self.to_code = nn.Conv2d(channels, config.code_width, 1)
         self.codebook = nn.Embedding(config.codes, config.code_width)
         self.from_code = nn.Conv2d(config.code_width, channels, 3, padding=1)
-        self.decoder = nn.ModuleList(Block(channels, True) for _ in range(config.blocks))
+        self.decoder = nn.ModuleList(ResidualBlock(channels, True) for _ in range(config.blocks))
         self.first_out = nn.Linear(channels, patch)
         self.group_out = nn.Linear(channels, patch * config.group)
         self.post_init()

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..decoding.grid import Grid
+from ..decoding.grid import TokenGrid
 from ..errors import SoonerError
 from .base import Adapter
 from .canvas import Canvas, Sampling, as_frames, id_range, left_padded, rows_of, side_of, token_id
@@ -51,7 +51,7 @@ class Emu3Canvas(Canvas):
         block = 2 ** (len(model.config.vq_config.channel_multiplier) - 1)
         codes = (token for name, token in vocabulary.items() if name.startswith(CODES))
         tail = (token_id(vocabulary, name, owner) for name in (FRAME_END, END, EOS))
-        grid = Grid(
+        grid = TokenGrid(
             side_of(height, "height", block, 90 * block, owner),
             side_of(width, "width", block, 90 * block, owner),
             codes=id_range(codes, CODES, owner),

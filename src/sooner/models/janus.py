@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..decoding.grid import Grid
+from ..decoding.grid import TokenGrid
 from ..errors import SoonerError
 from .base import Adapter
 from .canvas import Canvas, Sampling
@@ -43,7 +43,7 @@ class JanusCanvas(Canvas):
                     f"{name}={size}: {type(model).__name__} makes pictures of {pixels} x {pixels} "
                     "pixels only; leave the size out"
                 )
-        super().__init__(model, Grid(side, side, codes=(0, config.num_embeddings)))
+        super().__init__(model, TokenGrid(side, side, codes=(0, config.num_embeddings)))
 
     @property
     def vocab_size(self) -> int:

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from .environment import Environment, Step
+from .environment import Environment, StepResult
 
-__all__ = ["Environment", "Step"]
+__all__ = ["Environment", "StepResult"]

@@ -9,7 +9,7 @@ import numpy as np
 
 
 @dataclass(frozen=True)
-class Step:
+class StepResult:
     """The outcome of one action.
 
     Attributes:
@@ -50,7 +50,7 @@ class Environment(Protocol):
     def film_frame(self) -> np.ndarray:
         """The same state rendered for people, uint8 `[height, width, 3]`, both sides even."""
 
-    def step(self, action: np.ndarray) -> Step:
+    def step(self, action: np.ndarray) -> StepResult:
         """Take one action, `[dims]` in `action_units`, clipped to its range."""
 
     def close(self) -> None:

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..errors import SoonerError, unknown
-from .environment import Step
+from .environment import StepResult
 from .metaworld import headless
 from .openvla_pictures import as_trained, middle
 
@@ -94,13 +94,13 @@ class Libero:
     def film_frame(self) -> np.ndarray:
         return np.ascontiguousarray(self._seen["agentview_image"][::-1, ::-1])
 
-    def step(self, action: np.ndarray) -> Step:
+    def step(self, action: np.ndarray) -> StepResult:
         wanted = np.clip(action, self.action_low, self.action_high)
         # Policies say 0 for closed and 1 for open; the simulator takes 1 for closed, -1 for open.
         wanted[-1] = -1.0 if action[-1] > 0.5 else 1.0
         self._seen, _, done, _ = self._env.step(wanted.tolist())
         self._done += 1
-        return Step(bool(done), bool(done) or self._done >= self.max_steps)
+        return StepResult(bool(done), bool(done) or self._done >= self.max_steps)
 
     def close(self) -> None:
         self._env.close()

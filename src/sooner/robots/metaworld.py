@@ -18,15 +18,15 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..errors import SoonerError, unknown
-from .environment import Step
-from .views import Views
+from .environment import StepResult
+from .views import SceneRenderer
 
 SCALE = np.array([0.01, 0.01, 0.01, 1.0])
 """Metres and gripper effort of 1 in Meta-World's own action."""
 
 
 @dataclass(frozen=True)
-class Task:
+class MetaWorldTask:
     """A task of Meta-World, and what the policy is told.
 
     Attributes:
@@ -41,9 +41,9 @@ class Task:
 
 
 TASKS = {
-    "reach": Task("reach-v3", "reach the red ball", 200),
-    "push": Task("push-v3", "push the block to the green ball", 200),
-    "drawer-open": Task("drawer-open-v3", "open the drawer", 200),
+    "reach": MetaWorldTask("reach-v3", "reach the red ball", 200),
+    "push": MetaWorldTask("push-v3", "push the block to the green ball", 200),
+    "drawer-open": MetaWorldTask("drawer-open-v3", "open the drawer", 200),
 }
 
 
@@ -101,7 +101,7 @@ class MetaWorld:
         self.name, self.instruction, self.max_steps = name, task.instruction, task.max_steps
         require_installed(name)
         self._env = _make(task.environment)
-        self._views = Views(self._env.model, self._env.data)
+        self._views = SceneRenderer(self._env.model, self._env.data)
         self._seen: np.ndarray = np.zeros(39)
         self._done = 0
 
@@ -118,12 +118,12 @@ class MetaWorld:
     def film_frame(self) -> np.ndarray:
         return self._views.film_frame()
 
-    def step(self, action: np.ndarray) -> Step:
+    def step(self, action: np.ndarray) -> StepResult:
         wanted = np.clip(action / SCALE, -1, 1).astype(np.float32)
         self._seen, _, _, _, info = self._env.step(wanted)
         self._done += 1
         success = bool(info["success"])
-        return Step(success, success or self._done >= self.max_steps)
+        return StepResult(success, success or self._done >= self.max_steps)
 
     def expert_action(self) -> np.ndarray:
         """What Meta-World's scripted policy would do now, `[4]`."""

@@ -19,9 +19,9 @@ def make(name: str) -> Environment:
         SoonerError: an unknown name, or its simulator is not installed.
     """
     if name == TABLE:
-        from .table import Table
+        from .table import TableEnvironment
 
-        return Table()
+        return TableEnvironment()
     if name.startswith(LIBERO):
         return _libero(name)
     if name not in METAWORLD:

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from .environment import Step
+from .environment import StepResult
 from .views import HALF, WIDTH
 
 LOW = np.array([-0.30, 0.45, 0.05])
@@ -27,7 +27,7 @@ PIXELS = 160.0
 """Of a metre."""
 
 
-class Table:
+class TableEnvironment:
     """Reach the ball. Actions are `(dx, dy, dz, gripper)` in metres, as Meta-World's are here."""
 
     action_names: ClassVar[tuple[str, ...]] = ("dx", "dy", "dz", "gripper")
@@ -46,12 +46,12 @@ class Table:
         self.goal = rng.uniform([-0.2, 0.7, 0.08], [0.2, 0.9, 0.32])
         self._done = 0
 
-    def step(self, action: np.ndarray) -> Step:
+    def step(self, action: np.ndarray) -> StepResult:
         move = np.clip(action, self.action_low, self.action_high)[:3]
         self.hand = np.clip(self.hand + move, LOW, HIGH)
         self._done += 1
         success = bool(np.linalg.norm(self.hand - self.goal) <= NEAR)
-        return Step(success, success or self._done >= self.max_steps)
+        return StepResult(success, success or self._done >= self.max_steps)
 
     def expert_action(self) -> np.ndarray:
         """Straight to the ball, slower as it comes near, `[4]`."""

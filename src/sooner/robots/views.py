@@ -18,7 +18,7 @@ FILM = (360, 480)
 
 
 @dataclass(frozen=True)
-class View:
+class CameraView:
     """Where a camera stands: degrees and metres, as MuJoCo counts them."""
 
     azimuth: float
@@ -27,14 +27,14 @@ class View:
     lookat: tuple[float, float, float]
 
 
-FRONT = View(270, -12, 0.95, (0.0, 0.70, 0.20))
-ABOVE = View(270, -70, 0.95, (0.0, 0.70, 0.10))
-FILM_VIEW = View(240, -25, 1.25, (0.0, 0.65, 0.15))
+FRONT = CameraView(270, -12, 0.95, (0.0, 0.70, 0.20))
+ABOVE = CameraView(270, -70, 0.95, (0.0, 0.70, 0.10))
+FILM_VIEW = CameraView(240, -25, 1.25, (0.0, 0.65, 0.15))
 PLAIN = ("SHADOW", "REFLECTION", "SKYBOX", "FOG", "HAZE")
 """What is not rendered in the policy's picture: shadows alone take ten times the rest."""
 
 
-class Views:
+class SceneRenderer:
     """Renders one model's scenes.
 
     Args:
@@ -94,18 +94,18 @@ class Views:
             renderer.scene.flags[getattr(self._mujoco.mjtRndFlag, f"mjRND_{name}")] = 0
         return renderer
 
-    def _camera(self, view: View) -> Any:
+    def _camera(self, view: CameraView) -> Any:
         camera = self._mujoco.MjvCamera()
         camera.type = self._mujoco.mjtCamera.mjCAMERA_FREE
         camera.azimuth, camera.elevation = view.azimuth, view.elevation
         camera.distance, camera.lookat[:] = view.distance, view.lookat
         return camera
 
-    def _render(self, renderer: Any, view: View) -> np.ndarray:
+    def _render(self, renderer: Any, view: CameraView) -> np.ndarray:
         renderer.update_scene(self.data, self._camera(view))
         return renderer.render().copy()
 
-    def _project(self, view: View, points: np.ndarray) -> np.ndarray:
+    def _project(self, view: CameraView, points: np.ndarray) -> np.ndarray:
         self._small.update_scene(self.data, self._camera(view))
         left, right = self._small.scene.camera[:2]
         eye = (np.array(left.pos) + np.array(right.pos)) / 2

@@ -20,7 +20,7 @@ from typing import Any, Literal, Protocol
 
 from ..errors import SoonerError
 from ..tasks.act.observation import Observation
-from .job import Answer, Job
+from .job import ActJob, Answer
 from .refusal import RefusedError, failed, stopping, too_late
 from .settings import ServeSettings
 
@@ -72,7 +72,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.25, 30.0
 """Seconds before the loop tries itself after a failure; doubled as long as that fails."""
 
 
-class Actor(Protocol):
+class ServedPolicy(Protocol):
     """What a server needs of a policy."""
 
     pace: Any
@@ -102,7 +102,7 @@ class Batcher:
 
     def __init__(
         self,
-        policy: Actor,
+        policy: ServedPolicy,
         settings: ServeSettings,
         on_batch: Callable[[list[Any]], None] = lambda actions: None,
         on_wait: Callable[[float], None] = lambda seconds: None,
@@ -110,8 +110,8 @@ class Batcher:
     ) -> None:
         self.policy, self.settings = policy, settings
         self.on_batch, self.on_wait, self.clock = on_batch, on_wait, clock
-        self.waiting: list[Job] = []
-        self.running: list[Job] = []
+        self.waiting: list[ActJob] = []
+        self.running: list[ActJob] = []
         self.is_closing = False
         self.fault: str | None = None
         self._sample: Observation | None = None
@@ -160,7 +160,7 @@ class Batcher:
                 if isinstance(found, Exception):
                     raise found
 
-    def submit(self, observation: Observation, deadline: float | None, name: str = "") -> Job:
+    def submit(self, observation: Observation, deadline: float | None, name: str = "") -> ActJob:
         """Queue a request; `deadline` is in the clock's seconds, `name` is for the log.
 
         Raises:
@@ -182,7 +182,7 @@ class Batcher:
             return stopping()
         return None if self.fault is None else failed(self.fault)
 
-    def drop(self, job: Job) -> None:
+    def drop(self, job: ActJob) -> None:
         """The client left: forget the request; a batch that is being computed is not stopped."""
         if job in self.waiting:
             self.waiting.remove(job)
@@ -268,7 +268,7 @@ class Batcher:
             except TimeoutError:
                 return
 
-    def _take(self) -> tuple[list[Job], str]:
+    def _take(self) -> tuple[list[ActJob], str]:
         """The next batch and its method: the most urgent ones, as many as keep the first
         deadline, decoded as set; if even one would be late, by what is exact and quicker."""
         ready = sorted(self.waiting, key=lambda job: job.urgency)[: self.settings.max_batch]
@@ -282,7 +282,7 @@ class Batcher:
             job.settle()
         return self.running, method
 
-    def _fitting(self, ready: list[Job], method: str) -> tuple[int, str]:
+    def _fitting(self, ready: list[ActJob], method: str) -> tuple[int, str]:
         now = self.clock()
         for size in range(len(ready), 0, -1):
             deadlines = [job.deadline for job in ready[:size] if job.deadline is not None]
@@ -298,7 +298,7 @@ class Batcher:
         ours, theirs = (self.policy.pace.expected(name, 1) for name in (method, other))
         return other if ours is not None and theirs is not None and theirs < ours else method
 
-    async def _compute(self, batch: list[Job], method: str) -> bool:
+    async def _compute(self, batch: list[ActJob], method: str) -> bool:
         """Answer a batch; whether the policy raised what it should not."""
         began = self.clock()
         found = await self._on_thread([job.observation for job in batch], method)
@@ -343,11 +343,11 @@ class Batcher:
                 return [error] * len(observations)
             return [self._act([one], method)[0] for one in observations]
 
-    def _job(self, observation: Observation, deadline: float | None, name: str = "") -> Job:
+    def _job(self, observation: Observation, deadline: float | None, name: str = "") -> ActJob:
         future = asyncio.get_running_loop().create_future()
-        return Job(observation, self.clock(), deadline, future, name)
+        return ActJob(observation, self.clock(), deadline, future, name)
 
-    def _expire(self, job: Job) -> None:
+    def _expire(self, job: ActJob) -> None:
         """The deadline of a job passed while it waited."""
         if job in self.waiting and not job.future.done():
             self.waiting.remove(job)

@@ -20,12 +20,12 @@ from ..tasks.act.policy import Policy
 from . import refusal
 from .batching import Batcher
 from .bodies import Bodies
-from .job import Answer, Job
+from .job import ActJob, Answer
 from .metrics import Metrics
 from .refusal import RefusedError
 from .request_ids import name_of
 from .settings import ServeSettings
-from .wire import Wanted, milliseconds, parse, write
+from .wire import ActRequest, milliseconds, parse, write
 
 logger = logging.getLogger("sooner.serve")
 
@@ -155,12 +155,12 @@ class RequestHandler:
             self.metrics.late.inc()
         return _accepted(wanted, answer)
 
-    def _read(self, body: bytes) -> Wanted:
+    def _read(self, body: bytes) -> ActRequest:
         """A request, its picture at the size that the policy sees."""
         wanted = parse(body)
         return replace(wanted, observation=self.policy.fitted(wanted.observation))
 
-    def _deadline(self, request: Request, wanted: Wanted, began: float) -> float | None:
+    def _deadline(self, request: Request, wanted: ActRequest, began: float) -> float | None:
         """In the batcher's clock; a header comes before the body, and both before the setting."""
         asked = milliseconds(request.headers.get(DEADLINE))
         for limit in (asked, wanted.deadline_ms, self.settings.deadline_ms):
@@ -168,7 +168,7 @@ class RequestHandler:
                 return began + limit / 1e3
         return None
 
-    async def _awaited(self, request: Request, job: Job) -> Answer:
+    async def _awaited(self, request: Request, job: ActJob) -> Answer:
         gone = asyncio.ensure_future(_hang_up(request))
         try:
             both: set[asyncio.Future[Any]] = {job.future, gone}
@@ -187,7 +187,7 @@ async def _hang_up(request: Request) -> None:
         pass
 
 
-def _accepted(wanted: Wanted, answer: Answer) -> Response:
+def _accepted(wanted: ActRequest, answer: Answer) -> Response:
     action = answer.action
     told = write(action.values, wanted.form)
     if wanted.details:

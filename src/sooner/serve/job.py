@@ -13,7 +13,7 @@ PATIENCE = 10.0
 
 
 @dataclass(eq=False)
-class Job:
+class ActJob:
     """One queued request.
 
     Attributes:

@@ -40,7 +40,7 @@ LONGEST_NAME = 64
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ActRequest:
     """A request as it was understood.
 
     Attributes:
@@ -56,7 +56,7 @@ class Wanted:
     form: Form
 
 
-def parse(body: bytes) -> Wanted:
+def parse(body: bytes) -> ActRequest:
     """Read a request.
 
     Raises:
@@ -83,7 +83,7 @@ def parse(body: bytes) -> Wanted:
     except FieldError as error:
         raise of_field(error) from error
     is_array = isinstance(told["image"], Mapping)
-    return Wanted(
+    return ActRequest(
         observation,
         milliseconds(told.get("deadline_ms")),
         _flag(told.get("details", False)),

@@ -18,7 +18,7 @@ from . import comparison
 from .clip import Clip, prepare
 from .frames import Progress
 from .identity import settings_hash, sha256
-from .loading import Pair
+from .loading import ModelPair
 from .prefill import build_prefill
 from .registry import build_method
 from .settings import CaptionSettings
@@ -27,7 +27,7 @@ from .threads import plan_threads
 
 
 @dataclass(frozen=True)
-class Callbacks:
+class CaptionCallbacks:
     """Who is told what while a file is worked on; each may be left out.
 
     Attributes:
@@ -49,9 +49,9 @@ class Callbacks:
 
 def caption(
     path: Path | str,
-    pair: Pair,
+    pair: ModelPair,
     settings: CaptionSettings | None = None,
-    callbacks: Callbacks | None = None,
+    callbacks: CaptionCallbacks | None = None,
 ) -> dict[str, Any]:
     """Caption one video file.
 
@@ -67,7 +67,7 @@ def caption(
     Raises:
         SoonerError: the file or the request can't be served; one line.
     """
-    settings, callbacks = settings or CaptionSettings(), callbacks or Callbacks()
+    settings, callbacks = settings or CaptionSettings(), callbacks or CaptionCallbacks()
     draft = pair.draft.name if pair.draft is not None else None
     clip = prepare(path, pair, settings, callbacks.on_decode, callbacks.on_stage)
     method = build_method(settings, pair, clip.draft_inputs)
@@ -106,13 +106,13 @@ def caption(
     }
 
 
-def _draft_threads(made: Generation, pair: Pair, settings: CaptionSettings) -> int:
+def _draft_threads(made: Generation, pair: ModelPair, settings: CaptionSettings) -> int:
     """Threads of the process that drafted beside the target; 0 where none did."""
     beside = made.stats.method == "parallel"
     return plan_threads(pair, placement=settings.placement if beside else None).draft
 
 
-def _foreign(pair: Pair, path: Path | str) -> list[str]:
+def _foreign(pair: ModelPair, path: Path | str) -> list[str]:
     """A word about what a miniature says of others' videos."""
     if pair.miniature is None:
         return []

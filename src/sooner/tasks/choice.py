@@ -41,7 +41,7 @@ TALLY = (3,), torch.long
 
 
 @dataclass(frozen=True)
-class Pace:
+class StepTimes:
     """Seconds of a forward.
 
     Attributes:
@@ -74,7 +74,7 @@ class Pace:
 
 
 @torch.inference_mode()
-def measure(target: Any, draft: Any, tokens: int, share: float, placement: str) -> Pace:
+def measure(target: Any, draft: Any, tokens: int, share: float, placement: str) -> StepTimes:
     """Time a few steps behind a prompt of `tokens` tokens, whose cache is made up, not computed.
 
     Args:
@@ -91,7 +91,7 @@ def measure(target: Any, draft: Any, tokens: int, share: float, placement: str) 
         beside = big.seconds(1, BESIDE)
     forwards, nanoseconds = tally.tolist()[1:]
     draft_beside = nanoseconds / max(forwards, 1) / 1e9 or alone[2]
-    return Pace(*alone, beside, draft_beside, time.perf_counter() - begin)
+    return StepTimes(*alone, beside, draft_beside, time.perf_counter() - begin)
 
 
 class Steps:
@@ -209,7 +209,7 @@ class Way:
         return f"{self.speed:.2f}x plain at an acceptance of {self.acceptance:.2f} ({known})"
 
 
-def choose(pace: Pace, seen: Seen, share: float, is_open: bool, can_prune: bool) -> list[Way]:
+def choose(pace: StepTimes, seen: Seen, share: float, is_open: bool, can_prune: bool) -> list[Way]:
     """Every way to draft that comes into question, the one to take first.
 
     Args:
@@ -241,13 +241,13 @@ def expected(seen: Seen, share: float) -> float:
     return max(whole.rate, pruned.rate)
 
 
-def by_turns(pace: Pace, acceptance: float) -> float:
+def by_turns(pace: StepTimes, acceptance: float) -> float:
     """Speed of drafting by turns over plain decoding's, which it falls back to."""
     model = _costs(pace.target, pace.block, pace.draft, acceptance)
     return max(model.gain(model.best(LARGEST)), 1.0)
 
 
-def beside(pace: Pace, acceptance: float, is_pruned: bool = False) -> float:
+def beside(pace: StepTimes, acceptance: float, is_pruned: bool = False) -> float:
     """Speed of drafting beside the target over plain decoding's."""
     slower = max(pace.target_beside / pace.target, 1.0)
     draft = max(pace.draft_beside, pace.draft)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .frames import Frames, Progress, Sampler, read
-from .loading import Loaded, Pair
+from .loading import Loaded, ModelPair
 from .prompting import GENERAL_PROMPT, build_inputs, check_length, check_request
 from .registry import method_name, needs_draft
 from .settings import CaptionSettings
@@ -42,7 +42,7 @@ class Clip:
 
 def prepare(
     path: Path | str,
-    pair: Pair,
+    pair: ModelPair,
     settings: CaptionSettings,
     on_decode: Progress | None = None,
     on_stage: Callable[[str], None] | None = None,
@@ -81,7 +81,7 @@ def prepare(
     )
 
 
-def _seeing_draft(pair: Pair, settings: CaptionSettings) -> Loaded | None:
+def _seeing_draft(pair: ModelPair, settings: CaptionSettings) -> Loaded | None:
     """The draft, if the method uses one that looks at pixels, and this process is the one to."""
     if pair.draft is None or pair.draft.is_text or pair.draft.model is None:
         return None

@@ -11,7 +11,7 @@ from ..decoding.stats import APPROXIMATE
 from ..generation import Generation
 from ..methods import Autoregressive, Method
 from .clip import Clip
-from .loading import Pair
+from .loading import ModelPair
 from .prefill import Prefill
 from .settings import CaptionSettings
 from .streaming import run
@@ -21,7 +21,7 @@ WARM_UP = 4
 
 
 def warm_up(
-    pair: Pair,
+    pair: ModelPair,
     clip: Clip,
     settings: CaptionSettings,
     method: Method,
@@ -34,7 +34,7 @@ def warm_up(
 
 
 def compare_plain(
-    pair: Pair, clip: Clip, settings: CaptionSettings, made: Generation
+    pair: ModelPair, clip: Clip, settings: CaptionSettings, made: Generation
 ) -> dict[str, Any]:
     """Decode plainly, streaming into nothing as the method's run did, and set both side by side.
 
@@ -83,7 +83,7 @@ def agreement(dense: list[int], sparse: list[int]) -> dict[str, Any]:
     }
 
 
-def check(pair: Pair, clip: Clip, reference: list[int], candidate: list[int]) -> Parity:
+def check(pair: ModelPair, clip: Clip, reference: list[int], candidate: list[int]) -> Parity:
     """Parity of two greedy runs; only a difference costs a run that keeps scores."""
     first = compare(reference, candidate)
     if first.verdict == "identical":

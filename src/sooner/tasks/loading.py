@@ -82,7 +82,7 @@ class Loaded:
 
 
 @dataclass(frozen=True)
-class Pair:
+class ModelPair:
     """A target, and a draft if there is one.
 
     Attributes:
@@ -113,7 +113,7 @@ def load_pair(
     draft_device: str | None = None,
     miniature: str = "video",
     trust_remote_code: bool = False,
-) -> Pair:
+) -> ModelPair:
     """Load a target and its draft.
 
     Args:
@@ -163,8 +163,8 @@ def load_pair(
     if loaded is not None:
         same_tokenizer(target.tokenizer, loaded.tokenizer)
     if small is None:
-        return Pair(target, loaded, dtype=dtype)
-    return Pair(target, loaded, small.prompt, small.name, dtype)
+        return ModelPair(target, loaded, dtype=dtype)
+    return ModelPair(target, loaded, small.prompt, small.name, dtype)
 
 
 def load(
@@ -274,6 +274,6 @@ def pick_dtype(name: str, device: torch.device, is_small: bool) -> Any:
 
 
 __all__ = [
-    "DTYPES", "Loaded", "Pair", "explained", "is_text_only", "load", "load_pair", "model_type",
+    "DTYPES", "Loaded", "ModelPair", "explained", "is_text_only", "load", "load_pair", "model_type",
     "one_line", "pick_device", "pick_dtype", "told_config", "told_type",
 ]  # fmt: skip

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from ..models import adapt
-from .loading import Pair
+from .loading import ModelPair
 from .settings import CaptionSettings, PrefillChoice, parse_prefill
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Prefill:
 
 
 def build_prefill(
-    settings: CaptionSettings, pair: Pair, inputs: Mapping[str, Any]
+    settings: CaptionSettings, pair: ModelPair, inputs: Mapping[str, Any]
 ) -> Prefill | None:
     """The prefill that `settings` name.
 
@@ -80,7 +80,7 @@ def chunk_of(settings: CaptionSettings) -> int | None:
     return settings.prefill_chunk
 
 
-def _table(choice: PrefillChoice, pair: Pair) -> PatternTable | None:
+def _table(choice: PrefillChoice, pair: ModelPair) -> PatternTable | None:
     if choice.file is None:
         return None
     from ..sparse.table import PatternTable

@@ -13,14 +13,14 @@ from ..methods import Method
 from ..methods.cost import Acceptance
 from ..methods.settings import MethodSettings
 from ..registry import choices
-from .choice import Pace, choose, measure
-from .loading import Pair
+from .choice import StepTimes, choose, measure
+from .loading import ModelPair
 from .settings import DEFAULT_PRUNE, CaptionSettings
 
 Inputs = Mapping[str, Any] | None
 
 
-def method_name(settings: CaptionSettings, pair: Pair) -> str:
+def method_name(settings: CaptionSettings, pair: ModelPair) -> str:
     """The method asked for, or the best one that these models allow.
 
     With a draft that sees, `build_method` may make `parallel` of `speculative`; both take the same
@@ -39,7 +39,7 @@ def needs_draft(name: str) -> bool:
 
 
 def build_method(
-    settings: CaptionSettings, pair: Pair, draft_inputs: Inputs | None = None
+    settings: CaptionSettings, pair: ModelPair, draft_inputs: Inputs | None = None
 ) -> Method:
     """The method that `settings` name; where they name none, the one that these models allow and
     that measurement favours.
@@ -65,7 +65,7 @@ def build_method(
     return _build(name, settings, pair, draft_inputs)
 
 
-def _build(name: str, settings: CaptionSettings, pair: Pair, inputs: Inputs) -> Method:
+def _build(name: str, settings: CaptionSettings, pair: ModelPair, inputs: Inputs) -> Method:
     draft, method = pair.draft, choices()[name].load()
     known = MethodSettings(
         draft=None if draft is None else draft.model,
@@ -94,7 +94,7 @@ class Noted(Method):
         return session
 
 
-def _measured(settings: CaptionSettings, pair: Pair, inputs: Mapping[str, Any]) -> Method:
+def _measured(settings: CaptionSettings, pair: ModelPair, inputs: Mapping[str, Any]) -> Method:
     """Drafting beside the target if that is faster here, else by turns."""
     pace = _pace(settings, pair, inputs)
     ways = choose(
@@ -113,7 +113,7 @@ def _measured(settings: CaptionSettings, pair: Pair, inputs: Mapping[str, Any]) 
     return Noted(_build("parallel", replace(settings, prune=best.prune), pair, inputs), why)
 
 
-def _pace(settings: CaptionSettings, pair: Pair, inputs: Mapping[str, Any]) -> Pace:
+def _pace(settings: CaptionSettings, pair: ModelPair, inputs: Mapping[str, Any]) -> StepTimes:
     """Measured once for each order of magnitude of the prompt, and kept with the pair."""
     tokens = int(inputs["input_ids"].shape[1])
     key = tokens.bit_length(), settings.placement
@@ -123,7 +123,7 @@ def _pace(settings: CaptionSettings, pair: Pair, inputs: Mapping[str, Any]) -> P
     return pair.paces[key]
 
 
-def _seen(settings: CaptionSettings, pair: Pair, prune: float | None) -> Acceptance:
+def _seen(settings: CaptionSettings, pair: ModelPair, prune: float | None) -> Acceptance:
     """Acceptance of this pair's drafts so far, kept with the pair from file to file.
 
     Args:
@@ -133,7 +133,7 @@ def _seen(settings: CaptionSettings, pair: Pair, prune: float | None) -> Accepta
     return pair.accepted.setdefault(key, Acceptance())
 
 
-def _draft(pair: Pair) -> Any:
+def _draft(pair: ModelPair) -> Any:
     assert pair.draft is not None
     return pair.draft.model
 

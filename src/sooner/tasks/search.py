@@ -23,7 +23,7 @@ from ..sparse.table import PatternTable
 from .clip import prepare
 from .frames import Progress
 from .identity import sha256
-from .loading import Pair
+from .loading import ModelPair
 from .settings import CaptionSettings
 
 GENERATED_FRAMES = 240
@@ -44,7 +44,7 @@ def _silent(*_: Any) -> None:
 
 
 @dataclass(frozen=True)
-class Callbacks:
+class SearchCallbacks:
     """Who is told what: frames decoded, a stage, layers done."""
 
     decoded: Progress = _silent
@@ -76,11 +76,11 @@ class Searched:
 
 
 def search_patterns(
-    pair: Pair,
+    pair: ModelPair,
     wish: Wish,
     settings: SearchSettings,
     sidecar: Path | None = None,
-    callbacks: Callbacks | None = None,
+    callbacks: SearchCallbacks | None = None,
 ) -> Searched:
     """Search the patterns of `pair.target` on its samples.
 
@@ -91,7 +91,7 @@ def search_patterns(
         SoonerError: a file that is no usable video, or is too long for the model or the memory;
             says how many frames fit.
     """
-    told = callbacks or Callbacks()
+    told = callbacks or SearchCallbacks()
     adapter = adapt(pair.target.model)
     samples, frames = [], []
     for path in wish.files:
@@ -114,11 +114,11 @@ def search_patterns(
 
 def read_sample(
     path: Path,
-    pair: Pair,
+    pair: ModelPair,
     adapter: Adapter,
     wish: Wish,
     settings: SearchSettings,
-    told: Callbacks,
+    told: SearchCallbacks,
 ) -> tuple[SearchSample, int]:
     """One video as a sample, and how many frames of it.
 
@@ -192,7 +192,7 @@ def means(table: PatternTable) -> dict[str, float]:
 
 
 def attention_map(
-    pair: Pair, wish: Wish, layer: int, head: int, callbacks: Callbacks | None = None
+    pair: ModelPair, wish: Wish, layer: int, head: int, callbacks: SearchCallbacks | None = None
 ) -> Map:
     """A head's attention on the first of the wished files.
 
@@ -200,7 +200,7 @@ def attention_map(
         SoonerError: no such layer or head, a file that is no usable video, or one too long for the
             memory; says how many frames fit.
     """
-    told = callbacks or Callbacks()
+    told = callbacks or SearchCallbacks()
     adapter = adapt(pair.target.model)
     heads = adapter.text_config.num_attention_heads
     for name, value, count in (("layer", layer, adapter.layers), ("head", head, heads)):

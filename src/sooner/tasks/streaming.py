@@ -9,7 +9,7 @@ from typing import Any
 from ..generation import Generation, generate
 from ..methods import Method
 from .clip import Clip
-from .loading import Pair
+from .loading import ModelPair
 from .prefill import Prefill, chunk_of
 from .settings import CaptionSettings
 
@@ -117,7 +117,7 @@ OnCount = Callable[[int, int], None]
 
 
 def run(
-    pair: Pair,
+    pair: ModelPair,
     clip: Clip,
     settings: CaptionSettings,
     method: Method,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from ..methods.parallel.worker import ProcessWorker, place
 from ..methods.threads import Threads
-from .loading import Pair
+from .loading import ModelPair
 
 
-def plan_threads(pair: Pair, asked: int | None = None, placement: str | None = "auto") -> Threads:
+def plan_threads(
+    pair: ModelPair, asked: int | None = None, placement: str | None = "auto"
+) -> Threads:
     """Threads of the target, and of a draft that works beside it in a process of its own.
 
     Args:

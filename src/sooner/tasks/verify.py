@@ -11,7 +11,7 @@ from ..errors import SoonerError
 from .caption import versions
 from .clip import prepare
 from .comparison import plain_data
-from .loading import Pair
+from .loading import ModelPair
 from .registry import build_method
 from .settings import CaptionSettings
 from .streaming import run
@@ -19,7 +19,7 @@ from .streaming import run
 
 def verify(
     path: Path | str,
-    pair: Pair,
+    pair: ModelPair,
     settings: CaptionSettings,
     on_stage: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from sooner.provenance import provenance
 from sooner.registry import choices
 from sooner.sparse.pruning import Pruner
 from sooner.tasks.clip import Clip, prepare
-from sooner.tasks.loading import Pair, load_pair
+from sooner.tasks.loading import ModelPair, load_pair
 from sooner.tasks.registry import build_method
 from sooner.tasks.settings import CaptionSettings
 from sooner.tasks.threads import plan_threads
@@ -86,7 +86,7 @@ Reference = tuple[list[int], list[Tensor]]
 class CaptionBench:
     """The arms over one pair of models and some clips."""
 
-    def __init__(self, pair: Pair, clips: Clips, settings: BenchSettings) -> None:
+    def __init__(self, pair: ModelPair, clips: Clips, settings: BenchSettings) -> None:
         self.pair = pair
         self.files = clips.files
         self.prompt = clips.prompt

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from sooner.cli.display import Display
-from sooner.cli.parse_options import Wanted
+from sooner.cli.parse_options import ParseOptions
 from sooner.errors import SoonerError
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Scoring:
             write_predictions(self.output, benchmark, texts)
         self._tell(benchmark, texts, {}, {"predictions": str(folder)})
 
-    def parsed(self, wanted: Wanted) -> int:
+    def parsed(self, wanted: ParseOptions) -> int:
         """Parse the pages, then score them.
 
         Returns:
@@ -81,7 +81,7 @@ class Scoring:
         self._tell(benchmark, texts, failed, told(wanted))
         return len(failed)
 
-    def _run(self, wanted: Wanted, benchmark: Benchmark) -> ParseJob:
+    def _run(self, wanted: ParseOptions, benchmark: Benchmark) -> ParseJob:
         from sooner.cli.parse_display import PagesDisplay
 
         from ..evaluation.documents.parsing import predicting
@@ -132,7 +132,7 @@ class Scoring:
             typer.echo(f"wrote {self.json}", err=True)
 
 
-def told(wanted: Wanted) -> dict[str, Any]:
+def told(wanted: ParseOptions) -> dict[str, Any]:
     """How pages were parsed, as plain data."""
     names = ("model", "drafter", "dpi", "longest", "device", "dtype")
     return {**{name: getattr(wanted, name) for name in names}, **asdict(wanted.settings)}

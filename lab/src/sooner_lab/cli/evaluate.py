@@ -77,7 +77,7 @@ def docs(
     if predictions is not None:
         scoring.given(predictions)
         return
-    wanted = asked.Wanted(
+    wanted = asked.ParseOptions(
         inputs=[],
         output=scoring.folder_for_predictions(),
         settings=settings,

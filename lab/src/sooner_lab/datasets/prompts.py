@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sooner.errors import SoonerError
-from sooner.tasks.imagine.prompts import Prompt
+from sooner.tasks.imagine.prompts import ImagePrompt
 
 from .loading import find_root
 from .schemas import Schema
@@ -37,7 +37,7 @@ PROMPT_SETS = {
 """`columns` name the prompt; MS-COCO's own JSON and the hub's parquet are both read."""
 
 
-def read_prompts(name: str, source: str | Path | None = None) -> Iterator[Prompt]:
+def read_prompts(name: str, source: str | Path | None = None) -> Iterator[ImagePrompt]:
     """The prompts of data set `name` in its own order.
 
     Args:
@@ -51,7 +51,7 @@ def read_prompts(name: str, source: str | Path | None = None) -> Iterator[Prompt
     for table in find_tables(schema, find_root(schema, source)):
         for number, record in enumerate(_records(table)):
             text = _text(schema, record, table)
-            yield Prompt(f"{schema.name}/{record.get('image_id', number)}", text)
+            yield ImagePrompt(f"{schema.name}/{record.get('image_id', number)}", text)
 
 
 def _records(table: Path) -> Iterator[dict[str, Any]]:
@@ -91,5 +91,5 @@ def _text(schema: Schema, record: dict[str, Any], table: Path) -> str:
     )
 
 
-READERS: dict[str, Callable[..., Iterator[Prompt]]] = dict.fromkeys(PROMPT_SETS, read_prompts)
+READERS: dict[str, Callable[..., Iterator[ImagePrompt]]] = dict.fromkeys(PROMPT_SETS, read_prompts)
 """Entry point of the group `sooner.prompts`."""

@@ -19,7 +19,7 @@ from torch import nn
 from sooner.errors import SoonerError
 from sooner.io import replacing
 from sooner.methods.threads import torch_threads
-from sooner.tasks.train_draft.log import Line
+from sooner.tasks.train_draft.log import ProgressLine
 
 from .recipes import plain
 from .training import schedule
@@ -112,7 +112,7 @@ class LessonTrainer:
     def run(self, stop_after: int | None = None) -> Path:
         """Go through the stages, or leave resumably after `stop_after` steps."""
         left = stop_after if stop_after is not None else math.inf
-        with torch_threads(self.threads), Line(self.progress) as line:
+        with torch_threads(self.threads), ProgressLine(self.progress) as line:
             while self.stage_index < len(self.config.stages):
                 stage = self.config.stages[self.stage_index]
                 self._enter(stage)
@@ -158,7 +158,7 @@ class LessonTrainer:
 
     # --- reports and state
 
-    def _report(self, stage: TrainingStage, report: dict[str, Any], line: Line) -> None:
+    def _report(self, stage: TrainingStage, report: dict[str, Any], line: ProgressLine) -> None:
         entry = {
             "stage": self.stage_index, "kind": stage.kind, "step": self.step,
             "steps": stage.steps, "seconds": round(self.seconds, 1), **report,

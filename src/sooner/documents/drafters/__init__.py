@@ -1,9 +1,9 @@
 """Drafters of pages: OCR, a PDF's own text layer, and files that other programs saved."""
 
-from .base import BLANK, Drafter
+from .base import BLANK, PageDrafter
 from .combine import AllOf, FirstOf
 from .guard import guarded
-from .ocr import OCR, Layout
+from .ocr import OCR, LayoutModel
 from .plain import PlainText, TextLayer
 from .saved import SavedJson
 
@@ -11,9 +11,9 @@ __all__ = [
     "BLANK",
     "OCR",
     "AllOf",
-    "Drafter",
     "FirstOf",
-    "Layout",
+    "LayoutModel",
+    "PageDrafter",
     "PlainText",
     "SavedJson",
     "TextLayer",

@@ -14,7 +14,7 @@ BLANK = "no text found on the page"
 """Reason of an empty draft of a blank page, which is no failure."""
 
 
-class Drafter(Protocol):
+class PageDrafter(Protocol):
     """Writes a draft of a page: fast, approximate (the pipeline `q_phi` of section 3.1).
 
     Attributes:

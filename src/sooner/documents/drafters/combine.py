@@ -10,7 +10,7 @@ from ...errors import SoonerError
 from ..order import in_reading_order
 from ..page import Page
 from ..regions import PageDraft, Region, area, iou, overlap, scaled
-from .base import BLANK, Drafter
+from .base import BLANK, PageDrafter
 
 SAME = 0.5
 
@@ -114,7 +114,7 @@ class AllOf:
         drafters: one or more.
     """
 
-    def __init__(self, *drafters: Drafter) -> None:
+    def __init__(self, *drafters: PageDrafter) -> None:
         self.drafters = drafters
         self.name = "+".join(drafter.name for drafter in drafters)
 
@@ -140,7 +140,7 @@ class FirstOf:
         drafters: one or more, the best or cheapest first.
     """
 
-    def __init__(self, *drafters: Drafter) -> None:
+    def __init__(self, *drafters: PageDrafter) -> None:
         self.drafters = drafters
         self.name = "|".join(drafter.name for drafter in drafters)
 

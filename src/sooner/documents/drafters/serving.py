@@ -11,10 +11,10 @@ from multiprocessing.connection import Connection, wait
 from ...errors import SoonerError
 from ..page import Page
 from ..regions import PageDraft
-from .base import Drafter
+from .base import PageDrafter
 
 
-def serve(drafter: Drafter, pipe: Connection) -> None:
+def serve(drafter: PageDrafter, pipe: Connection) -> None:
     """Answer pages with drafts, or with what went wrong, until the other end is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # for systems that can't block it from the start
     threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
@@ -37,7 +37,7 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def answer(drafter: Drafter, page: Page, found: list[PageDraft | BaseException]) -> None:
+def answer(drafter: PageDrafter, page: Page, found: list[PageDraft | BaseException]) -> None:
     """Put a page's draft, or the error instead of it, into `found`."""
     try:
         found.append(drafter(page))

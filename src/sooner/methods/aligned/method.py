@@ -25,7 +25,7 @@ from ..rules import follow_choices
 from .alignment import Alignment
 from .drafter import AlignedDrafter
 from .index import DraftIndex, Drafts, alternatives, read_drafts
-from .size import Experience, FixedNodes, MeasuredNodes, Sizing
+from .size import AlignedSizing, Experience, FixedNodes, MeasuredNodes
 
 
 def follow_tolerantly(tolerance: float) -> Rule:
@@ -195,7 +195,7 @@ class HSD(Method):
                 rows.append(Alignment(index, experience.trust, self.separator, repeats))
         return rows
 
-    def _sizing(self, experience: Experience) -> Sizing:
+    def _sizing(self, experience: Experience) -> AlignedSizing:
         if self.nodes == "auto":
             return MeasuredNodes(
                 self.max_nodes, experience, None if self.tolerance == 1 else TRIAL_EVERY

@@ -158,7 +158,7 @@ class Experience:
         return self.costs.seconds(_rounded(rows * (1 + nodes)))
 
 
-class Sizing(Protocol):
+class AlignedSizing(Protocol):
     """Chooses how many nodes of each round's trees are verified."""
 
     largest: int

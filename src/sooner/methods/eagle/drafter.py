@@ -13,7 +13,7 @@ from ...decoding.interface import Drafter, Outcome, Prompt
 from ...decoding.tree import ROOT, Tree
 from ..context import Context
 from .runner import Backlog, HeadRunner, HeardPrompt
-from .size import NOTHING, Sizing
+from .size import NOTHING, EagleSizing
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ class EagleDrafter(Drafter):
         self,
         head: Any,
         context: Context,
-        sizing: Sizing,
+        sizing: EagleSizing,
         top_k: int,
         legal: Sequence[int] | None = None,
     ) -> None:

@@ -23,7 +23,7 @@ CHUNK = 512
 
 
 @dataclass(frozen=True)
-class Sample:
+class WeightSample:
     """Weights of one matrix.
 
     Attributes:
@@ -45,18 +45,18 @@ class Sample:
         return f"{len(self.largest)}:{base64.b64encode(data).decode()}"
 
     @staticmethod
-    def decode(text: str) -> Sample:
+    def decode(text: str) -> WeightSample:
         """What `encode` wrote."""
         count, _, coded = text.partition(":")
         rows, data = int(count), base64.b64decode(coded)
         largest = torch.from_numpy(np.frombuffer(data, "<f4", rows).copy())
         shares = torch.from_numpy(np.frombuffer(data, "<i2", offset=4 * rows).astype(np.float32))
         weights = shares.view(rows, -1) / 32767 * largest[:, None]
-        return Sample(weights, largest, largest / 32767)
+        return WeightSample(weights, largest, largest / 32767)
 
 
 @torch.no_grad()
-def sample_matrices(adapter: Any, with_largest: bool) -> dict[str, Sample]:
+def sample_matrices(adapter: Any, with_largest: bool) -> dict[str, WeightSample]:
     """A sample of each matrix of the text decoder, its norms and the tables at its ends, by name.
 
     A matrix is read by sending unit vectors through its module, so that what is found is what
@@ -65,7 +65,7 @@ def sample_matrices(adapter: Any, with_largest: bool) -> dict[str, Sample]:
 
     Args:
         adapter: the target's adapter.
-        with_largest: find `Sample.largest`, too, which takes whole rows; else it is left empty.
+        with_largest: find `largest` of each, too, which takes whole rows; else it is left empty.
     """
     found = {"embedding": _of_embedding(adapter.embedding)}
     for name, module in _matrices(adapter):
@@ -119,20 +119,20 @@ def _is_plain(weight: Any) -> bool:
     return type(weight) in (nn.Parameter, Tensor) and weight.is_floating_point()
 
 
-def _of_embedding(embedding: Any) -> Sample:
+def _of_embedding(embedding: Any) -> WeightSample:
     tokens = _spread(int(embedding.weight.shape[0]))
     rows = embedding(tokens[None].to(embedding.weight.device))[0]  # [SAMPLES, hidden]
     return _of_weight(rows)
 
 
-def _of_weight(weight: Tensor) -> Sample:
+def _of_weight(weight: Tensor) -> WeightSample:
     """Of `[rows, columns]`."""
     rows = weight[_spread(weight.shape[0]).to(weight.device)].float().cpu()
     largest = rows.abs().amax(-1)
-    return Sample(rows[:, _spread(rows.shape[1])], largest, torch.zeros_like(largest))
+    return WeightSample(rows[:, _spread(rows.shape[1])], largest, torch.zeros_like(largest))
 
 
-def _of_module(module: nn.Module, dtype: torch.dtype, with_largest: bool) -> Sample:
+def _of_module(module: nn.Module, dtype: torch.dtype, with_largest: bool) -> WeightSample:
     inputs, outputs = _sizes(module)  # type: ignore[misc]
     weight: Any = getattr(module, "weight", None)
     if type(module) is nn.Linear and _is_plain(weight) and weight.device.type != "meta":
@@ -152,7 +152,7 @@ def _of_module(module: nn.Module, dtype: torch.dtype, with_largest: bool) -> Sam
         parts = torch.arange(inputs).split(CHUNK)
         largest = torch.stack([read(part).abs().amax(-1) for part in parts]).amax(0)
     noise = bias.abs() / SCALE * torch.finfo(dtype).eps
-    return Sample(read(columns), largest, noise)
+    return WeightSample(read(columns), largest, noise)
 
 
 def _runs_at(module: nn.Module, dtype: torch.dtype) -> tuple[torch.device, torch.dtype]:

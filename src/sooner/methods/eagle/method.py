@@ -19,7 +19,7 @@ from ..rules import follow_choices
 from ..settings import MethodSettings
 from .drafter import EagleDrafter
 from .head import EagleHead
-from .size import FixedSize, MeasuredSize, Size, Sizing
+from .size import EagleSizing, FixedSize, MeasuredSize, Size
 
 if TYPE_CHECKING:
     from ..tolerance import Tolerance
@@ -109,7 +109,7 @@ class Eagle(Method):
             return drafter, follow_choices
         return drafter, self.tolerance.rule(context)
 
-    def _sizing(self, memory: _Memory, context: Context) -> Sizing:
+    def _sizing(self, memory: _Memory, context: Context) -> EagleSizing:
         if self.nodes != "auto":
             return FixedSize(Size(int(self.nodes), self.depth))
         rows = context.rows.batch

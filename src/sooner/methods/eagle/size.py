@@ -39,7 +39,7 @@ class Size:
 NOTHING = Size(0, 0)
 
 
-class Sizing(Protocol):
+class EagleSizing(Protocol):
     """Chooses the tree of each round from what the rounds before it cost and gave."""
 
     largest: Size

@@ -33,7 +33,7 @@ from torch import Tensor
 from ...decoding.interface import Prompt
 from ...decoding.runner import ModelRunner
 from ...errors import SoonerError
-from .matrices import Sample, is_quantised, sample_matrices
+from .matrices import WeightSample, is_quantised, sample_matrices
 
 logger = logging.getLogger("sooner")
 
@@ -111,7 +111,7 @@ def differences(trained_for: dict[str, Any], adapter: Any) -> list[str]:
             "with head.with_target(model).save_pretrained(folder)"
         )
         return [f"weights of its {name}" for name in OLD_TABLES if _old(trained_for, adapter, name)]
-    ours = {name: Sample.decode(text) for name, text in trained_for["matrices"].items()}
+    ours = {name: WeightSample.decode(text) for name, text in trained_for["matrices"].items()}
     theirs = sample_matrices(adapter, with_largest=False)
     if lacking := [f"no {name}" for name in ours if name not in theirs]:
         return lacking
@@ -162,7 +162,9 @@ def _shapes(adapter: Any) -> dict[str, Any]:
     }
 
 
-def _excess(ours: dict[str, Sample], theirs: dict[str, Sample], step: float) -> dict[str, float]:
+def _excess(
+    ours: dict[str, WeightSample], theirs: dict[str, WeightSample], step: float
+) -> dict[str, float]:
     """Largest difference of each matrix's samples, in shares of what a half `step` allows."""
     found = {}
     for name, one in ours.items():

@@ -13,7 +13,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ...decoding.grid import Grid, GridConstraint
+from ...decoding.grid import GridConstraint, TokenGrid
 from .couplings import Draws, gumbel_draw
 
 
@@ -69,7 +69,7 @@ def like_last(window: JacobiWindow) -> tuple[Tensor, Tensor]:
     return _fill(window, gumbel_draw(probs, window.draws), probs)
 
 
-def copied(window: JacobiWindow, offsets: Callable[[Grid | None], tuple[int, ...]]) -> tuple:
+def copied(window: JacobiWindow, offsets: Callable[[TokenGrid | None], tuple[int, ...]]) -> tuple:
     """A copy of an earlier token, the first of several offsets that leads to one it may be.
 
     Where no offset does (the first row of a picture has nothing above it), at random.
@@ -96,15 +96,15 @@ def copied(window: JacobiWindow, offsets: Callable[[Grid | None], tuple[int, ...
     return copies, torch.where(certain[..., None], one, probs)
 
 
-def _left(grid: Grid | None) -> tuple[int, ...]:
+def _left(grid: TokenGrid | None) -> tuple[int, ...]:
     return (1,) if grid is None or grid.row_end is None else (1, 2)
 
 
-def _above(grid: Grid | None) -> tuple[int, ...]:
+def _above(grid: TokenGrid | None) -> tuple[int, ...]:
     return _left(grid) if grid is None else (grid.row, *_left(grid))
 
 
-def _previous_frame(grid: Grid | None) -> tuple[int, ...]:
+def _previous_frame(grid: TokenGrid | None) -> tuple[int, ...]:
     return _left(grid) if grid is None else (grid.frame, *_above(grid))
 
 
@@ -116,7 +116,7 @@ FILLINGS: dict[str, Filling] = {
     "previous-frame": partial(copied, offsets=_previous_frame),
 }
 
-REACH: dict[str, Callable[[Grid | None], tuple[int, ...]]] = {
+REACH: dict[str, Callable[[TokenGrid | None], tuple[int, ...]]] = {
     "left": _left,
     "above": _above,
     "previous-frame": _previous_frame,

@@ -17,7 +17,7 @@ from ...models.hooks import ForwardHooks
 from ..context import Context, frame_numbers, prompt_lengths, visual_tokens
 from ..cost import Acceptance, CostModel
 from ..rules import follow_choices
-from .policy import Patience, Plan, View
+from .policy import BoardView, Patience, Plan
 from .tap import OnStates
 from .worker import Worker
 
@@ -70,7 +70,7 @@ class ParallelDrafter(Drafter):
         self.lengths: list[int] = []  # of the target's prompts
         self.originals = list(context.rows.active)
         self.pending: list[int] = []  # draft tokens of each row under verification
-        self.view = View(worker.board)
+        self.view = BoardView(worker.board)
         self.patience = Patience(worker, self._warn)
         self.kept_tokens: list[list[int]] = []
         self.started = False

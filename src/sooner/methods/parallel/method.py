@@ -25,7 +25,7 @@ from ..pruning import BY_ATTENTION, CRITERIA, Criterion, rank
 from ..settings import MethodSettings
 from ..visual_match import views
 from .drafter import Listen, ParallelDrafter, Rank
-from .server import Job
+from .server import DraftJob
 from .standing import StandingDraft
 from .tap import OnStates, PrefillTap
 from .worker import PLACEMENTS, ProcessWorker, Worker, launch, place
@@ -133,7 +133,7 @@ class ParallelVLM(Method):
         inputs = (
             self.draft_inputs if self.draft_inputs is not None else prompt_for(adapter, context)
         )
-        job = Job(
+        job = DraftJob(
             adapter=adapter,
             inputs=to_device(inputs, adapter.device),
             processing=context.processing,
@@ -155,7 +155,7 @@ class ParallelVLM(Method):
         )
         return drafter, drafter.judge
 
-    def _worker(self, job: Job, rows: list[int]) -> Worker:
+    def _worker(self, job: DraftJob, rows: list[int]) -> Worker:
         kind = place(self.placement, job.adapter.device)
         own = None
         if self.standing is not None and kind is ProcessWorker:

@@ -105,7 +105,7 @@ class Patience:
         return self.worker.board.forwards, self.worker.board.acknowledged
 
 
-class View:
+class BoardView:
     """Reads a board's rows, each only once the worker has taken the update that changed it.
 
     Args:

@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...decoding.interface import Adapter, Prompt
+from ...decoding.interface import AdapterLike, Prompt
 from ...decoding.runner import ModelRunner
 from ...decoding.sampling import Processing, draw
 from ..chain_draft import match_vocabulary, readable
 from ..context import embed
-from ..visual_match import Views, match, views
+from ..visual_match import VisualGrids, match, views
 from .mailbox import Kept, Mailbox
 from .shared_memory import Board
 from .wakeup import Wakeup
@@ -73,7 +73,7 @@ class DraftStream:
 
     def __init__(
         self,
-        adapter: Adapter,
+        adapter: AdapterLike,
         prompt: Prompt,
         processing: Processing,
         prompt_ids: list[list[int]],
@@ -168,10 +168,10 @@ class DraftStream:
 
 
 @dataclass
-class Job:
+class DraftJob:
     """All that a worker needs for one run; see `DraftStream` and `prompts.embed`."""
 
-    adapter: Any  # Adapter; `None` while a job travels to a process that has it
+    adapter: Any  # `Adapter`; `None` while a job travels to a process that has it
     inputs: Any  # Mapping[str, Any]; a `Parcel` while it travels
     processing: Processing
     prompt_ids: list[list[int]]
@@ -183,7 +183,7 @@ class Job:
     prompts: int = 1
     copies: int = 1
     chunk: int | None = None
-    views: list[Views] = field(default_factory=list)  # what each row shows the target, if pruned
+    views: list[VisualGrids] = field(default_factory=list)  # of each row, if pruned
 
 
 class DraftServer:
@@ -195,7 +195,7 @@ class DraftServer:
         mail: what the decoder wants of it.
     """
 
-    def __init__(self, job: Job, board: Board, mail: Mailbox) -> None:
+    def __init__(self, job: DraftJob, board: Board, mail: Mailbox) -> None:
         self.job = job
         self.board = board
         self.mail = mail
@@ -295,11 +295,11 @@ class DraftServer:
 
 
 def pruned(
-    adapter: Adapter,
+    adapter: AdapterLike,
     prompt: Prompt,
     kept: Kept,
-    target: Sequence[Views],
-    draft: Sequence[Views],
+    target: Sequence[VisualGrids],
+    draft: Sequence[VisualGrids],
     repack: bool = False,
 ) -> Prompt:
     """The draft's prompt with those visual tokens that stand for the target's kept ones.

@@ -19,10 +19,10 @@ from torch import Tensor
 from ...errors import SoonerError
 from ...models import adapt
 from .mailbox import Mailbox
-from .server import DraftServer, Job
+from .server import DraftJob, DraftServer
 from .shared_memory import Arena, Board, Parcel, Shape, room
 from .wakeup import ParentEnd, Wakeup
-from .worker import NAP, ProcessWorker, Sizes, end, fork
+from .worker import NAP, BoardSizes, ProcessWorker, end, fork
 
 logger = logging.getLogger("sooner")
 
@@ -84,13 +84,13 @@ class StandingDraft:
         """End the process; a later run starts another."""
         _end(self.held)
 
-    def worker(self, job: Job, rows: Sequence[int]) -> StandingWorker | None:
+    def worker(self, job: DraftJob, rows: Sequence[int]) -> StandingWorker | None:
         """A worker for one run, or `None` where the run has to fork its own: while another run is
         on, or where the job can't travel (a logits processor that can't be pickled)."""
         if not self._busy.acquire(blocking=False):
             return None
         try:
-            worker = self._hand_over(job, Sizes.of(job, len(rows)))
+            worker = self._hand_over(job, BoardSizes.of(job, len(rows)))
         except BaseException:
             self.release(is_whole=False)
             raise
@@ -98,7 +98,7 @@ class StandingDraft:
             self.release(is_whole=True)
         return worker
 
-    def _hand_over(self, job: Job, sizes: Sizes) -> StandingWorker | None:
+    def _hand_over(self, job: DraftJob, sizes: BoardSizes) -> StandingWorker | None:
         parcel = Parcel.of(job.inputs)
         try:
             text = pickle.dumps((replace(job, adapter=None, inputs=parcel), sizes))

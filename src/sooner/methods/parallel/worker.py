@@ -18,7 +18,7 @@ import torch
 from ...errors import SoonerError
 from ..threads import DRAFT_THREADS, cores
 from .mailbox import Kept, Mailbox
-from .server import DraftServer, Job
+from .server import DraftJob, DraftServer
 from .shared_memory import Arena, Board
 from .side_stream import SideStream
 from .wakeup import ChildEnd, ParentEnd, ThreadWakeup, Wakeup, socket_ends
@@ -40,7 +40,7 @@ class Worker:
         failure: why it can't be used any more, or `None`.
     """
 
-    def __init__(self, job: Job, board: Board, mail: Mailbox) -> None:
+    def __init__(self, job: DraftJob, board: Board, mail: Mailbox) -> None:
         self.board, self.mail = board, mail
         self.failure: str | None = None
         self.server = DraftServer(job, board, mail)
@@ -283,7 +283,7 @@ def place(placement: str, device: torch.device) -> type[Worker]:
 
 
 @dataclass(frozen=True)
-class Sizes:
+class BoardSizes:
     """How large board and mailbox of a job are; see there."""
 
     rows: int
@@ -293,7 +293,7 @@ class Sizes:
     visual: int
 
     @classmethod
-    def of(cls, job: Job, rows: int) -> Sizes:
+    def of(cls, job: DraftJob, rows: int) -> BoardSizes:
         """The sizes of a job over `rows` rows.
 
         Of the draft's distributions as many are kept as it may be ahead: those of tokens that the
@@ -317,9 +317,9 @@ class Sizes:
         return board, Mailbox(self.rows, self.positions, self.visual, arena)
 
 
-def launch(kind: type[Worker], job: Job, rows: Sequence[int]) -> Worker:
+def launch(kind: type[Worker], job: DraftJob, rows: Sequence[int]) -> Worker:
     """Start a worker for a run over `rows`."""
-    sizes = Sizes.of(job, len(rows))
+    sizes = BoardSizes.of(job, len(rows))
     board, mail = sizes.lay_out(Arena(sizes.room))
     mail.clear()
     return kind(job, board, mail)

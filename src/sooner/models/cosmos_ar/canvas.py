@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...decoding.grid import Grid
+from ...decoding.grid import TokenGrid
 from ...decoding.interface import Prompt
 from ...errors import SoonerError
 from ..base import Adapter
@@ -55,7 +55,7 @@ class CosmosCanvas(CosmosAR, Canvas):
                 f"given={given}: a clip of {frames} latent frames is continued from 1 to "
                 f"{frames - 1} of them; give one of these"
             )
-        grid = Grid(
+        grid = TokenGrid(
             height,
             width,
             codes=(0, model.config.vocab_size),

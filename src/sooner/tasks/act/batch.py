@@ -24,7 +24,7 @@ from ...models import Adapter
 from ...models.openvla.statistics import ActionStatistics, ActionTokens, decode_actions
 from .action import Action, Distance
 from .observation import Observation
-from .pace import Pace
+from .pace import CallTimes
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +82,7 @@ def decode(
 
 
 @dataclass(frozen=True)
-class Asked:
+class ActionSampling:
     """How a batch is to be decoded, besides the method.
 
     Attributes:
@@ -95,7 +95,7 @@ class Asked:
     generator: torch.Generator | None = None
     on_tokens: OnTokens | None = None
 
-    def of(self, rows: Sequence[int]) -> Asked:
+    def of(self, rows: Sequence[int]) -> ActionSampling:
         """For a batch of some of the rows, which keep their numbers to those who listen."""
         listener = self.on_tokens
         if listener is None:
@@ -111,10 +111,10 @@ class Acting(Protocol):
     statistics: dict[str, ActionStatistics]
     tokens: ActionTokens
     horizon: int
-    pace: Pace
+    pace: CallTimes
 
 
-class Batch:
+class ActionBatch:
     """Observations that share their forwards.
 
     Args:
@@ -128,7 +128,7 @@ class Batch:
         self.policy, self.observations = policy, observations
         self.statistics = [policy.statistics[key] for key in keys]
 
-    def actions(self, name: str, method: Method, asked: Asked) -> list[Action]:
+    def actions(self, name: str, method: Method, asked: ActionSampling) -> list[Action]:
         """Decode with a method that goes by `name`."""
         decoded = decode(
             self.policy.adapter,
@@ -145,7 +145,7 @@ class Batch:
 
     def compared(self, made: list[Action]) -> list[Action]:
         """The same actions, told how far they are from plain decoding's."""
-        exact = self.actions("plain", Autoregressive(), Asked())
+        exact = self.actions("plain", Autoregressive(), ActionSampling())
         return [
             replace(action, from_exact=self._between(action.ids, plain.ids, statistics))
             for action, plain, statistics in zip(made, exact, self.statistics, strict=True)

@@ -16,7 +16,7 @@ MARGIN = 1.02
 """What a method has to be faster than plain decoding to be preferred."""
 
 
-class Pace:
+class CallTimes:
     """Measured seconds of a call, by method and number of rows.
 
     One thread may add while another asks, as in a server: what is read is copied first.
@@ -62,7 +62,7 @@ class Choice:
         arms: methods; the first needs no margin to be preferred.
     """
 
-    def __init__(self, pace: Pace, arms: Sequence[str]) -> None:
+    def __init__(self, pace: CallTimes, arms: Sequence[str]) -> None:
         self.pace, self.arms = pace, tuple(arms)
         self._calls: dict[int, int] = {}
 

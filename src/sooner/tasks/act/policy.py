@@ -21,9 +21,9 @@ from ...models.openvla.statistics import ActionStatistics, ActionTokens
 from .. import loading
 from .action import Action
 from .allowance import Allowance
-from .batch import Asked, Batch
+from .batch import ActionBatch, ActionSampling
 from .observation import FieldError, Observation
-from .pace import Choice, Pace
+from .pace import CallTimes, Choice
 
 MINIATURE = "robot"
 METHODS = ("plain", "strict", "relaxed", "auto")
@@ -89,7 +89,7 @@ class Policy:
         for key in [unnorm_key] if unnorm_key is not None else self.statistics:
             self.allowance.tolerance(self.tokens, self.statistics[key])
         self._built: dict[Tolerance | None, Method] = {}
-        self.pace = Pace()
+        self.pace = CallTimes()
         quick = "strict" if allowance is None else "relaxed"
         self._choice = Choice(self.pace, ("plain",) if head is None else ("plain", quick))
 
@@ -197,10 +197,12 @@ class Policy:
             )
         name = self.settle(method, len(observations))
         keys = [self.key_of(one) for one in observations]
-        asked = Asked(temperature, self._generator(seed), on_tokens)
+        asked = ActionSampling(temperature, self._generator(seed), on_tokens)
         actions: dict[int, Action] = {}
         for rows in self._groups(keys, name):
-            run = Batch(self, [observations[row] for row in rows], [keys[row] for row in rows])
+            run = ActionBatch(
+                self, [observations[row] for row in rows], [keys[row] for row in rows]
+            )
             made = run.actions(name, self.build(name, keys[rows[0]]), asked.of(rows))
             actions.update(zip(rows, run.compared(made) if compare else made, strict=True))
         return [actions[row] for row in range(len(observations))]

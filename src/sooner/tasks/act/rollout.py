@@ -72,7 +72,7 @@ class Film:
         self._part.unlink(missing_ok=True)
 
 
-class Actor(Protocol):
+class RolloutPolicy(Protocol):
     """What a rollout needs of a policy; `Policy` is one, with its method chosen."""
 
     def __call__(self, observations: list[Observation]) -> list[Any]:
@@ -143,7 +143,7 @@ def wilson(successes: int, trials: int, level: float = 0.95) -> tuple[float, flo
 
 
 def run_rollouts(
-    act: Actor,
+    act: RolloutPolicy,
     env: str | Iterable[str],
     *,
     episodes: int,
@@ -235,7 +235,7 @@ class _Lane:
 
 
 def _run(
-    act: Actor,
+    act: RolloutPolicy,
     lanes: list[_Lane],
     waiting: list[tuple[int, Path | None]],
     found: Rollouts,

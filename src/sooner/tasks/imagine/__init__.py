@@ -12,14 +12,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .batch import Callbacks
+    from .batch import DrawCallbacks
     from .drawing_model import DrawingModel
     from .job import ImagineResult, continue_clip, imagine
     from .loading import load_drawing_model
     from .settings import ImagineSettings
 
 _HOME = {
-    "Callbacks": "batch",
+    "DrawCallbacks": "batch",
     "DrawingModel": "drawing_model",
     "ImagineSettings": "settings",
     "ImagineResult": "job",
@@ -29,7 +29,7 @@ _HOME = {
 }
 
 __all__ = [
-    "Callbacks",
+    "DrawCallbacks",
     "DrawingModel",
     "ImagineResult",
     "ImagineSettings",

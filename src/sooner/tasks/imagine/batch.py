@@ -20,7 +20,7 @@ WARM_UP = 3
 
 
 @dataclass(frozen=True)
-class Callbacks:
+class DrawCallbacks:
     """Functions called while a batch is drawn; each may be left out.
 
     Attributes:
@@ -41,7 +41,7 @@ class Callbacks:
 
 
 @dataclass(frozen=True)
-class Work:
+class DrawJob:
     """One batch to draw.
 
     Attributes:
@@ -72,7 +72,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 def draw_batch(
-    work: Work, method: Method, on_progress: OnProgress | None = None
+    work: DrawJob, method: Method, on_progress: OnProgress | None = None
 ) -> tuple[Drawing, DrawingProgress]:
     """Draw the batch.
 
@@ -95,7 +95,7 @@ class _EnoughError(Exception):
     """Ends a warm-up."""
 
 
-def warm_up(work: Work, *methods: Method) -> None:
+def warm_up(work: DrawJob, *methods: Method) -> None:
     """A few rounds of each method: first forwards pay for allocations and kernel choices."""
     for method in methods:
         progress = DrawingProgress(work.canvas.grid, work.given, work.settings.count, _leave)
@@ -108,7 +108,9 @@ def _leave(progress: DrawingProgress) -> None:
         raise _EnoughError
 
 
-def _draw(work: Work, method: Method, on_tokens: Callable[[int, list[int], int], None]) -> Drawing:
+def _draw(
+    work: DrawJob, method: Method, on_tokens: Callable[[int, list[int], int], None]
+) -> Drawing:
     return draw(
         work.canvas,
         work.inputs,

@@ -20,12 +20,12 @@ from ...drawing import Drawing
 from ...methods import Autoregressive, Method
 from ...methods.context import Context
 from ..comparison import plain_data
-from .batch import Work, draw_batch
+from .batch import DrawJob, draw_batch
 from .progress import OnProgress
 
 
 def compare_plain(
-    work: Work, made: Drawing, method: Method, on_progress: OnProgress | None = None
+    work: DrawJob, made: Drawing, method: Method, on_progress: OnProgress | None = None
 ) -> dict[str, Any]:
     """Decode the same batch plainly, and compare both.
 
@@ -54,13 +54,13 @@ def compare_plain(
     }
 
 
-def plain_for(work: Work, method: Method) -> Autoregressive:
+def plain_for(work: DrawJob, method: Method) -> Autoregressive:
     """Plain decoding that draws with the same noise, if the method draws with one."""
     by_noise = not work.settings.greedy and getattr(method, "judges_by_noise", False)
     return Autoregressive(shared_noise=by_noise)
 
 
-def check(work: Work, plain: Drawing, made: Drawing, reference: Autoregressive) -> Parity:
+def check(work: DrawJob, plain: Drawing, made: Drawing, reference: Autoregressive) -> Parity:
     """The worst parity of the rows; plain decoding runs again with scores if they differ."""
     given = work.canvas.grid.given
     pairs = list(
@@ -75,7 +75,7 @@ def check(work: Work, plain: Drawing, made: Drawing, reference: Autoregressive) 
 
 
 @dataclass(frozen=True)
-class Step:
+class PlainStep:
     """Logits, noise and processors of one step of plain decoding.
 
     Attributes:
@@ -116,7 +116,7 @@ class RecordedPlain(Autoregressive):
     """
 
     dtype: torch.dtype = torch.float32
-    steps: list[Step] = field(default_factory=list, compare=False, repr=False)
+    steps: list[PlainStep] = field(default_factory=list, compare=False, repr=False)
 
     def build(self, context: Context) -> tuple[Drafter, Rule]:
         drafter, inner = super().build(context)
@@ -130,7 +130,7 @@ class RecordedPlain(Autoregressive):
 
         def keep(tree: Tree, scores: Tensor, *rest: Any) -> Verdict:
             waits = _waits(context, scores.shape[-1]) if is_drawn else None
-            self.steps.append(Step(seen.last, waits, processors, spread))
+            self.steps.append(PlainStep(seen.last, waits, processors, spread))
             return inner(tree, scores, *rest)
 
         return drafter, keep

@@ -21,7 +21,7 @@ from ..frames import Progress, read
 from ..identity import fingerprint, sha256
 from ..video import probe
 from . import comparison
-from .batch import Callbacks, Interrupted, Work, draw_batch, fresh_seed, warm_up
+from .batch import DrawCallbacks, DrawJob, Interrupted, draw_batch, fresh_seed, warm_up
 from .drawing_model import DrawingModel, build_method
 from .progress import DrawingProgress, partial, to_uint8
 from .prompting import unknown_words
@@ -107,7 +107,7 @@ def imagine(
     prompt: str,
     drawing_model: DrawingModel,
     settings: ImagineSettings | None = None,
-    callbacks: Callbacks | None = None,
+    callbacks: DrawCallbacks | None = None,
 ) -> ImagineResult:
     """Draw `settings.count` pictures of a prompt, in one batch.
 
@@ -117,7 +117,7 @@ def imagine(
         Stopped: Ctrl-C came while drawing.
         SoonerError: the request can't be served; one line.
     """
-    settings, callbacks = settings or ImagineSettings(), callbacks or Callbacks()
+    settings, callbacks = settings or ImagineSettings(), callbacks or DrawCallbacks()
     canvas = drawing_model.canvas(settings.size)
     inputs = drawing_model.prompt_inputs([prompt], settings.size)
     told = {
@@ -132,7 +132,7 @@ def continue_clip(
     path: Path | str,
     drawing_model: DrawingModel,
     settings: ImagineSettings | None = None,
-    callbacks: Callbacks | None = None,
+    callbacks: DrawCallbacks | None = None,
 ) -> ImagineResult:
     """Continue a clip from its first frames (or from `settings.start` on).
 
@@ -143,7 +143,7 @@ def continue_clip(
         Stopped: Ctrl-C came while drawing.
         SoonerError: the file or the request can't be served; one line.
     """
-    settings, callbacks = settings or ImagineSettings(), callbacks or Callbacks()
+    settings, callbacks = settings or ImagineSettings(), callbacks or DrawCallbacks()
     canvas = drawing_model.canvas(settings.size, settings.given)
     began = time.perf_counter()
     frames, told = read_start(path, drawing_model, settings, callbacks.on_decode)
@@ -160,11 +160,11 @@ def _make(
     canvas: Canvas,
     inputs: Mapping[str, Any],
     settings: ImagineSettings,
-    callbacks: Callbacks,
+    callbacks: DrawCallbacks,
     told: dict[str, Any],
 ) -> ImagineResult:
     seed = fresh_seed() if settings.seed is None else settings.seed
-    work, method = Work(canvas, inputs, settings, seed), build_method(settings, canvas)
+    work, method = DrawJob(canvas, inputs, settings, seed), build_method(settings, canvas)
     if callbacks.on_canvas is not None:
         callbacks.on_canvas(canvas)
     if settings.compare:
@@ -188,7 +188,7 @@ def _make(
     return _made(drawing_model, work, record, pixels, [True] * settings.count)
 
 
-def _pixels(work: Work, drawing: Drawing) -> tuple[np.ndarray, float]:
+def _pixels(work: DrawJob, drawing: Drawing) -> tuple[np.ndarray, float]:
     """What was drawn, uint8, and the seconds that decoding took."""
     start = time.perf_counter()
     with torch.inference_mode():
@@ -197,7 +197,7 @@ def _pixels(work: Work, drawing: Drawing) -> tuple[np.ndarray, float]:
 
 
 def _unfinished(
-    work: Work, drawing_model: DrawingModel, base: dict[str, Any], progress: DrawingProgress
+    work: DrawJob, drawing_model: DrawingModel, base: dict[str, Any], progress: DrawingProgress
 ) -> ImagineResult:
     """The result of a run that Ctrl-C ended."""
     pixels = partial(work.canvas, progress)
@@ -212,7 +212,7 @@ def _unfinished(
 
 def _made(
     drawing_model: DrawingModel,
-    work: Work,
+    work: DrawJob,
     record: dict[str, Any],
     pixels: np.ndarray,
     finished: list[bool],
@@ -226,7 +226,7 @@ def _made(
 
 
 def _base(
-    drawing_model: DrawingModel, work: Work, method: Method, told: dict[str, Any]
+    drawing_model: DrawingModel, work: DrawJob, method: Method, told: dict[str, Any]
 ) -> dict[str, Any]:
     """Entries of the record that do not depend on the run."""
     settings = work.settings

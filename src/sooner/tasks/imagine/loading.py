@@ -180,7 +180,7 @@ CONTINUES = "cosmos_ar"
 MINIATURES = {"image": "image", "video": "motion"}
 
 
-class Asked(NamedTuple):
+class LoadOptions(NamedTuple):
     """How and with what a model is to be loaded; see `load_drawing_model`."""
 
     device: torch.device
@@ -228,7 +228,7 @@ def load_drawing_model(
         tokenizer = tokenizer or (str(small.tokenizer) if small.tokenizer else None)
     planned.apply()
     load = _load_image_model if kind == "image" else _load_video_model
-    made = load(folder, Asked(where, kept, tokenizer, layout, trust))
+    made = load(folder, LoadOptions(where, kept, tokenizer, layout, trust))
     return DrawingModel(
         name, kind, **made, dtype=dtype, device=where, miniature=model is None, folder=folder
     )
@@ -250,7 +250,7 @@ def _bundled(name: str) -> miniatures.Miniature:
     return small
 
 
-def _load_image_model(folder: str, asked: Asked) -> dict[str, Any]:
+def _load_image_model(folder: str, asked: LoadOptions) -> dict[str, Any]:
     kind = told_type(folder)
     if kind not in LOADERS:
         hint = "; continue clips with it (--continue)" if kind == CONTINUES else ""
@@ -277,7 +277,7 @@ def _load_image_model(folder: str, asked: Asked) -> dict[str, Any]:
     return {"model": model, "processor": processor, "options": options}
 
 
-def _load_video_model(folder: str, asked: Asked) -> dict[str, Any]:
+def _load_video_model(folder: str, asked: LoadOptions) -> dict[str, Any]:
     dtype = asked.dtype
     with explained(folder, asked.device):
         model: Any

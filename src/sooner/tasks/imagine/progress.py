@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...decoding.grid import CODE, ROW_END, Grid
+from ...decoding.grid import CODE, ROW_END, TokenGrid
 from ...models import Canvas
 
 OnProgress = Callable[["DrawingProgress"], None]
@@ -34,7 +34,7 @@ class DrawingProgress:
     """
 
     def __init__(
-        self, grid: Grid, given: list[int], count: int, on_progress: OnProgress | None = None
+        self, grid: TokenGrid, given: list[int], count: int, on_progress: OnProgress | None = None
     ) -> None:
         self.grid, self.given = grid, given
         self.said: list[list[int]] = [[] for _ in range(count)]
@@ -106,7 +106,7 @@ class DrawingProgress:
 GREY = 128
 
 
-class Budget:
+class TimeShare:
     """Rate limit for a recurring action, so that it takes at most a share of the wall time.
 
     Args:

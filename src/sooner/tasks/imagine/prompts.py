@@ -17,7 +17,7 @@ from ..identity import find
 
 
 @dataclass(frozen=True)
-class Prompt:
+class ImagePrompt:
     """A prompt to draw.
 
     Attributes:
@@ -46,7 +46,7 @@ class StartClip:
 
 def load_prompts(
     name: str | Path, source: str | Path | None = None, limit: int | None = None
-) -> list[Prompt]:
+) -> list[ImagePrompt]:
     """The prompts of a text file or of a data set.
 
     Args:
@@ -61,7 +61,7 @@ def load_prompts(
     path = Path(name)
     sets = {known: read for group in plugins("sooner.prompts") for known, read in group.items()}
     if path.is_file():
-        found: Iterable[Prompt] = _lines(path)
+        found: Iterable[ImagePrompt] = _lines(path)
     elif str(name) in sets:
         found = sets[str(name)](str(name), source)
     elif path.suffix or len(path.parts) > 1:
@@ -106,14 +106,14 @@ def _check(limit: int | None) -> None:
         check_whole("limit", limit)
 
 
-def _lines(path: Path) -> Iterator[Prompt]:
+def _lines(path: Path) -> Iterator[ImagePrompt]:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise SoonerError(f"prompt file '{path}' can't be read as text ({error})") from error
     for number, line in enumerate(text.splitlines(), start=1):
         if line.strip():
-            yield Prompt(f"{path.name}/{number}", line.strip())
+            yield ImagePrompt(f"{path.name}/{number}", line.strip())
 
 
 def _lies_in(path: Path, folder: Path | None) -> bool:

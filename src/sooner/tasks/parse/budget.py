@@ -19,7 +19,7 @@ LEAST_FORWARDS = 3
 
 
 @dataclass
-class Budget:
+class StageBudget:
     """Forwards and seconds that stage 1 may spend, all its batches together.
 
     A running forward is not interrupted, so `seconds` may be exceeded by the time of one.

@@ -15,7 +15,7 @@ from ...decoding.stopping import RowWatch
 from ...generation import generate
 from ...methods import Method
 from ..prefill import Prefill
-from .budget import Budget
+from .budget import StageBudget
 from .result import BUDGET, LENGTH, REPETITION, TIME, StageStats
 
 LONGEST = 256
@@ -100,7 +100,7 @@ def decode_rows(
     eos: set[int],
     prefill: Prefill | None = None,
     seconds: float | None = None,
-    budget: Budget | None = None,
+    budget: StageBudget | None = None,
 ) -> tuple[list[DecodedRow], Stats]:
     """Decode greedily; each row ends where it repeats itself for too long, or at its own limit.
 
@@ -151,7 +151,7 @@ class _Watch(RowWatch):
         repetition: Sequence[int],
         eos: set[int],
         seconds: float | None,
-        budget: Budget | None,
+        budget: StageBudget | None,
     ) -> None:
         self.limits, self.eos, self.seconds, self.budget = limits, eos, seconds, budget
         self.runaways = [RunawayWatch(limit) for limit in repetition]

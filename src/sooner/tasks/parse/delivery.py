@@ -15,7 +15,7 @@ from PIL import Image, ImageDraw, ImageFont
 from ...checks import check_choice
 from ...documents import Document, Page, Region, page_html
 from .output import OutputError, write_whole
-from .plan import Work
+from .plan import DocumentWork
 from .result import DRAFT, FAILED, PARTIAL, SUCCESS, ParsedPage, ParsedRegion
 
 FORMATS = ("md", "json", "html")
@@ -220,7 +220,7 @@ class Delivery:
             write_whole(self.folder / name, [data])
         return names
 
-    def write_document(self, work: Work, records: Sequence[dict[str, Any]]) -> None:
+    def write_document(self, work: DocumentWork, records: Sequence[dict[str, Any]]) -> None:
         """Write a document's own files out of those of its pages, earlier runs' included.
 
         Args:
@@ -247,7 +247,7 @@ class Delivery:
         )
 
 
-def document_told(work: Work, records: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def document_told(work: DocumentWork, records: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """What a document's JSON says besides its pages."""
     failed = [one for one in records if one["status"] == FAILED]
     return {
@@ -267,7 +267,7 @@ def _whole(statuses: Iterable[str]) -> str:
     return DRAFT if found <= {SUCCESS, DRAFT} else PARTIAL
 
 
-def record_of(work: Work, parsed: ParsedPage, files: Sequence[Path]) -> dict[str, Any]:
+def record_of(work: DocumentWork, parsed: ParsedPage, files: Sequence[Path]) -> dict[str, Any]:
     """A page's line in the manifest."""
     last, counts = parsed.last, parsed.counts_for_speed
     return {

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ...checks import check_choice, check_whole
-from ...documents.drafters import OCR, AllOf, Drafter, FirstOf, PlainText, SavedJson, TextLayer
+from ...documents.drafters import OCR, AllOf, FirstOf, PageDrafter, PlainText, SavedJson, TextLayer
 from ...documents.drafters.guard import GuardedProcess, GuardedProcesses, GuardedThread, guarded
 from ...errors import SoonerError
 from ..identity import fingerprint, sha256
@@ -20,10 +20,10 @@ TIMEOUT = 120.0
 
 Guarded = GuardedThread | GuardedProcess | GuardedProcesses | FirstOf
 
-_FROM_FILES: dict[str, Callable[[str], Drafter]] = {"saved": SavedJson, "text": PlainText}
+_FROM_FILES: dict[str, Callable[[str], PageDrafter]] = {"saved": SavedJson, "text": PlainText}
 
 
-def make_drafter(spec: str) -> Drafter | None:
+def make_drafter(spec: str) -> PageDrafter | None:
     """The drafter that `spec` names; several of them, put together, where it has commas.
 
     `auto` takes a PDF's own text layer where it is good, else OCR; `none` drafts nothing.
@@ -40,7 +40,7 @@ def make_drafter(spec: str) -> Drafter | None:
     return drafters[0] if len(drafters) == 1 else AllOf(*drafters)
 
 
-def _one(name: str) -> Drafter:
+def _one(name: str) -> PageDrafter:
     kind, path = name.partition(":")[::2]
     if kind in _FROM_FILES:
         if not path:
@@ -62,7 +62,7 @@ def _check_ocr(name: str) -> None:
 
 
 def guard(
-    drafter: Drafter | None, spec: str, timeout: float = TIMEOUT, workers: int = 1
+    drafter: PageDrafter | None, spec: str, timeout: float = TIMEOUT, workers: int = 1
 ) -> Guarded | None:
     """A drafter whose errors and hangs do not stop a run; see `guarded`.
 
@@ -83,13 +83,13 @@ def guard(
     return _guard(drafter, spec, timeout, workers)
 
 
-def _guard(drafter: Drafter, spec: str, timeout: float, workers: int) -> Guarded:
+def _guard(drafter: PageDrafter, spec: str, timeout: float, workers: int) -> Guarded:
     if workers and any(name.strip() in (AUTO, OCR.name) for name in spec.split(",")):
         return guarded(drafter, timeout, process=True, count=workers)
     return guarded(drafter, timeout)
 
 
-def processes_of(drafter: Drafter | None) -> int:
+def processes_of(drafter: PageDrafter | None) -> int:
     """How many processes a drafter has besides this one."""
     if isinstance(drafter, FirstOf):
         return sum(map(processes_of, drafter.drafters))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...documents import Page, PageDraft
-from .budget import Budget
+from .budget import StageBudget
 from .contexts import Ids, Piece, page_drafts, pieces_of, with_region_texts
 from .forms import Ask
 from .model_inputs import Cells
@@ -74,7 +74,7 @@ class Drafting:
         """How many were drafted, the best draft of each region; the first call waits for them."""
         return sum(len(region.drafts[0]) for region in self.draft.regions if region.drafts)
 
-    def first_stage(self, cells: Cells | None, budget: Budget | None = None) -> None:
+    def first_stage(self, cells: Cells | None, budget: StageBudget | None = None) -> None:
         """Let the target read regions on their own.
 
         Args:
@@ -90,7 +90,7 @@ class Drafting:
             self.notes.append(f"stage 1 was left out: {self.verified.reason}")
 
     def groups(
-        self, seen: tuple[int, int] | None, cells: Cells | None, budget: Budget | None = None
+        self, seen: tuple[int, int] | None, cells: Cells | None, budget: StageBudget | None = None
     ) -> list[list[Ids]]:
         """Token ids for stage 2, alternatives of a region together: what stage 1 read, where it
         read anything, and what was drafted.

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ...documents import BrokenPage, Document, Page
-from ...documents.drafters import Drafter
+from ...documents.drafters import PageDrafter
 from ...errors import SoonerError, is_device_fault
 from .delivery import Delivery, record_of
 from .output import FolderLock
-from .plan import Intake, Manifest, Work, plan, touch
+from .plan import DocumentWork, Intake, Manifest, plan, touch
 from .prefetch import Drafted, ahead
 from .result import FAILED, PARTIAL, Counts, ParsedPage
 
@@ -66,7 +66,7 @@ class ParseJob:
     delivery: Delivery
     settings_hash: str
     intake: Intake = field(default_factory=Intake)
-    drafter: Drafter | None = None
+    drafter: PageDrafter | None = None
     workers: int = 1
     fresh: bool = False
     stop_on_error: bool = False
@@ -81,7 +81,7 @@ class ParseJob:
         for document in self.documents:
             self.delivery.check(document)
         touch(self.delivery.folder)
-        self.works: list[Work] = []
+        self.works: list[DocumentWork] = []
         self.counts.documents = len(self.documents)
         self._fault: Exception | None = None
 
@@ -108,7 +108,7 @@ class ParseJob:
 
     def _run(self, load: Callable[[], PageParser | DraftParser]) -> None:
         parser: PageParser | DraftParser | None = None
-        before: Work | None = None
+        before: DocumentWork | None = None
         with closing(ahead(self._pages(), self.drafter, self.workers)) as coming:
             for drafted in coming:
                 if before is not None and drafted.tag is not before:
@@ -130,7 +130,7 @@ class ParseJob:
 
             warm_up(cast("PageParser", parser), page)
 
-    def _do(self, parser: PageParser | DraftParser | None, drafted: Drafted[Work]) -> None:
+    def _do(self, parser: PageParser | DraftParser | None, drafted: Drafted[DocumentWork]) -> None:
         """Parse a page, keep what came of it, and count it."""
         began = time.perf_counter()
         parsed = self._parsed(parser, drafted)
@@ -158,7 +158,7 @@ class ParseJob:
 
         return replace(parsed, compared=compare_plain(parser, page, parsed))
 
-    def _pages(self) -> Iterator[tuple[Work, Page | BrokenPage]]:
+    def _pages(self) -> Iterator[tuple[DocumentWork, Page | BrokenPage]]:
         """Pages to be done, each document opened when the one before it is read."""
         for document in self.documents:
             work = self._opened(document)
@@ -166,7 +166,7 @@ class ParseJob:
                 for page in self.intake.read(work):
                     yield work, page
 
-    def _opened(self, document: Document) -> Work:
+    def _opened(self, document: Document) -> DocumentWork:
         work = plan(
             document,
             self.intake,
@@ -184,7 +184,7 @@ class ParseJob:
         return work
 
     def _parsed(
-        self, parser: PageParser | DraftParser | None, drafted: Drafted[Work]
+        self, parser: PageParser | DraftParser | None, drafted: Drafted[DocumentWork]
     ) -> ParsedPage:
         """A page's result; an error becomes a result with status FAILED."""
         page, work = drafted.page, drafted.tag
@@ -209,7 +209,7 @@ class ParseJob:
 
     def _keep(
         self,
-        drafted: Drafted[Work],
+        drafted: Drafted[DocumentWork],
         parsed: ParsedPage,
         parser: PageParser | DraftParser | None,
     ) -> dict[str, Any]:
@@ -232,7 +232,7 @@ class ParseJob:
         if self.on_page is not None:
             self.on_page(record, counts)
 
-    def _finish(self, work: Work) -> None:
+    def _finish(self, work: DocumentWork) -> None:
         """Write a document's own files."""
         place = work.document.place
         records = self.manifest.current(

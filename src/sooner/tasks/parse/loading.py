@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...errors import SoonerError
 from ...models import FAMILIES
-from ..loading import Pair, is_text_only, load_pair, model_type
+from ..loading import ModelPair, is_text_only, load_pair, model_type
 from .identity import DEMO, MINIATURE, parser_name
 
 
@@ -13,7 +13,7 @@ def load_parser(
     device: str = "auto",
     dtype: str = "auto",
     trust_remote_code: bool = False,
-) -> Pair:
+) -> ModelPair:
     """Load a model that reads pages.
 
     Args:

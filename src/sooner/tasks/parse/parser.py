@@ -11,12 +11,12 @@ from ...decoding.stats import APPROXIMATE, EXACT, Stats
 from ...documents import Page, PageDraft
 from ...methods import HSD, Autoregressive, Method
 from ...methods.aligned import Experience
-from ..loading import Pair
+from ..loading import ModelPair
 from ..prefill import build_prefill
 from ..prompting import chat
 from ..settings import CaptionSettings
 from .answers import Reading, described, read, unwrapped
-from .budget import FIRST, LEAST_FORWARDS, Budget, PageCost, PageCosts
+from .budget import FIRST, LEAST_FORWARDS, PageCost, PageCosts, StageBudget
 from .decoding import DecodedRow, combined, decode_rows, eos_ids, figures
 from .drafting import Drafting
 from .effort import Effort, NotSmallerError, with_less
@@ -74,7 +74,7 @@ class PageParser:
         SoonerError: the model's processor has no chat template, or its `sooner.json` is broken.
     """
 
-    def __init__(self, pair: Pair, settings: ParseSettings | None = None) -> None:
+    def __init__(self, pair: ModelPair, settings: ParseSettings | None = None) -> None:
         self.pair, self.target = pair, pair.target
         self.settings = settings or ParseSettings()
         asked = self.settings
@@ -252,7 +252,7 @@ class PageParser:
             experience=self.experience if settings.tolerance == 1 else None,
         )
 
-    def _budget(self, drafting: Drafting, seen: _Seen, prefilled: float) -> Budget | None:
+    def _budget(self, drafting: Drafting, seen: _Seen, prefilled: float) -> StageBudget | None:
         """What stage 1 may spend on a page: no more than the page alone is expected to cost.
 
         Where it is not asked for by name, that is a share of what the cheapest of recent pages
@@ -266,14 +266,14 @@ class PageParser:
             return None
         letters, settings = drafting.letters, self.settings
         if settings.tolerance < 1:
-            return Budget(max(round(FIRST * letters), LEAST_FORWARDS))
+            return StageBudget(max(round(FIRST * letters), LEAST_FORWARDS))
         slot = prefilled / seen.width
         if settings.stages == "auto":
             cost, share = self.costs.least(letters), self.choice.share
-            return Budget(int(share * cost.forwards), share * (prefilled + cost.seconds), slot)
+            return StageBudget(int(share * cost.forwards), share * (prefilled + cost.seconds), slot)
         cost = self.costs.usual(letters)
         seconds = prefilled + cost.seconds if cost.seconds else None
-        return Budget(max(cost.forwards, LEAST_FORWARDS), seconds, slot)
+        return StageBudget(max(cost.forwards, LEAST_FORWARDS), seconds, slot)
 
     def _assembled(self, drafting: Drafting) -> ParsedPage:
         """Regions put one behind the other, as drafters order them; no pass over the page."""

@@ -120,7 +120,7 @@ def _is_page(record: dict[str, Any]) -> bool:
 
 
 @dataclass
-class Work:
+class DocumentWork:
     """A document and its pages.
 
     Attributes:
@@ -148,7 +148,7 @@ class Intake:
     resolution: Resolution = field(default_factory=Resolution)
     password: str | None = None
 
-    def read(self, work: Work) -> Iterator[Page | BrokenPage]:
+    def read(self, work: DocumentWork) -> Iterator[Page | BrokenPage]:
         return read_pages(work.document.path, work.pages, self.resolution, self.password)
 
     def count(self, path: Path) -> int:
@@ -166,7 +166,7 @@ def plan(
     is_there: Callable[[Document, int], bool],
     fresh: bool = False,
     drafts_only: bool = False,
-) -> Work:
+) -> DocumentWork:
     """What is to be done of a document, which is opened and hashed for that.
 
     A page is done if the manifest has it with the same content and settings, not as a failure, and
@@ -194,13 +194,15 @@ def plan(
     is_sound = not any(record["page"] == 0 for record in records) and not wanted.missing(count)
     if not done:
         todo = len(numbers) + bool(wanted.missing(count))
-        return Work(document, hashed, settings_hash, wanted, max(todo, 1))
+        return DocumentWork(document, hashed, settings_hash, wanted, max(todo, 1))
     left = [(number, number) for number in numbers if number not in done]
     gaps = [part for part in _parts(wanted.missing(count)) if part not in left]
     if not left and is_sound:
-        return Work(document, hashed, settings_hash, PageRange(()), 0, len(done))
+        return DocumentWork(document, hashed, settings_hash, PageRange(()), 0, len(done))
     pages = PageRange((*left, *gaps))
-    return Work(document, hashed, settings_hash, pages, len(left) + (not is_sound), len(done))
+    return DocumentWork(
+        document, hashed, settings_hash, pages, len(left) + (not is_sound), len(done)
+    )
 
 
 def _parts(missing: str) -> tuple[tuple[int, int | None], ...]:

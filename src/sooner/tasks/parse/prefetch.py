@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Generic, TypeVar
 
 from ...documents import BrokenPage, Page, PageDraft
-from ...documents.drafters import Drafter
+from ...documents.drafters import PageDrafter
 
 Tag = TypeVar("Tag")
 
@@ -47,7 +47,7 @@ class Drafted(Generic[Tag]):
 
 
 def ahead(
-    pages: Iterator[tuple[Tag, Page | BrokenPage]], drafter: Drafter | None, workers: int = 1
+    pages: Iterator[tuple[Tag, Page | BrokenPage]], drafter: PageDrafter | None, workers: int = 1
 ) -> Generator[Drafted[Tag], None, None]:
     """Yield pages in order, while the next ones are read and drafted.
 
@@ -81,7 +81,7 @@ def ahead(
 
 
 def _inline(
-    pages: Iterator[tuple[Tag, Page | BrokenPage]], drafter: Drafter | None
+    pages: Iterator[tuple[Tag, Page | BrokenPage]], drafter: PageDrafter | None
 ) -> Iterator[Drafted[Tag]]:
     while True:
         began = time.perf_counter()
@@ -96,7 +96,7 @@ def _inline(
 class _Coming:
     """A draft that is computed once, by the first thread that asks."""
 
-    def __init__(self, page: Page | BrokenPage, drafter: Drafter | None) -> None:
+    def __init__(self, page: Page | BrokenPage, drafter: PageDrafter | None) -> None:
         self.page, self.drafter = page, drafter
         self._is_made = threading.Event()
         self._draft: PageDraft | None = None
@@ -132,7 +132,7 @@ class _Workers(Generic[Tag]):
     def __init__(
         self,
         pages: Iterator[tuple[Tag, Page | BrokenPage]],
-        drafter: Drafter | None,
+        drafter: PageDrafter | None,
         workers: int,
     ) -> None:
         self.pages, self.drafter, self.workers = pages, drafter, workers

@@ -13,7 +13,7 @@ from ...documents.page import Picture
 from ...errors import MemoryRanOutError, SoonerError, is_out_of_memory
 from ...methods import HSD
 from ...methods.aligned import Experience
-from .budget import Budget
+from .budget import StageBudget
 from .contexts import Piece, region_drafts
 from .crops import Crop, Part, affordable, apart, batches, together, unsure
 from .decoding import DecodedRow, decode_rows, eos_ids
@@ -71,7 +71,7 @@ class RegionStage:
         page: Page,
         pieces: Sequence[Piece],
         cells: Cells | None = None,
-        budget: Budget | None = None,
+        budget: StageBudget | None = None,
     ) -> Verified:
         """What the target reads in each piece's region; pieces without a box are left out.
 
@@ -125,7 +125,7 @@ class RegionStage:
         self,
         crops: Sequence[Crop],
         done: Verified,
-        budget: Budget | None,
+        budget: StageBudget | None,
         heard: dict[int, DecodedRow],
     ) -> None:
         """Read a batch; where memory runs out, half of its rows at a time.
@@ -150,7 +150,7 @@ class RegionStage:
         self,
         crops: Sequence[Crop],
         done: Verified,
-        budget: Budget | None,
+        budget: StageBudget | None,
         heard: dict[int, DecodedRow],
     ) -> None:
         began, settings = time.perf_counter(), self.settings

@@ -37,14 +37,14 @@ class ShardWriter:
 
     def __init__(self, folder: Path, index: dict[str, Any], shard_samples: int) -> None:
         self.folder, self.index, self.shard_samples = folder, index, shard_samples
-        self._samples: list[Sample] = []
+        self._samples: list[TrainingSample] = []
         self._batches = 0
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise SoonerError(f"folder '{folder}' can't be written: {error.strerror}") from error
 
-    def add(self, batch: list[Sample]) -> None:
+    def add(self, batch: list[TrainingSample]) -> None:
         """Take the samples of one batch."""
         self._samples += batch
         self._batches += 1
@@ -83,7 +83,7 @@ INDEX, FORMAT = "index.json", 1
 
 
 @dataclass(frozen=True)
-class Sample:
+class TrainingSample:
     """One prompt and its answer.
 
     Attributes:
@@ -133,9 +133,9 @@ class Shard:
     def __len__(self) -> int:
         return len(self.prompts)
 
-    def __getitem__(self, index: int) -> Sample:
+    def __getitem__(self, index: int) -> TrainingSample:
         start, end = self.ends[index], self.ends[index + 1]
-        return Sample(
+        return TrainingSample(
             tokens=self._cut("tokens", start, end).long(),
             prompt=self.prompts[index],
             # A sample has one state less than tokens.
@@ -184,10 +184,10 @@ class DataSet:
     def __len__(self) -> int:
         return self._starts[-1]
 
-    def __iter__(self) -> Iterator[Sample]:
+    def __iter__(self) -> Iterator[TrainingSample]:
         return (self[index] for index in range(len(self)))
 
-    def __getitem__(self, index: int) -> Sample:
+    def __getitem__(self, index: int) -> TrainingSample:
         if not -len(self) <= index < len(self):
             raise IndexError(index)
         index %= len(self)
@@ -245,7 +245,7 @@ def empty_index(target: dict[str, Any], options: dict[str, Any]) -> dict[str, An
     }
 
 
-def pack(samples: list[Sample]) -> dict[str, Tensor]:
+def pack(samples: list[TrainingSample]) -> dict[str, Tensor]:
     """The tensors of a shard."""
     return {
         "tokens": torch.cat([one.tokens for one in samples]).int(),
@@ -259,7 +259,7 @@ def pack(samples: list[Sample]) -> dict[str, Tensor]:
 
 
 @dataclass(frozen=True)
-class Batch:
+class PaddedBatch:
     """Samples side by side, padded on the right. Entry `i` is state `f_i` with the token behind it.
 
     Attributes:
@@ -282,8 +282,11 @@ class Batch:
 
 
 def collate(
-    samples: Sequence[Sample], embed: Callable[[Tensor], Tensor], device: torch.device, whole: bool
-) -> Batch:
+    samples: Sequence[TrainingSample],
+    embed: Callable[[Tensor], Tensor],
+    device: torch.device,
+    whole: bool,
+) -> PaddedBatch:
     """Put samples side by side.
 
     Args:
@@ -304,7 +307,7 @@ def collate(
     valid = line < torch.tensor(counts, device=device)[:, None]
     places = torch.where(valid, torch.tensor(first, device=device)[:, None] + line, 0)
     index = (places + 1)[..., None].expand(-1, -1, states.shape[2])
-    return Batch(
+    return PaddedBatch(
         states=states[:, :-1],
         embeds=embeds[:, 1:-1],
         places=places,

@@ -96,7 +96,7 @@ def frozen(model: nn.Module) -> Iterator[None]:
         model.train(was_training)
 
 
-class Line:
+class ProgressLine:
     """A context manager; nothing is written when `shown` is False."""
 
     def __init__(self, shown: bool) -> None:
@@ -106,7 +106,7 @@ class Line:
         )  # fmt: skip
         self.task = self.bar.add_task("", total=None, said="")
 
-    def __enter__(self) -> Line:
+    def __enter__(self) -> ProgressLine:
         self.bar.start()
         return self
 
@@ -127,7 +127,7 @@ EVERY = 20
 """Steps between two lines of the file."""
 
 
-class Log:
+class TrainingLog:
     """Passes entries on.
 
     Args:
@@ -141,7 +141,7 @@ class Log:
     ) -> None:
         self.folder, self.shown, self.on_step = folder, shown, on_step
 
-    def tell(self, entry: dict[str, Any], line: Line) -> None:
+    def tell(self, entry: dict[str, Any], line: ProgressLine) -> None:
         """One step."""
         chain = entry.get("check", {}).get("chain")
         held = {} if chain is None else {"first": chain[0]}

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad, smooth_l1_loss
 
 from ...methods.eagle import EagleHead
-from .dataset import Batch
+from .dataset import PaddedBatch
 from .settings import HeadTraining
 
 
@@ -20,7 +20,7 @@ class Estimate:
     """What a head made of one step of the unrolling.
 
     Attributes:
-        states: estimates of `Batch.wanted`, `[rows, span, hidden]`.
+        states: estimates of `PaddedBatch.wanted`, `[rows, span, hidden]`.
         valid: those that have enough of the span before them, `[rows, span]` bool.
     """
 
@@ -29,7 +29,7 @@ class Estimate:
 
 
 def unroll(
-    head: EagleHead, batch: Batch, steps: int, noise: Tensor | None = None
+    head: EagleHead, batch: PaddedBatch, steps: int, noise: Tensor | None = None
 ) -> Iterator[Estimate]:
     """Estimates of every place of the span: after the target's states, after one of its own, ...
 
@@ -148,7 +148,7 @@ class HeadLoss(nn.Module):
         self.settings = settings
         self._adapter = (adapter,)  # in a tuple, so that its model is no part of this module
 
-    def forward(self, batch: Batch, noise: Tensor | None = None) -> dict[str, Tensor]:
+    def forward(self, batch: PaddedBatch, noise: Tensor | None = None) -> dict[str, Tensor]:
         """`loss`, and its parts `states` and `tokens`, each a scalar."""
         settings, adapter = self.settings, self._adapter[0]
         with torch.no_grad():
@@ -168,7 +168,7 @@ class HeadLoss(nn.Module):
         return {"loss": loss, "states": far.detach(), "tokens": unlike.detach()}
 
 
-class Acceptance:
+class DepthAcceptance:
     """Counts how deep drafts hold on held-out samples, wherever in an answer they begin.
 
     Args:
@@ -182,7 +182,7 @@ class Acceptance:
         self.tree = [0] * depth
 
     @torch.no_grad()
-    def add(self, head: EagleHead, adapter: Any, batch: Batch) -> None:
+    def add(self, head: EagleHead, adapter: Any, batch: PaddedBatch) -> None:
         """Count one batch."""
         chain = tree = batch.valid
         for level, estimate in enumerate(unroll(head, batch, self.depth)):
@@ -224,7 +224,9 @@ TEMPERATURES = [0.05 * 1.15**power for power in range(27)]
 
 
 @torch.no_grad()
-def fit_temperature(head: EagleHead, adapter: Any, batches: Iterable[Batch], depth: int) -> float:
+def fit_temperature(
+    head: EagleHead, adapter: Any, batches: Iterable[PaddedBatch], depth: int
+) -> float:
     """The temperature under which the target's greedy tokens are the least surprising.
 
     Args:

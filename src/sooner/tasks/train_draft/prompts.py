@@ -15,7 +15,7 @@ from ...errors import SoonerError, did_you_mean
 from ...models.openvla.processing import OpenVLAProcessor
 from ..clip import prepare
 from ..identity import find
-from ..loading import Pair
+from ..loading import ModelPair
 from ..prompting import GENERAL_PROMPT
 from ..settings import CaptionSettings
 
@@ -23,7 +23,7 @@ KEYS = ("image", "prompt", "video")
 
 
 @dataclass(frozen=True)
-class Question:
+class FilePrompt:
     """A file and what is asked about it.
 
     Attributes:
@@ -37,7 +37,7 @@ class Question:
     prompt: str | None = None
 
 
-def read_questions(source: Path | str) -> list[Question]:
+def read_questions(source: Path | str) -> list[FilePrompt]:
     """The questions of a JSONL file of `{"video" or "image": path, "prompt": text}`, whose paths
     are relative to it, or of a folder of videos.
 
@@ -47,7 +47,7 @@ def read_questions(source: Path | str) -> list[Question]:
     """
     root = Path(source)
     if root.suffix.lower() not in (".jsonl", ".json"):
-        return [Question(path) for path in find([root])]
+        return [FilePrompt(path) for path in find([root])]
     try:
         lines = root.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -62,7 +62,7 @@ def read_questions(source: Path | str) -> list[Question]:
     return questions
 
 
-def _question(line: str, where: str, home: Path) -> Question:
+def _question(line: str, where: str, home: Path) -> FilePrompt:
     try:
         told = json.loads(line)
     except ValueError as error:
@@ -78,11 +78,11 @@ def _question(line: str, where: str, home: Path) -> Question:
     path = home / str(told.get("video", told.get("image")))
     if not path.is_file():
         raise SoonerError(f"{where}: file '{path}' does not exist; check the path")
-    return Question(path, "image" in told, told.get("prompt"))
+    return FilePrompt(path, "image" in told, told.get("prompt"))
 
 
 def ask(
-    questions: list[Question], pair: Pair, settings: CaptionSettings
+    questions: list[FilePrompt], pair: ModelPair, settings: CaptionSettings
 ) -> Iterator[dict[str, Any]]:
     """Processed inputs of each question, a batch of one.
 
@@ -102,7 +102,9 @@ def ask(
             yield prepare(question.path, pair, asked).inputs
 
 
-def _image_inputs(question: Question, pair: Pair, settings: CaptionSettings) -> dict[str, Any]:
+def _image_inputs(
+    question: FilePrompt, pair: ModelPair, settings: CaptionSettings
+) -> dict[str, Any]:
     target = pair.target
     try:
         picture = Image.open(question.path).convert("RGB")

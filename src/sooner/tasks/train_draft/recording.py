@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...decoding.interface import Adapter, Prompt
+from ...decoding.interface import AdapterLike, Prompt
 from ...decoding.runner import ModelRunner
 from ...errors import SoonerError
 from ...generation import generate
@@ -18,7 +18,7 @@ from ...methods.calls import to_device
 from ...methods.eagle.target_print import differences, fingerprint
 from ...models import adapt
 from ...models.packing import Packing
-from .dataset import DataSet, Sample, ShardWriter, empty_index, read_index
+from .dataset import DataSet, ShardWriter, TrainingSample, empty_index, read_index
 
 SHARD_SAMPLES = 512
 
@@ -78,7 +78,7 @@ def record(
     return DataSet(home, index)
 
 
-def _index(home: Path, target: Adapter, options: dict[str, Any]) -> dict[str, Any]:
+def _index(home: Path, target: AdapterLike, options: dict[str, Any]) -> dict[str, Any]:
     """The index of the recording that is to be made or continued."""
     index = read_index(home)
     if index is None:
@@ -97,7 +97,9 @@ def _index(home: Path, target: Adapter, options: dict[str, Any]) -> dict[str, An
 
 
 @torch.inference_mode()
-def _answer(target: Adapter, inputs: dict[str, Any], options: dict[str, Any]) -> list[Sample]:
+def _answer(
+    target: AdapterLike, inputs: dict[str, Any], options: dict[str, Any]
+) -> list[TrainingSample]:
     """The samples of one batch; an answer of a single token has nothing to draft, and no sample."""
     said = generate(target.model, inputs, **options).tokens
     prompt = target.embed_prompt(inputs)
@@ -121,12 +123,12 @@ def _sample(
     answer: list[int],
     row: int,
     states: tuple[Tensor, Tensor],
-) -> Sample:
+) -> TrainingSample:
     """Row `row` of a batch, on the host."""
     length, more = prompt.lengths[row], len(answer)
     apart = stored[:length]
     read, said = states[0][row, :length], states[1][row, : more - 1]
-    return Sample(
+    return TrainingSample(
         tokens=torch.cat([ids[:length].masked_fill(apart, 0).cpu(), torch.tensor(answer)]),
         prompt=length,
         states=torch.cat([read, said.to(read.device)]).half().cpu(),
@@ -141,7 +143,7 @@ def _packed_ids(inputs: Mapping[str, Any]) -> Tensor:
     return Packing((torch.ones_like(ids) if mask is None else mask).bool())(ids)
 
 
-def _states(target: Adapter, prompt: Prompt, said: list[list[int]]) -> tuple[Tensor, Tensor]:
+def _states(target: AdapterLike, prompt: Prompt, said: list[list[int]]) -> tuple[Tensor, Tensor]:
     """States of the prompts `[rows, width, hidden]` and of the answers `[rows, most, hidden]`."""
     heard: list[Tensor] = []
     most = max(len(answer) for answer in said)

@@ -17,9 +17,9 @@ from ...methods.eagle.target_print import check_target
 from ...methods.threads import torch_threads
 from ...models import adapt
 from . import log as provenance
-from .dataset import Batch, DataSet, Order, Sample, collate, state_noise
-from .log import Line, Log, frozen, workers
-from .losses import Acceptance, HeadLoss, fit_temperature
+from .dataset import DataSet, Order, PaddedBatch, TrainingSample, collate, state_noise
+from .log import ProgressLine, TrainingLog, frozen, workers
+from .losses import DepthAcceptance, HeadLoss, fit_temperature
 from .settings import HeadTraining
 
 MEASURED = 256
@@ -61,14 +61,14 @@ def train(
             folder that can't be written.
     """
     recordings = _opened(data)
-    trainer = Trainer(model, recordings, Path(out), settings or HeadTraining())
+    trainer = DraftTrainer(model, recordings, Path(out), settings or HeadTraining())
     if resume:
         trainer.resume()
     with torch_threads(threads), frozen(model):
-        return trainer.run(Log(trainer.out, progress, on_step), stop_after)
+        return trainer.run(TrainingLog(trainer.out, progress, on_step), stop_after)
 
 
-class Trainer:
+class DraftTrainer:
     """One training. All that changes is in `state_dict`: order and noise follow from the step.
 
     Args:
@@ -106,7 +106,7 @@ class Trainer:
         self.acceptance: dict[str, Any] = {}
         self.temperature = 1.0
 
-    def run(self, log: Log, stop_after: int | None) -> EagleHead:
+    def run(self, log: TrainingLog, stop_after: int | None) -> EagleHead:
         """Go on to the last step, or for `stop_after` steps."""
         last = self.settings.steps
         if stop_after is not None:
@@ -115,7 +115,7 @@ class Trainer:
             HeadLoss(self.head, self.adapter, self.settings), self.optimizer
         )
         _make_folder(self.out)
-        with Line(log.shown and not self.workers.rank) as line:
+        with ProgressLine(log.shown and not self.workers.rank) as line:
             while self.step < last:
                 self._report(self._one(loss, optimizer), log, line)
             self.acceptance = self.measure()
@@ -148,8 +148,8 @@ class Trainer:
         self.seconds += time.perf_counter() - begun
         return {**told, "lr": rate}
 
-    def _batch(self, where: Sequence[tuple[DataSet, int]]) -> Batch:
-        samples: list[Sample] = [data[index] for data, index in where]
+    def _batch(self, where: Sequence[tuple[DataSet, int]]) -> PaddedBatch:
+        samples: list[TrainingSample] = [data[index] for data, index in where]
         is_whole = self.settings.span == "all"
         return collate(samples, self.adapter.embed_tokens, self.adapter.device, is_whole)
 
@@ -157,17 +157,17 @@ class Trainer:
     def measure(self) -> dict[str, Any]:
         """Acceptance by depth on held-out samples."""
         self.head.eval()
-        found = Acceptance(self.settings.depth)
+        found = DepthAcceptance(self.settings.depth)
         for batch in self._held_out():
             found.add(self.head, self.adapter, batch)
         return found.as_dict()
 
-    def _held_out(self) -> Iterator[Batch]:
+    def _held_out(self) -> Iterator[PaddedBatch]:
         size = self.settings.batch
         for start in range(0, len(self.held_out), size):
             yield self._batch(self.held_out[start : start + size])
 
-    def _report(self, parts: dict[str, Any], log: Log, line: Line) -> None:
+    def _report(self, parts: dict[str, Any], log: TrainingLog, line: ProgressLine) -> None:
         settings = self.settings
         entry: dict[str, Any] = {
             "step": self.step,

@@ -22,7 +22,7 @@ from sooner.methods.visual_match import views
 from sooner.models import adapt
 from sooner.registry import choices
 from sooner.tasks.clip import Clip
-from sooner.tasks.loading import Pair
+from sooner.tasks.loading import ModelPair
 
 from ..caption import CaptionBench
 from ..caption_settings import HF, LOSSY
@@ -53,7 +53,7 @@ class SeenVLM(ParallelVLM):
 class Runner:
     """Runs arms on the clips of a study."""
 
-    def __init__(self, pair: Pair, clips: Clips, settings: ParallelSettings) -> None:
+    def __init__(self, pair: ModelPair, clips: Clips, settings: ParallelSettings) -> None:
         self.settings = settings
         self.bench = CaptionBench(pair, clips, settings.for_captions())
         self.model = pair.target.model

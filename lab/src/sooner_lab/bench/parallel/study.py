@@ -9,7 +9,7 @@ from typing import Any
 
 from sooner.io import write_json
 from sooner.provenance import provenance
-from sooner.tasks.loading import Pair, load_pair
+from sooner.tasks.loading import ModelPair, load_pair
 from sooner.tasks.threads import plan_threads
 
 from ..clips import Clips, from_dataset, rendered
@@ -79,7 +79,7 @@ class Study:
 
     def __init__(
         self,
-        pair: Pair,
+        pair: ModelPair,
         clips: Clips,
         settings: ParallelSettings,
         book: Book,
@@ -180,7 +180,7 @@ class Study:
         return {"all": int(inputs["input_ids"].shape[1]), "visual": int(visual.sum())}
 
 
-def weights_stamp(pair: Pair) -> list[str]:
+def weights_stamp(pair: ModelPair) -> list[str]:
     """Names, and for local folders sizes and times of the weights: other weights, other runs."""
     stamps = []
     for loaded in (pair.target, pair.draft):

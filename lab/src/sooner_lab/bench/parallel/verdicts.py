@@ -17,7 +17,7 @@ from sooner.decoding.runner import ModelRunner
 from sooner.methods.calls import to_device
 from sooner.methods.chain_draft import match_vocabulary, readable
 from sooner.methods.parallel.server import pruned
-from sooner.methods.visual_match import Views, views
+from sooner.methods.visual_match import VisualGrids, views
 from sooner.models import adapt
 
 
@@ -27,7 +27,7 @@ def verdicts(
     inputs: Mapping[str, Any],
     tokens: Sequence[int],
     vocab: int,
-    kept: tuple[list[int], Views] | None = None,
+    kept: tuple[list[int], VisualGrids] | None = None,
     repack: bool = False,
 ) -> list[bool]:
     """For each token behind the first, which the prefill decides: would the draft say it?

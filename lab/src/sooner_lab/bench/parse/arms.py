@@ -10,7 +10,7 @@ from typing import Any
 from sooner.decoding.stats import EXACT, RELAXED, Stats
 from sooner.documents import PageDraft
 from sooner.methods import Autoregressive, Method, PromptLookup, Speculative
-from sooner.tasks.loading import Pair, load, pick_device, pick_dtype
+from sooner.tasks.loading import ModelPair, load, pick_device, pick_dtype
 from sooner.tasks.parse import PageParser, ParseSettings, load_parser
 from sooner.tasks.parse.decoding import decode_rows, runaway
 from sooner.tasks.parse.model_inputs import picture_inputs, room_for
@@ -109,7 +109,7 @@ class Stable:
             where = pick_device(settings.device)
             dtype = pick_dtype(settings.dtype, where, is_small=False)
             draft = load(settings.draft, where, dtype)
-            pair = Pair(pair.target, draft, pair.prompt, pair.miniature, pair.dtype)
+            pair = ModelPair(pair.target, draft, pair.prompt, pair.miniature, pair.dtype)
         self.pair, self.model = pair, pair.target.model
         self.plain = self.parser()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sooner.documents import Resolution, find_documents, read_pages
-from sooner.documents.drafters import OCR, Drafter
+from sooner.documents.drafters import OCR, PageDrafter
 from sooner.documents.page import Page
 from sooner.tasks.parse import Delivery, PageParser, ParseJob
 from sooner.tasks.parse.drafters import Guarded, guard, make_drafter
@@ -74,7 +74,7 @@ class _Race:
             if drafter is not None:
                 drafter.close()
 
-    def _drafter(self) -> Drafter | None:
+    def _drafter(self) -> PageDrafter | None:
         if self.drafter == "ocr":
             return OCR(self.stable.settings.threads)
         return make_drafter(self.drafter)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sooner.documents import PageDraft, to_markdown
-from sooner.documents.drafters import Drafter
+from sooner.documents.drafters import PageDrafter
 
 from .arms import ParseContender, Stable
 from .damage import degraded, garbage, jittered, misspelt
@@ -41,7 +41,7 @@ EVERY = 6
 
 
 def quality(
-    settings: ParseBenchSettings, stable: Stable, drafter: Drafter, progress: Progress
+    settings: ParseBenchSettings, stable: Stable, drafter: PageDrafter, progress: Progress
 ) -> Data:
     """Both arms of tau = 1 with every draft, and the two that draft nothing of use in turns.
 
@@ -61,7 +61,7 @@ class _Quality:
         self,
         settings: ParseBenchSettings,
         stable: Stable,
-        drafter: Drafter,
+        drafter: PageDrafter,
         progress: Progress,
     ) -> None:
         self.settings, self.stable, self.progress = settings, stable, progress

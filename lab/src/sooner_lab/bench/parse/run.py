@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from sooner.documents.drafters import OCR, Drafter
+from sooner.documents.drafters import OCR, PageDrafter
 from sooner.errors import SoonerError
 
 from ..earlier import earlier_runs
@@ -124,7 +124,7 @@ def check_ocr() -> None:
         raise SoonerError("sooner bench parse needs rapidocr; pip install 'sooner[docs]'")
 
 
-def make_ocr(threads: int) -> Drafter:
+def make_ocr(threads: int) -> PageDrafter:
     """The drafter of all parts, with as many threads as the model."""
     return OCR(threads)
 

@@ -9,7 +9,7 @@ from typing import Any
 from sooner.decoding.parity import compare, reference_run
 from sooner.decoding.stats import EXACT
 from sooner.documents import PageDraft, to_markdown
-from sooner.documents.drafters import Drafter
+from sooner.documents.drafters import PageDrafter
 
 from .arms import ParseContender, Spoken, Stable
 from .sheets import Sheet
@@ -42,7 +42,7 @@ class Course:
         self.stable, self.contenders = stable, contenders
         self.repeats, self.progress = repeats, progress
 
-    def run(self, sheets: Sequence[Sheet], drafter: Drafter) -> tuple[list[Data], list[Data]]:
+    def run(self, sheets: Sequence[Sheet], drafter: PageDrafter) -> tuple[list[Data], list[Data]]:
         """Records and texts of every page but the first, which warms up models and machine."""
         pages, texts = [], []
         for place, sheet in enumerate(sheets):

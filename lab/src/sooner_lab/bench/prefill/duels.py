@@ -12,7 +12,7 @@ from sooner.sparse.attention import States
 from sooner.sparse.modality import PromptLayout
 from sooner.sparse.patterns import HeadPattern
 from sooner.sparse.search.capture import capture
-from sooner.tasks.loading import Pair
+from sooner.tasks.loading import ModelPair
 
 from .compare import against_vertical_slash
 from .layer import Progress
@@ -55,7 +55,7 @@ def planted(settings: PrefillSettings, progress: Progress) -> dict[str, Any]:
 
 
 def duels(
-    settings: PrefillSettings, pair: Pair, adapter: Adapter, progress: Progress
+    settings: PrefillSettings, pair: ModelPair, adapter: Adapter, progress: Progress
 ) -> dict[str, Any]:
     """Searched patterns against a vertical-slash of the same FLOPs, on mixed-modality states."""
     rows = []

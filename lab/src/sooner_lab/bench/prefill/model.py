@@ -17,7 +17,7 @@ from sooner.models import Adapter
 from sooner.sparse.prefill import MMInference
 from sooner.sparse.prefill.report import PrefillReport
 from sooner.sparse.table import PatternTable
-from sooner.tasks.loading import Pair
+from sooner.tasks.loading import ModelPair
 
 from .arms import pattern
 from .layer import Progress, timed
@@ -47,7 +47,7 @@ class PrefillArm:
 
 def model(
     settings: PrefillSettings,
-    pair: Pair,
+    pair: ModelPair,
     adapter: Adapter,
     ours: PatternTable,
     progress: Progress,

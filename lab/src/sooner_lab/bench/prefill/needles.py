@@ -7,7 +7,7 @@ from typing import Any
 from sooner.sparse.patterns import Dense
 from sooner.sparse.prefill import MMInference
 from sooner.sparse.table import PatternTable
-from sooner.tasks.loading import Pair
+from sooner.tasks.loading import ModelPair
 
 from ...needles import NeedleTask, ResultGrid, reader, run
 from .arms import pattern
@@ -23,7 +23,7 @@ REPLY = 256
 
 
 def needles(
-    settings: PrefillSettings, pair: Pair, ours: PatternTable, progress: Progress
+    settings: PrefillSettings, pair: ModelPair, ours: PatternTable, progress: Progress
 ) -> dict[str, Any]:
     """Right answers of each task and arm, as `ResultGrid` writes itself."""
     return {
@@ -38,7 +38,7 @@ def needles(
 
 def _grid(
     settings: PrefillSettings,
-    pair: Pair,
+    pair: ModelPair,
     ours: PatternTable,
     name: str,
     share: float,

@@ -20,7 +20,7 @@ from sooner.sparse.patterns.base import build
 from sooner.sparse.plane import Plane, whole
 from sooner.sparse.probe import probe
 from sooner.sparse.search.capture import capture
-from sooner.tasks.loading import Loaded, Pair
+from sooner.tasks.loading import Loaded, ModelPair
 
 from ...needles.rendering import Part, place, process
 from ...worlds.video import world
@@ -39,7 +39,7 @@ SHARE = 16
 
 
 def regions(
-    settings: PrefillSettings, pair: Pair, adapter: Adapter, progress: Progress
+    settings: PrefillSettings, pair: ModelPair, adapter: Adapter, progress: Progress
 ) -> dict[str, Any]:
     """Recall of each stretch's vertical-slash index on the queries of every stretch.
 

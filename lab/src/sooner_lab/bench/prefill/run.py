@@ -16,7 +16,7 @@ from sooner.provenance import provenance
 from sooner.sparse.attention.run import backend_for
 from sooner.sparse.search import SearchSettings
 from sooner.sparse.table import PatternTable
-from sooner.tasks.loading import Pair, load_pair
+from sooner.tasks.loading import ModelPair, load_pair
 from sooner.tasks.search import Wish, generated_clip, search_patterns
 
 from .duels import duels, planted
@@ -71,7 +71,7 @@ def run(
 class Patterns:
     """The patterns of the `ours` arm: those of the file, or searched when first asked for."""
 
-    def __init__(self, settings: PrefillSettings, pair: Pair, adapter: Adapter) -> None:
+    def __init__(self, settings: PrefillSettings, pair: ModelPair, adapter: Adapter) -> None:
         self.settings, self.pair, self.adapter = settings, pair, adapter
 
     @cached_property

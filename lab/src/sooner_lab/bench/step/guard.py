@@ -149,7 +149,7 @@ class Call:
     line: str
 
 
-class Trace(TorchDispatchMode):
+class OperationTrace(TorchDispatchMode):
     """Records every operation with the shapes and constants it is given."""
 
     def __init__(self) -> None:
@@ -173,7 +173,7 @@ def _signature(value: Any) -> Any:
 
 def traced(step: Callable[[], Any]) -> list[Call]:
     """The operations of one call."""
-    with Trace() as trace:
+    with OperationTrace() as trace:
         step()
     return trace.calls
 

@@ -10,7 +10,7 @@ from typing import Any
 from sooner.documents import Document
 from sooner.tasks.parse.delivery import Delivery
 from sooner.tasks.parse.job import ParseJob
-from sooner.tasks.parse.plan import Work
+from sooner.tasks.parse.plan import DocumentWork
 from sooner.tasks.parse.result import FAILED, Counts
 
 from .benchmark import Benchmark
@@ -32,7 +32,7 @@ class PredictionFiles(Delivery):
     def files(self, document: Document, number: int) -> list[Path]:
         return [Path(page_name(self.kind, PurePosixPath(document.place.as_posix()), number))]
 
-    def write_document(self, work: Work, records: Any) -> None:
+    def write_document(self, work: DocumentWork, records: Any) -> None:
         """Documents have no files of their own."""
 
     def has_document(self, document: Document) -> bool:

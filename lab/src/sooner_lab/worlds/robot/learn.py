@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sooner.tasks.train_draft.log import Line
+from sooner.tasks.train_draft.log import ProgressLine
 
 from ..training import depth_of, write_depth
 from . import architecture, build, card, collect, data, losses
@@ -36,7 +36,7 @@ class PolicyLesson:
 
     def __init__(self, out: Path, config: RobotRecipe, progress: bool = False) -> None:
         self.config = config
-        with Line(progress) as line:
+        with ProgressLine(progress) as line:
             for name, count in config.records.items():
                 tell = partial(_told, line, name, count)
                 collect.collect(out / "data", name, count, config.data_seed, tell)
@@ -100,5 +100,5 @@ class PolicyLesson:
         card.write(folder, self.config, seconds, self.check())
 
 
-def _told(line: Line, name: str, count: int, done: int) -> None:
+def _told(line: ProgressLine, name: str, count: int, done: int) -> None:
     line.show({"stage": 0, "kind": f"demonstrations of {name}", "step": done, "steps": count})

@@ -29,7 +29,7 @@ def worlds() -> tuple[str, ...]:
 
 
 def ask(pair: Any, samples: int) -> Iterator[dict[str, Any]]:
-    """Processed inputs of moments of `worlds()`; `pair` is a `sooner.tasks.loading.Pair`."""
+    """Processed inputs of moments of `worlds()`; `pair` is a `sooner.tasks.loading.ModelPair`."""
     return ask_demonstrations(pair.target.processor, samples)
 
 

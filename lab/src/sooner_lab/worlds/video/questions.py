@@ -24,7 +24,7 @@ def ask(pair: Any, samples: int) -> Iterator[dict[str, Any]]:
     """Processed inputs of new clips, `ROWS` a batch.
 
     Args:
-        pair: a `sooner.tasks.loading.Pair`; its target's processor and dtype.
+        pair: a `sooner.tasks.loading.ModelPair`; its target's processor and dtype.
         samples: clips, rounded up to whole batches.
     """
     span = SCENES[1] - SCENES[0]
