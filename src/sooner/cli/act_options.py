@@ -1,4 +1,4 @@
-"""Options that the subcommands of `sooner act` share, and what a person is told of actions."""
+"""Options that the subcommands of `sooner act` share, and how their actions are printed."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class PolicyOptions:
     threads: options.Threads = None
 
     def foreign(self, *given: Path | str) -> list[str]:
-        """A word about pictures, instructions and environments that the miniature never saw."""
+        """Notes on pictures, instructions and environments that a miniature was not trained on."""
         from .. import miniatures
         from ..tasks.act.policy import MINIATURE
 
@@ -148,7 +148,7 @@ def rollout_record(found: Any, actions: Sequence[Any]) -> dict[str, Any]:
 
     Args:
         found: `Rollouts`.
-        actions: all that the policy said, one for each episode and call.
+        actions: all outputs of the policy, one for each episode and call.
     """
     calls = {id(action.stats): action for action in actions}.values()
     seconds = sum(action.seconds for action in calls)

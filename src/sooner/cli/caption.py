@@ -120,7 +120,7 @@ class _Job:
             self.display.line(self._counts(), "bold")
 
     def _attempt(self, action: Callable[[Path], bool], path: Path) -> bool:
-        """Do something with one file; an error is told, and is no reason to stop."""
+        """Work on one file; an error is printed and counted, and the next file follows."""
         try:
             with self.display.job():
                 return action(path)
@@ -147,7 +147,7 @@ class _Job:
         return list(videos)
 
     def _is_wanted(self, path: Path) -> bool:
-        """Not done before, and a video at all: models load slowly, so both are asked first."""
+        """Whether a file is a video and not done yet; checked before models are loaded."""
         from ..tasks.video import probe
 
         if self._is_done(path):

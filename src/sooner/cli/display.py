@@ -19,7 +19,7 @@ from rich.text import Text
 
 @contextmanager
 def unbroken() -> Iterator[None]:
-    """Let Ctrl-C wait until the block is done, so that what it does is done whole and counted.
+    """Delay Ctrl-C until the block is done, so that it is never interrupted half-way.
 
     Raises:
         KeyboardInterrupt: afterwards, if Ctrl-C came meanwhile.
@@ -158,7 +158,7 @@ class Display:
         self.advance(done, total)
 
     def generated(self, done: int, total: int) -> None:
-        """Tokens are there; where the text itself can be watched, it is the progress."""
+        """Report new tokens; no progress bar where the text itself is streamed."""
         if self._stage == "compare" or self.quiet:
             return
         if self._stage != "generate":
@@ -180,7 +180,7 @@ class Display:
         self._midline = True
 
     def stop(self) -> None:
-        """Take live progress off the screen, and end a line of text that was begun."""
+        """Stop the live progress display, and end an unfinished line of text."""
         if self._progress is not None:
             self._progress.stop()
             self._progress = None
@@ -196,7 +196,7 @@ class Display:
 
     @contextmanager
     def job(self) -> Iterator[None]:
-        """Leaves the terminal in order, whatever happens inside."""
+        """Restores the terminal on leaving, after errors, too."""
         try:
             yield
         finally:

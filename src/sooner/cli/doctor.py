@@ -129,7 +129,7 @@ def installed(name: str) -> str | None:
 
 
 def _safely(look: Callable[[], Rows]) -> Rows:
-    """What `look` finds, or why it can't: a doctor must not fall ill."""
+    """What `look` returns, or its error as a text: one failed check must not end the report."""
     try:
         return look()
     except Exception as error:

@@ -27,7 +27,7 @@ METAVARS = {int: "N", float: "X", str: "TEXT", bool: None}
 
 @dataclasses.dataclass(frozen=True)
 class Fields:
-    """Which fields of a dataclass are options, and how; beside the class in `Annotated`.
+    """Which fields of a dataclass become options, and how; used in `Annotated` with the class.
 
     Attributes:
         only: these fields; by default all.

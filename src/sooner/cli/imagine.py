@@ -1,4 +1,4 @@
-"""`sooner imagine`: pictures from prompts, and clips continued, watched as they are drawn."""
+"""`sooner imagine`: pictures from prompts, and clips continued, with live progress."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def imagine(
 
 
 def _run(request: Request, wish: str, text: str, source: str | None, limit: int | None) -> int:
-    """Do what is wished for; returns the exit code."""
+    """Run the request; returns the exit code."""
     from .imagine_batch import draw_clips, draw_prompts
 
     if wish == "--prompts":

@@ -40,7 +40,7 @@ class ImagineTask:
     draw: Callable[[DrawingModel, DrawCallbacks], ImagineResult]
 
     def name(self, number: int, hashed: str) -> str:
-        """A file name that no other content or settings get."""
+        """A file name that is unique to content and settings."""
         plain = re.sub(r"[^\w.-]+", "-", self.id.split("/")[-1]).strip("-.")[:40]
         return f"{number:05d}-{plain}-{self.content[:6]}{hashed[:6]}"
 

@@ -1,4 +1,4 @@
-"""One prompt or one clip from the command line to the file, whatever happens meanwhile."""
+"""Runs one prompt or clip of the command line and writes its files, after Ctrl-C, too."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def summary_lines(record: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _comparison(record: dict[str, Any]) -> list[tuple[str, str]]:
-    """Speed-up, and what can be said of sameness, if it was drawn plainly too."""
+    """Speed-up and parity, if plain decoding ran too."""
     if "plain" not in record:
         return []
     plain, parity = record["plain"], record["parity"]
@@ -116,7 +116,7 @@ class Loading:
 
 @dataclass(frozen=True)
 class Request:
-    """One call of the command, but for what is to be drawn; see its options."""
+    """Options of one call, without the prompt or clip."""
 
     settings: Annotated[ImagineSettings, Fields(short={"count": "-n"})] = field(
         default_factory=ImagineSettings
@@ -155,7 +155,7 @@ class Request:
 
 
 class Studio:
-    """What draws for one call: the model, once it is loaded, and who watches.
+    """Runs the drawings of one call: holds the model, once loaded, and the progress display.
 
     Attributes:
         written: the files of what was made last.

@@ -1,4 +1,4 @@
-"""Drawing as it is watched: codes and steps, and on a terminal the picture itself."""
+"""Live progress of a drawing: codes and steps, and on a terminal a preview of the picture."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COLUMNS, LINES = 96, 16
 """Largest preview in a terminal; a line shows two rows of pixels."""
 
 BAR_SHARE, PICTURE_SHARE, FIRST = 0.015, 0.03, 0.3
-"""Of the time, at most, that watching takes; and seconds before the first picture."""
+"""Share of the time that previews may take, and seconds before the first one."""
 
 TOLD_AT = (0.25, 0.5, 0.75)
 """Shares of the codes at which a line is printed where there is no terminal."""
@@ -32,7 +32,7 @@ DRAWS = ("draw", "compare")
 
 
 class LivePreview:
-    """What a person sees of a batch that is being drawn.
+    """Progress display of one batch.
 
     Args:
         console: where; progress goes to stderr.

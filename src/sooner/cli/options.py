@@ -1,4 +1,4 @@
-"""Options that several subcommands share, so that they are named and explained alike."""
+"""Options that several subcommands share, with one name and help each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options of `sooner parse`, and the run that they ask for."""
+"""Options of `sooner parse`, and the run that they describe."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ class ParseOptions:
         )
 
     def _foreign(self, name: str | None) -> Callable[[Path], list[str]] | None:
-        """What is told of documents that a miniature never saw the like of."""
+        """Notes on documents that a miniature was not trained on."""
         from .. import miniatures
         from ..tasks.parse.identity import MINIATURE
 

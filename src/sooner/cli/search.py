@@ -1,4 +1,4 @@
-"""`sooner search`: what a model's attention heads look at, found once and kept in a file."""
+"""`sooner search`: sparse patterns of a model's attention heads, searched once, kept in a file."""
 
 from __future__ import annotations
 

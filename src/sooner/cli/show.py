@@ -15,7 +15,7 @@ from .from_settings import from_settings
 
 commands = typer.Typer(help="Draw attention, and patterns of it.", no_args_is_help=True)
 ATTENTION_FRAMES = 24
-"""Of the generated clip: few enough that every pair has its pixel."""
+"""Frames of the generated clip: few enough that every query-key pair has a pixel."""
 
 
 def register(app: typer.Typer) -> None:

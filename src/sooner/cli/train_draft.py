@@ -119,7 +119,7 @@ def train_head(
     stop_after: int | None,
     quiet: bool,
 ) -> None:
-    """Train, and say what came of it."""
+    """Train the head, and print its acceptance and where it was written."""
     from ..tasks.train_draft import train
 
     head = train(

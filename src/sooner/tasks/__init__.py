@@ -1,4 +1,4 @@
-"""Jobs: functions from one real input to one record, with no global state.
+"""Jobs: functions that turn one input file or prompt into one record; no global state.
 
 `files` finds inputs, `video` decodes them, `sampling` picks frames as the model's processor does,
 `prompting` makes model inputs, `loading` gets models, `caption` and `verify` are the jobs,

@@ -28,7 +28,7 @@ from .threads import plan_threads
 
 @dataclass(frozen=True)
 class CaptionCallbacks:
-    """Who is told what while a file is worked on; each may be left out.
+    """Functions called while a file is processed; each may be left out.
 
     Attributes:
         on_decode: `(frames decoded, frames to decode)`.
@@ -113,7 +113,7 @@ def _draft_threads(made: Generation, pair: ModelPair, settings: CaptionSettings)
 
 
 def _foreign(pair: ModelPair, path: Path | str) -> list[str]:
-    """A word about what a miniature says of others' videos."""
+    """Notes for videos that a miniature was not trained on."""
     if pair.miniature is None:
         return []
     return miniatures.find(pair.miniature).foreign(Path(path))

@@ -1,4 +1,4 @@
-"""Draft beside the target or by turns: measured step times, and the choice by them."""
+"""Chooses between drafting in parallel with the target and in turns, by measured step times."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class StepTimes:
 
 @torch.inference_mode()
 def measure(target: Any, draft: Any, tokens: int, share: float, placement: str) -> StepTimes:
-    """Time a few steps behind a prompt of `tokens` tokens, whose cache is made up, not computed.
+    """Time a few steps behind a prompt of `tokens` tokens, whose cache is random, not computed.
 
     Args:
         target, draft: HF models.
@@ -95,7 +95,7 @@ def measure(target: Any, draft: Any, tokens: int, share: float, placement: str) 
 
 
 class Steps:
-    """A model behind a prompt of a given length, ready for steps that leave no trace."""
+    """A model with a prompt of a given length in its cache, for steps that are not committed."""
 
     def __init__(self, model: Any, tokens: int) -> None:
         self.adapter = adapt(model)
@@ -121,14 +121,14 @@ class Steps:
 
 
 def quickest(*several: Steps) -> list[float]:
-    """Seconds of the fastest one-token step of each, in turns: a stall must not decide."""
+    """Seconds of the fastest one-token step of each, in turns: the minimum ignores stalls."""
     rounds = [[one.step() for one in several] for _ in range(1 + STEPS)]
     return [min(times) for times in zip(*rounds, strict=True)]
 
 
 @contextmanager
 def busy(steps: Steps, placement: str) -> Iterator[Tensor]:
-    """The draft steps on and on where its worker would run.
+    """The draft runs steps continuously where its worker would run.
 
     Yields:
         `[stop, forwards, nanoseconds]`, in shared memory.
@@ -170,7 +170,7 @@ def _go_on(steps: Steps, tally: Tensor, stream: SideStream, parent: int | None) 
 
 MARGIN = 1.05
 
-"""What `parallel` has to gain on paper: its rounds cost more than their forwards."""
+"""Predicted gain that `parallel` needs: its rounds cost more than their forwards."""
 
 PRUNING_PAYS = 1.4
 
@@ -210,7 +210,7 @@ class Way:
 
 
 def choose(pace: StepTimes, seen: Seen, share: float, is_open: bool, can_prune: bool) -> list[Way]:
-    """Every way to draft that comes into question, the one to take first.
+    """All candidate ways to draft, the best first.
 
     Args:
         pace: of these models here.
@@ -270,7 +270,7 @@ class _Expected(CostModel):
 
 
 def _costs(target: float, block: float, draft: float, acceptance: float) -> CostModel:
-    """What the engine would know of such a pair."""
+    """The engine's cost model for such a pair."""
     model = _Expected(acceptance)
     model.costs.add(1, target)
     model.costs.add(BLOCK, block)

@@ -1,4 +1,4 @@
-"""One video made ready for a pair of models: frames, and each model's own inputs, with times."""
+"""One video as inputs of target and draft: decoded frames and each processor's output, timed."""
 
 from __future__ import annotations
 

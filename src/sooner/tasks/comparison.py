@@ -1,4 +1,4 @@
-"""Plain decoding beside a method, in the same process: how much sooner, and is it the same?"""
+"""Plain decoding beside a method, in one process: the speed-up, and whether the ids agree."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .settings import CaptionSettings
 from .streaming import run
 
 WARM_UP = 4
-"""New tokens of the runs before the clock counts."""
+"""New tokens of the untimed warm-up runs."""
 
 
 def warm_up(
@@ -66,7 +66,7 @@ def compare_plain(
 
 
 def agreement(dense: list[int], sparse: list[int]) -> dict[str, Any]:
-    """How much an approximate text is the dense one's. Nothing passes or fails by it.
+    """Agreement of an approximate text with the dense one's; informative, not a pass or fail.
 
     Returns:
         `next_token`: whether the first tokens, which the prefill alone decides, agree;
@@ -84,7 +84,7 @@ def agreement(dense: list[int], sparse: list[int]) -> dict[str, Any]:
 
 
 def check(pair: ModelPair, clip: Clip, reference: list[int], candidate: list[int]) -> Parity:
-    """Parity of two greedy runs; only a difference costs a run that keeps scores."""
+    """Parity of two greedy runs; only where they differ, a further run keeps scores."""
     first = compare(reference, candidate)
     if first.verdict == "identical":
         return first

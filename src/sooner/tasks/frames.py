@@ -1,4 +1,4 @@
-"""Which frames of a video a model sees, decoded as they stream by."""
+"""Samples and decodes the frames of a video that a model sees, in one streaming pass."""
 
 from __future__ import annotations
 

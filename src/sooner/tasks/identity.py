@@ -80,7 +80,7 @@ def settings_hash(
 
 
 def fingerprint(model: str) -> str:
-    """What tells one state of a model folder from another; hub ids stand for themselves."""
+    """Fingerprint of a model folder's files; a hub id is its own."""
     folder = Path(model)
     if not folder.is_dir():
         return model

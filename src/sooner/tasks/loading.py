@@ -49,7 +49,7 @@ DTYPES = {
 
 @dataclass(frozen=True)
 class Loaded:
-    """A model with what makes its inputs.
+    """A loaded model with its processor.
 
     Attributes:
         name: hub id or folder, as asked for.
@@ -86,7 +86,7 @@ class ModelPair:
     """A target, and a draft if there is one.
 
     Attributes:
-        prompt: what the target is best asked, if it is known.
+        prompt: the target's default prompt, if it is known.
         miniature: name of the bundled miniature, if that is what this is.
         dtype: as it was asked for.
         paces: step times that `registry` has measured, so that the next file needs not.
@@ -227,7 +227,7 @@ def _from_pretrained(auto: Any, name: str, **options: Any) -> Any:
 
 @contextmanager
 def explained(name: str, device: torch.device) -> Iterator[None]:
-    """Turn what goes wrong while a model is read into one line about it."""
+    """Turn errors of loading a model into a `SoonerError` of one line."""
     try:
         yield
     except SoonerError:

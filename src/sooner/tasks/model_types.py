@@ -1,4 +1,4 @@
-"""Of what type a checkpoint is, whether it can be decoded or brings its own code."""
+"""The `model_type` of a checkpoint, whether it is supported, and whether it needs its own code."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def model_type(name: str, trust_remote_code: bool = False) -> str:
 
 
 def _unsuited(name: str, kind: str) -> str | None:
-    """What speaks against the generic adapter, found without reading weights; `None` if nothing."""
+    """Why the generic adapter can't take it, found without reading weights; `None` if it can."""
     if kind not in _SEEING and kind not in _READING:
         return ""
     auto: Any = AutoModelForImageTextToText if kind in _SEEING else AutoModelForCausalLM

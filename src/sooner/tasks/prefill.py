@@ -1,4 +1,4 @@
-"""Sparse prefills of the command line: how each is built, and what it told."""
+"""Builds the sparse prefills of the command line, and keeps their reports."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Context = Callable[[Any], AbstractContextManager]
 
 
 class Prefill:
-    """A sparse prefill that keeps what it was told.
+    """A sparse prefill that keeps its report.
 
     Args:
         context: called with the model, it is a context manager.

@@ -1,4 +1,4 @@
-"""From frames and a question to a model's own inputs, and how many frames would fit."""
+"""A model's inputs from frames and a prompt, and how many frames fit into its positions."""
 
 from __future__ import annotations
 

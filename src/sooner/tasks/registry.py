@@ -1,4 +1,4 @@
-"""Which method settings and a pair of models come to, and how it is built from them."""
+"""Builds the decoding method for given settings and a pair of models."""
 
 from __future__ import annotations
 

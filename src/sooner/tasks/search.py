@@ -30,22 +30,22 @@ GENERATED_FRAMES = 240
 """Of each clip that the miniature is searched on when no sample is named."""
 
 GENERATED_SEEDS = (7, 8)
-"""Two clips, since the best of fifty candidates on a single one is partly luck."""
+"""Two clips: the best of fifty candidates on one clip is partly chance."""
 
 MAP_BYTES = 24
-"""Of each pair of an attention map, with what is needed on the way to it and to its picture."""
+"""Bytes of each query-key pair of an attention map, intermediates and picture included."""
 
 SPARE = 0.8
 """Share of the free memory that a search may take."""
 
 
 def _silent(*_: Any) -> None:
-    """Nobody watches."""
+    """The default callback, which does nothing."""
 
 
 @dataclass(frozen=True)
 class SearchCallbacks:
-    """Who is told what: frames decoded, a stage, layers done."""
+    """Functions called with frames decoded, and with stages and layers done."""
 
     decoded: Progress = _silent
     stage: Callable[[str], None] = _silent
@@ -54,7 +54,7 @@ class SearchCallbacks:
 
 @dataclass(frozen=True)
 class Wish:
-    """What samples are made of.
+    """The videos and prompt of a search.
 
     Attributes:
         files: the samples' videos.

@@ -1,4 +1,4 @@
-"""What a job is asked for: frozen, checked when made, hashable to a short text. Needs no torch."""
+"""Settings of a job: frozen, validated on creation, with a digest. Needs no torch."""
 
 from __future__ import annotations
 

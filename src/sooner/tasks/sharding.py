@@ -15,9 +15,9 @@ from ..decoding.ranks import Ranks
 from ..errors import SoonerError
 
 NAMED = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
-"""What `torchrun` tells its processes by."""
+"""Environment variables that `torchrun` sets for its processes."""
 PATIENCE = timedelta(hours=2)
-"""For a rank that is late: the largest checkpoints take long, and some ranks longer than others."""
+"""Timeout of the process group: ranks load large checkpoints at different speeds."""
 
 
 def join(device: str = "auto") -> Ranks:
@@ -55,7 +55,7 @@ def join(device: str = "auto") -> Ranks:
 
 
 def leave() -> None:
-    """End what `join` began; a process that only ends leaves warnings behind."""
+    """Destroy the process group of `join`; without that, torch warns at exit."""
     if distributed.is_initialized():
         distributed.destroy_process_group()
 

@@ -1,4 +1,4 @@
-"""One generation over one clip, and its text as it is generated, with its origin."""
+"""One generation over one clip, with its text streamed in pieces, marked drafted or not."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OnText = Callable[[str, bool], None]
 
 HELD_BACK = 4
 
-"""Tokens whose text may still change: tokenizers join marks with words, and bytes into letters."""
+"""Last tokens whose text may still change: tokenizers join punctuation and UTF-8 bytes."""
 
 INTERVAL = 0.05
 
@@ -34,7 +34,7 @@ class TextStream:
     text with and without them has in common is told.
 
     Args:
-        tokenizer: of the model that speaks.
+        tokenizer: the target's.
         on_text: receives the pieces; their sum is `text` after `close`.
     """
 
@@ -57,7 +57,7 @@ class TextStream:
             self._next = time.perf_counter() + self.interval
 
     def close(self) -> str:
-        """Tell what was held back; returns the whole text."""
+        """Emit the text that was held back; returns the whole text."""
         text = self.decode(self.tokens)
         if not text.startswith(self.told):  # a detokenizer that looks back farther than assumed
             self.on_text("\n", False)
@@ -155,4 +155,4 @@ def run(
 
 
 def _nobody(piece: str, drafted: bool) -> None:
-    """For text that nobody watches."""
+    """The default callback, which does nothing."""

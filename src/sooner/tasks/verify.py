@@ -1,4 +1,4 @@
-"""Is a method's output the one that plain HF decoding gives? One video in, a verdict out."""
+"""Compares a method's token ids with those of HF's own `generate`, for one video."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is in a real video file, found by reading its packets and decoding one frame."""
+"""Inspects a video file by reading its packets and decoding one frame."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TEXT_AS_FILM = "tty"
 
 @dataclass(frozen=True)
 class VideoInfo:
-    """What a file holds.
+    """Properties of a video file.
 
     Attributes:
         path: the file.

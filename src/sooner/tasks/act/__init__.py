@@ -1,4 +1,4 @@
-"""Robots' actions: a policy, what it is shown, what it says, and a client of its server.
+"""Robot policies: observations, actions, rollouts, and a client of the server.
 
 `policy` acts on a batch of `observation`s, `allowance` says how far relaxed acceptance may go,
 `pace` measures what acts quickest, `client` asks a server, `rollout` closes the loop with an

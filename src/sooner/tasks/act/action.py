@@ -1,4 +1,4 @@
-"""What a policy says to one observation, and how far it is from what it would have said exactly."""
+"""The action for one observation, and its distance from the action of exact decoding."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Distance:
-    """How far numbers of an action are from others, dimension by dimension.
+    """Distance between actions, by dimension.
 
     Attributes:
         count: numbers that were compared, `[dims]`.
@@ -76,7 +76,7 @@ class Action:
 
     Attributes:
         values: in physical units, float64 `[horizon, dims]`.
-        ids: as they were said, `[horizon, dims]`.
+        ids: token ids as generated, `[horizon, dims]`.
         clipped: which of them are no action and were read as the nearest end, as OpenVLA does,
             `[horizon, dims]` bool.
         unnorm_key: data set whose statistics were applied.
@@ -85,7 +85,7 @@ class Action:
         mode: `exact` or `relaxed`.
         deviation: of accepted draft tokens from the target's own choices at their places;
             `None` for exact actions.
-        from_exact: of the action from what plain decoding says; `None` unless compared.
+        from_exact: of the action from that of plain decoding; `None` unless compared.
         stats: of the batch that it was decoded in.
         seconds: that the batch took, pictures and prompts included.
     """

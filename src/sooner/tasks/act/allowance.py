@@ -1,4 +1,4 @@
-"""How far relaxed acceptance may go, as a person says it: bins, or millimetres and radians."""
+"""The tolerance of relaxed acceptance as given on the command line: bins, or mm and rad."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from .pace import CallTimes
 
 @dataclass(frozen=True, eq=False)
 class Decoded:
-    """What a run said.
+    """Tokens and statistics of one run.
 
     Attributes:
         ids: `[rows, tokens]`.
@@ -104,7 +104,7 @@ class ActionSampling:
 
 
 class Acting(Protocol):
-    """What a batch asks of its policy; see `Policy`."""
+    """The part of `Policy` that a batch uses."""
 
     adapter: Adapter
     processor: Any

@@ -18,7 +18,7 @@ PICTURES, PICTURE, TASK = "observation.images.", "observation.image", "task"
 
 
 class RemotePolicy:
-    """A policy that lives in a server.
+    """A policy that runs in a server.
 
     `select_action` takes what a LeRobot policy takes, `{"observation.images.NAME": ..., "task":
     "..."}`, and returns one action; a server that says several at once is asked again when all of
@@ -47,7 +47,7 @@ class RemotePolicy:
         self._ahead: deque[np.ndarray] = deque()
 
     def reset(self) -> None:
-        """A new episode: actions that were said ahead are forgotten."""
+        """Start an episode: actions queued from the last answer are dropped."""
         self._ahead.clear()
 
     def select_action(self, observation: Mapping[str, Any]) -> np.ndarray:

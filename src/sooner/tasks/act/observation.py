@@ -1,4 +1,4 @@
-"""What a robot sees and is told, checked field by field; pictures from bytes."""
+"""A robot's observation (picture, instruction, data set), validated; pictures from bytes."""
 
 from __future__ import annotations
 
@@ -272,7 +272,7 @@ def check_instruction(instruction: Any) -> None:
 
 
 def _check_text(field: str, text: str) -> None:
-    """JSON can spell halves of surrogate pairs, which no tokenizer and no answer can."""
+    """JSON can hold lone surrogates, which can't be encoded as UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError as error:

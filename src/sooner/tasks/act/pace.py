@@ -1,4 +1,4 @@
-"""Seconds that acting takes here, by method and batch; measured, kept, and compared."""
+"""Measured seconds of a policy call by method and batch size, and the choice by them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ RECENT = 15
 TRIALS = 3
 """Calls of each method before they are compared."""
 AGAIN = 50
-"""Calls after which the method that lost is tried once more."""
+"""Calls after which the slower method is measured once more."""
 MARGIN = 1.02
-"""What a method has to be faster than plain decoding to be preferred."""
+"""Factor by which a method must be faster than plain decoding to be preferred."""
 
 
 class CallTimes:

@@ -1,4 +1,4 @@
-"""Closed loops: a policy acts in worlds until each task is done; episodes as films."""
+"""Closed-loop rollouts: a policy acts in simulated environments; episodes saved as videos."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Film:
         return self.path
 
     def drop(self) -> None:
-        """Leave nothing behind."""
+        """Delete the unfinished file."""
         self._container.close()
         self._part.unlink(missing_ok=True)
 
@@ -81,7 +81,7 @@ class RolloutPolicy(Protocol):
 
 @dataclass(frozen=True)
 class Episode:
-    """How one episode went.
+    """The outcome of one episode.
 
     Attributes:
         env, seed: which it was.

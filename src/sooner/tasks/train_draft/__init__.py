@@ -1,4 +1,4 @@
-"""Training a draft head: what the target says is recorded, then the head learns its states."""
+"""Training a draft head: records the target's outputs and states, then fits the head to them."""
 
 from .dataset import DataSet, TrainingSample
 from .recording import record
