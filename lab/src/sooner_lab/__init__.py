@@ -1,1 +1,1 @@
-"""What proves sooner: benchmarks, evaluations, trained miniatures, theory, data sets."""
+"""Benchmarks, evaluations, trained miniatures, theory and data sets for `sooner`."""

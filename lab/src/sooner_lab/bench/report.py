@@ -1,4 +1,4 @@
-"""Result files, and the tables made from them."""
+"""Tables made from result files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is hidden: a picture or a short clip, or a sentence, with a question about it."""
+"""A needle: a picture, a short clip or a sentence, with a question about it."""
 
 from __future__ import annotations
 

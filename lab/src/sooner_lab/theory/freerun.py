@@ -28,7 +28,7 @@ def free_running(
     startup: int = 0,
     keep_events: bool = True,
 ) -> SimulatedRun:
-    """Decode with both lanes on their own; every forward of the target commits a token or more.
+    """Simulate draft and target without lock-step; every target forward commits a token or more.
 
     When a verification ends with all its drafts accepted, its bonus distribution checks the next
     token, if that has arrived; if not, the target commits its own there, and the draft goes on
@@ -88,7 +88,7 @@ class _Loop:
         self.push(self.ledger.target(now, self.waiting), _VERIFIED)
 
     def token(self, now: int, line: int, position: int) -> None:
-        """A draft token arrives; those of a line given up are dropped."""
+        """A draft token arrives at the target; tokens of a rejected continuation are dropped."""
         if line == self.line:
             self.have = max(self.have, position + 1)
 
@@ -130,7 +130,7 @@ class _Loop:
         self.push(now, _START)
 
     def verdict(self, now: int, line: int, committed: int, taken: int) -> None:
-        """News from the target: follow its line, and count what it took as gone."""
+        """The target's result arrives at the draft: continue from it, and drop accepted tokens."""
         if line != self.draft_line:
             self.draft_line, self.next = line, committed
             self.wrong_at = committed + self.agreement.run_from(committed)

@@ -1,4 +1,4 @@
-"""What the simulators keep and give: events, a run's figures, and the books behind them."""
+"""Events, results and accounting of the simulators."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class SimulatedRun:
 
 
 class Ledger:
-    """Keeps the books of one simulation, in nanoseconds; `close` makes the `SimulatedRun`."""
+    """Records one simulation, in nanoseconds; `close` makes the `SimulatedRun`."""
 
     def __init__(
         self, costs: StepCosts, tokens: int, num_draft_tokens: int | None, keep_events: bool

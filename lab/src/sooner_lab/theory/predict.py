@@ -1,4 +1,4 @@
-"""What a pair would gain, by the simulator, before anyone loads it."""
+"""Predicted speed-up of a pair of models, by simulation, without loading them."""
 
 from __future__ import annotations
 

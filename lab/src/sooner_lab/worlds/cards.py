@@ -1,4 +1,4 @@
-"""What every trained part tells of itself: `card.json` beside its weights."""
+"""The model card of each trained part: `card.json` beside its weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What judges drawings offline: the miniatures' own classifier and probe."""
+"""Automatic judges of drawings: the miniatures' own classifier and probe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an earlier result has that a run won't measure anew."""
+"""Parts of an earlier result that a run does not measure again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether what an arm draws is as good as plain decoding's, and distributed like it."""
+"""Quality of an arm's drawings, and tests of whether their distribution is plain decoding's."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def _told(result: dict[str, Any], keep: Keep | None) -> None:
 def one_kind(
     subject: Subject, settings: ImagineBenchSettings, progress: Progress
 ) -> Iterator[tuple[list[dict[str, Any]], dict[str, Any]]]:
-    """What each part finds out of one kind: rows of arms, and figures by name."""
+    """The results of each part for pictures or clips: rows of arms, and figures by name."""
     grid = subject.canvas.grid
     yield (
         [],

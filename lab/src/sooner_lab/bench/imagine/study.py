@@ -33,7 +33,7 @@ observations without which a mean is not shown."""
 
 @dataclass
 class Life:
-    """One place from its first draft on: `drafts` has one entry more than `betas`."""
+    """The drafts of one place, iteration by iteration: `drafts` has one entry more than `betas`."""
 
     betas: list[float] = field(default_factory=list)
     drafts: list[int] = field(default_factory=list)

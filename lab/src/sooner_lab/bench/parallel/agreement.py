@@ -1,4 +1,4 @@
-"""How long a draft goes on being right, over every text that it was held against.
+"""Lengths of runs of accepted draft tokens, over all texts that were compared.
 
 Timed runs are few. Texts that drafts merely read cost no clock, so more clips can be asked.
 """

@@ -1,4 +1,4 @@
-"""The runs of a study on disk, a line each, so that an interrupted study goes on where it was."""
+"""A study's finished runs as JSON lines, so that an interrupted study resumes."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Book:
         return [self.records[key] for key in sorted(self.records) if key[0] == arm]
 
     def close(self) -> None:
-        """The result is written: the runs have served."""
+        """Remove the file once the result is written."""
         if self._file is not None:
             self._file.path.unlink(missing_ok=True)
 

@@ -1,4 +1,4 @@
-"""Drafts held against the text of a clip that nobody timed.
+"""Acceptance of drafts on the texts of clips, untimed.
 
 A clip is prefilled once for criteria that rank by states and once for those that rank by attention;
 every point of the sweep then chooses from what was heard.

@@ -1,4 +1,4 @@
-"""One arm on one clip, from the file to the text, with its parity and what only this study asks."""
+"""Runs one arm on one clip, from the file to the text, with parity and this study's figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One real run of parallel decoding from both sides: what overlaps, what waits, what was wasted."""
+"""Timeline of one parallel run: overlap, waiting and discarded forwards of draft and target."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tokens of a text a draft would have said: acceptance without clocks, policies or windows.
+"""Which tokens of a text a draft predicts: acceptance independent of timing and draft length.
 
 Under greedy decoding a draft token is accepted where the draft, having read the text so far, would
 say what the target says. That is a property of draft, prompt and text. The run lengths of real runs

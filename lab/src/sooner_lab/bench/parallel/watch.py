@@ -1,4 +1,4 @@
-"""What both models do and when, seen from hooks on the models themselves.
+"""Start and end times of both models' forwards, recorded by hooks.
 
 A forked worker inherits the hooks; its clock is the parent's (Linux has one monotonic clock), and
 what it notes goes to shared memory. So one run tells both sides on one time line.
@@ -76,7 +76,7 @@ class ForwardTracer(ForwardHooks):
     """Hooks on one model, from the prompt's pixels to its head.
 
     Vision is what runs before the decoder is first reached inside the model's own forward; a
-    forward is from the decoder's door to the head's exit.
+    forward is from the call of the decoder to the return of the head.
 
     Args:
         model: an HF model with a language-model head.

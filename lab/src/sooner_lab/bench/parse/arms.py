@@ -28,7 +28,7 @@ LOOKUP = 10
 
 @dataclass(frozen=True)
 class Spoken:
-    """A page as an arm said it.
+    """The output of an arm for a page.
 
     Attributes:
         text: to the letter.
@@ -114,7 +114,7 @@ class Stable:
         self.plain = self.parser()
 
     def parser(self, **options: Any) -> PageParser:
-        """A parser that has learnt nothing yet."""
+        """A new parser, without measurements of earlier pages."""
         asked = self.settings
         settings = ParseSettings(
             prompt=asked.prompt, form=asked.form, max_new_tokens=asked.max_new_tokens, **options

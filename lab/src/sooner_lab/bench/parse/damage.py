@@ -1,4 +1,4 @@
-"""Drafts made worse: what OCR sees, what it read, where it said that it stood (figure 3)."""
+"""Degraded drafts: noise on OCR's picture, in its text, and in its boxes (figure 3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the engine did inside of a parser: the tokens and figures of each of its runs."""
+"""Records the engine's runs inside a parser: tokens and statistics of each."""
 
 from __future__ import annotations
 

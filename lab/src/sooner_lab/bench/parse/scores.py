@@ -1,4 +1,4 @@
-"""How right texts are: what was drafted, what plain decoding read, what each tolerance let pass."""
+"""Text accuracy of drafts, of plain decoding and of each tolerance."""
 
 from __future__ import annotations
 

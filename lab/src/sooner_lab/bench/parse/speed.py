@@ -125,7 +125,7 @@ def record_of(arm: ParseContender, runs: Sequence[Spoken], plain: Spoken) -> Dat
 
 
 def told(sheet: Sheet, draft: PageDraft, said: dict[str, Spoken]) -> Data:
-    """What was read on a page and what stands there, for `scores`."""
+    """Output and ground truth of a page, for `scores`."""
     return {
         "number": sheet.number,
         "truth": sheet.truth,

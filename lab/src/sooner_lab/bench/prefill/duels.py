@@ -1,4 +1,4 @@
-"""What a search is worth: planted heads that it identifies, and errors at equal FLOPs."""
+"""Quality of a pattern search: planted heads that it identifies, and errors at equal FLOPs."""
 
 from __future__ import annotations
 

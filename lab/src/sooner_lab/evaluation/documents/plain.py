@@ -1,4 +1,4 @@
-"""Texts without what is no content, so that two ways to write the same agree."""
+"""Normalised texts, so that two notations of the same content agree."""
 
 from __future__ import annotations
 

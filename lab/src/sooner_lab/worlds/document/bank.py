@@ -1,4 +1,4 @@
-"""Pages encoded once by the frozen tower, on which the decoder then learns to read.
+"""Vision features of pages, computed once by the frozen tower, to train the decoder on.
 
 A decoder step then pays for neither drawing nor vision.
 """

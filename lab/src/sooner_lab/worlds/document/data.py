@@ -126,7 +126,7 @@ class PageRowWriter:
         return Sheets(to_patches(pictures), grid, **told)
 
     def answer(self, page: DrawnPage) -> PageAnswer:
-        """What is to be said of `page`."""
+        """The tokens of a page's Markdown."""
         placed = page.words
         ids, cells = [], []
         for piece, at in page.pieces:

@@ -1,4 +1,4 @@
-"""Words as ink: Pillow's embedded font, one cached bitmap for each word and style."""
+"""Bitmaps of words in Pillow's embedded font, cached by word and style."""
 
 from __future__ import annotations
 
