@@ -88,7 +88,7 @@ METHODS: dict[str, Callable[[str], sooner.Method]] = {
     "eagle-chain": _eagle(top_k=1, depth=4),
     "eagle-auto": _eagle(nodes="auto", top_k=24),
     "hsd": _aligned(nodes=10),
-    "hsd-wide": _aligned(nodes=40, width=16, window=1, repeats=True),
+    "hsd-wide": _aligned(nodes=40, width=16, reference_window=1, repeats=True),
     "hsd-auto": _aligned(),
     "sparse-to-dense": lambda family: sooner.SparseToDense(prune=0.5, num_draft_tokens=4),
 }

@@ -126,7 +126,7 @@ METHODS = {
     "useless-draft": speculate(3, Table(VOCAB, LENGTH, seed=9)),
     "perfect-draft": speculate(3, TARGET),
     "top-tree": tree_method(TopTree(NEAR)),
-    "hsd": SameDrafts([[[2, 1, 0, 2, 1], [0, 1, 2], [1]]], window=2, nodes=6),
+    "hsd": SameDrafts([[[2, 1, 0, 2, 1], [0, 1, 2], [1]]], reference_window=2, nodes=6),
     "eagle": sooner.Eagle(FakeHead(VOCAB, seed=6), nodes=5, depth=3, top_k=2),
     "eagle-wide": sooner.Eagle(FakeHead(VOCAB, seed=6)),
     "eagle-legal": sooner.Eagle(FakeHead(VOCAB, seed=6), nodes=4, depth=4, legal=(0, 2)),

@@ -66,7 +66,7 @@ MAKERS: list[Maker] = [garbage, perfect, wrong_now_and_then, shuffled, several, 
 OPTIONS: list[dict[str, Any]] = [
     {"nodes": 12},
     {"nodes": 48, "width": 3, "depth": 7},
-    {"window": 1, "nodes": 1},
+    {"reference_window": 1, "nodes": 1},
     {"repeats": True, "separator": (3, 4), "nodes": 24},
     {},
 ]
@@ -239,7 +239,7 @@ def test_drafts_are_lists_arrays_tensors_or_texts() -> None:
         ({"drafts": [["a"]]}, r"drafts\[0\]\[0\] is a text; give tokenizer="),
         ({"drafts": [[[1, -2]]]}, r"drafts\[0\]\[0\] holds -2; token ids"),
         ({"drafts": [[], [[0.5]]]}, r"drafts\[1\]\[0\] holds 0.5; token ids"),
-        ({"window": 0}, r"window is 0"),
+        ({"reference_window": 0}, r"reference_window is 0"),
         ({"nodes": "many"}, r"nodes is 'many'; it must be 'auto'"),
         ({"nodes": 0}, r"nodes is 0"),
         ({"max_nodes": 1.5}, r"max_nodes is 1.5"),

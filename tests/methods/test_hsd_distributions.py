@@ -29,7 +29,7 @@ def _fakes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", DRAFTS)
 def test_sampled_sequences_follow_the_targets_joint_distribution(name: str) -> None:
-    method = SameDrafts([DRAFTS[name]], window=2, nodes=8, repeats=name == "several")
+    method = SameDrafts([DRAFTS[name]], reference_window=2, nodes=8, repeats=name == "several")
     said = say(method, FakeAdapter(TARGET), SAMPLES, LENGTH)
     assert chi_square(said, TARGET.joint()) > ERROR
 
@@ -49,7 +49,7 @@ def test_rows_that_end_on_their_own_follow_the_joint_distribution() -> None:
         stop = text.index(end) + 1 if end in text else len(text)
         cell = text[:stop] + (-1,) * (len(text) - stop)
         cells[cell] = cells.get(cell, 0.0) + chance
-    method = SameDrafts([[[0, 0, 1], [0, 1], [1, 0]]], window=2, nodes=5)
+    method = SameDrafts([[[0, 0, 1], [0, 1], [1, 0]]], reference_window=2, nodes=5)
     said = torch.cat([say(method, FakeAdapter(table), 5, 4, end=end) for _ in range(150)])
     assert chi_square(said, cells) > ERROR
 

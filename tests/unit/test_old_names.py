@@ -15,6 +15,7 @@ from sooner.cli.imagine_jobs import summary_lines
 from sooner.cli.main import main
 from sooner.errors import RENAMED, new_name, under_old_names
 from sooner.tasks.imagine.settings import ImagineSettings
+from sooner.tasks.parse.settings import ParseSettings
 from sooner.tasks.settings import CaptionSettings
 
 
@@ -37,6 +38,8 @@ def lab(*values: Any) -> Any:
         (lambda: sooner.GSD(window=4), "'window' is now 'jacobi_window'"),
         (lambda: ImagineSettings(window=4), "'window' is now 'jacobi_window'"),
         (lambda: ImagineSettings.from_dict({"window": 4}), "'window' is now 'jacobi_window'"),
+        (lambda: sooner.HSD([], window=4), "HSD: 'window' is now 'reference_window'"),
+        (lambda: ParseSettings(window=4), "'window' is now 'reference_window'"),
         (lambda: CaptionSettings(window=4), "'window' is now 'num_draft_tokens'"),
         (lambda: CaptionSettings.from_dict({"window": 4}), "'window' is now 'num_draft_tokens'"),
     ],
@@ -76,8 +79,9 @@ def test_flags_are_refused_with_the_new_name(
     [
         (CaptionSettings(num_draft_tokens=3), "6247b518e64b82a4"),
         (ImagineSettings(jacobi_window=16), "48c47754b6ecc3c5"),
+        (ParseSettings(reference_window=4, tolerance=0.75), "0755e5efedba8e4f"),
     ],
-    ids=["caption", "imagine"],
+    ids=["caption", "imagine", "parse"],
 )
 def test_records_of_0_1_keep_their_hash(settings: Any, digest: str) -> None:
     """The digests that 0.1 computed of the same settings under their old names."""

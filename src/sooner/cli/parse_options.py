@@ -106,9 +106,9 @@ class ParseOptions:
     model: Model = None
     trust_remote_code: TrustRemoteCode = False
     drafter: Drafter = "auto"
-    settings: Annotated[ParseSettings, Fields(without=("region_rows", "window", "repetition"))] = (
-        field(default_factory=ParseSettings)
-    )
+    settings: Annotated[
+        ParseSettings, Fields(without=("region_rows", "reference_window", "repetition"))
+    ] = field(default_factory=ParseSettings)
     formats: Format = "md,json"
     resume: Resume = True
     on_error: OnError = "skip"

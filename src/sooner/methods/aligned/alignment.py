@@ -56,8 +56,8 @@ class Alignment:
     Continuations come from, in the order of how often each kind was right so far:
 
     - the continuations before, as far as what was said since agrees with them. Where a draft ends,
-      they go on with the openings of those not used yet, so a window may span two drafts;
-    - matches of the last `window` tokens, or of fewer where nothing matches (eq. 4, 5);
+      they go on with the openings of those not used yet, so a continuation may span two drafts;
+    - matches of the last `reference_window` tokens, or of fewer where nothing matches (eq. 4, 5);
     - the draft that was followed, from around the place where the target said something else;
     - the text itself, if `repeats` is given;
     - the openings of unused drafts: at the start, and where there is nothing else.

@@ -97,18 +97,18 @@ END = -1
 
 MOST = 16
 
-"""Matches of one window that are looked at: those nearest ahead of where the text is."""
+"""Matches of one n-gram that are looked at: those nearest ahead of where the text is."""
 
 
 class DraftIndex:
-    """Every n-gram of several drafts, up to `window` tokens long (HSD, Liao et al. 2026, eq. 4).
+    """Every n-gram of several drafts, of up to `ngram_size` tokens (HSD, Liao et al. 2026, eq. 4).
 
     Built once for a page. The drafts are an unordered set: matches are found in all of them with
     one dictionary access, and looking closer at those found is all that costs time.
 
     Args:
         drafts: token ids of each; empty ones are left out.
-        window: longest n-gram, n.
+        ngram_size: longest n-gram, n.
         groups: a number for each draft; those with the same one are alternatives, of which a text
             says one at most. By default each stands alone.
 
@@ -121,10 +121,10 @@ class DraftIndex:
     def __init__(
         self,
         drafts: Sequence[Sequence[int]],
-        window: int = 3,
+        ngram_size: int = 3,
         groups: Sequence[int] | None = None,
     ) -> None:
-        self.window = window
+        self.ngram_size = ngram_size
         self.tokens: list[int] = []
         self.starts: list[int] = []
         self.siblings: dict[int, list[int]] = {}
@@ -138,7 +138,7 @@ class DraftIndex:
                 self.siblings[start].append(start)
                 self.tokens += [*draft, END]
         self._behind: dict[tuple[int, ...], list[int]] = {}
-        for size in range(1, window + 1):
+        for size in range(1, ngram_size + 1):
             # N-grams over an `END` are indexed too; no text holds one, so that they never match.
             grams = zip(*(self.tokens[place:] for place in range(size)), strict=False)
             for behind, gram in enumerate(grams, start=size):
@@ -155,7 +155,7 @@ class DraftIndex:
         Returns:
             Places in `tokens`; there the continuations begin (eq. 5), or a draft ends.
         """
-        for size in range(min(self.window, len(text)), 0, -1):
+        for size in range(min(self.ngram_size, len(text)), 0, -1):
             if places := self._behind.get(tuple(text[-size:])):
                 if len(places) <= most:
                     return places

@@ -99,11 +99,12 @@ class HSD(Method):
     """Hierarchical speculative decoding's verification (Liao et al. 2026, section 3.2).
 
     Drafts are made once, by whatever is quick and rough, such as an OCR pipeline, and never
-    change. After each round the last `window` tokens are looked up in them (eq. 4, 5), all
-    continuations are merged into a prefix tree (eq. 6), and one forward verifies it (eq. 7 to 11).
+    change. After each round the last tokens, the reference window, are looked up in them (eq. 4,
+    5), all continuations are merged into a prefix tree (eq. 6), and one forward verifies it (eq. 7
+    to 11).
     A row's drafts are an unordered set: which follows which is the target's decision.
 
-    Beyond the paper, steps are saved where no window matches: at the start and between drafts,
+    Beyond the paper, steps are saved where no such window matches: at the start and between drafts,
     openings of unused drafts are proposed; a shorter window is tried; and behind a token that a
     draft got wrong, the draft is taken up again.
 
@@ -113,7 +114,7 @@ class HSD(Method):
             of one region, of which none is proposed again once one was followed. Or a function
             that returns all this, called once the prompt is prefilled, so that drafts may be made
             meanwhile.
-        window: tokens that must match, n; fewer are tried where nothing does.
+        reference_window: tokens that must match, n; fewer are tried where nothing does.
         tolerance: tau of eq. 10. 1 is exact; below it (the paper has 0.75) a draft token passes
             that is nearly as likely as the target's best one, and the result is *relaxed*.
         nodes: draft tokens that a forward verifies, or `"auto"` for the number that measurably
@@ -134,7 +135,7 @@ class HSD(Method):
     """
 
     drafts: Any = field(repr=False)
-    window: int = 3
+    reference_window: int = 3
     tolerance: float = 1.0
     nodes: int | Literal["auto"] = "auto"
     max_nodes: int = 64
@@ -149,7 +150,7 @@ class HSD(Method):
     draft_model: ClassVar[DraftModel] = "none"
 
     def __post_init__(self) -> None:
-        positive(self, "window", "max_nodes", "depth", "width")
+        positive(self, "reference_window", "max_nodes", "depth", "width")
         positive_or_auto(self, "nodes")
         check_number("HSD: tolerance", self.tolerance, 0, 1, above=True, hint=" (exact)")
         if not callable(self.drafts):
@@ -185,13 +186,13 @@ class HSD(Method):
     def _rows(self, drafts: Drafts, context: Context, experience: Experience) -> list[Alignment]:
         """Each row's drafts, indexed; copies of a prompt share theirs."""
         self._check(drafts, context)
-        rows = []
+        rows, size = [], self.reference_window
         for row in drafts:
             several = [alternatives(draft) for draft in row]
             groups = [number for number, each in enumerate(several) for _ in each]
-            index = DraftIndex([one for each in several for one in each], self.window, groups)
+            index = DraftIndex([one for each in several for one in each], size, groups)
             for _ in range(context.copies):
-                repeats = NgramIndex(self.window, self.window, []) if self.repeats else None
+                repeats = NgramIndex(size, size, []) if self.repeats else None
                 rows.append(Alignment(index, experience.trust, self.separator, repeats))
         return rows
 

@@ -8,8 +8,8 @@ import json
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ...checks import check_choice, check_fields, option
-from ...errors import SoonerError
+from ...checks import KnowsOldNames, check_choice, check_fields, option
+from ...errors import SoonerError, under_old_names
 from ..settings import parse_prefill
 
 STAGES = ("auto", "page", "both", "regions")
@@ -19,7 +19,7 @@ RELAXED_NODES = 16
 
 
 @dataclass(frozen=True)
-class ParseSettings:
+class ParseSettings(KnowsOldNames):
     """How a page is parsed.
 
     Attributes:
@@ -42,7 +42,7 @@ class ParseSettings:
             tolerance 1, where the text depends on it and the clock must not matter.
         max_nodes: most that `nodes` takes by itself.
         depth: most draft tokens on one path of a tree.
-        window: tokens that must match, n of eq. 4.
+        reference_window: tokens that must match, n of eq. 4.
         repetition: tokens that repeat a period until a page counts as runaway; 0 for never.
         timeout: seconds that decoding a page, and each batch of regions, may take, by default any;
             what takes longer is cut, and the page is PARTIAL. On the command line a page's drafter
@@ -67,7 +67,7 @@ class ParseSettings:
     nodes: int | Literal["auto"] = option("auto")
     max_nodes: int = option(64, 1)
     depth: int = option(64, 1)
-    window: int = option(3, 1)
+    reference_window: int = option(3, 1)
     repetition: int = option(256, 0)
     timeout: float | None = option(None, 0, above=True, metavar="S")
     prefill: str | None = option(None, metavar="FILE|NAME[:SHARE]")
@@ -90,11 +90,11 @@ class ParseSettings:
     @property
     def verification(self) -> dict[str, Any]:
         """Options of `HSD`."""
-        names = ("window", "tolerance", "nodes", "max_nodes", "depth")
+        names = ("reference_window", "tolerance", "nodes", "max_nodes", "depth")
         return {name: getattr(self, name) for name in names}
 
     def digest(self, *others: Any) -> str:
         """A short hash of these settings and `others` (model, drafter, dpi), stable between
         runs."""
-        text = json.dumps([dataclasses.asdict(self), *others], sort_keys=True)
+        text = json.dumps([under_old_names(dataclasses.asdict(self)), *others], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
