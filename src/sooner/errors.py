@@ -65,6 +65,7 @@ RENAMED = {
     "window": ("num_draft_tokens", "jacobi_window", "reference_window"),
     "largest_window": ("max_draft_tokens",),
     "max_window": ("max_draft_tokens",),
+    "tolerance": ("acceptance_threshold",),
     "windows": ("jacobi_windows",),
 }
 """Options of 0.1: what each is called now, which differs from owner to owner."""

@@ -184,7 +184,7 @@ def test_a_terminal_shows_a_bar(
         (["--stages", "pages"], "did you mean 'page'"),
         (["--format", "md,jsn"], "did you mean 'json'"),
         (["--pages", "0"], "the first page is 1"),
-        (["--tolerance", "2"], "tolerance is 2"),
+        (["--acceptance-threshold", "2"], "acceptance_threshold is 2"),
         (["--on-error", "stpo"], "did you mean 'stop'"),
         (["--timeout", "0"], "timeout is 0"),
         (["--dpi", "-5"], "dpi is -5"),
@@ -251,7 +251,7 @@ def test_trees_and_length_are_asked_for_on_the_command_line(
     monkeypatch.setattr(ParseOptions, "job", stop)
     options = ["--nodes", 6, "--max-nodes", 7, "--depth", 3]
     run("parse", tree, "-o", tmp_path / "out", *options)
-    run("parse", tree, "-o", tmp_path / "out", "--tolerance", 0.75)
+    run("parse", tree, "-o", tmp_path / "out", "--acceptance-threshold", 0.75)
     assert (asked[0].nodes, asked[0].max_nodes, asked[0].depth) == (6, 7, 3)
     assert asked[0].max_new_tokens == 8192
     assert asked[1].nodes == 16

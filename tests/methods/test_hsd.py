@@ -185,12 +185,12 @@ def test_a_tolerance_accepts_more_and_says_so() -> None:
     rng = random.Random(5)
     draft = [rng.randrange(90) if rng.random() < 0.3 else token for token in text]
     exact = run([[draft]], nodes=20)
-    relaxed = run([[draft]], nodes=20, tolerance=0.05)
+    relaxed = run([[draft]], nodes=20, acceptance_threshold=0.05)
     assert (exact.stats.mode, relaxed.stats.mode) == ("exact", "relaxed")
     assert exact.tokens == [text]
     assert relaxed.stats.aal > exact.stats.aal
-    assert HSD([], tolerance=0.75).mode == "relaxed"
-    assert HSD([]).mode == HSD([], tolerance=1).mode == "exact"
+    assert HSD([], acceptance_threshold=0.75).mode == "relaxed"
+    assert HSD([]).mode == HSD([], acceptance_threshold=1).mode == "exact"
 
 
 def test_a_tolerance_over_certain_targets_changes_nothing() -> None:
@@ -199,7 +199,7 @@ def test_a_tolerance_over_certain_targets_changes_nothing() -> None:
     draft = [token if place % 5 else 7 for place, token in enumerate(text)]
     inputs = tiny.inputs("llama", "text", 1)
     made = sooner.generate(
-        tiny.model("llama"), inputs, HSD([[draft]], tolerance=0.3, nodes=16),
+        tiny.model("llama"), inputs, HSD([[draft]], acceptance_threshold=0.3, nodes=16),
         max_new_tokens=NEW, eos_token_id=None, do_sample=True, temperature=1e-4,
     )  # fmt: skip
     assert made.tokens == [text]
@@ -245,9 +245,9 @@ def test_drafts_are_lists_arrays_tensors_or_texts() -> None:
         ({"max_nodes": 1.5}, r"max_nodes is 1.5"),
         ({"depth": 0}, r"depth is 0"),
         ({"width": True}, r"width is True"),
-        ({"tolerance": 0}, r"tolerance is 0; it must be above 0"),
-        ({"tolerance": 1.1}, r"tolerance is 1.1"),
-        ({"tolerance": "0.5"}, r"tolerance is '0.5'"),
+        ({"acceptance_threshold": 0}, r"acceptance_threshold is 0; it must be above 0"),
+        ({"acceptance_threshold": 1.1}, r"acceptance_threshold is 1.1"),
+        ({"acceptance_threshold": "0.5"}, r"acceptance_threshold is '0.5'"),
     ],
     ids=str,
 )

@@ -36,7 +36,7 @@ def test_sampled_sequences_follow_the_targets_joint_distribution(name: str) -> N
 
 def test_a_tolerance_does_not_keep_it() -> None:
     """Else the tests above would prove nothing about the rule."""
-    method = SameDrafts([DRAFTS["likeliest"]], tolerance=0.2, nodes=8)
+    method = SameDrafts([DRAFTS["likeliest"]], acceptance_threshold=0.2, nodes=8)
     said = say(method, FakeAdapter(TARGET), SAMPLES, LENGTH)
     assert chi_square(said, TARGET.joint()) < ERROR
 

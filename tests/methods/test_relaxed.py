@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+import sooner
 from sooner.decoding.stats import EXACT, RELAXED
 from sooner.errors import SoonerError
 from sooner.methods import Autoregressive, Method, SDTree, Speculative
@@ -83,3 +84,5 @@ def test_two_tolerances_exclude_each_other(target: Any) -> None:
     tolerance = Tolerance(ActionTokens.of(target.config), DIMS, 1)
     with pytest.raises(SoonerError, match="Eagle has a tolerance of its own"):
         Relaxed(Eagle(EagleHead.for_target(target), tolerance=tolerance), tolerance)
+    with pytest.raises(SoonerError, match="HSD has a tolerance of its own"):
+        Relaxed(sooner.HSD([]), tolerance)

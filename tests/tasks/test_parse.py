@@ -155,7 +155,7 @@ def test_a_drafter_that_failed_is_named(qwen: ModelPair) -> None:
 
 
 def test_with_a_tolerance_the_mode_is_relaxed(qwen: ModelPair) -> None:
-    parser = PageParser(qwen, ParseSettings(tolerance=0.5, stages="page", **FIXED))
+    parser = PageParser(qwen, ParseSettings(acceptance_threshold=0.5, stages="page", **FIXED))
     parsed = parser(noise_page(), drafts(qwen)["half"])
     assert parsed.mode == parsed.last.mode == "relaxed"
     assert parser(noise_page()).mode == "exact"  # nothing was drafted, so nothing was relaxed
@@ -393,8 +393,8 @@ def test_a_page_too_large_for_the_model_is_refused(qwen: ModelPair) -> None:
     [
         ({"stages": "pages"}, "did you mean 'page'"),
         ({"form": "markdwn"}, "did you mean 'markdown'"),
-        ({"tolerance": 1.5}, "tolerance is 1.5"),
-        ({"tolerance": 0.0}, "tolerance is 0"),
+        ({"acceptance_threshold": 1.5}, "acceptance_threshold is 1.5"),
+        ({"acceptance_threshold": 0.0}, "acceptance_threshold is 0"),
         ({"max_new_tokens": 0}, "max_new_tokens is 0"),
         ({"margin": -1}, "margin is -1"),
         ({"nodes": 0}, "nodes is 0"),
@@ -457,7 +457,7 @@ def test_a_page_is_prefilled_before_its_draft_is_asked_for(
 
 
 def test_a_draft_that_never_comes_leaves_the_page_s_own_text(qwen: ModelPair) -> None:
-    parser = PageParser(qwen, ParseSettings(tolerance=0.5, **FIXED))
+    parser = PageParser(qwen, ParseSettings(acceptance_threshold=0.5, **FIXED))
     plain = PageParser(qwen, ParseSettings(**FIXED))(noise_page())
     for draft in (lambda: None, lambda: PageDraft([], reason="no answer within 1 s", drafter="x")):
         parsed = parser(noise_page(), draft)

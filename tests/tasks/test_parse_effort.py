@@ -205,7 +205,7 @@ def test_stage_1_is_not_begun_on_a_page_that_costs_next_to_nothing() -> None:
 def test_a_tolerance_s_text_depends_on_no_clock_and_no_earlier_page() -> None:
     pair, page = qwen3_vl(), noise_page()
     draft = rough(page, 40, 25, 40)
-    asked = ParseSettings(tolerance=0.5, **FIXED)
+    asked = ParseSettings(acceptance_threshold=0.5, **FIXED)
     fresh, old = PageParser(pair, asked), PageParser(pair, asked)
     for seed in range(4):
         old.costs.add(PageCost(50, 10 + seed, 1e-6))

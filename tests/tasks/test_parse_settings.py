@@ -16,11 +16,13 @@ from tasks.parsing import draft_of, noise_page, qwen3_vl
 
 def test_below_tolerance_1_nodes_are_a_fixed_number() -> None:
     assert ParseSettings().nodes == "auto"
-    relaxed = ParseSettings(tolerance=0.75)
+    relaxed = ParseSettings(acceptance_threshold=0.75)
     assert relaxed.nodes == RELAXED_NODES
-    assert relaxed.digest() == ParseSettings(tolerance=0.75, nodes=RELAXED_NODES).digest()
-    assert relaxed.digest() != ParseSettings(tolerance=0.75, nodes=4).digest()
-    assert ParseSettings(tolerance=0.75, max_nodes=8).nodes == 8
+    assert (
+        relaxed.digest() == ParseSettings(acceptance_threshold=0.75, nodes=RELAXED_NODES).digest()
+    )
+    assert relaxed.digest() != ParseSettings(acceptance_threshold=0.75, nodes=4).digest()
+    assert ParseSettings(acceptance_threshold=0.75, max_nodes=8).nodes == 8
     assert replace(relaxed, max_new_tokens=4).nodes == RELAXED_NODES
     assert isinstance(HSD([[]], **relaxed.verification)._sizing(None), FixedNodes)  # type: ignore[arg-type]
     assert isinstance(HSD([[]], **ParseSettings().verification)._sizing(None), MeasuredNodes)  # type: ignore[arg-type]
@@ -37,7 +39,7 @@ def test_a_relaxed_page_does_not_depend_on_the_clock_or_the_pages_before_it(
 
     monkeypatch.setattr(MeasuredNodes, "__init__", refuse)
     pair = qwen3_vl()
-    settings = ParseSettings(tolerance=0.3, stages=stages, max_new_tokens=30)
+    settings = ParseSettings(acceptance_threshold=0.3, stages=stages, max_new_tokens=30)
     page = noise_page()
     plain = PageParser(pair, ParseSettings(max_new_tokens=30, nodes=4))(page).raw
     words = plain.split(" ")

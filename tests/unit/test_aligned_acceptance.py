@@ -1,4 +1,4 @@
-"""Acceptance with a tolerance against a literal loop over eq. 8 to 11 of HSD."""
+"""Acceptance with a threshold against a literal loop over eq. 8 to 11 of HSD."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from sooner.decoding.acceptance import follow
 from sooner.decoding.sampling import Processing
 from sooner.decoding.tree import ROOT, Tree
-from sooner.methods.aligned.method import follow_tolerantly, tolerated
+from sooner.methods.aligned.method import accepted_choices, follow_threshold
 
 VOCAB = 6
 
@@ -83,7 +83,7 @@ def test_the_rule_is_the_literal_loop(tau: float) -> None:
         tree = Tree.from_lists(*([list(part) for part in zip(*trees, strict=True)]))
         scores = random_scores(rng, rows, 1 + tree.nodes)
         choices = scores.argmax(-1)
-        verdict = follow_tolerantly(tau)(tree, scores, Processing(), None)
+        verdict = follow_threshold(tau)(tree, scores, Processing(), None)
         p = scores.double().softmax(-1)
         for row in range(rows):
             path, bonus = literal(tree, row, p[row], choices, tau)
@@ -91,7 +91,7 @@ def test_the_rule_is_the_literal_loop(tau: float) -> None:
             assert verdict.path[row, :accepted].tolist() == path
             assert int(verdict.bonus[row]) == bonus
         relaxed += int((verdict.accepted > follow(tree, choices).accepted).sum())
-    assert relaxed > 3 or tau > 0.9, "the tolerance should matter"
+    assert relaxed > 3 or tau > 0.9, "the threshold should matter"
 
 
 def test_a_draw_stays_where_it_was_drafted_and_is_the_token_behind_the_path() -> None:
@@ -101,7 +101,7 @@ def test_a_draw_stays_where_it_was_drafted_and_is_the_token_behind_the_path() ->
         scores = random_scores(rng, 1, 1 + tree.nodes)
         p = scores.double().softmax(-1)
         draws = torch.multinomial(p[0], 1)[None, :, 0]
-        verdict = follow(tree, tolerated(tree, scores, draws, 0.6))
+        verdict = follow(tree, accepted_choices(tree, scores, draws, 0.6))
         path, bonus = literal(tree, 0, p[0], draws, 0.6)
         assert verdict.path[0, : int(verdict.accepted[0])].tolist() == path
         assert int(verdict.bonus[0]) == bonus
@@ -111,10 +111,10 @@ def test_a_certain_target_accepts_nothing_else_and_the_impossible_never_passes()
     tree = Tree.from_lists([[1, 2]], [[-1, -1]])
     scores = torch.full((1, 3, VOCAB), -torch.inf)
     scores[..., 3] = 0.0  # log p = 0
-    assert tolerated(tree, scores, scores.argmax(-1), 0.01)[0, 0] == 3
+    assert accepted_choices(tree, scores, scores.argmax(-1), 0.01)[0, 0] == 3
     tree = Tree.from_lists([[3, 2]], [[-1, -1]])
-    assert tolerated(tree, scores, scores.argmax(-1), 0.01)[0, 0] == 3
-    assert not tolerated(tree, scores, scores.argmax(-1), 0.01).isnan().any()
+    assert accepted_choices(tree, scores, scores.argmax(-1), 0.01)[0, 0] == 3
+    assert not accepted_choices(tree, scores, scores.argmax(-1), 0.01).isnan().any()
 
 
 def test_the_paper_s_threshold_by_hand() -> None:
@@ -123,7 +123,7 @@ def test_the_paper_s_threshold_by_hand() -> None:
         p = torch.tensor([0.5, own, 0.5 - own, 0, 0, 0])
         tree = Tree.from_lists([[2, 1]], [[-1, -1]])
         scores = p.log().expand(1, 3, -1)
-        followed = tolerated(tree, scores, scores.argmax(-1), 0.75)
+        followed = accepted_choices(tree, scores, scores.argmax(-1), 0.75)
         assert followed[0, 0] == (1 if passes else 0)
 
 
@@ -133,9 +133,11 @@ def test_a_tolerance_of_one_follows_the_target() -> None:
         tree = Tree.from_lists(*([part] for part in random_tree(rng, 6)))
         scores = random_scores(rng, 1, 1 + tree.nodes)
         choices = scores.argmax(-1)
-        assert torch.equal(tolerated(tree, scores, choices, 1.0), choices)
+        assert torch.equal(accepted_choices(tree, scores, choices, 1.0), choices)
 
 
 def test_rows_without_a_draft_are_left_as_they_are() -> None:
     choices = torch.tensor([[1], [2]])
-    assert torch.equal(tolerated(Tree.empty(2), torch.zeros(2, 1, VOCAB), choices, 0.5), choices)
+    assert torch.equal(
+        accepted_choices(Tree.empty(2), torch.zeros(2, 1, VOCAB), choices, 0.5), choices
+    )

@@ -40,6 +40,8 @@ def lab(*values: Any) -> Any:
         (lambda: ImagineSettings.from_dict({"window": 4}), "'window' is now 'jacobi_window'"),
         (lambda: sooner.HSD([], window=4), "HSD: 'window' is now 'reference_window'"),
         (lambda: ParseSettings(window=4), "'window' is now 'reference_window'"),
+        (lambda: sooner.HSD([], tolerance=0.7), "HSD: 'tolerance' is now 'acceptance_threshold'"),
+        (lambda: ParseSettings(tolerance=0.7), "'tolerance' is now 'acceptance_threshold'"),
         (lambda: CaptionSettings(window=4), "'window' is now 'num_draft_tokens'"),
         (lambda: CaptionSettings.from_dict({"window": 4}), "'window' is now 'num_draft_tokens'"),
     ],
@@ -62,6 +64,8 @@ def test_options_that_never_were_are_refused_as_ever() -> None:
         (["imagine", "a boat", "--window", "4"], "--window is now --jacobi-window"),
         lab(["bench", "imagine", "--windows", "4"], "--windows is now --jacobi-windows"),
         lab(["predict", "--largest-window", "4"], "--largest-window is now --max-draft-tokens"),
+        (["parse", "a.pdf", "--tolerance", "0.7"], "--tolerance is now --acceptance-threshold"),
+        lab(["eval", "docs", "--tolerance", "0.7"], "--tolerance is now --acceptance-threshold"),
         lab(["bench", "caption", "--window", "4"], "--window is now --num-draft-tokens"),
     ],
 )
@@ -79,7 +83,7 @@ def test_flags_are_refused_with_the_new_name(
     [
         (CaptionSettings(num_draft_tokens=3), "6247b518e64b82a4"),
         (ImagineSettings(jacobi_window=16), "48c47754b6ecc3c5"),
-        (ParseSettings(reference_window=4, tolerance=0.75), "0755e5efedba8e4f"),
+        (ParseSettings(reference_window=4, acceptance_threshold=0.75), "0755e5efedba8e4f"),
     ],
     ids=["caption", "imagine", "parse"],
 )

@@ -285,7 +285,8 @@ class Relaxed(Method):
     draft_model: ClassVar[DraftModel] = "none"
 
     def __post_init__(self) -> None:
-        if getattr(self.method, "tolerance", None) is not None:
+        own = (getattr(self.method, name, None) for name in ("tolerance", "acceptance_threshold"))
+        if any(one is not None for one in own):
             raise SoonerError(
                 f"Relaxed: {type(self.method).__name__} has a tolerance of its own; give one of "
                 "them"

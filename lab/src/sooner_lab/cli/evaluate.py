@@ -17,7 +17,9 @@ from .bench_parts import Json
 from .eval_docs import Scoring
 
 BAD, INTERRUPTED = 2, 130
-PARSED = Fields(only=("tolerance", "stages", "form", "prompt", "max_new_tokens", "timeout"))
+PARSED = Fields(
+    only=("acceptance_threshold", "stages", "form", "prompt", "max_new_tokens", "timeout")
+)
 
 group = typer.Typer(no_args_is_help=True, help="Score results on benchmarks.")
 

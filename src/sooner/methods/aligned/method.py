@@ -28,27 +28,27 @@ from .index import DraftIndex, Drafts, alternatives, read_drafts
 from .size import AlignedSizing, Experience, FixedNodes, MeasuredNodes
 
 
-def follow_tolerantly(tolerance: float) -> Rule:
-    """A rule that descends by eq. 8 to 11 with a tolerance below 1."""
+def follow_threshold(acceptance_threshold: float) -> Rule:
+    """A rule that descends by eq. 8 to 11 with an acceptance threshold below 1."""
 
     def rule(
         tree: Tree, scores: Tensor, processing: Processing, generator: torch.Generator | None
     ) -> Verdict:
         choices = processing.choose(scores, generator)
-        return follow(tree, tolerated(tree, scores, choices, tolerance))
+        return follow(tree, accepted_choices(tree, scores, choices, acceptance_threshold))
 
     return rule
 
 
-def tolerated(tree: Tree, scores: Tensor, choices: Tensor, tolerance: float) -> Tensor:
-    """The target's choices, bent towards the draft where the tolerance allows it (eq. 8 to 11).
+def accepted_choices(tree: Tree, scores: Tensor, choices: Tensor, tau: float) -> Tensor:
+    """The target's choices, bent towards the draft where the threshold allows it (eq. 8 to 11).
 
     At each entry the likeliest child `u` (eq. 8) takes the place of the target's choice if
 
-        log p(best) / log p(u) >= tolerance
+        log p(best) / log p(u) >= tau
 
     with `best` the likeliest token of all (eq. 9, 10); a choice that is among the children stays.
-    Logarithms are not positive, so this is `log p(best) <= tolerance * log p(u)`, which also says
+    Logarithms are not positive, so this is `log p(best) <= tau * log p(u)`, which also says
     what the quotient leaves open: with `p(best) = 1` no other token passes, nor does any of
     `p(u) = 0`. Following the result down the tree ends with the target's own choice (eq. 11). When
     sampling, the choice is the draw.
@@ -57,7 +57,7 @@ def tolerated(tree: Tree, scores: Tensor, choices: Tensor, tolerance: float) -> 
         tree: draft of `rows` rows and `nodes` nodes.
         scores: processed, `[rows, 1 + nodes, vocab]`.
         choices: the target's choice at each block entry, `[rows, 1 + nodes]`.
-        tolerance: tau, above 0 and up to 1.
+        tau: the acceptance threshold, above 0 and up to 1.
 
     Returns:
         What to follow at each block entry, `[rows, 1 + nodes]`.
@@ -70,7 +70,7 @@ def tolerated(tree: Tree, scores: Tensor, choices: Tensor, tolerance: float) -> 
     rows = torch.arange(tree.rows, device=scores.device)[:, None]
     own = scores[rows, above, tree.tokens] - total.gather(1, above)  # [rows, nodes], log p(u)
     chosen = choices.gather(1, above) == tree.tokens
-    passes = (chosen | (best <= tolerance * own)) & tree.valid()
+    passes = (chosen | (best <= tau * own)) & tree.valid()
     value = torch.where(chosen, torch.inf, own).masked_fill(~passes, -torch.inf)
     child = _best_child(tree, value, passes)
     drafted = tree.tokens.gather(1, child.clamp(max=tree.nodes - 1))
@@ -91,7 +91,7 @@ def _best_child(tree: Tree, value: Tensor, passes: Tensor) -> Tensor:
 
 TRIAL_EVERY = 16
 
-"""Plain rounds after which a tolerance is given another chance."""
+"""Plain rounds after which drafts are tried again under a threshold below 1."""
 
 
 @dataclass(frozen=True)
@@ -115,8 +115,8 @@ class HSD(Method):
             that returns all this, called once the prompt is prefilled, so that drafts may be made
             meanwhile.
         reference_window: tokens that must match, n; fewer are tried where nothing does.
-        tolerance: tau of eq. 10. 1 is exact; below it (the paper has 0.75) a draft token passes
-            that is nearly as likely as the target's best one, and the result is *relaxed*.
+        acceptance_threshold: tau of eq. 10. 1 is exact; below it (the paper has 0.75) a draft token
+            passes that is nearly as likely as the target's best one, and the result is *relaxed*.
         nodes: draft tokens that a forward verifies, or `"auto"` for the number that measurably
             pays, which may be none.
         max_nodes: upper limit for `"auto"`.
@@ -136,7 +136,7 @@ class HSD(Method):
 
     drafts: Any = field(repr=False)
     reference_window: int = 3
-    tolerance: float = 1.0
+    acceptance_threshold: float = 1.0
     nodes: int | Literal["auto"] = "auto"
     max_nodes: int = 64
     depth: int = 64
@@ -152,7 +152,8 @@ class HSD(Method):
     def __post_init__(self) -> None:
         positive(self, "reference_window", "max_nodes", "depth", "width")
         positive_or_auto(self, "nodes")
-        check_number("HSD: tolerance", self.tolerance, 0, 1, above=True, hint=" (exact)")
+        name, value = "HSD: acceptance_threshold", self.acceptance_threshold
+        check_number(name, value, 0, 1, above=True, hint=" (exact)")
         if not callable(self.drafts):
             object.__setattr__(self, "drafts", read_drafts(self.drafts, self.tokenizer))
         ((separator,),) = read_drafts([[self.separator]], self.tokenizer)
@@ -160,8 +161,8 @@ class HSD(Method):
 
     @property
     def mode(self) -> str:
-        """*exact*, or *relaxed* with a tolerance below 1."""
-        return EXACT if self.tolerance == 1 else RELAXED
+        """*exact*, or *relaxed* with an acceptance threshold below 1."""
+        return EXACT if self.acceptance_threshold == 1 else RELAXED
 
     def largest_block(self) -> int:
         return 1 + (self.max_nodes if self.nodes == "auto" else int(self.nodes))
@@ -181,7 +182,8 @@ class HSD(Method):
             self.depth,
             self.width,
         )
-        return drafter, follow_choices if self.tolerance == 1 else follow_tolerantly(self.tolerance)
+        is_exact = self.mode == EXACT
+        return drafter, follow_choices if is_exact else follow_threshold(self.acceptance_threshold)
 
     def _rows(self, drafts: Drafts, context: Context, experience: Experience) -> list[Alignment]:
         """Each row's drafts, indexed; copies of a prompt share theirs."""
@@ -199,7 +201,7 @@ class HSD(Method):
     def _sizing(self, experience: Experience) -> AlignedSizing:
         if self.nodes == "auto":
             return MeasuredNodes(
-                self.max_nodes, experience, None if self.tolerance == 1 else TRIAL_EVERY
+                self.max_nodes, experience, None if self.mode == EXACT else TRIAL_EVERY
             )
         return FixedNodes(int(self.nodes))
 

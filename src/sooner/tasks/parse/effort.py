@@ -27,7 +27,7 @@ class Effort:
 
     Attributes:
         regions: read each region on its own first, where that is asked for. Without, the text is
-            the same at tolerance 1.
+            the same at acceptance threshold 1.
         scale: of the sides of the page's picture. Below 1 the model reads another picture, so the
             result is *approximate*.
     """

@@ -63,7 +63,7 @@ class _Seen:
 class PageParser:
     """Parses pages with one model (hierarchical speculative decoding, section 3.1).
 
-    At tolerance 1 the text of a page is what plain decoding of it gives, whatever was drafted.
+    At acceptance threshold 1 a page's text is what plain decoding gives, whatever was drafted.
     Acceptance and costs measured on a page are used to plan the next one.
 
     Args:
@@ -167,7 +167,7 @@ class PageParser:
         settings = self.settings
         if settings.stages != "auto":
             return settings.stages
-        if settings.tolerance < 1 or not is_drafted:
+        if settings.acceptance_threshold < 1 or not is_drafted:
             return BOTH
         return self.choice.pick()
 
@@ -249,14 +249,14 @@ class PageParser:
             found,
             **settings.verification,
             # What earlier pages taught chooses the nodes, on which the text depends below 1.
-            experience=self.experience if settings.tolerance == 1 else None,
+            experience=self.experience if settings.acceptance_threshold == 1 else None,
         )
 
     def _budget(self, drafting: Drafting, seen: _Seen, prefilled: float) -> StageBudget | None:
         """What stage 1 may spend on a page: no more than the page alone is expected to cost.
 
         Where it is not asked for by name, that is a share of what the cheapest of recent pages
-        cost, until it has been seen to pay. Below tolerance 1 the text depends on it, so that
+        cost, until it has been seen to pay. Below threshold 1 the text depends on it, so that
         neither the clock nor earlier pages may influence it.
 
         Args:
@@ -265,7 +265,7 @@ class PageParser:
         if drafting.regions is None:
             return None
         letters, settings = drafting.letters, self.settings
-        if settings.tolerance < 1:
+        if settings.acceptance_threshold < 1:
             return StageBudget(max(round(FIRST * letters), LEAST_FORWARDS))
         slot = prefilled / seen.width
         if settings.stages == "auto":

@@ -164,7 +164,7 @@ class RegionStage:
         method = HSD(
             [[crop.drafts] for crop in crops],
             **settings.verification,
-            experience=self.experience if settings.tolerance == 1 else None,
+            experience=self.experience if settings.acceptance_threshold == 1 else None,
         )
         said, stats = decode_rows(
             self.target.model, inputs, method,

@@ -25,9 +25,10 @@ class ParseSettings(KnowsOldNames):
     Attributes:
         stages: what verifies the drafts: `page` is the whole page (stage 2 alone); `both` is each
             region's crop first (stage 1), and what comes out of that on the page; `auto` is of
-            these two what measurably pays, or `both` below tolerance 1, where the text depends on
-            it; `regions` stops after stage 1, whose result is *approximate*.
-        tolerance: tau of eq. 10: 1 is exact, below it (the paper has 0.75) the result is *relaxed*.
+            these two what measurably pays, or `both` below acceptance threshold 1, where the
+            text depends on it; `regions` stops after stage 1, whose result is *approximate*.
+        acceptance_threshold: tau of eq. 10: 1 is exact, below it (the paper has 0.75) the result is
+            *relaxed*.
         form: how the target writes: markdown, markdown-spaced, markdown-html, dots or html; by
             default as its family does, or its folder's sooner.json says.
         prompt: what the target is asked about a page; by default what its family is best asked.
@@ -39,7 +40,7 @@ class ParseSettings(KnowsOldNames):
             tokens over a page get whole cells of that instead.
         region_rows: most regions that are verified in one batch.
         nodes: draft tokens that a forward verifies; `auto` takes what measurably pays, and 16 below
-            tolerance 1, where the text depends on it and the clock must not matter.
+            acceptance threshold 1, where the text depends on it and the clock must not matter.
         max_nodes: most that `nodes` takes by itself.
         depth: most draft tokens on one path of a tree.
         reference_window: tokens that must match, n of eq. 4.
@@ -56,7 +57,7 @@ class ParseSettings(KnowsOldNames):
     """
 
     stages: str = option("auto", known=STAGES)
-    tolerance: float = option(1.0, 0, 1, above=True, hint=" (exact)")
+    acceptance_threshold: float = option(1.0, 0, 1, above=True, hint=" (exact)")
     form: str | None = option(None, metavar="NAME")
     prompt: str | None = None
     region_prompt: str | None = None
@@ -78,7 +79,7 @@ class ParseSettings(KnowsOldNames):
             from .forms import FORMS  # with all that reads documents
 
             check_choice("form", self.form, FORMS)
-        if self.nodes == "auto" and self.tolerance < 1:
+        if self.nodes == "auto" and self.acceptance_threshold < 1:
             object.__setattr__(self, "nodes", min(RELAXED_NODES, self.max_nodes))
         if self.prefill is not None:
             parse_prefill(self.prefill)
@@ -90,7 +91,7 @@ class ParseSettings(KnowsOldNames):
     @property
     def verification(self) -> dict[str, Any]:
         """Options of `HSD`."""
-        names = ("reference_window", "tolerance", "nodes", "max_nodes", "depth")
+        names = ("reference_window", "acceptance_threshold", "nodes", "max_nodes", "depth")
         return {name: getattr(self, name) for name in names}
 
     def digest(self, *others: Any) -> str:

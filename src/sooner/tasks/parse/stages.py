@@ -1,6 +1,6 @@
 """Decides by measurement, page by page, whether stage 1 (regions on their own) saves time.
 
-Both ways give the same text at tolerance 1. Stage 1 costs the crops' prefill and some forwards, and
+Both give the same text at acceptance threshold 1. Stage 1 costs crops' prefill and forwards, and
 saves forwards of the page where drafts are rough.
 """
 

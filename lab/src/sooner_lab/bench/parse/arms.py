@@ -158,10 +158,10 @@ class Stable:
         found = (getattr(self.model.config, name, None) for name in names)
         return [token for token in found if isinstance(token, int)]
 
-    def hsd(self, name: str, stages: str, tolerance: float = 1.0) -> ParseContender:
+    def hsd(self, name: str, stages: str, acceptance_threshold: float = 1.0) -> ParseContender:
         """A parser with drafts, fresh."""
-        parser = self.parser(stages=stages, tolerance=tolerance)
-        mode = EXACT if tolerance == 1 else RELAXED
+        parser = self.parser(stages=stages, acceptance_threshold=acceptance_threshold)
+        mode = EXACT if acceptance_threshold == 1 else RELAXED
         return ParseContender(name, self._parsing(parser), drafted=True, mode=mode)
 
     def _parsing(self, parser: PageParser) -> Say:
