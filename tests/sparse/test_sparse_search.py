@@ -27,8 +27,8 @@ from sooner.sparse.plane import by_pair, by_query, whole
 from sooner.sparse.probe import probe
 from sooner.sparse.search import Search, SearchSample, SearchSettings
 from sooner.sparse.search.capture import capture
+from sooner.sparse.search.dense_attention import seen_by_all
 from sooner.sparse.search.heads import alone, decide, together
-from sooner.sparse.search.reading import seen_by_all
 from sooner.sparse.search.score import Tally, Trial, planes, survey, trial
 from sooner.sparse.search.space import FLAGS, PAPER_TOKENS, Space
 from sooner.sparse.table import PatternTable

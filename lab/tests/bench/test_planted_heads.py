@@ -12,8 +12,8 @@ from sooner.sparse.patterns import Grid, HeadPattern, QBoundary, VerticalSlash
 from sooner.sparse.patterns.static import NEAR
 from sooner.sparse.plane import whole
 from sooner.sparse.search import SearchSettings
+from sooner.sparse.search.dense_attention import AskedQueries
 from sooner.sparse.search.heads import decide, shortlist
-from sooner.sparse.search.reading import AskedQueries
 from sooner.sparse.search.score import survey, trial
 from sooner.sparse.search.space import Space
 from sooner_lab.bench.prefill.compare import FAR, against_vertical_slash, choosing, total_error

@@ -18,7 +18,7 @@ from sooner_lab.worlds.document import (
     data,
     evaluate,
     losses,
-    reading,
+    page_loss,
     render,
     words,
     world,
@@ -150,9 +150,9 @@ def test_training_reads_what_the_processor_writes(size: tuple[int, int]) -> None
     assert torch.allclose(grey, sheets.patches[:, None].expand_as(grey), atol=1e-5)
     with torch.no_grad():
         seen = losses.see(model, sheets.patches, sheets.grid)
-        shown = reading.Shown(seen, sheets.words, sheets.previous)
+        shown = page_loss.Shown(seen, sheets.words, sheets.previous)
         hints = losses.DocumentHints(SHAPE.width)
-        loss, _ = reading.read(model, hints, rows, shown, 0.0, bf16=False)
+        loss, _ = page_loss.read(model, hints, rows, shown, 0.0, bf16=False)
         kinds = (rows.ids == writer.image).int()
         told = model(
             input_ids=rows.ids, mm_token_type_ids=kinds, labels=rows.labels,
@@ -205,8 +205,8 @@ def test_the_guide_reads_the_decoder_s_own_attention() -> None:
     sheets = writer.sheets([page], rng)
     rows = writer.rows(rng, [writer.answer(page)], 2, 16)
     seen = losses.see(model, sheets.patches, sheets.grid)
-    shown = reading.Shown(seen, sheets.words, sheets.previous)
-    loss, report = reading.read(
+    shown = page_loss.Shown(seen, sheets.words, sheets.previous)
+    loss, report = page_loss.read(
         model, losses.DocumentHints(SHAPE.width), rows, shown, 0.5, bf16=False
     )
     loss.backward()

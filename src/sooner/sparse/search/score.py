@@ -18,7 +18,7 @@ from ..patterns.base import build
 from ..patterns.grid import AUTO
 from ..plane import Plane, whole
 from ..probe import LAST, probe
-from .reading import AskedPlane, AskedQueries, Contribution, DenseAttention
+from .dense_attention import AskedPlane, AskedQueries, Contribution, DenseAttention
 
 WHOLE = "whole"
 

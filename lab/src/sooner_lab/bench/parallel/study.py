@@ -18,12 +18,12 @@ from .book import Book, book_path
 from .contenders import ParallelContender, contenders
 from .goals import goals
 from .peak import peak_memory
-from .reading import read
 from .records import COUNTS
 from .running import Runner
 from .settings import ParallelSettings
 from .summary import summarise
 from .timeline import timeline
+from .untimed import read
 
 Progress = Callable[[str], None]
 GANTT = 1

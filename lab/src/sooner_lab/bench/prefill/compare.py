@@ -14,7 +14,7 @@ from sooner.sparse.modality import MODALITIES, PromptLayout
 from sooner.sparse.patterns import HeadPattern, VerticalSlash
 from sooner.sparse.patterns.static import FIRST, NEAR
 from sooner.sparse.probe import LAST
-from sooner.sparse.search.reading import AskedQueries
+from sooner.sparse.search.dense_attention import AskedQueries
 from sooner.sparse.search.score import Trial, trial
 
 RATIOS = (0.25, 1.0, 4.0)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from transformers import Qwen3VLForConditionalGeneration
 
-from . import data, losses, reading
+from . import data, losses, page_loss
 
 CHUNK = 8
 
@@ -38,12 +38,12 @@ class PageBank:
 
     def draw(
         self, rng: np.random.Generator, count: int
-    ) -> tuple[reading.Shown, list[data.PageAnswer]]:
+    ) -> tuple[page_loss.Shown, list[data.PageAnswer]]:
         """`count` pages as they are seen, and their answers."""
         picked = rng.integers(len(self.answers), size=count)
         at = torch.from_numpy(picked)
         seen = losses.Seen(self.features[at].float(), self.deep[at].float())
-        shown = reading.Shown(seen, self.words[at], self.previous[at])
+        shown = page_loss.Shown(seen, self.words[at], self.previous[at])
         return shown, [self.answers[page] for page in picked]
 
 

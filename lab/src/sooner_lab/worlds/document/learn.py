@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..training import depth_of, first_model, write_depth
-from . import architecture, bank, build, card, data, evaluate, losses, reading
+from . import architecture, bank, build, card, data, evaluate, losses, page_loss
 from .recipe import DocumentRecipe, DocumentStage
 
 CHECK_SEED = 10_007  # held-out pages for progress reports; training seeds are small numbers
@@ -70,10 +70,10 @@ class ReadingLesson:
             report |= told
             if stage.kind == "vision":
                 return named, report
-            shown = reading.Shown(seen, sheets.words, sheets.previous)
+            shown = page_loss.Shown(seen, sheets.words, sheets.previous)
             answers = [self.writer.answer(page) for page in pages]
         text = self.writer.rows(rng, answers, rows, columns)
-        loss, told = reading.read(self.reader, self.hints, text, shown, stage.guide, stage.bf16)
+        loss, told = page_loss.read(self.reader, self.hints, text, shown, stage.guide, stage.bf16)
         return loss + 0.3 * named, {**report, **told}
 
     def _name(self, sheets: data.Sheets) -> tuple[losses.Seen, Tensor, dict[str, Any]]:
