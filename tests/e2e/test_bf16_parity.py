@@ -24,7 +24,7 @@ import tiny_canvas
 import tiny_policy
 from sooner.decoding.parity import Parity, compare, reference_run
 from sooner.tasks.act import Observation, Policy
-from sooner.tasks.imagine.comparison import Witness
+from sooner.tasks.imagine.comparison import RecordedPlain
 from sooner.tasks.imagine.loading import load_drawing_model
 
 HALF = torch.bfloat16
@@ -93,7 +93,7 @@ def drawn_parities(
     canvas: Any, inputs: Any, windows: Sequence[int], **options: Any
 ) -> tuple[list[Parity], float]:
     """Verdict of each row at each window, and the share of codes that differ."""
-    witness = Witness(shared_noise=True, dtype=HALF)
+    witness = RecordedPlain(shared_noise=True, dtype=HALF)
     plain = sooner.draw(canvas, inputs, witness, **options).tokens
     given, found, other = plain.shape[1] - len(witness.steps), [], []
     for window in windows:
@@ -125,7 +125,7 @@ def test_pictures_of_one_seed_are_identical_or_a_tie(
 def test_pictures_of_another_seed_are_bugs_in_bf16_too() -> None:
     canvas, inputs = half_canvas("janus"), tiny_canvas.inputs("janus", 2)
     options = {"count": 4, "guidance": 1.0, "top_p": None, "top_k": None}
-    witness = Witness(shared_noise=True, dtype=HALF)
+    witness = RecordedPlain(shared_noise=True, dtype=HALF)
     plain = sooner.draw(canvas, inputs, witness, seed=1, **options).tokens.tolist()
     other = sooner.draw(canvas, inputs, sooner.CoupledJacobi(4), seed=2, **options).tokens.tolist()
     told = Counter(witness.compare(row, plain[row], other[row]).verdict for row in range(8))
