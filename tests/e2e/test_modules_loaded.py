@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 MOST = 120
 TRACED = """
 import json, sys, threading
@@ -33,15 +35,16 @@ sys.exit(code)
 """
 
 
+@pytest.mark.parametrize("method", ["speculative", "parallel", "specvlm"])
 def test_an_explicit_caption_loads_what_it_runs(
-    clip: Path, target_folder: Path, draft_folder: Path, tmp_path: Path
+    method: str, clip: Path, target_folder: Path, draft_folder: Path, tmp_path: Path
 ) -> None:
     report = tmp_path / "modules.json"
     done = subprocess.run(
         [
             sys.executable, "-c", TRACED, str(report), "caption", str(clip),
             "--model", str(target_folder), "--draft", str(draft_folder),
-            "--method", "speculative", "--frames", "4", "--max-new-tokens", "12", "--threads", "1",
+            "--method", method, "--frames", "4", "--max-new-tokens", "12", "--threads", "1",
         ],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         cwd=tmp_path,
@@ -50,5 +53,5 @@ def test_an_explicit_caption_loads_what_it_runs(
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     loaded = json.loads(report.read_text())
-    assert {"sooner.cli.caption", "sooner.decoding.loop", "sooner.methods.speculative"} <= {*loaded}
+    assert {"sooner.cli.caption", "sooner.decoding.loop", f"sooner.methods.{method}"} <= {*loaded}
     assert len(loaded) <= MOST, "\n".join(loaded)

@@ -12,7 +12,7 @@ import sooner
 import tiny
 from sooner.methods import Method
 from sooner.methods.parallel import drafter as drafter_module
-from sooner.sparse.pruning.keep import keep_count
+from sooner.sparse.modality import keep_count
 
 NEW = 20
 PRUNE = 0.7

@@ -15,8 +15,9 @@ from torch import Tensor
 import sooner
 import tiny
 from sooner.models import adapt
+from sooner.sparse.modality import keep_count
 from sooner.sparse.pruning import DyCoke, FastV, Pruner, PyramidDrop, SparseVLM
-from sooner.sparse.pruning.keep import density_peaks, keep_count
+from sooner.sparse.pruning.keep import density_peaks
 from sparse.literal import LAYERS, forced, read
 
 FAMILIES = ("llava_onevision", "qwen2_5_vl", "qwen3_vl")

@@ -18,8 +18,7 @@ from torch import Tensor, nn
 
 from ..decoding.cache import SlotCache
 from ..errors import UnsupportedError
-from ..models.hooks import AttentionCall, AttentionHooks
-from ..sparse.prefill import prompt_attention
+from ..models.hooks import AttentionCall, AttentionHooks, prompt_attention
 from .context import Context, prompt_lengths, visual_tokens
 
 HEARD = (torch.nn.functional.scaled_dot_product_attention, prompt_attention)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from ..sparse.pruning.keep import keep_count
+from ..sparse.modality import keep_count
 
 Criterion = Literal[
     "uv-prune", "uv-prune-by-frame", "similarity", "attention", "attention-by-frame",

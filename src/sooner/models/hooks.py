@@ -10,10 +10,11 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
+from torch.overrides import TorchFunctionMode, handle_torch_function, has_torch_function
 from torch.utils.hooks import RemovableHandle
 
 Hook = Callable[..., Any]
+Execute = Callable[[Tensor, Tensor, Tensor, float], Tensor]
 OnAttention = Callable[[nn.Module, "AttentionCall | None", Any], None]
 """Told `(attention module, the last call inside it, its output)`; no call if there was none."""
 
@@ -114,6 +115,29 @@ class AttentionCall(NamedTuple):
     keys: Tensor
     values: Tensor
     scale: float
+
+
+def prompt_attention(
+    queries: Tensor, keys: Tensor, values: Tensor, *, scale: float, execute: Execute
+) -> Tensor:
+    """Causal attention over a whole prompt, `[rows, tokens, heads, head_dim]`.
+
+    It takes part in torch's override protocol, as `scaled_dot_product_attention` does: an active
+    `TorchFunctionMode` hears this call, with the states in the order of the prompt, and none of the
+    many that `execute` makes over permuted parts of them.
+
+    Args:
+        queries: rotated, `[rows, heads, tokens, head_dim]`.
+        keys, values: `[rows, kv_heads, tokens, head_dim]`.
+        scale: factor of the scores.
+        execute: does it, given the same four.
+    """
+    states = (queries, keys, values)
+    if has_torch_function(states):
+        return handle_torch_function(
+            prompt_attention, states, queries, keys, values, scale=scale, execute=execute
+        )
+    return execute(queries, keys, values, scale)
 
 
 class AttentionHooks(ForwardHooks):

@@ -1,4 +1,4 @@
-"""Which tokens of a prompt are text, picture or video: what boundaries between modalities need."""
+"""Which tokens of a prompt are text, picture or video, and how many visual ones a share leaves."""
 
 from __future__ import annotations
 
@@ -103,3 +103,8 @@ class PromptLayout:
         if name is None:
             return (self.modality != PADDING).nonzero()[:, 0]
         return (self.modality == MODALITIES[name]).nonzero()[:, 0]
+
+
+def keep_count(tokens: int, ratio: float) -> int:
+    """Tokens left of `tokens` when the share `ratio` is dropped; at least one of any."""
+    return min(tokens, max(1, round(tokens * (1 - ratio)))) if tokens else 0

@@ -14,7 +14,6 @@ import transformers
 
 from .. import __version__, miniatures
 from ..generation import Generation
-from . import comparison
 from .clip import Clip, prepare
 from .frames import Progress
 from .identity import settings_hash, sha256
@@ -73,14 +72,18 @@ def caption(
     method = build_method(settings, pair, clip.draft_inputs)
     prefill = build_prefill(settings, pair, clip.inputs)
     if settings.compare:
+        from .comparison import warm_up  # for those who ask for it
+
         callbacks.stage("warm-up")
-        comparison.warm_up(pair, clip, settings, method, prefill)
+        warm_up(pair, clip, settings, method, prefill)
     callbacks.stage("prefill")
     made, text = run(pair, clip, settings, method, callbacks.on_text, callbacks.on_count, prefill)
     compared: dict[str, Any] = {"decode_speedup": None, "e2e_speedup": None, "parity": None}
     if settings.compare:
+        from .comparison import compare_plain
+
         callbacks.stage("compare")
-        compared = comparison.compare_plain(pair, clip, settings, made)
+        compared = compare_plain(pair, clip, settings, made)
     return {
         "file": str(path),
         "text": text,

@@ -15,7 +15,7 @@ from ..methods.settings import MethodSettings
 from ..registry import choices
 from .choice import StepTimes, choose, measure
 from .loading import ModelPair
-from .settings import DEFAULT_PRUNE, CaptionSettings
+from .settings import CaptionSettings
 
 Inputs = Mapping[str, Any] | None
 
@@ -139,4 +139,5 @@ def _draft(pair: ModelPair) -> Any:
 
 
 def _prune(settings: CaptionSettings) -> float:
-    return DEFAULT_PRUNE if settings.prune is None else settings.prune
+    """Share of the visual tokens that a draft beside the target does without."""
+    return choices()["parallel"].load().prune if settings.prune is None else settings.prune

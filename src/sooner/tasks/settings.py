@@ -16,8 +16,6 @@ from ..registry import choices
 
 PREFILLS = ("auto", "fastv", "sparsevlm", "pyramiddrop", "dycoke", "visionzip")
 """Sparse prefills that are known by name; any other is a pattern file."""
-DEFAULT_PRUNE = 0.9
-"""Share of the visual tokens that a pruned draft does without, as in the papers."""
 
 
 @dataclass(frozen=True)

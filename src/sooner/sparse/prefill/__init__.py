@@ -1,7 +1,6 @@
 """Sparse attention inside a model: prompts go through it, decoding does not."""
 
 from .context import MMInference
-from .passage import prompt_attention
 from .report import LayerReport, PrefillReport, Report
 
-__all__ = ["LayerReport", "MMInference", "PrefillReport", "Report", "prompt_attention"]
+__all__ = ["LayerReport", "MMInference", "PrefillReport", "Report"]

@@ -11,8 +11,9 @@ from torch.nn.functional import cosine_similarity
 
 from ...decoding.cache import SlotCache
 from ...errors import SoonerError
+from ..modality import keep_count
 from .base import Pruner, at_retention, check_layer, check_share, with_share
-from .keep import AttentionInputs, keep_best, keep_count
+from .keep import AttentionInputs, keep_best
 from .stage import Kept, PruningStage
 
 WINDOW = 4

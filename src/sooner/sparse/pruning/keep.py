@@ -80,11 +80,6 @@ def cluster_means(states: Tensor, owner: Tensor, count: int) -> Tensor:
     return sums / sizes[:, None]
 
 
-def keep_count(tokens: int, ratio: float) -> int:
-    """Tokens left of `tokens` when the share `ratio` is dropped; at least one of any."""
-    return min(tokens, max(1, round(tokens * (1 - ratio)))) if tokens else 0
-
-
 def keep_best(visual: Tensor, scores: Tensor, count: int) -> Tensor:
     """Places of all other tokens and of the `count` best visual ones, ascending.
 

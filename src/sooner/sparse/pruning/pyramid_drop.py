@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from ..modality import keep_count
 from .base import Pruner, check_layer, check_share
-from .keep import instruction, keep_best, keep_count
+from .keep import instruction, keep_best
 from .stage import Kept, PruningStage
 
 STAGES = 4

@@ -8,8 +8,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from ..modality import keep_count
 from .base import Pruner, check_layer, check_share
-from .keep import cluster_means, density_peaks, instruction, keep_best, keep_count
+from .keep import cluster_means, density_peaks, instruction, keep_best
 from .stage import Kept, PruningStage
 
 DEPTHS = (2, 6, 15)
