@@ -11,7 +11,7 @@ import typer
 from ..errors import SoonerError
 from ..tasks.settings import CaptionSettings
 from . import options
-from .display import Company, Display, heading, unbroken
+from .display import Display, RankGroup, heading, unbroken
 from .from_settings import from_settings
 
 if TYPE_CHECKING:
@@ -55,12 +55,12 @@ def caption(
 
     if debug:
         options.log_decisions()
-    company = Company(models.tp)
-    records = Records(output, overwrite) if output is not None and company.speaks else None
-    display = Display(quiet or not company.speaks)
-    job = _Job(settings, records, display, models, debug, company)
+    ranks = RankGroup(models.tp)
+    records = Records(output, overwrite) if output is not None and ranks.is_rank_zero else None
+    display = Display(quiet or not ranks.is_rank_zero)
+    job = _Job(settings, records, display, models, debug, ranks)
     try:
-        with company.joined(models.device):
+        with ranks.joined(models.device):
             job.run(_inputs(files, sample, models.model))
     except KeyboardInterrupt:
         job.display.error(job.interrupted())
@@ -95,10 +95,10 @@ class _Job:
         display: Display,
         models: options.Models,
         debug: bool,
-        company: Company,
+        ranks: RankGroup,
     ) -> None:
         self.settings, self.records, self.display = settings, records, display
-        self.models, self.debug, self.company = models, debug, company
+        self.models, self.debug, self.ranks = models, debug, ranks
         self.pair: Any = None
         self.done = self.skipped = self.failed = self.total = 0
 
@@ -112,9 +112,9 @@ class _Job:
         self.total = len(videos) + self.failed
         for number, path in enumerate(videos, start=1):
             heading(self.display, path, number, len(videos))
-            if self.company.agree(partial(self._attempt, self._is_wanted, path)):
+            if self.ranks.broadcast_flag(partial(self._attempt, self._is_wanted, path)):
                 self._load()
-                if not self._attempt(self._caption, path) and self.company.is_many:
+                if not self._attempt(self._caption, path) and self.ranks.is_tensor_parallel:
                     raise typer.Exit(BAD)  # the others may have got elsewhere: end with them
         if self.total > 1:
             self.display.line(self._counts(), "bold")

@@ -37,27 +37,27 @@ def unbroken() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
-class Company:
-    """The processes of one command; a process alone is company enough.
+class RankGroup:
+    """The tensor-parallel ranks of one command; without `--tp` a single process, rank 0.
 
     Args:
-        is_many: it was asked for (`--tp`).
+        is_tensor_parallel: whether `--tp` was given.
     """
 
-    def __init__(self, is_many: bool) -> None:
-        self.is_many = is_many
+    def __init__(self, is_tensor_parallel: bool) -> None:
+        self.is_tensor_parallel = is_tensor_parallel
         self._ranks: Any = None
 
     @property
-    def speaks(self) -> bool:
-        """Whether it is this process that prints and writes."""
-        from ..tasks.sharding import is_leading
+    def is_rank_zero(self) -> bool:
+        """Whether this process prints and writes."""
+        from ..tasks.sharding import is_rank_zero
 
-        return not self.is_many or is_leading()
+        return not self.is_tensor_parallel or is_rank_zero()
 
     @contextmanager
     def joined(self, device: str) -> Iterator[None]:
-        """With the others, to the end; all but the first write no word to stdout.
+        """With the others, to the end; ranks other than 0 write nothing to stdout.
 
         After an error the others may wait in a forward for ever: nobody takes leave then, and
         `torchrun` ends them when this process has ended.
@@ -65,24 +65,24 @@ class Company:
         Raises:
             SoonerError: there are no others; see `sooner.tasks.sharding.join`.
         """
-        if not self.is_many:
+        if not self.is_tensor_parallel:
             yield
             return
         from ..tasks.sharding import join, leave
 
         self._ranks = join(device)
-        if self.speaks:
+        if self.is_rank_zero:
             yield
         else:
             with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
                 yield
         leave()
 
-    def agree(self, decide: Callable[[], bool]) -> bool:
-        """What the process that speaks decides; no other is asked."""
+    def broadcast_flag(self, decide: Callable[[], bool]) -> bool:
+        """Rank 0's decision, on every rank; no other is asked."""
         if self._ranks is None:
             return decide()
-        return bool(self._ranks.agree(int(self.speaks and decide())))
+        return bool(self._ranks.broadcast_number(int(self.is_rank_zero and decide())))
 
 
 DRAFTED = "green"

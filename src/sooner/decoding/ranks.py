@@ -1,4 +1,4 @@
-"""The processes that hold one sharded model, and how the first of them decides for all."""
+"""The processes that hold one sharded model, and how rank 0 decides for all."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from torch import Tensor, distributed
 from ..errors import SoonerError
 
 STATUS = 1
-"""Entries of a message that say whether the leader still decodes."""
+"""Entries of a message that say whether rank 0 still decodes."""
 
 
 class Ranks:
     """A process group whose members run the same program on shards of one model.
 
     A forward of such a model is collective: all ranks must ask for the same one. What depends on
-    clocks or draws, which differ from rank to rank, is therefore decided on the first and told.
+    clocks or draws, which differ from rank to rank, is therefore decided on rank 0 and broadcast.
 
     Args:
         group: of `torch.distributed`; `None` is the whole world.
@@ -39,30 +39,30 @@ class Ranks:
         return Ranks(group.get_group(), device)
 
     @property
-    def leads(self) -> bool:
-        """Whether this process is the one that decides."""
+    def is_rank_zero(self) -> bool:
+        """Whether this process is the one that decides, rank 0 of the group."""
         return distributed.get_rank(self.group) == 0
 
-    def tell(self, message: Tensor) -> Tensor:
-        """The leader's `message`, on every rank; elsewhere it is written over."""
+    def broadcast(self, message: Tensor) -> Tensor:
+        """Rank 0's `message`, on every rank; elsewhere it is written over."""
         first = 0 if self.group is None else distributed.get_global_rank(self.group, 0)
         distributed.broadcast(message, first, group=self.group)
         return message
 
-    def agree(self, number: int) -> int:
-        """The leader's `number`."""
-        return int(self.tell(torch.tensor([number], device=self.device)))
+    def broadcast_number(self, number: int) -> int:
+        """Rank 0's `number`, on every rank."""
+        return int(self.broadcast(torch.tensor([number], device=self.device)))
 
 
 class Decisions:
-    """What the leader of a run decides, round by round, as messages of one size.
+    """What rank 0 of a run decides, round by round, as messages of one size.
 
     Since every message has the same size, "I stopped" can take the place of any: an exception on
-    the leader ends the run on all ranks, which stay in step for the next one. It can't be told to
+    rank 0 ends the run on all ranks, which stay in step for the next one. It can't be told to
     ranks that are in the middle of a forward, which wait there for their shard's sums.
 
     Args:
-        ranks: who listens.
+        ranks: those that receive.
         size: most numbers of a message.
     """
 
@@ -72,14 +72,14 @@ class Decisions:
         self.stopped = False
 
     def decide(self, make: Callable[[], Sequence[Tensor]]) -> Tensor:
-        """What the leader's `make` returns, flat and padded to `size`; others never call it.
+        """What rank 0's `make` returns, flat and padded to `size`; others never call it.
 
         Raises:
-            SoonerError: on the other ranks, where the leader's `make` raised something.
+            SoonerError: on the other ranks, where rank 0's `make` raised something.
         """
         message = torch.zeros(STATUS + self.size, dtype=torch.long, device=self.ranks.device)
-        if not self.ranks.leads:
-            return self._hear(message)
+        if not self.ranks.is_rank_zero:
+            return self._receive(message)
         try:
             parts = [part.reshape(-1).to(message.device) for part in make()]
             flat = torch.cat(parts)
@@ -87,22 +87,22 @@ class Decisions:
         except BaseException:
             self.stop()
             raise
-        return self.ranks.tell(message)[STATUS:]
+        return self.ranks.broadcast(message)[STATUS:]
 
-    def _hear(self, message: Tensor) -> Tensor:
-        if bool(self.ranks.tell(message)[0]):
+    def _receive(self, message: Tensor) -> Tensor:
+        if bool(self.ranks.broadcast(message)[0]):
             self.stopped = True
             raise SoonerError("the first rank stopped decoding; what it says tells why")
         return message[STATUS:]
 
     def stop(self) -> None:
-        """Tell that the run is over before its end, or hear the leader's last message."""
+        """Tell that the run is over before its end, or receive rank 0's last message."""
         if self.stopped:
             return
         self.stopped = True
         message = torch.zeros(STATUS + self.size, dtype=torch.long, device=self.ranks.device)
         message[0] = 1
-        self.ranks.tell(message)
+        self.ranks.broadcast(message)
 
     def close(self, is_over: bool) -> None:
         """The run ends, by itself or by an exception."""

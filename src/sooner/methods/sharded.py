@@ -1,8 +1,7 @@
-"""Any method on a target sharded by tensor parallelism: the first rank drafts and judges.
+"""Any method on a target sharded by tensor parallelism: rank 0 drafts and judges.
 
-The loop is the same on all ranks. On the first its drafter and rule are the method's own, and what
-they say is told; on the others they are what was heard. Neither draft, seed nor method is needed
-there.
+The loop is the same on all ranks. On rank 0 its drafter and rule are the method's own, and what
+they return is broadcast; the others use what they receive, and need neither draft, seed nor method.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ class Sharded:
         return self.largest
 
     def build(self, context: Context) -> tuple[Drafter, Rule]:
-        """What drafts and judges on the first rank, and hears of drafts and verdicts elsewhere.
+        """What drafts and judges on rank 0, and receives drafts and verdicts elsewhere.
 
         Raises:
             UnsupportedError: the drafts come out of the target, which no rank has as a whole.
@@ -67,9 +66,9 @@ class Sharded:
         decisions = Decisions(self.ranks, HEAD + 2 * context.rows.batch * self.largest)
         # Eos and length follow from the tokens; a clock, or code of the caller's, may not.
         others = context.stopping.others
-        context.stopping.others = [_Heard(one, decisions) for one in others]
+        context.stopping.others = [_BroadcastCriterion(one, decisions) for one in others]
         own, judge = self.own
-        drafter = LedDrafter(own, context.rows, decisions)
+        drafter = BroadcastDrafter(own, context.rows, decisions)
         return drafter, _rule(drafter, judge)
 
     def _open(self, context: Context) -> list[Tensor]:
@@ -82,7 +81,7 @@ class Sharded:
         return [torch.tensor([self.method.largest_block()])]
 
 
-def _rule(drafter: LedDrafter, own: Rule | None) -> Rule:
+def _rule(drafter: BroadcastDrafter, own: Rule | None) -> Rule:
     """The verdicts of the first rank's rule `own`, on all ranks: its draws, its draft's
     probabilities."""
 
@@ -105,8 +104,8 @@ def _rule(drafter: LedDrafter, own: Rule | None) -> Rule:
     return rule
 
 
-class LedDrafter(Drafter):
-    """Drafts what the first rank's drafter drafts.
+class BroadcastDrafter(Drafter):
+    """Drafts what rank 0's drafter drafts.
 
     Args:
         own: that drafter; on other ranks the base class.
@@ -157,8 +156,8 @@ def _tree(told: Tensor, rows: int, device: torch.device) -> Tree:
     return Tree(body[0], body[1], sizes, is_chain=bool(is_chain))
 
 
-class _Heard(StoppingCriteria):
-    """A criterion that the first rank is asked, and the others hear the answer of."""
+class _BroadcastCriterion(StoppingCriteria):
+    """A criterion that rank 0 evaluates and broadcasts."""
 
     def __init__(self, own: StoppingCriteria, decisions: Decisions) -> None:
         self.own, self.decisions = own, decisions

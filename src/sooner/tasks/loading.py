@@ -156,7 +156,7 @@ def load_pair(
     target = load(names[0], where, kind, device_map, trust, tp_plan)
     beside = where if draft_device is None else pick_device(draft_device)
     loaded = None
-    if names[1] is not None and (ranks is None or ranks.leads):
+    if names[1] is not None and (ranks is None or ranks.is_rank_zero):
         loaded = load(names[1], beside, kind, None, trust)
     elif names[1] is not None:
         loaded = Loaded(names[1], None, target.processor, is_text_only(types[1]))

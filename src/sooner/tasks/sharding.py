@@ -60,8 +60,8 @@ def leave() -> None:
         distributed.destroy_process_group()
 
 
-def is_leading() -> bool:
-    """Whether this is the first of `torchrun`'s processes, or the only one."""
+def is_rank_zero() -> bool:
+    """Whether this is rank 0 of `torchrun`'s processes, or the only one."""
     return os.environ.get("RANK", "0") == "0"
 
 
