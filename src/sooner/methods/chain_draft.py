@@ -14,7 +14,7 @@ from ..decoding.sampling import draw
 from ..decoding.tree import Tree
 from .calls import to_device
 from .context import Context, embed
-from .window import DraftLength
+from .draft_length import DraftLength
 
 
 class ChainDrafter(Drafter):

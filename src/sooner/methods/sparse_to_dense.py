@@ -19,11 +19,11 @@ from .base import Method
 from .chain_draft import ChainDrafter
 from .checks import positive, share
 from .context import Context
+from .draft_length import FixedDraftLength
 from .pruning import keep_count
 from .rules import follow_choices
 from .settings import MethodSettings
 from .speculative import reject
-from .window import FixedDraftLength
 
 
 @dataclass(frozen=True)

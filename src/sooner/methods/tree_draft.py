@@ -14,7 +14,7 @@ from ..decoding.tree import ROOT, Tree
 from ..errors import SoonerError
 from .chain_draft import ChainDrafter, match_vocabulary, readable
 from .context import Context
-from .window import FixedDraftLength
+from .draft_length import FixedDraftLength
 
 Branching = tuple[tuple[int, ...], ...]
 

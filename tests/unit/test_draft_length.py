@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from sooner.methods.cost import PRIOR, Acceptance, CostModel
-from sooner.methods.window import LONGEST_PAUSE, PAUSE, AdaptiveDraftLength, FixedDraftLength
+from sooner.methods.draft_length import LONGEST_PAUSE, PAUSE, AdaptiveDraftLength, FixedDraftLength
 
 
 class Machine:
