@@ -75,3 +75,11 @@ def write_depth(folder: Path, model: Any, layers: int, low: float = 1.0) -> None
     Arguments as of `models.silent.spread`.
     """
     silent.write_depth(folder, silent.spread(len(model.get_decoder().layers), layers, low))
+
+
+def save_half(model: Any, folder: Path) -> None:
+    """Write the fp16 weights and the configs of a model, which keeps its own precision."""
+    half = type(model)(model.config)
+    half.load_state_dict(model.state_dict())
+    half.generation_config = model.generation_config
+    half.half().save_pretrained(folder)

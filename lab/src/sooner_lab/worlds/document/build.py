@@ -14,6 +14,7 @@ from transformers import (
 
 from sooner.io import write_json
 
+from ..training import save_half
 from . import words
 from .architecture import MERGE, PATCH
 from .page import CELL
@@ -48,10 +49,7 @@ def save(model: Qwen3VLForConditionalGeneration, folder: Path) -> None:
     `model` keeps its own precision: a half copy is written.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    half = Qwen3VLForConditionalGeneration(model.config)
-    half.load_state_dict(model.state_dict())
-    half.generation_config = model.generation_config
-    half.half().save_pretrained(folder)
+    save_half(model, folder)
     build_processor().save_pretrained(folder)
     size = [PAGE[1] * CELL, PAGE[0] * CELL]
     habits = {"prompt": words.PROMPT, "form": "markdown-spaced", "size": size}

@@ -16,48 +16,24 @@ from torch import nn
 from torch.nn import functional
 from transformers.models.janus.modeling_janus import JanusVQVAE
 
+from ..codebook import RunningAverages
 from . import architecture, build, card, codes, world
 from .patches import PatchEncoder, write_into
 from .recipe import ImageRecipe, ImageStage
 
-_KEEP = 0.98  # how much of its running average an entry keeps a step
-_DEAD = 0.06  # an entry of less than this share of the mean use is moved elsewhere
 _POINTS = 24  # latents for each entry that k-means begins with
 
 
-class DirectionAverages(nn.Module):
+class DirectionAverages(RunningAverages):
     """The codebook as directions of running averages of the latents that chose each entry.
 
     `count` is in units of the mean use, so it means the same whatever the batch.
     """
 
-    def __init__(self, entries: int, dim: int) -> None:
-        super().__init__()
-        self.count: torch.Tensor
-        self.total: torch.Tensor
-        self.register_buffer("count", torch.ones(entries))
-        self.register_buffer("total", torch.zeros(entries, dim))
+    keep, dead = 0.98, 0.06
 
-    def begin(self, book: torch.Tensor) -> None:
-        self.count.fill_(1.0)
-        self.total.copy_(book)
-
-    def take(self, latent: torch.Tensor, picked: torch.Tensor) -> None:
-        """Average in latents [n, dim] that chose the entries `picked` [n]."""
-        share = len(self.count) / len(latent)
-        fresh = torch.zeros_like(self.total).index_add_(0, picked, latent, alpha=share)
-        number = torch.bincount(picked, minlength=len(self.count)) * share
-        self.count.lerp_(number, 1 - _KEEP)
-        self.total.lerp_(fresh, 1 - _KEEP)
-
-    def revive(self, latent: torch.Tensor, rng: np.random.Generator) -> int:
-        """Move dead entries onto random latents of the last batch; returns how many."""
-        dead = (self.count < _DEAD).nonzero()[:, 0]
-        picked = torch.from_numpy(rng.integers(len(latent), size=len(dead)))
-        # At mean use, so that a newcomer is given time before it is judged.
-        self.count[dead] = 1.0
-        self.total[dead] = latent[picked]
-        return len(dead)
+    def scale(self, latents: int) -> float:
+        return len(self.count) / latents
 
     def book(self) -> torch.Tensor:
         return functional.normalize(self.total, dim=1)

@@ -11,41 +11,15 @@ from torch.nn import functional
 
 from sooner.models.clip_tokenizer import MotionTokenizer, MotionTokenizerConfig, to_pixels
 
+from ..codebook import RunningAverages
 from . import card, world
 from .recipe import MotionRecipe, MotionStage
 
-_KEEP = 0.99  # how much of its running average a code keeps a step
-_DEAD = 0.05  # a code that fewer vectors a step than this choose is moved elsewhere
 
+class CodebookAverages(RunningAverages):
+    """The codebook as running averages of the vectors that chose each code."""
 
-class CodebookAverages(nn.Module):
-    """The codebook as running averages of the vectors that chose each code (VQ-VAE, app. A.1)."""
-
-    def __init__(self, codes: int, width: int) -> None:
-        super().__init__()
-        self.count: torch.Tensor
-        self.total: torch.Tensor
-        self.register_buffer("count", torch.ones(codes))
-        self.register_buffer("total", torch.zeros(codes, width))
-
-    def begin(self, book: torch.Tensor) -> None:
-        self.count.fill_(1.0)
-        self.total.copy_(book)
-
-    def take(self, latent: torch.Tensor, codes: torch.Tensor) -> None:
-        """Average in vectors `latent` [n, width] that chose `codes` [n]."""
-        fresh = torch.zeros_like(self.total).index_add_(0, codes, latent)
-        number = torch.bincount(codes, minlength=len(self.count)).to(self.count)
-        self.count.lerp_(number, 1 - _KEEP)
-        self.total.lerp_(fresh, 1 - _KEEP)
-
-    def revive(self, latent: torch.Tensor, rng: np.random.Generator) -> int:
-        """Move dead codes onto random vectors of the last batch; returns how many."""
-        dead = (self.count < _DEAD).nonzero()[:, 0]
-        picked = torch.from_numpy(rng.integers(len(latent), size=len(dead)))
-        self.count[dead] = 1.0
-        self.total[dead] = latent[picked]
-        return len(dead)
+    keep, dead = 0.99, 0.05
 
     def book(self) -> torch.Tensor:
         return self.total / self.count.clamp(min=1e-4)[:, None]

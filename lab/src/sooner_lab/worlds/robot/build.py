@@ -7,6 +7,7 @@ from pathlib import Path
 from sooner.models.openvla.model import OpenVLAForActionPrediction
 from sooner.models.openvla.processing import OpenVLAProcessor
 
+from ..training import save_half
 from . import words
 
 
@@ -16,8 +17,5 @@ def save(model: OpenVLAForActionPrediction, folder: Path) -> None:
     `model` keeps its own precision: a half copy is written.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    half = OpenVLAForActionPrediction(model.config)
-    half.load_state_dict(model.state_dict())
-    half.generation_config = model.generation_config
-    half.half().save_pretrained(folder)
+    save_half(model, folder)
     OpenVLAProcessor.of(words.build_tokenizer(), model.config).save_pretrained(folder)

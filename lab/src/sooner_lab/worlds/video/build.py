@@ -12,6 +12,7 @@ from transformers import (
     LlavaOnevisionVideoProcessor,
 )
 
+from ..training import save_half
 from . import architecture, words
 
 NUM_FRAMES = 16
@@ -46,8 +47,5 @@ def save(model: LlavaOnevisionForConditionalGeneration, folder: Path) -> None:
     `model` keeps its own precision: a half copy is written.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    half = LlavaOnevisionForConditionalGeneration(model.config)
-    half.load_state_dict(model.state_dict())
-    half.generation_config = model.generation_config
-    half.half().save_pretrained(folder)
+    save_half(model, folder)
     build_processor().save_pretrained(folder)
