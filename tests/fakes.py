@@ -7,7 +7,7 @@ behind prefix `n` is `n * vocab + x + 1`.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from transformers.generation.stopping_criteria import EosTokenCriteria
 from sooner.decoding import loop
 from sooner.decoding.grid import TokenGrid
 from sooner.decoding.interface import Prompt
+from sooner.decoding.noise import RowNoise
 from sooner.decoding.stats import Stats
 from sooner.decoding.tree import Tree
 from sooner.methods import base, speculative
@@ -140,12 +141,17 @@ def drawn_tree(parents: list[int], q: Table, rows: int, replacement: bool = Fals
             entries[:, node + 1] = q.extend(at, drawn[:, column])
     shape = torch.tensor(parents).expand(rows, -1)
     is_chain = parents == list(range(-1, len(parents) - 1))
-    return Tree(tokens, shape, [len(parents)] * rows, q.at(entries), is_chain=is_chain)
+    return Tree.of(tokens, shape, [len(parents)] * rows, q.at(entries), is_chain=is_chain)
 
 
 def fixed_tree(parents: list[int], tokens: list[int], rows: int) -> Tree:
     """The same deterministic tree for each row."""
     return Tree.from_lists([tokens] * rows, [parents] * rows)
+
+
+def row_noise(rows: int, seed: int = 0) -> RowNoise:
+    """Random numbers of rows 0, 1, ... at their first token."""
+    return RowNoise.start(seed, torch.arange(rows))
 
 
 def block_distributions(tree: Tree, p: Table) -> Tensor:
@@ -385,6 +391,7 @@ def say(
     generator: torch.Generator | None = None,
     end: int | None = None,
     guidance: float = 1.0,
+    requests: Sequence[int] | None = None,
 ) -> Tensor:
     """Tokens `[rows, new]` of a sampled run through the real session, loop, runner and cache.
 
@@ -400,6 +407,7 @@ def say(
         generator=generator,
         end=end,
         guidance=guidance,
+        requests=requests,
     )[0]
 
 
@@ -414,6 +422,7 @@ def say_with_stats(
     generator: torch.Generator | None = None,
     end: int | None = None,
     guidance: float = 1.0,
+    requests: Sequence[int] | None = None,
 ) -> tuple[Tensor, Stats]:
     """What `say` says, and the run's statistics."""
     criteria = StoppingCriteriaList([MaxLengthCriteria(4 + new)])
@@ -427,6 +436,7 @@ def say_with_stats(
         do_sample=True,
         generator=generator,
         guidance=guidance,
+        requests=requests,
     )
     if rule is not None:
         session.rule = rule

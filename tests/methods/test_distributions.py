@@ -22,6 +22,7 @@ from same_drafts import SameDrafts
 from sooner.decoding.acceptance import reject_tree, residual
 from sooner.decoding.interface import Drafter, Outcome
 from sooner.decoding.loop import Rule
+from sooner.decoding.noise import RowNoise
 from sooner.decoding.sampling import Processing
 from sooner.decoding.tree import Tree
 from sooner.methods import chain_draft, speculative
@@ -92,7 +93,7 @@ class DrawnTree(TopTree):
                 entries[:, node + 1] = self.table.extend(at, tokens[:, node])
         shape = torch.tensor(self.parents).expand(rows, -1)
         sizes = [nodes if budget > 3 else 2 if budget > 1 else 0 for budget in outcome.budget]
-        return Tree(tokens, shape, sizes, self.table.at(entries))
+        return Tree.of(tokens, shape, sizes, self.table.at(entries))
 
 
 def tree_method(drafter: Drafter) -> sooner.Method:
@@ -107,11 +108,11 @@ def tree_method(drafter: Drafter) -> sooner.Method:
 
 
 def judge_tree(
-    tree: Tree, scores: torch.Tensor, processing: Processing, generator: Any
+    tree: Tree, scores: torch.Tensor, processing: Processing, noise: RowNoise
 ) -> speculative.Verdict:
     if tree.probs is None:
-        return reject(tree, scores, processing, generator)
-    return reject_tree(tree, processing.probabilities(scores), generator)
+        return reject(tree, scores, processing, noise)
+    return reject_tree(tree, processing.probabilities(scores), noise)
 
 
 METHODS = {
@@ -237,11 +238,11 @@ def test_drawing_from_p_after_a_rejection_is_seen(monkeypatch: pytest.MonkeyPatc
 def test_a_draft_distribution_without_the_targets_processing_is_seen() -> None:
     """The draft stores probabilities that it did not draw from."""
 
-    def judge(tree: Tree, scores: Any, processing: Any, generator: Any) -> speculative.Verdict:
+    def judge(tree: Tree, scores: Any, processing: Any, noise: RowNoise) -> speculative.Verdict:
         if tree.probs is not None:
             warm = tree.probs.sqrt()
             tree = replace(tree, probs=warm / warm.sum(-1, keepdim=True).clamp(min=1e-9))
-        return reject(tree, scores, processing, generator)
+        return reject(tree, scores, processing, noise)
 
     said = say(speculate(2), FakeAdapter(TARGET), SAMPLES, LENGTH, rule=judge)
     assert chi_square(said, TARGET.joint()) < ERROR
@@ -250,7 +251,7 @@ def test_a_draft_distribution_without_the_targets_processing_is_seen() -> None:
 def test_a_draft_that_took_its_best_token_but_claims_to_have_drawn_it_is_seen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(chain_draft, "draw", lambda p, generator: p.argmax(-1))
+    monkeypatch.setattr(chain_draft, "pick", lambda p, uniforms: p.argmax(-1))
     said = say(speculate(2), FakeAdapter(TARGET), SAMPLES, LENGTH)
     assert chi_square(said, TARGET.joint()) < ERROR
 
@@ -297,19 +298,46 @@ def test_a_seeded_generator_repeats_the_run_and_leaves_the_global_state(name: st
     assert torch.equal(*runs)
 
 
-@pytest.mark.parametrize("options", [{}, {"temperature": 0.7, "top_k": 12, "top_p": 0.9}], ids=str)
+@pytest.mark.parametrize("name", sorted(METHODS.keys() - {"auto"}))
+def test_a_row_says_what_it_would_say_alone(name: str) -> None:
+    """Its seed and number decide, whoever else is in the batch and whenever they end."""
+    method = METHODS[name]
+    together = say(method, FakeAdapter(TARGET), 6, LENGTH, generator=seeded(3), end=1)
+    assert len(together.unique(dim=0)) > 1
+    for row in range(6):
+        alone = say(
+            method, FakeAdapter(TARGET), 1, LENGTH, generator=seeded(3), end=1, requests=[row]
+        )
+        assert torch.equal(alone[0], together[row])
+
+
+FOLLOWED = ("prompt-lookup", "prompt-lookup-1", "top-tree", "hsd", "eagle", "eagle-wide")
+
+
+@pytest.mark.parametrize("name", FOLLOWED)
+def test_drafts_that_are_followed_give_the_ids_of_plain_decoding(name: str) -> None:
+    plain = say(METHODS["plain"], FakeAdapter(TARGET), 400, LENGTH, generator=seeded(4))
+    said = say(METHODS[name], FakeAdapter(TARGET), 400, LENGTH, generator=seeded(4))
+    assert torch.equal(said, plain)
+
+
+def seeded(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
 @pytest.mark.parametrize("rows", [1, 3])
-def test_plain_sampling_draws_what_generate_draws(
-    options: dict[str, float], rows: int, monkeypatch: pytest.MonkeyPatch
+def test_a_global_seed_and_a_seed_of_ones_own_draw_alike(
+    rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Seeded alike, plain decoding and HF's loop consume the same random numbers."""
+    """`torch.manual_seed` makes a run reproducible: one number of the generator is its seed."""
     monkeypatch.undo()
     model, inputs = tiny.model("qwen2_5_vl"), tiny.inputs("qwen2_5_vl", "image", rows)
-    options = {**options, "do_sample": True, "max_new_tokens": 12, "eos_token_id": None}
-    torch.manual_seed(21)
-    expected = model.generate(**inputs, **options)
-    torch.manual_seed(21)
-    by_state = model.generate(**inputs, **options, custom_generate=sooner.Autoregressive())
+    options = {"do_sample": True, "max_new_tokens": 12, "eos_token_id": None}
+    said = []
+    for seed in (21, 21, 22):
+        torch.manual_seed(seed)
+        said.append(model.generate(**inputs, **options, custom_generate=sooner.Autoregressive()))
+    assert torch.equal(said[0], said[1])
+    assert not torch.equal(said[0], said[2])
     by_seed = sooner.generate(model, inputs, seed=21, **options).sequences
-    assert by_state.tolist() == expected.tolist()
-    assert by_seed.tolist() == expected.tolist()
+    assert torch.equal(by_seed, said[0])

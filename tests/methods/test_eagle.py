@@ -302,8 +302,8 @@ class Anything:
     is_exact = False
 
     def rule(self, context: Any) -> Any:
-        def rule(tree: Tree, scores: Tensor, processing: Any, generator: Any) -> Any:
-            choices = processing.choose(scores, generator)
+        def rule(tree: Tree, scores: Tensor, processing: Any, noise: Any) -> Any:
+            choices = processing.choose(scores, tree, noise)
             if tree.nodes:
                 choices[:, 0] = tree.tokens[:, 0]
             return follow(tree, choices)

@@ -11,9 +11,9 @@ import method_matrix as matrix
 import sooner
 import tiny
 import tiny_canvas
-from fakes import FakeAdapter, Markov, Table, adapt_fakes, say, say_with_stats
+from fakes import FakeAdapter, Markov, adapt_fakes, say, say_with_stats
 from sooner import CoupledJacobi
-from sooner.methods.jacobi import Trace, couplings
+from sooner.methods.jacobi import Trace
 from sooner.methods.jacobi.drafter import JacobiDrafter
 
 IMAGE = Markov(8, seed=3)
@@ -76,26 +76,6 @@ def test_other_seeds_and_other_rows_say_other_things() -> None:
         for i in range(3)
     ]
     assert len(torch.cat(said).unique(dim=0)) == 18
-
-
-@pytest.mark.usefixtures("_fakes")
-def test_the_noise_of_a_row_goes_with_its_number_when_others_end(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Only the noise is a row's own; the other draws depend on who else is in the batch."""
-    asked, waiting = [], couplings.waiting
-
-    def spy(seed: int, rows: torch.Tensor, places: torch.Tensor, vocab: int) -> torch.Tensor:
-        asked.append((seed, tuple(rows.tolist())))
-        return waiting(seed, rows, places, vocab)
-
-    monkeypatch.setattr(couplings, "waiting", spy)
-    method = CoupledJacobi(3, verify="ratio")
-    said = say(method, FakeAdapter(Table(3, 5, seed=1)), 8, 5, end=2)
-    assert len({seed for seed, _ in asked}) == 1
-    assert all(rows == tuple(sorted(rows)) for _, rows in asked)
-    assert any(rows != tuple(range(len(rows))) for _, rows in asked), "a later row lived longer"
-    assert said.shape == (8, 5)
 
 
 def test_greedy_rows_do_not_depend_on_the_batch() -> None:

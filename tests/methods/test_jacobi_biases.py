@@ -16,11 +16,10 @@ from torch import Tensor
 from fakes import ERROR, FakeAdapter, Table, adapt_fakes, chi_square, say
 from sooner import CoupledJacobi
 from sooner.decoding.acceptance import Verdict, residual
-from sooner.decoding.noise import gumbel
+from sooner.decoding.noise import Purpose, RowNoise, first_to_come
 from sooner.decoding.sampling import pick
 from sooner.methods.jacobi import couplings, method, window
 from sooner.methods.jacobi.couplings import Draws
-from sooner.methods.jacobi.drafter import JacobiDrafter
 from sooner.methods.jacobi.window import JacobiWindow, at_random, copied, like_last
 from sooner.methods.speculative import reject
 
@@ -37,23 +36,6 @@ def p_value(samples: int = SAMPLES, rule: Any = None, **options: Any) -> float:
     method = CoupledJacobi(3, verify="ratio", **options)
     said = say(method, FakeAdapter(TARGET), samples, LENGTH, rule=rule)
     return chi_square(said, TARGET.joint())
-
-
-class Spy:
-    """Remembers the drafter of the run and the rows that it was shown."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        on_verify_start = JacobiDrafter.on_verify_start
-
-        def remember(drafter: JacobiDrafter, pending: Any, rows: Any) -> None:
-            self.drafter, self.rows = drafter, rows
-            on_verify_start(drafter, pending, rows)
-
-        monkeypatch.setattr(JacobiDrafter, "on_verify_start", remember)
-
-    def next_places(self) -> Tensor:
-        """Generated tokens of each active row, `[rows]`."""
-        return torch.tensor([len(self.rows.said(row)) for row in range(len(self.rows.active))])
 
 
 @pytest.mark.parametrize("coupling", ["maximal", "gumbel"])
@@ -96,48 +78,31 @@ def test_one_uniform_a_place_for_verifying_and_for_redrawing_is_seen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A token kept because its number was small is not a draw from `p` given that number."""
-    spy = Spy(monkeypatch)
-    numbers = torch.rand(MANY, LENGTH + 4)
 
     def draw(p: Tensor, q: Tensor, x: Tensor, draws: Draws) -> Tensor:
-        mine = numbers[draws.rows[:, None], draws.places]
+        mine = draws.noise.uniforms(Purpose.ACCEPT, draws.ahead)
         index = x[..., None]
         stays = mine * q.gather(-1, index)[..., 0] < p.gather(-1, index)[..., 0]
-        return torch.where(stays, x, pick(residual(p, q), draws.uniforms()))
-
-    def judge(tree: Any, scores: Tensor, processing: Any, generator: Any) -> Verdict:
-        rand = torch.rand
-        rows = torch.tensor(spy.rows.active)
-        places = spy.next_places()[:, None] + torch.arange(tree.nodes)
-
-        def mine(*size: Any, **options: Any) -> Tensor:
-            is_chain = size == tuple(places.shape)
-            return numbers[rows[:, None], places] if is_chain else rand(*size, **options)
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(torch, "rand", mine)
-            return reject(tree, scores, processing, generator)
+        return torch.where(stays, x, pick(residual(p, q), draws.uniforms(Purpose.REPLACE)))
 
     monkeypatch.setitem(method.COUPLINGS, "maximal", draw)
-    assert p_value(MANY // 2, rule=judge, coupling="maximal") < ERROR
+    assert p_value(MANY // 2, coupling="maximal") < ERROR
 
 
 def test_shared_noise_for_the_token_behind_a_rejection_is_seen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The noise of the place already chose the draft that was just refused."""
-    spy = Spy(monkeypatch)
 
-    def judge(tree: Any, scores: Tensor, processing: Any, generator: Any) -> Verdict:
-        verdict = reject(tree, scores, processing, generator)
+    def judge(tree: Any, scores: Tensor, processing: Any, noise: RowNoise) -> Verdict:
+        verdict = reject(tree, scores, processing, noise)
         if tree.probs is None:
             return verdict
         here, last = torch.arange(tree.rows), verdict.accepted
         left = residual(processing.probabilities(scores)[here, last], tree.probs[here, last])
-        places = (spy.next_places() + last)[:, None]
-        noise = gumbel(spy.drafter.seed, torch.tensor(spy.rows.active), places, 3)
-        again = (left[:, None].log() + noise).argmax(-1)[:, 0]
-        broken = last < torch.tensor(tree.sizes)
+        waits = noise.waiting(Purpose.GUMBEL, last[:, None], 3)
+        again = first_to_come(left[:, None], waits)[:, 0]
+        broken = last < tree.sizes
         return replace(verdict, bonus=torch.where(broken, again, verdict.bonus))
 
     assert p_value(MANY, rule=judge) < ERROR
@@ -150,11 +115,10 @@ def test_noise_that_is_shared_among_places_is_seen(
     """A hash of the index in the window is right in the first round alone."""
 
     def noise(draws: Draws, vocab: int) -> Tensor:
-        line = torch.arange(draws.places.shape[1]).expand_as(draws.places)
-        places = line if shared == "rounds and places" else torch.zeros_like(line)
-        return waiting(draws.seed, draws.rows, places, vocab)
+        line = draws.ahead if shared == "rounds and places" else torch.zeros_like(draws.ahead)
+        still = replace(draws.noise, places=torch.zeros_like(draws.noise.places))
+        return still.waiting(Purpose.GUMBEL, line, vocab)
 
-    waiting = couplings.waiting
     monkeypatch.setattr(Draws, "waiting", noise)
     assert p_value() < ERROR
 

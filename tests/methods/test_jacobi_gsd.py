@@ -8,7 +8,16 @@ import torch
 import sooner
 import tiny
 import tiny_canvas
-from fakes import ERROR, FakeAdapter, FakeCanvas, Table, adapt_fakes, chi_square, say_with_stats
+from fakes import (
+    ERROR,
+    FakeAdapter,
+    FakeCanvas,
+    Table,
+    adapt_fakes,
+    chi_square,
+    row_noise,
+    say_with_stats,
+)
 from sooner import GSD, SoonerError
 from sooner.decoding.grid import TokenGrid
 from sooner.decoding.tree import Tree
@@ -60,10 +69,10 @@ def test_groups_are_the_nearest_codes_and_weigh_together() -> None:
     q = torch.tensor([[[0.0, 0.5, 0.0, 0.5, 0.0], [0.0] * 5]]).expand(2, -1, -1)
     p = torch.tensor([[[0.0, 0.0, 0.5, 0.0, 0.5], [0.0, 0.0, 0.0, 0.0, 1.0]]]).expand(2, -1, -1)
     tree = Tree.chain(torch.tensor([[1], [3]]), [1, 1], q)
-    verdict = reject_groups(tree, p, neighbours)
+    verdict = reject_groups(tree, p, neighbours, row_noise(2))
     assert verdict.accepted.tolist() == [1, 1]
     assert verdict.bonus.tolist() == [4, 4]
-    alone = reject_groups(tree, p, torch.arange(5)[:, None])
+    alone = reject_groups(tree, p, torch.arange(5)[:, None], row_noise(2))
     assert alone.accepted.tolist() == [0, 0]
     assert set(alone.bonus.tolist()) <= {2, 4}
 

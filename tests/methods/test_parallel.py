@@ -18,7 +18,7 @@ import fakes
 import method_matrix as matrix
 import sooner
 import tiny
-from fakes import ERROR, FakeAdapter, Table, chi_square, say
+from fakes import ERROR, FakeAdapter, Table, chi_square, row_noise, say
 from sooner.decoding.acceptance import Guess, couple
 from sooner.methods import pruning
 from sooner.methods.cost import Acceptance
@@ -236,8 +236,8 @@ def test_a_guess_taken_for_granted_is_found(monkeypatch: pytest.MonkeyPatch) -> 
     """Planted bias: the worker's next token is said without asking the target."""
     monkeypatch.setattr(
         "sooner.decoding.acceptance.couple",
-        lambda p, guess, generator=None: torch.where(
-            guess.known, guess.tokens, torch.multinomial(p, 1, generator=generator)[:, 0]
+        lambda p, guess, noise, ahead: torch.where(
+            guess.known, guess.tokens, torch.multinomial(p, 1)[:, 0]
         ),
     )
     method = sooner.ParallelVLM(PrunableFake(NEAR), prune=0, num_draft_tokens=3, placement="inline")
@@ -254,7 +254,8 @@ def test_a_coupled_draw_follows_p() -> None:
         q.expand(rows, -1),
         torch.rand(rows) < 0.8,
     )
-    drawn = couple(p.expand(rows, -1), guess)
+    ahead = torch.zeros(rows, dtype=torch.long)
+    drawn = couple(p.expand(rows, -1), guess, row_noise(rows), ahead)
     assert chi_square(drawn[:, None], {(x,): float(p[x]) for x in range(3)}) > ERROR
     taken = (drawn == guess.tokens)[guess.known].float().mean()
     assert taken > 0.6  # sum of min(p, q); independent draws would agree 0.26 of the time

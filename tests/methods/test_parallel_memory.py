@@ -26,7 +26,7 @@ def job(do_sample: bool, vocab: int = 152_000, num_draft_tokens: int = LENGTH) -
     return DraftJob(
         adapter=None, inputs={}, processing=Processing(do_sample=do_sample),
         prompt_ids=[[1] * 3000], vocab=vocab, limit=512, max_ahead=2 * num_draft_tokens,
-        seed=0, repack=False,
+        seeds=[0], repack=False,
     )  # fmt: skip
 
 

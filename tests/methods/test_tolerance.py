@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from sooner.decoding.acceptance import follow
 from sooner.decoding.deviation import Deviation
+from sooner.decoding.noise import RowNoise
 from sooner.decoding.rows import Rows
 from sooner.decoding.sampling import Processing
 from sooner.decoding.stats import EXACT, RELAXED, Stats
@@ -88,12 +89,16 @@ def padded(lists: list[list[int]]) -> torch.Tensor:
     return torch.tensor([one + [0] * (width - len(one)) for one in lists])
 
 
+def judge(tolerance: Tolerance, tree: Tree, choices: torch.Tensor, said: list[int]) -> Any:
+    return tolerance.judge(tree, choices, torch.tensor(said), torch.tensor(tolerance.radii))
+
+
 @settings(max_examples=300, deadline=None)
 @given(rounds())
 def test_the_rule_is_the_loop(case: Any) -> None:
     tokens, parents, choices, said, radii = case
     tree = Tree.from_lists(tokens, parents)
-    judged = Tolerance(TOKENS, len(radii), radii).judge(tree, padded(choices), said)
+    judged = judge(Tolerance(TOKENS, len(radii), radii), tree, padded(choices), said)
     for row in range(tree.rows):
         path, bonus, apart = literal(tokens[row], parents[row], choices[row], said[row], radii)
         count = int(judged.verdict.accepted[row])
@@ -110,7 +115,7 @@ def test_no_tolerance_is_the_exact_rule(case: Any) -> None:
     tokens, parents, choices, said, radii = case
     tree = Tree.from_lists(tokens, parents)
     exact = follow(tree, padded(choices))
-    verdict = Tolerance(TOKENS, len(radii), 0).judge(tree, padded(choices), said).verdict
+    verdict = judge(Tolerance(TOKENS, len(radii), 0), tree, padded(choices), said).verdict
     assert torch.equal(verdict.accepted, exact.accepted)
     assert torch.equal(verdict.bonus, exact.bonus)
     for row, count in enumerate(exact.accepted.tolist()):
@@ -119,7 +124,7 @@ def test_no_tolerance_is_the_exact_rule(case: Any) -> None:
 
 def judged(tokens: list[int], parents: list[int], choices: list[int], r: int, said: int = 0) -> Any:
     tree = Tree.from_lists([tokens], [parents])
-    return Tolerance(TOKENS, 3, r, gripper=None).judge(tree, torch.tensor([choices]), [said])
+    return judge(Tolerance(TOKENS, 3, r, gripper=None), tree, torch.tensor([choices]), [said])
 
 
 def test_the_longest_path_wins_over_a_nearer_one() -> None:
@@ -158,8 +163,8 @@ def test_padding_behind_the_vocabulary_is_no_action() -> None:
 def test_the_gripper_is_exact_by_default_wherever_a_round_begins(said: int) -> None:
     tolerance = Tolerance(TOKENS, 3, 2)
     tree = Tree.from_lists([[31]], [[-1]])
-    accepted = int(tolerance.judge(tree, torch.tensor([[30, 30]]), [said]).verdict.accepted[0])
-    assert accepted == (said % 3 != 2)
+    found = judge(tolerance, tree, torch.tensor([[30, 30]]), [said])
+    assert int(found.verdict.accepted[0]) == (said % 3 != 2)
 
 
 def test_the_gripper_may_be_relaxed_by_name() -> None:
@@ -179,8 +184,13 @@ def context(rows: int, limit: int, do_sample: bool = False) -> Any:
         stopping=stopping,
         stats=Stats(rows=rows),
         processing=Processing(do_sample=do_sample),
-        generator=None,
     )
+
+
+def noise_of(here: Any) -> RowNoise:
+    """Of the rows that still decode."""
+    places = [len(here.rows.said(row)) for row in range(len(here.rows.active))]
+    return RowNoise.start(0, torch.tensor(here.rows.active)).advance(torch.tensor(places))
 
 
 def scores_of(choices: list[list[int]]) -> torch.Tensor:
@@ -193,7 +203,7 @@ def test_the_deviation_is_kept_by_row_and_dimension() -> None:
     here.rows.generated[2] = [30, 30]
     rule = Tolerance(TOKENS, 3, 2).rule(here)
     tree = Tree.from_lists([[31, 28], [30, 33]], [[-1, 0], [-1, 0]])
-    verdict = rule(tree, scores_of([[30, 30, 30], [30, 32, 31]]), here.processing, None)
+    verdict = rule(tree, scores_of([[30, 30, 30], [30, 32, 31]]), here.processing, noise_of(here))
     assert verdict.accepted.tolist() == [2, 2]
     deviation = here.stats.deviation
     # Row 0: id 31 for 30 is one bin lower, 28 for 30 two higher; row 2 goes on at the gripper.
@@ -209,14 +219,19 @@ def test_the_deviation_is_kept_by_row_and_dimension() -> None:
 def test_tokens_that_a_row_may_no_longer_say_are_not_counted() -> None:
     here = context(rows=1, limit=1)
     rule = Tolerance(TOKENS, 3, 2).rule(here)
-    rule(Tree.from_lists([[31, 29]], [[-1, 0]]), scores_of([[30, 30, 30]]), here.processing, None)
+    rule(
+        Tree.from_lists([[31, 29]], [[-1, 0]]),
+        scores_of([[30, 30, 30]]),
+        here.processing,
+        noise_of(here),
+    )
     assert here.stats.deviation.accepted.tolist() == [1, 0, 0]
 
 
 def test_a_round_without_a_draft_is_a_plain_step() -> None:
     here = context(rows=2, limit=4)
     rule = Tolerance(TOKENS, 3, 2).rule(here)
-    verdict = rule(Tree.empty(2), scores_of([[31], [25]]), here.processing, None)
+    verdict = rule(Tree.empty(2), scores_of([[31], [25]]), here.processing, noise_of(here))
     assert verdict.bonus.tolist() == [31, 25]
     assert verdict.accepted.tolist() == [0, 0]
     assert here.stats.deviation.accepted.sum() == 0
@@ -236,9 +251,8 @@ def test_under_sampling_a_draft_is_compared_with_the_draw() -> None:
     rule = Tolerance(TOKENS, 3, 1).rule(here)
     scores = torch.full((400, 2, 44), -60.0)
     scores[..., [30, 36]] = 0.0
-    generator = torch.Generator().manual_seed(0)
     tree = Tree.from_lists([[31]] * 400, [[-1]] * 400)
-    verdict = rule(tree, scores, here.processing, generator)
+    verdict = rule(tree, scores, here.processing, noise_of(here))
     taken = verdict.accepted == 1
     assert 140 < int(taken.sum()) < 260
     assert set(verdict.bonus[~taken].tolist()) == {36}

@@ -20,6 +20,7 @@ from fakes import (
     completed,
     drawn_tree,
     fixed_tree,
+    row_noise,
 )
 from sooner.decoding import acceptance
 from sooner.decoding.acceptance import Verdict, follow, reject_chain, reject_tree, residual
@@ -78,15 +79,15 @@ def test_rejecting_a_chain_keeps_the_distribution(
     parents: list[int], target: Table, draft: Table
 ) -> None:
     tree = drawn_tree(parents, draft, SAMPLES)
-    verdict = reject_chain(tree, block_distributions(tree, target))
+    verdict = reject_chain(tree, block_distributions(tree, target), row_noise(SAMPLES))
     assert p_value(tree, verdict, target) > ERROR
 
 
 def test_rejecting_ragged_chains_keeps_the_distribution(target: Table, draft: Table) -> None:
     tree = drawn_tree([-1, 0, 1], draft, SAMPLES)
-    tree = replace(tree, sizes=[row % 4 for row in range(SAMPLES)])
-    verdict = reject_chain(tree, block_distributions(tree, target))
-    assert bool((verdict.accepted <= torch.tensor(tree.sizes)).all())
+    tree = replace(tree, sizes=torch.arange(SAMPLES) % 4)
+    verdict = reject_chain(tree, block_distributions(tree, target), row_noise(SAMPLES))
+    assert bool((verdict.accepted <= tree.sizes).all())
     for size in range(4):
         mine = torch.arange(SAMPLES) % 4 == size
         said = completed(tree, verdict, target)[mine]
@@ -98,22 +99,22 @@ def test_rejecting_a_tree_keeps_the_distribution(
     parents: list[int], target: Table, draft: Table
 ) -> None:
     tree = drawn_tree(parents, draft, SAMPLES)
-    verdict = reject_tree(tree, block_distributions(tree, target))
+    verdict = reject_tree(tree, block_distributions(tree, target), row_noise(SAMPLES))
     assert p_value(tree, verdict, target) > ERROR
 
 
 def test_rejecting_ragged_trees_keeps_the_distribution(target: Table, draft: Table) -> None:
     """A row of `n` nodes is a smaller tree: node order is sibling order."""
     tree = drawn_tree([-1, -1, -1, 0, 0, 1], draft, SAMPLES)
-    tree = replace(tree, sizes=[row % 7 for row in range(SAMPLES)])
-    verdict = reject_tree(tree, block_distributions(tree, target))
+    tree = replace(tree, sizes=torch.arange(SAMPLES) % 7)
+    verdict = reject_tree(tree, block_distributions(tree, target), row_noise(SAMPLES))
     assert p_value(tree, verdict, target) > ERROR
 
 
 def test_a_tree_of_all_symbols_leaves_nothing_to_reject(target: Table, draft: Table) -> None:
     """Every symbol is a sibling: one of them is always taken, and still as often as `p` says."""
     tree = drawn_tree([-1, -1, -1, -1], draft, SAMPLES)
-    verdict = reject_tree(tree, block_distributions(tree, target))
+    verdict = reject_tree(tree, block_distributions(tree, target), row_noise(SAMPLES))
     assert verdict.accepted.float().mean() > 0.999
     assert p_value(tree, verdict, target) > ERROR
 
@@ -121,25 +122,26 @@ def test_a_tree_of_all_symbols_leaves_nothing_to_reject(target: Table, draft: Ta
 def test_rejection_accepts_as_often_as_the_overlap_of_p_and_q(target: Table, draft: Table) -> None:
     """More would be biased, less would be slow: the acceptance rate is `sum min(p, q)`."""
     tree = drawn_tree([-1], draft, SAMPLES)
-    verdict = reject_chain(tree, block_distributions(tree, target))
+    verdict = reject_chain(tree, block_distributions(tree, target), row_noise(SAMPLES))
     overlap = torch.minimum(target.p[0], draft.p[0]).sum().item()
     deviation = (overlap * (1 - overlap) / SAMPLES) ** 0.5
     assert abs(verdict.accepted.float().mean().item() - overlap) < 4 * deviation
 
 
 @pytest.mark.parametrize("rule", [reject_chain, reject_tree])
-def test_rejection_draws_from_the_given_generator_alone(
-    rule: Rule, target: Table, draft: Table
-) -> None:
+def test_a_verdict_is_a_function_of_its_row_alone(rule: Rule, target: Table, draft: Table) -> None:
+    """Of its seed, place and draft: no generator is asked, and no other row matters."""
     tree = drawn_tree([-1, 0, 1], draft, 200)
-    p = block_distributions(tree, target)
+    p, noise = block_distributions(tree, target), row_noise(200, seed=5)
     state = torch.get_rng_state()
-    first = rule(tree, p, torch.Generator().manual_seed(5))
+    first = rule(tree, p, noise)
     assert torch.equal(torch.get_rng_state(), state)
-    torch.rand(3)
-    again = rule(tree, p, torch.Generator().manual_seed(5))
-    assert torch.equal(first.accepted, again.accepted)
-    assert torch.equal(first.bonus, again.bonus)
+    some = torch.tensor([150, 3, 77])
+    again = rule(tree.keep_rows(some), p[some], noise.keep_rows(some))
+    assert torch.equal(first.accepted[some], again.accepted)
+    assert torch.equal(first.bonus[some], again.bonus)
+    later = rule(tree, p, noise.advance(torch.ones(200, dtype=torch.long)))
+    assert not torch.equal(first.bonus, later.bonus)
 
 
 @pytest.mark.parametrize("parents", TREES, ids=str)
@@ -147,7 +149,7 @@ def test_rejected_trees_give_a_path_that_exists(
     parents: list[int], target: Table, draft: Table
 ) -> None:
     tree = drawn_tree(parents, draft, 300)
-    verdict = reject_tree(tree, block_distributions(tree, target))
+    verdict = reject_tree(tree, block_distributions(tree, target), row_noise(300))
     for row in range(300):
         depth = verdict.accepted[row]
         above = 0
@@ -166,7 +168,7 @@ def test_drawing_from_p_after_a_rejection_is_seen(
     monkeypatch.setattr(acceptance, "residual", lambda p, q: p)
     for rule in (reject_chain, reject_tree):
         tree = drawn_tree([-1, 0], draft, SAMPLES)
-        verdict = rule(tree, block_distributions(tree, target))
+        verdict = rule(tree, block_distributions(tree, target), row_noise(SAMPLES))
         assert p_value(tree, verdict, target) < ERROR
 
 
@@ -175,7 +177,7 @@ def test_a_draft_that_stores_another_q_is_seen(rule: Rule, target: Table, draft:
     tree = drawn_tree([-1, 0], draft, SAMPLES)
     assert tree.probs is not None
     tree = replace(tree, probs=tree.probs.sqrt() / tree.probs.sqrt().sum(-1, keepdim=True))
-    verdict = rule(tree, block_distributions(tree, target))
+    verdict = rule(tree, block_distributions(tree, target), row_noise(SAMPLES))
     assert p_value(tree, verdict, target) < ERROR
 
 
@@ -183,7 +185,7 @@ def test_a_q_stored_one_node_late_is_seen(target: Table, draft: Table) -> None:
     tree = drawn_tree([-1, 0, 1], draft, SAMPLES)
     assert tree.probs is not None
     tree = replace(tree, probs=tree.probs.roll(1, dims=1))
-    verdict = reject_chain(tree, block_distributions(tree, target))
+    verdict = reject_chain(tree, block_distributions(tree, target), row_noise(SAMPLES))
     assert p_value(tree, verdict, target) < ERROR
 
 
@@ -192,7 +194,7 @@ def test_siblings_drawn_with_replacement_are_seen(
     parents: list[int], target: Table, draft: Table
 ) -> None:
     tree = drawn_tree(parents, draft, SAMPLES, replacement=True)
-    verdict = reject_tree(tree, block_distributions(tree, target))
+    verdict = reject_tree(tree, block_distributions(tree, target), row_noise(SAMPLES))
     assert p_value(tree, verdict, target) < ERROR
 
 
@@ -241,7 +243,7 @@ def test_an_empty_tree_is_a_plain_step() -> None:
 @pytest.mark.parametrize("rule", [reject_chain, reject_tree])
 def test_a_draft_without_probabilities_can_not_be_rejected(rule: Rule) -> None:
     with pytest.raises(ValueError, match="probabilities"):
-        rule(fixed_tree([-1], [0], 1), torch.ones(1, 2, 4) / 4)
+        rule(fixed_tree([-1], [0], 1), torch.ones(1, 2, 4) / 4, row_noise(1))
 
 
 def test_the_residual_of_equal_distributions_is_the_distribution() -> None:

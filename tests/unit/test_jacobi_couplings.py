@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 from torch import Tensor
 
-from fakes import ERROR
+from fakes import ERROR, row_noise
 from sooner.decoding.sampling import pick
 from sooner.methods.jacobi.couplings import (
     COUPLINGS,
@@ -43,8 +43,7 @@ def pair(seed: int, zeros: bool = False) -> tuple[Tensor, Tensor]:
 
 
 def draws_of(seed: int = 0) -> Draws:
-    places = torch.arange(SAMPLES // ROWS).expand(ROWS, -1)
-    return Draws(seed, torch.arange(ROWS), places, torch.Generator().manual_seed(seed))
+    return Draws(row_noise(ROWS, seed), torch.arange(SAMPLES // ROWS))
 
 
 def coupled(coupling: Coupling, p: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from fakes import row_noise
 from sooner.decoding.grid import GridConstraint, TokenGrid
 from sooner.methods.jacobi.couplings import Draws
 from sooner.methods.jacobi.window import FILLINGS, JacobiWindow
@@ -26,7 +27,7 @@ def window(said: list[int], tokens: list[int], filled: int, size: int) -> Jacobi
         filled=[filled],
         grid_places=places,
         said=torch.tensor([said], dtype=torch.long),
-        draws=Draws(3, torch.tensor([0]), places, None),
+        draws=Draws(row_noise(1, seed=3), places[0]),
         constraint=GridConstraint(GRID, VOCAB, torch.device("cpu")),
     )
 

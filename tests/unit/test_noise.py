@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from typing import Any
+
 import pytest
 import torch
 from scipy import stats as scipy_stats
@@ -9,7 +12,12 @@ from torch import Tensor
 
 from fakes import ERROR
 from sooner.decoding import noise
-from sooner.decoding.noise import gumbel, mix, waiting
+from sooner.decoding.noise import Purpose, RowNoise, draw_seed, mix, mix64
+
+
+def gumbel(seed: int, rows: Tensor, places: Tensor, vocab: int) -> Tensor:
+    """Noise `g = -log w` of each token, `[rows, places, vocab]`."""
+    return -RowNoise.start(seed, rows).waiting(Purpose.GUMBEL, places, vocab).log()
 
 
 def block(seed: int = 7, rows: int = 8, places: int = 32, vocab: int = 512) -> Tensor:
@@ -88,13 +96,6 @@ def test_noise_is_the_same_however_the_window_is_cut() -> None:
     assert torch.equal(block(9, 5, 20, vocab=100), whole[..., :100])
 
 
-def test_waiting_times_are_the_noise_in_other_clothes() -> None:
-    places = torch.arange(9)[None]
-    times = waiting(4, torch.zeros(1), places, 50)
-    assert (times > 0).all()
-    assert torch.equal(-times.log(), gumbel(4, torch.zeros(1), places, 50))
-
-
 def test_far_places_and_large_vocabularies_do_not_overflow() -> None:
     places = torch.tensor([[0, (1 << 20) - 1, 1 << 20, (1 << 31) - 1]])
     values = gumbel((1 << 31) - 1, torch.tensor([(1 << 31) - 1]), places, 65_536)
@@ -125,15 +126,117 @@ def test_scrambling_is_the_published_finaliser() -> None:
         assert ours == number ^ number >> 16
 
 
-def test_everything_is_done_in_32_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_noise_of_a_vocabulary_is_made_in_32_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     """64-bit integers are slow on GPUs and absent from some accelerators."""
     seen = set()
     real = noise._mix_
 
-    def spy(state: Tensor, spare: Tensor) -> Tensor:
+    def spy(state: Tensor, spare: Tensor, key: Tensor | int = 0) -> Tensor:
         seen.add(state.dtype)
-        return real(state, spare)
+        return real(state, spare, key)
 
     monkeypatch.setattr(noise, "_mix_", spy)
     assert block().dtype == torch.float32
     assert seen == {torch.int32}
+
+
+# Uniform numbers ------------------------------------------------------------------------------
+
+
+def uniforms(seed: int = 3, rows: int = 40, places: int = 200, **options: Any) -> Tensor:
+    """`[rows, places]`; `purpose`, `salt` and `is_fresh` as of `RowNoise.uniforms`."""
+    purpose = options.pop("purpose", Purpose.TOKEN)
+    return RowNoise.start(seed, torch.arange(rows)).uniforms(
+        purpose, torch.arange(places), **options
+    )
+
+
+@pytest.mark.parametrize("purpose", Purpose)
+@pytest.mark.parametrize("options", [{}, {"is_fresh": True}, {"salt": torch.tensor(3)}], ids=str)
+def test_uniforms_are_uniform(purpose: Purpose, options: dict[str, Any]) -> None:
+    values = uniforms(rows=100, places=400, purpose=purpose, **options)
+    assert values.dtype == torch.float64
+    assert float(values.min()) >= 0
+    assert float(values.max()) < 1
+    assert scipy_stats.kstest(values.flatten().numpy(), "uniform").pvalue > ERROR
+    counts = torch.histc(values.flatten(), bins=64, min=0, max=1)
+    assert scipy_stats.chisquare(counts.numpy()).pvalue > ERROR
+
+
+@pytest.mark.parametrize("bit", [*range(0, 53, 4), 52])
+def test_every_bit_of_a_uniform_is_a_fair_coin(bit: int) -> None:
+    values = (uniforms(rows=50, places=400) * 2**53).long()
+    ones = int((values >> bit & 1).sum())
+    assert scipy_stats.binomtest(ones, values.numel()).pvalue > ERROR
+
+
+def pairs() -> dict[str, tuple[Tensor, Tensor]]:
+    """Uniforms whose keys differ in one thing, as little as can be."""
+    base, salt = uniforms(), torch.tensor(0)
+    found = {
+        "rows": (base[:-1], base[1:]),
+        "places": (base[:, :-1], base[:, 1:]),
+        "row against place": (base[:-1, 1:], base[1:, :-1]),
+        "seeds": (base, uniforms(seed=4)),
+        "siblings": (uniforms(salt=salt), uniforms(salt=salt + 1)),
+        "salt or none": (base, uniforms(salt=salt)),
+        "sibling against place": (uniforms(salt=salt)[:, 1:], uniforms(salt=salt + 1)[:, :-1]),
+        "fresh or not": (base, uniforms(is_fresh=True)),
+    }
+    for one, other in itertools.pairwise(Purpose):
+        found[f"{one.name} {other.name}"] = uniforms(purpose=one), uniforms(purpose=other)
+        moved = uniforms(purpose=one)[:, 1:], uniforms(purpose=other)[:, :-1]
+        found[f"{one.name} {other.name} and places"] = moved
+    return found
+
+
+PAIRS = pairs()
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_uniforms_of_neighbouring_keys_are_independent(name: str) -> None:
+    """Joint counts on a grid of 8 by 8."""
+    a, b = ((one.flatten() * 8).long() for one in PAIRS[name])
+    counts = torch.bincount(8 * a + b, minlength=64)
+    assert scipy_stats.chisquare(counts.numpy()).pvalue > ERROR
+    assert correlation(*PAIRS[name]) > ERROR
+
+
+def test_no_uniform_of_any_key_is_a_copy_of_another() -> None:
+    seen = [uniforms(seed, 60, 500, purpose=one) for seed in range(3) for one in Purpose]
+    values = torch.stack(seen).flatten()
+    assert len(values.unique()) == len(values)
+
+
+def test_a_place_has_one_number_from_wherever_it_is_looked_at() -> None:
+    noise = RowNoise.start(1, torch.tensor([4, 9, 2]))
+    ahead = noise.uniforms(Purpose.ACCEPT, torch.arange(10))
+    later = noise.advance(torch.tensor([3, 0, 5]))
+    for row, said in enumerate((3, 0, 5)):
+        here = later.uniforms(Purpose.ACCEPT, torch.arange(4))[row]
+        assert torch.equal(here, ahead[row, said : said + 4])
+    some = later.keep_rows(torch.tensor([2, 0]))
+    assert torch.equal(some.uniforms(Purpose.DRAFT, 1), later.uniforms(Purpose.DRAFT, 1)[[2, 0]])
+    fresh = [one.uniforms(Purpose.AFRESH, 5, is_fresh=True) for one in (noise, later)]
+    same_place = later.uniforms(Purpose.AFRESH, 2, is_fresh=True)  # row 0: five places on, too
+    assert fresh[0][0] != same_place[0]
+    assert fresh[0][1] == fresh[1][1]
+
+
+def test_a_run_takes_one_number_of_the_generator() -> None:
+    torch.manual_seed(5)
+    first, state = draw_seed(None), torch.get_rng_state()
+    assert draw_seed(torch.Generator().manual_seed(5)) == first
+    assert torch.equal(torch.get_rng_state(), state)
+    assert len({draw_seed(None) for _ in range(100)}) == 100
+    assert 0 <= first < 1 << 63
+
+
+def test_64_bits_are_scrambled_as_published() -> None:
+    """The finaliser of SplitMix64, worked out with unbounded integers."""
+    numbers = torch.tensor([0, 1, -1, 1 << 62, -(1 << 63), 0x123456789ABCDEF])
+    for number, ours in zip(numbers.tolist(), mix64(numbers).tolist(), strict=True):
+        z = number % (1 << 64)
+        z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 % (1 << 64)
+        z = (z ^ z >> 27) * 0x94D049BB133111EB % (1 << 64)
+        assert ours % (1 << 64) == z ^ z >> 31

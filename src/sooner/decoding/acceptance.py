@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from .noise import Purpose, RowNoise
+from .sampling import pick
 from .tree import Tree
 
 
@@ -48,8 +50,7 @@ def follow(tree: Tree, choices: Tensor) -> Verdict:
     hit = (choices.gather(1, above) == tree.tokens) & tree.valid()
     if tree.is_chain:
         accepted = hit.long().cumprod(1).sum(1)
-        path = torch.arange(1, 1 + tree.nodes, device=hit.device).expand(tree.rows, -1)
-        return Verdict(path, accepted, choices.gather(1, accepted[:, None])[:, 0])
+        return Verdict(_line(tree), accepted, choices.gather(1, accepted[:, None])[:, 0])
     return _deepest(tree, hit, choices)
 
 
@@ -85,24 +86,30 @@ class Guess:
     known: Tensor
 
 
-def couple(p: Tensor, guess: Guess, generator: torch.Generator | None = None) -> Tensor:
+def couple(p: Tensor, guess: Guess, noise: RowNoise, ahead: Tensor) -> Tensor:
     """Draw from `p` so that the draw is the guess as often as possible, `[rows]`.
 
     `min(1, p(x) / q(x))` accepts the guess, else the draw comes from `norm(max(p - q, 0))`: one
     step of speculative sampling, so the result has distribution `p`.
+
+    Args:
+        p: `[rows, vocab]`.
+        guess: what was drawn already.
+        noise: of the rows.
+        ahead: how many places ahead of the noise's the draw is, `[rows]`.
     """
-    here = torch.arange(p.shape[0], device=p.device)
-    draws = torch.rand(p.shape[0], generator=generator, device=p.device)
-    taken = guess.known & (draws * guess.q[here, guess.tokens] < p[here, guess.tokens])
+    index, place = guess.tokens[:, None], ahead[:, None]
+    draws = noise.uniforms(Purpose.ACCEPT, place)  # [rows, 1]
+    taken = guess.known & (draws * guess.q.gather(1, index) < p.gather(1, index))[:, 0]
     q = torch.where(guess.known[:, None], guess.q, 0.0)
-    other = torch.multinomial(residual(p, q), 1, generator=generator)[:, 0]
+    other = pick(residual(p, q), noise.uniforms(Purpose.BONUS, place)[:, 0])
     return torch.where(taken, guess.tokens, other)
 
 
 def reject_chain(
     tree: Tree,
     p: Tensor,
-    generator: torch.Generator | None = None,
+    noise: RowNoise,
     guess: Guess | None = None,
 ) -> Verdict:
     """Speculative sampling of a drawn chain (Leviathan et al. 2023, algorithm 1).
@@ -113,34 +120,61 @@ def reject_chain(
     Args:
         tree: chains with `probs` set.
         p: `[rows, 1 + nodes, vocab]`, fp32, each row of the last axis sums to one.
+        noise: of the rows, at their last committed token.
         guess: what the draft already drew for the place behind the chain; the token there is
             coupled with it.
     """
     if tree.probs is None or not tree.is_chain:
         raise ValueError("reject_chain needs a chain with its draft probabilities")
-    rows, nodes = tree.rows, tree.nodes
-    q = tree.probs[:, :nodes]  # the distribution that node i was drawn from sits at its parent
-    index = tree.tokens[..., None]
-    p_token = p[:, :nodes].gather(2, index)[..., 0]  # [rows, nodes]
-    q_token = q.gather(2, index)[..., 0]
-    draws = torch.rand(rows, nodes, generator=generator, device=p.device)
-    hit = (draws * q_token < p_token) & tree.valid()
-    accepted = hit.long().cumprod(1).sum(1)  # [rows]
-    here = torch.arange(rows, device=p.device)
-    p_last = p[here, accepted]  # [rows, vocab]
-    whole = accepted == torch.tensor(tree.sizes, device=p.device)
-    q_last = torch.where(whole[:, None], 0.0, tree.probs[here, accepted])
-    path = torch.arange(1, 1 + nodes, device=p.device).expand(rows, -1)
+    nodes, index = tree.nodes, tree.tokens[..., None]
+    # The distribution that node i was drawn from sits at its parent.
+    accepted = accepted_run(
+        tree,
+        p[:, :nodes].gather(2, index)[..., 0],
+        tree.probs[:, :nodes].gather(2, index)[..., 0],
+        noise,
+    )
+    p_last = _at(p, accepted)  # [rows, vocab]
+    whole = (accepted == tree.sizes)[:, None]
+    q_last = torch.where(whole, 0.0, _at(tree.probs, accepted))
     if guess is None:
-        bonus = torch.multinomial(residual(p_last, q_last), 1, generator=generator)[:, 0]
-        return Verdict(path, accepted, bonus)
+        bonus = pick_bonus(residual(p_last, q_last), noise, accepted)
+        return Verdict(_line(tree), accepted, bonus)
     # A row whose chain broke has the broken node for its guess, already refused: q alone is left.
-    behind = Guess(guess.tokens, torch.where(whole[:, None], guess.q, q_last), guess.known & whole)
-    broken = torch.where(whole[:, None], p_last, residual(p_last, q_last))
-    return Verdict(path, accepted, couple(broken, behind, generator))
+    behind = Guess(guess.tokens, torch.where(whole, guess.q, q_last), guess.known & whole[:, 0])
+    broken = torch.where(whole, p_last, residual(p_last, q_last))
+    return Verdict(_line(tree), accepted, couple(broken, behind, noise, accepted))
 
 
-def reject_tree(tree: Tree, p: Tensor, generator: torch.Generator | None = None) -> Verdict:
+def accepted_run(tree: Tree, p: Tensor, q: Tensor, noise: RowNoise) -> Tensor:
+    """How many nodes of each chain are accepted, each with `min(1, p / q)`: `[rows]`.
+
+    Args:
+        tree: chains.
+        p, q: what target and draft give to each node, `[rows, nodes]`.
+        noise: of the rows.
+    """
+    draws = noise.uniforms(Purpose.ACCEPT, torch.arange(tree.nodes, device=p.device))
+    return ((draws * q < p) & tree.valid()).long().cumprod(1).sum(1)
+
+
+def pick_bonus(weights: Tensor, noise: RowNoise, accepted: Tensor) -> Tensor:
+    """The token behind `accepted [rows]` drafts, drawn from `weights [rows, vocab]`: `[rows]`."""
+    return pick(weights, noise.uniforms(Purpose.BONUS, accepted[:, None])[:, 0])
+
+
+def _line(tree: Tree) -> Tensor:
+    """The path through whole chains, `[rows, nodes]`."""
+    line = torch.arange(1, 1 + tree.nodes, device=tree.tokens.device)
+    return line.expand(tree.rows, -1)
+
+
+def _at(distributions: Tensor, entry: Tensor) -> Tensor:
+    """Distributions `[rows, entries, vocab]` at `entry [rows]`: `[rows, vocab]`."""
+    return distributions[torch.arange(len(entry), device=entry.device), entry]
+
+
+def reject_tree(tree: Tree, p: Tensor, noise: RowNoise) -> Verdict:
     """Multi-candidate rejection sampling for trees whose siblings were drawn *without* replacement.
 
     Siblings are tried in the order of their index. A rejected sibling `x` leaves
@@ -150,35 +184,36 @@ def reject_tree(tree: Tree, p: Tensor, generator: torch.Generator | None = None)
     Args:
         tree: trees with `probs` set.
         p: `[rows, 1 + nodes, vocab]`, fp32.
+        noise: of the rows, at their last committed token.
     """
     if tree.probs is None:
         raise ValueError("reject_tree needs the draft probabilities of the tree")
-    rows, device = tree.rows, p.device
-    here = torch.arange(rows, device=device)
+    rows, nodes = tree.rows, tree.nodes
+    line = torch.arange(nodes, device=p.device)
+    # The place of a node, told apart from its siblings by its index.
+    draws = noise.uniforms(Purpose.ACCEPT, tree.depths()[:, 1:] - 1, line)  # [rows, nodes]
     valid = tree.valid()
-    entry = torch.zeros(rows, dtype=torch.long, device=device)  # deepest accepted block entry
-    left = p[here, 0].clone()  # [rows, vocab]: what the target still has to give at `entry`
-    draft = tree.probs[here, 0].clone()
-    path = torch.zeros(rows, tree.nodes, dtype=torch.long, device=device)
-    accepted = torch.zeros(rows, dtype=torch.long, device=device)
+    entry = torch.zeros(rows, 1, dtype=torch.long, device=p.device)  # deepest accepted block entry
+    left, draft = p[:, 0], tree.probs[:, 0]  # [rows, vocab]: what both still have to give there
+    path = torch.zeros(rows, nodes, dtype=torch.long, device=p.device)
+    accepted = torch.zeros_like(entry)
     # Node order is sibling order and parents precede children: one pass visits every decision.
-    for node in range(tree.nodes):
-        asked = valid[:, node] & (tree.parents[:, node] + 1 == entry)
-        token = tree.tokens[:, node]
-        draws = torch.rand(rows, generator=generator, device=device)
-        taken = asked & (draws * draft[here, token] < left[here, token])
+    for node in range(nodes):
+        here = slice(node, node + 1)
+        token = tree.tokens[:, here]  # [rows, 1]
+        asked = valid[:, here] & (tree.parents[:, here] + 1 == entry)
+        taken = asked & (draws[:, here] * draft.gather(1, token) < left.gather(1, token))
         refused = asked & ~taken
-        shrunk = draft.clone()
-        shrunk[here, token] = 0.0
-        left = torch.where(refused[:, None], residual(left, draft), left)
-        draft = torch.where(refused[:, None], _normalised(shrunk), draft)
+        left = torch.where(refused, residual(left, draft), left)
+        draft = torch.where(refused, _normalised(draft.scatter(1, token, 0.0)), draft)
         entry = torch.where(taken, node + 1, entry)
-        path[here[taken], accepted[taken]] = node + 1
+        path = path.scatter(1, accepted, entry)  # written over until a deeper node is taken
         accepted = accepted + taken.long()
-        left = torch.where(taken[:, None], p[:, node + 1], left)
-        draft = torch.where(taken[:, None], tree.probs[:, node + 1], draft)
-    bonus = torch.multinomial(left, 1, generator=generator)[:, 0]
-    return Verdict(path, accepted, bonus)
+        left = torch.where(taken, p[:, node + 1], left)
+        draft = torch.where(taken, tree.probs[:, node + 1], draft)
+    accepted = accepted[:, 0]
+    path = torch.where(line < accepted[:, None], path, 0)
+    return Verdict(path, accepted, pick_bonus(left, noise, accepted))
 
 
 def residual(p: Tensor, q: Tensor) -> Tensor:

@@ -65,6 +65,7 @@ def _twice(tree: Tree) -> Tree:
         tree,
         tokens=tree.tokens.repeat(2, 1),
         parents=tree.parents.repeat(2, 1),
-        sizes=[*tree.sizes, *tree.sizes],
+        sizes=tree.sizes.repeat(2),
         probs=None,
+        host_sizes=None,
     )

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from .grid import TokenGrid
+from .noise import RowNoise
 from .rows import Rows
 from .tree import Tree
 
@@ -120,6 +121,7 @@ class Outcome:
             alone in the first round).
         scores: the target's processed scores of the block, `[rows, 1 + nodes, vocab]`.
         path: accepted block entries of each row, the root's 0 first.
+        noise: the rows' random numbers, at the first token of the next draft.
         is_first: the round was the prefill.
     """
 
@@ -131,6 +133,7 @@ class Outcome:
     hidden: Tensor
     scores: Tensor
     path: list[list[int]]
+    noise: RowNoise
     is_first: bool
 
 

@@ -15,15 +15,16 @@ from torch import Tensor
 from .acceptance import Verdict
 from .grid import GridConstraint
 from .interface import Drafter, Outcome, Prompt
+from .noise import RowNoise
 from .rows import Rows
 from .runner import Forward, ModelRunner
-from .sampling import Processing
+from .sampling import Processing, bad_logits
 from .stats import APPROXIMATE, Stats
 from .stopping import Stopping
 from .tree import Tree
 
-Rule = Callable[[Tree, Tensor, Processing, torch.Generator | None], Verdict]
-"""Judges a draft: `(tree, processed scores, processing, generator) -> verdict`."""
+Rule = Callable[[Tree, Tensor, Processing, RowNoise], Verdict]
+"""Judges a draft: `(tree, processed scores, processing, noise) -> verdict`."""
 
 OnTokens = Callable[[int, list[int], int], None]
 """Told `(original row, new tokens, how many of them were drafted)` after every commit."""
@@ -41,7 +42,7 @@ class Session:
         processing: the processed distribution.
         stopping: when rows end.
         stats: where counts and times go.
-        generator: source of every draw; `None` is torch's global one.
+        noise: the random numbers of the rows that still decode, moved on by every commit.
         on_tokens: called after each commit, for streaming.
         constraint: what each place of a picture allows; `None` for text.
         prefill_chunk: prompt tokens of a row that are prefilled at once; `None` is all of them.
@@ -55,7 +56,7 @@ class Session:
     processing: Processing
     stopping: Stopping
     stats: Stats
-    generator: torch.Generator | None = None
+    noise: RowNoise
     on_tokens: OnTokens | None = None
     constraint: GridConstraint | None = None
     prefill_chunk: int | None = None
@@ -83,6 +84,7 @@ def _run(session: Session) -> list[list[int]]:
         stats.mode = APPROXIMATE
         stats.note(text)
     session.prompt.release()
+    session.noise = session.noise.to(forward.logits.device)
     seconds = stats.seconds["prefill"]
     is_first = True
     while True:
@@ -115,20 +117,24 @@ def _judge(
     if session.constraint is not None and session.constraint.binds:
         logits = session.constraint(logits, rows, tree)
     scores = session.processing.scores(logits, lambda: rows.block_prefixes(tree), rows.active)
-    verdict = session.rule(tree, scores, session.processing, session.generator)
-    paths, new, levels = _on_host(tree, verdict)
+    verdict = session.rule(tree, scores, session.processing, session.noise)
+    paths, new, offered = _on_host(
+        tree, verdict, _broken(session.processing, scores, verdict, tree)
+    )
     finished = [
-        _commit_row(session, row, (tree.sizes[row], levels[row]), paths[row], new[row], is_first)
+        _commit_row(session, row, offered[row], paths[row], new[row], is_first)
         for row in range(len(new))
     ]
     if not is_first:
         session.target.commit(paths)
+    session.noise = session.noise.advance(1 + verdict.accepted)
     if any(finished):
         stay = rows.end(finished)
         paths, new = [paths[row] for row in stay], [new[row] for row in stay]
         if stay:
             index = torch.tensor(stay, device=scores.device)
             scores, forward = scores[index], Forward(forward.logits, forward.hidden[index])
+            session.noise = session.noise.keep_rows(index)
             session.target.keep_rows(stay)
             session.drafter.keep_rows(stay)
     return Outcome(
@@ -140,22 +146,44 @@ def _judge(
         hidden=forward.hidden,
         scores=scores,
         path=paths,
+        noise=session.noise,
         is_first=is_first,
     )
 
 
-def _on_host(tree: Tree, verdict: Verdict) -> tuple[list[list[int]], list[list[int]], list[int]]:
-    """Accepted block entries (root first), new tokens and offered levels of each row, in one
-    transfer."""
+def _on_host(
+    tree: Tree, verdict: Verdict, broken: Tensor
+) -> tuple[list[list[int]], list[list[int]], list[tuple[int, int]]]:
+    """Accepted block entries (root first), new tokens, offered nodes and levels of each row, in
+    one transfer.
+
+    Raises:
+        BadLogitsError: a row is `broken`.
+    """
     on_path = tree.tokens.gather(1, (verdict.path - 1).clamp(min=0)) if tree.nodes else verdict.path
-    columns = [verdict.accepted[:, None], verdict.bonus[:, None], verdict.path, on_path]
-    if not tree.is_chain:  # of chains the host knows them already
-        columns.append(tree.levels()[:, None])
-    table = torch.cat(columns, 1).tolist()
-    width = verdict.path.shape[1]
-    paths = [[0, *line[2 : 2 + line[0]]] for line in table]
-    new = [[*line[2 + width : 2 + width + line[0]], line[1]] for line in table]
-    return paths, new, tree.sizes if tree.is_chain else [line[-1] for line in table]
+    levels = tree.sizes if tree.is_chain else tree.levels()
+    numbers = [broken, verdict.accepted, verdict.bonus, tree.sizes, levels]
+    table = torch.cat([torch.stack(numbers, 1), verdict.path, on_path], 1).tolist()
+    if any(line[0] for line in table):
+        raise bad_logits()
+    paths, new, width = [], [], verdict.path.shape[1]
+    for _, accepted, bonus, _, _, *rest in table:
+        paths.append([0, *rest[:accepted]])
+        new.append([*rest[width : width + accepted], bonus])
+    return paths, new, [(line[3], line[4]) for line in table]
+
+
+def _broken(processing: Processing, scores: Tensor, verdict: Verdict, tree: Tree) -> Tensor:
+    """Rows whose new token can't be trusted: its scores, or what their draft was drawn from, are
+    no numbers. `[rows]`, 0 or 1."""
+    ends = torch.cat([torch.zeros_like(verdict.bonus)[:, None], verdict.path], 1)
+    last = ends.gather(1, verdict.accepted[:, None])[..., None]  # [rows, 1, 1]
+    broken = processing.broken(scores.gather(1, last.expand(-1, -1, scores.shape[2]))[:, 0])
+    if tree.probs is not None:
+        # A softmax spreads a NaN everywhere; a node was drawn from what stands at its parent.
+        drawn = tree.probs[..., 0].isnan().gather(1, tree.parents + 1)
+        broken = broken | (drawn & tree.valid()).any(1)
+    return broken.long()
 
 
 def _commit_row(

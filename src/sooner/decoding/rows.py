@@ -50,7 +50,7 @@ class Rows:
         tokens, parents = tree.tokens.tolist(), tree.parents.tolist()
         return [
             _entry_prefixes(self.prefix(row), tokens[row][:size], parents[row][:size])
-            for row, size in enumerate(tree.sizes)
+            for row, size in enumerate(tree.host_sizes or tree.sizes.tolist())
         ]
 
     def end(self, finished: Sequence[bool]) -> list[int]:

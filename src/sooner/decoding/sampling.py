@@ -15,6 +15,8 @@ from transformers import LogitsProcessor
 from transformers.generation import logits_process as hf
 
 from ..errors import BadLogitsError, UnsupportedError
+from .noise import Purpose, RowNoise
+from .tree import Tree
 
 Prefixes = Callable[[], list[list[list[int]]]]
 """Token ids that block entry `[row][entry]` continues; called only when a processor reads them."""
@@ -115,33 +117,33 @@ class Processing:
             tiled = one(ids, tiled)
         return tiled[row]
 
-    def choose(self, scores: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    def choose(self, scores: Tensor, tree: Tree, noise: RowNoise) -> Tensor:
         """The argmax of each entry, or one draw when sampling: `[rows, entries]`.
 
-        Raises:
-            BadLogitsError: the scores hold NaN.
+        Draws belong to a place: entries of one depth share their random number, so that whatever
+        is drafted there, the target says what it would have said without a draft.
+
+        Args:
+            scores: of the block of `tree`, `[rows, 1 + nodes, vocab]`.
+            tree: the draft.
+            noise: of its rows; greedy decoding asks for none.
         """
         if not self.do_sample:
-            best, index = scores.max(-1)
-            check_finite(best)
-            return index
-        return draw(self.probabilities(scores), generator)
+            return scores.argmax(-1)
+        return pick(self.probabilities(scores), noise.uniforms(Purpose.TOKEN, tree.depths()))
 
     def probabilities(self, scores: Tensor) -> Tensor:
-        """Softmax of processed scores, `[rows, entries, vocab]`, fp32.
+        """Softmax of processed scores, `[rows, entries, vocab]`, fp32."""
+        return scores.softmax(-1)
 
-        Raises:
-            BadLogitsError: the scores hold NaN.
+    def broken(self, scores: Tensor) -> Tensor:
+        """Where no token can be chosen, `[...]` bool of `scores [..., vocab]`.
+
+        A NaN anywhere is one, and for a draw an infinite score, or no finite one at all.
         """
-        p = scores.softmax(-1)
-        check_finite(p[..., 0])
-        return p
-
-
-def draw(p: Tensor, generator: torch.Generator | None = None) -> Tensor:
-    """One draw from each distribution of `p`, `[rows, entries, vocab]` to `[rows, entries]`."""
-    flat = p.reshape(-1, p.shape[-1])
-    return torch.multinomial(flat, 1, generator=generator).view(p.shape[:-1])
+        if not self.do_sample:
+            return scores.amax(-1).isnan()
+        return ~scores.logsumexp(-1).isfinite()
 
 
 def pick(weights: Tensor, uniforms: Tensor) -> Tensor:
@@ -149,22 +151,23 @@ def pick(weights: Tensor, uniforms: Tensor) -> Tensor:
 
     Weights need not sum to one. An index of weight zero is never picked, whatever rounding does.
     One uniform number a row is all the randomness it takes, where `torch.multinomial` draws one
-    for every token of the vocabulary.
+    for every token of the vocabulary. The sum runs in fp64, so that rare tokens behind a long
+    vocabulary keep their share; of NaN some index is picked, for `Processing.broken` to report.
 
     Args:
         weights: non-negative, at least one of each row positive.
         uniforms: in `[0, 1)`, `[...]`.
     """
-    mass = weights.cumsum(-1)
+    mass = weights.cumsum(-1, dtype=torch.float64)
     total = mass[..., -1]
     mark = torch.minimum(uniforms * total, total.nextafter(torch.zeros_like(total)))
-    return torch.searchsorted(mass, mark[..., None], right=True)[..., 0]
+    index = torch.searchsorted(mass, mark[..., None], right=True)[..., 0]
+    return index.clamp_(max=weights.shape[-1] - 1)
 
 
-def check_finite(values: Tensor) -> None:
-    """Raise `BadLogitsError` when the values that decide the next token hold NaN."""
-    if bool(values.isnan().any()):
-        raise BadLogitsError(
-            "the model returned NaN logits; use float32 or bfloat16 instead of float16, or check "
-            "the weights"
-        )
+def bad_logits() -> BadLogitsError:
+    """The error of a run whose next token can't be chosen."""
+    return BadLogitsError(
+        "the model returned NaN logits; use float32 or bfloat16 instead of float16, or check "
+        "the weights"
+    )

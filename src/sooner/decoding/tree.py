@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import torch
@@ -25,47 +26,65 @@ class Tree:
     Attributes:
         tokens: draft token ids, `[rows, nodes]`.
         parents: index of each node's parent, or `ROOT`, `[rows, nodes]`.
-        sizes: number of real nodes of each row, on the host, so that reading it never waits.
+        sizes: number of real nodes of each row, `[rows]`, on the device of `tokens`.
         probs: `[rows, 1 + nodes, vocab]`, the processed distribution from which the children of
             the root (index 0) and of node `i` (index `1 + i`) were drawn. `None` for candidates
             that were not drawn at all (prompt lookup, argmax chains, top-k trees).
-        is_chain: every row is a chain, which lets verification skip the tree bookkeeping.
+        is_chain: every row is a chain, which lets verification skip the tree bookkeeping. Whoever
+            drafts says so; it is never read from the device.
+        host_sizes: `sizes` once more, where the host knows them without asking the device.
     """
 
     tokens: Tensor
     parents: Tensor
-    sizes: list[int]
+    sizes: Tensor
     probs: Tensor | None = None
     is_chain: bool = False
+    host_sizes: tuple[int, ...] | None = None
 
     @staticmethod
     def empty(rows: int, device: torch.device | str = "cpu") -> Tree:
         """No draft: the round that verifies it is a plain autoregressive step."""
         none = torch.empty(rows, 0, dtype=torch.long, device=device)
-        return Tree(none, none, [0] * rows, is_chain=True)
+        sizes = torch.zeros(rows, dtype=torch.long, device=device)
+        return Tree(none, none, sizes, is_chain=True, host_sizes=(0,) * rows)
 
     @staticmethod
-    def chain(tokens: Tensor, sizes: list[int], probs: Tensor | None = None) -> Tree:
+    def chain(tokens: Tensor, sizes: Tensor | Sequence[int], probs: Tensor | None = None) -> Tree:
         """Chains of `sizes[row]` tokens; `tokens` is `[rows, nodes]`, padded on the right."""
         rows, nodes = tokens.shape
         parents = torch.arange(-1, nodes - 1, device=tokens.device).expand(rows, nodes)
-        return Tree(tokens, parents, sizes, probs, is_chain=True)
+        return Tree.of(tokens, parents, sizes, probs, is_chain=True)
+
+    @staticmethod
+    def of(
+        tokens: Tensor,
+        parents: Tensor,
+        sizes: Tensor | Sequence[int],
+        probs: Tensor | None = None,
+        is_chain: bool = False,
+    ) -> Tree:
+        """A tree whose sizes are on its device, or known to the host, which sends them there."""
+        if isinstance(sizes, Tensor):
+            return Tree(tokens, parents, sizes, probs, is_chain)
+        sent = torch.tensor(sizes, dtype=torch.long, device=tokens.device)
+        return Tree(tokens, parents, sent, probs, is_chain, tuple(sizes))
 
     @staticmethod
     def from_lists(tokens: list[list[int]], parents: list[list[int]], device: str = "cpu") -> Tree:
         """Build trees from one token list and one parent list a row."""
-        sizes = [len(row) for row in tokens]
+        sizes = tuple(len(row) for row in tokens)
         nodes = max(sizes, default=0)
-        padded = [row + [0] * (nodes - len(row)) for row in tokens]
-        above = [row + [ROOT] * (nodes - len(row)) for row in parents]
         chains = all(row == list(range(-1, len(row) - 1)) for row in parents)
-        shape = (len(tokens), nodes)
-        return Tree(
-            torch.tensor(padded, dtype=torch.long, device=device).view(shape),
-            torch.tensor(above, dtype=torch.long, device=device).view(shape),
-            sizes,
-            is_chain=chains,
+        lines = [
+            [len(row), *row, *[0] * (nodes - len(row)), *above, *[ROOT] * (nodes - len(row))]
+            for row, above in zip(tokens, parents, strict=True)
+        ]
+        packed = torch.tensor(lines, dtype=torch.long, device=device).view(
+            len(sizes), 1 + 2 * nodes
         )
+        count, drafted, hung = packed.split([1, nodes, nodes], dim=1)  # one transfer for all
+        return Tree(drafted, hung, count[:, 0], is_chain=chains, host_sizes=sizes)
 
     @property
     def rows(self) -> int:
@@ -77,8 +96,7 @@ class Tree:
 
     def valid(self) -> Tensor:
         """Which nodes are real, `[rows, nodes]` bool."""
-        sizes = torch.tensor(self.sizes, device=self.tokens.device)
-        return torch.arange(self.nodes, device=self.tokens.device)[None] < sizes[:, None]
+        return torch.arange(self.nodes, device=self.tokens.device) < self.sizes[:, None]
 
     def ancestors(self) -> Tensor:
         """Reachability of the block *root + nodes*: `[rows, 1 + nodes, 1 + nodes]` bool.
@@ -112,13 +130,12 @@ class Tree:
         inside = pad(self.valid(), (1, 0), value=True)  # [rows, 1 + nodes]; padding has no depth
         return self.depths().masked_fill(~inside, 0).amax(1)
 
-    def keep_rows(self, rows: list[int]) -> Tree:
-        """The trees of some rows only."""
-        index = torch.tensor(rows, device=self.tokens.device)
-        return replace(
-            self,
-            tokens=self.tokens[index],
-            parents=self.parents[index],
-            sizes=[self.sizes[row] for row in rows],
-            probs=None if self.probs is None else self.probs[index],
+    def keep_rows(self, rows: Tensor) -> Tree:
+        """The trees of the rows with the indices `rows`, `[kept]`."""
+        return Tree(
+            self.tokens[rows],
+            self.parents[rows],
+            self.sizes[rows],
+            None if self.probs is None else self.probs[rows],
+            self.is_chain,
         )

@@ -34,5 +34,5 @@ class Autoregressive(Method):
 
     def build(self, context: Context) -> tuple[Drafter, Rule]:
         if self.shared_noise and context.processing.do_sample:
-            return Drafter(), follow_shared_noise(context)
+            return Drafter(), follow_shared_noise
         return Drafter(), follow_choices

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -16,6 +16,7 @@ from ..decoding.grid import GridConstraint
 from ..decoding.guidance import GuidedRunner
 from ..decoding.interface import AdapterLike, Drafter, Prompt
 from ..decoding.loop import OnTokens, Rule, Session, run
+from ..decoding.noise import RowNoise, draw_seed
 from ..decoding.ranks import Ranks
 from ..decoding.rows import Rows
 from ..decoding.runner import ModelRunner
@@ -174,14 +175,19 @@ class Method(KnowsOldNames):
         copies: int = 1,
         guidance: float = 1.0,
         prefill_chunk: int | None = None,
+        requests: Sequence[int] | None = None,
     ) -> Session:
         """Embed the prompts, repeat each `copies` times, and set up one run of the loop.
 
         Args:
             model: an HF model, or the adapter to run it by, such as a canvas.
+            generator: gives the run its seed, by one draw if it samples; `None` is torch's global
+                one.
             guidance: scale of classifier-free guidance, for adapters with `guided_inputs`.
             prefill_chunk: prompt tokens of a row that target and draft prefill at once, so that
                 long prompts need less memory; `None` is all of them.
+            requests: number of each row, 0, 1, ... by default. Under one seed a row of the same
+                prompt and number draws the same, whatever else is in the batch.
         """
         check_chunk(prefill_chunk)
         target = model if isinstance(model, Adapter) else adapt(model)
@@ -191,6 +197,9 @@ class Method(KnowsOldNames):
         stopping = Stopping(criteria or [], ids.shape[1])
         rows = Rows(ids if target.speaks_prompt else ids[:, :0])
         processing = Processing(processors or [], do_sample, rows.batch)
+        seed = draw_seed(generator) if do_sample else 0
+        numbers = torch.tensor(requests or range(rows.batch), device=target.device)
+        noise = RowNoise.start(seed, numbers)
         guided = guidance != 1.0
         runner = GuidedRunner(target, 0, guidance) if guided else ModelRunner(target, 0)
         context = Context(
@@ -202,6 +211,7 @@ class Method(KnowsOldNames):
             stopping,
             stats,
             generator,
+            noise,
             copies=copies,
             guidance=guidance,
             constraint=_constraint(target),
@@ -227,7 +237,7 @@ class Method(KnowsOldNames):
             processing=processing,
             stopping=stopping,
             stats=stats,
-            generator=generator,
+            noise=noise,
             on_tokens=on_tokens,
             constraint=context.constraint,
             prefill_chunk=prefill_chunk,

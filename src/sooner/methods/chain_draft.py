@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from ..decoding.interface import AdapterLike, Drafter, Outcome, Prompt
+from ..decoding.noise import Purpose
 from ..decoding.runner import Forward, ModelRunner
-from ..decoding.sampling import draw
+from ..decoding.sampling import pick
 from ..decoding.tree import Tree
 from .calls import to_device
 from .context import Context, embed
@@ -166,7 +167,8 @@ class ChainDrafter(Drafter):
         if not processing.do_sample:
             return scores, scores.argmax(-1)
         p = processing.probabilities(scores)
-        return p, draw(p, self.context.generator)
+        noise = outcome.noise.to(p.device)
+        return p, pick(p, noise.uniforms(Purpose.DRAFT, len(chain)))
 
     def _stack(self, given: list[Tensor]) -> Tensor:
         # Nothing was drawn behind the last node; its slot only keeps the shape.

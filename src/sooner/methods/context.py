@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -12,7 +11,7 @@ from torch import Tensor
 
 from ..decoding.grid import GridConstraint
 from ..decoding.interface import AdapterLike, Prompt
-from ..decoding.noise import draw_seed
+from ..decoding.noise import RowNoise
 from ..decoding.rows import Rows
 from ..decoding.runner import ModelRunner
 from ..decoding.sampling import Processing
@@ -91,7 +90,8 @@ class Context:
         processing: the processed distribution, to be shared by the draft.
         stopping: when rows end; `stopping.limit` bounds the new tokens of a row.
         stats: where the drafter's own times go.
-        generator: source of every draw.
+        generator: where the run's seed comes from; `None` is torch's global one.
+        noise: the rows' random numbers, at the first new token.
         copies: rows that each prompt becomes (`num_return_sequences`).
         guidance: scale of classifier-free guidance; 1 is none.
         constraint: places of the picture that is drawn; `None` for text.
@@ -106,15 +106,11 @@ class Context:
     stopping: Stopping
     stats: Stats
     generator: torch.Generator | None
+    noise: RowNoise
     copies: int = 1
     guidance: float = 1.0
     constraint: GridConstraint | None = None
     prefill_chunk: int | None = None
-
-    @cached_property
-    def noise_seed(self) -> int:
-        """Of the noise that is shared (`decoding.noise`), the first draw of the run."""
-        return draw_seed(self.generator)
 
     @property
     def prompts(self) -> int:

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Self
 
-import torch
 from torch import Tensor
 
 from ..decoding.acceptance import Verdict, reject_tree
 from ..decoding.interface import AdapterLike, Drafter
 from ..decoding.loop import Rule
+from ..decoding.noise import RowNoise
 from ..decoding.sampling import Processing
 from ..decoding.tree import Tree
 from ..errors import unknown
@@ -96,10 +96,8 @@ class SDTree(Method):
         return TreeDrafter(adapter, inputs, context, shape, draws)
 
 
-def reject_siblings(
-    tree: Tree, scores: Tensor, processing: Processing, generator: torch.Generator | None
-) -> Verdict:
+def reject_siblings(tree: Tree, scores: Tensor, processing: Processing, noise: RowNoise) -> Verdict:
     """Rejection sampling of drawn siblings; a plain draw where there is no draft."""
     if tree.probs is None:
-        return follow_choices(tree, scores, processing, generator)
-    return reject_tree(tree, processing.probabilities(scores), generator)
+        return follow_choices(tree, scores, processing, noise)
+    return reject_tree(tree, processing.probabilities(scores), noise)

@@ -16,6 +16,7 @@ from transformers import StoppingCriteria
 from ..decoding.acceptance import Verdict
 from ..decoding.interface import Drafter, Outcome, Prompt
 from ..decoding.loop import Rule
+from ..decoding.noise import RowNoise
 from ..decoding.ranks import Decisions, Ranks
 from ..decoding.rows import Rows
 from ..decoding.sampling import Processing
@@ -85,13 +86,11 @@ def _rule(drafter: BroadcastDrafter, own: Rule | None) -> Rule:
     """The verdicts of the first rank's rule `own`, on all ranks: its draws, its draft's
     probabilities."""
 
-    def rule(
-        tree: Tree, scores: Tensor, processing: Processing, generator: torch.Generator | None
-    ) -> Verdict:
+    def rule(tree: Tree, scores: Tensor, processing: Processing, noise: RowNoise) -> Verdict:
         def judged() -> list[Tensor]:
             assert own is not None
             assert drafter.pending is not None
-            verdict = own(drafter.pending, scores, processing, generator)
+            verdict = own(drafter.pending, scores, processing, noise)
             path = pad(verdict.path, (0, tree.nodes - verdict.path.shape[1]))
             return [verdict.accepted, verdict.bonus, path]
 
@@ -132,8 +131,8 @@ class BroadcastDrafter(Drafter):
     def propose(self, outcome: Outcome) -> Tree:
         def drafted() -> list[Tensor]:
             tree = self.pending = self.own.propose(outcome)
-            head = torch.tensor([tree.nodes, int(tree.is_chain), *tree.sizes])
-            return [head.to(tree.tokens.device), tree.tokens, tree.parents]
+            head = torch.tensor([tree.nodes, int(tree.is_chain)], device=tree.tokens.device)
+            return [head, tree.sizes, tree.tokens, tree.parents]
 
         told = self.decisions.decide(drafted)
         self.decisions.awaited = False
@@ -153,7 +152,7 @@ def _tree(told: Tensor, rows: int, device: torch.device) -> Tree:
     """The trees of a message, without probabilities."""
     nodes, is_chain, *sizes = told[: HEAD + rows].tolist()
     body = told[HEAD + rows :][: 2 * rows * nodes].to(device).view(2, rows, nodes)
-    return Tree(body[0], body[1], sizes, is_chain=bool(is_chain))
+    return Tree.of(body[0], body[1], sizes, is_chain=bool(is_chain))
 
 
 class _BroadcastCriterion(StoppingCriteria):

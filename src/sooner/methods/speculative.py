@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Self
 
-import torch
 from torch import Tensor
 
 from ..decoding.acceptance import Verdict, reject_chain
 from ..decoding.interface import AdapterLike, Drafter
 from ..decoding.loop import Rule
+from ..decoding.noise import RowNoise
 from ..decoding.sampling import Processing
 from ..decoding.tree import Tree
 from ..models import adapt
@@ -96,10 +96,8 @@ class Speculative(Method):
         return FixedDraftLength(int(self.num_draft_tokens))
 
 
-def reject(
-    tree: Tree, scores: Tensor, processing: Processing, generator: torch.Generator | None
-) -> Verdict:
+def reject(tree: Tree, scores: Tensor, processing: Processing, noise: RowNoise) -> Verdict:
     """Rejection sampling where there is a draft; a plain draw where there is none."""
     if tree.probs is None:
-        return follow_choices(tree, scores, processing, generator)
-    return reject_chain(tree, processing.probabilities(scores), generator)
+        return follow_choices(tree, scores, processing, noise)
+    return reject_chain(tree, processing.probabilities(scores), noise)

@@ -16,6 +16,7 @@ from ..decoding.acceptance import Verdict
 from ..decoding.deviation import Deviation
 from ..decoding.interface import Drafter
 from ..decoding.loop import Rule
+from ..decoding.noise import RowNoise
 from ..decoding.sampling import Processing
 from ..decoding.stats import RELAXED
 from ..decoding.tree import Tree
@@ -43,11 +44,11 @@ class Judged:
     dims: Tensor
     distance: Tensor
 
-    def committed(self, room: Sequence[int]) -> Tensor:
-        """Which tokens of the path are accepted and fit into `room` of each row,
+    def committed(self, room: Tensor) -> Tensor:
+        """Which tokens of the path are accepted and fit into `room [rows]`,
         `[rows, depth]` bool."""
         accepted = self.verdict.accepted
-        most = torch.minimum(accepted, torch.tensor(list(room), device=accepted.device))
+        most = torch.minimum(accepted, room)
         steps = torch.arange(self.distance.shape[1], device=accepted.device)
         return steps < most[:, None]
 
@@ -209,41 +210,40 @@ class Tolerance:
             )
         if self.is_exact:
             return follow_choices
-        rows, stopping, stats = context.rows, context.stopping, context.stats
+        rows, limit, stats = context.rows, context.stopping.limit or 0, context.stats
         span = self.tokens.edges - 1
+        radii = torch.tensor(self.radii, device=context.target.device)  # [dims]
         deviation = Deviation.zeros(rows.batch, self.dims, span, context.target.device)
         stats.mode, stats.deviation = RELAXED, deviation
 
-        def rule(
-            tree: Tree, scores: Tensor, processing: Processing, generator: torch.Generator | None
-        ) -> Verdict:
-            choices = processing.choose(scores, generator)
-            said = [len(rows.said(row)) for row in range(len(rows.active))]
-            judged = self.judge(tree, choices, said)
-            room = [stopping.budget(count) for count in said]
-            deviation.add(rows.active, judged.dims, judged.distance, judged.committed(room))
+        def rule(tree: Tree, scores: Tensor, processing: Processing, noise: RowNoise) -> Verdict:
+            choices = processing.choose(scores, tree, noise)
+            judged = self.judge(tree, choices, noise.places, radii)
+            counted = judged.committed((limit - noise.places).clamp(min=0))
+            deviation.add(rows.active, judged.dims, judged.distance, counted)
             return judged.verdict
 
         return rule
 
-    def judge(self, tree: Tree, choices: Tensor, said: Sequence[int]) -> Judged:
+    def judge(self, tree: Tree, choices: Tensor, said: Tensor, radii: Tensor) -> Judged:
         """The nearest of the longest acceptable paths of each row; a pure function.
 
         Args:
             tree: draft of `rows` rows and `nodes` nodes.
             choices: the target's choice at each block entry, `[rows, 1 + nodes]`.
-            said: tokens that each row had said before, which tells the dimension of the next.
+            said: tokens that each row had said before, which tells the dimension of the next,
+                `[rows]`.
+            radii: `self.radii` on the device, `[dims]`.
         """
-        device = choices.device
         above = choices.gather(1, tree.parents + 1)  # [rows, nodes]
         ancestors = None if tree.is_chain else tree.ancestors()
         depths = tree.depths() if ancestors is None else ancestors.sum(-1) - 1
-        places = torch.tensor(list(said), device=device)[:, None] + depths[:, 1:] - 1
+        places = said[:, None] + depths[:, 1:] - 1
         dims = places % self.dims  # [rows, nodes]
         drafted, chosen = self.tokens.bins(tree.tokens), self.tokens.bins(above)
         distance = drafted - chosen
         is_action = (drafted >= 0) & (chosen >= 0)
-        near = is_action & (distance.abs() <= torch.tensor(self.radii, device=device)[dims])
+        near = is_action & (distance.abs() <= radii[dims])
         hit = ((tree.tokens == above) | near) & tree.valid()
         distance = torch.where(is_action, distance, 0)
         if ancestors is None:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..decoding.interface import AdapterLike, Outcome
+from ..decoding.noise import Purpose, RowNoise
 from ..decoding.tree import ROOT, Tree
 from ..errors import SoonerError
 from .chain_draft import ChainDrafter, match_vocabulary, readable
@@ -251,7 +252,8 @@ class TreeDrafter(ChainDrafter):
             if depth:
                 tokens = readable(growth.tokens[:, level.sources], self.adapter)
                 logits = self.runner.forward_level(tokens, depth - 1, self._seen[depth]).logits
-            growth = self._extend(growth, level, self._scores(growth, level, logits, outcome))
+            scores = self._scores(growth, level, logits, outcome)
+            growth = self._extend(growth, level, scores, outcome.noise.to(scores.device), depth)
         tree = self._tree(growth, outcome.hidden.device)
         seconds = stats.clock() - start
         stats.draft_forwards += self.grown
@@ -265,7 +267,7 @@ class TreeDrafter(ChainDrafter):
 
         def prefixes() -> list[list[list[int]]]:
             sizes = [growth.tokens.shape[1]] * growth.tokens.shape[0]
-            blocks = rows.block_prefixes(Tree(growth.tokens, self._parents(growth), sizes))
+            blocks = rows.block_prefixes(Tree.of(growth.tokens, self._parents(growth), sizes))
             legal = growth.legal.tolist()
             # A processor may have no answer behind a token that it forbade: it is not asked.
             return [
@@ -279,12 +281,19 @@ class TreeDrafter(ChainDrafter):
     def _parents(self, growth: _Growth) -> Tensor:
         return self._above[: growth.tokens.shape[1]].expand(growth.tokens.shape[0], -1)
 
-    def _extend(self, growth: _Growth, level: Level, scores: Tensor) -> _Growth:
-        """Add the children of one level."""
+    def _extend(
+        self, growth: _Growth, level: Level, scores: Tensor, noise: RowNoise, depth: int
+    ) -> _Growth:
+        """Add the children of one level.
+
+        When they are drawn, all nodes of a level share the noise of their place: only one of them
+        can be on the path that is accepted.
+        """
         keys, given = scores, growth.given
         if self.draws:
             p = self.context.processing.probabilities(scores)
-            keys, given = race(p, self.context.generator).log(), (*given, p)
+            waits = noise.waiting(Purpose.DRAFT, depth, p.shape[-1])  # [rows, 1, vocab]
+            keys, given = race(p, waits).log(), (*given, p)
         keys, best = keys.topk(max(level.ranks) + 1)  # [rows, sources, most]
         tokens = best[:, level.parents, level.ranks]
         legal = keys[:, level.parents, level.ranks] > -torch.inf
@@ -300,7 +309,7 @@ class TreeDrafter(ChainDrafter):
         """The tree to verify: the nodes within each row's budget that can be said."""
         sizes = [self.shape.sizes[levels] for levels in self.drafted]
         parents = self._parents(growth)
-        tree = Tree(growth.tokens, parents, sizes, self._probs(growth), self.shape.is_chain)
+        tree = Tree.of(growth.tokens, parents, sizes, self._probs(growth), self.shape.is_chain)
         self.origin = None
         if self.context.processing.do_sample or self.context.processing.processors:
             tree = self._without_illegal(tree, growth.legal & tree.valid())
@@ -308,6 +317,7 @@ class TreeDrafter(ChainDrafter):
             tree,
             tokens=tree.tokens.to(device),
             parents=tree.parents.to(device),
+            sizes=tree.sizes.to(device),
             probs=None if tree.probs is None else tree.probs.to(device),
         )
 
@@ -336,15 +346,15 @@ class TreeDrafter(ChainDrafter):
         if probs is not None:
             entries = torch.cat([torch.zeros_like(order[:, :1]), order + 1], 1)
             probs = probs[torch.arange(len(sizes), device=probs.device)[:, None], entries]
-        return Tree(
+        return Tree.of(
             tree.tokens.gather(1, order), above.gather(1, order), sizes, probs, tree.is_chain
         )
 
 
-def race(p: Tensor, generator: torch.Generator | None) -> Tensor:
+def race(p: Tensor, waits: Tensor) -> Tensor:
     """Keys whose k largest are k draws from `p` without replacement, in the order drawn.
 
-    Each token's waiting time is exponential with rate `p` (Efraimidis and Spirakis 2006).
+    With standard exponential `waits`, each token's waiting time has rate `p` (Efraimidis and
+    Spirakis 2006).
     """
-    waiting = torch.empty_like(p).exponential_(generator=generator)
-    return p / waiting
+    return p / waits

@@ -12,6 +12,7 @@ from ...checks import check_number
 from ...decoding.acceptance import Verdict, follow
 from ...decoding.interface import Drafter
 from ...decoding.loop import Rule
+from ...decoding.noise import RowNoise
 from ...decoding.sampling import Processing
 from ...decoding.stats import EXACT, RELAXED
 from ...decoding.tree import Tree
@@ -31,10 +32,8 @@ from .size import AlignedSizing, Experience, FixedNodes, MeasuredNodes
 def follow_threshold(acceptance_threshold: float) -> Rule:
     """A rule that descends by eq. 8 to 11 with an acceptance threshold below 1."""
 
-    def rule(
-        tree: Tree, scores: Tensor, processing: Processing, generator: torch.Generator | None
-    ) -> Verdict:
-        choices = processing.choose(scores, generator)
+    def rule(tree: Tree, scores: Tensor, processing: Processing, noise: RowNoise) -> Verdict:
+        choices = processing.choose(scores, tree, noise)
         return follow(tree, accepted_choices(tree, scores, choices, acceptance_threshold))
 
     return rule

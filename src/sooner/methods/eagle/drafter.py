@@ -135,7 +135,7 @@ class Growth:
         is_chain = self.top_k == 1
         if is_chain:  # padding included
             parents = line - 1
-        return Tree(self.tokens.gather(1, index), parents, sizes, is_chain=is_chain), ranks
+        return Tree.of(self.tokens.gather(1, index), parents, sizes, is_chain=is_chain), ranks
 
 
 Prefixes = Callable[[], list[list[list[int]]]]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ...decoding.noise import first_to_come, waiting
+from ...decoding.noise import Purpose, RowNoise, first_to_come
 from ...decoding.sampling import pick
 
 
@@ -22,28 +22,29 @@ class Draws:
     """Where the randomness of one round comes from.
 
     Attributes:
-        seed: of the noise that all iterations share.
-        rows: original number of each active row, `[rows]`.
-        places: number of generated tokens before each draw, `[rows, places]`.
-        generator: of everything that is drawn once.
+        noise: of the rows, at the first place of the window.
+        ahead: places of the window, counted from there, `[places]`.
     """
 
-    seed: int
-    rows: Tensor
-    places: Tensor
-    generator: torch.Generator | None
+    noise: RowNoise
+    ahead: Tensor
 
-    def uniforms(self) -> Tensor:
-        """Fresh uniform numbers, `[rows, places]`."""
-        return torch.rand(self.places.shape, generator=self.generator, device=self.places.device)
+    @property
+    def places(self) -> Tensor:
+        """Number of generated tokens before each draw, `[rows, places]`."""
+        return self.noise.places[:, None] + self.ahead
+
+    def uniforms(self, purpose: Purpose) -> Tensor:
+        """Uniform numbers that are fresh in every round, `[rows, places]`."""
+        return self.noise.uniforms(purpose, self.ahead, is_fresh=True)
 
     def waiting(self, vocab: int) -> Tensor:
         """The shared noise `w = exp(-g)` of each place, `[rows, places, vocab]`."""
-        return waiting(self.seed, self.rows, self.places, vocab)
+        return self.noise.waiting(Purpose.GUMBEL, self.ahead, vocab)
 
     def of(self, places: slice) -> Draws:
         """Those of some places of the window."""
-        return replace(self, places=self.places[:, places])
+        return replace(self, ahead=self.ahead[places])
 
 
 Coupling = Callable[[Tensor, Tensor, Tensor, Draws], Tensor]
@@ -55,7 +56,7 @@ def independent(p: Tensor, q: Tensor, x: Tensor, draws: Draws) -> Tensor:
 
     The draws agree with probability `sum p q` (proposition 2).
     """
-    return pick(p, draws.uniforms())
+    return pick(p, draws.uniforms(Purpose.AFRESH))
 
 
 def maximal(p: Tensor, q: Tensor, x: Tensor, draws: Draws) -> Tensor:
@@ -64,8 +65,8 @@ def maximal(p: Tensor, q: Tensor, x: Tensor, draws: Draws) -> Tensor:
     The draws agree with probability `1 - TV(p, q)`, which no coupling exceeds (theorem 2).
     """
     index = x[..., None]
-    stays = draws.uniforms() * q.gather(-1, index)[..., 0] < p.gather(-1, index)[..., 0]
-    return torch.where(stays, x, pick(_above(p, q), draws.uniforms()))
+    stays = draws.uniforms(Purpose.STAY) * q.gather(-1, index)[..., 0] < p.gather(-1, index)[..., 0]
+    return torch.where(stays, x, pick(_above(p, q), draws.uniforms(Purpose.REPLACE)))
 
 
 def _above(p: Tensor, q: Tensor) -> Tensor:
@@ -96,7 +97,7 @@ def weakened(coupling: Coupling, strength: float) -> Coupling:
         return independent
 
     def draw(p: Tensor, q: Tensor, x: Tensor, draws: Draws) -> Tensor:
-        coupled = draws.uniforms() < strength
+        coupled = draws.uniforms(Purpose.COUPLE) < strength
         return torch.where(coupled, coupling(p, q, x, draws), independent(p, q, x, draws))
 
     return draw

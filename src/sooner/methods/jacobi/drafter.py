@@ -10,7 +10,6 @@ from torch import Tensor
 
 from ...decoding.grid import GridConstraint
 from ...decoding.interface import Drafter, Outcome
-from ...decoding.rows import Rows
 from ...decoding.tree import Tree
 from .couplings import Coupling, Draws, gumbel_draw
 from .window import REACH, Filling, JacobiWindow
@@ -127,23 +126,24 @@ class JacobiDrafter(Drafter):
         self.constraint, self.trace = constraint, trace
         grid = None if constraint is None else constraint.grid
         self.reach = max(REACH[init](grid)) if init in REACH else 0
-        self.seed = context.noise_seed
         self.pending = Tree.empty(context.rows.batch, context.target.device)
-
-    def on_verify_start(self, pending: Tree, rows: Rows) -> None:
-        self.pending = pending
+        self.sizes = [0] * context.rows.batch  # of the pending windows
 
     def keep_rows(self, rows: list[int]) -> None:
-        self.pending = self.pending.keep_rows(rows)
+        self.pending = self.pending.keep_rows(torch.tensor(rows, device=self.pending.tokens.device))
+        self.sizes = [self.sizes[row] for row in rows]
 
     def propose(self, outcome: Outcome) -> Tree:
         places = self._places(outcome)
         shift = self._shift(outcome, places)
         if not max(shift.sizes, default=0):
-            return Tree.empty(len(shift.sizes), outcome.scores.device)
-        if not self.context.processing.do_sample:
-            return self._greedy(outcome, shift)
-        return self._sampled(outcome, shift, places)
+            self.pending = Tree.empty(len(shift.sizes), outcome.scores.device)
+        elif not self.context.processing.do_sample:
+            self.pending = self._greedy(outcome, shift)
+        else:
+            self.pending = self._sampled(outcome, shift, places)
+        self.sizes = shift.sizes
+        return self.pending
 
     def _places(self, outcome: Outcome) -> list[int]:
         """Place of each row's next token in its picture; -1 outside of one."""
@@ -154,11 +154,10 @@ class JacobiDrafter(Drafter):
     def _shift(self, outcome: Outcome, places: list[int]) -> Shift:
         sizes = [self._size(outcome.budget[row], place) for row, place in enumerate(places)]
         starts = [accepted + 1 for accepted in outcome.accepted]
-        lasts = self.pending.sizes
         device = outcome.scores.device
         line = torch.arange(max(sizes, default=0) + 1, device=device)
         source = torch.tensor(starts, device=device)[:, None] + line
-        rows = list(zip(lasts, starts, sizes, strict=True))
+        rows = list(zip(self.sizes, starts, sizes, strict=True))
         return Shift(
             source.clamp(max=self.pending.nodes),
             [min(max(last - start, 0), size) for last, start, size in rows],
@@ -177,7 +176,7 @@ class JacobiDrafter(Drafter):
         """The fixed-point iteration itself: every draft is the newest argmax (Song et al. 2021)."""
         best = outcome.scores.argmax(-1)  # [rows, 1 + nodes]
         # Behind the last judged place, which padding may not reach, the last argmax is repeated.
-        last = torch.tensor(self.pending.sizes, device=best.device)[:, None]
+        last = self.pending.sizes[:, None]
         return Tree.chain(best.gather(1, torch.minimum(shift.source[:, :-1], last)), shift.sizes)
 
     def _sampled(self, outcome: Outcome, shift: Shift, places: list[int]) -> Tree:
@@ -186,7 +185,7 @@ class JacobiDrafter(Drafter):
         # One more entry, as every drawn chain has: the place behind the window is not drafted.
         probs = _take(p, shift.source)  # [rows, places + 1, vocab]
         probs[:, -1] = 0.0
-        tokens = torch.zeros_like(draws.places)
+        tokens = torch.zeros_like(shift.source[:, :-1])
         if drafted := max(shift.drafted):
             tokens[:, :drafted] = self._again(outcome, shift, probs[:, :drafted], draws)
         # Where the drafts of the shortest row end, something is to be drawn for the first time.
@@ -209,12 +208,8 @@ class JacobiDrafter(Drafter):
         return y
 
     def _draws(self, outcome: Outcome, shift: Shift) -> Draws:
-        device = outcome.scores.device
-        rows = torch.tensor(outcome.rows.active, device=device)
-        said = [len(outcome.rows.said(row)) for row in range(len(outcome.new))]
-        line = torch.arange(shift.source.shape[1] - 1, device=device)
-        places = torch.tensor(said, device=device)[:, None] + line
-        return Draws(self.seed, rows, places, self.context.generator)
+        line = torch.arange(shift.source.shape[1] - 1, device=outcome.scores.device)
+        return Draws(outcome.noise, line)
 
     def _window(
         self,
@@ -238,7 +233,7 @@ class JacobiDrafter(Drafter):
         return JacobiWindow(
             tokens=torch.where(kept, new, gumbel_draw(probs, draws)),
             probs=probs,
-            newest=p[here, torch.tensor(self.pending.sizes, device=device)],
+            newest=p[here, self.pending.sizes],
             filled=[count - tail.start for count in shift.judged],
             grid_places=torch.where(roots >= 0, roots + line, -1),
             said=torch.cat([self._said(outcome, places, device), tokens[:, : tail.start]], 1),

@@ -8,9 +8,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ...decoding.acceptance import Verdict, residual
+from ...decoding.acceptance import Verdict, accepted_run, pick_bonus, residual
 from ...decoding.interface import Drafter
 from ...decoding.loop import Rule
+from ...decoding.noise import RowNoise
 from ...decoding.sampling import Processing
 from ...decoding.stats import RELAXED
 from ...decoding.tree import Tree
@@ -76,19 +77,15 @@ class GSD(Method):
             return drafter, follow_choices
         neighbours = _neighbours(context, self.group)
 
-        def judge(
-            tree: Tree, scores: Tensor, processing: Processing, generator: torch.Generator | None
-        ) -> Verdict:
+        def judge(tree: Tree, scores: Tensor, processing: Processing, noise: RowNoise) -> Verdict:
             if tree.probs is None:
-                return follow_choices(tree, scores, processing, generator)
-            return reject_groups(tree, processing.probabilities(scores), neighbours, generator)
+                return follow_choices(tree, scores, processing, noise)
+            return reject_groups(tree, processing.probabilities(scores), neighbours, noise)
 
         return drafter, judge
 
 
-def reject_groups(
-    tree: Tree, p: Tensor, neighbours: Tensor, generator: torch.Generator | None = None
-) -> Verdict:
+def reject_groups(tree: Tree, p: Tensor, neighbours: Tensor, noise: RowNoise) -> Verdict:
     """Rejection sampling of a drawn chain in which groups are compared instead of tokens.
 
     Args:
@@ -96,21 +93,20 @@ def reject_groups(
         p: `[rows, 1 + nodes, vocab]`, fp32.
         neighbours: ids of each token's group, `[vocab, group]`; a token outside of the codebook is
             its own group, repeated.
+        noise: of the rows, at their last committed token.
     """
     assert tree.probs is not None
-    rows, nodes = tree.rows, tree.nodes
+    nodes = tree.nodes
     members = neighbours[tree.tokens]  # [rows, nodes, group]
     p_group = p[:, :nodes].gather(2, members).sum(-1)  # [rows, nodes]
     q_group = tree.probs[:, :nodes].gather(2, members).sum(-1)
-    draws = torch.rand(rows, nodes, generator=generator, device=p.device)
-    hit = (draws * q_group < p_group) & tree.valid()
-    accepted = hit.long().cumprod(1).sum(1)  # [rows]
-    here = torch.arange(rows, device=p.device)
+    accepted = accepted_run(tree, p_group, q_group, noise)  # [rows]
+    here = torch.arange(tree.rows, device=p.device)
     # Behind a whole chain nothing was drawn, so nothing is taken away.
-    whole = accepted == torch.tensor(tree.sizes, device=p.device)
+    whole = accepted == tree.sizes
     q_last = torch.where(whole[:, None], 0.0, tree.probs[here, accepted])
-    bonus = torch.multinomial(residual(p[here, accepted], q_last), 1, generator=generator)[:, 0]
-    path = torch.arange(1, 1 + nodes, device=p.device).expand(rows, -1)
+    bonus = pick_bonus(residual(p[here, accepted], q_last), noise, accepted)
+    path = torch.arange(1, 1 + nodes, device=p.device).expand(tree.rows, -1)
     return Verdict(path, accepted, bonus)
 
 

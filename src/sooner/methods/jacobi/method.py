@@ -99,7 +99,7 @@ class CoupledJacobi(Method):
         )
         if not context.processing.do_sample:
             return drafter, follow_choices
-        return drafter, follow_shared_noise(context) if self.judges_by_noise else reject
+        return drafter, follow_shared_noise if self.judges_by_noise else reject
 
     @property
     def judges_by_noise(self) -> bool:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from ...decoding.acceptance import Guess, Verdict, reject_chain
 from ...decoding.interface import Drafter, Outcome
+from ...decoding.noise import RowNoise
 from ...decoding.rows import Rows
 from ...decoding.sampling import Processing
 from ...decoding.tree import Tree
@@ -77,7 +79,7 @@ class ParallelDrafter(Drafter):
         self._warned = False
 
     def on_verify_start(self, pending: Tree, rows: Rows) -> None:
-        self.pending = pending.sizes
+        self.pending = list(pending.host_sizes or pending.sizes.tolist())
         if self.started:
             self.worker.overlap()
             return
@@ -206,7 +208,7 @@ class ParallelDrafter(Drafter):
         """What the worker drew, meanwhile, for the place behind each row's chain."""
         tokens, q, known = [], [], []
         board = self.worker.board
-        for row, size in enumerate(tree.sizes):
+        for row, size in enumerate(self.pending):
             original, place = rows.active[row], len(rows.said(row)) + size
             token = self.view.read(original, place, 1)
             known.append(bool(token))
@@ -226,17 +228,17 @@ class ParallelDrafter(Drafter):
         tree: Tree,
         scores: Tensor,
         processing: Processing,
-        generator: torch.Generator | None,
+        noise: RowNoise,
     ) -> Verdict:
         """Rejection sampling whose bonus token is coupled with the worker's next draft token."""
         if not processing.do_sample:
-            return follow_choices(tree, scores, processing, generator)
+            return follow_choices(tree, scores, processing, noise)
         p = processing.probabilities(scores)
         guess = self.guess(tree, self.context.rows) if self.worker.is_usable else None
         if tree.probs is None:
             empty = torch.zeros(tree.rows, 1, p.shape[-1], device=p.device)
-            tree = Tree.chain(tree.tokens, tree.sizes, empty)
-        return reject_chain(tree, p, generator, guess)
+            tree = replace(tree, probs=empty)
+        return reject_chain(tree, p, noise, guess)
 
     def keep_rows(self, rows: list[int]) -> None:
         self.pending = [self.pending[row] for row in rows]

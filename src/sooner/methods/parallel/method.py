@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ...checks import check_choice
 from ...decoding.loop import Rule
+from ...decoding.noise import draw_seed
 from ...errors import SoonerError
 from ...models import adapt
 from ...registry import DraftModel
@@ -141,7 +142,7 @@ class ParallelVLM(Method):
             vocab=context.target.vocab_size,
             limit=context.stopping.limit or 0,
             max_ahead=2 * self.num_draft_tokens,
-            seed=_seed(context.generator),
+            seeds=context.noise.seeds.tolist(),
             repack=self.repack,
             prompts=context.prompts,
             copies=context.copies,
@@ -182,7 +183,7 @@ class ParallelVLM(Method):
     def _rank(self, context: Context) -> Rank | None:
         if self.prune == 0:
             return None
-        generator = torch.Generator().manual_seed(_seed(context.generator))
+        generator = torch.Generator().manual_seed(draw_seed(context.generator))
         return partial(_ranked, self, generator)
 
 
@@ -206,9 +207,3 @@ def _ranked(
     return rank(
         method.criterion, method.prune, first, last, visual, frames, generator, method.least
     )
-
-
-def _seed(generator: torch.Generator | None) -> int:
-    """A seed for the worker, drawn from the run's own source."""
-    device = "cpu" if generator is None else generator.device
-    return int(torch.randint(1 << 62, (1,), generator=generator, device=device))

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from ...decoding.interface import AdapterLike, Prompt
+from ...decoding.noise import Purpose, RowNoise
 from ...decoding.runner import ModelRunner
-from ...decoding.sampling import Processing, draw
+from ...decoding.sampling import Processing, bad_logits, pick
 from ..chain_draft import match_vocabulary, readable
 from ..context import embed
 from ..visual_match import VisualGrids, match, views
@@ -67,7 +68,7 @@ class DraftStream:
         vocab: vocabulary size of the target.
         limit: most new tokens of a row.
         max_ahead: most tokens that a row may be ahead.
-        generator: source of the draws.
+        noise: the rows' random numbers, at the first new token.
         chunk: prompt tokens of a row that are prefilled at once; `None` is all of them.
     """
 
@@ -80,7 +81,7 @@ class DraftStream:
         vocab: int,
         limit: int,
         max_ahead: int,
-        generator: torch.Generator | None = None,
+        noise: RowNoise,
         chunk: int | None = None,
     ) -> None:
         self.adapter = adapter
@@ -89,7 +90,7 @@ class DraftStream:
         self.vocab = vocab
         self.limit = limit
         self.max_ahead = max_ahead
-        self.generator = generator
+        self.noise = noise
         self.runner = ModelRunner(adapter, prompt.width + limit + 2 * max_ahead + 2)
         # The draft's own idea of the first token comes from its prompt, before the target speaks.
         self.opening = self.runner.prefill(prompt, chunk).logits
@@ -108,7 +109,8 @@ class DraftStream:
         self.prompt_lengths = [self.prompt_lengths[row] for row in rows]
         self.rows = [self.rows[row] for row in rows]
         self.originals = [self.originals[row] for row in rows]
-        self.opening = self.opening[torch.tensor(rows, device=self.opening.device)]
+        index = torch.tensor(rows, device=self.opening.device)
+        self.opening, self.noise = self.opening[index], self.noise.keep_rows(index)
 
     @property
     def wants_more(self) -> bool:
@@ -127,12 +129,21 @@ class DraftStream:
         hungry = [self._is_hungry(row) for row in self.rows]
         logits = match_vocabulary(self._logits(), self.vocab)  # [rows, 1, vocab]
         scores = self.processing.scores(logits, self._prefixes, self.originals)
-        p = self.processing.probabilities(scores)[:, 0] if self.processing.do_sample else None
-        chosen = scores[:, 0].argmax(-1) if p is None else draw(p, self.generator)
+        p, chosen = self._choose(scores[:, 0])
         for row, token, wanted in zip(self.rows, chosen.tolist(), hungry, strict=True):
             if wanted:
                 row.tokens.append(token)
         return hungry, p
+
+    def _choose(self, scores: Tensor) -> tuple[Tensor | None, Tensor]:
+        """What the next tokens are drawn from, `[rows, vocab]`, and they, `[rows]`."""
+        if not self.processing.do_sample:
+            return None, scores.argmax(-1)
+        if bool(self.processing.broken(scores).any()):
+            raise bad_logits()
+        p = self.processing.probabilities(scores)
+        said = torch.tensor([[len(row.tokens)] for row in self.rows], device=p.device)
+        return p, pick(p, self.noise.uniforms(Purpose.DRAFT, said)[:, 0])
 
     def _logits(self) -> Tensor:
         """Logits of the next token of each row, `[rows, 1, vocab]`."""
@@ -178,7 +189,7 @@ class DraftJob:
     vocab: int
     limit: int
     max_ahead: int
-    seed: int
+    seeds: list[int]  # of each row, see `RowNoise`
     repack: bool
     prompts: int = 1
     copies: int = 1
@@ -243,7 +254,7 @@ class DraftServer:
         if kept is not None:
             draft = views(job.adapter, job.inputs, job.copies)
             prompt = pruned(job.adapter, prompt, kept, job.views, draft, job.repack)
-        generator = torch.Generator(device=job.adapter.device).manual_seed(job.seed)
+        seeds = torch.tensor(job.seeds, device=job.adapter.device)
         self.stream = DraftStream(
             job.adapter,
             prompt,
@@ -252,7 +263,7 @@ class DraftServer:
             job.vocab,
             job.limit,
             job.max_ahead,
-            generator,
+            RowNoise(seeds, torch.zeros_like(seeds)),
             job.chunk,
         )
         self.prompt = None

@@ -13,8 +13,9 @@ from transformers import LogitsProcessor
 from ...decoding.acceptance import Verdict
 from ...decoding.interface import Drafter
 from ...decoding.loop import Rule
-from ...decoding.noise import waiting
+from ...decoding.noise import Purpose, RowNoise
 from ...decoding.parity import Parity, compare, rounding
+from ...decoding.sampling import Processing
 from ...decoding.tree import Tree
 from ...drawing import Drawing
 from ...methods import Autoregressive, Method
@@ -128,10 +129,12 @@ class RecordedPlain(Autoregressive):
         # `g cond - (g - 1) uncond`, whose roundings have nothing to do with each other.
         spread = math.hypot(context.guidance, context.guidance - 1)
 
-        def keep(tree: Tree, scores: Tensor, *rest: Any) -> Verdict:
-            waits = _waits(context, scores.shape[-1]) if is_drawn else None
+        def keep(tree: Tree, scores: Tensor, given: Processing, noise: RowNoise) -> Verdict:
+            waits = None
+            if is_drawn:
+                waits = noise.waiting(Purpose.GUMBEL, 0, scores.shape[-1])[:, 0]
             self.steps.append(PlainStep(seen.last, waits, processors, spread))
-            return inner(tree, scores, *rest)
+            return inner(tree, scores, given, noise)
 
         return drafter, keep
 
@@ -170,11 +173,3 @@ class _Raw(LogitsProcessor):
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         self.last = scores.clone()
         return scores
-
-
-def _waits(context: Context, vocab: int) -> Tensor:
-    """The noise of each row's next place, `[rows, vocab]`."""
-    rows, device = context.rows, context.target.device
-    places = torch.tensor([[len(rows.said(row))] for row in range(len(rows.active))], device=device)
-    numbers = torch.tensor(rows.active, device=device)
-    return waiting(context.noise_seed, numbers, places, vocab)[:, 0]

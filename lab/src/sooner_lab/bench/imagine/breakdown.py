@@ -17,6 +17,7 @@ import torch
 
 from sooner.decoding.acceptance import reject_chain
 from sooner.decoding.loop import Rule
+from sooner.decoding.noise import RowNoise
 from sooner.decoding.stats import Stats
 from sooner.decoding.tree import Tree
 from sooner.methods import CoupledJacobi
@@ -128,12 +129,12 @@ def large_vocabulary(seed: int) -> dict[str, Any]:
     logits = 3 * torch.randn(2, 1, 1 + WINDOW, VOCABULARY, generator=generator)
     q, p = logits.softmax(-1)  # [1, 1 + window, vocab] each
     tokens = torch.multinomial(q[0, :-1], 1, generator=generator).T  # [1, window]
-    places = torch.arange(WINDOW)[None]
-    draws = Draws(seed, torch.zeros(1, dtype=torch.long), places, generator)
+    noise = RowNoise.start(seed, torch.zeros(1))
+    draws = Draws(noise, torch.arange(WINDOW))
     tree = Tree.chain(tokens, [WINDOW], q)
     pieces: dict[str, Callable[[], Any]] = {
         "softmax": lambda: logits[0].softmax(-1),
-        "verification": lambda: reject_chain(tree, p, generator),
+        "verification": lambda: reject_chain(tree, p, noise),
     }
     for name, coupling in COUPLINGS.items():
         pieces[name] = lambda draw=coupling: draw(p[:, :-1], q[:, :-1], tokens, draws)  # type: ignore[misc]
