@@ -12,7 +12,9 @@ from transformers.generation import logits_process as hf
 
 import sooner
 import tiny
+from fakes import row_noise
 from sooner.decoding.sampling import PREFIX_FREE, Processing
+from sooner.decoding.tree import Tree
 
 FAMILY, KIND, NEW = "qwen2_5_vl", "image", 16
 
@@ -194,4 +196,5 @@ def test_scores_are_fp32_and_leave_the_logits_alone() -> None:
 def test_the_first_of_equal_scores_wins_as_in_generate() -> None:
     scores = torch.zeros(1, 1, 50)
     scores[..., [7, 30, 49]] = 2.0
-    assert Processing().choose(scores).item() == scores.argmax(-1).item() == 7
+    chosen = Processing().choose(scores, Tree.empty(1), row_noise(1))
+    assert chosen.item() == scores.argmax(-1).item() == 7

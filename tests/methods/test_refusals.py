@@ -325,8 +325,24 @@ def test_nan_scores_are_seen_wherever_they_are() -> None:
         scores = torch.zeros(2, 2, 8)
         scores[1, 1, place] = torch.nan
         for sampling in (False, True):
-            with refused(sooner.SoonerError, "NaN"):
-                Processing(do_sample=sampling).choose(scores)
+            found = Processing(do_sample=sampling).broken(scores)
+            assert found.tolist() == [[False, False], [False, True]]
+
+
+def test_scores_that_nothing_can_be_drawn_from_are_seen() -> None:
+    scores = torch.zeros(3, 4)
+    scores[0], scores[1, 2] = -torch.inf, torch.inf
+    scores[2, :3] = -torch.inf
+    assert Processing(do_sample=True).broken(scores).tolist() == [True, True, False]
+    assert Processing().broken(scores).tolist() == [False] * 3
+
+
+def test_nan_of_a_draft_that_is_drawn_from_ends_decoding_with_the_same_error() -> None:
+    method = sooner.Speculative(with_nan("llama"), num_draft_tokens=2)
+    with refused(sooner.SoonerError, "NaN logits"):
+        sooner.generate(
+            tiny.model("llama"), tiny.inputs("llama"), method, max_new_tokens=6, do_sample=True
+        )
 
 
 def test_nan_of_a_draft_alone_does_not_change_greedy_output() -> None:

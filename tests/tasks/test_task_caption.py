@@ -112,12 +112,12 @@ def test_a_difference_is_judged_and_no_speed_is_claimed(
     from sooner.decoding.acceptance import Verdict
     from sooner.methods import speculative
 
-    def believe(tree, scores, processing, generator):
+    def believe(tree, scores, processing, noise):
         """Accepts every draft: fast, and wrong."""
-        choices = processing.choose(scores, generator)
+        choices = processing.choose(scores, tree, noise)
         rows, nodes = tree.tokens.shape
         path = torch.arange(1, 1 + nodes).expand(rows, -1)
-        return Verdict(path, torch.tensor(tree.sizes), choices[:, nodes])
+        return Verdict(path, tree.sizes, choices[:, nodes])
 
     monkeypatch.setattr(speculative, "follow_choices", believe)
     record = caption(clip, poor, replace(SHORT, compare=True))
