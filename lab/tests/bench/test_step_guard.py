@@ -17,8 +17,8 @@ from sooner_lab.bench.step.guard import (
     StepWaitsError,
     Waits,
     check_static,
-    fake_cuda,
 )
+from sooner_lab.bench.step.modes import fake_cuda
 from sooner_lab.bench.step.waits import HOST_TENSOR, PIN, READ, UPLOAD
 
 ROWS, CAPACITY, WIDTH = 4, 32, 8
@@ -75,10 +75,11 @@ FAULTS: dict[str, tuple[Callable[[Tensor], Any], str, str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("inference", [False, True])
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_planted_wait_is_caught_with_its_line(name: str) -> None:
+def test_a_planted_wait_is_caught_with_its_line(name: str, inference: bool) -> None:
     fault, kind, op = FAULTS[name]
-    with fake_cuda():
+    with fake_cuda(), torch.inference_mode(inference):
         x = torch.ones(4, 4)
         with pytest.raises(StepWaitsError) as caught, NoWaiting():
             fault(x)

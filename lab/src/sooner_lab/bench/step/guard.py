@@ -16,11 +16,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._subclasses import FakeTensorMode
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
+from .modes import StepMode
 from .waits import HIDDEN, HOST_TENSOR, INDEXING, READ, UPLOAD, Wait, called_from, wait_of
 
 aten = torch.ops.aten
@@ -46,27 +45,19 @@ class StepGrowsError(RuntimeError):
     """Two steps of one bucket differ in a shape or in a constant, so no graph can serve both."""
 
 
-@contextmanager
-def fake_cuda() -> Iterator[None]:
-    """New tensors are fake and on `cuda`, which this machine need not have."""
-    with FakeTensorMode(allow_non_fake_inputs=False), torch.device("cuda"):
-        yield
-
-
-class NoWaiting(TorchDispatchMode):
+class NoWaiting(StepMode):
     """Raises `StepWaitsError` at the first operation for which the host would wait.
 
     Enter it inside `fake_cuda`, around the step alone: the model is built outside of it.
     """
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
+    def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if (wait := wait_of(func, args, kwargs)) is not None:
             raise StepWaitsError(replace(wait, line=called_from()))
         return func(*args, **kwargs)
 
 
-class Waits(TorchDispatchMode):
+class Waits(StepMode):
     """Counts what the host waits for, and lets it pass.
 
     Over device tensors a tensor made of Python values counts once, when it is copied there. With
@@ -99,8 +90,7 @@ class Waits(TorchDispatchMode):
         if self.host_is_device:
             self._python.__exit__(*error)
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
+    def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if (wait := wait_of(func, args, kwargs)) is not None:
             self.add(wait, 2 if func in HIDDEN else 1)
         return func(*args, **kwargs)
@@ -149,19 +139,17 @@ class Call:
     line: str
 
 
-class OperationTrace(TorchDispatchMode):
+class OperationTrace(StepMode):
     """Records every operation with the shapes and constants it is given."""
 
     def __init__(self) -> None:
         super().__init__()
         self.calls: list[Call] = []
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
+    def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         result = func(*args, **kwargs)
-        if func is not torch.ops.prim.device.default:
-            given = tree_map(_signature, (args, kwargs, result))
-            self.calls.append(Call(str(func), repr(given), called_from()))
+        given = tree_map(_signature, (args, kwargs, result))
+        self.calls.append(Call(str(func), repr(given), called_from()))
         return result
 
 
@@ -201,15 +189,14 @@ def _difference(one: Call | None, other: Call | None) -> str:
     return f"two steps differ: {one.op} {one.given}, then {other.op} {other.given}, at {other.line}"
 
 
-class IndexRanges(TorchDispatchMode):
+class IndexRanges(StepMode):
     """Raises `OutOfRangeError` at a gather or scatter outside of its range; for real CPU tensors.
 
     Indices of `scatter`, `gather`, `index_select`, `index_add`, `index_copy`, `index_fill` and
     embeddings lie in `0 .. size - 1`; those of indexing in `-size .. size - 1`.
     """
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
+    def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         for index, size, lowest in _ranges(func, args):
             if index.numel() and index.dtype is not torch.bool:
                 least, most = int(index.min()), int(index.max())

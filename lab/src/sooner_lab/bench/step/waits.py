@@ -23,9 +23,6 @@ aten = torch.ops.aten
 READ, UPLOAD, HOST_TENSOR, PIN = "read", "upload", "host tensor", "pin"
 """Kinds: the host reads; the host sends; a tensor is made of Python values; memory is pinned."""
 
-QUIET = frozenset({torch.ops.prim.device.default, aten.is_pinned.default})
-"""Questions about a tensor that nothing waits for."""
-
 HIDDEN = {aten.multinomial.default: "checks its weights on the host (twice)"}
 """Operations whose CUDA kernels read values on the host, which no tag says."""
 
@@ -61,8 +58,6 @@ class Wait:
 
 def wait_of(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Wait | None:
     """The wait of one dispatched operation; `None` where there is none. `line` is left empty."""
-    if func in QUIET:
-        return None
     found = _kind(func, args, kwargs)
     return None if found is None else Wait(found[0], str(func), found[1])
 
