@@ -12,6 +12,7 @@ from .pages import ReportTable, cell, figures_folder, head, table_lines
 from .parallel import page as parallel
 from .parse import page as parse
 from .prefill import page as prefill
+from .step import page as step
 
 PAGES: dict[str, Any] = {
     "act": act,
@@ -19,8 +20,11 @@ PAGES: dict[str, Any] = {
     "parallel": parallel,
     "parse": parse,
     "prefill": prefill,
+    "step": step,
 }
 """Pages of the benches that have more to show than one table of arms."""
+
+WITHOUT_FIGURES = ("step",)
 
 COLUMNS = (
     ("method", "method", "{}"),
@@ -83,7 +87,7 @@ def write_figures(result: dict[str, Any], path: Path) -> list[Path]:
     Raises:
         SoonerError: matplotlib is not installed.
     """
-    if result["bench"] not in PAGES:
+    if result["bench"] not in PAGES or result["bench"] in WITHOUT_FIGURES:
         return []
     plots = importlib.import_module(f".{result['bench']}.plots", __package__)
     folder = figures_folder(path)

@@ -42,12 +42,14 @@ def register(app: typer.Typer) -> None:
     from .bench_parallel import parallel
     from .bench_parse import parse
     from .bench_prefill import prefill
+    from .bench_step import step
 
     group.command()(act)
     group.command()(imagine)
     group.command()(parallel)
     group.command()(parse)
     group.command()(prefill)
+    group.command()(step)
     app.add_typer(group, name="bench")
 
 

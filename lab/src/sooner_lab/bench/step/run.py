@@ -1,0 +1,217 @@
+"""`sooner bench step`: what a step of each method launches, waits for and moves, without a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from . import shapes, today
+from .compiled import compilation
+from .factories import HF, STATIC, StepFactory
+from .guard import NoWaiting, StepGrowsError, StepWaitsError, Waits, check_static
+from .modes import fake_cuda
+from .operations import Operations
+from .settings import LAW, StepSettings
+
+LAYERS = 4
+"""Layers of the models that operations are counted on."""
+
+
+def run(settings: StepSettings, progress: Callable[[str], None]) -> dict[str, Any]:
+    """Count the steps of every method and of HF.
+
+    Returns:
+        `methods` and `hf`, a row each; `hf_ops_per_round`, of the forward that `generate` makes on
+        the same tensors and of its criteria; `faults`, what the laws of a static step forbid and a
+        method that has one does, a line each.
+    """
+    from sooner.provenance import provenance
+
+    hf = []
+    for factory in HF:
+        progress(factory.method)
+        compiles = settings.compiles and factory.method == "hf-static"
+        hf.append(static_row(factory, settings, compiles))
+    progress("hf-generate")
+    model = shapes.tiny(LAYERS)
+    hf.append(round_row(today.measure_generate(model), "hf"))
+    allowed = hf[0]["ops_per_round"] + hf[-1]["ops_per_round"] - ops_on_cpu(HF[0], model)
+    methods, loops = [], today_rows(settings, progress)
+    for name in settings.methods:
+        if name in STATIC:
+            progress(name)
+            row = static_row(STATIC[name], settings, settings.compiles)
+            methods.append({**row, "faults": faults(row, allowed)})
+        else:
+            methods.append(loops[name])
+    return {
+        "bench": "step",
+        "model": "Qwen2.5-7B",
+        "settings": asdict(settings),
+        "ops_layers": LAYERS,
+        "hf_ops_per_round": allowed,
+        "methods": methods,
+        "hf": hf,
+        "faults": [f"{row['method']}: {one}" for row in methods for one in row.get("faults", ())],
+        "provenance": provenance("cpu", "float32", 0),
+    }
+
+
+def static_row(factory: StepFactory, settings: StepSettings, compiles: bool) -> dict[str, Any]:
+    """The figures of a step on fake CUDA tensors; compiled, of a tiny model on the CPU."""
+    rows, entries = settings.rows, factory.entries
+    with fake_cuda(), torch.inference_mode():
+        model = shapes.qwen2_5_7b(LAYERS)
+        step = factory.build(model, rows, settings.short)
+        step(rows, entries)  # whatever is allocated once
+        operations, waits = counted(step, rows, entries, factory)
+        long = factory.build(model, rows, settings.length)
+        long(rows, entries)
+        more, _ = counted(long, rows, entries, factory)
+        row: dict[str, Any] = {
+            "method": factory.method,
+            "engine": "hf" if factory in HF else "static",
+            "entries": entries,
+            "ops_per_round": operations.launched.total(),
+            "views_per_round": operations.views.total(),
+            "ops_at_length": more.launched.total(),
+            "host_reads_per_round": waits.reads.total(),
+            "uploads_per_round": waits.uploads.total(),
+            "waits": lines(waits),
+            "first_wait": first_wait(lambda: step(rows, entries)),
+            "growth": growth(lambda: step(rows, entries)),
+        }
+    row |= bytes_of_steps(factory, settings)
+    row |= {"graph_breaks": None, "recompiles": None}
+    if compiles:
+        small = factory.build(shapes.tiny(1), rows, 30)
+        found = compilation(small, [(rows, 1), (rows, max(entries, 8))])
+        row |= {"graph_breaks": found.graph_breaks, "recompiles": found.recompiles}
+    return row
+
+
+def counted(
+    step: Callable[..., None], rows: int, entries: int, factory: StepFactory
+) -> tuple[Operations, Waits]:
+    """One call under both counters."""
+    with Operations(factory.declared) as operations, Waits() as waits:
+        step(rows, entries)
+    return operations, waits
+
+
+def bytes_of_steps(factory: StepFactory, settings: StepSettings) -> dict[str, Any]:
+    """Bytes of a plain step and of a verification, each behind a prompt of `length` tokens."""
+    with fake_cuda(), torch.inference_mode():
+        model = shapes.qwen2_5_7b(settings.layers)
+        found = []
+        for entries in (1, settings.block):
+            step = factory.build(model, settings.rows, settings.length)
+            step(settings.rows, entries)
+            operations, _ = counted(step, settings.rows, entries, factory)
+            found.append(operations.nbytes.total())
+    plain, verify = found
+    return {
+        "plain_bytes": plain,
+        "verify_bytes": verify,
+        "verify_bytes_over_plain": verify / plain,
+    }
+
+
+def first_wait(step: Callable[[], None]) -> str | None:
+    """Where a step would wait first, or `None`."""
+    try:
+        with NoWaiting():
+            step()
+    except StepWaitsError as error:
+        return str(error.wait)
+    return None
+
+
+def growth(step: Callable[[], None]) -> str | None:
+    """Where consecutive steps differ first, or `None`."""
+    try:
+        check_static(step)
+    except StepGrowsError as error:
+        return str(error)
+    return None
+
+
+def lines(waits: Waits) -> list[str]:
+    """What waited, most frequent first."""
+    return [f"{times} {wait}" for (_, wait), times in waits.lines.most_common()]
+
+
+def ops_on_cpu(factory: StepFactory, model: Any) -> int:
+    """Operations of a plain step in fp32, where whole rounds are counted."""
+    with torch.inference_mode():
+        step = factory.build(model, 1, today.PROMPT)
+        return counted(step, 1, 1, factory)[0].launched.total()
+
+
+def faults(row: dict[str, Any], allowed: float) -> list[str]:
+    """What a static step may not do, of what it does.
+
+    Args:
+        allowed: operations of HF's own round.
+    """
+    found = []
+    if row["first_wait"]:
+        found.append(f"waits: {row['first_wait']}")
+    if row["growth"]:
+        found.append(row["growth"])
+    if row["ops_at_length"] != row["ops_per_round"]:
+        found.append(f"{row['ops_per_round']} operations, {row['ops_at_length']} when longer")
+    for name in ("graph_breaks", "recompiles"):
+        if row[name]:
+            found.append(f"{row[name]} {name.replace('_', ' ')}")
+    if row["verify_bytes_over_plain"] > LAW:
+        found.append(f"a verification moves {row['verify_bytes_over_plain']:.2f} x a plain step")
+    if row["method"] == "plain" and row["ops_per_round"] > allowed:
+        found.append(f"{row['ops_per_round']} operations, HF's own round {allowed:.0f}")
+    return found
+
+
+def today_rows(
+    settings: StepSettings, progress: Callable[[str], None]
+) -> dict[str, dict[str, Any]]:
+    """Rounds of the loop with lengths on the host, for methods without a static step."""
+    asked = [name for name in settings.methods if name not in STATIC]
+    if not asked:
+        return {}
+    factory = StepFactory("loop", 1, today.forward_step)
+    with fake_cuda(), torch.inference_mode():
+        step = factory.build(shapes.qwen2_5_7b(LAYERS), settings.rows, settings.short)
+        step(settings.rows, 1)
+        of_forward = {
+            "first_wait": first_wait(lambda: step(settings.rows, 1)),
+            "growth": growth(lambda: step(settings.rows, 1)),
+        }
+    of_forward |= bytes_of_steps(factory, settings)
+    model, rows = shapes.tiny(LAYERS), {}
+    made = today.methods(model)
+    for name in asked:
+        progress(name)
+        rows[name] = round_row(today.measure(name, model, made[name]()), "loop") | of_forward
+    return rows
+
+
+def round_row(one: today.Round, engine: str) -> dict[str, Any]:
+    """The figures of whole rounds on the CPU."""
+    return {
+        "method": one.method,
+        "engine": engine,
+        "rounds": one.rounds,
+        "ops_per_round": one.ops,
+        "host_reads_per_round": one.reads,
+        "uploads_per_round": one.uploads,
+        "reads_between_rounds": one.reads_between,
+        "uploads_between_rounds": one.uploads_between,
+        "synchronizations_per_round": one.synchronizations,
+        "graph_breaks": None,
+        "recompiles": None,
+        "verify_bytes_over_plain": None,
+        "waits": [f"{times:.2f} {section}: {wait}" for times, section, wait in one.lines],
+    }

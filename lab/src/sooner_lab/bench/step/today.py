@@ -1,0 +1,239 @@
+"""The loop with lengths on the host, watched: what a round of each method reads and uploads.
+
+It can't run on fake tensors, because it waits, so it decodes with a tiny model on the CPU, which
+plays the device. Only its forward runs on fake tensors, which is enough to count bytes. This module
+goes when that loop goes.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor
+
+import sooner
+from sooner.decoding.interface import Drafter, Outcome, Prompt
+from sooner.decoding.loop import Rule
+from sooner.decoding.rows import Rows
+from sooner.decoding.runner import ModelRunner
+from sooner.decoding.stats import Stats
+from sooner.decoding.tree import Tree
+from sooner.methods import Method
+from sooner.methods.context import Context
+from sooner.models import adapt
+
+from .factories import ROOM, Step
+from .guard import Waits
+from .operations import Operations
+
+PROMPT, NEW = 40, 60
+"""Tokens of the prompt and of the text that is decoded."""
+
+
+@dataclass
+class Round:
+    """What was counted, means over the rounds of a run.
+
+    Attributes:
+        method: name.
+        rounds: rounds behind the prefill.
+        ops: operations that launch a kernel, those of the drafter included.
+        reads, uploads: inside steps.
+        reads_between, uploads_between: by the drafter between them.
+        synchronizations: how often the clock waits for the device, on a GPU.
+        lines: of the waits, most frequent first: `(times a round, section, wait)`.
+    """
+
+    method: str
+    rounds: int = 0
+    ops: float = 0.0
+    reads: float = 0.0
+    uploads: float = 0.0
+    reads_between: float = 0.0
+    uploads_between: float = 0.0
+    synchronizations: float = 0.0
+    lines: list[tuple[float, str, str]] = field(default_factory=list)
+
+
+def methods(model: Any) -> dict[str, Callable[[], Method]]:
+    """Each method with drafts that are right about half the time."""
+    draft = copy.deepcopy(model)
+    generator = torch.Generator().manual_seed(7)
+    for weights in draft.parameters():
+        if weights.ndim > 1:
+            noise = torch.randn(weights.shape, generator=generator)
+            weights.data += 0.1 * weights.data.std() * noise
+    prompt = inputs()["input_ids"]
+    said = model.generate(**inputs(), max_new_tokens=NEW, eos_token_id=None, do_sample=False)
+    text = said[0, prompt.shape[1] :].tolist()
+    return {
+        "plain": sooner.Autoregressive,
+        "prompt-lookup": sooner.PromptLookup,
+        "speculative": lambda: sooner.Speculative(draft, 4),
+        "sd-tree": lambda: sooner.SDTree(draft),
+        "eagle": lambda: sooner.Eagle(sooner.EagleHead.for_target(model), nodes=16),
+        "jacobi": lambda: sooner.CoupledJacobi(8, "maximal"),
+        "hsd": lambda: sooner.HSD([[text[:20], text[24:]]], nodes=16),
+    }
+
+
+def inputs() -> dict[str, Tensor]:
+    """One prompt."""
+    generator = torch.Generator().manual_seed(1)
+    ids = torch.randint(3, 90, (1, PROMPT), generator=generator)
+    return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+
+
+def measure(name: str, model: Any, method: Method) -> Round:
+    """Decode once and count every round behind the prefill."""
+    waits, operations = Waits(host_is_device=True), Operations()
+    sections = _Sections(waits, operations)
+    with waits, operations, sections.clocks():
+        sooner.generate(
+            model, inputs(), _Watched(method, sections), max_new_tokens=NEW, eos_token_id=None,
+            do_sample=False,
+        )  # fmt: skip
+    rounds = sections.rounds
+    lines = sorted(
+        ((times / rounds, section, str(wait)) for (section, wait), times in waits.lines.items()
+         if section in ("step", "between")), reverse=True,
+    )  # fmt: skip
+    return Round(
+        name,
+        rounds,
+        ops=sections.ops / rounds,
+        reads=waits.reads["step"] / rounds,
+        uploads=waits.uploads["step"] / rounds,
+        reads_between=waits.reads["between"] / rounds,
+        uploads_between=waits.uploads["between"] / rounds,
+        synchronizations=sections.synchronizations / rounds,
+        lines=lines,
+    )
+
+
+def measure_generate(model: Any) -> Round:
+    """A whole round of HF's `generate`, criteria and all: a long text less a short one."""
+    ends = []
+    for new in (NEW // 2, NEW):
+        with Waits(host_is_device=True) as waits, Operations() as operations:
+            model.generate(**inputs(), max_new_tokens=new, eos_token_id=None, do_sample=False)
+        ends.append((waits, operations))
+    (early, less), (late, more) = ends
+    rounds = NEW - NEW // 2
+    seen = late.lines - early.lines
+    return Round(
+        "hf-generate",
+        rounds,
+        ops=(more.launched.total() - less.launched.total()) / rounds,
+        reads=(late.reads.total() - early.reads.total()) / rounds,
+        uploads=(late.uploads.total() - early.uploads.total()) / rounds,
+        lines=sorted(
+            ((times / rounds, "step", str(wait)) for (_, wait), times in seen.items()),
+            reverse=True,
+        ),
+    )
+
+
+class _Sections:
+    """Says what is running: the prefill, a step, or what happens between two."""
+
+    def __init__(self, waits: Waits, operations: Operations) -> None:
+        self.waits, self.operations = waits, operations
+        self.rounds = self.prefill_ops = self.ops = self.synchronizations = 0
+        waits.section = "prefill"
+
+    def start_step(self) -> None:
+        if self.waits.section == "between":
+            self.rounds += 1
+            self.waits.section = "step"
+
+    def end_step(self) -> None:
+        if self.waits.section == "prefill":
+            self.prefill_ops = self.operations.launched.total()
+        self.waits.section = "between"
+
+    def end_run(self) -> None:
+        self.ops = self.operations.launched.total() - self.prefill_ops
+        self.waits.section = "after"
+
+    @contextmanager
+    def clocks(self) -> Iterator[None]:
+        """Count what would wait for a device: each look at the clock."""
+        clock = Stats.clock
+
+        def counted(stats: Stats) -> float:
+            self.synchronizations += self.waits.section in ("step", "between")
+            return clock(stats)
+
+        with mock.patch.object(Stats, "clock", counted):
+            yield
+
+
+@dataclass(frozen=True)
+class _Watched(Method):
+    """A method that says when its drafter works."""
+
+    inner: Method
+    sections: Any
+
+    @property
+    def mode(self) -> str:
+        return self.inner.mode
+
+    def largest_block(self) -> int:
+        return self.inner.largest_block()
+
+    def build(self, context: Context) -> tuple[Drafter, Rule]:
+        drafter, rule = self.inner.build(context)
+        return _WatchedDrafter(drafter, self.sections), rule
+
+
+class _WatchedDrafter(Drafter):
+    def __init__(self, inner: Drafter, sections: _Sections) -> None:
+        self.inner, self.sections = inner, sections
+
+    def on_verify_start(self, pending: Tree, rows: Rows) -> None:
+        self.inner.on_verify_start(pending, rows)
+        self.sections.start_step()
+
+    def on_prefill(self, prompt: Prompt, start: int, states: Tensor) -> None:
+        self.inner.on_prefill(prompt, start, states)
+
+    def propose(self, outcome: Outcome) -> Tree:
+        self.sections.end_step()
+        return self.inner.propose(outcome)
+
+    def keep_rows(self, rows: list[int]) -> None:
+        self.inner.keep_rows(rows)
+
+    def close(self) -> None:
+        self.inner.close()
+        self.sections.end_run()
+
+
+def forward_step(model: Any, rows: int, length: int) -> Step:
+    """Its forward and greedy choice alone: the part that runs on fake tensors."""
+    adapter = adapt(model)
+    runner = ModelRunner(adapter, length + ROOM)
+    config = adapter.text_config
+    width = config.hidden_size // config.num_attention_heads
+    for layer in runner.cache.slot_layers:
+        shape = (rows, config.num_key_value_heads, length, width)
+        states = torch.zeros(shape, dtype=adapter.dtype, device=adapter.device)
+        layer.fill(states, states)
+    runner.resume([length] * rows, torch.full((rows,), length, device=adapter.device))
+
+    def step(rows: int, entries: int) -> None:
+        root = torch.zeros(rows, dtype=torch.long, device=adapter.device)
+        nodes = torch.zeros(rows, entries - 1, dtype=torch.long, device=adapter.device)
+        forward = runner.forward_tree(root, Tree.chain(nodes, [entries - 1] * rows))
+        forward.logits.float().argmax(-1)
+        runner.commit([[0]] * rows)
+
+    return step

@@ -1,0 +1,119 @@
+"""`sooner bench step`: a clean static step passes, planted faults are named, loops are counted."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from bench.static_slots import FACTORY, build
+from sooner.cli.main import main
+from sooner_lab.bench.step import factories, shapes, today
+from sooner_lab.bench.step.compiled import compilation
+from sooner_lab.bench.step.guard import IndexRanges, NoWaiting, OutOfRangeError, StepWaitsError
+from sooner_lab.bench.step.modes import fake_cuda
+from sooner_lab.bench.step.run import faults, static_row
+from sooner_lab.bench.step.settings import LAW, StepSettings
+
+QUICK = ("--length", "2000", "--layers", "2", "--no-compile")
+FIGURES = {
+    "method", "ops_per_round", "host_reads_per_round", "uploads_per_round", "graph_breaks",
+    "recompiles", "verify_bytes_over_plain",
+}  # fmt: skip
+
+
+def run(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as end:
+        main(["bench", "step", *arguments])
+    return int(end.value.code or 0)
+
+
+def test_todays_loop_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = tmp_path / "step.json"
+    assert run("--methods", "plain,prompt-lookup", *QUICK, "--json", str(target)) == 0
+    result = json.loads(target.read_text())
+    rows = {row["method"]: row for row in (*result["methods"], *result["hf"])}
+    assert set(rows) == {"plain", "prompt-lookup", "hf-dynamic", "hf-static", "hf-generate"}
+    assert all(set(row) >= FIGURES for row in rows.values())
+    plain = rows["plain"]
+    assert plain["engine"] == "loop"
+    assert plain["host_reads_per_round"] > 0
+    assert plain["uploads_per_round"] > 0
+    assert "sooner/decoding/" in plain["first_wait"], "the guard names the line that waits"
+    assert "sooner/decoding/" in plain["growth"]
+    assert rows["hf-dynamic"]["growth"] is not None, "its cache grows"
+    assert rows["hf-static"]["growth"] is None
+    assert rows["hf-static"]["first_wait"] is None
+    assert rows["hf-generate"]["host_reads_per_round"] > 0
+    assert "provenance" in result
+    assert "hf-generate" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["bench", "report", str(target)])
+    page = target.with_suffix(".md").read_text()
+    assert "| plain | loop |" in page
+    assert "Waits of plain" in page
+
+
+def test_a_static_step_passes_where_hfs_own_does_not() -> None:
+    settings = StepSettings(("plain",))
+    hf = static_row(factories.HF[1], settings, compiles=False)
+    row = static_row(FACTORY, settings, compiles=True)
+    assert faults(row, allowed=hf["ops_per_round"]) == []
+    assert (row["host_reads_per_round"], row["uploads_per_round"]) == (0, 0)
+    assert (row["graph_breaks"], row["recompiles"]) == (0, 0)
+    assert row["verify_bytes_over_plain"] <= LAW
+    assert hf["verify_bytes_over_plain"] > 2, "it expands grouped heads, and reads a mask"
+    assert len(faults(hf, 0)) == 1
+
+
+FAULTS: dict[str, tuple[Any, str]] = {
+    "read": (lambda lengths: int(lengths.max()), "_local_scalar_dense"),
+    "upload": (lambda lengths: lengths.add_(torch.tensor([0], device=lengths.device)), "lift"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_static_step_with_a_planted_wait_fails(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fault, op = FAULTS[name]
+
+    def planted(model: Any, rows: int, length: int) -> factories.Step:
+        return build(model, rows, length, fault)
+
+    with fake_cuda(), torch.inference_mode():
+        step = planted(shapes.qwen2_5_7b(1), 1, 100)
+        with pytest.raises(StepWaitsError, match=rf"{op}.*test_bench_step"), NoWaiting():
+            step(1, 4)
+    if name == "upload":  # a read can't go on with fake values
+        monkeypatch.setattr("sooner_lab.bench.step.run.HF", factories.HF[:1])
+        monkeypatch.setitem(factories.STATIC, "plain", replace(FACTORY, build=planted))
+        assert run("--methods", "plain", *QUICK) == 1
+        assert "plain: waits: aten.lift_fresh" in capsys.readouterr().err
+
+
+def test_todays_forward_compiles_anew_at_every_length() -> None:
+    step = today.forward_step(shapes.tiny(1), 1, 30)
+    assert compilation(step, [(1, 1)], times=2).recompiles == 2
+
+
+def test_a_static_step_past_its_slots_is_caught_on_the_cpu() -> None:
+    step = build(shapes.tiny(1), 1, 30)
+    full = build(shapes.tiny(1), 1, 30, lambda lengths: lengths.fill_(30 + factories.ROOM - 2))
+    with torch.inference_mode(), IndexRanges():
+        step(1, 4)
+        full(1, 4)
+        with pytest.raises(OutOfRangeError, match=r"scatter_"):
+            full(1, 4)
+
+
+def test_waits_of_the_drafter_are_told_apart() -> None:
+    model = shapes.tiny(2)
+    one = today.measure("speculative", model, today.methods(model)["speculative"]())
+    assert one.rounds > 5
+    assert one.reads >= 1, "the table of a round"
+    assert one.uploads_between > 1
