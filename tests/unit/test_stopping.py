@@ -8,7 +8,7 @@ from transformers import MaxLengthCriteria, StoppingCriteria
 from transformers.generation.stopping_criteria import EosTokenCriteria
 
 from sooner.decoding.rows import Rows
-from sooner.decoding.stopping import Stopping
+from sooner.decoding.stopping import Stopping, cut_rows
 
 
 class Recorder(StoppingCriteria):
@@ -107,3 +107,36 @@ class Flag(StoppingCriteria):
 
 def test_a_criterion_may_answer_with_one_flag_for_all() -> None:
     assert Stopping([Flag()], 3).cut(rows(2), 1, [5, 6]) == ([5], True)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_rows_cut_on_the_device_are_those_cut_on_the_host(seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    batch, depth = 8, seed % 5
+    drafted = torch.randint(0, 9, (batch, depth), generator=generator)
+    accepted = torch.randint(0, depth + 1, (batch,), generator=generator)
+    bonus = torch.randint(0, 9, (batch,), generator=generator)
+    said = torch.randint(0, 4, (batch,), generator=generator)
+    ends, limit = ((3,), (3, 5), ())[seed % 3], 4
+    criteria = [MaxLengthCriteria(3 + limit), *([eos(*ends)] if ends else [])]
+    stopping, here = Stopping(criteria, 3), rows(batch)
+    stop_ids = torch.tensor([[*ends, -1, -1][:2]])
+    kept, ended = cut_rows(drafted, accepted, bonus, stop_ids, limit - said)
+    for row in range(batch):
+        here.generated[row] = [0] * int(said[row])
+        new = [*drafted[row, : accepted[row]].tolist(), int(bonus[row])]
+        told, is_over = stopping.cut(here, row, new)
+        assert (int(kept[row]), bool(ended[row])) == (len(told), is_over), (new, said[row])
+
+
+def test_rows_have_their_own_stop_ids_and_limits() -> None:
+    drafted = torch.tensor([[4, 5, 6]] * 4)
+    kept, ended = cut_rows(
+        drafted,
+        torch.tensor([3, 3, 2, 3]),
+        torch.tensor([7, 7, 6, 7]),
+        torch.tensor([[5, -1], [9, -1], [6, 4], [-1, -1]]),
+        torch.tensor([9, 2, 9, 0]),
+    )
+    assert kept.tolist() == [2, 2, 1, 0]
+    assert ended.tolist() == [True] * 4

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 from transformers import StoppingCriteria
 from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengthCriteria
 
@@ -88,3 +89,26 @@ class Stopping:
 
 def _answer(done: torch.Tensor | bool, row: int) -> bool:
     return bool(done[row]) if isinstance(done, torch.Tensor) and done.ndim else bool(done)
+
+
+def cut_rows(
+    drafted: Tensor, accepted: Tensor, bonus: Tensor, stop_ids: Tensor, budget: Tensor
+) -> tuple[Tensor, Tensor]:
+    """What `Stopping.cut` decides by end-of-sequence ids and limits, for all rows on the device.
+
+    Args:
+        drafted: tokens of the accepted path, padded with anything, `[rows, depth]`.
+        accepted: how many of them are accepted, `[rows]`.
+        bonus: the token behind them, `[rows]`.
+        stop_ids: ids that end a row, padded with -1, `[rows or 1, ids]`.
+        budget: tokens that a row may still say, `[rows]`.
+
+    Returns:
+        How many of the row's `accepted + 1` new tokens it says, and whether it ends: `[rows]` each.
+    """
+    line = torch.arange(1 + drafted.shape[1], device=drafted.device)
+    new = torch.cat([drafted, bonus[:, None]], 1).scatter(1, accepted[:, None], bonus[:, None])
+    allowed = torch.minimum(accepted + 1, budget)
+    stops = (new[..., None] == stop_ids[:, None]).any(-1) & (line < allowed[:, None])
+    first = torch.where(stops, line + 1, len(line)).amin(1)  # tokens up to the first stop
+    return torch.minimum(first, allowed), stops.any(1) | (budget <= accepted + 1)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -41,6 +40,8 @@ class Tree:
     probs: Tensor | None = None
     is_chain: bool = False
     host_sizes: tuple[int, ...] | None = None
+    # Found once. No `cached_property`, whose lock (Python 3.11) can't be compiled.
+    _ancestors: list[Tensor] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @staticmethod
     def empty(rows: int, device: torch.device | str = "cpu") -> Tree:
@@ -105,9 +106,10 @@ class Tree:
         both ends included. Entry 0 is the root; node `i` is entry `1 + i`. Found once, so don't
         write to it.
         """
-        return self._reach
+        if not self._ancestors:
+            self._ancestors.append(self._reach())
+        return self._ancestors[0]
 
-    @cached_property
     def _reach(self) -> Tensor:
         size = 1 + self.nodes
         step = torch.eye(size, device=self.tokens.device).repeat(self.rows, 1, 1)
