@@ -198,7 +198,7 @@ def today_rows(
     return rows
 
 
-def round_row(one: today.Round, engine: str) -> dict[str, Any]:
+def round_row(one: today.WatchedRound, engine: str) -> dict[str, Any]:
     """The figures of whole rounds on the CPU."""
     return {
         "method": one.method,

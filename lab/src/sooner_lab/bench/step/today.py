@@ -28,7 +28,7 @@ from sooner.methods import Method
 from sooner.methods.context import Context
 from sooner.models import adapt
 
-from .factories import ROOM, Step
+from .factories import LARGEST, ROOM, Step
 from .guard import Waits
 from .operations import Operations
 
@@ -37,7 +37,7 @@ PROMPT, NEW = 40, 60
 
 
 @dataclass
-class Round:
+class WatchedRound:
     """What was counted, means over the rounds of a run.
 
     Attributes:
@@ -90,7 +90,7 @@ def inputs() -> dict[str, Tensor]:
     return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
 
 
-def measure(name: str, model: Any, method: Method) -> Round:
+def measure(name: str, model: Any, method: Method) -> WatchedRound:
     """Decode once and count every round behind the prefill."""
     waits, operations = Waits(host_is_device=True), Operations()
     sections = _Sections(waits, operations)
@@ -104,7 +104,7 @@ def measure(name: str, model: Any, method: Method) -> Round:
         ((times / rounds, section, str(wait)) for (section, wait), times in waits.lines.items()
          if section in ("step", "between")), reverse=True,
     )  # fmt: skip
-    return Round(
+    return WatchedRound(
         name,
         rounds,
         ops=sections.ops / rounds,
@@ -117,7 +117,7 @@ def measure(name: str, model: Any, method: Method) -> Round:
     )
 
 
-def measure_generate(model: Any) -> Round:
+def measure_generate(model: Any) -> WatchedRound:
     """A whole round of HF's `generate`, criteria and all: a long text less a short one."""
     ends = []
     for new in (NEW // 2, NEW):
@@ -127,7 +127,7 @@ def measure_generate(model: Any) -> Round:
     (early, less), (late, more) = ends
     rounds = NEW - NEW // 2
     seen = late.lines - early.lines
-    return Round(
+    return WatchedRound(
         "hf-generate",
         rounds,
         ops=(more.launched.total() - less.launched.total()) / rounds,
@@ -229,10 +229,13 @@ def forward_step(model: Any, rows: int, length: int) -> Step:
         layer.fill(states, states)
     runner.resume([length] * rows, torch.full((rows,), length, device=adapter.device))
 
+    # Drafts are made between steps.
+    root = torch.zeros(rows, dtype=torch.long, device=adapter.device)
+    tokens = torch.zeros(rows, LARGEST, dtype=torch.long, device=adapter.device)
+    trees = [Tree.chain(tokens[:, :nodes], [nodes] * rows) for nodes in range(LARGEST)]
+
     def step(rows: int, entries: int) -> None:
-        root = torch.zeros(rows, dtype=torch.long, device=adapter.device)
-        nodes = torch.zeros(rows, entries - 1, dtype=torch.long, device=adapter.device)
-        forward = runner.forward_tree(root, Tree.chain(nodes, [entries - 1] * rows))
+        forward = runner.forward_tree(root, trees[entries - 1])
         forward.logits.float().argmax(-1)
         runner.commit([[0]] * rows)
 
