@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from test_sparse_prefill import ALL, FAMILIES, decode, prompt_of, sparse
 
 import sooner
 import tiny
@@ -17,6 +16,7 @@ from sooner.errors import UnsupportedError
 from sooner.methods.attention_tap import AttentionTap, asking_tokens
 from sooner.models import adapt
 from sooner.sparse.patterns import AShape, Dense
+from sparse.contexts import ALL, FAMILIES, decode, prompt_of, sparse
 
 PRUNERS = {
     "fastv": sooner.FastV(ratio=0.6),

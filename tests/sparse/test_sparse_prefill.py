@@ -1,21 +1,14 @@
-"""Sparse prefills inside models: the definition is met, decoding is untouched, no trace is left."""
+"""Sparse prefills inside models: the definition is met, and decoding is unchanged."""
 
 from __future__ import annotations
 
-import copy
-import re
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers import Qwen2Config, Qwen2ForCausalLM
-from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 import sooner
 import tiny
@@ -25,60 +18,17 @@ from sooner.decoding.tree import Tree
 from sooner.errors import SoonerError, UnsupportedError
 from sooner.models import adapt
 from sooner.sparse.attention import Reference, States, sparse_attention
-from sooner.sparse.attention.cpu import Fused
 from sooner.sparse.modality import PromptLayout
 from sooner.sparse.patterns import (
     AShape,
     Dense,
     Grid,
-    HeadPattern,
-    QBoundary,
-    Strided,
     TriShape,
     VerticalSlash,
 )
 from sooner.sparse.prefill.passage import of_call, recall
-from sooner.sparse.prefill.report import PrefillReport
 from sooner.sparse.table import HeadEntry, PatternTable
-
-WORDS = 90  # behind the pixels, so that prompts are longer than a block
-ALL = AShape(local=10**6)
-STATIC: tuple[HeadPattern, ...] = (
-    AShape(4, 10),
-    Grid(7, 3),
-    Dense(),
-    QBoundary({"text": Strided(16), "image": AShape(2, 8)}),
-)
-FAMILIES = ("llama", "llava_onevision", "qwen2_5_vl", "qwen3_vl")
-
-
-def prompt_of(family: str, rows: int = 1, kind: str = "mixed") -> dict[str, Any]:
-    """Prompts of `tiny`, with more words at their end."""
-    kind = "text" if family in tiny.TEXT_FAMILIES else kind
-    inputs = dict(tiny.inputs(family, kind, rows))
-    generator = torch.Generator().manual_seed(3)
-    words = torch.randint(0, 80, (rows, WORDS), generator=generator)
-    inputs["input_ids"] = torch.cat([inputs["input_ids"], words], 1)
-    inputs["attention_mask"] = nn.functional.pad(inputs["attention_mask"], (0, WORDS), value=1)
-    if "mm_token_type_ids" in inputs:
-        inputs["mm_token_type_ids"] = nn.functional.pad(inputs["mm_token_type_ids"], (0, WORDS))
-    return inputs
-
-
-def sparse(family: str, *heads: HeadPattern, **options: Any) -> MMInference:
-    """A context whose layers all have these heads."""
-    plain = PatternTable.uniform(adapt(tiny.model(family)), Dense())
-    layer = tuple(HeadEntry(pattern) for pattern in heads or STATIC)
-    layers = (layer,) * len(plain.layers)
-    return MMInference(
-        PatternTable(plain.model, plain.fingerprint, layers), backend="reference", **options
-    )
-
-
-def decode(family: str, prefill: Any, method: Any = None, **options: Any) -> Any:
-    inputs = options.pop("inputs", None) or prompt_of(family, options.pop("rows", 1))
-    options = {"max_new_tokens": 7, "eos_token_id": None, **options}
-    return sooner.generate(tiny.model(family), inputs, method, prefill=prefill, **options)
+from sparse.contexts import ALL, FAMILIES, STATIC, decode, prompt_of, sparse
 
 
 @contextmanager
@@ -255,81 +205,6 @@ def test_a_layer_stays_dense_by_itself() -> None:
     assert "dense: layers 1 (pattern)" in str(report.last)
 
 
-def trace(model: nn.Module) -> tuple:
-    """All that a context touches."""
-    modules = list(model.modules())
-    hooks = sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in modules)
-    configs = [getattr(m, "config", None) for m in modules]
-    names = [getattr(config, "_attn_implementation", None) for config in configs]
-    replaced = sum("forward" in m.__dict__ for m in modules)
-    tables = (sorted(ALL_ATTENTION_FUNCTIONS), sorted(ALL_MASK_ATTENTION_FUNCTIONS))
-    return hooks, names, replaced, tables
-
-
-class _Broken(Reference):
-    name = "broken"
-
-    def grid(self, *args: Any) -> None:
-        raise ZeroDivisionError("broken on purpose")
-
-
-def test_nothing_is_left_behind_even_after_exceptions(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = tiny.model("qwen3_vl")
-    before, tokens = trace(model), decode("qwen3_vl", None).tokens
-    context = sparse("qwen3_vl", mlp_chunk=16)
-    with context(model):
-        assert trace(model) != before
-        decode("qwen3_vl", None)
-    assert trace(model) == before
-    with pytest.raises(KeyboardInterrupt), context(model):
-        raise KeyboardInterrupt
-    assert trace(model) == before
-    with monkeypatch.context() as patch:
-        patch.setattr("sooner.sparse.prefill.context.choose_backend", lambda *_: _Broken())
-        with pytest.raises(ZeroDivisionError):
-            decode("qwen3_vl", context)
-    assert trace(model) == before
-    assert decode("qwen3_vl", None).tokens == tokens
-
-
-def test_a_failed_prefill_leaves_no_state_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, expected = tiny.model("qwen2_5_vl"), decode("qwen2_5_vl", sparse("qwen2_5_vl")).tokens
-    with sparse("qwen2_5_vl")(model) as report:
-        with monkeypatch.context() as patch:
-            patch.setattr("sooner.sparse.prefill.context.choose_backend", lambda *_: _Broken())
-            with pytest.raises(ZeroDivisionError):
-                decode("qwen2_5_vl", None)
-        assert not report.prefills
-        assert decode("qwen2_5_vl", None).tokens == expected
-
-
-def test_only_the_wrapped_model_s_decoder_is_touched() -> None:
-    model, other = tiny.model("qwen2_5_vl"), tiny.noisy("qwen2_5_vl")
-    with sparse("qwen2_5_vl")(model):
-        assert model.config.vision_config._attn_implementation == "sdpa"
-        assert model.config._attn_implementation == "sdpa"
-        assert model.config.text_config._attn_implementation not in ("sdpa", "eager")
-        assert other.config.text_config._attn_implementation == "sdpa"
-
-
-def test_a_second_context_on_the_same_model_is_refused() -> None:
-    model = tiny.model("llama")
-    with sparse("llama")(model):
-        before = trace(model)
-        refused = pytest.raises(UnsupportedError, match="MMInference is at work on this Llama")
-        with refused, sparse("llama")(model):
-            pass
-        assert trace(model) == before
-
-
-def test_another_model_s_table_is_refused() -> None:
-    before = trace(tiny.model("llama"))
-    refused = pytest.raises(SoonerError, match="differs in model_type")
-    with refused, sparse("qwen2_5_vl")(tiny.model("llama")):
-        pass
-    assert trace(tiny.model("llama")) == before
-
-
 def test_chunks_are_refused_and_pointed_to_the_mlps() -> None:
     with pytest.raises(UnsupportedError, match=r"MMInference needs all .*mlp_chunk=32"):
         decode("qwen2_5_vl", sparse("qwen2_5_vl"), prefill_chunk_size=32)
@@ -350,90 +225,6 @@ def test_dynamic_patterns_and_defaults_run_on_every_family() -> None:
             made = decode(family, context, rows=2)
             assert made.stats.mode == "approximate"
             assert len(made.tokens[1]) == 7
-
-
-LONG = 8192
-
-
-def local_model(layers: int = 4) -> Any:
-    """A model whose heads look at near tokens only, through the biases of their rotated states."""
-    torch.manual_seed(0)
-    config = Qwen2Config(
-        vocab_size=96, hidden_size=64, intermediate_size=64, num_attention_heads=2,
-        num_key_value_heads=1, num_hidden_layers=layers, max_position_embeddings=LONG + 64,
-        rope_parameters={"rope_type": "default", "rope_theta": 1e4},
-    )  # fmt: skip
-    model = Qwen2ForCausalLM(config).eval()
-    for layer in model.model.layers:
-        for part in (layer.self_attn.q_proj, layer.self_attn.k_proj):
-            nn.init.normal_(part.weight, std=0.01)
-            # The middle of the rotary frequencies: scores fall from the own key on, and smoothly.
-            bias = torch.zeros(part.bias.shape).view(-1, 2, 16)
-            bias[..., 4:8] = 3.0
-            part.bias.data = bias.flatten()
-    return model
-
-
-def told_of(model: Any, tokens: int, **options: Any) -> PrefillReport:
-    """What a prompt of so many random words is told by `auto`."""
-    ids = torch.randint(0, 90, (1, tokens), generator=torch.Generator().manual_seed(1))
-    with torch.inference_mode(), MMInference.auto(**options)(model) as report:
-        model(input_ids=ids)
-    assert report.last is not None
-    return report.last
-
-
-def test_auto_goes_sparse_where_lines_hold_a_small_part_and_are_faster() -> None:
-    """Unpatched: heads that look nearby, over a prompt so long that it pays on any CPU."""
-    told = told_of(local_model(), LONG)
-    assert [layer.is_sparse for layer in told.layers] == [False, True, True, True]
-    dense, sparse = map(float, re.findall(r"([\d.e-]+) s ", told.layers[0].reason))
-    assert sparse < dense
-    measured = told_of(local_model(), LONG, measure_recall=True)
-    assert measured.recall is not None
-    assert measured.recall > 0.9
-    assert measured.layers[1].share is not None
-    assert measured.layers[1].share < 0.2
-
-
-def test_auto_keeps_what_is_short_and_what_has_no_lines_dense() -> None:
-    short = told_of(local_model(), 500)
-    assert short.is_exact
-    assert all("500 tokens, sparse from 1024 on" in layer.reason for layer in short.layers)
-    model = tiny.model("llama", layers=4)  # random attention: its lines would be anywhere
-    spread = told_of(model, 2048)
-    assert spread.is_exact
-    assert re.search(r"of dense attention's FLOPs|s dense, ", spread.layers[0].reason)
-
-
-def test_auto_leaves_sparse_attention_that_turns_out_slower(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Faster in the layer that was timed, but not behind it."""
-    model, backend = local_model(6), Fused()
-    run, calls = backend.lines, 0
-
-    def lines(*args: Any) -> None:
-        nonlocal calls
-        calls += 1
-        if calls > 4:  # two heads of a layer are one call; it may be timed twice
-            time.sleep(3.0)
-        run(*args)
-
-    monkeypatch.setattr(backend, "lines", lines)
-    monkeypatch.setattr("sooner.sparse.prefill.context.choose_backend", lambda *_: backend)
-    told = told_of(model, LONG)
-    assert not told.layers[-1].is_sparse
-    assert "as many dense ones take" in told.layers[-1].reason
-    assert any(layer.is_sparse for layer in told.layers)
-
-
-def test_auto_takes_prompts_in_chunks_and_leaves_them_dense() -> None:
-    model = local_model(2)
-    ids = torch.randint(0, 90, (1, 1500), generator=torch.Generator().manual_seed(1))
-    options = {"max_new_tokens": 2, "eos_token_id": None, "prefill_chunk_size": 512}
-    made = sooner.generate(model, {"input_ids": ids}, prefill=MMInference.auto(), **options)
-    assert made.stats.mode == "exact"
 
 
 def test_gradients_and_embeddings_are_left_to_the_model() -> None:
@@ -457,11 +248,3 @@ def test_gradients_and_embeddings_are_left_to_the_model() -> None:
 def test_values_out_of_range_are_refused(make: Callable[[], Any], words: str) -> None:
     with pytest.raises(SoonerError, match=words):
         make()
-
-
-def test_contexts_may_be_entered_in_any_thread_s_shadow() -> None:
-    """A copy of the model made before the context knows nothing of it."""
-    model = copy.deepcopy(tiny.model("llama"))
-    with sparse("llama")(tiny.model("llama")):
-        run = partial(sooner.generate, model, prompt_of("llama"), max_new_tokens=3)
-        assert run().stats.mode == "exact"

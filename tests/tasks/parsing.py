@@ -6,7 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from transformers import Qwen2VLImageProcessor, Qwen3VLProcessor, Qwen3VLVideoProcessor
+from transformers import (
+    Qwen2VLImageProcessor,
+    Qwen3VLProcessor,
+    Qwen3VLVideoProcessor,
+)
 
 import tiny
 from sooner.documents import Page, PageDraft, Region
@@ -46,3 +50,9 @@ def qwen3_vl() -> ModelPair:
         Qwen3VLVideoProcessor(**PATCHES, fps=2), chat_template=TEMPLATE,
     )  # fmt: skip
     return ModelPair(Loaded("qwen3_vl", tiny.model("qwen3_vl"), processor), prompt="w8 w9 w10")
+
+
+BROKEN = (
+    '[{"bbox": [10, 20, 30, 40], "category": "Title", "text": "# Fruit"}, '
+    '{"bbox": [10, 50, 30, 60], "category": "Text", "text": "cut o'
+)

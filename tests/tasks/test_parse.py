@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import copy
-import json
 import time
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +12,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast
 
 from sooner.decoding.runner import ModelRunner
 from sooner.decoding.stats import Stats
@@ -24,13 +20,10 @@ from sooner.errors import SoonerError
 from sooner.methods import Autoregressive
 from sooner.tasks.loading import Loaded, ModelPair, load_pair
 from sooner.tasks.parse import PARTIAL, SUCCESS, PageParser, ParseSettings
-from sooner.tasks.parse.answers import accepted_shares, placed, read
-from sooner.tasks.parse.contexts import cut, page_drafts, pieces_of, region_drafts
 from sooner.tasks.parse.decoding import LONGEST, PERIODS, DecodedRow, decode_rows, runaway
 from sooner.tasks.parse.drafting import Drafting
-from sooner.tasks.parse.forms import FORMS, Ask, ask_of
 from sooner.tasks.parse.model_inputs import cells_of, picture_inputs
-from tasks.parsing import draft_of, noise_page, qwen3_vl
+from tasks.parsing import BROKEN, draft_of, noise_page, qwen3_vl
 
 LIMIT = 40
 FIXED = {"nodes": 12, "max_new_tokens": LIMIT}  # not what this machine measures to pay
@@ -241,97 +234,6 @@ def test_rows_of_a_table_are_no_runaway() -> None:
     assert runaway([1, 2, *[5, 6, 7, 8] * 80], 256) == (262, 6)
 
 
-@pytest.fixture(scope="module")
-def joining() -> PreTrainedTokenizerFast:
-    """Byte-pair encoding that joins marks to the line feeds behind them, as Qwen's does."""
-    core = Tokenizer(models.BPE())
-    marks = Regex(r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+| ?\p{L}+|\p{N}|\s+")
-    core.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Split(marks, "isolated"), pre_tokenizers.ByteLevel(False, use_regex=False)]
-    )
-    core.decoder = decoders.ByteLevel()
-    text = "The end.\n\nThe start of it.\n\n- one\n- two\n\n"
-    core.train_from_iterator([text] * 20, trainers.BpeTrainer(vocab_size=300, show_progress=False))
-    return PreTrainedTokenizerFast(tokenizer_object=core)
-
-
-def test_drafts_are_cut_as_they_stand_on_the_page(joining: PreTrainedTokenizerFast) -> None:
-    regions = [
-        Region(None, order=0, drafts=["The end.", "The start."]),
-        Region(None, "List-item", 1, ["- one"]),
-        Region(None, "List-item", 2, ["- two"]),
-        Region(None, order=3, drafts=["The start of it."]),
-    ]
-    pieces = pieces_of(PageDraft(regions), "markdown")
-    assert [piece.end for piece in pieces] == ["\n\n", "\n", "\n\n", ""]
-    groups = page_drafts(joining, pieces, "markdown", [999])
-    assert [len(group) for group in groups] == [2, 1, 1, 1]
-    rows = [group[0] for group in groups]
-    (joined,) = joining(".\n\n")["input_ids"]
-    assert rows[0][-1] == joined  # and not a full stop alone
-    assert rows[3][-1] == 999
-    assert [joining.decode(row) for row in rows[:3]] == ["The end.\n\n", "- one\n", "- two\n\n"]
-    assert joining.decode(groups[0][1]) == "The start.\n\n"
-    assert [*chain(*rows[:3]), *rows[3][:-1]] == joining(
-        "The end.\n\n- one\n- two\n\nThe start of it."
-    )["input_ids"]  # fmt: skip
-    (alone,) = region_drafts(joining, pieces[3], [999])
-    assert alone == [*joining("The start of it.")["input_ids"], 999]
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.lists(st.sampled_from(["a.", "\n\n", " b", "- c", ".\n"]), min_size=1, max_size=6))
-def test_cuts_add_up(joining: PreTrainedTokenizerFast, texts: list[str]) -> None:
-    assert [*chain(*cut(joining, texts))] == joining("".join(texts))["input_ids"]
-
-
-def test_forms_are_the_target_s_own() -> None:
-    regions = [
-        Region((10, 20, 30, 40), "Title", 0, ["Fruit"]),
-        Region((10, 50, 30, 60), "Table", 1, ["a\tb\n1\t2"]),
-    ]
-    draft = PageDraft(regions, size=(100, 100))
-    texts = {form: [piece.texts[0] for piece in pieces_of(draft, form)] for form in FORMS}
-    assert texts["markdown"][0] == "# Fruit"
-    assert "| a" in texts["markdown"][1]
-    assert "<td>" in texts["markdown-html"][1]
-    assert texts["html"][0] == "<h1>Fruit</h1>"
-    cell = json.loads(texts["dots"][0])
-    assert cell == {"bbox": [10, 20, 30, 40], "category": "Title", "text": "# Fruit"}
-    scaled = pieces_of(draft, "dots", (200, 50))
-    assert json.loads(scaled[0].texts[0])["bbox"] == [20, 10, 60, 20]
-
-
-def test_prompts_follow_the_family_and_the_caller() -> None:
-    dots = ask_of("dots_ocr")
-    assert (dots.form, dots.region_form) == ("dots", "dots-text")
-    assert dots.region != dots.page
-    mine = ask_of("dots_ocr", prompt="read it")
-    assert (mine.page, mine.region, mine.form) == ("read it", "read it", "dots")
-    known = Ask("trained on this", "markdown-spaced")
-    assert ask_of("qwen3_vl", known).region == "trained on this"
-    assert ask_of("qwen3_vl", known, prompt="read it").region_form == "markdown-spaced"
-    assert ask_of("qwen3_vl", form="html", region_prompt="r").region == "r"
-
-
-BROKEN = (
-    '[{"bbox": [10, 20, 30, 40], "category": "Title", "text": "# Fruit"}, '
-    '{"bbox": [10, 50, 30, 60], "category": "Text", "text": "cut o'
-)
-
-
-def test_broken_json_is_read_as_far_as_possible() -> None:
-    found = read(BROKEN, "dots", PageDraft([]), (100, 200), (50, 100))
-    assert found.repaired
-    assert [region.drafts for region in found.regions] == [["# Fruit"], ["cut o"]]
-    assert found.regions[0].bbox == (20, 40, 60, 80)
-    assert found.markdown.startswith("# Fruit\n")
-    whole = read(BROKEN[: BROKEN.index("}") + 1] + "]", "dots", PageDraft([]), (50, 100), None)
-    assert not whole.repaired
-    nothing = read("I can't read this", "dots", PageDraft([]), (50, 100), None)
-    assert (nothing.repaired, nothing.markdown) == (True, "I can't read this")
-
-
 def test_what_was_said_is_kept_beside_what_was_repaired(
     qwen: ModelPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -351,65 +253,9 @@ def test_what_was_said_is_kept_beside_what_was_repaired(
     assert parsed.regions[0].bbox_1000 == (119, 178, 358, 358)
 
 
-def test_blocks_get_the_boxes_that_they_were_read_from() -> None:
-    regions = [
-        Region((0, 0, 9, 9), "Page-header", 0, ["Journal of Fruit"]),
-        Region((0, 10, 9, 20), "Title", 1, ["A report on fruit"]),
-        Region((0, 20, 9, 30), "Caption", 2, ["Figure one: pears and apples"]),
-        Region((0, 30, 9, 40), "Text", 3, ["pears and apples are fruit"]),
-    ]
-    text = "# A Report on Fruit\n\nPears, and apples, are fruit.\n\nFigure one: pears and apples"
-    found = placed(text + "\n\nnobody drafted this", regions)
-    assert [region.bbox and region.bbox[1] for region in found] == [10, 30, 20, None]
-    assert [region.label for region in found] == ["Title", "Text", "Caption", "Text"]
-    assert [region.order for region in found] == [0, 1, 2, 3]
-
-
-def test_a_block_may_be_of_several_regions_and_several_of_one() -> None:
-    regions = [
-        Region((0, 0, 9, 9), "List-item", 0, ["- wash the fruit"]),
-        Region((1, 10, 12, 19), "List-item", 1, ["- peel the fruit"]),
-        Region((0, 20, 9, 29), "Text", 2, ["One paragraph. And then another one."]),
-        Region((0, 30, 9, 39), "Page-footer", 3, ["3"]),
-    ]
-    text = "- wash the fruit\n- peel the fruit\n\nOne paragraph.\n\nAnd then 3 another one."
-    found = placed(text, regions)
-    assert [region.bbox for region in found] == [(0, 0, 12, 19), (0, 20, 9, 29), (0, 20, 9, 29)]
-    assert [region.label for region in found] == ["List-item", "Text", "Text"]
-
-
-def test_shares_of_drafted_tokens() -> None:
-    shares = accepted_shares(["ab cd", "nowhere", "ef"], "ab cd ef", [0, 3, 6], [True, False, True])
-    assert shares == [0.5, None, 1.0]
-
-
 def test_a_page_too_large_for_the_model_is_refused(qwen: ModelPair) -> None:
     with pytest.raises(SoonerError, match=r"prompt of \d+ tokens, but .* has 512 positions; lower"):
         PageParser(qwen)(noise_page(560, 560))
-
-
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        ({"stages": "pages"}, "did you mean 'page'"),
-        ({"form": "markdwn"}, "did you mean 'markdown'"),
-        ({"acceptance_threshold": 1.5}, "acceptance_threshold is 1.5"),
-        ({"acceptance_threshold": 0.0}, "acceptance_threshold is 0"),
-        ({"max_new_tokens": 0}, "max_new_tokens is 0"),
-        ({"margin": -1}, "margin is -1"),
-        ({"nodes": 0}, "nodes is 0"),
-        ({"prompt": " "}, "prompt is empty"),
-    ],
-)
-def test_settings_refuse(options: dict, told: str) -> None:
-    with pytest.raises(SoonerError, match=told):
-        ParseSettings(**options)
-
-
-def test_settings_are_told_apart() -> None:
-    assert ParseSettings().digest("a") == ParseSettings().digest("a")
-    assert ParseSettings(margin=9).digest("a") != ParseSettings().digest("a")
-    assert ParseSettings().digest("a") != ParseSettings().digest("b")
 
 
 @pytest.mark.parametrize(("prefill", "mode"), [("fastv:0.5", "approximate"), ("auto", "exact")])

@@ -14,14 +14,14 @@ import pytest
 
 from sooner.tasks.parse.output import HOLDER, FolderLock, OutputError
 from tasks.drafting import EchoParser, pdf
-from tasks.test_parse_job import job, records, run
+from tasks.parse_jobs import job, records, run
 
 SCRIPT = """
 import sys
 from pathlib import Path
 from sooner.errors import SoonerError
 from tasks.drafting import EchoParser
-from tasks.test_parse_job import job
+from tasks.parse_jobs import job
 
 class Waits(EchoParser):
     def __call__(self, page, draft=None):

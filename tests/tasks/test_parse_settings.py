@@ -66,3 +66,27 @@ def test_the_cap_and_the_depth_of_trees_reach_the_decoder() -> None:
 
 def test_long_pages_are_not_cut_by_default() -> None:
     assert ParseSettings().max_new_tokens == 8192
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"stages": "pages"}, "did you mean 'page'"),
+        ({"form": "markdwn"}, "did you mean 'markdown'"),
+        ({"acceptance_threshold": 1.5}, "acceptance_threshold is 1.5"),
+        ({"acceptance_threshold": 0.0}, "acceptance_threshold is 0"),
+        ({"max_new_tokens": 0}, "max_new_tokens is 0"),
+        ({"margin": -1}, "margin is -1"),
+        ({"nodes": 0}, "nodes is 0"),
+        ({"prompt": " "}, "prompt is empty"),
+    ],
+)
+def test_settings_refuse(options: dict, told: str) -> None:
+    with pytest.raises(SoonerError, match=told):
+        ParseSettings(**options)
+
+
+def test_settings_are_told_apart() -> None:
+    assert ParseSettings().digest("a") == ParseSettings().digest("a")
+    assert ParseSettings(margin=9).digest("a") != ParseSettings().digest("a")
+    assert ParseSettings().digest("a") != ParseSettings().digest("b")

@@ -1,0 +1,175 @@
+"""Words as lines, lines as paragraphs and tables, and all of them as regions."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from documents.pages import words
+from sooner.documents import Word
+from sooner.documents.drafters.ocr import with_bullets
+from sooner.documents.grouping import Area, regions_of
+from sooner.documents.lines import Line, blocks_of, is_formula, lines_of, table_text
+from sooner.documents.regions import around
+
+
+def line(text: str, x: float, y: float, size: float = 10.0) -> Line:
+    return Line(text, (x, y, x + 5 * len(text), y + size), size)
+
+
+def test_words_become_lines_that_end_at_gaps() -> None:
+    page = [*words("left one", 10, 10), *words("right", 120, 10), *words("left two", 10, 24)]
+    assert [one.text for one in lines_of(page)] == ["left one", "right", "left two"]
+
+
+def test_words_that_a_file_lists_out_of_order_become_lines() -> None:
+    page = words("one two three", 10, 10)
+    shuffled = [page[2], page[0], *words("below", 10, 24), page[1]]
+    assert [one.text for one in lines_of(shuffled)] == ["one two three", "below"]
+
+
+def test_lines_become_paragraphs() -> None:
+    page = [line("one", 10, 10), line("two", 10, 22), line("far", 10, 60), line("beside", 100, 22)]
+    page += [line("- item", 10, 72), line("  goes on", 16, 84), line("- next", 10, 96)]
+    page += [line("LARGE", 10, 110, 20)]
+    found = [[one.text for one in block] for block in blocks_of(page)]
+    wanted = [["one", "two"], ["beside"], ["far"], ["- item", "  goes on"], ["- next"], ["LARGE"]]
+    assert sorted(found) == sorted(wanted)
+
+
+def test_cells_stay_in_their_columns() -> None:
+    cells = [line("a", 10, 0), line("b", 50, 1), line("c", 90, 0), line("1", 10, 20)]
+    assert table_text([*cells, line("3 x", 88, 21)]) == "a\tb\tc\n1\t\t3 x"
+
+
+def test_a_layout_box_gives_its_lines_a_label() -> None:
+    page = [line("Not large", 10, 10), line("a", 10, 50), line("b", 60, 50), line("alone", 10, 200)]
+    layout = [
+        Area((5, 5, 100, 25), "Title"),
+        Area((5, 45, 100, 65), "Table"),
+        Area((5, 100, 100, 150), "Picture"),
+        Area((150, 100, 200, 150), "Text"),
+    ]
+    found = regions_of(page, (300, 400), layout)
+    assert [(region.label, region.drafts) for region in found] == [
+        ("Title", ["Not large"]),
+        ("Table", ["a\tb"]),
+        ("Picture", []),
+        ("Text", ["alone"]),
+    ]
+    assert found[1].bbox == (5, 45, 100, 65)
+
+
+def test_two_tables_in_one_layout_box_stay_two() -> None:
+    """But rows of uneven distance, and a lone row, are of one table."""
+
+    def table(*tops: float) -> list[str]:
+        rows = [[line(f"a{top:.0f}", 10, top), line(f"b{top:.0f}", 90, top)] for top in tops]
+        cells = [cell for row in rows for cell in row]
+        area = Area((5, 5, 150, tops[-1] + 12), "Table", 0.9)
+        return [region.drafts[0] for region in regions_of(cells, (300, 400), [area])]
+
+    assert table(10, 24, 38, 66, 80) == ["a10\tb10\na24\tb24\na38\tb38", "a66\tb66\na80\tb80"]
+    assert len(table(10, 24, 38, 56, 70)) == 1
+    assert len(table(10, 24, 38, 66)) == 1
+
+
+def test_a_table_is_seen_without_a_layout() -> None:
+    rows = [["Fruit", "Count"], ["Apples", "12"], ["Pears", "7"]]
+    cells = [line(text, 10 + 90 * n, 100 + 14 * m) for m, row in enumerate(rows)
+             for n, text in enumerate(row)]  # fmt: skip
+    found = regions_of([line("Some text above it.", 10, 50), *cells], (300, 400))
+    assert [region.label for region in found] == ["Text", "Table"]
+    assert found[1].drafts == ["Fruit\tCount\nApples\t12\nPears\t7"]
+
+
+def test_two_columns_of_text_are_no_table() -> None:
+    left = [line("six words are on this line", 10, 100 + 14 * n) for n in range(4)]
+    right = [line("and as many on that one", 160, 100 + 14 * n) for n in range(4)]
+    found = regions_of([*left, *right], (300, 400))
+    assert [(region.label, region.bbox) for region in found] == [
+        ("Text", around(one.bbox for one in left)),
+        ("Text", around(one.bbox for one in right)),
+    ]
+
+
+numbers = st.integers(0, 280)
+anywhere = st.builds(
+    lambda text, x, y, size: line(text, x, y, size),
+    st.text("ab1. -", min_size=1, max_size=12).filter(lambda text: text.strip() == text != ""),
+    numbers,
+    numbers,
+    st.sampled_from([8.0, 10.0, 24.0]),
+)
+areas = st.builds(
+    lambda x, y, w, h, label: Area((x, y, x + w, y + h), label),
+    *(numbers, numbers, numbers, numbers),
+    st.sampled_from(["Text", "Table", "Title", "Picture", "Formula", "List-item"]),
+)
+
+
+@given(st.lists(anywhere, max_size=12), st.lists(areas, max_size=4))
+def test_no_line_is_lost_or_doubled(page: list[Line], layout: list[Area]) -> None:
+    found = regions_of(page, (300, 400), layout)
+    texts = " ".join(draft for region in found for draft in region.drafts).split()
+    assert sorted(texts) == sorted(" ".join(one.text for one in page).split())
+    assert [region.order for region in found] == list(range(len(found)))
+
+
+@given(st.lists(st.tuples(st.text("abc", min_size=1, max_size=5), numbers, numbers), max_size=12))
+def test_no_word_is_lost_or_doubled(found: list[tuple[str, int, int]]) -> None:
+    page = [Word(text, (x, y, x + 5 * len(text), y + 10), 10.0) for text, x, y in found]
+    texts = " ".join(one.text for one in lines_of(page)).split()
+    assert sorted(texts) == sorted(word.text for word in page)
+
+
+def test_cells_beside_a_column_of_text_stay_out_of_it() -> None:
+    left = [line(f"number {n} of the left text", 10, 100 + 14 * n) for n in range(6)]
+    cells = [line(text, 170 + 70 * (n % 2), 100 + 14 * (n // 2)) for n, text in enumerate("abcd")]
+    right = [line("the right column goes on", 160, 150 + 14 * n) for n in range(4)]
+    found = regions_of([*left, *cells, *right], (300, 400))
+    assert [(region.label, region.drafts[0][:8]) for region in found] == [
+        ("Text", "number 0"),
+        ("Table", "a\tb\nc\td"),
+        ("Text", "the righ"),
+    ]
+
+
+def test_a_short_last_line_stays_with_its_paragraph() -> None:
+    rows = ["words that go from the left edge to the right one"] * 2 + ["a short end"]
+    page = [line(text, 10, 50 + 14 * n) for n, text in enumerate([*rows, *rows, *rows])]
+    assert len(regions_of(page, (300, 400))) == 1
+
+
+def test_formulas_are_known_by_their_signs() -> None:
+    pieces = [line("65 +", 60, 100), line("c", 110, 100), line("= p", 140, 100)]
+    text = line("words above it, as many as a line has", 10, 60)
+    found = regions_of([text, *pieces, line("words below", 10, 114)], (300, 400))
+    assert [(region.label, region.drafts[0]) for region in found][1] == ("Formula", "65 + c = p")
+    assert is_formula("f(x) = sin x + 3.5")
+    assert not is_formula("a = the area")
+    assert not is_formula("12 34 56")
+
+
+def test_marks_of_lists_are_put_in_front_of_their_items() -> None:
+    page = [line("●", 10, 100), line("one", 35, 100), line("2.", 10, 114), line("two", 35, 114)]
+    found = regions_of(page, (300, 400))
+    assert [(region.label, region.drafts[0]) for region in found] == [
+        ("List-item", "● one"),
+        ("List-item", "2. two"),
+    ]
+
+
+def test_dots_that_ocr_does_not_see_are_bullets_and_others_are_not() -> None:
+    picture = np.full((200, 300, 3), 255, np.uint8)
+    picture[47:54, 20:27] = 0  # a bullet, in the middle of its line
+    picture[86:90, 20:24] = 0  # a full stop, at the bottom
+    picture[122:138, 18:26] = 0  # a letter, as high as the line
+    picture[147:154, 20:27] = picture[147:154, 12:17] = 0  # the end of a word
+    page = [line(f"item {n}", 40, y, 20) for n, y in enumerate((40, 70, 120, 140, 170))]
+    found = with_bullets(page, picture)
+    assert [one.text for one in found] == ["• item 0", "item 1", "item 2", "item 3", "item 4"]
+    assert found[0].bbox[0] == 20
+    ending = Line("of another line, a", (0, 40, 28, 60), 20)
+    assert with_bullets([*page, ending], picture)[0].text == "item 0"

@@ -1,0 +1,71 @@
+"""`sooner imagine` in a process of its own: a real signal, and what help imports."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import av
+import numpy as np
+
+from sooner.tasks.imagine.progress import GREY
+from tasks import videos
+from tasks.painters import camera
+
+
+def start(*arguments: object) -> subprocess.Popen[str]:
+    """The command in a process of its own."""
+    command = [sys.executable, "-m", "sooner.cli", "imagine", *map(str, arguments)]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+
+
+def test_ctrl_c_in_the_middle(tmp_path: Path) -> None:
+    """A real signal: one line, the exit code, and the unfinished clip with grey for the rest."""
+    model = camera(tmp_path / "cosmos", side=24)
+    clip = videos.write(tmp_path / "clip.mkv", "mpeg4", 10, (96, 96))
+    steps, out = tmp_path / "steps", tmp_path / "out"
+    out.mkdir()
+    process = start("--continue", clip, "--model", model, "--method", "plain", "--threads", 1,
+                    "--preview-dir", steps, "--preview-every", 8, "--keep-partial",
+                    "-o", out / "a.mp4")  # fmt: skip
+    deadline = time.monotonic() + 120
+    while not (steps.is_dir() and len(list(steps.glob("step-*.png"))) > 1):
+        assert time.monotonic() < deadline, "nothing was drawn"
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
+    assert "interrupted: 0 of 1 clips finished" in err
+    assert [one.name for one in out.iterdir()] == ["a.mp4"]
+    with av.open(str(out / "a.mp4")) as container:
+        assert json.loads(container.metadata["comment"])["finish"] == "interrupted"
+        frames = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
+    assert 9 < len(frames) < 17
+    assert np.abs(frames[-1][-10:].astype(int) - GREY).max() < 12
+
+
+def test_help_is_quick() -> None:
+    """Help imports no torch; that alone would take seconds."""
+    script = (
+        "import sys, sooner.cli.main as m\n"
+        "try: m.main(['imagine', '--help'])\n"
+        "except SystemExit as left: assert not left.code, left.code\n"
+        "heavy = {'torch', 'transformers', 'av', 'numpy'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    for said in ("--continue", "--keep-partial", "--preview-dir", "--prompts"):
+        assert said in done.stdout

@@ -1,0 +1,20 @@
+"""Runs of parallel decoding on tiny models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sooner
+import tiny
+
+NEW = 24
+
+
+def generate(family: str, kind: str, rows: int, **options: Any) -> sooner.Generation:
+    method = sooner.ParallelVLM(
+        tiny.noisy(family), **{"num_draft_tokens": 6, "least": 0, **options}
+    )
+    inputs = tiny.inputs(family, kind, rows)
+    return sooner.generate(
+        tiny.model(family), inputs, method, max_new_tokens=NEW, eos_token_id=None, do_sample=False
+    )

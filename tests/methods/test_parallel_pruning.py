@@ -1,0 +1,113 @@
+"""The visual tokens that the draft of parallel decoding keeps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.nn.functional import cosine_similarity
+
+from methods.parallel_runs import generate
+from sooner.methods import pruning
+from sooner.methods.parallel import drafter as drafter_module
+from sooner.methods.parallel import method as method_module
+
+
+@pytest.mark.parametrize("prune", [0.5, 0.9])
+def test_pruning_keeps_the_stated_share(prune: float) -> None:
+    kept: list[list[int]] = []
+    seen = drafter_module.ParallelDrafter.close
+
+    def close(self: Any) -> None:
+        kept.extend(self.kept_tokens)
+        seen(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(drafter_module.ParallelDrafter, "close", close)
+        generate("llava_onevision", "video", 2, prune=prune, placement="inline")
+    expected = round(17 * (1 - prune))
+    assert [len(row) for row in kept] == [expected, expected]
+    assert all(row == sorted(set(row)) for row in kept)
+
+
+def test_uv_prune_equals_the_literal_sums() -> None:
+    """Eq. 2 to 4 written as loops over layers, text tokens and video tokens."""
+    torch.manual_seed(3)
+    layers, width, hidden = 4, 12, 8
+    states = torch.randn(layers + 1, width, hidden)
+    visual = torch.tensor([False, True, True, False] * 3)
+    text = (~visual).nonzero()[:, 0].tolist()
+    literal = []
+    for i in visual.nonzero()[:, 0].tolist():
+        total = 0.0
+        for j in text:
+            for layer in range(1, layers + 1):
+                now = cosine_similarity(states[layer, i], states[layer, j], dim=0)
+                before = cosine_similarity(states[layer - 1, i], states[layer - 1, j], dim=0)
+                total += float(now - before)
+        literal.append(total)
+    scores = pruning.similarity_variation(states[0], states[-1], visual)
+    assert torch.allclose(scores, torch.tensor(literal), atol=1e-4)
+    kept = pruning.rank("uv-prune", 0.5, states[0], states[-1], visual)
+    assert kept.tolist() == sorted(sorted(range(6), key=lambda i: -literal[i])[:3])
+
+
+@pytest.mark.parametrize("ratio", [0.0, 0.3, 0.5, 0.9, 0.97, 1.0])
+def test_by_frame_every_frame_keeps_its_share(ratio: float) -> None:
+    """Against a loop over frames: the best of each, as many as round down to the running sum."""
+    torch.manual_seed(5)
+    sizes = [6, 6, 2, 9, 1, 6]  # a picture of nine among videos' frames, a newline
+    frames = torch.cat([torch.full((size,), number) for number, size in enumerate(sizes)])
+    visual = torch.ones(len(frames) + 2, dtype=torch.bool)
+    visual[0] = visual[-1] = False
+    frames = torch.cat([torch.tensor([-1]), frames, torch.tensor([-1])])
+    first, last = torch.randn(2, len(frames), 8)
+    scores = pruning.similarity_variation(first, last, visual).tolist()
+    total, count = sum(sizes), pruning.keep_count(sum(sizes), ratio)
+    wanted, start = [], 0
+    for size in sizes:
+        quota = (start + size) * count // total - start * count // total
+        own = sorted(range(start, start + size), key=lambda i: -scores[i])
+        wanted += sorted(own[:quota])
+        start += size
+    kept = pruning.rank("uv-prune-by-frame", ratio, first, last, visual, frames)
+    assert kept.tolist() == wanted
+    assert len(kept) == count
+
+
+@pytest.mark.parametrize(
+    ("ratio", "least", "kept"), [(0.9, 0, 2), (0.9, 7, 7), (0.9, 99, 20), (0.5, 7, 10), (1.0, 7, 1)]
+)
+def test_few_tokens_are_not_pruned(ratio: float, least: int, kept: int) -> None:
+    visual = torch.ones(20, dtype=torch.bool)
+    first, last = torch.randn(2, 20, 4)
+    found = pruning.rank("attention", ratio, first[:, 0], last[:, 0], visual, least=least)
+    assert len(found) == kept
+
+
+def test_pictures_and_frames_are_groups_of_their_own() -> None:
+    visual = torch.tensor([False, True, True, False, True, True, True, True, True])
+    frames = torch.tensor([-1, -1, -1, -1, 0, 0, 1, 1, -1])  # a picture, words, a video of two
+    assert pruning.groups_of(visual, frames).tolist() == [0, 0, 1, 1, 2, 2, 3]
+
+
+@pytest.mark.parametrize("family", ["llava_onevision", "qwen2_5_vl", "qwen3_vl"])
+def test_a_pruned_draft_sees_every_frame(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The paper's choice may drop a frame whole; by frame none is."""
+    seen: list[Any] = []
+    real = pruning.rank
+
+    def spy(*args: Any) -> Any:
+        kept = real(*args)
+        visual, frames = args[4], args[5]
+        groups = pruning.groups_of(visual, frames)
+        seen.append((groups[kept].unique().tolist(), int(groups.max()) + 1))
+        return kept
+
+    monkeypatch.setattr(method_module, "rank", spy)
+    generate(family, "video", 2, prune=0.5, placement="inline")
+    assert len(seen) == 2
+    for kept, groups in seen:
+        assert groups > 1
+        assert len(set(range(groups)) - set(kept)) <= 1  # a lone newline token has half a place

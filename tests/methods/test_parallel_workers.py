@@ -1,0 +1,169 @@
+"""Draft workers that are killed, stopped, slow or broken: same ids, and no process left."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import signal
+import threading
+import time
+from typing import Any
+
+import pytest
+import torch
+
+import method_matrix as matrix
+import sooner
+import tiny
+from methods.parallel_runs import NEW, generate
+from sooner.methods.parallel.policy import IN_VAIN, Patience
+from sooner.methods.parallel.shared_memory import Board
+from sooner.methods.parallel.worker import ProcessWorker
+
+
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> list[ProcessWorker]:
+    """Every process worker that a test starts."""
+    found: list[ProcessWorker] = []
+    launch = ProcessWorker._launch
+
+    def noted(self: ProcessWorker) -> None:
+        launch(self)
+        found.append(self)
+
+    monkeypatch.setattr(ProcessWorker, "_launch", noted)
+    return found
+
+
+def test_killed_at_random_moments(launched: list[ProcessWorker]) -> None:
+    """kill -9 of the worker: same ids, no orphan."""
+    family, kind = "llava_onevision", "video"
+    reference = matrix.reference(family, kind, 1, NEW)
+    moments = random.Random(0)
+    struck = 0
+    for _ in range(100):
+        delay = moments.uniform(0, 0.08)
+        killer = threading.Timer(delay, lambda: _kill(launched[-1:]))
+        killer.start()
+        made = generate(family, kind, 1, placement="process", prune=0.5)
+        killer.cancel()
+        killer.join()
+        struck += bool(made.stats.notes)
+        assert torch.equal(made.sequences, reference)
+        assert sum("worker is gone" in note for note in made.stats.notes) <= 1
+    assert struck >= 10  # otherwise the moments missed the run
+    assert not multiprocessing.active_children()
+
+
+def _kill(workers: list[ProcessWorker]) -> None:
+    for worker in workers:
+        try:
+            pid = worker.process.pid
+            if pid is not None:
+                os.kill(pid, signal.SIGKILL)
+        except (ValueError, ProcessLookupError):
+            pass
+
+
+def test_a_stopped_worker_does_not_stop_decoding(launched: list[ProcessWorker]) -> None:
+    """A worker that hangs without dying costs patience, not the output."""
+    family, kind = "llava_onevision", "video"
+
+    def stop() -> None:
+        while not launched:
+            time.sleep(0.001)
+        time.sleep(0.02)
+        os.kill(launched[-1].process.pid, signal.SIGSTOP)
+
+    stopper = threading.Thread(target=stop)
+    stopper.start()
+    made = generate(family, kind, 1, placement="process", prune=0)
+    stopper.join()
+    assert torch.equal(made.sequences, matrix.reference(family, kind, 1, NEW))
+    assert not multiprocessing.active_children()
+
+
+class Silent:
+    """A worker that has stopped; waits are counted."""
+
+    is_usable = True
+
+    def __init__(self) -> None:
+        self.board = Board(rows=1, positions=8, ring=4, vocab=0)
+        self.waits: list[float] = []
+
+    def wait(self, wanted: dict[int, int], update: int, seconds: float) -> None:
+        self.waits.append(seconds)
+
+    def shows(self, wanted: dict[int, int], update: int) -> bool:
+        return False
+
+
+def test_a_silent_worker_is_waited_for_a_while_and_again_once_it_moves() -> None:
+    worker, told = Silent(), []
+    patience = Patience(worker, told.append)  # type: ignore[arg-type]
+    for _ in range(50):
+        patience.wait({0: 3}, 1, tokens=3, each=0.01)
+    assert IN_VAIN <= sum(worker.waits) < IN_VAIN + worker.waits[0]
+    assert len(told) == 1
+    assert "does not answer" in told[0]
+    before = len(worker.waits)
+    worker.board.count(1, 1000)  # it has drafted something after all
+    patience.wait({0: 4}, 1, tokens=3, each=0.01)
+    assert len(worker.waits) == before + 1
+
+
+def test_a_worker_that_is_slow_but_moves_is_waited_for() -> None:
+    worker, told = Silent(), []
+    patience = Patience(worker, told.append)  # type: ignore[arg-type]
+    for _ in range(50):
+        worker.board.count(1, 1000)
+        patience.wait({0: 3}, 1, tokens=3, each=0.01)
+    assert len(worker.waits) == 50
+    assert not told
+
+
+@pytest.mark.parametrize("placement", ["thread", "process"])
+def test_a_crashing_draft_is_told_once(
+    placement: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(self: Any) -> Any:
+        raise MemoryError("no room for the draft")
+
+    monkeypatch.setattr("sooner.methods.parallel.server.DraftStream.step", crash)
+    made = generate("qwen2_5_vl", "image", 2, placement=placement)
+    assert torch.equal(made.sequences, matrix.reference("qwen2_5_vl", "image", 2, NEW))
+    warnings = [record for record in caplog.records if "worker is gone" in record.getMessage()]
+    assert len(warnings) == 1
+    assert "no room for the draft" in warnings[0].getMessage()
+
+
+def test_an_interrupted_run_leaves_nothing(launched: list[ProcessWorker]) -> None:
+    def interrupt(row: int, tokens: list[int], drafted: int) -> None:
+        raise KeyboardInterrupt
+
+    model = tiny.model("llava_onevision")
+    method = sooner.ParallelVLM(tiny.noisy("llava_onevision"), least=0, placement="process")
+    with pytest.raises(KeyboardInterrupt):
+        sooner.generate(
+            model,
+            tiny.inputs("llava_onevision", "video"),
+            method,
+            max_new_tokens=NEW,
+            on_tokens=interrupt,
+        )
+    assert launched
+    assert not multiprocessing.active_children()
+    assert not any(layer._forward_hooks for layer in model.get_decoder().layers)
+
+
+def test_a_failing_prompt_leaves_nothing(launched: list[ProcessWorker]) -> None:
+    """An error between the worker's start and the loop must not strand the worker."""
+    inputs = tiny.inputs("llava_onevision", "video")
+    inputs["pixel_values_videos"] = inputs["pixel_values_videos"][:, :2]
+    method = sooner.ParallelVLM(tiny.noisy("llava_onevision"), least=0, placement="process")
+    with pytest.raises(sooner.SoonerError, match="do not match"):
+        sooner.generate(tiny.model("llava_onevision"), inputs, method, max_new_tokens=4)
+    time.sleep(0.1)
+    assert not multiprocessing.active_children()

@@ -1,0 +1,61 @@
+"""Sparse prefills of tiny models, and prompts that are longer than a block."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+import sooner
+import tiny
+from sooner import MMInference
+from sooner.models import adapt
+from sooner.sparse.patterns import (
+    AShape,
+    Dense,
+    Grid,
+    HeadPattern,
+    QBoundary,
+    Strided,
+)
+from sooner.sparse.table import HeadEntry, PatternTable
+
+WORDS = 90  # behind the pixels, so that prompts are longer than a block
+ALL = AShape(local=10**6)
+STATIC: tuple[HeadPattern, ...] = (
+    AShape(4, 10),
+    Grid(7, 3),
+    Dense(),
+    QBoundary({"text": Strided(16), "image": AShape(2, 8)}),
+)
+FAMILIES = ("llama", "llava_onevision", "qwen2_5_vl", "qwen3_vl")
+
+
+def prompt_of(family: str, rows: int = 1, kind: str = "mixed") -> dict[str, Any]:
+    """Prompts of `tiny`, with more words at their end."""
+    kind = "text" if family in tiny.TEXT_FAMILIES else kind
+    inputs = dict(tiny.inputs(family, kind, rows))
+    generator = torch.Generator().manual_seed(3)
+    words = torch.randint(0, 80, (rows, WORDS), generator=generator)
+    inputs["input_ids"] = torch.cat([inputs["input_ids"], words], 1)
+    inputs["attention_mask"] = nn.functional.pad(inputs["attention_mask"], (0, WORDS), value=1)
+    if "mm_token_type_ids" in inputs:
+        inputs["mm_token_type_ids"] = nn.functional.pad(inputs["mm_token_type_ids"], (0, WORDS))
+    return inputs
+
+
+def sparse(family: str, *heads: HeadPattern, **options: Any) -> MMInference:
+    """A context whose layers all have these heads."""
+    plain = PatternTable.uniform(adapt(tiny.model(family)), Dense())
+    layer = tuple(HeadEntry(pattern) for pattern in heads or STATIC)
+    layers = (layer,) * len(plain.layers)
+    return MMInference(
+        PatternTable(plain.model, plain.fingerprint, layers), backend="reference", **options
+    )
+
+
+def decode(family: str, prefill: Any, method: Any = None, **options: Any) -> Any:
+    inputs = options.pop("inputs", None) or prompt_of(family, options.pop("rows", 1))
+    options = {"max_new_tokens": 7, "eos_token_id": None, **options}
+    return sooner.generate(tiny.model(family), inputs, method, prefill=prefill, **options)

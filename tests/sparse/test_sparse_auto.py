@@ -1,0 +1,101 @@
+"""`MMInference.auto`: sparse where it is faster, measured on this machine, dense elsewhere."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+import sooner
+import tiny
+from sooner import MMInference
+from sooner.sparse.attention.cpu import Fused
+from sooner.sparse.prefill.report import PrefillReport
+
+LONG = 8192
+
+
+def local_model(layers: int = 4) -> Any:
+    """A model whose heads look at near tokens only, through the biases of their rotated states."""
+    torch.manual_seed(0)
+    config = Qwen2Config(
+        vocab_size=96, hidden_size=64, intermediate_size=64, num_attention_heads=2,
+        num_key_value_heads=1, num_hidden_layers=layers, max_position_embeddings=LONG + 64,
+        rope_parameters={"rope_type": "default", "rope_theta": 1e4},
+    )  # fmt: skip
+    model = Qwen2ForCausalLM(config).eval()
+    for layer in model.model.layers:
+        for part in (layer.self_attn.q_proj, layer.self_attn.k_proj):
+            nn.init.normal_(part.weight, std=0.01)
+            # The middle of the rotary frequencies: scores fall from the own key on, and smoothly.
+            bias = torch.zeros(part.bias.shape).view(-1, 2, 16)
+            bias[..., 4:8] = 3.0
+            part.bias.data = bias.flatten()
+    return model
+
+
+def told_of(model: Any, tokens: int, **options: Any) -> PrefillReport:
+    """What a prompt of so many random words is told by `auto`."""
+    ids = torch.randint(0, 90, (1, tokens), generator=torch.Generator().manual_seed(1))
+    with torch.inference_mode(), MMInference.auto(**options)(model) as report:
+        model(input_ids=ids)
+    assert report.last is not None
+    return report.last
+
+
+def test_auto_goes_sparse_where_lines_hold_a_small_part_and_are_faster() -> None:
+    """Unpatched: heads that look nearby, over a prompt so long that it pays on any CPU."""
+    told = told_of(local_model(), LONG)
+    assert [layer.is_sparse for layer in told.layers] == [False, True, True, True]
+    dense, sparse = map(float, re.findall(r"([\d.e-]+) s ", told.layers[0].reason))
+    assert sparse < dense
+    measured = told_of(local_model(), LONG, measure_recall=True)
+    assert measured.recall is not None
+    assert measured.recall > 0.9
+    assert measured.layers[1].share is not None
+    assert measured.layers[1].share < 0.2
+
+
+def test_auto_keeps_what_is_short_and_what_has_no_lines_dense() -> None:
+    short = told_of(local_model(), 500)
+    assert short.is_exact
+    assert all("500 tokens, sparse from 1024 on" in layer.reason for layer in short.layers)
+    model = tiny.model("llama", layers=4)  # random attention: its lines would be anywhere
+    spread = told_of(model, 2048)
+    assert spread.is_exact
+    assert re.search(r"of dense attention's FLOPs|s dense, ", spread.layers[0].reason)
+
+
+def test_auto_leaves_sparse_attention_that_turns_out_slower(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Faster in the layer that was timed, but not behind it."""
+    model, backend = local_model(6), Fused()
+    run, calls = backend.lines, 0
+
+    def lines(*args: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls > 4:  # two heads of a layer are one call; it may be timed twice
+            time.sleep(3.0)
+        run(*args)
+
+    monkeypatch.setattr(backend, "lines", lines)
+    monkeypatch.setattr("sooner.sparse.prefill.context.choose_backend", lambda *_: backend)
+    told = told_of(model, LONG)
+    assert not told.layers[-1].is_sparse
+    assert "as many dense ones take" in told.layers[-1].reason
+    assert any(layer.is_sparse for layer in told.layers)
+
+
+def test_auto_takes_prompts_in_chunks_and_leaves_them_dense() -> None:
+    model = local_model(2)
+    ids = torch.randint(0, 90, (1, 1500), generator=torch.Generator().manual_seed(1))
+    options = {"max_new_tokens": 2, "eos_token_id": None, "prefill_chunk_size": 512}
+    made = sooner.generate(model, {"input_ids": ids}, prefill=MMInference.auto(), **options)
+    assert made.stats.mode == "exact"

@@ -1,0 +1,41 @@
+"""Jobs of parsing into a folder, with a parser that needs no model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from sooner.documents import Resolution, find_documents
+from sooner.documents.drafters import PageDrafter
+from sooner.tasks.parse import Delivery, ParseJob
+from sooner.tasks.parse.output import NAME as LOCK
+from sooner.tasks.parse.plan import NAME, Intake
+from tasks.drafting import EchoParser
+
+SMALL = Intake(resolution=Resolution(dpi=72))
+
+
+def job(source: Path, out: Path, drafter: PageDrafter | None = None, **options: Any) -> ParseJob:
+    given = {"settings_hash": "s", "intake": SMALL, "delivery": Delivery(out, ("md", "json"))}
+    return ParseJob(find_documents([source]), drafter=drafter, **{**given, **options})
+
+
+def run(source: Path, out: Path, drafter: PageDrafter | None = None, **options: Any) -> EchoParser:
+    """A run of its own; the parser tells for which pages it was needed."""
+    parser = EchoParser(options.pop("raising", None))
+    job(source, out, drafter, **options).run(lambda: parser)
+    return parser
+
+
+def records(out: Path) -> dict[tuple[str, int], dict]:
+    lines = (out / NAME).read_text().splitlines()
+    found = {(one["document"], one["page"]): one for one in map(json.loads, lines)}
+    assert len(found) == len(lines)  # one line a page
+    return found
+
+
+def listing(folder: Path) -> list[str]:
+    """Files of a folder, without that of its lock."""
+    files = [path for path in folder.rglob("*") if path.is_file() and path.name != LOCK]
+    return sorted(str(path.relative_to(folder)) for path in files)

@@ -1,0 +1,51 @@
+"""A model's answer as regions: broken JSON, boxes of blocks, shares of accepted tokens."""
+
+from __future__ import annotations
+
+from sooner.documents import PageDraft, Region
+from sooner.tasks.parse.answers import accepted_shares, placed, read
+from tasks.parsing import BROKEN
+
+
+def test_broken_json_is_read_as_far_as_possible() -> None:
+    found = read(BROKEN, "dots", PageDraft([]), (100, 200), (50, 100))
+    assert found.repaired
+    assert [region.drafts for region in found.regions] == [["# Fruit"], ["cut o"]]
+    assert found.regions[0].bbox == (20, 40, 60, 80)
+    assert found.markdown.startswith("# Fruit\n")
+    whole = read(BROKEN[: BROKEN.index("}") + 1] + "]", "dots", PageDraft([]), (50, 100), None)
+    assert not whole.repaired
+    nothing = read("I can't read this", "dots", PageDraft([]), (50, 100), None)
+    assert (nothing.repaired, nothing.markdown) == (True, "I can't read this")
+
+
+def test_blocks_get_the_boxes_that_they_were_read_from() -> None:
+    regions = [
+        Region((0, 0, 9, 9), "Page-header", 0, ["Journal of Fruit"]),
+        Region((0, 10, 9, 20), "Title", 1, ["A report on fruit"]),
+        Region((0, 20, 9, 30), "Caption", 2, ["Figure one: pears and apples"]),
+        Region((0, 30, 9, 40), "Text", 3, ["pears and apples are fruit"]),
+    ]
+    text = "# A Report on Fruit\n\nPears, and apples, are fruit.\n\nFigure one: pears and apples"
+    found = placed(text + "\n\nnobody drafted this", regions)
+    assert [region.bbox and region.bbox[1] for region in found] == [10, 30, 20, None]
+    assert [region.label for region in found] == ["Title", "Text", "Caption", "Text"]
+    assert [region.order for region in found] == [0, 1, 2, 3]
+
+
+def test_a_block_may_be_of_several_regions_and_several_of_one() -> None:
+    regions = [
+        Region((0, 0, 9, 9), "List-item", 0, ["- wash the fruit"]),
+        Region((1, 10, 12, 19), "List-item", 1, ["- peel the fruit"]),
+        Region((0, 20, 9, 29), "Text", 2, ["One paragraph. And then another one."]),
+        Region((0, 30, 9, 39), "Page-footer", 3, ["3"]),
+    ]
+    text = "- wash the fruit\n- peel the fruit\n\nOne paragraph.\n\nAnd then 3 another one."
+    found = placed(text, regions)
+    assert [region.bbox for region in found] == [(0, 0, 12, 19), (0, 20, 9, 29), (0, 20, 9, 29)]
+    assert [region.label for region in found] == ["List-item", "Text", "Text"]
+
+
+def test_shares_of_drafted_tokens() -> None:
+    shares = accepted_shares(["ab cd", "nowhere", "ef"], "ab cd ef", [0, 3, 6], [True, False, True])
+    assert shares == [0.5, None, 1.0]

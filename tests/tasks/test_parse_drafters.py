@@ -1,0 +1,169 @@
+"""Drafters of a job: chosen by name, run ahead of the parser, guarded against faults."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sooner.documents import read_pages
+from sooner.documents.drafters import AllOf, FirstOf, TextLayer, guarded
+from sooner.errors import SoonerError
+from sooner.tasks.parse.drafters import drafter_hash, guard, make_drafter, processes_of
+from sooner.tasks.parse.prefetch import ahead
+from tasks.drafting import Die, EchoParser, Hang, Raise, SayNumber, pdf
+from tasks.parse_jobs import job, records, run
+
+
+def test_a_drafter_that_hangs_leaves_plain_decoding(tmp_path: Path) -> None:
+    hang, out = Hang(), tmp_path / "out"
+    run(pdf(tmp_path / "a.pdf", 2), out, guarded(hang, timeout=0.3))
+    hang.released.set()
+    texts = [one["notes"] for one in records(out).values()]
+    assert texts == [[], ["no answer within 0.3 s"]]
+    assert (out / "a.pdf.md").read_text() == "number 1\n\nnothing drafted\n"
+
+
+def test_a_drafter_that_raises_leaves_plain_decoding(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run(pdf(tmp_path / "a.pdf", 3), out, guarded(Raise(), timeout=30))
+    assert (out / "a.pdf.md").read_text() == "number 1\n\nnothing drafted\n\nnumber 3\n"
+    assert records(out)["a.pdf", 2]["notes"] == ["failed with RuntimeError: out of ink"]
+
+
+def test_a_drafter_that_kills_its_process_leaves_plain_decoding(tmp_path: Path) -> None:
+    out, drafter = tmp_path / "out", guarded(Die(), timeout=60, process=True)
+    try:
+        run(pdf(tmp_path / "a.pdf", 3), out, drafter)
+    finally:
+        drafter.close()
+    assert (out / "a.pdf.md").read_text() == "number 1\n\nnothing drafted\n\nnumber 3\n"
+    assert "exit code 7" in records(out)["a.pdf", 2]["notes"][0]
+
+
+def test_the_next_page_is_drafted_while_this_one_is_verified(tmp_path: Path) -> None:
+    begun = [threading.Event() for _ in range(5)]
+    started: list[int] = []
+
+    class Watched(SayNumber):
+        def __call__(self, page: Any) -> Any:
+            started.append(page.number)
+            begun[page.number].set()
+            return super().__call__(page)
+
+    class Waiting(EchoParser):
+        def __call__(self, page: Any, draft: Any = None) -> Any:
+            if page.number < 4:
+                assert begun[page.number + 1].wait(30), "the next page is not drafted meanwhile"
+            assert len(started) <= page.number + 1  # one ahead, and no more
+            return super().__call__(page, draft)
+
+    parser = Waiting()
+    source = pdf(tmp_path / "a.pdf", 4)
+    counts = job(source, tmp_path / "out", Watched(), debug=True).run(lambda: parser)
+    assert parser.told == started == [1, 2, 3, 4]
+    assert counts.done == 4
+
+
+@pytest.mark.parametrize("workers", [0, 1, 3])
+def test_results_do_not_depend_on_the_number_of_workers(tmp_path: Path, workers: int) -> None:
+    """Pages come in order, each with its own draft, and no more are in memory than there are
+    workers."""
+    source, out = pdf(tmp_path / "a.pdf", 9), tmp_path / "out"
+    lock, started, finished = threading.Lock(), [0], [0]
+
+    class Uneven(SayNumber):
+        def __call__(self, page: Any) -> Any:
+            with lock:
+                started[0] += 1
+                assert started[0] <= finished[0] + workers + 1
+            time.sleep(0.02 * (page.number % 3 == 0))
+            return super().__call__(page)
+
+    class Checked(EchoParser):
+        def __call__(self, page: Any, draft: Any = None) -> Any:
+            assert callable(draft)
+            parsed = super().__call__(page, draft)
+            with lock:
+                finished[0] += 1
+            return parsed
+
+    counts = job(source, out, Uneven(), workers=workers, debug=True).run(Checked)
+    assert (counts.done, counts.failed) == (9, 0)
+    wanted = [f"number {number}\n" for number in range(1, 10)]
+    assert (out / "a.pdf.md").read_text() == "\n".join(wanted)
+    assert [page for _, page in records(out)] == list(range(1, 10))
+
+
+def test_a_page_is_begun_before_its_draft_is_there(tmp_path: Path) -> None:
+    begun = threading.Event()
+
+    class Late(SayNumber):
+        def __call__(self, page: Any) -> Any:
+            assert begun.wait(30), "the parser was not called"
+            return super().__call__(page)
+
+    class Eager(EchoParser):
+        def __call__(self, page: Any, draft: Any = None) -> Any:
+            begun.set()
+            return super().__call__(page, draft)
+
+    job(pdf(tmp_path / "a.pdf", 2), tmp_path / "out", Late(), debug=True).run(Eager)
+    assert (tmp_path / "out" / "a.pdf.md").read_text() == "number 1\n\nnumber 2\n"
+
+
+def test_errors_of_the_other_thread_come_out(tmp_path: Path) -> None:
+    pages = ((None, page) for page in read_pages(pdf(tmp_path / "a.pdf", 3)))
+    drafted = ahead(pages, Raise())
+    assert next(drafted).draft().texts == ["number 1"]
+    second = next(drafted)
+    assert second.page.number == 2
+    with pytest.raises(RuntimeError, match="out of ink"):
+        second.draft()
+    assert next(drafted).draft().texts == ["number 3"]
+    assert next(drafted, None) is None
+
+
+def test_drafters_by_name(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("text")
+    assert make_drafter("none") is None
+    assert isinstance(make_drafter("text-layer"), TextLayer)
+    assert isinstance(make_drafter("auto"), FirstOf)
+    both = make_drafter(f"ocr, text:{tmp_path / 'a.txt'}")
+    assert isinstance(both, AllOf)
+    assert both.name == "ocr+plain-text"
+    page = next(iter(read_pages(pdf(tmp_path / "a.pdf"))))
+    assert make_drafter(f"text:{tmp_path / 'a.txt'}")(page).texts == ["text"]
+    for spec, told in {
+        "ocrr": "did you mean 'ocr'",
+        "ocr,none": "'none' drafts nothing",
+        "saved:": "needs a file or a folder",
+        "saved:nowhere": "does not exist",
+    }.items():
+        with pytest.raises(SoonerError, match=told):
+            make_drafter(spec)
+
+
+def test_ocr_has_a_process_of_its_own(tmp_path: Path) -> None:
+    kinds = {spec: type(guard(SayNumber(), spec)).__name__ for spec in ("ocr", "text-layer,auto")}
+    assert set(kinds.values()) == {"GuardedProcess"}
+    assert type(guard(SayNumber(), "text-layer")).__name__ == "GuardedThread"
+    assert guard(None, "none") is None
+    assert type(guard(SayNumber(), "ocr", workers=0)).__name__ == "GuardedThread"
+    assert type(guard(SayNumber(), "ocr", workers=2)).__name__ == "GuardedProcesses"
+    several = guard(SayNumber(), "ocr", workers=2)
+    assert [processes_of(one) for one in (None, guard(SayNumber(), "ocr"), several)] == [0, 1, 2]
+    with pytest.raises(SoonerError, match="workers is -1"):
+        guard(SayNumber(), "ocr", workers=-1)
+
+
+def test_drafts_from_changed_files_are_other_drafts(tmp_path: Path) -> None:
+    file = tmp_path / "a.txt"
+    file.write_text("one")
+    first = drafter_hash(f"ocr,text:{file}")
+    file.write_text("two")
+    assert drafter_hash(f"ocr,text:{file}") != first
+    assert drafter_hash("ocr") == "ocr"

@@ -1,0 +1,155 @@
+"""Pages and documents that fail: each is told with its reason, and the others are read."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from documents.paper import without_pages
+from sooner.documents import PageDraft, PageRange
+from sooner.errors import MemoryRanOutError, SoonerError
+from sooner.tasks.parse import FAILED
+from sooner.tasks.parse.job import DeviceFaultError
+from sooner.tasks.parse.plan import Intake
+from tasks.drafting import EchoParser, SayNumber, pdf, picture
+from tasks.parse_jobs import SMALL, job, records, run
+
+
+@pytest.fixture
+def mixed(tmp_path: Path) -> Path:
+    """Good and bad documents."""
+    from reportlab.lib.pdfencrypt import StandardEncryption
+
+    root = tmp_path / "mixed"
+    root.mkdir()
+    pdf(root / "a-good.pdf", 1)
+    pdf(root / "b-locked.pdf", 1, encrypt=StandardEncryption("secret", canPrint=0))
+    (root / "c-cut.pdf").write_bytes((root / "a-good.pdf").read_bytes()[:300])
+    (root / "d-empty.pdf").write_bytes(b"")
+    picture(root / "e-dot.png", 1, 1)
+    picture(root / "f-good.png")
+    return root
+
+
+def test_bad_documents_do_not_stop_good_ones(mixed: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    told: list[dict] = []
+    first = job(mixed, out, SayNumber(), on_page=lambda record, counts: told.append(record))
+    counts = first.run(EchoParser)
+    assert (counts.done, counts.failed, counts.total) == (2, 4, 6)
+    reasons = {name: one["reason"] for (name, _), one in records(out).items()}
+    assert "encrypted" in reasons["b-locked.pdf"]
+    assert "truncated" in reasons["c-cut.pdf"]
+    assert "empty" in reasons["d-empty.pdf"]
+    assert "1 x 1 px" in reasons["e-dot.png"]
+    assert all("\n" not in reason for reason in reasons.values())
+    assert reasons["a-good.pdf"] == reasons["f-good.png"] == ""
+    assert [one["status"] for one in told] == ["SUCCESS", *[FAILED] * 4, "SUCCESS"]
+    # What failed is tried again, what is done is not.
+    again = job(mixed, out, SayNumber())
+    assert again.run(lambda: pytest.fail("no model is needed")).failed == 4
+    opened = job(mixed, out, intake=Intake(resolution=SMALL.resolution, password="secret"))
+    assert (opened.run(EchoParser).done, opened.counts.failed) == (1, 3)
+    assert records(out)["b-locked.pdf", 1]["status"] == "SUCCESS"
+    assert ("b-locked.pdf", 0) not in records(out)
+
+
+def test_pages_without_anything_to_read_or_of_silly_size(tmp_path: Path) -> None:
+    """A page without text is the model's to read; others fail with the reason, one line each."""
+    root, out = tmp_path / "odd", tmp_path / "out"
+    root.mkdir()
+    picture(root / "blank.png")
+    picture(root / "dot.png", 1, 1)
+    picture(root / "long.png", 20_000, 10)
+    without_pages(root / "zero.pdf")
+
+    class SeeNothing(SayNumber):
+        def __call__(self, page: Any) -> Any:
+            return PageDraft([], 0.0, self.name, page.size, "no text found on the page")
+
+    counts = job(root, out, SeeNothing()).run(EchoParser)
+    assert (counts.done, counts.failed) == (1, 3)
+    found = {name: one for (name, _), one in records(out).items()}
+    assert found["blank.png"]["notes"] == ["no text found on the page"]
+    reasons = {name: one["reason"] for name, one in found.items() if one["status"] == FAILED}
+    assert reasons == {
+        "dot.png": "is 1 x 1 px, too small to hold text (at least 8 px a side)",
+        "long.png": "is 20000 x 10 px, more than 16000 px a side",
+        "zero.pdf": "has no pages",
+    }
+
+
+def test_the_run_may_stop_at_the_first_failure(mixed: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(SoonerError, match=r"b-locked.pdf': is encrypted"):
+        run(mixed, out, stop_on_error=True)
+    assert [name for name, _ in records(out)] == ["a-good.pdf", "b-locked.pdf"]
+
+
+def test_pages_that_are_not_there_are_told(tmp_path: Path) -> None:
+    source, out = pdf(tmp_path / "a.pdf", 2), tmp_path / "out"
+    beyond = Intake(PageRange.parse("2-5"), SMALL.resolution)
+    for _ in range(2):
+        counts = job(source, out, intake=beyond).run(EchoParser)
+        assert counts.failed == 1
+        assert records(out)["a.pdf", 0]["reason"] == "has 2 pages, not page 3-5"
+    run(source, out)
+    assert sorted(page for _, page in records(out)) == [1, 2]
+
+
+@pytest.mark.parametrize("error", [SoonerError("the page is too large"), RuntimeError("a\nb")])
+def test_a_page_that_fails_does_not_stop_the_others(tmp_path: Path, error: Exception) -> None:
+    source, out = pdf(tmp_path / "a.pdf", 3), tmp_path / "out"
+    assert run(source, out, raising={2: error}).told == [1, 2, 3]
+    found = records(out)
+    assert [one["status"] for one in found.values()] == ["SUCCESS", FAILED, "SUCCESS"]
+    expected = "RuntimeError: a b" if isinstance(error, RuntimeError) else "the page is too large"
+    assert found["a.pdf", 2]["reason"] == expected
+    whole = json.loads((out / "a.pdf.json").read_text())
+    assert whole["status"] == "PARTIAL"
+    assert whole["failed"] == [{"page": 2, "reason": expected}]
+    assert run(source, out).told == [2]
+    assert json.loads((out / "a.pdf.json").read_text())["status"] == "SUCCESS"
+
+
+def test_a_broken_device_stops_the_run(tmp_path: Path) -> None:
+    """Every later page would fail the same way; they are left for the next run instead."""
+    source, out = pdf(tmp_path / "a.pdf", 4), tmp_path / "out"
+    fault = torch.AcceleratorError("CUDA error: device-side assert triggered\nCompile with ...")
+    parser = EchoParser({2: fault})
+    with pytest.raises(DeviceFaultError) as caught:
+        job(source, out).run(lambda: parser)
+    assert parser.told == [1, 2]
+    told = str(caught.value)
+    assert "\n" not in told
+    assert re.search(r"a.pdf', page 2: AcceleratorError: CUDA error: device-side assert", told)
+    assert told.endswith("what is finished is kept, the same command goes on there")
+    found = records(out)
+    assert [(page, one["status"]) for (_, page), one in found.items()] == [
+        (1, "SUCCESS"), (2, FAILED),
+    ]  # fmt: skip
+    assert (out / "a.pdf/page-0001.md").is_file()
+    assert run(source, out).told == [2, 3, 4]
+    assert len(records(out)) == 4
+
+
+def test_running_out_of_memory_is_a_page_s_own_failure(tmp_path: Path) -> None:
+    source, out = pdf(tmp_path / "a.pdf", 3), tmp_path / "out"
+    error = MemoryRanOutError("memory ran out, even at 35% of the page's width")
+    assert run(source, out, raising={2: error}).told == [1, 2, 3]
+    assert [one["status"] for one in records(out).values()] == ["SUCCESS", FAILED, "SUCCESS"]
+
+
+def test_unexpected_errors_get_through_when_debugging(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="bug"):
+        run(
+            pdf(tmp_path / "a.pdf", 1),
+            tmp_path / "out",
+            raising={1: RuntimeError("bug")},
+            debug=True,
+        )
