@@ -1,0 +1,121 @@
+"""What a block of tokens sees: committed lengths and, for trees, ancestors as bits."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from ...errors import SoonerError
+
+WORDS = 4
+"""32-bit words of an entry's ancestors."""
+
+MOST_ENTRIES = 32 * WORDS
+"""Entries of the largest tree, its root included; chains may be of any length."""
+
+PAGE = 256
+"""Slots of a page."""
+
+
+class Block(NamedTuple):
+    """A block of entries behind the committed slots of each row; device tensors only.
+
+    Entry 0 is the root, the last committed token whose keys are not in the cache yet. Entry `i` of
+    row `r` lies in slot `lengths[r] + i`. An entry sees the committed slots, its ancestors and
+    itself. A named tuple of tensors passes through decoders, `torch.compile` and accelerate's
+    moves between devices.
+
+    Attributes:
+        lengths: committed slots, `[rows]`, integers.
+        sizes: real entries of each row, root included, `[rows]`; 0 is an inactive row. `None` says
+            that all are. Entries behind them are written to the trash slot (`block_slots`), are
+            seen by nobody, and what comes out for them means nothing but is finite.
+        ancestors: bit `j % 32` of word `j // 32` says that entry `i` sees entry `j`,
+            `[rows, entries, WORDS]` int32. `None` is a chain: an entry sees those before it.
+        depths: distance of each entry from its root, `[rows, entries]`; the position of an entry is
+            `lengths + depths`, which windows count by. `None` is the entry's number.
+        page_table: pages of each row, `[rows, pages]` int32, with `pages = capacity / PAGE`: slot
+            `s` of row `r` lies in row `page // pages`, slots `page % pages * PAGE + s % PAGE`, of
+            the stores, where `page` is `page_table[r, s // PAGE]`. `None` is the identity.
+    """
+
+    lengths: Tensor
+    sizes: Tensor | None = None
+    ancestors: Tensor | None = None
+    depths: Tensor | None = None
+    page_table: Tensor | None = None
+
+
+def tree_block(lengths: Tensor, parents: Tensor, sizes: Tensor | None = None) -> Block:
+    """The block of draft trees behind their roots; no step of it reads from the device.
+
+    Args:
+        lengths: committed slots, `[rows]`.
+        parents: each node's parent node, or -1 for the root, `[rows, nodes]`; parents come first.
+        sizes: real *entries* of each row, root included, `[rows]`; `None` if all nodes are real.
+
+    Raises:
+        SoonerError: more nodes than ancestor bits.
+    """
+    rows, entries = parents.shape[0], parents.shape[1] + 1
+    if entries > MOST_ENTRIES:
+        raise SoonerError(
+            f"a tree of {entries} entries has more than the {MOST_ENTRIES} that ancestor bits "
+            "hold; draft smaller trees"
+        )
+    above = pad(parents.long() + 1, (1, 0))  # [rows, entries]; the root is its own parent
+    reach = torch.eye(entries, dtype=torch.bool, device=parents.device).expand(rows, -1, -1)
+    # Each pass doubles how many generations an entry reaches back.
+    for _ in range(math.ceil(math.log2(entries)) if entries > 1 else 0):
+        reach = reach | reach.gather(1, above[..., None].expand(-1, -1, entries))
+        above = above.gather(1, above)
+    depths = reach.sum(-1) - 1
+    return Block(lengths, sizes, pack_ancestors(reach, sizes), depths)
+
+
+def pack_ancestors(reach: Tensor, sizes: Tensor | None = None) -> Tensor:
+    """Ancestors as bits, `[rows, entries, WORDS]` int32.
+
+    Args:
+        reach: `[rows, entries, entries]` bool; `[r, i, j]` says that entry `i` sees entry `j`, as
+            `Tree.ancestors` has it.
+        sizes: entries behind these see nothing and are not seen, `[rows]`.
+
+    Raises:
+        SoonerError: more entries than bits.
+    """
+    entries = reach.shape[-1]
+    if entries > MOST_ENTRIES:
+        raise SoonerError(
+            f"{entries} entries are more than the {MOST_ENTRIES} that ancestor bits hold; draft "
+            "smaller trees"
+        )
+    if sizes is not None:
+        real = torch.arange(entries, device=reach.device) < sizes[:, None]  # [rows, entries]
+        reach = reach & real[:, None] & real[..., None]
+    bits = pad(reach.long(), (0, MOST_ENTRIES - entries)).unflatten(-1, (WORDS, 32))
+    words = (bits << torch.arange(32, device=reach.device)).sum(-1)  # up to 2^32 - 1
+    return torch.where(words >= 1 << 31, words - (1 << 32), words).int()
+
+
+def unpack_ancestors(ancestors: Tensor) -> Tensor:
+    """What entries see of their block, `[rows, entries, entries]` bool, from its bits."""
+    place = torch.arange(32, dtype=torch.int32, device=ancestors.device)
+    bits = (ancestors[..., None] >> place) & 1  # [rows, entries, WORDS, 32]
+    return bits.flatten(-2)[..., : ancestors.shape[1]].bool()
+
+
+def block_slots(block: Block, entries: int, capacity: int) -> Tensor:
+    """Slots that a block's keys and values are written to, `[rows, entries]`, never out of range.
+
+    Entries that are not real, or that do not fit, go to the trash slot: the last one of a row.
+    """
+    entry = torch.arange(entries, device=block.lengths.device)
+    slots = block.lengths[:, None] + entry
+    if block.sizes is not None:
+        slots = torch.where(entry < block.sizes[:, None], slots, capacity - 1)
+    return slots.clamp(max=capacity - 1)

@@ -1,0 +1,149 @@
+"""Block attention against its definition in fp64: lengths, trees, windows, poisoned slots."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+
+from attention_cases import WRITTEN, Case, case, worst
+from sooner.decoding.attention import reference
+from sooner.decoding.attention.block import (
+    MOST_ENTRIES,
+    PAGE,
+    Block,
+    block_slots,
+    pack_ancestors,
+    tree_block,
+    unpack_ancestors,
+)
+from sooner.decoding.attention.ops import block_attention
+from sooner.decoding.tree import Tree
+from sooner.errors import SoonerError
+
+
+def by_reference(one: Case) -> torch.Tensor:
+    return reference.attend(*one.arguments, one.query.shape[-1] ** -0.5, **one.options)
+
+
+def by_operator(one: Case) -> torch.Tensor:
+    return block_attention(*one.arguments, **one.options)
+
+
+@pytest.mark.parametrize("attend", [by_reference, by_operator])
+@pytest.mark.parametrize("name", WRITTEN)
+def test_it_is_what_its_definition_says(name: str, attend: Any) -> None:
+    lengths, entries, options = WRITTEN[name]
+    one = case(lengths, entries, **options)
+    assert worst(one, attend(one), every=1 + entries // 12) < 2e-6
+
+
+@pytest.mark.parametrize("entries", [1, 2, 64, 65, 128])
+@pytest.mark.parametrize("length", [0, 1, 255, 256, 257])
+@pytest.mark.parametrize("tree", [False, True])
+def test_blocks_of_any_size_stand_behind_any_length(entries: int, length: int, tree: bool) -> None:
+    one = case([length], entries, group=3, kv_heads=1, tree=tree)
+    assert worst(one, by_operator(one), every=1 + entries // 5) < 2e-6
+
+
+def test_the_operator_and_the_reference_agree_on_anything() -> None:
+    draw = torch.Generator().manual_seed(1)
+
+    def pick(*options: Any) -> Any:
+        return options[int(torch.randint(len(options), (), generator=draw))]
+
+    for seed in range(120):
+        rows, entries = pick(1, 2, 3), pick(1, 2, 5, 31, 64, 65, 128)
+        lengths = [pick(0, 1, 60, 300, 301, 1100) for _ in range(rows)]
+        sizes = [pick(entries, entries, 1 + entries // 2, 0) for _ in range(rows)]
+        one = case(
+            lengths, entries, group=pick(1, 2, 4, 7), tree=pick(False, True), capacity=1300,
+            sizes=pick(None, sizes), seed=seed, window=pick(None, None, 7, 100),
+            chunk=pick(None, None, None, 64), softcap=pick(None, None, None, 5.0),
+            sinks=pick(False, True),
+        )  # fmt: skip
+        made, held = by_operator(one), by_reference(one)
+        real = torch.arange(entries) < torch.tensor(one.sizes)[:, None]
+        assert made.isfinite().all()
+        assert held.isfinite().all()
+        error = (made - held).transpose(1, 2)[real]
+        assert not error.numel() or error.abs().max() < 3e-6, (seed, lengths, entries, one.options)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(("length", "entries"), [(300, 1), (300, 17), (1500, 17)])
+def test_errors_in_half_precision_are_no_more_than_twice_torch_s(
+    dtype: torch.dtype, length: int, entries: int
+) -> None:
+    one = case([length], entries, group=4, dim=64, capacity=1600, tree=True, dtype=dtype)
+    end = length + entries
+    seen = reference.seen_slots(one.block, entries, torch.arange(end))[:, None]
+    states = [store[:, :, :end].repeat_interleave(4, 1) for store in (one.keys, one.values)]
+    peer = scaled_dot_product_attention(one.query, *states, attn_mask=seen)
+    wide = [part.double() for part in (one.query, one.keys, one.values)]
+    exact = reference.attend(*wide, one.block, 64**-0.5)
+    ours, theirs = ((part - exact).square().mean().sqrt() for part in (by_operator(one), peer))
+    assert ours <= 2 * theirs
+
+
+def test_pages_are_read_where_the_table_says() -> None:
+    one = case([300, 40], 9, tree=True)
+    table = torch.tensor([[3, 0], [1, 2]], dtype=torch.int32)
+    keys, values = torch.full_like(one.keys, torch.nan), torch.full_like(one.values, torch.nan)
+    for row in range(2):
+        for number, page in enumerate(table[row].tolist()):
+            here = slice(number * PAGE, (number + 1) * PAGE)
+            there = slice(page % 2 * PAGE, (page % 2 + 1) * PAGE)
+            keys[page // 2, :, there] = one.keys[row, :, here]
+            values[page // 2, :, there] = one.values[row, :, here]
+    paged = one.block._replace(page_table=table)
+    made = block_attention(one.query, keys, values, paged)
+    assert torch.equal(made, by_operator(one))
+    assert worst(one, reference.attend(one.query, keys, values, paged, 0.25)) < 2e-6
+
+
+def test_stores_may_have_any_strides() -> None:
+    one = case([30, 44], 5)
+    apart = [store.transpose(1, 2).contiguous().transpose(1, 2) for store in (one.keys, one.values)]
+    torch.testing.assert_close(block_attention(one.query, *apart, one.block), by_operator(one))
+
+
+@pytest.mark.parametrize("entries", [2, 31, 32, 33, 128])
+def test_bits_hold_the_ancestors_of_a_tree(entries: int) -> None:
+    one = case([0, 0], entries, tree=True)
+    assert one.parents is not None
+    tree = Tree.from_lists([[0] * (entries - 1)] * 2, one.parents)
+    assert one.block.ancestors is not None
+    assert one.block.ancestors.dtype == torch.int32
+    assert torch.equal(unpack_ancestors(one.block.ancestors), tree.ancestors())
+    assert torch.equal(pack_ancestors(tree.ancestors()), one.block.ancestors)
+    assert torch.equal(one.block.depths, tree.depths())
+
+
+def test_padding_is_nobody_s_ancestor_and_sees_nothing() -> None:
+    block = tree_block(torch.tensor([4]), torch.tensor([[-1, 0, 1]]), torch.tensor([3]))
+    assert block.ancestors is not None
+    reach = unpack_ancestors(block.ancestors)[0]
+    assert reach.int().tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [0, 0, 0, 0]]
+
+
+def test_padding_and_what_does_not_fit_go_to_the_trash_slot() -> None:
+    block = Block(torch.tensor([0, 5, 7, 0]), torch.tensor([3, 2, 3, 0]))
+    assert block_slots(block, 3, 9).tolist() == [[0, 1, 2], [5, 6, 8], [7, 8, 8], [8, 8, 8]]
+    assert block_slots(Block(torch.tensor([7])), 3, 9).tolist() == [[7, 8, 8]]
+
+
+def test_more_entries_than_bits_are_refused() -> None:
+    parents = torch.zeros(1, MOST_ENTRIES, dtype=torch.long)
+    with pytest.raises(SoonerError, match="129 entries has more than the 128"):
+        tree_block(torch.tensor([0]), parents)
+    with pytest.raises(SoonerError, match="129 entries are more than the 128"):
+        pack_ancestors(torch.ones(1, 129, 129, dtype=torch.bool))
+
+
+def test_shapes_that_do_not_fit_are_refused() -> None:
+    store = torch.zeros(1, 2, 8, 4)
+    with pytest.raises(SoonerError, match="3 query heads do not fit keys of shape"):
+        block_attention(torch.zeros(1, 3, 1, 4), store, store, Block(torch.tensor([0])))
