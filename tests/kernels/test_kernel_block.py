@@ -1,0 +1,76 @@
+"""The split-KV kernel and its merge, on a GPU or in Triton's interpreter."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from attention_cases import WRITTEN, Case, case, worst
+from sooner.decoding.attention import kernel, reference
+from sooner.decoding.attention.block import PAGE, Block
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+SLOW = {"largest tree"}
+"""Left out here: `test_any_tile` has blocks of this size."""
+
+
+def run(one: Case, splits: int | None = None) -> torch.Tensor:
+    block = Block(*(None if part is None else part.to(DEVICE) for part in one.block))
+    states = [states.to(DEVICE) for states in (one.query, one.keys, one.values)]
+    options = {
+        name: value.to(DEVICE) if isinstance(value, torch.Tensor) else value
+        for name, value in one.options.items()
+    }
+    scale = one.query.shape[-1] ** -0.5
+    return kernel.attend(*states, block, scale, splits=splits, **options).cpu()
+
+
+@pytest.mark.parametrize("name", sorted(WRITTEN.keys() - SLOW))
+def test_it_is_what_its_definition_says(name: str) -> None:
+    lengths, entries, options = WRITTEN[name]
+    one = case(lengths, entries, **options)
+    assert worst(one, run(one), every=1 + entries // 8) < 2e-5
+
+
+@pytest.mark.parametrize("splits", [1, 2, 8])
+@pytest.mark.parametrize(("length", "entries"), [(0, 2), (257, 1), (300, 65)])
+def test_any_number_of_splits_gives_the_same(length: int, entries: int, splits: int) -> None:
+    one = case([length, 0], entries, group=2, kv_heads=1, tree=True, sizes=[entries, 1])
+    assert worst(one, run(one, splits), every=1 + entries // 8) < 2e-5
+
+
+@pytest.mark.parametrize("dim", [64, 96, 128, 256])
+def test_any_tile(dim: int) -> None:
+    one = case([70], 128, group=1, kv_heads=1, dim=dim, tree=True)
+    assert worst(one, run(one), every=9) < 2e-5
+
+
+@pytest.mark.parametrize("dim", [64, 96])
+def test_half_precision(dim: int) -> None:
+    one = case([140], 17, group=4, kv_heads=1, dim=dim, tree=True, dtype=torch.float16)
+    wide = [part.double() for part in (one.query, one.keys, one.values)]
+    exact = reference.attend(*wide, one.block, dim**-0.5)
+    assert (run(one) - exact).abs().max() < 4e-3
+
+
+def test_pages_are_read_where_the_table_says() -> None:
+    one = case([300, 40], 5, tree=True)
+    table = torch.tensor([[3, 0], [1, 2]], dtype=torch.int32)
+    for name in ("keys", "values"):
+        given = getattr(one, name)
+        pages = given.unflatten(2, (2, PAGE)).transpose(1, 2).flatten(0, 1)  # [pages, heads, ...]
+        stored = torch.full_like(pages, torch.nan)
+        stored[table.flatten().long()] = pages
+        setattr(one, name, stored.unflatten(0, (2, 2)).transpose(1, 2).flatten(2, 3))
+    plain = case([300, 40], 5, tree=True)
+    one.block = one.block._replace(page_table=table)
+    assert torch.equal(run(one), run(plain))
+
+
+@pytest.mark.parametrize("programs", [1, 4, 32, 4096])
+def test_splits_fill_the_gpu_and_do_not_depend_on_lengths(programs: int) -> None:
+    splits = kernel.splits_for(programs, 32768, 132)
+    assert splits & (splits - 1) == 0
+    assert 1 <= splits <= kernel.MOST_SPLITS
+    assert splits * programs <= max(2 * 132, programs)
+    assert kernel.splits_for(1, 200, 132) == 1
