@@ -1,0 +1,156 @@
+"""`block_attention` in the place of a decoder's own attention, while a run lasts."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from .block import Block
+from .ops import block_attention
+
+PREFIX = "sooner_block_"
+
+_LOCK = threading.Lock()
+
+
+@dataclass
+class _Use:
+    """Runs that share a config, and what it named before the first of them."""
+
+    config: Any  # kept, so that its id stays its own
+    before: str
+    runs: int = 0
+
+
+_USES: dict[int, _Use] = {}
+"""By the id of the config; empty while nothing runs."""
+
+
+@contextmanager
+def attending_to_blocks(config: Any) -> Iterator[None]:
+    """Let a decoder take blocks until the context ends; then it names what it named before.
+
+    The config names an attention function that runs `block_attention` in forwards that were given
+    `**block_arguments(block)`, and otherwise what it named before (`sdpa`, `eager`,
+    `flash_attention_2`, or a sparse context's), with the mask that this asks for. So a prompt's
+    first chunk, a vision tower and another thread's own decoding are not touched. Runs may overlap.
+
+    Args:
+        config: the text config that the decoder's layers read, `adapter.text_config`.
+    """
+    with _LOCK:
+        use = _USES.setdefault(id(config), _Use(config, config._attn_implementation))
+        if not use.runs:
+            config._attn_implementation_internal = _register(use.before)
+        use.runs += 1
+    try:
+        yield
+    finally:
+        with _LOCK:
+            use.runs -= 1
+            if not use.runs:
+                del _USES[id(config)]
+                _restore(config, use.before)
+
+
+def block_arguments(block: Block) -> dict[str, Any]:
+    """Arguments of the decoder under `attending_to_blocks`; only shapes change from step to step.
+
+    The attention mask is a stand-in: transformers hands a mask of four dimensions on as it is, so
+    that nothing is built, and nothing reads it.
+    """
+    return {"attention_block": block, "attention_mask": block.lengths[None, None, None]}
+
+
+def _register(before: str) -> str:
+    """The name of the functions that stand before those of `before`; each is made once.
+
+    The same function in every run: a compiled decoder need not be compiled again.
+    """
+    name = PREFIX + before
+    AttentionInterface.register(name, _attention(before))
+    AttentionMaskInterface.register(name, _mask(before))
+    return name
+
+
+def _restore(config: Any, before: str) -> None:
+    name = PREFIX + before
+    if config._attn_implementation == name:
+        # A sparse context that ended meanwhile has taken its function with it.
+        known = before == "eager" or before in ALL_ATTENTION_FUNCTIONS
+        config._attn_implementation_internal = before if known else _attention(before).original
+    if not any(use.before == before for use in _USES.values()):
+        for interface in (AttentionInterface, AttentionMaskInterface):
+            interface._global_mapping.pop(name, None)
+
+
+@lru_cache(maxsize=16)
+def _attention(before: str) -> Any:
+    """The attention function over that of `before`."""
+
+    def attend(
+        module: nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Any,
+        attention_block: Block | None = None,
+        **kwargs: Any,
+    ) -> tuple[Tensor, Tensor | None]:
+        if attention_block is None:
+            own = _own(module, before)
+            return own(module, query, key, value, attention_mask, **kwargs)
+        output = block_attention(
+            query,
+            key,
+            value,
+            attention_block,
+            scaling=kwargs.get("scaling"),
+            window=kwargs.get("sliding_window"),
+            chunk=_chunk(module),
+            softcap=kwargs.get("softcap"),
+            sinks=kwargs.get("s_aux"),
+        )
+        return output.transpose(1, 2).contiguous(), None
+
+    own = ALL_ATTENTION_FUNCTIONS.get(before)
+    attend.original = getattr(own, "original", before)  # type: ignore[attr-defined]
+    return attend
+
+
+@lru_cache(maxsize=16)
+def _mask(before: str) -> Callable[..., Any]:
+    """The mask function of `before`, for forwards without a block."""
+
+    def mask(*args: Any, **kwargs: Any) -> Any:
+        return ALL_MASK_ATTENTION_FUNCTIONS[before](*args, **kwargs)
+
+    return mask
+
+
+def _own(module: nn.Module, before: str) -> Callable[..., tuple[Tensor, Tensor | None]]:
+    """What the config named; `eager` is the modelling file's and not registered."""
+    if before == "eager":
+        own: Any = sys.modules[type(module).__module__].eager_attention_forward
+        return own
+    return ALL_ATTENTION_FUNCTIONS[before]
+
+
+def _chunk(module: Any) -> int | None:
+    """Positions of a chunk in a layer of chunked attention, which its arguments don't say."""
+    config = getattr(module, "config", None)
+    size = getattr(config, "attention_chunk_size", None)
+    kinds = getattr(config, "layer_types", None)
+    if size is None or not kinds or kinds[module.layer_idx] != "chunked_attention":
+        return None
+    return int(size)
