@@ -162,7 +162,7 @@ def test_a_result_tells_its_mode_and_what_was_kept_if_asked() -> None:
     assert "MMInference: 3 of 3 layers sparse" in silent.stats.notes
 
 
-def test_recall_is_the_mass_under_the_mask() -> None:
+def test_recall_is_the_attention_under_the_mask() -> None:
     generator = torch.Generator().manual_seed(0)
     layout = PromptLayout.spans(("padding", 5), ("text", 60), ("padding", 3))
     states = States(*(torch.randn(n, 68, 8, generator=generator) for n in (2, 1, 1)), 0.5)

@@ -111,7 +111,7 @@ class Grid(Pattern):
 
 
 def _profiles(seen: Probe, place: int) -> tuple[Tensor, Tensor]:
-    """Mass by key without the sink, and by distance without the own key."""
+    """Attention weight by key without the sink, and by distance without the own key."""
     columns, distances = seen.vertical[place].clone(), seen.slash[place].clone()
     columns[:SINK] = 0
     # The last columns are the probing queries' own neighbourhood.
@@ -121,7 +121,7 @@ def _profiles(seen: Probe, place: int) -> tuple[Tensor, Tensor]:
 
 
 def fold(profile: Tensor, stride: int) -> Tensor:
-    """Mass of each class modulo `stride`, `[stride]`."""
+    """Sum of a profile over each class modulo `stride`, `[stride]`."""
     short = -len(profile) % stride
     return torch.nn.functional.pad(profile, (0, short)).view(-1, stride).sum(0)
 
