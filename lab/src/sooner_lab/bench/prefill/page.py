@@ -45,10 +45,10 @@ def tables(result: dict[str, Any]) -> list[ReportTable]:
 
 MODEL_REMARK = (
     "*recall* is each row's own: the share of dense attention's weights that the timed patterns "
-    "keep in this model, mean over layers and heads, on 64 even queries, measured in a run that is not "
-    "timed; *FLOPs* is the share of causal pairs, counted exactly; *next token agrees*: of the "
-    "dense continuation's tokens, the share that the arm predicts as the dense model does behind "
-    "the same prefix. `ours` is searched on another clip."
+    "keep in this model, mean over layers and heads, on 64 even queries, measured in a run that "
+    "is not timed; *FLOPs* is the share of causal pairs, counted exactly; *next token agrees*: of "
+    "the dense continuation's tokens, the share that the arm predicts as the dense model does "
+    "behind the same prefix. `ours` is searched on another clip."
 )
 
 
