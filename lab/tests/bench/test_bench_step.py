@@ -10,14 +10,22 @@ from typing import Any
 import pytest
 import torch
 
+import sooner
 from bench.static_slots import FACTORY, build
 from sooner.cli.main import main
 from sooner_lab.bench.step import factories, shapes, today
 from sooner_lab.bench.step.compiled import compilation
-from sooner_lab.bench.step.guard import IndexRanges, NoWaiting, OutOfRangeError, StepWaitsError
+from sooner_lab.bench.step.guard import (
+    IndexRanges,
+    NoWaiting,
+    OutOfRangeError,
+    StepWaitsError,
+    Waits,
+)
 from sooner_lab.bench.step.modes import fake_cuda
 from sooner_lab.bench.step.run import faults, static_row
 from sooner_lab.bench.step.settings import LAW, StepSettings
+from sooner_lab.bench.step.simulated import DEVICE, simulated_device, to_device
 
 QUICK = ("--length", "2000", "--layers", "2", "--no-compile")
 FIGURES = {
@@ -111,9 +119,32 @@ def test_a_static_step_past_its_slots_is_caught_on_the_cpu() -> None:
             full(1, 4)
 
 
+def test_the_simulated_device_decodes_as_the_cpu_does() -> None:
+    model, limits = shapes.tiny(2), {"max_new_tokens": 20, "eos_token_id": None}
+    made = today.methods(model)
+    expected = sooner.generate(model, today.inputs(), **limits).tokens
+    model = to_device(model)
+    with simulated_device():
+        for name in ("plain", "sd-tree", "jacobi"):
+            assert sooner.generate(model, today.placed(), made[name](), **limits).tokens == expected
+
+
+def test_copies_of_a_simulated_device_are_counted() -> None:
+    with simulated_device(), torch.inference_mode(), Waits() as waits:
+        x = torch.arange(6, device=DEVICE).view(2, 3)
+        x[1] += 1
+        assert x[[1, 0]].tolist() == [[4, 5, 6], [0, 1, 2]]  # an upload and a read
+        assert int(x.sum()) == 18
+        assert torch.tensor([7], device=DEVICE).cpu()[0] == 7  # an upload and a read
+    assert x.device == DEVICE
+    assert waits.uploads.total() == 2
+    assert waits.reads.total() == 3
+
+
 def test_waits_of_the_drafter_are_told_apart() -> None:
     model = shapes.tiny(2)
-    one = today.measure("speculative", model, today.methods(model)["speculative"]())
+    made = today.methods(model)
+    one = today.measure("speculative", to_device(model), made["speculative"]())
     assert one.rounds > 5
     assert one.reads >= 1, "the table of a round"
     assert one.uploads_between > 1

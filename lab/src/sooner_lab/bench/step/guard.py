@@ -1,8 +1,8 @@
 """Modes that stand over a step: one raises where it waits, one counts, one checks indices.
 
 `NoWaiting` belongs over fake CUDA tensors (`fake_cuda`), where nothing is computed and no GPU is
-needed. `Waits` counts there or on the CPU, with the CPU in the part of the device. `IndexRanges`
-computes on the CPU: a write out of range would end a CUDA context.
+needed. `Waits` counts there, on a simulated device, or on the CPU in the part of the device.
+`IndexRanges` computes on the CPU: a write out of range would end a CUDA context.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Waits(StepMode):
             self._python.__exit__(*error)
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if (wait := wait_of(func, args, kwargs)) is not None:
+        if (wait := wait_of(func, args, kwargs, self.host_is_device)) is not None:
             self.add(wait, 2 if func in HIDDEN else 1)
         return func(*args, **kwargs)
 

@@ -33,11 +33,11 @@ def tables(result: dict[str, Any]) -> list[ReportTable]:
 
 
 REMARK = (
-    "`static` steps run on fake CUDA tensors; `loop` is the loop with lengths on the host, run on "
-    "the CPU in the part of the device (what a tree's path copies between devices is missed), its "
-    "drafter's operations included, in fp32 (bf16 casts more); `hf-generate` is the whole round of "
-    "`generate` there; `hf-dynamic` and `hf-static` are its forward and choice on fake tensors. "
-    "Verification counts as the least bytes that each operation can move."
+    "`static` steps run on fake CUDA tensors; `loop` is the loop with lengths on the host, on a "
+    "simulated device, its drafter's operations included, in fp32 (bf16 casts more); "
+    "`hf-generate` is the whole round of `generate` there; `hf-dynamic` and `hf-static` are its "
+    "forward and choice on fake tensors. Verification counts as the least bytes that each "
+    "operation can move."
 )
 
 

@@ -15,6 +15,7 @@ from .guard import NoWaiting, StepGrowsError, StepWaitsError, Waits, check_stati
 from .modes import fake_cuda
 from .operations import Operations
 from .settings import LAW, StepSettings
+from .simulated import to_device
 
 LAYERS = 4
 """Layers of the models that operations are counted on."""
@@ -37,7 +38,7 @@ def run(settings: StepSettings, progress: Callable[[str], None]) -> dict[str, An
         hf.append(static_row(factory, settings, compiles))
     progress("hf-generate")
     model = shapes.tiny(LAYERS)
-    hf.append(round_row(today.measure_generate(model), "hf"))
+    hf.append(round_row(today.measure_generate(to_device(shapes.tiny(LAYERS))), "hf"))
     allowed = hf[0]["ops_per_round"] + hf[-1]["ops_per_round"] - ops_on_cpu(HF[0], model)
     methods, loops = [], today_rows(settings, progress)
     for name in settings.methods:
@@ -192,6 +193,7 @@ def today_rows(
     of_forward |= bytes_of_steps(factory, settings)
     model, rows = shapes.tiny(LAYERS), {}
     made = today.methods(model)
+    model = to_device(model)
     for name in asked:
         progress(name)
         rows[name] = round_row(today.measure(name, model, made[name]()), "loop") | of_forward
@@ -199,7 +201,7 @@ def today_rows(
 
 
 def round_row(one: today.WatchedRound, engine: str) -> dict[str, Any]:
-    """The figures of whole rounds on the CPU."""
+    """The figures of whole rounds on the simulated device."""
     return {
         "method": one.method,
         "engine": engine,

@@ -1,8 +1,8 @@
 """The loop with lengths on the host, watched: what a round of each method reads and uploads.
 
-It can't run on fake tensors, because it waits, so it decodes with a tiny model on the CPU, which
-plays the device. Only its forward runs on fake tensors, which is enough to count bytes. This module
-goes when that loop goes.
+It can't run on fake tensors, because it waits, so it decodes with a tiny model on a simulated
+device. Only its forward runs on fake tensors, which is enough to count bytes. This module goes when
+that loop goes.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from sooner.models import adapt
 from .factories import LARGEST, ROOM, Step
 from .guard import Waits
 from .operations import Operations
+from .simulated import DEVICE, simulated_device, to_device
 
 PROMPT, NEW = 40, 60
 """Tokens of the prompt and of the text that is decoded."""
@@ -62,7 +63,11 @@ class WatchedRound:
 
 
 def methods(model: Any) -> dict[str, Callable[[], Method]]:
-    """Each method with drafts that are right about half the time."""
+    """Each method with drafts that are right about half the time, on the simulated device.
+
+    Args:
+        model: on the CPU.
+    """
     draft = copy.deepcopy(model)
     generator = torch.Generator().manual_seed(7)
     for weights in draft.parameters():
@@ -72,12 +77,14 @@ def methods(model: Any) -> dict[str, Callable[[], Method]]:
     prompt = inputs()["input_ids"]
     said = model.generate(**inputs(), max_new_tokens=NEW, eos_token_id=None, do_sample=False)
     text = said[0, prompt.shape[1] :].tolist()
+    head = to_device(sooner.EagleHead.for_target(model))
+    draft = to_device(draft)
     return {
         "plain": sooner.Autoregressive,
         "prompt-lookup": sooner.PromptLookup,
         "speculative": lambda: sooner.Speculative(draft, 4),
         "sd-tree": lambda: sooner.SDTree(draft),
-        "eagle": lambda: sooner.Eagle(sooner.EagleHead.for_target(model), nodes=16),
+        "eagle": lambda: sooner.Eagle(head, nodes=16),
         "jacobi": lambda: sooner.CoupledJacobi(8, "maximal"),
         "hsd": lambda: sooner.HSD([[text[:20], text[24:]]], nodes=16),
     }
@@ -90,13 +97,22 @@ def inputs() -> dict[str, Tensor]:
     return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
 
 
+def placed() -> dict[str, Tensor]:
+    """The prompt on the simulated device."""
+    return {name: ids.to(DEVICE) for name, ids in inputs().items()}
+
+
 def measure(name: str, model: Any, method: Method) -> WatchedRound:
-    """Decode once and count every round behind the prefill."""
-    waits, operations = Waits(host_is_device=True), Operations()
+    """Decode once and count every round behind the prefill.
+
+    Args:
+        model: on the simulated device.
+    """
+    waits, operations = Waits(), Operations()
     sections = _Sections(waits, operations)
-    with waits, operations, sections.clocks():
+    with simulated_device(), waits, operations, sections.clocks():
         sooner.generate(
-            model, inputs(), _Watched(method, sections), max_new_tokens=NEW, eos_token_id=None,
+            model, placed(), _Watched(method, sections), max_new_tokens=NEW, eos_token_id=None,
             do_sample=False,
         )  # fmt: skip
     rounds = sections.rounds
@@ -121,8 +137,8 @@ def measure_generate(model: Any) -> WatchedRound:
     """A whole round of HF's `generate`, criteria and all: a long text less a short one."""
     ends = []
     for new in (NEW // 2, NEW):
-        with Waits(host_is_device=True) as waits, Operations() as operations:
-            model.generate(**inputs(), max_new_tokens=new, eos_token_id=None, do_sample=False)
+        with simulated_device(), Waits() as waits, Operations() as operations:
+            model.generate(**placed(), max_new_tokens=new, eos_token_id=None, do_sample=False)
         ends.append((waits, operations))
     (early, less), (late, more) = ends
     rounds = NEW - NEW // 2

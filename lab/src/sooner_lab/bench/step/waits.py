@@ -56,10 +56,20 @@ class Wait:
         return f"{self.op}: {self.why} ({self.kind}), at {self.line}"
 
 
-def wait_of(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Wait | None:
-    """The wait of one dispatched operation; `None` where there is none. `line` is left empty."""
+def wait_of(
+    func: Any, args: Sequence[Any], kwargs: dict[str, Any], host_is_device: bool = False
+) -> Wait | None:
+    """The wait of one dispatched operation; `None` where there is none. `line` is left empty.
+
+    Args:
+        host_is_device: values of host tensors are read at a cost, too.
+    """
     found = _kind(func, args, kwargs)
-    return None if found is None else Wait(found[0], str(func), found[1])
+    if found is None:
+        return None
+    kind, why = found
+    is_free = all(one.device.type == "cpu" for one in tensors((args, kwargs)))
+    return None if kind == READ and is_free and not host_is_device else Wait(kind, str(func), why)
 
 
 def _kind(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[str, str] | None:
@@ -86,7 +96,9 @@ def _between(source: torch.device, target: Any) -> tuple[str, str] | None:
     target = source if target is None else torch.device(target)
     if source.type == target.type:
         return None
-    return (READ if target.type == "cpu" else UPLOAD), f"copies from {source} to {target}"
+    if target.type == "cpu":
+        return READ, "copies from the device to the host"
+    return UPLOAD, "copies from the host to the device"
 
 
 def _of_indices(indexed: Tensor, indices: Sequence[Tensor]) -> tuple[str, str] | None:

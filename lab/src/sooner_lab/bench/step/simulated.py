@@ -1,0 +1,133 @@
+"""A device of its own memory that is not there: real values, computed on the CPU.
+
+Fake tensors hold no values, so a loop that reads can't run on them, and on the CPU nobody sees the
+copies that it does not need to make. Here tensors say that they are on `DEVICE`, their values lie
+on the CPU, and every copy between the two is dispatched as on a GPU. It borrows the name `meta`,
+the only device that torch takes from anybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map
+
+from .modes import StepMode
+
+DEVICE = torch.device("meta")
+
+
+class SimulatedTensor(Tensor):
+    """Says that it is on `DEVICE`; `held` has its values."""
+
+    held: Tensor
+
+    @staticmethod
+    def __new__(cls, held: Tensor) -> SimulatedTensor:
+        with torch.inference_mode(
+            False
+        ):  # a view made in that mode can't be of a tensor that is not
+            made = Tensor._make_wrapper_subclass(
+                cls,
+                held.size(),
+                strides=held.stride(),
+                storage_offset=held.storage_offset(),
+                dtype=held.dtype,
+                device=DEVICE,
+            )
+        made.held = held
+        return made
+
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        return _on_cpu(func, args, kwargs or {})
+
+
+@contextmanager
+def simulated_device() -> Iterator[None]:
+    """Tensors asked for on `DEVICE` have values."""
+    with _Functions(), _Device():
+        yield
+
+
+def to_device(model: Any) -> Any:
+    """Put a model's weights and buffers on `DEVICE`, in place."""
+    for module in model.modules():
+        for name, weights in list(module._parameters.items()):
+            if weights is not None:
+                held = SimulatedTensor(weights.detach())
+                module._parameters[name] = torch.nn.Parameter(held, requires_grad=False)
+        for name, values in list(module._buffers.items()):
+            if values is not None:
+                module._buffers[name] = SimulatedTensor(values)
+    return model
+
+
+class _Device(StepMode):
+    def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return _on_cpu(func, args, kwargs)
+
+
+def _on_cpu(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Run an operation on the values; what it returns is where it would be."""
+    given: dict[int, SimulatedTensor] = {}
+
+    def values(one: Any) -> Any:
+        if isinstance(one, SimulatedTensor):
+            given[id(one.held)] = one
+            return one.held
+        return one
+
+    own_args, own_kwargs = tree_map(values, (args, kwargs))
+    is_there = bool(given)
+    if (device := own_kwargs.get("device")) is not None:
+        is_there = torch.device(device) == DEVICE
+        own_kwargs["device"] = torch.device("cpu")
+
+    def placed(one: Any) -> Any:
+        if not isinstance(one, Tensor):
+            return one
+        if id(one) in given:  # in place
+            return given[id(one)]
+        return SimulatedTensor(one) if is_there else one
+
+    return tree_map(placed, func(*own_args, **own_kwargs))
+
+
+class _Functions(TorchFunctionMode):
+    """What torch decides before it dispatches anything."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        if func in (torch.tensor, torch.as_tensor):
+            device = kwargs.pop("device", None)
+            made = func(*args, **kwargs)
+            return made if device is None else made.to(device)
+        name = getattr(func, "__name__", "")
+        if name in ("tolist", "numpy") and isinstance(args[0], SimulatedTensor):
+            return getattr(args[0].cpu(), name)(*args[1:], **kwargs)
+        if func in (Tensor.__getitem__, Tensor.__setitem__):
+            if isinstance(args[0], SimulatedTensor):
+                args = (args[0], _sent(args[1]), *args[2:])
+            return func(*args)
+        if func is scaled_dot_product_attention and isinstance(args[0], SimulatedTensor):
+            held = tree_map(lambda x: getattr(x, "held", x), (args, kwargs))
+            return SimulatedTensor(func(*held[0], **held[1]))
+        return func(*args, **kwargs)
+
+
+def _sent(index: Any) -> Any:
+    """An index whose lists are tensors on the device, as indexing makes them there."""
+    if isinstance(index, list):
+        return torch.tensor(index).to(DEVICE)
+    return tuple(_sent(one) for one in index) if isinstance(index, tuple) else index
