@@ -110,6 +110,16 @@ def test_stores_may_have_any_strides() -> None:
     torch.testing.assert_close(block_attention(one.query, *apart, one.block), by_operator(one))
 
 
+@pytest.mark.parametrize("entries", [1, 5, 200])
+def test_a_block_that_does_not_fit_reads_nothing_behind_its_row(entries: int) -> None:
+    one = case([0], 300, capacity=300)
+    query = one.query[:, :, :entries]
+    for length in (298, 300):
+        block = Block(torch.tensor([length]))
+        made = block_attention(query, one.keys, one.values, block)
+        torch.testing.assert_close(made, reference.attend(query, one.keys, one.values, block, 0.25))
+
+
 @pytest.mark.parametrize("entries", [2, 31, 32, 33, 128])
 def test_bits_hold_the_ancestors_of_a_tree(entries: int) -> None:
     one = case([0, 0], entries, tree=True)
@@ -147,3 +157,6 @@ def test_shapes_that_do_not_fit_are_refused() -> None:
     store = torch.zeros(1, 2, 8, 4)
     with pytest.raises(SoonerError, match="3 query heads do not fit keys of shape"):
         block_attention(torch.zeros(1, 3, 1, 4), store, store, Block(torch.tensor([0])))
+    tree = tree_block(torch.tensor([0]), torch.tensor([[-1, 0]]))
+    with pytest.raises(SoonerError, match="2 entries does not fit the ancestors of 3"):
+        block_attention(torch.zeros(1, 2, 2, 4), store, store, tree)

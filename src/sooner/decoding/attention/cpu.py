@@ -17,6 +17,8 @@ from .reference import read_pages, seen_slots
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 """What torch's fused kernel takes."""
 
+FUSED = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+
 LONG = 128
 """Entries of a chain from which on heads are not packed: causality then skips half of the block."""
 
@@ -67,6 +69,9 @@ def attend(
         output = reference.attend(query, keys, values, block, scale, window, chunk, softcap, sinks)
         return output.transpose(1, 2).contiguous().transpose(1, 2)
     call = _Call(scale, window, chunk, heads // keys.shape[1])
+    one_length = len(set(lengths)) == 1 and lengths[0] + entries <= keys.shape[2]
+    if entries == 1 and sinks is None and block.sizes is None and one_length:
+        return _plain(query, keys, values, lengths[0], call)
     spread = max(lengths) - min(lengths)
     if spread > SPREAD or (spread and entries == 1):
         parts = []
@@ -77,14 +82,28 @@ def attend(
         output, lse = (torch.cat(part) for part in zip(*parts, strict=True))
     else:
         output, lse = _attend(query, keys, values, block, lengths, call)
-    if entries == 1 and sinks is None and output.dtype == query.dtype:
-        return output.reshape(rows, heads, 1, dim)
+    if call.group == 1 and sinks is None and output.dtype == query.dtype:
+        return output  # in memory already [rows, entries, heads, dim]
     if sinks is not None:
         sink = sinks.float().view(1, keys.shape[1], -1, 1).expand(-1, -1, -1, entries)
         output = output * (lse - sink.flatten(2)).sigmoid()[..., None]
     split = output.to(query.dtype).unflatten(2, (-1, entries))
     whole = split.permute(0, 3, 1, 2, 4).contiguous()  # [rows, entries, kv_heads, group, dim]
     return whole.view(rows, entries, heads, dim).transpose(1, 2)
+
+
+def _plain(query: Tensor, keys: Tensor, values: Tensor, length: int, call: _Call) -> Tensor:
+    """One entry behind rows of one length: one call, as plain decoding has always had."""
+    low, _ = _window(length, length, call)
+    if call.group > 1:
+        packed = query.reshape(query.shape[0], -1, call.group, query.shape[3])
+    else:
+        packed = query
+    count = length + 1 - low
+    output, _ = FUSED(
+        packed, keys.narrow(2, low, count), values.narrow(2, low, count), scale=call.scale
+    )
+    return output if call.group == 1 else output.reshape(query.shape)
 
 
 def _attend(
@@ -94,22 +113,24 @@ def _attend(
     rows, _, entries, dim = query.shape
     packed = query.reshape(rows, keys.shape[1], -1, dim)  # [rows, kv_heads, group * entries, dim]
     shortest, longest = min(lengths), max(lengths)
-    full = block.sizes is None or min(block.sizes.tolist()) >= entries
     low, common = _window(shortest, longest + entries - 1, call)
-    if entries == 1 and full and shortest == longest:
-        return _fused(packed, keys[:, :, low : longest + 1], values[:, :, low : longest + 1], call)
     end = min(longest + entries, keys.shape[2])
-    uniform = full and shortest == longest
+    full = block.sizes is None or min(block.sizes.tolist()) >= entries
+    uniform = full and shortest == longest and end == longest + entries
+    if entries == 1 and uniform:
+        return _fused(packed, keys[:, :, low:end], values[:, :, low:end], call)
     plain = uniform and call.window is None and call.chunk is None
     short = SHORT if block.ancestors is None else SHORT_TREE
     if common >= shortest or (plain and longest <= short and entries <= LONG):
-        slots = torch.arange(low, end)  # all that any entry sees
-        own, of_own = keys[:, :, low:end], values[:, :, low:end]
+        slots = None if plain else torch.arange(low, end)
+        own, of_own = keys[:, :, low:end], values[:, :, low:end]  # all that any entry sees
         return _masked(packed, own, of_own, block, slots, uniform, call)
     output, lse = _fused(packed, keys[:, :, common:shortest], values[:, :, common:shortest], call)
-    slots = torch.arange(shortest, end)
+    if end == shortest:  # rows are full; torch's kernel can't take no keys
+        return output.float(), lse
+    slots = None if plain else torch.arange(shortest, end)
     own, of_own = keys[:, :, shortest:end], values[:, :, shortest:end]
-    if low < common:
+    if slots is not None and low < common:
         slots = torch.cat([torch.arange(low, common), slots])
         own = torch.cat([keys[:, :, low:common], own], 2)
         of_own = torch.cat([values[:, :, low:common], of_own], 2)
@@ -132,19 +153,20 @@ def _masked(
     keys: Tensor,
     values: Tensor,
     block: Block,
-    slots: Tensor,
+    slots: Tensor | None,
     uniform: bool,
     call: _Call,
 ) -> tuple[Tensor, Tensor]:
     """Attention over `slots`, whose `keys` and `values` are given; what nobody sees may be NaN.
 
     Args:
-        slots: their numbers, ascending, up to the block's last one.
+        slots: their numbers; `None` says that every entry sees all that lie before the block, in
+            rows of one length without padding.
         uniform: rows have one length and no padding.
     """
     entries = packed.shape[2] // call.group
     prefix = keys.shape[2] - entries
-    if uniform and call.window is None and call.chunk is None:
+    if slots is None:
         if block.ancestors is None:
             if entries > LONG and not prefix:
                 return _causal(packed, keys, values, call)
@@ -180,9 +202,7 @@ def _causal(packed: Tensor, keys: Tensor, values: Tensor, call: _Call) -> tuple[
     keys, values = (
         store.flatten(0, 1)[:, None].expand(-1, call.group, -1, -1) for store in (keys, values)
     )
-    output, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-        apart, keys, values, 0.0, True, scale=call.scale
-    )
+    output, lse = FUSED(apart, keys, values, 0.0, True, scale=call.scale)
     return output.reshape(packed.shape), lse.reshape(packed.shape[:3])
 
 
@@ -192,9 +212,7 @@ def _fused(
     """Torch's fused attention: output and log-sum-exp `[rows, kv_heads, queries]`."""
     if mask is not None:
         mask = mask.expand(*packed.shape[:3], -1)
-    output, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-        packed, keys, values, 0.0, False, attn_mask=mask, scale=call.scale
-    )
+    output, lse = FUSED(packed, keys, values, 0.0, False, attn_mask=mask, scale=call.scale)
     return output, lse
 
 

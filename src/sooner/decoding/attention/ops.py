@@ -60,6 +60,11 @@ def block_attention(
             f"{query.shape[1]} query heads do not fit keys of shape {list(keys.shape)} and values "
             f"of shape {list(values.shape)}; hand over [rows, kv_heads, capacity, dim] of both"
         )
+    if block.ancestors is not None and block.ancestors.shape[1] != query.shape[2]:
+        raise SoonerError(
+            f"a block of {query.shape[2]} entries does not fit the ancestors of "
+            f"{block.ancestors.shape[1]}; a tree's entries are its root and its nodes"
+        )
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     return torch.ops.sooner.block_attention.default(
         query, keys, values, *block, scale, window, chunk, softcap, sinks
