@@ -73,7 +73,7 @@ def attend(
     if entries == 1 and sinks is None and block.sizes is None and one_length:
         return _plain(query, keys, values, lengths[0], call)
     spread = max(lengths) - min(lengths)
-    if spread > SPREAD or (spread and entries == 1):
+    if spread > SPREAD:
         parts = []
         for row in range(rows):
             one = slice(row, row + 1)
@@ -173,6 +173,12 @@ def _masked(
             mask = _chain_mask(entries, call.group, packed.dtype)
             return _fused(packed, keys, values, call, mask[..., SHORT - prefix :])
         seen = pad(unpack_ancestors(block.ancestors), (prefix, 0), value=True)
+    elif block.sizes is None and block.ancestors is None and call.window is call.chunk is None:
+        ragged = tuple(block.lengths.tolist())
+        mask, free = _ragged_mask(ragged, entries, keys.shape[2], call.group, packed.dtype)
+        return _fused(
+            packed, keys.masked_fill(free, 0.0), values.masked_fill(free, 0.0), call, mask
+        )
     else:
         seen = seen_slots(block, entries, slots, call.window, call.chunk)
     if not uniform:
@@ -193,6 +199,23 @@ def _chain_mask(entries: int, group: int, dtype: torch.dtype) -> Tensor:
     """
     mask = torch.full((entries, SHORT + entries), -torch.inf, dtype=dtype).triu_(SHORT + 1)
     return mask.repeat(group, 1)[None, None]
+
+
+@lru_cache(maxsize=2)
+def _ragged_mask(
+    lengths: tuple[int, ...], entries: int, count: int, group: int, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """For chains behind rows of several lengths; made once a forward, for all of its layers.
+
+    Returns:
+        what is added to the scores of the `count` slots from the shortest row's end on,
+        `[rows, 1, group * entries, count]`, and the slots that nobody sees, `[rows, 1, count, 1]`.
+    """
+    first = min(lengths)
+    slots = torch.arange(first, first + count)
+    seen = seen_slots(Block(torch.tensor(lengths)), entries, slots)  # [rows, entries, count]
+    mask = torch.zeros(seen.shape, dtype=dtype).masked_fill_(~seen, -torch.inf)
+    return mask.repeat(1, group, 1)[:, None], ~seen.any(1)[:, None, :, None]
 
 
 def _causal(packed: Tensor, keys: Tensor, values: Tensor, call: _Call) -> tuple[Tensor, Tensor]:
