@@ -32,7 +32,7 @@ SIMULATED = ("speculative", "parallel", "parallel-unpruned")
 RETENTION = 0.1
 FIXED_DRAFT_TOKENS = 5
 FIXED = ("speculative", "onsd")
-"""Arms with so many, as the paper's baselines have; `-auto` and the others choose."""
+"""Arms with `num_draft_tokens` a round, as the paper's baselines have; the others choose."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """What a user would pick instead: HF `generate` plain, with an assistant, with prompt lookup.
 
-Timed through a streamer, because `generate` itself tells no times: the first tokens to arrive end
+Timed through a streamer, because `generate` itself reports no times: the first tokens to arrive end
 the prefill, the last ones end decoding.
 """
 
@@ -34,7 +34,7 @@ class Ticker(BaseStreamer):
         self.arrivals.append((time.perf_counter(), value.numel()))
 
     def end(self) -> None:
-        """Nothing is held back."""
+        """Does nothing: no token is buffered."""
 
     @property
     def decode_seconds(self) -> float:

@@ -50,6 +50,7 @@ def cells(arm: dict[str, Any]) -> list[str]:
 
 
 def headings() -> list[str]:
+    """Headings of the table of arms."""
     return [heading for _, heading, _ in COLUMNS]
 
 

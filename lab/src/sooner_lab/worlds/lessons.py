@@ -1,6 +1,6 @@
 """Runs a recipe of stages: steps, resumable state, reports, the finished checkpoint.
 
-What differs between miniatures is behind `Lesson`: the model, its loss and its card.
+What differs between miniatures is in `Lesson`: the model, its loss and its card.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class TrainingStage(Protocol):
 
 
 class Lesson(Protocol):
-    """What is taught. `model` holds all that must be kept between runs, buffers included."""
+    """One training task. `model` holds all that must be kept between runs, buffers included."""
 
     model: nn.Module
 
@@ -86,7 +86,7 @@ class LessonTrainer:
         fixed: fields of `config` in which a resumed run must agree, beside the stages it has begun.
         threads: torch threads; `None` leaves them as they are.
         progress: show a line.
-        on_step: told every step's report.
+        on_step: called with every step's report.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""How single actions came about, round by round (figure 5)."""
+"""The rounds in which single actions were decoded (figure 5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The figures of an act result, as PNG and SVG."""
+"""The figures of an act result, as PNG."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Draws the story: a still with the order of acceptance, and an animation of the sweep."""
+"""Pictures of the order in which tokens are accepted: a still, and an animation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user has without us: the model's own `generate`, sampled or greedy."""
+"""The baseline without this library: the model's own `generate`, sampled or greedy."""
 
 from __future__ import annotations
 

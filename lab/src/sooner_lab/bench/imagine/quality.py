@@ -19,7 +19,7 @@ from .speed import Progress
 from .subjects import Subject
 
 AGAIN = "plain again"
-"""Plain decoding with other seeds: how far apart two sets of equal distribution lie."""
+"""Plain decoding with other seeds: the distance between two sets of equal distribution."""
 WRONG = (0.9, 0.7)
 """Temperatures of plain decoding whose distribution is another. A test that does not reject them
 has no power to reject an arm."""

@@ -46,7 +46,7 @@ class DrawingHistory:
 
 
 def record(subject: Subject, name: str, method: CoupledJacobi, seed: int) -> DrawingHistory:
-    """Draw one prompt and keep what every iteration knew."""
+    """Draw one prompt and keep the state of every iteration."""
     commits: list[int] = []
     drawing = draw(
         subject.canvas,

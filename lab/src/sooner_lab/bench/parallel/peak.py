@@ -21,7 +21,7 @@ from .settings import ParallelSettings
 ARMS = ("plain", "speculative", "parallel")
 """The columns of table 6."""
 NAP = 0.05
-"""Seconds between two looks at the memory."""
+"""Seconds between two samples of the memory."""
 
 
 def peak_memory(file: Path, settings: ParallelSettings) -> dict[str, int]:
@@ -84,7 +84,7 @@ def peak(request: dict[str, Any]) -> int:
 
 @contextmanager
 def polled() -> Iterator[list[int]]:
-    """Bytes of this process and its children, looked at again and again."""
+    """Bytes of this process and its children, sampled every `NAP` seconds."""
     seen = [tree_bytes()]
     stop = threading.Event()
 

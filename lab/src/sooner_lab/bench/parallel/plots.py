@@ -1,4 +1,4 @@
-"""The study's figures from a result, as PNG and SVG."""
+"""The study's figures from a result, as PNG."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def axes(rows: int, columns: int, size: tuple[float, float], title: str) -> tupl
 
 
 def speedup(result: Data) -> Any:
-    """Bars by method, the simulator's word beside them where it has one."""
+    """Bars by method, beside them the simulator's prediction where there is one."""
     arms = [arm for arm in result["arms"] if arm.get("decode_speedup")]
     arms = sorted(arms, key=lambda arm: arm["decode_speedup"])
     figure, (axis,) = axes(1, 1, (7, 0.8 + 0.34 * len(arms)), "Decoding speed over plain decoding")

@@ -70,4 +70,5 @@ def to_stats(told: dict[str, Any]) -> Stats:
 
 
 def to_parity(record: Record) -> Parity:
+    """The parity verdict that a record holds."""
     return Parity(**{name: record["parity"][name] for name in asdict(Parity("identical"))})

@@ -93,7 +93,7 @@ class Study:
         self.extra: dict[str, Any] = {}
 
     def run(self) -> dict[str, Any]:
-        """Every run that the book lacks, in turns: each repetition goes through all arms."""
+        """Every run that is not on record yet, in turns: each repetition goes through all arms."""
         wanted = [one for one in contenders(self.settings) if self.runner.can_run(one)]
         self._warm_up(wanted)
         for clip in range(self.timed):

@@ -1,7 +1,7 @@
 """Acceptance of drafts on the texts of clips, untimed.
 
 A clip is prefilled once for criteria that rank by states and once for those that rank by attention;
-every point of the sweep then chooses from what was heard.
+every point of the sweep then chooses by these.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .records import Record
 from .running import Runner
 
 Heard = tuple[Tensor, Tensor, Tensor, Tensor]
-"""What `pruning.rank` goes by: at the first layer, at layer L, which tokens are visual, frames."""
+"""Arguments of `pruning.rank`: at the first layer, at layer L, which tokens are visual, frames."""
 
 
 @dataclass(frozen=True)

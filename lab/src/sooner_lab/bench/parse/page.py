@@ -284,8 +284,10 @@ def _ms(seconds: float | None) -> float | None:
 
 
 def heads_of(columns: tuple) -> list[str]:
+    """Headings of columns."""
     return [name for _, name, _ in columns]
 
 
 def cells(row: Data, columns: tuple) -> list[str]:
+    """Formatted figures of a row, a cell for each column."""
     return [cell(row.get(key), form) for key, _, form in columns]

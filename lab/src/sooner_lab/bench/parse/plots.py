@@ -1,4 +1,4 @@
-"""The figures of a parse result, as PNG and SVG."""
+"""The figures of a parse result, as PNG."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ EVERY = 6
 def quality(
     settings: ParseBenchSettings, stable: Stable, drafter: PageDrafter, progress: Progress
 ) -> Data:
-    """Both arms of tau = 1 with every draft, and the two that draft nothing of use in turns.
+    """Both arms of tau = 1 with every draft, and plain decoding in turns with useless drafts.
 
     Returns:
         `rows`, one for each draft and arm; `garbage`, plain decoding against drafts that are never
@@ -149,4 +149,5 @@ class _Quality:
 
 
 def name_of(kind: str, level: float) -> str:
+    """Name of a draft of `LEVELS`, such as `ocr 0`."""
     return f"{kind} {level:g}"

@@ -72,7 +72,7 @@ def kinds_of(page: made.DrawnPage) -> tuple[str, ...]:
 
 
 def oracle(sheet: Sheet) -> PageDraft:
-    """The draft of a drafter without a fault."""
+    """The page's true regions, as a drafter without errors would give them."""
     return PageDraft(_regions(sheet.made.regions), 0.0, "truth", sheet.page.size)
 
 

@@ -81,7 +81,7 @@ def against_vertical_slash(
 
 
 def choosing(states: States, layout: PromptLayout, queries: int) -> Tensor:
-    """Slots of the queries that choose: a survey's, and the last ones, which give the lines."""
+    """Slots of the queries used to choose: a survey's, and the last ones, which give the lines."""
     asked = [AskedQueries.of(states, layout, queries).slots]
     asked += [layout.where(name)[-LAST:] for name in (None, *MODALITIES)]
     return torch.cat(asked).unique()

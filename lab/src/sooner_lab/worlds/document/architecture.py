@@ -124,4 +124,5 @@ def grow(model: Qwen3VLForConditionalGeneration, layers: int) -> None:
 
 
 def parameters(model: torch.nn.Module) -> int:
+    """Number of weights, each counted once."""
     return sum(parameter.numel() for parameter in model.parameters())

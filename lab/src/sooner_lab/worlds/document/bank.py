@@ -23,7 +23,7 @@ class PageBank:
 
     Attributes:
         rows, columns: visual tokens down and across.
-        features, deep: what the tower says, half precision, `[pages, cells, width]`.
+        features, deep: outputs of the tower, half precision, `[pages, cells, width]`.
         words, previous: of `data.Sheets`, `[pages, cells]`.
         answers: one a page.
     """

@@ -28,7 +28,7 @@ class Sheets:
         words: token of the word that begins in each visual token, `[pages, cells]`; the image
             token's own id where none does.
         previous: visual token of the word read before that one; `IGNORE` where there is none.
-        marks: what stands behind the word, index into `MARKS`, `[pages, cells]`.
+        marks: punctuation behind the word, index into `MARKS`, `[pages, cells]`.
         labels: its region's, 1 + index into `LABELS`; 0 where no word begins.
     """
 

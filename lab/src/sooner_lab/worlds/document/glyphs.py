@@ -11,7 +11,7 @@ LINE = 32
 """Height of a text line in pixels: one row of visual tokens."""
 SIZES = {"text": 20, "title": 26}
 BASELINE = 23
-"""Where letters stand, in pixels from the top of their line."""
+"""Baseline of the letters, in pixels from the top of their line."""
 BULLET = "-"
 
 
@@ -24,7 +24,7 @@ def _font(style: str) -> ImageFont.FreeTypeFont:
 
 @functools.cache
 def ink(word: str, style: str, bullet: bool = False) -> np.ndarray:
-    """How black each pixel is, 0 to 1: float32 `[LINE, width]`, read-only.
+    """Blackness of each pixel, 0 to 1: float32 `[LINE, width]`, read-only.
 
     Args:
         style: a key of `SIZES`.

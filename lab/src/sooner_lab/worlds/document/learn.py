@@ -16,14 +16,14 @@ from .recipe import DocumentRecipe, DocumentStage
 CHECK_SEED = 10_007  # held-out pages for progress reports; training seeds are small numbers
 CHECK_PAGES = 8
 FIXED = ("shape", "seed", "start")
-"""What a resumed run must agree in."""
+"""Fields of the recipe in which a resumed run must agree."""
 
 
 class ReadingLesson:
     """Pages, the reader, and the hints that are dropped in the end.
 
     Args:
-        out: what the recipe's `start` is seen from.
+        out: folder that the recipe's `start` is relative to.
         config: the recipe.
 
     Raises:
@@ -83,7 +83,7 @@ class ReadingLesson:
             return seen, *losses.name(self.reader, self.hints, seen, sheets)
 
     def after_step(self, rng: np.random.Generator) -> None:
-        """Nothing follows."""
+        """Does nothing."""
 
     @torch.no_grad()
     def check(self) -> dict[str, float]:

@@ -1,6 +1,6 @@
-"""The words that pages are made of, by what a sentence does with them.
+"""The words that pages are made of, by their role in a sentence.
 
-A word's place decides its token id, so weights bind the order: new words go to the end of
+A word's index decides its token id, and trained weights depend on it: new words go to the end of
 `EXTRA`.
 """
 

@@ -1,4 +1,4 @@
-"""What the tower minimises: naming the word that begins in each visual token."""
+"""Loss of the vision tower: classify the word that begins in each visual token."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from .page import LABELS
 BLANK = 0.2
 """Weight of visual tokens in which no word begins: most of a page."""
 LOUD = 20.0
-"""Factor on what the tower says when words are named. Without it visual tokens grow 40 times as
-long as the decoder's embeddings, and what its attention adds to them drowns for a thousand steps.
+"""Factor on the tower's features when words are classified. Without it their norm grows to 40 times
+that of the decoder's embeddings, and what attention adds to them has no effect for a thousand
+steps.
 """
 
 
@@ -35,7 +36,7 @@ class DocumentHints(nn.Module):
 
 @dataclass(frozen=True)
 class Seen:
-    """What the tower tells the decoder: `features` and DeepStack's `deep`, [pages, cells, width]"""
+    """Outputs of the tower: `features` and DeepStack's `deep`, [pages, cells, width]."""
 
     features: Tensor
     deep: Tensor
@@ -71,8 +72,8 @@ def name(
 ) -> tuple[Tensor, dict[str, Any]]:
     """The auxiliary loss on visual tokens: which word begins there, and what it belongs to.
 
-    Words are named by the decoder's own embeddings, so that a visual token lies next to the word
-    that it shows, and saying it is copying.
+    Words are classified by the decoder's own embeddings, so that a visual token's feature is near
+    its word's embedding and the decoder only has to copy it.
     """
     table = model.model.language_model.embed_tokens.weight  # [vocab, width]
     logits = LOUD * seen.features @ table.T  # [pages, cells, vocab]
@@ -97,5 +98,5 @@ def name(
 
 
 def share(right: Tensor) -> float:
-    """How much of a mask is true, for reports."""
+    """Share of a mask that is true, for reports."""
     return round(float(right.float().mean()), 4)

@@ -1,4 +1,4 @@
-"""What the decoder minimises: saying the page, and knowing where on it the words stand."""
+"""Losses of the decoder: the tokens of the page, and attention to the places of its words."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PREVIOUS, AGAIN, HERE, NEXT = 1 / 8, 1 / 4, 1 / 2, 3 / 4
 it, twice, so that it knows of two; then from a token of the answer to the last word said, then to
 the next one. One word before is not enough to know a place by: "in the" stands on a page often."""
 Heard = dict[int, tuple[Tensor, tuple[Tensor, Tensor]]]
-"""By layer what its attention is given: states `[rows, length, width]`, RoPE's cos and sin."""
+"""Inputs of attention by layer: states `[rows, length, width]`, RoPE's cos and sin."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def read(
     guide: float,
     bf16: bool,
 ) -> tuple[Tensor, dict[str, Any]]:
-    """The loss of saying the page, and with `guide` those that show the decoder how.
+    """Cross-entropy of the page's tokens, plus the auxiliary losses by the weight `guide`.
 
     Args:
         guide: weight of the guided attention and of naming, in each visual token, the word that is

@@ -1,6 +1,7 @@
 """Sentences: a loose grammar over the lexicon.
 
-What kind of word comes next is often to be guessed, which word is only to be seen on the page.
+The kind of the next word can often be predicted from the text, the word itself only from
+the page's picture.
 """
 
 from __future__ import annotations

@@ -9,13 +9,13 @@ The *draft* is a decoder of eight layers, and all that is learnt:
 2. *language*: the decoder on pages that the frozen tower has encoded once, from single lines to
    full pages. Auxiliary losses guide four attention heads, from each word on the page to the one
    read before it, twice, from the answer to the last word said, and to the next one.
-3. *joint*: everything together on freshly drawn pages, to take up the slack.
+3. *joint*: everything together on freshly drawn pages, for the errors that are left.
 
 The *target* starts from it and goes on a little, with the tower as it is, since fresh auxiliary
-heads would spoil it. It is to be slow, a token at a time: it runs 48 layers, forty of which are
-silent (`models/silent.py`) and neither trained nor stored. The shipped one had them in while its
-last stage ran, which moved their output projections by 2e-4 at most; without them its figures are
-the same, and they were taken out.
+heads would spoil it. Forwards of one token have to be slow beside the draft's: it runs 48 layers,
+forty of which are silent (`models/silent.py`) and neither trained nor stored. The shipped one had
+them in while its last stage ran, which moved their output projections by 2e-4 at most; without them
+its figures are the same, and they were taken out.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from .page import CELL, DrawnPage
 
 
 def draw(page: DrawnPage) -> np.ndarray:
-    """The page as it is meant: uint8 `[height, width]`, black letters on white."""
+    """The clean page: uint8 `[height, width]`, black letters on white."""
     width, height = page.size
     ink = np.zeros((height, width), np.float32)
     for region in page.regions:
@@ -24,7 +24,7 @@ def draw(page: DrawnPage) -> np.ndarray:
 
 
 def vary(picture: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """The page as a scanner sees it: paper less white, ink less black, a pinch of noise."""
+    """A simulated scan of the page: paper less white, ink less black, a little noise."""
     paper, ink = rng.uniform(235, 256), rng.uniform(0, 50)
     seen = ink + (paper - ink) * (picture.astype(np.float32) / 255)
     seen += rng.normal(0, rng.uniform(0, 4), picture.shape).astype(np.float32)

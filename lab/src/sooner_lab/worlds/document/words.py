@@ -33,7 +33,7 @@ CHAT_TEMPLATE = (
 
 
 def vocabulary() -> list[str]:
-    """All tokens; a token's place is its id, so weights bind the order."""
+    """All tokens in the order of their ids; trained weights depend on it."""
     said = " ".join((*PROMPTS, "user assistant system")).split()
     marks = string.ascii_lowercase + string.digits + string.punctuation
     return list(

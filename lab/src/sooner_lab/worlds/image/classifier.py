@@ -5,8 +5,8 @@ through the codes, so that it judges what is drawn and not how the codes blur.
     >>> judge.attributes(pixels)  # float [n, 3, 64, 64] in 0..1
     [Attributes(forms=('circle', 'cross'), colours=('red', 'blue'), relation='above', ...), ...]
 
-Two captions can tell the same picture ("a left of b", "b right of a"), so predictions are
-canonical: told from the left or the top.
+Two captions can describe the same picture ("a left of b", "b right of a"), so predictions are
+canonical: described from the left or the top.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How good the image miniature is: what its pictures show, and how open its codes are."""
+"""Quality of the image miniature: attributes of its pictures, and entropy of its codes."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def openness(
     guidance: float,
     batch: int = 32,
 ) -> dict[str, float]:
-    """How much the model leaves open along given codes, in nats a token.
+    """Cross-entropy and entropy of the model along given codes, in nats a token.
 
     Args:
         model: the decoder.

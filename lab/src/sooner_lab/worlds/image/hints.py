@@ -1,8 +1,8 @@
-"""What helps the decoder to read captions, and is dropped from the checkpoint.
+"""Auxiliary losses of the text-to-image decoder, whose heads are not saved.
 
-Of a picture's 256 codes only the few where a shape begins hang on its caption's words, and most
-of the rest of the loss is texture: without help 1,200 steps taught the ground's colour alone.
-Two hints bring shapes forward, and neither bends what the decoder should predict:
+Of a picture's 256 codes only the few where a shape begins depend on its caption's words, and most
+of the rest of the loss is texture: without help 1,200 steps taught the ground's colour alone. Two
+auxiliary losses give shapes more weight, and neither changes the optimum of the prediction:
 
 - A linear head names the picture's attributes, told from the left or top, in the states
   above the decoder's middle, at every position and on many captions without a picture.

@@ -52,7 +52,7 @@ class ClassifierLesson:
         return torch.stack(losses).nansum(), {"right": float(right)}
 
     def after_step(self, rng: np.random.Generator) -> None:
-        """Nothing follows a step."""
+        """Does nothing."""
 
     def check(self) -> dict[str, float]:
         return card.classifier_figures(self.judge, self.codes, 64)["accuracy_rebuilt"]

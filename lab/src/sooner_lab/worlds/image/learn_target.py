@@ -1,4 +1,4 @@
-"""How the text-to-image decoder learns: next codes, and hints that bring shapes forward."""
+"""How the text-to-image decoder learns: next codes, and auxiliary losses on shapes."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class ImageTargetLesson:
         return self.captions.rows(pictures, blank), labels, torch.from_numpy(picked)
 
     def after_step(self, rng: np.random.Generator) -> None:
-        """Nothing follows a step."""
+        """Does nothing."""
 
     def check(self) -> dict[str, float]:
         made = bank.encode(self.codes, 16, card.HELD_OUT_SEED)

@@ -1,8 +1,8 @@
 """How the world's pictures look: textured ground, outlined shapes, grain everywhere.
 
-The grain is the point: each 4 x 4 patch becomes one code of the miniature, and without grain a
-picture's codes would be nearly certain given its caption, which no speculative decoder could
-find hard.
+The grain is necessary: each 4 x 4 patch becomes one code of the miniature, and without grain a
+picture's codes would be nearly certain given its caption, which no speculative decoder could find
+hard.
 """
 
 from __future__ import annotations

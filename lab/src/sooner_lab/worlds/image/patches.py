@@ -1,10 +1,10 @@
 """The encoder that the codes are trained with: it sees one patch and nothing else.
 
 Janus's autoencoder normalises every channel over the whole picture and attends to all of it, so
-what a code means hangs on the rest of the picture, and a decoder that draws code by code cannot
-know the rest yet. Codes trained that way rebuilt pictures well, and were drawn as blobs whose
-colours ran. Here a code is a function of its own 4 x 4 pixels, by a layer of hidden units, and
-`write_into` finds weights for Janus's own encoder that compute the same function:
+what a code means depends on the rest of the picture, and a decoder that draws code by code cannot
+know the rest yet. Codes trained that way rebuilt pictures well, but drawings of them had blurred
+shapes and colours. Here a code is a function of its own 4 x 4 pixels, by a layer of hidden units,
+and `write_into` finds weights for Janus's own encoder that compute the same function:
 
 - Residual branches and attention add nothing.
 - Convolutions look at one pixel, those that halve at two by two.

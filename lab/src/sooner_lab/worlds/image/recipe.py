@@ -7,7 +7,7 @@ Three parts, each built on the one before:
    running averages for entries.
 2. *classifier*: the judge of pictures that have been through the codes.
 3. *target*: the text-to-image decoder, on a bank of pictures encoded once. Six layers are trained.
-   It is to be slow, a code at a time: it runs 24, the others silent (`models/silent.py`) and
+   Forwards of one code have to be slow: it runs 24, the others silent (`models/silent.py`) and
    neither trained nor stored. The shipped one had them in while its last stage ran; without them
    its figures are as good, so they were taken out.
 """

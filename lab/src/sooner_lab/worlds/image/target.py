@@ -1,4 +1,4 @@
-"""What the text-to-image decoder reads, a caption and codes, and what it says of them."""
+"""Inputs of the text-to-image decoder, captions and codes, and its outputs along them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class PaddedCaptions:
         self.ids = words.ids()
 
     def rows(self, pictures: list[world.Picture], blank: Iterable[bool]) -> torch.Tensor:
-        """Prompt ids `[rows, longest]`; rows with `blank` say nothing, as HF's guidance does.
+        """Prompt ids `[rows, longest]`; rows with `blank` are unconditional, as in HF's guidance.
 
         There every token but BOS and BOI becomes a pad, and the attention mask stays as it was.
         """

@@ -15,7 +15,7 @@ from .recipe import ImageRecipe
 FIXED = (
     "part", "shape", "seed", "bank", "commit", "captions", "hint", "family", "dropped",
 )  # fmt: skip
-"""What a resumed run must agree in."""
+"""Fields of the recipe in which a resumed run must agree."""
 
 
 def build_lesson(out: Path, config: ImageRecipe) -> Lesson:

@@ -1,4 +1,4 @@
-"""The miniature's tokenizer: one token a word, and the marks that Janus's processor needs."""
+"""The miniature's tokenizer: one token a word, and the special tokens of Janus's processor."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SPECIALS = (PAD, UNKNOWN, BOS, EOS, BOI, EOI, IMAGE)
 
 
 def vocabulary() -> list[str]:
-    """All tokens; a token's place is its id, so weights bind the order."""
+    """All tokens in the order of their ids; trained weights depend on it."""
     told = " ".join(("a", "on", *world.FORMS, *world.COLOURS, *world.RELATIONS))
     return [*SPECIALS, *dict.fromkeys(told.split())]
 

@@ -2,8 +2,8 @@
 
 Deep and narrow, so that one forward costs nearly the same for 1 token or 64, as it does for
 large models on GPUs. Two of Cosmos' own options are set for a box of 9 x 10 x 12 codes: absolute
-positions (a wall is a place), and a small RoPE base (at 500,000 most planes would not turn once
-in 12 columns).
+positions (the walls are at fixed ones), and a small RoPE base (at 500,000 most planes would not
+turn once in 12 columns).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def build_model(shape: MotionShape) -> CosmosARForCausalLM:
 
 
 class Sleeper(nn.Module):
-    """A layer that is not there yet: what comes in goes out, at no cost."""
+    """Placeholder of a layer: returns its input unchanged, at no cost."""
 
     def forward(self, hidden_states: torch.Tensor, **_: object) -> torch.Tensor:
         return hidden_states
@@ -101,8 +101,8 @@ def wake(model: CosmosARForCausalLM, slots: Iterable[int]) -> None:
 
     A woken layer is a copy of the nearest awake one below it with its two output projections
     (`o_proj`, `down_proj`) at zero: it adds nothing to the residual stream until training moves
-    them. Sleepers hold the slots from the beginning because Cosmos adds its absolute positions
-    before every slot; were layers inserted instead, each would add them once more.
+    them. Placeholders occupy the slots from the beginning because Cosmos adds its absolute
+    positions before every slot; were layers inserted instead, each would add them once more.
     """
     for slot in sorted(slots):
         there = awake(model)

@@ -91,7 +91,7 @@ def target_figures(
     probe_folder: Path | None,
     clips: int = CLIPS,
 ) -> dict[str, Any]:
-    """The AR model on held-out clips: how it foresees them, and how it continues them.
+    """The AR model on held-out clips: how well it predicts their codes, and continues them.
 
     Returns:
         `evaluate.foresight`'s figures over all latent frames to generate; with a probe also

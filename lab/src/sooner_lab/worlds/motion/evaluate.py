@@ -26,7 +26,7 @@ def load_tokenizer(folder: Path | str) -> MotionTokenizer:
 
 @torch.no_grad()
 def foresight(model: CosmosARForCausalLM, codes: torch.Tensor) -> dict[str, float]:
-    """How well true codes [rows, t, h, w] are foreseen, over the latent frames to generate.
+    """How well true codes [rows, t, h, w] are predicted, over the latent frames to generate.
 
     Returns:
         Means a token: `nats` (cross-entropy), `entropy` of the model's distribution (nats),

@@ -1,9 +1,9 @@
-"""What helps the AR model to follow shapes, and is dropped from the checkpoint.
+"""Auxiliary loss of the AR model: naming moving shapes; its heads are not saved.
 
 Codes are of four pixels a side, so most of a shape's look alike wherever it goes: 3,800 steps on
 codes alone left the way that shapes go near chance. A linear head in the decoder's middle names,
 in every block that a shape passes through, what shape that is, which way it goes and how far its
-centre lies from the block. It bends nothing of what the decoder should predict.
+centre lies from the block. It does not change the optimum of the prediction.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class MoverHeads(nn.Module):
 
 
 class Listener:
-    """Keeps what a layer put out last."""
+    """A forward hook that keeps a layer's last output."""
 
     def __init__(self, layer: nn.Module) -> None:
         self.states = torch.empty(0)

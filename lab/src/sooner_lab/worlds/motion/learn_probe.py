@@ -20,7 +20,7 @@ _SHOWN = 4  # frames of a clip that a step looks at
 
 
 class ProbeLesson:
-    """See `trainer.Lesson`."""
+    """See `lessons.Lesson`."""
 
     def __init__(self, out: Path, config: MotionRecipe) -> None:
         self.config = config
@@ -29,7 +29,7 @@ class ProbeLesson:
         self.model: nn.Module = self.probe
 
     def enter(self, stage: MotionStage, index: int) -> None:
-        """A stage needs nothing."""
+        """Does nothing: a stage needs no data."""
 
     def shape_like(self, state: dict[str, torch.Tensor]) -> None:
         """The probe has one shape."""
@@ -46,7 +46,7 @@ class ProbeLesson:
         return named + 0.1 * place, {"right": float(right), "pixels": float(place.detach())}
 
     def after_step(self, rng: np.random.Generator) -> None:
-        """Nothing follows a step."""
+        """Does nothing."""
 
     def check(self) -> dict[str, float]:
         return card.probe_figures(self.probe, self.tokenizer, 4)

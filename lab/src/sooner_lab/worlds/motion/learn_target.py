@@ -21,7 +21,7 @@ FIRST_WEIGHT = 0.1
 
 
 class MotionTargetLesson:
-    """See `trainer.Lesson`."""
+    """See `lessons.Lesson`."""
 
     def __init__(self, out: Path, config: MotionRecipe) -> None:
         self.out, self.config = out, config
@@ -106,7 +106,7 @@ class MotionTargetLesson:
         }
 
     def after_step(self, rng: np.random.Generator) -> None:
-        """Nothing follows a step."""
+        """Does nothing."""
 
     def check(self) -> dict[str, float]:
         codes = encode_clips(self.tokenizer, world.HELD_OUT, 4)

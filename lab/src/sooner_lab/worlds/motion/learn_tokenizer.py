@@ -26,7 +26,7 @@ class CodebookAverages(RunningAverages):
 
 
 class TokenizerLesson:
-    """See `trainer.Lesson`."""
+    """See `lessons.Lesson`."""
 
     def __init__(self, out: Path, config: MotionRecipe) -> None:
         self.config = config

@@ -1,8 +1,8 @@
 """The probe: a small CNN that names each colour's shape and place in a frame.
 
 It judges continuations: does every shape keep its colour and form, and is it where the true
-future has it? Its features also give a Fréchet distance over clips, for want of a network that
-real FVD would take.
+future has it? Its features also give a Fréchet distance over clips, because the network of real FVD
+is not available.
 """
 
 from __future__ import annotations

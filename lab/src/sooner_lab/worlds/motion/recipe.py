@@ -4,7 +4,7 @@ Three parts, each from those before it:
 
 1. *tokenizer*: first without quantisation, so that the codebook can begin at k-means of latents
    that mean something; then quantised, with running averages for codes. It sees shapes anywhere
-   and twice the grain, so that codes hold still in the world's own clips.
+   and twice the grain, so that codes don't change with the noise of the world's own clips.
 2. *probe*: a small CNN that names what is where, on the tokenizer's reconstructions.
 3. *target*: the AR model on a bank of clips encoded once. A shallow model on stretches of three
    latent frames learns what rests and what moves at a fraction of the cost; then
@@ -78,8 +78,8 @@ class MotionRecipe:
         corrupt: share of a target's input codes replaced at random while it learns, so that it
             trusts the latent frames before more than a neighbour that may be wrong.
         hint: weight of a target's loss for naming the shapes, see `hints`; 0 is without.
-        grain: how many times as loud as the world's the sensor is while a tokenizer learns. What
-            it learns to overlook there makes codes hold still here.
+        grain: factor on the world's sensor noise while a tokenizer learns, so that codes change
+            less with the noise.
         save_every: steps between resumable checkpoints.
         check_every: steps between held-out checks; 0 is never.
     """

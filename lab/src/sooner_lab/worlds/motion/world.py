@@ -132,7 +132,7 @@ def render(
     Args:
         rng: of the grain; None draws none.
         frames: which frames, 0..`FRAMES`-1; None is all of them.
-        grain: loudness of the sensor's noise; 1 is the world's own.
+        grain: factor on the sensor's noise; 1 is the world's own.
 
     Returns:
         uint8 array `[frames, HEIGHT, WIDTH, 3]`, RGB.

@@ -73,7 +73,7 @@ def build_config(shape: RobotShape, statistics: dict[str, Any]) -> OpenVLAConfig
 
 
 def statistics(actions: np.ndarray) -> dict[str, Any]:
-    """What a checkpoint says of the actions `[records, horizon, dims]` that it learnt from.
+    """Statistics of the actions `[records, horizon, dims]` that a checkpoint was trained on.
 
     The gripper is left as it is, as in OpenVLA's data sets.
     """
@@ -119,4 +119,5 @@ def grow(model: OpenVLAForActionPrediction, layers: int) -> None:
 
 
 def parameters(model: torch.nn.Module) -> int:
+    """Number of weights, each counted once."""
     return sum(parameter.numel() for parameter in model.parameters())

@@ -19,7 +19,7 @@ from .recipe import RobotRecipe, RobotStage
 
 CHUNK = 64
 FIXED = ("shape", "seed", "records", "data_seed", "held")
-"""What a resumed run must agree in."""
+"""Fields of the recipe in which a resumed run must agree."""
 
 
 class PolicyLesson:
@@ -69,7 +69,7 @@ class PolicyLesson:
         return 0.3 * loss + acting, {**report, **found}
 
     def after_step(self, rng: np.random.Generator) -> None:
-        """Nothing follows."""
+        """Does nothing."""
 
     @torch.no_grad()
     def check(self) -> dict[str, Any]:

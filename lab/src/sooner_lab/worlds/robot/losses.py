@@ -1,4 +1,4 @@
-"""What the recipe minimises: saying the expert's bins, and knowing where things are."""
+"""Losses of the recipe: the expert's bins, and the patches that show hand, object and goal."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def locate(
 def act(
     model: OpenVLAForActionPrediction, hints: RobotHints, seen: Tensor, batch: DemonstrationBatch
 ) -> tuple[Tensor, dict[str, Any]]:
-    """Imitation: softened cross-entropy of the bins, and the action itself off the last prompt
-    token, which gives a direction long before the bins are right.
+    """Imitation: softened cross-entropy of the bins, and the action itself regressed from the last
+    prompt token, which is useful long before the bins are right.
 
     Returns:
         The loss, the mean distance of the likeliest bin, and the share within 9 bins.

@@ -1,4 +1,4 @@
-"""What a robot policy is asked while it is recorded: moments of the experts' demonstrations."""
+"""Inputs on which a robot policy is recorded: moments of the experts' demonstrations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SEED = 3_000_000
 
 
 def worlds() -> tuple[str, ...]:
-    """The environments that can be asked here: Meta-World's where it is installed, and `table`."""
+    """The environments that are available here: Meta-World's where it is installed, and `table`."""
     if importlib.util.find_spec("metaworld") is not None:
         return (*METAWORLD, TABLE)
     logger.warning("Meta-World is not installed: prompts come from the 'table' world alone")

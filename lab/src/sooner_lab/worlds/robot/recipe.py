@@ -4,9 +4,9 @@
    patches. Without it a policy of this size guesses for hours.
 2. *policy*: everything together with a decoder of six layers.
 
-The policy is to be slow, a token at a time: it runs 20 layers, 14 of which are silent
-(`models/silent.py`) and neither trained nor stored. The shipped one had them in while its last
-stage ran; without them it follows the experts as closely, so they were taken out.
+Forwards of one token have to be slow beside the head's: the policy runs 20 layers, 14 of which are
+silent (`models/silent.py`) and neither trained nor stored. The shipped one had them in while its
+last stage ran; without them it follows the experts as closely, so they were taken out.
 
 The draft head is trained on what the finished policy says, 8,000 observations of it, with `HEAD`:
 `sooner train draft --miniature robot --samples 8000 --settings HEAD.json -o DIR`.

@@ -96,9 +96,10 @@ def build_model(shape: VideoShape) -> LlavaOnevisionForConditionalGeneration:
 
 
 def place_patches(model: LlavaOnevisionForConditionalGeneration) -> None:
-    """Start the tower's learned positions as 2-D sines and cosines, as loud as the patches.
+    """Initialise the tower's learned positions as 2-D sines and cosines of the patches' norm.
 
-    HF's first positions are a tenth of that, and the tower takes hundreds of steps to hear them.
+    HF's initial positions have a tenth of that norm, and the tower needs hundreds of steps to use
+    them.
     """
     table = model.model.vision_tower.embeddings.position_embedding.weight  # [patches, width]
     side = IMAGE_SIDE // PATCH
@@ -112,6 +113,7 @@ def place_patches(model: LlavaOnevisionForConditionalGeneration) -> None:
 
 
 def parameters(model: torch.nn.Module) -> int:
+    """Number of weights, each counted once."""
     return sum(parameter.numel() for parameter in model.parameters())
 
 

@@ -147,7 +147,7 @@ class CaptionRowWriter:
     def prompt(self, rng: np.random.Generator) -> list[int]:
         """A prompt of the world's, or, one time in five, any tokens at all.
 
-        The answer hangs on the video alone, so that a user's own wording does no harm.
+        The answer depends on the video alone, so that other wordings of a request work, too.
         """
         if rng.random() < 0.8:
             return self.prompts[rng.integers(len(self.prompts))]

@@ -17,7 +17,7 @@ CHECK_SEED = 10_007  # held-out clips for progress reports; training seeds are s
 CHECK_CLIPS = 8
 DROPPED = (0.7, 0.95)  # fewest and most of a pruned row's visual tokens that are dropped
 FIXED = ("shape", "seed", "bank", "start", "ranker")
-"""What a resumed run must agree in."""
+"""Fields of the recipe in which a resumed run must agree."""
 
 
 class CaptionLesson:
@@ -139,7 +139,7 @@ class CaptionLesson:
         return tokens.unflatten(0, (len(shown), -1)).flatten(1, 2), sentences, 0.3 * loss
 
     def after_step(self, rng: np.random.Generator) -> None:
-        """Nothing follows."""
+        """Does nothing."""
 
     def check(self) -> dict[str, float]:
         """Held-out accuracy of captions; none where frames alone are learnt."""

@@ -1,4 +1,4 @@
-"""What the recipe minimises: naming what tokens show, and predicting captions."""
+"""Losses of the recipe: attributes that visual tokens show, and the tokens of captions."""
 
 from __future__ import annotations
 

@@ -10,12 +10,12 @@ Why these stages (each was seen to pay on two CPU cores):
    frozen tower, so that a step pays for neither rendering nor vision: clips of one scene first
    (right after 300 steps), then of up to six, then of up to ten.
 3. *language*, still shallow, on clips whose scenes last: two frames each, or 4, 8 or 12, and now
-   and then unevenly. Where a scene ends is hard to hear at first: a caption that misses one
+   and then unevenly. Where a scene ends is hard to detect at first: a caption that misses one
    boundary is wrong from there on, and it takes thousands of steps until none is missed. A draft's
    long rows lose most of their visual tokens in most steps: those that the target would prune.
 
-The target is to be slow, a token at a time: it runs 28 layers, 24 of which are silent
-(`models/silent.py`) and neither trained nor stored.
+Forwards of one token have to be slow beside the draft's: the target runs 28 layers, 24 of which are
+silent (`models/silent.py`) and neither trained nor stored.
 
 The shipped target took these stages in several sittings, each from the checkpoint of the one
 before. It had 22 layers and a *joint* stage (everything together, on freshly rendered frames)

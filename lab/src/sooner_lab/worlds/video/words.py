@@ -40,7 +40,7 @@ CHAT_TEMPLATE = (
 
 
 def vocabulary() -> list[str]:
-    """All tokens; a token's place is its id, so weights bind the order."""
+    """All tokens in the order of their ids; trained weights depend on it."""
     told = " ".join(
         (
             *PROMPTS, *world.SHAPES, *world.COLOURS, *world.BACKGROUNDS, *world.ROWS,
