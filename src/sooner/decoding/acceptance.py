@@ -102,7 +102,7 @@ def couple(p: Tensor, guess: Guess, noise: RowNoise, ahead: Tensor) -> Tensor:
     draws = noise.uniforms(Purpose.ACCEPT, place)  # [rows, 1]
     taken = guess.known & (draws * guess.q.gather(1, index) < p.gather(1, index))[:, 0]
     q = torch.where(guess.known[:, None], guess.q, 0.0)
-    other = pick(residual(p, q), noise.uniforms(Purpose.BONUS, place)[:, 0])
+    other = pick(residual(p, q), noise.uniforms(Purpose.TOKEN, place)[:, 0])
     return torch.where(taken, guess.tokens, other)
 
 
@@ -159,8 +159,12 @@ def accepted_run(tree: Tree, p: Tensor, q: Tensor, noise: RowNoise) -> Tensor:
 
 
 def pick_bonus(weights: Tensor, noise: RowNoise, accepted: Tensor) -> Tensor:
-    """The token behind `accepted [rows]` drafts, drawn from `weights [rows, vocab]`: `[rows]`."""
-    return pick(weights, noise.uniforms(Purpose.BONUS, accepted[:, None])[:, 0])
+    """The token behind `accepted [rows]` drafts, drawn from `weights [rows, vocab]`: `[rows]`.
+
+    With the number that a plain draw there takes, so that a row without a draft says the same
+    whether or not another row of the batch has one.
+    """
+    return pick(weights, noise.uniforms(Purpose.TOKEN, accepted[:, None])[:, 0])
 
 
 def _line(tree: Tree) -> Tensor:

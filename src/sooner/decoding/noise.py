@@ -36,15 +36,14 @@ _SALT = _signed(0x2545F4914F6CDD1D)
 class Purpose(IntEnum):
     """What a random number decides, so that one place has several that are independent."""
 
-    TOKEN = 1  # the target's own draw at a place
+    TOKEN = 1  # the target's own draw: without a draft, in place of a rejected one, behind it
     ACCEPT = 2  # whether a drafted token is accepted
-    BONUS = 3  # the token in place of a rejected draft, or behind a whole chain
-    DRAFT = 4  # a draft model's own draw
-    GUMBEL = 5  # noise that all rounds of a Jacobi window share
-    COUPLE = 6  # whether a place of a Jacobi window is coupled with its last round
-    STAY = 7  # whether its draft stays
-    REPLACE = 8  # what takes its place
-    AFRESH = 9  # its draft, where it is drawn independently
+    DRAFT = 3  # a draft model's own draw
+    GUMBEL = 4  # noise that all rounds of a Jacobi window share
+    COUPLE = 5  # whether a place of a Jacobi window is coupled with its last round
+    STAY = 6  # whether its draft stays
+    REPLACE = 7  # what takes its place
+    AFRESH = 8  # its draft, where it is drawn independently
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,107 @@
+"""One seed, one text: what is drawn for a row depends on its seed and number, its prompt and model.
+
+Not on the method, as long as its drafts are followed by the target's own draws, and for no method
+on the other rows of the batch.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from transformers import LogitsProcessorList, MaxLengthCriteria, StoppingCriteriaList
+from transformers.generation import logits_process as hf
+from transformers.generation.stopping_criteria import EosTokenCriteria
+
+import method_matrix as matrix
+import sooner
+import tiny
+from sooner.decoding import loop
+
+NEW, SEED = 15, 11
+FOLLOWED = {
+    **{name: matrix.METHODS[name] for name in (
+        "prompt-lookup", "prompt-lookup-short", "eagle", "eagle-wide", "eagle-chain", "hsd",
+        "hsd-wide",
+    )},
+    "top-k-tree": lambda family: sooner.SDTree(tiny.noisy(family), siblings="top"),
+}  # fmt: skip
+DRAWN = ("noisy-4", "stranger", "sd-tree", "specvlm", "jacobi-4", "jacobi-16", "sparse-to-dense")
+PROCESSORS: tuple[list[Any], ...] = (
+    [],
+    [hf.TemperatureLogitsWarper(0.8), hf.TopKLogitsWarper(20), hf.TopPLogitsWarper(0.95)],
+    [hf.RepetitionPenaltyLogitsProcessor(1.3)],
+)
+
+
+def draw(
+    family: str,
+    method: sooner.Method,
+    inputs: dict[str, Any],
+    end: int | None = None,
+    turn: int = 0,
+    requests: Sequence[int] | None = None,
+) -> list[list[int]]:
+    criteria = StoppingCriteriaList([MaxLengthCriteria(inputs["input_ids"].shape[1] + NEW)])
+    if end is not None:
+        criteria.append(EosTokenCriteria(eos_token_id=torch.tensor([end])))
+    session = method.session(
+        tiny.model(family),
+        inputs,
+        processors=LogitsProcessorList(PROCESSORS[turn % len(PROCESSORS)]),
+        criteria=criteria,
+        do_sample=True,
+        generator=torch.Generator().manual_seed(SEED),
+        requests=requests,
+    )
+    return loop.run(session)
+
+
+@functools.cache
+def plain(family: str, kind: str, turn: int, end: int | None) -> list[list[int]]:
+    return draw(family, sooner.Autoregressive(), tiny.inputs(family, kind, 3), end, turn)
+
+
+def cases() -> list[Any]:
+    """Every method with every family, in turns of prompts and processors."""
+    found = []
+    for i, family in enumerate(tiny.FAMILIES):
+        for j, name in enumerate(FOLLOWED):
+            kind = tiny.kinds(family)[(i + j) % len(tiny.kinds(family))]
+            found.append(pytest.param(family, name, kind, i + j, id=f"{family}-{name}-{kind}"))
+    return found
+
+
+@pytest.mark.parametrize(("family", "name", "kind", "turn"), cases())
+def test_drafts_that_are_followed_give_plains_ids(
+    family: str, name: str, kind: str, turn: int
+) -> None:
+    free = plain(family, kind, turn % 3, None)
+    end = free[turn % 3][NEW // 2] if turn % 2 else None  # in the middle of a draft, for one row
+    inputs = tiny.inputs(family, kind, 3)
+    said = draw(family, FOLLOWED[name](family), inputs, end, turn)
+    assert said == plain(family, kind, turn % 3, end)
+
+
+def alone(inputs: dict[str, Any], row: int) -> dict[str, Any]:
+    """One row of a batch of words, without its padding."""
+    real = inputs["attention_mask"][row].bool()
+    return {
+        "input_ids": inputs["input_ids"][row, real][None],
+        "attention_mask": inputs["attention_mask"][row, real][None],
+    }
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2_5_vl"])
+@pytest.mark.parametrize("name", [*FOLLOWED, *DRAWN])
+def test_a_row_says_in_a_batch_what_it_says_alone(family: str, name: str) -> None:
+    methods, inputs = {**matrix.METHODS, **FOLLOWED}, tiny.inputs(family, "text", 3)
+    end = draw(family, methods[name](family), inputs)[1][4]  # known from a run that never ends
+    together = draw(family, methods[name](family), inputs, end)
+    assert len({len(row) for row in together}) > 1, "rows end apart"
+    for row in range(3):
+        said = draw(family, methods[name](family), alone(inputs, row), end, requests=[row])
+        assert said == [together[row]]
