@@ -99,7 +99,7 @@ class Case:
     """One cell: a method on a batch of a family, generating `LONG` and `short` tokens.
 
     Attributes:
-        door: `custom_generate` or `session`.
+        entry: `custom_generate` or `session`.
         ends: whether a token that appears half-way is the end of sequence.
     """
 
@@ -108,12 +108,12 @@ class Case:
     kind: str
     rows: int
     short: int
-    door: str
+    entry: str
     ends: bool
 
     def __str__(self) -> str:
         end = "eos" if self.ends else "no-eos"
-        return "-".join((self.family, self.method, self.kind, f"b{self.rows}", self.door, end))
+        return "-".join((self.family, self.method, self.kind, f"b{self.rows}", self.entry, end))
 
 
 def cases() -> list[Case]:
@@ -130,7 +130,7 @@ def cases() -> list[Case]:
                     kind=kinds[(turn + i) % len(kinds)],
                     rows=BATCHES[turn % len(BATCHES)],
                     short=SHORT[(i + 2 * j) % len(SHORT)],
-                    door=("session", "custom_generate")[turn % 2 ^ (i // 2) % 2],
+                    entry=("session", "custom_generate")[turn % 2 ^ (i // 2) % 2],
                     ends=turn % 3 != 0,
                 )
             )

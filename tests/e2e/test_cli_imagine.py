@@ -70,7 +70,7 @@ def pixels(path: Path) -> np.ndarray:
         return np.asarray(picture)
 
 
-def test_a_picture_with_its_story(run: Run, painter: list[object], tmp_path: Path) -> None:
+def test_a_picture_with_its_settings(run: Run, painter: list[object], tmp_path: Path) -> None:
     path = tmp_path / "out.png"
     done = run(PROMPT, *painter, "--seed", 7, "--compare", "-o", path)
     assert done.code == 0

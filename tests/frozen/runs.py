@@ -45,7 +45,7 @@ class TextRun:
     """One call of `sooner.generate` or of `generate` with `custom_generate`.
 
     Attributes:
-        door: `session`, `custom_generate`.
+        entry: `session`, `custom_generate`.
         new: limit on new tokens.
         ends: whether a token that appears half-way is the end of sequence.
         turn: which of `DRAWN` or `READING` it is decoded with.
@@ -57,7 +57,7 @@ class TextRun:
     method: str
     kind: str
     rows: int
-    door: str
+    entry: str
     new: int
     ends: bool
     turn: int = 0
@@ -65,7 +65,7 @@ class TextRun:
     is_slow: bool = False
 
     def __str__(self) -> str:
-        parts = (self.family, self.method, self.kind, f"b{self.rows}", self.door, f"n{self.new}")
+        parts = (self.family, self.method, self.kind, f"b{self.rows}", self.entry, f"n{self.new}")
         more = ("eos",) if self.ends else ()
         return "-".join((*parts, *more, *(() if self.kind_of == "greedy" else (self.kind_of,))))
 
@@ -93,7 +93,7 @@ class TextRun:
         model, inputs = tiny.model(self.family), tiny.inputs(self.family, self.kind, self.rows)
         method = matrix.METHODS[self.method](self.family)
         options = self.options(end)
-        if self.door == "session":
+        if self.entry == "session":
             result = sooner.generate(model, inputs, method, seed=SEED, **options)
             return result.tokens, result.stats
         output = model.generate(
@@ -169,12 +169,12 @@ def greedy() -> Iterator[Run]:
     for case in matrix.cases():
         for new in (matrix.LONG, case.short):
             yield TextRun(
-                case.family, case.method, case.kind, case.rows, case.door, new, case.ends,
+                case.family, case.method, case.kind, case.rows, case.entry, new, case.ends,
                 is_slow=new != matrix.LONG,
             )  # fmt: skip
     for case in parsers.CASES:
         yield TextRun(
-            case.family, case.method, case.kind, case.rows, case.door, matrix.LONG, case.ends,
+            case.family, case.method, case.kind, case.rows, case.entry, matrix.LONG, case.ends,
             is_slow=True,
         )  # fmt: skip
     for turn, case in enumerate(matrix.cases()):

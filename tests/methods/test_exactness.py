@@ -14,10 +14,10 @@ from method_matrix import Case
 
 
 def decode(case: Case, method: sooner.Method, new: int, end: int | None) -> torch.Tensor:
-    """Sequences of a method through the door that the case asks for."""
+    """Sequences of a method through the entry that the case asks for."""
     model, inputs = tiny.model(case.family), tiny.inputs(case.family, case.kind, case.rows)
     options = {"max_new_tokens": new, "eos_token_id": end, "do_sample": False}
-    if case.door == "custom_generate":
+    if case.entry == "custom_generate":
         return model.generate(**inputs, **options, custom_generate=method)
     return sooner.generate(model, inputs, method, **options).sequences
 
@@ -145,8 +145,8 @@ def test_the_covering_subset_covers() -> None:
     assert pairs == set(itertools.product(tiny.FAMILIES, matrix.METHODS))
     pairs = {(case.method, case.rows) for case in cases}
     assert pairs == set(itertools.product(matrix.METHODS, matrix.BATCHES))
-    doors = {(case.method, case.door) for case in cases}
-    assert doors == set(itertools.product(matrix.METHODS, ("session", "custom_generate")))
+    entries = {(case.method, case.entry) for case in cases}
+    assert entries == set(itertools.product(matrix.METHODS, ("session", "custom_generate")))
     assert {(case.method, case.ends) for case in cases} == set(
         itertools.product(matrix.METHODS, (True, False))
     )

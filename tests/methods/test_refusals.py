@@ -71,13 +71,13 @@ def test_an_option_that_is_unset_is_not_refused(name: str) -> None:
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-@pytest.mark.parametrize("door", ["session", "custom_generate"])
-def test_what_generate_would_do_and_we_can_not_is_refused_through_both_doors(
-    door: str, options: dict[str, Any], words: tuple[str, ...]
+@pytest.mark.parametrize("entry", ["session", "custom_generate"])
+def test_what_generate_would_do_and_we_can_not_is_refused_through_both_entries(
+    entry: str, options: dict[str, Any], words: tuple[str, ...]
 ) -> None:
     model, inputs = tiny.model("llama"), tiny.inputs("llama")
     with refused(sooner.UnsupportedError, *words):
-        if door == "session":
+        if entry == "session":
             sooner.generate(model, inputs, **{**GREEDY, **options})
         else:
             method = sooner.PromptLookup()

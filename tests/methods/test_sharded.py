@@ -171,7 +171,7 @@ def test_the_draft_is_on_the_first_rank_alone(told: list[dict[str, Any]]) -> Non
 
 
 @pytest.mark.parametrize("method", ["parallel", None])
-def test_the_command_speaks_and_writes_once(
+def test_the_command_prints_and_writes_on_rank_zero(
     told: list[dict[str, Any]], folder: Path, method: str | None
 ) -> None:
     settings = CaptionSettings(method="plain", max_new_tokens=8)

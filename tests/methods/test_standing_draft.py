@@ -170,7 +170,7 @@ def test_a_second_run_at_the_same_time_forks_its_own(standing: sooner.StandingDr
     assert len(multiprocessing.active_children()) == 1
 
 
-def test_an_interrupted_run_does_not_spoil_the_next(standing: sooner.StandingDraft) -> None:
+def test_an_interrupted_run_does_not_affect_the_next(standing: sooner.StandingDraft) -> None:
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
 

@@ -293,7 +293,7 @@ class Axes(LlavaForConditionalGeneration):
         return super().forward(input_ids=input_ids, position_ids=position_ids, **kwargs)
 
 
-def test_places_of_its_own_are_seen_at_the_door() -> None:
+def test_positions_of_its_own_are_refused_at_the_first_picture() -> None:
     model = filled(Axes(llava().config))
     adapt(model)  # words don't show it
     with pytest.raises(UnsupportedError, match="positions of its own"):

@@ -1,4 +1,4 @@
-"""Forward hooks: who hears what, in which order, and that none stays."""
+"""Forward hooks: which are called, in which order, and that all are removed."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_hooks_may_change_what_goes_in_and_out() -> None:
     assert module(torch.tensor(2)) == 2
 
 
-def test_another_thread_is_heard_only_where_asked() -> None:
+def test_hooks_run_on_other_threads_only_where_asked() -> None:
     module = nn.Identity()
     heard: list[str] = []
     with ForwardHooks() as ours, Everywhere() as everywhere:

@@ -168,7 +168,9 @@ def test_what_was_loaded_is_saved_and_read_again_as_ours(
     assert loaded.model.config.norm_stats == CONFIG["norm_stats"]
 
 
-def test_both_forms_load_by_their_config_and_speak_alike(folder: Path, tmp_path: Path) -> None:
+def test_both_forms_load_by_their_config_and_generate_the_same(
+    folder: Path, tmp_path: Path
+) -> None:
     """From a published folder to tokens, without a line of its code: there is none."""
     loaded = loading.load(str(folder), CPU, torch.float32)
     pixels = torch.randint(0, 256, (2, 20, 30, 3), dtype=torch.uint8)

@@ -52,13 +52,13 @@ async def ask(one: Any, told: Any, **settings: Any) -> httpx.Response:
 def test_every_form_of_a_picture_gets_the_same_action(chunks: Policy) -> None:
     picture = image(1)
 
-    async def story() -> list[Any]:
+    async def scenario() -> list[Any]:
         async with running(chunks) as client:
             forms = (picture.tolist(), png(picture), npy(picture))
             answers = [await client.post("/act", json=request(1, image=form)) for form in forms]
             return [answer.json() for answer in answers]
 
-    for told in asyncio.run(story()):
+    for told in asyncio.run(scenario()):
         np.testing.assert_array_equal(told, expected(chunks, 1))
 
 
@@ -104,7 +104,7 @@ def test_robots_that_share_batches_get_what_each_gets_alone(
         assert gate.wait(20)
         return act(*seen, **options)
 
-    async def story() -> list[httpx.Response]:
+    async def scenario() -> list[httpx.Response]:
         gate.set()
         monkeypatch.setattr(chunks, "act", gated)
         async with running(chunks, max_batch=8, window_ms=0) as client:
@@ -121,7 +121,7 @@ def test_robots_that_share_batches_get_what_each_gets_alone(
         assert 'sooner_requests_total{status="200"} 20.0' in text
         return answers
 
-    answers = asyncio.run(story())
+    answers = asyncio.run(scenario())
     monkeypatch.undo()
     for seed, answer in enumerate(answers):
         np.testing.assert_array_equal(answer.json(), expected(chunks, seed))
@@ -166,20 +166,20 @@ def test_a_body_that_is_too_large_is_read_by_nobody(single: Policy) -> None:
         for _ in range(20):
             yield b"x" * 1000
 
-    async def story() -> list[httpx.Response]:
+    async def scenario() -> list[httpx.Response]:
         async with running(single, max_body=10_000) as client:
             told = await client.post("/act", content=b"x" * 20_000)
             untold = await client.post("/act", content=pieces())
             fine = await client.post("/act", json=request())
             return [told, untold, fine]
 
-    told, untold, fine = asyncio.run(story())
+    told, untold, fine = asyncio.run(scenario())
     assert (told.status_code, untold.status_code, fine.status_code) == (413, 413, 200)
     assert "MiB" in told.json()["detail"]
 
 
-def test_strangers_see_no_more_than_that_it_runs(single: Policy) -> None:
-    async def story() -> None:
+def test_without_a_token_only_the_status_is_shown(single: Policy) -> None:
+    async def scenario() -> None:
         async with running(single, token="secret", host="0.0.0.0") as client:
             for headers in ({}, {"Authorization": "Bearer secre"}, {"Authorization": "secret"}):
                 answer = await client.post("/act", json=request(), headers=headers)
@@ -191,13 +191,13 @@ def test_strangers_see_no_more_than_that_it_runs(single: Policy) -> None:
             assert (await client.get("/metrics")).status_code == 200
             assert (await client.get("/health")).json()["model"] == "tiny"
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_flood_is_told_to_come_back() -> None:
     slow = SlowPolicy()
 
-    async def story() -> list[int]:
+    async def scenario() -> list[int]:
         async with running(slow, max_queue=3, window_ms=0) as client:
             slow.go.clear()
             asked = [
@@ -215,13 +215,13 @@ def test_a_flood_is_told_to_come_back() -> None:
             assert after.json() == [7.0] * 7
             return [answer.status_code for answer in answers]
 
-    assert asyncio.run(story()) == [429] * 5 + [200] * 3
+    assert asyncio.run(scenario()) == [429] * 5 + [200] * 3
 
 
 def test_a_deadline_of_the_header_comes_before_all_others() -> None:
     slow = SlowPolicy()
 
-    async def story() -> httpx.Response:
+    async def scenario() -> httpx.Response:
         async with running(slow, deadline_ms=60_000) as client:
             slow.go.clear()
             first = asyncio.ensure_future(client.post("/act", json=request(instruction="1")))
@@ -232,7 +232,7 @@ def test_a_deadline_of_the_header_comes_before_all_others() -> None:
             assert (await first).status_code == 200
             return late
 
-    late = asyncio.run(story())
+    late = asyncio.run(scenario())
     assert (late.status_code, late.json()["field"]) == (504, "deadline_ms")
     assert "nothing was computed" in late.json()["detail"]
     assert slow.batches == [["1"]]
@@ -241,7 +241,7 @@ def test_a_deadline_of_the_header_comes_before_all_others() -> None:
 def test_who_hangs_up_is_not_computed() -> None:
     slow = SlowPolicy()
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with running(slow) as client:
             slow.go.clear()
             first = asyncio.ensure_future(client.post("/act", json=request(instruction="1")))
@@ -256,7 +256,7 @@ def test_who_hangs_up_is_not_computed() -> None:
             assert (await first).status_code == 200
             assert 'status="499"} 1.0' in (await client.get("/metrics")).text
 
-    asyncio.run(story())
+    asyncio.run(scenario())
     assert slow.batches == [["1"]]
 
 
@@ -284,17 +284,17 @@ async def _leave(app: Any, left: asyncio.Event | None = None) -> None:
 
 
 def test_who_hangs_up_while_sending_is_forgotten(single: Policy) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with running(single) as client:
             await _leave(client.app)  # type: ignore[attr-defined]
             assert client.handler.under_way == 0  # type: ignore[attr-defined]
             assert (await client.post("/act", json=request())).status_code == 200
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_failure_is_one_line_and_the_next_request_works() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with running(SlowPolicy()) as client:
             broken = await client.post("/act", json=request(instruction="break"))
             assert broken.status_code == 500
@@ -306,17 +306,17 @@ def test_a_failure_is_one_line_and_the_next_request_works() -> None:
             fine = await client.post("/act", json=request(instruction="3"))
             assert fine.json() == [3.0] * 7
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_metrics_count_what_was_done(chunks: Policy) -> None:
-    async def story() -> str:
+    async def scenario() -> str:
         async with running(chunks) as client:
             await client.post("/act", json=request())
             await client.post("/act", json=request(image=3))
             return (await client.get("/metrics")).text
 
-    text = asyncio.run(story())
+    text = asyncio.run(scenario())
     for line in (
         'sooner_requests_total{status="200"} 1.0',
         'sooner_requests_total{status="422"} 1.0',
@@ -332,24 +332,24 @@ def test_metrics_count_what_was_done(chunks: Policy) -> None:
 
 
 def test_health_says_what_runs(chunks: Policy) -> None:
-    async def story() -> Any:
+    async def scenario() -> Any:
         async with running(chunks) as client:
             return (await client.get("/health")).json()
 
-    told = asyncio.run(story())
+    told = asyncio.run(scenario())
     assert told["status"] == "ready"
     assert (told["method"], told["horizon"], told["unnorm_keys"]) == ("plain", 2, ["table"])
     assert (told["queue"], told["running"]) == (0, 0)
 
 
 def test_a_server_that_stops_takes_nothing_new(single: Policy) -> None:
-    async def story() -> httpx.Response:
+    async def scenario() -> httpx.Response:
         async with running(single) as client:
             client.handler.batcher.is_closing = True  # type: ignore[attr-defined]
             assert (await client.get("/health")).status_code == 503
             return await client.post("/act", json=request())
 
-    assert asyncio.run(story()).status_code == 503
+    assert asyncio.run(scenario()).status_code == 503
 
 
 def test_a_method_that_can_not_be_run_is_refused_before_anything_starts(single: Policy) -> None:

@@ -38,7 +38,7 @@ def numbers(answers: list[Any]) -> list[float]:
 
 
 def test_what_comes_while_a_batch_is_computed_is_the_next_batch() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         policy = SlowPolicy()
         policy.go.clear()
         async with batching(policy, window_ms=0, max_batch=5) as batcher:
@@ -51,11 +51,11 @@ def test_what_comes_while_a_batch_is_computed_is_the_next_batch() -> None:
         assert [len(batch) for batch in policy.batches] == [1, 5, 2]
         assert [answer.rows for answer in answers] == [1, 5, 5, 5, 5, 5, 2, 2]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_batch_waits_for_as_many_as_the_last_round_had() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         policy = SlowPolicy()
         policy.go.clear()
         # The window never runs out: only company may end the wait.
@@ -69,22 +69,22 @@ def test_a_batch_waits_for_as_many_as_the_last_round_had() -> None:
             await asyncio.gather(*(job.future for job in jobs))
         assert [len(batch) for batch in policy.batches] == [1, 3]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_a_lone_robot_never_waits() -> None:
-    async def story() -> None:
+def test_a_single_robot_never_waits() -> None:
+    async def scenario() -> None:
         policy = SlowPolicy()
         async with batching(policy, window_ms=60_000) as batcher:
             for number in range(3):
                 await batcher.submit(seen(number), None).future
         assert [len(batch) for batch in policy.batches] == [1, 1, 1]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_the_most_urgent_go_first() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         policy = SlowPolicy()
         policy.go.clear()
         async with batching(policy, window_ms=0, max_batch=2) as batcher:
@@ -98,11 +98,11 @@ def test_the_most_urgent_go_first() -> None:
         # A request without a deadline has waited long enough after ten seconds.
         assert policy.batches == [["0"], ["3", "1"], ["4", "2"]]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_deadline_that_passes_in_the_queue_costs_nothing() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         policy = SlowPolicy()
         policy.go.clear()
         async with batching(policy) as batcher:
@@ -117,11 +117,11 @@ def test_a_deadline_that_passes_in_the_queue_costs_nothing() -> None:
             await first.future
         assert policy.batches == [["0"]]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_deadline_that_passes_in_the_middle_is_told() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         policy, now = SlowPolicy(), [0.0]
         policy.go.clear()
         batcher = Batcher(policy, ServeSettings(), clock=lambda: now[0])
@@ -135,11 +135,11 @@ def test_a_deadline_that_passes_in_the_middle_is_told() -> None:
         assert answer.is_late
         assert answer.computed == 6.0
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_who_is_dropped_is_not_computed() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         policy = SlowPolicy()
         policy.go.clear()
         async with batching(policy) as batcher:
@@ -153,11 +153,11 @@ def test_who_is_dropped_is_not_computed() -> None:
         assert policy.batches == [["0"], ["2"]]
         assert jobs[0].future.cancelled()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_one_bad_request_spoils_no_other() -> None:
-    async def story() -> None:
+def test_one_bad_request_does_not_affect_others() -> None:
+    async def scenario() -> None:
         policy = SlowPolicy()
         policy.go.clear()
         async with batching(policy, window_ms=0) as batcher:
@@ -169,21 +169,21 @@ def test_one_bad_request_spoils_no_other() -> None:
         assert str(answers.pop(2)) == "this one can't be done"
         assert numbers(answers) == [0, 1, 2]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_policy_that_breaks_is_asked_again() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with batching(SlowPolicy()) as batcher:
             with pytest.raises(RuntimeError, match="broken"):
                 await batcher.submit(seen("break"), None).future
             assert numbers([await batcher.submit(seen(4), None).future]) == [4]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_who_closes_answers_first_and_takes_nothing_new() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         policy = SlowPolicy()
         policy.go.clear()
         batcher = Batcher(policy, ServeSettings(window_ms=0))
@@ -198,7 +198,7 @@ def test_who_closes_answers_first_and_takes_nothing_new() -> None:
         await closing
         assert numbers([job.future.result() for job in jobs]) == [0, 1, 2]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 class Known(SlowPolicy):
@@ -228,30 +228,30 @@ class Known(SlowPolicy):
 def test_a_batch_is_as_large_and_as_relaxed_as_the_first_deadline_allows(
     deadlines: list[float | None], size: int, method: str
 ) -> None:
-    async def story() -> tuple[int, str]:
+    async def scenario() -> tuple[int, str]:
         policy = Known(relaxed=1.0, strict=0.5)
         batcher = Batcher(policy, ServeSettings(), clock=lambda: 0.0)
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         jobs = [ActJob(seen(0), 0.0, deadline, future) for deadline in deadlines]
         return batcher._fitting(jobs, "relaxed")
 
-    assert asyncio.run(story()) == (size, method)
+    assert asyncio.run(scenario()) == (size, method)
 
 
 def test_nothing_quicker_is_known_nothing_changes() -> None:
-    async def story() -> tuple[int, str]:
+    async def scenario() -> tuple[int, str]:
         batcher = Batcher(Known(relaxed=0.5, strict=1.0), ServeSettings(), clock=lambda: 0.0)
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         return batcher._fitting([ActJob(seen(0), 0.0, 0.1, future)], "relaxed")
 
-    assert asyncio.run(story()) == (1, "relaxed")
+    assert asyncio.run(scenario()) == (1, "relaxed")
 
 
 def test_who_comes_too_often_is_told_how_long_it_takes() -> None:
-    async def story() -> float:
+    async def scenario() -> float:
         policy = Known(relaxed=1.0)
         batcher = Batcher(policy, ServeSettings(max_batch=2, method="relaxed"))
         batcher.waiting = [None] * 5  # type: ignore[list-item]
         return batcher.seconds_to_room()
 
-    assert asyncio.run(story()) == 6.0
+    assert asyncio.run(scenario()) == 6.0

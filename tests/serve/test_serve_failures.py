@@ -1,4 +1,4 @@
-"""What fails in a server: each request is told, /health is true, and what can go on does."""
+"""Failures in a server: each request gets an answer, /health reports them, the rest continues."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Faulty:
 
 @pytest.mark.parametrize("where", ["_take", "_fitting", "_compute"])
 def test_a_fault_of_the_loop_fails_what_it_held_and_flips_health(where: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with running(SlowPolicy()) as client:
             fault = Faulty(client.handler.batcher, where)
             held = await asyncio.gather(*(ask(client, str(number)) for number in range(3)))
@@ -69,13 +69,13 @@ def test_a_fault_of_the_loop_fails_what_it_held_and_flips_health(where: str) -> 
             assert (await health(client))[0] == 200
             assert (await ask(client, "4")).json() == [4.0] * 7
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_those_who_wait_are_failed_too_when_taking_raises() -> None:
     slow = SlowPolicy()
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with running(slow, window_ms=0) as client:
             slow.go.clear()
             first = asyncio.ensure_future(ask(client, "0"))
@@ -91,7 +91,7 @@ def test_those_who_wait_are_failed_too_when_taking_raises() -> None:
             fault.is_on = False
             await until(lambda: client.handler.batcher.state == "ready", SOON)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_policy_that_is_broken_for_good_is_told_from_one_bad_request() -> None:
@@ -101,7 +101,7 @@ def test_a_policy_that_is_broken_for_good_is_told_from_one_bad_request() -> None
     def dead(*arguments: Any, **options: Any) -> Any:
         raise RuntimeError("device-side assert triggered")
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with running(slow) as client:
             assert (await ask(client, "break")).status_code == 500  # it alone
             assert (await health(client))[0] == 200
@@ -115,7 +115,7 @@ def test_a_policy_that_is_broken_for_good_is_told_from_one_bad_request() -> None
             await until(lambda: client.handler.batcher.state == "ready", SOON)
             assert (await ask(client, "2")).json() == [2.0] * 7
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError()])
@@ -127,14 +127,14 @@ def test_not_even_an_exit_of_the_policy_ends_the_server(error: BaseException) ->
         slow.act = real  # type: ignore[method-assign]
         raise error
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with running(slow) as client:
             slow.act = leave  # type: ignore[method-assign]
             assert (await ask(client)).status_code == 503
             await until(lambda: client.handler.batcher.state == "ready", SOON)
             assert (await ask(client, "2")).json() == [2.0] * 7
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_actions_that_are_too_few_are_an_error_and_no_hang() -> None:
@@ -144,7 +144,7 @@ def test_actions_that_are_too_few_are_an_error_and_no_hang() -> None:
     def short(observations: Any, **options: Any) -> Any:
         return real(observations, **options)[1:]
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with running(slow) as client:
             slow.act = short  # type: ignore[method-assign]
             assert (await ask(client)).status_code == 500
@@ -153,17 +153,17 @@ def test_actions_that_are_too_few_are_an_error_and_no_hang() -> None:
             await until(lambda: client.handler.batcher.state == "ready", SOON)
             assert (await ask(client, "2")).json() == [2.0] * 7
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_metrics_that_fail_cost_no_answer() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with running(SlowPolicy()) as client:
             Faulty(client.handler.batcher, "on_batch")
             assert (await ask(client, "2")).json() == [2.0] * 7
             assert (await health(client))[0] == 200
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_policy_that_can_not_even_be_warmed_up_does_not_start() -> None:
@@ -172,13 +172,13 @@ def test_a_policy_that_can_not_even_be_warmed_up_does_not_start() -> None:
     def dead(*arguments: Any, **options: Any) -> Any:
         raise RuntimeError("no kernel image")
 
-    async def story() -> None:
+    async def scenario() -> None:
         slow.act = dead  # type: ignore[method-assign]
         async with running(slow):
             pass
 
     with pytest.raises(RuntimeError, match="no kernel image"):
-        asyncio.run(story())
+        asyncio.run(scenario())
 
 
 def test_readiness_flips_before_the_drain() -> None:
@@ -257,7 +257,7 @@ def test_accepted_sockets_send_at_once() -> None:
 
 
 def test_requests_have_ids_in_answers_and_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with running(SlowPolicy()) as client:
             one, two = await ask(client), await client.get("/health")
             assert len({one.headers["x-request-id"], two.headers["x-request-id"]}) == 2
@@ -268,7 +268,7 @@ def test_requests_have_ids_in_answers_and_in_the_log(caplog: pytest.LogCaptureFi
             assert (await client.get("/nowhere")).headers["x-request-id"]
 
     with caplog.at_level(logging.INFO, "sooner.serve"):
-        asyncio.run(story())
+        asyncio.run(scenario())
     lines = [record.getMessage() for record in caplog.records]
     assert any(line.startswith("robot-7.42 POST /act 500 ") for line in lines)
     assert "robot-7.42 failed" in lines
@@ -277,7 +277,7 @@ def test_requests_have_ids_in_answers_and_in_the_log(caplog: pytest.LogCaptureFi
 def test_the_wait_in_the_queue_is_a_histogram() -> None:
     slow = SlowPolicy()
 
-    async def story() -> str:
+    async def scenario() -> str:
         async with running(slow, window_ms=0) as client:
             slow.go.clear()
             first = asyncio.ensure_future(ask(client, "0"))
@@ -288,12 +288,12 @@ def test_the_wait_in_the_queue_is_a_histogram() -> None:
             await first
             return (await client.get("/metrics")).text
 
-    text = asyncio.run(story())
+    text = asyncio.run(scenario())
     assert "sooner_queue_seconds_count 2.0" in text
     assert 'sooner_queue_seconds_bucket{le="0.05"} 1.0' in text  # the first did not wait
 
 
-def test_a_failure_under_many_clients_hangs_nobody() -> None:
+def test_a_failure_under_many_clients_leaves_none_waiting() -> None:
     slow = SlowPolicy()
     with served(slow) as address:
         done: list[int] = []

@@ -1,4 +1,4 @@
-"""Bad requests by the thousand: every one gets an honest answer, soon, and the server lives on.
+"""Bad requests by the thousand: every one is refused with its status, and the server keeps running.
 
 Two sources: hypothesis writes bodies that are nearly right, and schemathesis reads the server's own
 description and sends what it allows and what it forbids. 500 in all by default, 5,000 in the test
@@ -238,7 +238,9 @@ def fuzz_schema(address: str, count: int) -> Counter[int]:
     return statuses
 
 
-def test_bad_requests_get_honest_answers(address: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_bad_requests_are_refused_with_their_status(
+    address: str, caplog: pytest.LogCaptureFixture
+) -> None:
     told = fuzz_bodies(address, 400)
     asked = fuzz_schema(address, 100)
     lives(address, caplog)

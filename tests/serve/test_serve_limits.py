@@ -1,4 +1,4 @@
-"""What a server refuses before it costs anything: bytes, connections, pictures, strangers."""
+"""What a server refuses before computing: bytes, connections, pictures, clients without a token."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ def npy_header(text: str, data: bytes = b"") -> str:
 def act(**fields: Any) -> httpx.Response:
     """What a server of a tiny real policy answers; requests are read by it, none is computed."""
 
-    async def story() -> httpx.Response:
+    async def scenario() -> httpx.Response:
         async with running(SlowPolicy()) as client, asyncio.timeout(60):
             return await client.post("/act", content=raw_body(**fields))
 
-    return asyncio.run(story())
+    return asyncio.run(scenario())
 
 
 def raw_body(**fields: Any) -> bytes:
@@ -188,19 +188,19 @@ def test_a_declared_length_is_refused_before_anything_is_read() -> None:
             read.append(number)
             yield b"x" * 1000
 
-    async def story() -> httpx.Response:
+    async def scenario() -> httpx.Response:
         async with running(SlowPolicy(), max_body=1000) as client:
             headers = {"Content-Length": "100000"}  # more than is read of a refused one
             return await client.post("/act", content=pieces(), headers=headers)
 
-    assert asyncio.run(story()).status_code == 413
+    assert asyncio.run(scenario()).status_code == 413
     assert len(read) <= 1  # httpx begins before it is asked
 
 
 def test_bytes_in_flight_are_limited() -> None:
     """Declared bytes count before they come, others as they come; all are given back."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         settings = {"max_body": 60_000, "max_bytes": 100_000}
         async with running(SlowPolicy(), **settings) as client:
             bodies, gate = client.handler.bodies, asyncio.Event()
@@ -230,7 +230,7 @@ def test_bytes_in_flight_are_limited() -> None:
             assert (await client.post("/act", content=b"{".ljust(55_000))).status_code == 400
             assert bodies.held == 0
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_all_bodies_together_hold_at_least_one() -> None:
@@ -293,23 +293,23 @@ def test_a_connection_without_a_request_is_closed() -> None:
 
 @pytest.mark.parametrize("path", ["/docs", "/openapi.json", "/metrics"])
 def test_the_description_needs_the_token_too(path: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with running(SlowPolicy(), token="secret") as client:
             assert (await client.get(path)).status_code == 401
             known = await client.get(path, headers={"Authorization": "Bearer secret"})
             assert known.status_code == 200
             assert (await client.get("/redoc")).status_code == 404
 
-    asyncio.run(story())
+    asyncio.run(scenario())
     assert act_without_token(path) == 200
 
 
 def act_without_token(path: str) -> int:
-    async def story() -> int:
+    async def scenario() -> int:
         async with running(SlowPolicy()) as client:
             return (await client.get(path)).status_code
 
-    return asyncio.run(story())
+    return asyncio.run(scenario())
 
 
 def test_pictures_are_resized_off_the_models_thread(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -320,13 +320,13 @@ def test_pictures_are_resized_off_the_models_thread(monkeypatch: pytest.MonkeyPa
             resized.append(threading.current_thread().name)
         return real(self, size, *arguments, **options)
 
-    async def story() -> Any:
+    async def scenario() -> Any:
         async with running(one) as client:
             monkeypatch.setattr(Image.Image, "resize", spied)
             told = request(4, image=png(image(4, 90, 70)))
             return (await client.post("/act", json=told)).json()
 
-    got = asyncio.run(story())
+    got = asyncio.run(scenario())
     monkeypatch.undo()
     assert len(resized) == 1
     assert resized[0].startswith("sooner-read")

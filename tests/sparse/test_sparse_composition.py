@@ -82,7 +82,7 @@ def test_a_parallel_draft_runs_beside_a_sparse_target(placement: str) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_tap_hears_of_a_sparse_layer_what_it_hears_of_a_dense_one(family: str) -> None:
+def test_a_tap_records_the_same_on_sparse_and_dense_layers(family: str) -> None:
     """The states of the first layer are the same; what is heard is attention on all of them."""
     adapter = adapt(tiny.model(family))
     heard: list[torch.Tensor] = []

@@ -93,7 +93,7 @@ def test_another_model_s_table_is_refused() -> None:
     assert trace(tiny.model("llama")) == before
 
 
-def test_contexts_may_be_entered_in_any_thread_s_shadow() -> None:
+def test_a_copy_made_before_the_context_is_unaffected() -> None:
     """A copy of the model made before the context knows nothing of it."""
     model = copy.deepcopy(tiny.model("llama"))
     with sparse("llama")(tiny.model("llama")):

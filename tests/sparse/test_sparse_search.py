@@ -92,7 +92,7 @@ def test_capture_leaves_no_hook_behind_even_if_the_callback_fails() -> None:
         assert not layer.self_attn._forward_pre_hooks
 
 
-def test_capture_names_attention_that_it_can_not_hear() -> None:
+def test_capture_names_attention_that_it_can_not_record() -> None:
     adapter = adapt(tiny.eager("qwen2"))
     with torch.inference_mode():
         prompt = adapter.embed_prompt(tiny.inputs("qwen2"))

@@ -123,7 +123,7 @@ def test_broken_pictures_are_refused(data: bytes, told: str) -> None:
         ("|u1", [1 << 40, 1 << 20, 3], "megapixels|does not know"),
     ],
 )
-def test_buffers_are_checked_before_they_are_believed(dtype: Any, shape: Any, told: str) -> None:
+def test_buffers_are_checked_before_they_are_used(dtype: Any, shape: Any, told: str) -> None:
     with pytest.raises(FieldError, match=told):
         from_buffer(bytes(60), dtype, shape)
 

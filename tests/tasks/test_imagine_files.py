@@ -27,7 +27,7 @@ def noise(*shape: int) -> np.ndarray:
     return np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
 
 
-def test_pictures_tell_how_they_came_about(tmp_path: Path) -> None:
+def test_pictures_carry_their_settings(tmp_path: Path) -> None:
     pixels, path = noise(8, 6, 3), tmp_path / "a.png"
     writing.write_png(path, pixels, RECORD)
     with Image.open(path) as picture:
@@ -43,7 +43,7 @@ def test_pictures_tell_how_they_came_about(tmp_path: Path) -> None:
     assert path.read_bytes() == first
 
 
-def test_clips_tell_too(tmp_path: Path) -> None:
+def test_clips_carry_their_settings(tmp_path: Path) -> None:
     frames = np.repeat(noise(5, 2, 2, 3), 4, axis=1).repeat(4, axis=2)  # [5, 8, 8, 3]
     path = tmp_path / "a.mp4"
     writing.write_mp4(path, frames, 12.0, RECORD)

@@ -70,6 +70,6 @@ def test_what_is_there_is_used_when_forwards_are_flat() -> None:
     assert all(size >= have for have, size in enumerate(policy))
 
 
-def test_a_cheap_draft_is_waited_for_a_dear_one_is_not() -> None:
+def test_a_cheap_draft_is_waited_for_an_expensive_one_is_not() -> None:
     assert best_draft_lengths(Known(0.9, 0.01, 0.0), LARGEST)[0] == LARGEST
     assert best_draft_lengths(Known(0.9, 0.95, 0.0), LARGEST)[0] == 0

@@ -1,4 +1,4 @@
-"""`sooner bench parse` on a tiny random model, with a drafter that has heard the model before."""
+"""`sooner bench parse` on a tiny random model, with a drafter that knows its answers."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_both_decode_ratios_stand_beside_each_other(result: dict[str, Any]) -> N
     assert "Pages a row: " in tables["Draft quality (figure 3)"].remark
 
 
-def test_listening_hears_every_run_and_leaves_no_trace() -> None:
+def test_listening_records_every_run_and_removes_its_hooks() -> None:
     pair = parsing.qwen3_vl()
     model = pair.target.model
     parser = PageParser(pair, ParseSettings(prompt="w8 w9", max_new_tokens=5, stages="page"))

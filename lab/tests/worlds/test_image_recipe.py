@@ -324,7 +324,7 @@ def test_the_written_encoder_is_the_trained_one() -> None:
         torch.testing.assert_close(found, trained(pixels), rtol=0, atol=2e-3)
 
 
-def test_a_code_hangs_on_its_own_pixels_alone(trained: Path) -> None:
+def test_a_code_depends_on_its_own_pixels_alone(trained: Path) -> None:
     model = build.load_codes(trained / "codes" / "checkpoint")
     one, two = codes.to_pixels([world.drawn(index, 0)[1] for index in range(2)])
     mixed = one.clone()
