@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # for type checkers, who can't ask `__getattr__`
     from .decoding.parity import compare
     from .decoding.stats import Stats
     from .drawing import Drawing, draw
+    from .engine import Engine, Request
     from .errors import SoonerError, UnsupportedError
     from .generation import Generation, generate
     from .methods import *  # noqa: F403
@@ -28,11 +29,13 @@ _HOME = {
     "Drawing": "drawing",
     "DyCoke": "sparse.pruning",
     "EagleHead": "methods",
+    "Engine": "engine",
     "FastV": "sparse.pruning",
     "Generation": "generation",
     "MMInference": "sparse.prefill",
     "Method": "methods",
     "PyramidDrop": "sparse.pruning",
+    "Request": "engine",
     "SoonerError": "errors",
     "SparseVLM": "sparse.pruning",
     "StandingDraft": "methods",

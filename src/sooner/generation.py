@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from transformers import StoppingCriteriaList, StopStringCriteria
 
-from .decoding.loop import OnTokens
+from .decoding.loop import OnTokens, Session
 from .decoding.ranks import Ranks
 from .decoding.stats import Stats
 from .errors import MemoryRanOutError, SoonerError, UnsupportedError, is_out_of_memory
@@ -73,11 +73,7 @@ def generate(
     """
     _refuse(model, inputs, options, prefill)
     inputs = _without_types(model, inputs)
-    criteria = StoppingCriteriaList(stopping_criteria or [])
-    if stop_strings is not None:
-        if tokenizer is None:
-            raise SoonerError(f"stop_strings={stop_strings!r} needs tokenizer=")
-        criteria.append(StopStringCriteria(tokenizer=tokenizer, stop_strings=stop_strings))
+    criteria = _criteria(stopping_criteria, stop_strings, tokenizer)
     ids = inputs["input_ids"]
     said: dict[int, list[int]] = defaultdict(list)
 
@@ -104,6 +100,54 @@ def generate(
         raise told from error
     tokens = [said[row] for row in range(output.sequences.shape[0])]
     return Generation(output.sequences, tokens, output.stats)
+
+
+def session_of(
+    model: Any,
+    inputs: Mapping[str, Any],
+    method: Method,
+    *,
+    seed: int | None = None,
+    on_tokens: OnTokens | None = None,
+    tokenizer: Any = None,
+    stop_strings: str | list[str] | None = None,
+    stopping_criteria: StoppingCriteriaList | None = None,
+    **options: Any,
+) -> Session:
+    """What `generate` would decode, set up but not begun; arguments as there.
+
+    Pixels are encoded. Whoever takes the session closes its drafter.
+
+    Raises:
+        SoonerError: the request can't be honoured.
+    """
+    _refuse(model, inputs, options, None)
+    held: list[Session] = []
+
+    def hold(session: Session) -> list[list[int]]:
+        held.append(session)
+        return [[] for _ in range(session.rows.batch)]
+
+    begin = partial(method, generator=_generator(model, seed), on_tokens=on_tokens, decode=hold)
+    criteria = _criteria(stopping_criteria, stop_strings, tokenizer)
+    model.generate(
+        **_without_types(model, inputs),
+        **options,
+        stopping_criteria=criteria,
+        custom_generate=begin,
+    )
+    return held[0]
+
+
+def _criteria(
+    given: StoppingCriteriaList | None, stop_strings: str | list[str] | None, tokenizer: Any
+) -> StoppingCriteriaList:
+    criteria = StoppingCriteriaList(given or [])
+    if stop_strings is not None:
+        if tokenizer is None:
+            raise SoonerError(f"stop_strings={stop_strings!r} needs tokenizer=")
+        criteria.append(StopStringCriteria(tokenizer=tokenizer, stop_strings=stop_strings))
+    return criteria
 
 
 def _without_types(model: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -94,10 +94,11 @@ def test_a_custom_criterion_is_not_shown_what_lies_behind_an_end() -> None:
 
 def test_a_criterion_that_knows_its_row_finds_it_in_a_batch() -> None:
     batch = rows(3)
-    batch.end([True, False, False])  # active row 0 is original row 1
+    batch.end([True, False, False])  # the last row takes the place of the first
+    assert batch.active == [2, 1]
     stopping = Stopping([OnlyRow(1)], 3)
-    assert stopping.cut(batch, 0, [5, 6]) == ([5], True)
-    assert stopping.cut(batch, 1, [5, 6]) == ([5, 6], False)
+    assert stopping.cut(batch, 0, [5, 6]) == ([5, 6], False)
+    assert stopping.cut(batch, 1, [5, 6]) == ([5], True)
 
 
 class Flag(StoppingCriteria):

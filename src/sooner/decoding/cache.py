@@ -42,12 +42,36 @@ class SlotLayer(CacheLayerMixin):
         super().__init__()
         self.owner = owner
         self.dropped = 0
+        self._whole: tuple[Tensor, ...] = ()  # as allocated, with the rows that have left
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         shape = (*key_states.shape[:2], self.owner.capacity - self.dropped)
         self.keys = key_states.new_zeros(*shape, key_states.shape[-1])
         self.values = value_states.new_zeros(*shape, value_states.shape[-1])
         self.is_initialized = True
+
+    def join(self, other: SlotLayer) -> None:
+        """Put the rows of `other` behind these."""
+        have, come = len(self.owner.lengths), len(other.owner.lengths)
+        capacity = max(self.owner.capacity, other.owner.capacity) - self.dropped
+        seen = other.owner.longest - other.dropped
+        self._whole = tuple(
+            self._with_room(number, have + come, capacity) for number in range(len(self.stores))
+        )
+        for store, states in zip(self._whole, other.stores, strict=True):
+            store[have : have + come, :, :seen] = states[:, :, :seen]
+        self.keys, self.values = (store[: have + come] for store in self._whole)
+
+    def _with_room(self, number: int, rows: int, capacity: int) -> Tensor:
+        """Keys (0) or values (1) as allocated, for `rows` rows of `capacity` slots or more."""
+        store = self.stores[number]
+        whole = self._whole[number] if self._whole else store
+        if whole.shape[0] >= rows and whole.shape[2] >= capacity:
+            return whole
+        rows = max(rows, self.owner.max_rows)
+        room = store.new_zeros(rows, store.shape[1], max(capacity, store.shape[2]), store.shape[3])
+        room[: store.shape[0], :, : store.shape[2]] = store
+        return room
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
@@ -131,7 +155,7 @@ class SlotLayer(CacheLayerMixin):
             new = store.new_zeros(*store.shape[:2], capacity, store.shape[3])
             new[:, :, room : room + behind] = store[:, :, whole : whole + behind]
             small.append(new)
-        self.keys, self.values = small
+        self._whole, (self.keys, self.values) = (), small
         self.dropped += whole - room
         return prompt
 
@@ -155,11 +179,21 @@ class SlotLayer(CacheLayerMixin):
             store[rows, :, write] = store[rows, :, read]
 
     def keep_rows(self, rows: list[int]) -> None:
-        """Drop every row but `rows`."""
-        if self.is_initialized:
+        """Drop every row but `rows`; where they only move up, nothing but them is copied."""
+        if not self.is_initialized:
+            return
+        if any(source < row for row, source in enumerate(rows)):
+            self._whole = ()
             self.keys, self.values = (
                 store[torch.tensor(rows, device=store.device)] for store in self.stores
             )
+            return
+        self._whole = self._whole or self.stores
+        for store in self.stores:
+            for row, source in enumerate(rows):
+                if source != row:  # what lies there has been moved up before
+                    store[row] = store[source]  # what is not committed yet, too
+        self.keys, self.values = (store[: len(rows)] for store in self.stores)
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         return self.owner.longest + query_length - self.dropped, 0
@@ -179,6 +213,7 @@ class SlotCache(Cache):
     Args:
         layers: number of attention layers.
         capacity: slots of each row; a write beyond it is refused by `reserve`.
+        max_rows: rows that are given memory as soon as one joins those that decode already.
 
     Attributes:
         lengths: committed slots of each row. What lies behind is free: rollback is a shorter
@@ -190,7 +225,8 @@ class SlotCache(Cache):
             words; empty as long as keys and values are the model's own.
     """
 
-    def __init__(self, layers: int, capacity: int) -> None:
+    def __init__(self, layers: int, capacity: int, max_rows: int = 1) -> None:
+        self.max_rows = max_rows
         self.slot_layers = [SlotLayer(self) for _ in range(layers)]
         super().__init__(layers=list(self.slot_layers))
         self.capacity = capacity
@@ -294,6 +330,29 @@ class SlotCache(Cache):
             layer.keep_rows(rows)
         self.set_lengths([self.lengths[row] for row in rows])
 
+    def check_join(self, other: SlotCache) -> None:
+        """Require that the rows of `other` can be put behind these.
+
+        Raises:
+            UnsupportedError: a prefill context took a different number of tokens out of them.
+        """
+        for mine, theirs in zip(self.slot_layers, other.slot_layers, strict=True):
+            if mine.dropped != theirs.dropped:
+                raise UnsupportedError(
+                    f"a prefill context left {theirs.dropped} prompt tokens out of a layer, and "
+                    f"{mine.dropped} in the rows that decode already; admit such prompts together"
+                )
+
+    def join(self, other: SlotCache) -> None:
+        """Put the rows of `other`, whose prompts are prefilled, behind these."""
+        for mine, theirs in zip(self.slot_layers, other.slot_layers, strict=True):
+            mine.join(theirs)
+        self.capacity = max(self.capacity, other.capacity)
+        self.approximations += [
+            text for text in other.approximations if text not in self.approximations
+        ]
+        self.set_lengths(self.lengths + other.lengths)
+
     def nbytes(self) -> int:
-        """Allocated bytes of all layers."""
+        """Bytes of the slots of all rows and layers."""
         return sum(store.nbytes for layer in self.slot_layers for store in layer.stores)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
@@ -30,11 +31,12 @@ class GuidedRunner(ModelRunner):
         super().__init__(adapter, capacity)
         self.scale = scale
 
-    def prefill(
+    def prefill_chunks(
         self, prompt: Prompt, chunk: int | None = None, on_states: OnPrefill | None = None
-    ) -> Forward:
+    ) -> Iterator[Forward | None]:
         """Run prompts of `2 * rows` rows; the conditional half comes first."""
-        return self._mix(super().prefill(prompt, chunk, on_states))
+        for forward in super().prefill_chunks(prompt, chunk, on_states):
+            yield None if forward is None else self._mix(forward)
 
     def forward_tree(self, roots: Tensor, tree: Tree) -> Forward:
         return self._mix(super().forward_tree(roots.repeat(2), _twice(tree)))
@@ -51,6 +53,14 @@ class GuidedRunner(ModelRunner):
     def keep_rows(self, rows: list[int]) -> None:
         pairs = len(self.lengths) // 2
         super().keep_rows([*rows, *(pairs + row for row in rows)])
+
+    def join(self, other: ModelRunner) -> None:
+        have, come = len(self.lengths) // 2, len(other.lengths) // 2
+        super().join(other)
+        both = 2 * have
+        new = range(both, both + come)
+        # With their condition: these rows, then those of `other`; and then both without.
+        super().keep_rows([*range(have), *new, *range(have, both), *(come + row for row in new)])
 
     def _mix(self, forward: Forward) -> Forward:
         cond, uncond = forward.logits.float().chunk(2)  # [rows, entries, vocab]

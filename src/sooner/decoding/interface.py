@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
+from ..errors import UnsupportedError
 from .grid import TokenGrid
 from .noise import RowNoise
 from .rows import Rows
@@ -95,6 +97,8 @@ class AdapterLike(Protocol):
 
     def repeat_prompt(self, prompt: Prompt, copies: int) -> Prompt: ...
 
+    def may_split(self, prompt: Prompt) -> bool: ...
+
     def cut_extras(self, prompt: Prompt, start: int, end: int) -> dict[str, Any]: ...
 
     def embed_prompt(self, inputs: Mapping[str, Any]) -> Prompt: ...
@@ -117,12 +121,13 @@ class Outcome:
         accepted: how many of them were draft tokens.
         budget: how many more tokens each row may say.
         seconds: time of the target's forward.
+        round_seconds: time from the moment that a draft was handed over until it was judged.
         hidden: decoder states of the block, `[rows, 1 + nodes, hidden]` (the last prompt token's
             alone in the first round).
         scores: the target's processed scores of the block, `[rows, 1 + nodes, vocab]`.
         path: accepted block entries of each row, the root's 0 first.
         noise: the rows' random numbers, at the first token of the next draft.
-        is_first: the round was the prefill.
+        is_first: the round was the prefill of every row.
     """
 
     rows: Rows
@@ -135,11 +140,56 @@ class Outcome:
     path: list[list[int]]
     noise: RowNoise
     is_first: bool
+    round_seconds: float = 0.0
+
+    def of(self, rows: list[int]) -> Outcome:
+        """What it says of some active rows, in their order; of none, the tensors are not cut."""
+        if rows:
+            index = torch.tensor(rows, device=self.scores.device)
+            hidden, scores = self.hidden[index.to(self.hidden.device)], self.scores[index]
+            noise = self.noise.keep_rows(index)
+        else:
+            hidden, scores, noise = self.hidden, self.scores, self.noise
+        new, accepted, budget, path = (
+            [values[row] for row in rows]
+            for values in (self.new, self.accepted, self.budget, self.path)
+        )
+        return replace(
+            self,
+            new=new,
+            accepted=accepted,
+            budget=budget,
+            path=path,
+            hidden=hidden,
+            scores=scores,
+            noise=noise,
+        )
+
+    def join(self, other: Outcome) -> None:
+        """Put the rows of `other`, which were just prefilled, behind these; `rows` has them."""
+        entries = max(self.hidden.shape[1], other.hidden.shape[1])
+        self.hidden = _stacked(self.hidden, other.hidden, entries)
+        self.scores = _stacked(self.scores, other.scores, entries)
+        self.noise = self.noise.join(other.noise)
+        self.new += other.new
+        self.accepted += other.accepted
+        self.budget += other.budget
+        self.path += other.path
+
+
+def _stacked(above: Tensor, below: Tensor, entries: int) -> Tensor:
+    """Rows of two tensors `[rows, entries, ...]`, each padded to `entries`."""
+    return torch.cat(
+        [pad(one, (0, 0, 0, entries - one.shape[1])) for one in (above, below.to(above.device))]
+    )
 
 
 class Drafter:
     """Makes the next draft. It has two moments, around the target's forward, and may read
     the states of the prefill.
+
+    Rows are admitted together, and each group has a drafter of its own until its prompts are
+    prefilled; then it may `join` the drafter of rows that decode already.
 
     The base class drafts nothing, which is plain autoregressive decoding.
     """
@@ -153,12 +203,32 @@ class Drafter:
         They are `[rows, tokens, hidden]`, padding included; called once for each chunk.
         """
 
+    def begin(self, outcome: Outcome) -> Iterator[None]:
+        """Behind the prefill, if any row goes on: once, before the first `propose` or `join`.
+
+        Here a drafter prefills its own prompts; it yields between two chunks of them, where other
+        rows may decode.
+        """
+        return iter(())
+
     def propose(self, outcome: Outcome) -> Tree:
         """After it: the draft of the next round, one tree for each active row."""
         return Tree.empty(len(outcome.rows.active), outcome.hidden.device)
 
     def keep_rows(self, rows: list[int]) -> None:
         """Rows ended: keep only these active rows, in this order. Called before `propose`."""
+
+    def join(self, other: Any) -> None:
+        """Take the rows of `other`, a drafter of the same method that has begun, behind one's own.
+
+        Raises:
+            UnsupportedError: the method decodes only rows that were admitted together.
+        """
+        if type(self) is not Drafter:
+            raise UnsupportedError(
+                f"{type(self).__name__} decodes only rows that are admitted together; give such "
+                "requests a batch of their own"
+            )
 
     def close(self) -> None:
         """Decoding ended, by success or by an exception."""

@@ -77,6 +77,13 @@ class RowNoise:
         """Those of the rows with these indices, `[kept]`."""
         return RowNoise(self.seeds[rows], self.places[rows])
 
+    def join(self, other: RowNoise) -> RowNoise:
+        """These rows, and those of `other` behind them."""
+        other = other.to(self.seeds.device)
+        return RowNoise(
+            torch.cat([self.seeds, other.seeds]), torch.cat([self.places, other.places])
+        )
+
     def to(self, device: torch.device) -> RowNoise:
         return RowNoise(self.seeds.to(device), self.places.to(device))
 

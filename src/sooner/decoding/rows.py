@@ -1,33 +1,76 @@
-"""The rows of a batch: what each has said so far, and which are still speaking."""
+"""The rows of a batch: the tokens of each, which of them decode, and whose requests they are."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Generic, TypeVar
 
 from torch import Tensor
 
 from .tree import ROOT, Tree
 
+T = TypeVar("T")
+
+
+class Parts(Generic[T]):
+    """One thing for each group of rows that was admitted together, such as its stopping criteria.
+
+    Args:
+        first: of the rows that a batch begins with.
+    """
+
+    def __init__(self, first: T) -> None:
+        self.first = first
+        self._joined: dict[int, tuple[T, int]] = {}
+
+    def of(self, row: int) -> tuple[T, int]:
+        """What belongs to original row `row`, and the row's number within its own group."""
+        return self._joined.get(row, (self.first, row))
+
+    @property
+    def all(self) -> list[T]:
+        """Those of every group that has rows, the first one always among them."""
+        return list({id(one): one for one in (self.first, *self._others())}.values())
+
+    def _others(self) -> list[T]:
+        return [one for one, _ in self._joined.values()]
+
+    def join(self, other: Parts[T], start: int, rows: int) -> None:
+        """Take over what `other` holds of its `rows` original rows, numbered from `start` on."""
+        self._joined |= {start + row: other.of(row) for row in range(rows)}
+
+    def release(self, row: int) -> None:
+        """Forget an original row that has ended."""
+        self._joined.pop(row, None)
+
 
 class Rows:
     """Committed tokens of a batch, on the host.
 
-    Two numberings are in use. *Original* rows are those of the caller's batch and never change.
-    *Active* rows are those still decoding, in the order of the tensors of a round; `active[i]` is
-    the original row of active row `i`.
+    Two numberings are in use. *Original* rows are numbered in the order in which they were
+    admitted, and never change. *Active* rows are those still decoding, in the order of the tensors
+    of a round; `active[i]` is the original row of active row `i`.
 
     Attributes:
-        prompt: padded prompt ids as `generate` received them, `[rows, width]`; logits processors
-            and stopping criteria see them as the beginning of every prefix.
+        device: of the prompt's ids.
         generated: committed new tokens of each original row.
         active: original rows that have not ended.
     """
 
     def __init__(self, prompt: Tensor) -> None:
-        self.prompt = prompt
+        self.device = prompt.device
         self.generated: list[list[int]] = [[] for _ in range(prompt.shape[0])]
         self.active = list(range(prompt.shape[0]))
-        self._prompt_lists: list[list[int]] | None = None
+        self._prompt = prompt
+        self._prompts: list[list[int]] | None = None
+
+    @property
+    def prompts(self) -> list[list[int]]:
+        """Prompt ids of each original row as `generate` received them, padding included; logits
+        processors and stopping criteria see them as the beginning of every prefix."""
+        if self._prompts is None:  # one copy to the host, if anything reads it
+            self._prompts = self._prompt.tolist()
+        return self._prompts
 
     @property
     def batch(self) -> int:
@@ -40,10 +83,8 @@ class Rows:
 
     def prefix(self, row: int) -> list[int]:
         """Prompt and generated tokens of active row `row`, as HF processors expect them."""
-        if self._prompt_lists is None:
-            self._prompt_lists = self.prompt.tolist()
         original = self.active[row]
-        return self._prompt_lists[original] + self.generated[original]
+        return self.prompts[original] + self.generated[original]
 
     def block_prefixes(self, tree: Tree) -> list[list[list[int]]]:
         """The prefix that each real block entry (root, then nodes) of each active row continues."""
@@ -54,10 +95,29 @@ class Rows:
         ]
 
     def end(self, finished: Sequence[bool]) -> list[int]:
-        """Drop active rows that finished; returns the active indices that stay."""
-        stay = [row for row, done in enumerate(finished) if not done]
+        """Drop active rows that finished; returns the active indices that stay.
+
+        The last row takes the place of one that finished, so that the caches copy as many rows as
+        ended, and not all that lie behind them.
+        """
+        kept = len(finished) - sum(finished)
+        behind = [row for row in range(kept, len(finished)) if not finished[row]]
+        stay = [behind.pop() if finished[row] else row for row in range(kept)]
         self.active = [self.active[row] for row in stay]
         return stay
+
+    def join(self, other: Rows) -> int:
+        """Put the rows of `other` behind these; returns the number of its first original row."""
+        start = self.batch
+        self.prompts.extend(other.prompts)
+        self.generated += other.generated
+        self.active += [start + row for row in other.active]
+        return start
+
+    def release(self, original: int) -> list[int]:
+        """Let go of the tokens of an original row that has ended; returns what it generated."""
+        said, self.generated[original], self.prompts[original] = self.generated[original], [], []
+        return said
 
 
 def _entry_prefixes(prefix: list[int], tokens: list[int], parents: list[int]) -> list[list[int]]:

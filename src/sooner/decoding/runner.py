@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -58,27 +58,35 @@ class ModelRunner:
                 `[chunk, tokens up to its end]`; what is computed stays the same.
             on_states: told every token's states, which are not kept otherwise.
         """
+        *_, forward = self.prefill_chunks(prompt, chunk, on_states)
+        assert forward is not None
+        return forward
+
+    def prefill_chunks(
+        self, prompt: Prompt, chunk: int | None = None, on_states: OnPrefill | None = None
+    ) -> Iterator[Forward | None]:
+        """`prefill` a chunk at a time, so that other rows may decode between two of them.
+
+        Yields `None` behind every chunk but the last, then the result; arguments as of `prefill`.
+        """
         self.cache.reserve(prompt.width)
         size = prompt.width if chunk is None else chunk
+        last = torch.empty(0)  # state of each row's last token, [rows, 1, hidden]
         with self.cache.prefilling(prompt, size):
-            hidden = self._last_states(prompt, size, on_states)
+            for start in range(0, prompt.width, size):
+                if start:
+                    yield None
+                end = min(start + size, prompt.width)
+                hidden = self._run_chunk(prompt, start, end)
+                if on_states is not None:
+                    on_states(prompt, start, hidden)
+                if not start:
+                    last = hidden.new_empty(prompt.rows, 1, hidden.shape[-1])
+                rows = [row for row, length in enumerate(prompt.lengths) if start < length <= end]
+                if rows:
+                    last[rows, 0] = hidden[rows, [prompt.lengths[row] - 1 - start for row in rows]]
         self.resume(prompt.lengths, prompt.next_position)
-        return Forward(self.adapter.logits(hidden), hidden)
-
-    def _last_states(self, prompt: Prompt, size: int, on_states: OnPrefill | None) -> Tensor:
-        """States of each row's last token, `[rows, 1, hidden]`, no others kept."""
-        last = torch.empty(0)
-        for start in range(0, prompt.width, size):
-            end = min(start + size, prompt.width)
-            hidden = self._run_chunk(prompt, start, end)
-            if on_states is not None:
-                on_states(prompt, start, hidden)
-            if not start:
-                last = hidden.new_empty(prompt.rows, 1, hidden.shape[-1])
-            rows = [row for row, length in enumerate(prompt.lengths) if start < length <= end]
-            if rows:
-                last[rows, 0] = hidden[rows, [prompt.lengths[row] - 1 - start for row in rows]]
-        return last
+        yield Forward(self.adapter.logits(last), last)
 
     def _run_chunk(self, prompt: Prompt, start: int, end: int) -> Tensor:
         """States of the prompt's tokens `start` to `end`, `[rows, end - start, hidden]`."""
@@ -196,6 +204,11 @@ class ModelRunner:
         """Drop every row but `rows`."""
         self.cache.keep_rows(rows)
         self._delta = self._delta[..., torch.tensor(rows, device=self._delta.device)]
+
+    def join(self, other: ModelRunner) -> None:
+        """Put the rows of `other`, whose prompts are prefilled, behind these."""
+        self.cache.join(other.cache)
+        self._delta = torch.cat([self._delta, other._delta], -1)
 
 
 def _within(entries: int, ancestors: Tensor | None, device: torch.device) -> Tensor:

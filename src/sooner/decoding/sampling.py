@@ -8,6 +8,7 @@ shown them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ from transformers.generation import logits_process as hf
 
 from ..errors import BadLogitsError, UnsupportedError
 from .noise import Purpose, RowNoise
+from .rows import Parts
 from .tree import Tree
 
 Prefixes = Callable[[], list[list[list[int]]]]
@@ -58,31 +60,89 @@ class Processing:
     def __init__(
         self, processors: Sequence[LogitsProcessor] = (), do_sample: bool = False, batch: int = 1
     ) -> None:
-        self.processors = list(processors)
-        self.do_sample = do_sample
-        self.batch = batch
-        self.reads_prefix = any(type(one) not in PREFIX_FREE for one in self.processors)
-        for one in self.processors:
+        self._own = list(processors)
+        self._draws = do_sample
+        self._batch = batch
+        self._reads_prefix = any(type(one) not in PREFIX_FREE for one in self._own)
+        self._parts: Parts[Processing] = Parts(self)
+        for one in self._own:
             if reason := REFUSED.get(type(one).__name__):
                 raise UnsupportedError(f"{type(one).__name__} can't be honoured: {reason}")
 
+    @property
+    def processors(self) -> list[LogitsProcessor]:
+        """Those of all rows."""
+        return [one for part in self._parts.all for one in part._own]
+
+    @property
+    def do_sample(self) -> bool:
+        """Whether any row draws."""
+        return any(part._draws for part in self._parts.all)
+
+    def join(self, other: Processing, start: int, rows: int) -> None:
+        """Process the `rows` original rows from `start` on as `other` did."""
+        self._parts.join(other._parts, start, rows)
+
+    def release(self, row: int) -> None:
+        """Forget an original row that has ended."""
+        self._parts.release(row)
+
     def scores(self, logits: Tensor, prefixes: Prefixes, row_ids: list[int]) -> Tensor:
         """Processed scores, fp32, `[rows, entries, vocab]` like `logits`.
+
+        Where some rows draw and others do not, the best score of a row that does not becomes its
+        only one, so that every draw takes it.
 
         Args:
             logits: `[rows, entries, vocab]`.
             prefixes: gives the token ids that each entry continues.
             row_ids: original row of each row of `logits`.
         """
-        scores = logits.float()
-        if not self.processors:
+        someone_draws = self.do_sample
+        groups = self._groups(row_ids, someone_draws)
+        if len(groups) == 1:
+            part, rows, own = groups[0]
+            return part._of_own(logits, prefixes, own, someone_draws)
+        scores = torch.empty_like(logits, dtype=torch.float32)
+        for part, rows, own in groups:
+            index = torch.tensor(rows, device=logits.device)
+            some = partial(_some, prefixes, rows)
+            scores[index] = part._of_own(logits[index], some, own, someone_draws)
+        return scores
+
+    def _groups(
+        self, row_ids: list[int], someone_draws: bool
+    ) -> list[tuple[Processing, list[int], list[int]]]:
+        """Lines of a tensor that are processed alike: by whom, which, and their own row numbers."""
+        groups: dict[int, tuple[Processing, list[int], list[int]]] = {}
+        for line, row in enumerate(row_ids):
+            part, own = self._parts.of(row)
+            is_raw = not part._own and part._draws == someone_draws  # whoever's they are
+            _, lines, owns = groups.setdefault(0 if is_raw else id(part), (part, [], []))
+            lines.append(line)
+            owns.append(own)
+        return list(groups.values())
+
+    def _of_own(
+        self, logits: Tensor, prefixes: Prefixes, row_ids: list[int], someone_draws: bool
+    ) -> Tensor:
+        """`scores` of rows of one group, which are numbered within it."""
+        scores = self._processed(logits.float(), prefixes, row_ids)
+        if self._draws or not someone_draws:
             return scores
-        if self.reads_prefix:
+        top, best = scores.max(-1, keepdim=True)
+        certain = torch.where(top.isnan(), top, 0.0)  # bad logits are told of where they are drawn
+        return torch.full_like(scores, -torch.inf).scatter_(-1, best, certain)
+
+    def _processed(self, scores: Tensor, prefixes: Prefixes, row_ids: list[int]) -> Tensor:
+        if not self._own:
+            return scores
+        if self._reads_prefix:
             return self._by_prefix(scores, prefixes(), row_ids)
         flat = scores.reshape(-1, scores.shape[-1])
         # Processors take input_ids first; the prefix-free ones never read them.
         unread = torch.empty(flat.shape[0], 0, dtype=torch.long, device=flat.device)
-        for one in self.processors:
+        for one in self._own:
             flat = one(unread, flat)
         return flat.view_as(scores)
 
@@ -111,9 +171,9 @@ class Processing:
 
     def _one(self, scores: Tensor, prefix: list[int], row: int) -> Tensor:
         """Process one entry as row `row` of a batch, so that row-aware processors find it."""
-        ids = torch.tensor(prefix, dtype=torch.long, device=scores.device).expand(self.batch, -1)
-        tiled = scores.expand(self.batch, -1).clone()
-        for one in self.processors:
+        ids = torch.tensor(prefix, dtype=torch.long, device=scores.device).expand(self._batch, -1)
+        tiled = scores.expand(self._batch, -1).clone()
+        for one in self._own:
             tiled = one(ids, tiled)
         return tiled[row]
 
@@ -144,6 +204,11 @@ class Processing:
         if not self.do_sample:
             return scores.amax(-1).isnan()
         return ~scores.logsumexp(-1).isfinite()
+
+
+def _some(prefixes: Prefixes, rows: list[int]) -> list[list[list[int]]]:
+    every = prefixes()
+    return [every[row] for row in rows]
 
 
 def pick(weights: Tensor, uniforms: Tensor) -> Tensor:

@@ -131,6 +131,22 @@ class Stats:
         self.runs += [length for length in self._open_runs.values() if length]
         self._open_runs.clear()
 
+    def join(self, other: Stats, start: int) -> None:
+        """Count what `other` has counted, too; its rows are numbered from `start` on from now."""
+        for name in ("tokens", "decode_tokens", "nfe", "num_draft_tokens", "num_draft_levels"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for name in ("rows", "draft_forwards", "draft_forward_seconds", "rank_seconds"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.acceptance_histogram += other.acceptance_histogram
+        self.runs += other.runs
+        for phase, seconds in other.seconds.items():
+            self.seconds[phase] += seconds
+        for row, length in other._open_runs.items():
+            self._open_runs[start + row] = length
+        self.notes += [text for text in other.notes if text not in self.notes]
+        if other.mode != EXACT:
+            self.mode = other.mode
+
     @property
     def num_spec_steps(self) -> int:
         """Row steps of decoding, the prefill not counted."""

@@ -44,6 +44,7 @@ class Stopping:
     """
 
     def __init__(self, criteria: Sequence[StoppingCriteria], width: int) -> None:
+        self.first, self.batch = 0, 0  # original rows that these criteria are for; 0 rows are all
         self.eos: set[int] = set()
         self.others: list[StoppingCriteria] = []
         self.watches: list[RowWatch] = []
@@ -67,7 +68,7 @@ class Stopping:
         """The part of `new` that active row `row` may still say, and whether it ends the row."""
         new, ended = self._until_end(rows, row, new[: self.budget(len(rows.said(row)))])
         for watch in self.watches if new else ():
-            if (count := watch.end(rows.active[row], new)) is not None:
+            if (count := watch.end(rows.active[row] - self.first, new)) is not None:
                 new, ended = new[:count], True
         return new, ended
 
@@ -80,10 +81,10 @@ class Stopping:
     def _asked(self, rows: Rows, row: int, new: list[int]) -> bool:
         if not self.others:
             return False
-        ids = torch.tensor([rows.prefix(row) + new], device=rows.prompt.device)
+        ids = torch.tensor([rows.prefix(row) + new], device=rows.device)
         # As one row of a batch of the original size: a criterion may look at the row index.
-        ids = ids.expand(rows.batch, -1)
-        original = rows.active[row]
+        ids = ids.expand(self.batch or rows.batch, -1)
+        original = rows.active[row] - self.first
         return any(bool(_answer(one(ids, None), original)) for one in self.others)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -78,6 +78,11 @@ class Method(KnowsOldNames):
         for."""
         return False
 
+    @property
+    def needs_whole_prompt(self) -> bool:
+        """Whether drafting listens to the target's prefill, which then can't be split."""
+        return False
+
     def largest_block(self) -> int:
         """Most tokens that one target forward will be asked to verify, the root included."""
         return 1
@@ -114,9 +119,14 @@ class Method(KnowsOldNames):
         num_local_patches: Tensor | None = None,
         generator: torch.Generator | None = None,
         on_tokens: OnTokens | None = None,
+        decode: Callable[[Session], list[list[int]]] = run,
         **model_kwargs: Any,
     ) -> Tensor | SoonerOutput:
         """Decode in place of HF's loop. Called by `generate`; see `sooner.generate` for a session.
+
+        Args:
+            decode: what is done with the session that is set up; returns the new tokens of each
+                row. The rest is what `generate` has prepared.
 
         Returns:
             Sequences `[rows, width]`, or a `SoonerOutput` under `return_dict_in_generate`.
@@ -154,7 +164,7 @@ class Method(KnowsOldNames):
             copies=copies,
             prefill_chunk=config.prefill_chunk_size,
         )
-        new = run(session)
+        new = decode(session)
         if streamer is not None:
             streamer.end()
         sequences: Any = padded_sequences(input_ids, new, pad_id(config))

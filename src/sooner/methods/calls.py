@@ -87,4 +87,5 @@ def pad_id(config: GenerationConfig) -> int:
 def padded_sequences(input_ids: Tensor, new: list[list[int]], pad: int) -> Tensor:
     longest = max(len(row) for row in new)
     padded = [row + [pad] * (longest - len(row)) for row in new]
-    return torch.cat([input_ids, torch.tensor(padded, device=input_ids.device)], 1)
+    new_ids = torch.tensor(padded, dtype=torch.long, device=input_ids.device)
+    return torch.cat([input_ids, new_ids], 1)

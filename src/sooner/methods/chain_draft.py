@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -48,10 +48,25 @@ class ChainDrafter(Drafter):
         self.fed: list[int] = []  # generated tokens of each active row in the draft's cache
         self.drafted: list[int] = []
 
+    def begin(self, outcome: Outcome) -> Iterator[None]:
+        room = (self.context.stopping.limit or 0) + self.draft_length.largest + 1
+        active = outcome.rows.active
+        stats = self.context.stats
+        with stats.phase("draft_prefill"):
+            self.runner, steps = self.open_runner(room)
+        while True:
+            with stats.phase("draft_prefill"):
+                if next(steps, self) is self:
+                    break
+            yield
+        if len(active) < len(self.runner.lengths):
+            self.runner.keep_rows(active)
+        self.prompt_lengths = list(self.runner.lengths)
+        self.fed = [0] * len(active)
+        self.drafted = [0] * len(active)
+
     def propose(self, outcome: Outcome) -> Tree:
-        if outcome.is_first:
-            self._prefill(outcome)
-        else:
+        if not outcome.is_first:
             self.draft_length.observe_round(self.drafted, outcome.accepted, outcome.seconds)
             # The newest token was never fed; every committed one before it matches what was.
             said = [len(outcome.rows.said(row)) for row in range(len(self.fed))]
@@ -70,26 +85,29 @@ class ChainDrafter(Drafter):
         self.fed = [self.fed[row] for row in rows]
         self.drafted = [self.drafted[row] for row in rows]
 
+    def join(self, other: ChainDrafter) -> None:
+        assert self.runner is not None
+        assert other.runner is not None
+        self.runner.join(other.runner)
+        self.prompt_lengths += other.prompt_lengths
+        self.fed += other.fed
+        self.drafted += other.drafted
+
     def close(self) -> None:
         if self.runner is not None:
             self.context.stats.draft_cache_bytes = self.runner.cache.nbytes()
 
-    def _prefill(self, outcome: Outcome) -> None:
-        room = (self.context.stopping.limit or 0) + self.draft_length.largest + 1
-        active = outcome.rows.active
-        with self.context.stats.phase("draft_prefill"):
-            self.runner = self.open_runner(room)
-            if len(active) < len(self.runner.lengths):
-                self.runner.keep_rows(active)
-        self.prompt_lengths = list(self.runner.lengths)
-        self.fed = [0] * len(active)
-
-    def open_runner(self, room: int) -> ModelRunner:
-        """A runner that holds the draft's prompt, with `room` slots behind it."""
-        prompt = self.prompt()
+    def open_runner(self, room: int) -> tuple[ModelRunner, Iterator[Any]]:
+        """A runner with `room` slots behind the draft's prompt, and the steps of its prefill."""
+        prompt, chunk = self.prompt(), self.context.prefill_chunk
+        if chunk is not None and not self.adapter.may_split(prompt):
+            self.context.stats.note(
+                f"the draft, {type(self.adapter.model).__name__}, takes its whole prompt at once: "
+                "its pixels can't be split into chunks"
+            )
+            chunk = None
         runner = ModelRunner(self.adapter, prompt.width + room)
-        runner.prefill(prompt, self.context.prefill_chunk)
-        return runner
+        return runner, runner.prefill_chunks(prompt, chunk)
 
     def prompt(self) -> Prompt:
         """The draft's embedded prompt."""

@@ -49,19 +49,21 @@ class PromptLookup(Method):
         return 1 + self.num_draft_tokens
 
     def build(self, context: Context) -> tuple[Drafter, Rule]:
-        return _LookupDrafter(self, context.rows), follow_choices
+        return LookupDrafter(self, context.rows), follow_choices
 
 
-class _LookupDrafter(Drafter):
+class LookupDrafter(Drafter):
     def __init__(self, method: PromptLookup, rows: Rows) -> None:
         self.method = method
         self.indices = [
-            NgramIndex(method.min_ngram, method.max_ngram, prompt)
-            for prompt in rows.prompt.tolist()
+            NgramIndex(method.min_ngram, method.max_ngram, prompt) for prompt in rows.prompts
         ]
 
     def keep_rows(self, rows: list[int]) -> None:
         self.indices = [self.indices[row] for row in rows]
+
+    def join(self, other: LookupDrafter) -> None:
+        self.indices += other.indices
 
     def propose(self, outcome: Outcome) -> Tree:
         drafts = []

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -66,6 +67,10 @@ class SparseToDense(Method):
     def needs_whole_target(self) -> bool:
         return True
 
+    @property
+    def needs_whole_prompt(self) -> bool:
+        return True
+
     def build(self, context: Context) -> tuple[Drafter, Rule]:
         rule = reject if context.processing.do_sample else follow_choices
         return SparseDrafter(context, self), rule
@@ -94,14 +99,16 @@ class SparseDrafter(ChainDrafter):
     def _hear(self, layer: int, scores: Tensor) -> None:
         self.scores.append(scores)
 
+    def begin(self, outcome: Outcome) -> Iterator[None]:
+        self._unplug()
+        return super().begin(outcome)
+
     def propose(self, outcome: Outcome) -> Tree:
-        if outcome.is_first:
-            self._unplug()
-        else:
+        if not outcome.is_first:
             self._copy_committed(outcome)
         return super().propose(outcome)
 
-    def open_runner(self, room: int) -> ModelRunner:
+    def open_runner(self, room: int) -> tuple[ModelRunner, Iterator[Any]]:
         assert self.tap is not None
         # Rows that ended with the prefill are gone from the target's cache already.
         active = self.context.rows.active
@@ -113,7 +120,7 @@ class SparseDrafter(ChainDrafter):
             layer.fill(*self.dense.cache.slot_layers[number].gather(slots[number]))
         runner.resume(kept, self.dense.next_position)
         self.scores = []
-        return runner
+        return runner, iter(())
 
     def _slots(self, visual: Tensor, active: list[int]) -> tuple[list[int], list[Tensor]]:
         """How many slots each row keeps, and which, `[rows, kv_heads, most]` for each layer.
@@ -142,8 +149,10 @@ class SparseDrafter(ChainDrafter):
         starts = zip(self.dense.lengths, counts, strict=True)
         source = torch.tensor([length - count for length, count in starts])[:, None] + line
         self.fed = [len(outcome.rows.said(row)) - 1 for row in range(len(counts))]
+        # Of a row that has just joined all is there; what is copied lies behind, where it is free.
         ends = zip(self.prompt_lengths, self.fed, counts, strict=True)
-        target = torch.tensor([prompt + fed - count for prompt, fed, count in ends])[:, None] + line
+        begin = [prompt + max(fed - count, 0) for prompt, fed, count in ends]
+        target = torch.tensor(begin)[:, None] + line
         # What a shorter row copies too much lies behind its length, in both caches.
         pairs = zip(self.dense.cache.slot_layers, self.runner.cache.slot_layers, strict=True)
         for dense, sparse in pairs:

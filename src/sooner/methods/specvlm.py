@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -68,6 +68,10 @@ class SpecVLM(SDTree):
     def needs_whole_target(self) -> bool:
         return True
 
+    @property
+    def needs_whole_prompt(self) -> bool:
+        return True
+
     def _drafter(
         self,
         adapter: AdapterLike,
@@ -130,10 +134,10 @@ class _PrunedDrafter(TreeDrafter):
         stats.rank_seconds += stats.clock() - begin + self.tap.seconds
         return self.adapter.prune_prompt(prompt, kept)
 
-    def propose(self, outcome: Outcome) -> Tree:
+    def begin(self, outcome: Outcome) -> Iterator[None]:
         if self.tap is not None:
             self.tap.remove()
-        return super().propose(outcome)
+        return super().begin(outcome)
 
     def close(self) -> None:
         if self.tap is not None:

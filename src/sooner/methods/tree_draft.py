@@ -204,9 +204,7 @@ class TreeDrafter(ChainDrafter):
         ]
 
     def propose(self, outcome: Outcome) -> Tree:
-        if outcome.is_first:
-            self._prefill(outcome)
-        else:
+        if not outcome.is_first:
             self._keep_path(outcome)
         # For each row, how many levels it may still use; the last token is always the target's.
         self.drafted = [max(min(self.shape.depth, budget - 1), 0) for budget in outcome.budget]
@@ -219,6 +217,11 @@ class TreeDrafter(ChainDrafter):
         super().keep_rows(rows)
         if self.origin is not None:
             self.origin = [self.origin[row] for row in rows]
+
+    def join(self, other: ChainDrafter) -> None:
+        super().join(other)
+        if self.origin is not None:  # nothing is pending of rows that have just begun
+            self.origin += [[] for _ in other.fed]
 
     def _keep_path(self, outcome: Outcome) -> None:
         """Commit what was accepted and is already in the draft's cache."""

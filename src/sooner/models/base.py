@@ -216,6 +216,14 @@ class Adapter:
         """
         return {}
 
+    def may_split(self, prompt: Prompt) -> bool:
+        """Whether the prompt can be prefilled in chunks."""
+        try:
+            self.cut_extras(prompt, 0, 1)
+        except UnsupportedError:
+            return False
+        return True
+
     def cut_extras(self, prompt: Prompt, start: int, end: int) -> dict[str, Any]:
         """The prompt's extras for its tokens `start` to `end` alone, padding included.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
@@ -114,36 +114,32 @@ class AlignedDrafter(Drafter):
         self.context = context
         self.rows = [] if callable(rows) else rows
         self._make = rows if callable(rows) else None
-        self._kept: list[int] | None = None  # of the rows that are still to be made
         self.sizing = sizing
         self.depth, self.width = depth, width
         self.pending = (0, 0)  # rows and nodes of the trees that are verified
-        self.left = 0.0  # when they were handed over
 
     def keep_rows(self, rows: list[int]) -> None:
-        if self._make is not None:
-            self._kept = rows  # once at most: they are made right behind the prefill
-        else:
+        if self._make is None:  # else they are made of the rows that go on behind the prefill
             self.rows = [self.rows[row] for row in rows]
 
-    def propose(self, outcome: Outcome) -> Tree:
-        stats = self.context.stats
+    def join(self, other: AlignedDrafter) -> None:
+        self.rows += other.rows
+
+    def begin(self, outcome: Outcome) -> Iterator[None]:
         if self._make is not None:
-            self._wait_for(self._make)
+            with self.context.stats.phase("draft_prefill"):
+                made, self._make = self._make(), None
+            self.rows = [made[row] for row in outcome.rows.active]
+        return iter(())
+
+    def propose(self, outcome: Outcome) -> Tree:
         if not outcome.is_first:
-            self.sizing.observe(*self.pending, stats.clock() - self.left)
+            self.sizing.observe(*self.pending, outcome.round_seconds)
         for row, new in zip(self.rows, outcome.new, strict=True):
             row.advance(new)
         tree = self._tree(outcome)
         self.pending = (tree.rows, tree.nodes)
-        self.left = stats.clock()
         return tree
-
-    def _wait_for(self, make: Callable[[], list[Alignment]]) -> None:
-        with self.context.stats.phase("draft_prefill"):
-            self.rows, self._make = make(), None
-        if self._kept is not None:
-            self.keep_rows(self._kept)
 
     def _tree(self, outcome: Outcome) -> Tree:
         grown = [

@@ -206,7 +206,6 @@ class EagleDrafter(Drafter):
         self.size, self.block = NOTHING, 1  # of the pending trees, asked for and made
         self.levels: list[int] = []  # that each row may use of them
         self.ranks: Tensor | None = None  # by value, of the pending nodes
-        self.left = 0.0  # when the pending trees were handed over
 
     def on_prefill(self, prompt: Prompt, start: int, states: Tensor) -> None:
         if self.prompt is not None:
@@ -222,6 +221,21 @@ class EagleDrafter(Drafter):
         if self.ranks is not None:
             self.ranks = self.ranks[torch.tensor(rows, device=self.ranks.device)]
 
+    def join(self, other: EagleDrafter) -> None:
+        if self.runner is None:
+            self._open()
+        if other.runner is None:
+            other._open()
+        assert self.runner is not None
+        assert other.runner is not None
+        joining = len(other.runner.lengths)
+        self.runner.join(other.runner)
+        self.backlog.join(other.backlog, joining)
+        if self.levels:
+            self.levels += [0] * joining  # nothing is pending of rows that have just begun
+        if self.ranks is not None:
+            self.ranks = torch.nn.functional.pad(self.ranks, (0, 0, 0, joining))
+
     def close(self) -> None:
         generated = self.context.rows.generated
         self.sizing.observe_call(sum(map(len, generated)) / len(generated))
@@ -229,14 +243,10 @@ class EagleDrafter(Drafter):
             self.context.stats.draft_cache_bytes = self.runner.cache.nbytes()
 
     def propose(self, outcome: Outcome) -> Tree:
-        stats = self.context.stats
-        start = stats.clock()
         if not outcome.is_first:
-            self._observe(outcome, start - self.left)
+            self._observe(outcome, outcome.round_seconds)
         self.backlog.add(outcome)
-        tree = self._next(outcome)
-        self.left = stats.clock()
-        return tree
+        return self._next(outcome)
 
     def _observe(self, outcome: Outcome, seconds: float) -> None:
         """Tell the sizing what the pending trees gave."""

@@ -81,6 +81,14 @@ class Backlog:
         self._states = [states[torch.tensor(rows, device=states.device)] for states in self._states]
         self._tokens = [[tokens[row] for row in rows] for tokens in self._tokens]
 
+    def join(self, other: Backlog, rows: int) -> None:
+        """Put the backlog of `rows` rows that have just begun, which is empty, behind."""
+        assert not other._states
+        self._states = [
+            torch.nn.functional.pad(states, (0, 0, 0, 0, 0, rows)) for states in self._states
+        ]
+        self._tokens = [tokens + [[] for _ in range(rows)] for tokens in self._tokens]
+
     def take(self) -> tuple[Tensor, Tensor, list[int]]:
         """All of it, packed: states `[rows, entries, hidden]`, tokens `[rows, entries]`, sizes."""
         rounds, rows = self._tokens, len(self._tokens[0])
@@ -217,6 +225,12 @@ class HeadRunner:
     def keep_rows(self, rows: list[int]) -> None:
         """Drop every row but `rows`."""
         self.cache.keep_rows(rows)
+
+    def join(self, other: HeadRunner) -> None:
+        """Put the rows of `other` behind these."""
+        self.cache.join(other.cache)
+        if other._slots.shape[0] > self._slots.shape[0]:
+            self._slots, self._rotation = other._slots, other._rotation
 
     def _behind(self, lengths: list[int], entries: int) -> Tensor:
         """Slots of `entries` entries behind each row, `[rows or 1, entries]`."""

@@ -138,7 +138,7 @@ class ParallelVLM(Method):
             adapter=adapter,
             inputs=to_device(inputs, adapter.device),
             processing=context.processing,
-            prompt_ids=context.rows.prompt.tolist(),
+            prompt_ids=context.rows.prompts,
             vocab=context.target.vocab_size,
             limit=context.stopping.limit or 0,
             max_ahead=2 * self.num_draft_tokens,
