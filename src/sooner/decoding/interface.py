@@ -150,16 +150,12 @@ class Outcome:
             noise = self.noise.keep_rows(index)
         else:
             hidden, scores, noise = self.hidden, self.scores, self.noise
-        new, accepted, budget, path = (
-            [values[row] for row in rows]
-            for values in (self.new, self.accepted, self.budget, self.path)
-        )
         return replace(
             self,
-            new=new,
-            accepted=accepted,
-            budget=budget,
-            path=path,
+            new=[self.new[row] for row in rows],
+            accepted=[self.accepted[row] for row in rows],
+            budget=[self.budget[row] for row in rows],
+            path=[self.path[row] for row in rows],
             hidden=hidden,
             scores=scores,
             noise=noise,

@@ -81,9 +81,8 @@ class SDTree(Method):
         if inputs is None:
             inputs = prompt_for(adapter, context)
         shape = TreeShape(self.branching, min(adapter.vocab_size, context.target.vocab_size))
-        draws = context.processing.do_sample and self.siblings == "drawn"
-        drafter = self._drafter(adapter, inputs, context, shape, draws)
-        return drafter, reject_siblings if draws else follow_choices
+        drafter = self._drafter(adapter, inputs, context, shape, self.siblings == "drawn")
+        return drafter, reject_siblings
 
     def _drafter(
         self,

@@ -22,7 +22,6 @@ from .checks import positive, share
 from .context import Context
 from .draft_length import FixedDraftLength
 from .pruning import keep_count
-from .rules import follow_choices
 from .settings import MethodSettings
 from .speculative import reject
 
@@ -72,8 +71,7 @@ class SparseToDense(Method):
         return True
 
     def build(self, context: Context) -> tuple[Drafter, Rule]:
-        rule = reject if context.processing.do_sample else follow_choices
-        return SparseDrafter(context, self), rule
+        return SparseDrafter(context, self), reject
 
 
 class SparseDrafter(ChainDrafter):

@@ -84,7 +84,7 @@ class Speculative(Method):
         if inputs is None:
             inputs = self._prompt_for(adapter, context)
         drafter = ChainDrafter(adapter, inputs, context, self._draft_length(context))
-        return drafter, reject if context.processing.do_sample else follow_choices
+        return drafter, reject
 
     def _prompt_for(self, adapter: AdapterLike, context: Context) -> Mapping[str, Any]:
         return prompt_for(adapter, context)

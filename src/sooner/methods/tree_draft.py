@@ -179,8 +179,8 @@ class TreeDrafter(ChainDrafter):
         inputs: the draft's own processed inputs.
         context: the run.
         shape: the tree.
-        draws: draw siblings without replacement and report their distribution; otherwise they
-            are the draft's best tokens.
+        draws: where rows draw, draw siblings without replacement and report their distribution;
+            otherwise they are the draft's best tokens.
     """
 
     def __init__(
@@ -293,7 +293,7 @@ class TreeDrafter(ChainDrafter):
         can be on the path that is accepted.
         """
         keys, given = scores, growth.given
-        if self.draws:
+        if self.draws and self.context.processing.do_sample:
             p = self.context.processing.probabilities(scores)
             waits = noise.waiting(Purpose.DRAFT, depth, p.shape[-1])  # [rows, 1, vocab]
             keys, given = race(p, waits).log(), (*given, p)
