@@ -155,6 +155,33 @@ def test_greedy_and_sampled_requests_share_a_batch() -> None:
         assert certain.tokens == alone(family, "text", 1, 23), name
 
 
+@pytest.mark.parametrize("name", ["plain", "prompt-lookup", "noisy-4", "sd-tree", "eagle"])
+def test_a_seed_gives_the_same_tokens_in_any_company(name: str) -> None:
+    """What a request draws depends on its seed, and not on who else decodes."""
+    family = "qwen2_5_vl"
+    method = METHODS[name](family)
+    drawn: dict[str, Any] = {"do_sample": True, "top_k": 20, "eos_token_id": None}
+    kinds = tiny.kinds(family)
+    apart = [
+        sooner.generate(
+            tiny.model(family), tiny.inputs(family, kind), method, seed=seed, max_new_tokens=15,
+            **drawn,
+        ).tokens
+        for seed, kind in enumerate(kinds)
+    ]  # fmt: skip
+    for delays in ((0, 0, 0, 0, 0, 0), (1, 0, 3, 2, 0, 1), (4, 4, 0, 0, 2, 0)):
+        engine = sooner.Engine(tiny.model(family), method, max_rows=4)
+        requests = []
+        for seed, (kind, delay) in enumerate(zip(kinds, delays, strict=False)):
+            for _ in range(delay):
+                engine.step()
+            inputs = tiny.inputs(family, kind)
+            requests.append(engine.admit(inputs, seed=seed, max_new_tokens=15, **drawn))
+        engine.admit(tiny.inputs(family), **greedy(30))
+        engine.run()
+        assert [request.tokens for request in requests] == apart[: len(requests)]
+
+
 class Callers:
     """Collects what each request's callback was told."""
 

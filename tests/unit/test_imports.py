@@ -29,6 +29,7 @@ MAY_USE: dict[str, set[str]] = {
     "sparse": {"decoding", "models"},
     "methods": {"decoding", "models", "sparse"},
     "generation": {"decoding", "methods"},
+    "engine": {"decoding", "generation", "methods"},
     "drawing": {"decoding", "methods", "models"},
     "robots": set(),
     "documents": set(),

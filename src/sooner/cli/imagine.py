@@ -14,7 +14,7 @@ from ..tasks.imagine.settings import ImagineSettings
 from . import options
 from .display import Display
 from .from_settings import Fields, from_settings
-from .imagine_jobs import Request, draw_clip, draw_prompt
+from .imagine_jobs import ImagineRequest, draw_clip, draw_prompt
 
 BUG, BAD, INTERRUPTED = 1, 2, 130
 SAMPLE = "sample"
@@ -49,7 +49,7 @@ def imagine(
         ),
     ] = None,
     sample: Annotated[bool, typer.Option("--sample", help="Draw the bundled prompt.")] = False,
-    request: Annotated[Request, Fields(without=("display",))],
+    request: Annotated[ImagineRequest, Fields(without=("display",))],
     limit: Annotated[
         int | None, typer.Option(metavar="N", help="At most so many prompts or clips.")
     ] = None,
@@ -77,7 +77,9 @@ def imagine(
         raise typer.Exit(code)
 
 
-def _run(request: Request, wish: str, text: str, source: str | None, limit: int | None) -> int:
+def _run(
+    request: ImagineRequest, wish: str, text: str, source: str | None, limit: int | None
+) -> int:
     """Run the request; returns the exit code."""
     from .imagine_batch import draw_clips, draw_prompts
 

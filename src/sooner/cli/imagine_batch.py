@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SoonerError
-from .imagine_jobs import DONE, INTERRUPTED, SUFFIX, Request, Studio
+from .imagine_jobs import DONE, INTERRUPTED, SUFFIX, ImagineRequest, Studio
 
 if TYPE_CHECKING:
     from ..tasks.imagine.batch import DrawCallbacks
@@ -45,7 +45,7 @@ class ImagineTask:
         return f"{number:05d}-{plain}-{self.content[:6]}{hashed[:6]}"
 
 
-def draw_prompts(request: Request, name: str, source: str | None, limit: int | None) -> int:
+def draw_prompts(request: ImagineRequest, name: str, source: str | None, limit: int | None) -> int:
     """`sooner imagine --prompts NAME -o FOLDER`; returns the exit code."""
     from ..tasks.imagine.job import imagine
     from ..tasks.imagine.prompts import load_prompts
@@ -65,7 +65,7 @@ def draw_prompts(request: Request, name: str, source: str | None, limit: int | N
     return ImagineBatch(request, "image", tasks).run()
 
 
-def draw_clips(request: Request, folder: Path, limit: int | None) -> int:
+def draw_clips(request: ImagineRequest, folder: Path, limit: int | None) -> int:
     """`sooner imagine --continue FOLDER -o FOLDER`; returns the exit code."""
     from ..tasks.imagine.prompts import load_clips
 
@@ -96,7 +96,7 @@ class ImagineBatch:
         SoonerError: no folder to write to.
     """
 
-    def __init__(self, request: Request, kind: Kind, tasks: list[ImagineTask]) -> None:
+    def __init__(self, request: ImagineRequest, kind: Kind, tasks: list[ImagineTask]) -> None:
         from ..tasks.imagine.loading import find_model
         from ..tasks.imagine.writing import make_folder
         from ..tasks.records import Records

@@ -115,7 +115,7 @@ class Loading:
 
 
 @dataclass(frozen=True)
-class Request:
+class ImagineRequest:
     """Options of one call, without the prompt or clip."""
 
     settings: Annotated[ImagineSettings, Fields(short={"count": "-n"})] = field(
@@ -164,7 +164,7 @@ class Studio:
         SoonerError: a preview folder that can't be written.
     """
 
-    def __init__(self, request: Request, kind: Kind) -> None:
+    def __init__(self, request: ImagineRequest, kind: Kind) -> None:
         from ..tasks.imagine.writing import make_folder
         from .live import LivePreview
 
@@ -281,7 +281,7 @@ def numbered(path: Path, count: int) -> list[Path]:
     return [path.with_name(f"{path.stem}-{index}{path.suffix}") for index in range(1, count + 1)]
 
 
-def draw_prompt(request: Request, prompt: str) -> int:
+def draw_prompt(request: ImagineRequest, prompt: str) -> int:
     """`sooner imagine PROMPT`; returns the exit code."""
     if not prompt.strip():
         raise SoonerError("the prompt is empty; say what is to be drawn")
@@ -297,7 +297,7 @@ def draw_prompt(request: Request, prompt: str) -> int:
     return code
 
 
-def draw_clip(request: Request, clip: Path) -> int:
+def draw_clip(request: ImagineRequest, clip: Path) -> int:
     """`sooner imagine --continue CLIP`; returns the exit code."""
     path = _target(request, "video")
     from ..tasks.imagine.job import continue_clip
@@ -311,7 +311,7 @@ def draw_clip(request: Request, clip: Path) -> int:
     return code
 
 
-def _target(request: Request, kind: Kind) -> Path:
+def _target(request: ImagineRequest, kind: Kind) -> Path:
     """Where the result goes, checked before any work.
 
     Raises:
