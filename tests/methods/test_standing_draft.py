@@ -217,17 +217,27 @@ def test_sampling_keeps_the_joint_distribution(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_parcel_opens_to_what_was_laid_down() -> None:
-    inputs = {"ids": torch.arange(7)[None], "pixels": torch.rand(2, 3, 5), "size": (4, 4)}
-    arena, parcel = Arena(1 << 12), Parcel.of(inputs)
-    for name, piece in parcel.open(arena).items():
-        if isinstance(piece, torch.Tensor):
-            piece.copy_(inputs[name])
-    arena.reset()
-    found = parcel.open(arena)
-    assert torch.equal(found["ids"], inputs["ids"])
-    assert torch.equal(found["pixels"], inputs["pixels"])
-    assert found["size"] == (4, 4)
+    """Tensors in place, whatever they were packed into, and those that are one stay one."""
+    shared = torch.nn.Parameter(torch.rand(4)[::2])
+    content = {
+        "ids": torch.arange(7)[None], "pixels": [torch.rand(2, 3, 5).half(), torch.tensor(3.0)],
+        "size": (4, 4), "tied": (shared, shared),
+    }  # fmt: skip
+    arena, parcel = Arena(1 << 12), Parcel(content)
+    size = parcel.lay_down(arena)
     assert arena.used == parcel.room
+    arena.reset()
+    found = Parcel.open(arena, size)
+    assert arena.used == parcel.room
+    assert torch.equal(found["ids"], content["ids"])
+    assert all(map(torch.equal, found["pixels"], content["pixels"]))
+    assert found["size"] == (4, 4)
+    assert torch.equal(found["tied"][0], shared)
+    assert found["tied"][0] is found["tied"][1]
+    arena.reset()
+    arena.take((size,), torch.uint8)
+    arena.take((1, 7), torch.long)[0, 3] = 99
+    assert int(found["ids"][0, 3]) == 99  # no copy was made
 
 
 def test_a_board_in_an_arena_begins_empty() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -183,7 +183,7 @@ class DraftJob:
     """All that a worker needs for one run; see `DraftStream` and `prompts.embed`."""
 
     adapter: Any  # `Adapter`; `None` while a job travels to a process that has it
-    inputs: Any  # Mapping[str, Any]; a `Parcel` while it travels
+    inputs: Mapping[str, Any]
     processing: Processing
     prompt_ids: list[list[int]]
     vocab: int

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import math
 import mmap
-from collections.abc import Mapping
-from dataclasses import dataclass
+import os
+import pickle
+import tempfile
+import weakref
+from multiprocessing import reduction
 from typing import Any
 
 import torch
@@ -14,23 +18,65 @@ from torch import Tensor
 from ...decoding.stats import Stats
 
 ALIGNMENT = 64
+CPU = torch.device("cpu")
 
 Shape = tuple[tuple[int, ...], torch.dtype]
 
 
-class Arena:
-    """One anonymous mapping, handed out piece by piece; pages cost nothing until they are written.
+class SharedFile:
+    """Memory behind a file descriptor, for a process that inherits no mappings.
 
-    There is no file behind it, so nothing is left however the processes end.
+    It has no name in any file system, so it is gone with the last process that holds it, however
+    that ends. Pickled as an argument of a spawned process it arrives as the same memory.
+
+    Args:
+        descriptor: of such memory; `None` makes some, empty.
+    """
+
+    def __init__(self, descriptor: int | None = None) -> None:
+        self.descriptor = _nameless() if descriptor is None else descriptor
+        weakref.finalize(self, os.close, self.descriptor)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _received, (reduction.DupFd(self.descriptor),)
+
+    def reach(self, size: int) -> None:
+        """Make it `size` bytes long if it is shorter; what it holds stays."""
+        if os.fstat(self.descriptor).st_size < size:
+            os.ftruncate(self.descriptor, size)
+
+
+def _nameless() -> int:
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("sooner")
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
+def _received(descriptor: Any) -> SharedFile:
+    return SharedFile(descriptor.detach())
+
+
+class Arena:
+    """One mapping, handed out piece by piece; pages cost nothing until they are written.
+
+    No file system knows of it, so nothing is left however the processes end.
 
     Args:
         size: in bytes.
+        file: what is mapped; `None` is memory that only forked processes can share.
     """
 
-    def __init__(self, size: int) -> None:
-        self.size = size
+    def __init__(self, size: int, file: SharedFile | None = None) -> None:
+        self.size, self.file = size, file
         self.used = 0
-        self.memory = mmap.mmap(-1, size)
+        if file is not None:
+            file.reach(size)
+        self.memory = mmap.mmap(-1 if file is None else file.descriptor, size)
+
+    def reaching(self, size: int) -> Arena:
+        """This arena if it has `size` bytes, else a larger one over the same file."""
+        return self if size <= self.size else Arena(size, self.file)
 
     def reset(self) -> None:
         """Hand out from the beginning again; who holds earlier pieces must be done with them."""
@@ -64,35 +110,74 @@ def room(shape: tuple[int, ...], dtype: torch.dtype) -> int:
     return -(-math.prod(shape) * dtype.itemsize // ALIGNMENT) * ALIGNMENT
 
 
-@dataclass(frozen=True)
 class Parcel:
-    """Inputs of a model whose tensors lie in an arena, as they travel.
+    """Something that travels through an arena: pickled, but for its tensors, which lie beside it.
 
-    Attributes:
-        shapes: shape and type of each tensor, in the order in which they were laid down.
-        others: what is no tensor.
+    Args:
+        content: what travels.
+
+    Raises:
+        pickle.PicklingError, AttributeError, TypeError: it can't be pickled.
     """
 
-    shapes: dict[str, Shape]
-    others: dict[str, Any]
-
-    @classmethod
-    def of(cls, inputs: Mapping[str, Any]) -> Parcel:
-        """What `inputs` will be; nothing is laid down yet."""
-        tensors = {name: value for name, value in inputs.items() if isinstance(value, Tensor)}
-        return cls(
-            {name: (tuple(value.shape), value.dtype) for name, value in tensors.items()},
-            {name: value for name, value in inputs.items() if name not in tensors},
-        )
+    def __init__(self, content: object) -> None:
+        file = io.BytesIO()
+        packer = _Packer(file)
+        packer.dump(content)
+        self.tensors = packer.tensors
+        told: list[Shape] = [(tuple(one.shape), one.dtype) for one in self.tensors]
+        self.text = pickle.dumps((told, file.getvalue()))
 
     @property
     def room(self) -> int:
-        """Bytes that it takes."""
-        return sum(room(*told) for told in self.shapes.values())
+        """Bytes of an arena that it takes."""
+        tensors = sum(room(tuple(one.shape), one.dtype) for one in self.tensors)
+        return room((len(self.text),), torch.uint8) + tensors
 
-    def open(self, arena: Arena) -> dict[str, Any]:
-        """The inputs, at the next pieces of the arena."""
-        return {name: arena.take(*told) for name, told in self.shapes.items()} | self.others
+    def lay_down(self, arena: Arena) -> int:
+        """Put it into the next pieces of an arena.
+
+        Returns:
+            Bytes of its text, for `open`.
+        """
+        text = torch.frombuffer(bytearray(self.text), dtype=torch.uint8)
+        for one in (text, *self.tensors):
+            arena.take(tuple(one.shape), one.dtype).copy_(one.detach())
+        return len(self.text)
+
+    @staticmethod
+    def open(arena: Arena, size: int, device: torch.device = CPU) -> Any:
+        """What lies in the next pieces of an arena; on a CPU its tensors are those pieces.
+
+        Args:
+            size: bytes of the text.
+            device: where its tensors are wanted.
+        """
+        told, text = pickle.loads(arena.take((size,), torch.uint8).numpy().tobytes())
+        opener = _Opener(io.BytesIO(text))
+        opener.tensors = [arena.take(*one).to(device) for one in told]
+        return opener.load()
+
+
+class _Packer(pickle.Pickler):
+    """Leaves out plain tensors, whose numbers it notes instead."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file)
+        self.tensors: list[Tensor] = []
+
+    def persistent_id(self, one: Any) -> int | None:
+        if type(one) is not Tensor or one.layout is not torch.strided or one.is_quantized:
+            return None
+        self.tensors.append(one)
+        return len(self.tensors) - 1
+
+
+class _Opener(pickle.Unpickler):
+    tensors: list[Tensor]
+
+    def persistent_load(self, number: int) -> Tensor:
+        return self.tensors[number]
 
 
 class Board:

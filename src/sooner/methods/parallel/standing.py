@@ -22,20 +22,20 @@ from .mailbox import Mailbox
 from .server import DraftJob, DraftServer
 from .shared_memory import Arena, Board, Parcel, Shape, room
 from .wakeup import ParentEnd, Wakeup
-from .worker import NAP, BoardSizes, ProcessWorker, end, fork
+from .worker import NAP, BoardSizes, ProcessWorker, Worker, end, fork
 
 logger = logging.getLogger("sooner")
 
 SMALLEST = 1 << 26
 """Bytes of an arena at least; pages that nobody writes cost nothing."""
-HEADER: Shape = ((3,), torch.long)
-"""The first piece of an arena: number of the newest run, of the last one that is over, and bytes of
-the newest run's job."""
-RUN, OVER, BYTES = range(3)
+HEADER: Shape = ((5,), torch.long)
+"""The first piece of an arena: number of the newest run, of the last one that is over, bytes of the
+newest run's job and of the arena it is in, and whether the process has its draft."""
+RUN, OVER, BYTES, SIZE, READY = range(5)
 
 
 @dataclass
-class Forked:
+class DraftProcess:
     """A process, the end that wakes it, the memory that both see, and the head of that memory."""
 
     process: Any
@@ -70,7 +70,7 @@ class StandingDraft:
             raise SoonerError(
                 f"StandingDraft forks, which a draft on {device} does not survive; leave it out"
             )
-        self.held: list[Forked] = []  # one, or none; a list so that the finalizer sees it
+        self.held: list[DraftProcess] = []  # one, or none; a list so that the finalizer sees it
         self._busy = threading.Lock()
         self._finalizer = weakref.finalize(self, _end, self.held)
 
@@ -84,54 +84,59 @@ class StandingDraft:
         """End the process; a later run starts another."""
         _end(self.held)
 
-    def worker(self, job: DraftJob, rows: Sequence[int]) -> StandingWorker | None:
+    def worker(self, job: DraftJob, rows: Sequence[int]) -> Worker | None:
         """A worker for one run, or `None` where the run has to fork its own: while another run is
         on, or where the job can't travel (a logits processor that can't be pickled)."""
         if not self._busy.acquire(blocking=False):
-            return None
+            return self._decline(rows, "another run has it")
         try:
-            worker = self._hand_over(job, BoardSizes.of(job, len(rows)))
+            worker = self._hand_over(job, rows)
         except BaseException:
             self.release(is_whole=False)
             raise
-        if worker is None:
+        if not isinstance(worker, StandingWorker):
             self.release(is_whole=True)
         return worker
 
-    def _hand_over(self, job: DraftJob, sizes: BoardSizes) -> StandingWorker | None:
-        parcel = Parcel.of(job.inputs)
+    def _decline(self, rows: Sequence[int], why: str) -> Worker | None:
+        logger.info("this run forks a draft process of its own: %s", why)
+        return None
+
+    def _hand_over(self, job: DraftJob, rows: Sequence[int]) -> Worker | None:
+        sizes = BoardSizes.of(job, len(rows))
         try:
-            text = pickle.dumps((replace(job, adapter=None, inputs=parcel), sizes))
+            parcel = Parcel((replace(job, adapter=None), sizes))
         except (pickle.PicklingError, AttributeError, TypeError) as error:  # any of these
-            logger.info("this run forks a draft process of its own: %s", error)
-            return None
-        message = torch.frombuffer(bytearray(text), dtype=torch.uint8)
-        told = tuple(message.shape), message.dtype
-        forked = self._process(room(*HEADER) + room(*told) + sizes.room + parcel.room)
-        arena, header = forked.arena, forked.header
+            return self._decline(rows, str(error))
+        held = self._process(room(*HEADER) + parcel.room + sizes.room)
+        arena, header = held.arena, held.header
         arena.reset()
         arena.take(*HEADER)
-        arena.take(*told).copy_(message)
+        header[BYTES] = parcel.lay_down(arena)
         board, mail = sizes.lay_out(arena)
         board.clear()
         mail.clear()
-        for name, piece in parcel.open(arena).items():
-            if name in parcel.shapes:
-                piece.copy_(job.inputs[name])
-        header[BYTES] = len(message)
         header[RUN] += 1  # from here on the process may begin
-        return StandingWorker(self, forked, board, mail)
+        return StandingWorker(self, held, board, mail)
 
-    def _process(self, needed: int) -> Forked:
+    def _process(self, needed: int) -> DraftProcess:
         """The process, started anew if it is gone or its memory too small."""
-        if self.held and (not self.held[0].process.is_alive() or self.held[0].arena.size < needed):
+        if self.held and not (self.held[0].process.is_alive() and self._fits(needed)):
             self.close()
         if not self.held:
-            arena = Arena(max(SMALLEST, 1 << (2 * needed - 1).bit_length()))
-            header = arena.take(*HEADER)
-            process, wakeup = fork(partial(_runs, self.adapter, arena, header))
-            self.held.append(Forked(process, wakeup, arena, header))
+            self._start(size_for(needed))
         return self.held[0]
+
+    def _fits(self, needed: int) -> bool:
+        """Whether the memory is large enough."""
+        return self.held[0].arena.size >= needed
+
+    def _start(self, size: int) -> None:
+        """Start the process, with an arena of `size` bytes."""
+        arena = Arena(size)
+        header = arena.take(*HEADER)
+        process, wakeup = fork(partial(serve_runs, self.adapter, arena, header))
+        self.held.append(DraftProcess(process, wakeup, arena, header))
 
     def release(self, is_whole: bool) -> None:
         """A run is over; a process that did not say so itself is ended."""
@@ -144,7 +149,7 @@ class StandingWorker(ProcessWorker):
     """One run of a standing draft."""
 
     def __init__(
-        self, standing: StandingDraft, forked: Forked, board: Board, mail: Mailbox
+        self, standing: StandingDraft, forked: DraftProcess, board: Board, mail: Mailbox
     ) -> None:
         self.standing, self.header = standing, forked.header
         self.board, self.mail = board, mail
@@ -166,23 +171,33 @@ class StandingWorker(ProcessWorker):
         return bool(self.header[OVER] == self.header[RUN])
 
 
-def _end(held: list[Forked]) -> None:
+def size_for(needed: int) -> int:
+    """Bytes of an arena for jobs like one that takes `needed`."""
+    return max(SMALLEST, 1 << (2 * needed - 1).bit_length())
+
+
+def _end(held: list[DraftProcess]) -> None:
     while held:
-        forked = held.pop()
-        end(forked.process, forked.wakeup)
+        one = held.pop()
+        end(one.process, one.wakeup)
 
 
-def _runs(adapter: Any, arena: Arena, header: Tensor, wakeup: Wakeup) -> None:
-    """Body of the process: run after run."""
+def serve_runs(adapter: Any, arena: Arena, header: Tensor, wakeup: Wakeup) -> None:
+    """Body of the process: run after run.
+
+    Args:
+        adapter: the draft's; tensors of a job go to its device.
+        arena: as large as it was at the beginning.
+        header: its first piece.
+    """
     while True:
         while header[RUN] == header[OVER]:
             wakeup.wait()
         run = int(header[RUN])
+        arena = arena.reaching(int(header[SIZE]))
         arena.reset()
         arena.take(*HEADER)
-        message = arena.take((int(header[BYTES]),), torch.uint8)
-        job, sizes = pickle.loads(message.numpy().tobytes())
+        job, sizes = Parcel.open(arena, int(header[BYTES]), adapter.device)
         board, mail = sizes.lay_out(arena)
-        inputs = job.inputs.open(arena)
-        DraftServer(replace(job, adapter=adapter, inputs=inputs), board, mail).serve(wakeup)
+        DraftServer(replace(job, adapter=adapter), board, mail).serve(wakeup)
         header[OVER] = run
