@@ -38,6 +38,7 @@ _HOME = {
     "Request": "engine",
     "SoonerError": "errors",
     "SparseVLM": "sparse.pruning",
+    "SpawnedDraft": "methods",
     "StandingDraft": "methods",
     "Stats": "decoding.stats",
     "Tolerance": "methods",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # for type checkers, who can't ask `__getattr__`
     from .jacobi import GSD, CoupledJacobi
     from .onsd import OnSD
     from .parallel.method import ParallelVLM
+    from .parallel.spawned import SpawnedDraft
     from .parallel.standing import StandingDraft
     from .prompt_lookup import PromptLookup
     from .sd_tree import SDTree
@@ -30,6 +31,7 @@ _HOME = {
     "EagleHead": "eagle.head",
     "Method": "base",
     "SoonerOutput": "base",
+    "SpawnedDraft": "parallel.spawned",
     "StandingDraft": "parallel.standing",
     "Tolerance": "tolerance",
 }

@@ -27,9 +27,10 @@ from ..settings import MethodSettings
 from ..visual_match import views
 from .drafter import Listen, ParallelDrafter, Rank
 from .server import DraftJob
+from .spawned import SpawnedDraft, draft_device
 from .standing import StandingDraft
 from .tap import OnStates, PrefillTap
-from .worker import PLACEMENTS, ProcessWorker, Worker, launch, place
+from .worker import PLACEMENTS, ProcessWorker, Worker, launch, place, spawns
 
 QUERIES = 64
 """Last words of the prompt whose attention is heard by the attention criteria."""
@@ -61,8 +62,11 @@ class ParallelVLM(Method):
             compete; or, to compare with, another of `sooner.methods.pruning.CRITERIA`.
         num_draft_tokens: most draft tokens verified at once; how many are taken is decided by
             measurement.
-        placement: `process` (forked, own cores), `thread` (own CUDA stream), `inline` (for tests)
-            or `auto`.
+        placement: `process` (forked, own cores), `spawn` (a process that loads the draft itself),
+            `thread` (own CUDA stream), `inline` (for tests) or `auto`.
+        draft_device: where a spawned process holds the draft, such as `cuda:1`; by default where
+            `draft` is. By `auto`, a draft with such a device is spawned, except from CPU to CPU.
+            The process stays for all runs of this object, see `SpawnedDraft`.
         repack: number the draft's kept tokens anew instead of leaving them their positions.
         draft_inputs: the prompt as the draft's own processor gives it; the target's by default.
         standing: a draft process for all runs, instead of one for each; for the same draft.
@@ -80,13 +84,15 @@ class ParallelVLM(Method):
     layer: int | None = None
     criterion: Criterion = "uv-prune-by-frame"
     num_draft_tokens: int = 16
-    placement: Literal["auto", "process", "thread", "inline"] = "auto"
+    placement: Literal["auto", "process", "spawn", "thread", "inline"] = "auto"
+    draft_device: str | None = None
     repack: bool = False
     draft_inputs: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
     standing: StandingDraft | None = field(default=None, repr=False, compare=False)
     tokenizer: Any = field(default=None, repr=False, compare=False)
     draft_tokenizer: Any = field(default=None, repr=False, compare=False)
     experience: Acceptance | None = field(default=None, repr=False, compare=False)
+    _own: list[SpawnedDraft] = field(default_factory=list, init=False, repr=False, compare=False)
     name: ClassVar[str] = "parallel"
     summary: ClassVar[str] = "a chain of a draft model beside the target, visual tokens pruned"
     draft_model: ClassVar[DraftModel] = "pixels"
@@ -99,6 +105,13 @@ class ParallelVLM(Method):
             positive(self, "layer")
         check_choice("criterion", self.criterion, CRITERIA)
         check_choice("placement", self.placement, ("auto", *PLACEMENTS))
+        if self.draft_device is not None:
+            draft_device(self.draft_device)
+            if self.placement not in ("auto", "spawn"):
+                raise SoonerError(
+                    f"ParallelVLM: draft_device is '{self.draft_device}', but placement "
+                    f"'{self.placement}' works where the draft is; use placement='spawn'"
+                )
         if self.standing is not None and self.standing.draft is not self.draft:
             raise SoonerError("ParallelVLM: standing holds another draft; give each its own")
         if self.tokenizer is not None and self.draft_tokenizer is not None:
@@ -108,6 +121,8 @@ class ParallelVLM(Method):
     def from_settings(cls, settings: MethodSettings) -> Self:
         prune = cls.prune if settings.prune is None else settings.prune
         options = settings.given("placement", "num_draft_tokens")
+        if settings.placement in ("auto", "spawn"):
+            options |= settings.given("draft_device")
         if settings.prune is not None:
             options["least"] = 0  # asked for, so taken at its word
         return cls(
@@ -134,9 +149,10 @@ class ParallelVLM(Method):
         inputs = (
             self.draft_inputs if self.draft_inputs is not None else prompt_for(adapter, context)
         )
+        spawned = self._spawned(adapter.device)
         job = DraftJob(
             adapter=adapter,
-            inputs=to_device(inputs, adapter.device),
+            inputs=inputs if spawned is not None else to_device(inputs, adapter.device),
             processing=context.processing,
             prompt_ids=context.rows.prompts,
             vocab=context.target.vocab_size,
@@ -149,19 +165,31 @@ class ParallelVLM(Method):
             chunk=context.prefill_chunk,
             views=views(context.target, context.inputs, context.copies) if self.prune else [],
         )
-        worker = self._worker(job, context.rows.active)
+        worker = self._worker(job, context.rows.active, spawned)
         rank, listen = self._rank(context), self._listen(context, depth)
         drafter = ParallelDrafter(
             context, worker, rank, listen, self.num_draft_tokens, self.experience
         )
         return drafter, drafter.judge
 
-    def _worker(self, job: DraftJob, rows: list[int]) -> Worker:
+    def _worker(self, job: DraftJob, rows: list[int], spawned: SpawnedDraft | None) -> Worker:
+        if spawned is not None:
+            return spawned.worker(job, rows)
         kind = place(self.placement, job.adapter.device)
         own = None
         if self.standing is not None and kind is ProcessWorker:
             own = self.standing.worker(job, rows)
         return own or launch(kind, job, rows)
+
+    def _spawned(self, device: torch.device) -> SpawnedDraft | None:
+        """What holds the draft's spawned process, if it is to have one."""
+        if isinstance(self.standing, SpawnedDraft):
+            return self.standing
+        if not spawns(self.placement, self.draft_device, device):
+            return None
+        if not self._own:
+            self._own.append(SpawnedDraft(self.draft, self.draft_device))
+        return self._own[0]
 
     def depth(self, layers: int) -> int:
         """L for a target of `layers` layers.

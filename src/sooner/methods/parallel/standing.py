@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -63,18 +63,19 @@ class StandingDraft:
     """
 
     def __init__(self, draft: Any) -> None:
-        self.draft = draft
-        self.adapter = adapt(draft)
-        device = self.adapter.device
-        if device.type != "cpu" or not hasattr(os, "fork"):
-            raise SoonerError(
-                f"StandingDraft forks, which a draft on {device} does not survive; leave it out"
-            )
+        self.draft, self.adapter = draft, adapt(draft)
+        self._check_device(self.adapter.device)
         self.held: list[DraftProcess] = []  # one, or none; a list so that the finalizer sees it
         self._busy = threading.Lock()
         self._finalizer = weakref.finalize(self, _end, self.held)
 
-    def __enter__(self) -> StandingDraft:
+    def _check_device(self, device: torch.device) -> None:
+        if device.type != "cpu" or not hasattr(os, "fork"):
+            raise SoonerError(
+                f"StandingDraft forks, which a draft on {device} does not survive; use SpawnedDraft"
+            )
+
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

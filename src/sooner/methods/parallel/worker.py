@@ -208,6 +208,19 @@ class ProcessWorker(_ConcurrentWorker):
         return None
 
 
+class AbsentWorker(_ConcurrentWorker):
+    """Stands where no worker can be: it drafts nothing, and says why.
+
+    Args:
+        rows: original rows.
+        failure: in a line.
+    """
+
+    def __init__(self, rows: int, failure: str) -> None:
+        self.board, self.mail = Board(rows, 0, 0, 0), Mailbox(rows, 0, 0)
+        self.failure = failure
+
+
 def fork(serve: Callable[[Wakeup], None]) -> tuple[Any, ParentEnd]:
     """Serve in a child process.
 
@@ -215,12 +228,33 @@ def fork(serve: Callable[[Wakeup], None]) -> tuple[Any, ParentEnd]:
         The process, and the end that wakes it.
     """
     ours, theirs = socket_ends()
-    context = multiprocessing.get_context("fork")
-    arguments = (serve, theirs, ours, os.getpid())
+    return _launch("fork", (serve, theirs, ours, os.getpid())), ours
+
+
+def spawn(serve: Callable[[Wakeup], None]) -> tuple[Any, ParentEnd]:
+    """Serve in a process that inherits nothing; `serve` is pickled.
+
+    Ctrl-C is the parent's to handle from the beginning on: the process inherits that it is blocked.
+
+    Returns:
+        The process, and the end that wakes it.
+    """
+    ours, theirs = socket_ends()
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        return _launch("spawn", (serve, theirs, None, os.getpid())), ours
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def _launch(
+    how: str, arguments: tuple[Callable[[Wakeup], None], ChildEnd, ParentEnd | None, int]
+) -> Any:
+    context: Any = multiprocessing.get_context(how)
     process = context.Process(target=_live_as_child, args=arguments, daemon=True)
     process.start()
-    theirs.close()
-    return process, ours
+    arguments[1].close()
+    return process
 
 
 def end(process: Any, wakeup: ParentEnd) -> None:
@@ -233,14 +267,15 @@ def end(process: Any, wakeup: ParentEnd) -> None:
 
 
 def _live_as_child(
-    serve: Callable[[Wakeup], None], own: ChildEnd, parents_end: ParentEnd, parent: int
+    serve: Callable[[Wakeup], None], own: ChildEnd, parents_end: ParentEnd | None, parent: int
 ) -> NoReturn:
-    """Serve in a forked process until that is over or the parent is gone, then end.
+    """Serve in a child process until that is over or the parent is gone, then end.
 
     Ctrl-C is the parent's to handle; an error travels to it as this process's last words.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parents_end.close()  # or the socket would never report that the parent is gone
+    if parents_end is not None:
+        parents_end.close()  # or the socket would never report that the parent is gone
     torch.set_num_threads(DRAFT_THREADS)
     threading.Thread(target=_follow_parent, args=(parent,), daemon=True).start()
     try:
@@ -261,6 +296,7 @@ def _follow_parent(parent: int) -> None:
 
 PLACEMENTS: dict[str, type[Worker]] = {
     "process": ProcessWorker,
+    "spawn": ProcessWorker,
     "thread": ThreadWorker,
     "inline": Worker,
 }
@@ -277,9 +313,23 @@ def place(placement: str, device: torch.device) -> type[Worker]:
         placement = "process" if can_fork and cores() > 1 else "thread"
     if placement == "process" and not can_fork:
         raise SoonerError(
-            f"placement='process' forks, which a draft on {device} does not survive; use 'thread'"
+            f"placement='process' forks, which a draft on {device} does not survive; use 'spawn' "
+            "or 'thread'"
         )
     return PLACEMENTS[placement]
+
+
+def spawns(placement: str, own_device: str | None, device: torch.device) -> bool:
+    """Whether a draft works in a spawned process: where that is asked for, and by `auto` if it has
+    a device of its own, unless it is on a CPU, which is forked on.
+
+    Args:
+        own_device: asked for as the draft's; `None`: none was.
+        device: of the draft in this process.
+    """
+    if placement != "auto" or own_device is None:
+        return placement == "spawn"
+    return {torch.device(own_device).type, device.type} != {"cpu"}
 
 
 @dataclass(frozen=True)

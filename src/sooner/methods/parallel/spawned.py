@@ -1,0 +1,357 @@
+"""A draft process that is spawned, not forked: it loads the draft, on a device of its own."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import os
+import pickle
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+import transformers
+
+from ...errors import SoonerError
+from ...models import adapt
+from ...models.silent import as_run
+from .server import DraftJob
+from .shared_memory import Arena, Parcel, SharedFile, room
+from .standing import HEADER, READY, SIZE, DraftProcess, StandingDraft, serve_runs, size_for
+from .wakeup import ParentEnd, Wakeup
+from .worker import AbsentWorker, Worker, spawn
+
+LOADING = 900.0
+"""Seconds that a process gets to load its draft."""
+LOOK = 0.005
+"""Seconds between two looks at a process that loads."""
+SAMPLED = 8
+"""First values of each weight by which two copies of a model are compared."""
+TOLERANCE = 1e-3
+LOADERS = ("transformers", "transformers_modules")
+"""Packages of classes that read a checkpoint by themselves; the second are brought by one."""
+
+
+@dataclass(frozen=True)
+class DraftSource:
+    """How a draft was loaded, for another process to load it the same way.
+
+    Attributes:
+        model_class: `module:name`.
+        name: folder or hub id.
+        revision: commit of the hub; `None` for a folder.
+        dtype: of its weights.
+        attention: implementation.
+        quantization: config, if the weights were quantised on loading.
+        is_quantized: so they were, or are in the checkpoint.
+        sample: see `sample`; empty where the caller has no weights.
+    """
+
+    model_class: str
+    name: str
+    revision: str | None
+    dtype: torch.dtype
+    attention: str
+    quantization: Any
+    is_quantized: bool
+    sample: tuple[float, ...]
+
+    @classmethod
+    def of(cls, model: Any) -> DraftSource | None:
+        """The source of a model; `None` if it is from no checkpoint of a class that
+        transformers loads."""
+        kind = type(model)
+        name = getattr(model, "name_or_path", "")
+        if not name or kind.__module__.split(".")[0] not in (
+            "transformers",
+            "transformers_modules",
+        ):
+            return None
+        quantizer: Any = getattr(model, "hf_quantizer", None)
+        stored = getattr(quantizer, "pre_quantized", True)
+        return cls(
+            f"{kind.__module__}:{kind.__qualname__}",
+            name,
+            getattr(model.config, "_commit_hash", None),
+            model.dtype,
+            model.config._attn_implementation,
+            None if stored else quantizer.quantization_config,
+            quantizer is not None,
+            sample(model),
+        )
+
+    def load(self, device: torch.device) -> Any:
+        """The model, in eval mode, on `device`.
+
+        Raises:
+            SoonerError: the checkpoint holds other weights than the caller's model.
+        """
+        module, name = self.model_class.split(":")
+        kind: Any = getattr(importlib.import_module(module), name)
+        options: dict[str, Any] = {"dtype": self.dtype, "attn_implementation": self.attention}
+        if self.revision is not None:
+            options["revision"] = self.revision
+        if self.quantization is not None:
+            options["quantization_config"] = self.quantization
+        if self.is_quantized:  # such a model can't be moved
+            options["device_map"] = {"": device}
+        model = as_run(kind.from_pretrained(self.name, **options), self.name)
+        self._compare(sample(model))
+        return (model if self.is_quantized else model.to(device)).eval()
+
+    def _compare(self, found: tuple[float, ...]) -> None:
+        alike = len(found) == len(self.sample) and all(
+            math.isclose(one, other, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+            for one, other in zip(found, self.sample, strict=True)
+        )
+        if self.sample and not alike:
+            raise SoonerError(
+                f"'{self.name}' holds other weights than the draft; hand the draft's over by "
+                "SpawnedDraft(draft, from_memory=True)"
+            )
+
+
+@torch.no_grad()
+def sample(model: Any) -> tuple[float, ...]:
+    """Sums over the first few values of each floating-point weight; empty for one without."""
+    weights = [one for one in model.parameters() if one.is_floating_point()]
+    if any(one.device.type == "meta" for one in weights):
+        return ()
+    sums = [one.flatten()[:SAMPLED].float().sum().cpu() for one in weights]
+    return tuple(torch.stack(sums).tolist()) if sums else ()
+
+
+@dataclass(frozen=True)
+class HandedOver:
+    """A model as it is in memory, in a file that both processes share.
+
+    Attributes:
+        file: holds it from its first byte on.
+        room, size: bytes of the whole, and of its text, see `Parcel`.
+    """
+
+    file: SharedFile
+    room: int
+    size: int
+
+    @classmethod
+    def of(cls, model: Any) -> HandedOver:
+        """Copy a model into such a file: its class, configs, weights and buffers.
+
+        A model itself is not pickled: transformers hangs local functions on those that have run,
+        and notes in the constructor what a forward may record.
+
+        Raises:
+            SoonerError: these can't be pickled.
+        """
+        weights = {name: one.detach() for name, one in _tensors(model).items()}
+        told = type(model), model.config, getattr(model, "generation_config", None), weights
+        try:
+            parcel = Parcel(told)
+        except (pickle.PicklingError, AttributeError, TypeError) as error:  # any of these
+            raise SoonerError(
+                f"the draft can't be handed to another process ({error}); load it from a folder by "
+                "from_pretrained, or use placement='thread'"
+            ) from error
+        file = SharedFile()
+        return cls(file, parcel.room, parcel.lay_down(Arena(parcel.room, file)))
+
+    def load(self, device: torch.device) -> Any:
+        """The model, in eval mode, on `device`; on a CPU its weights are the file's.
+
+        Raises:
+            SoonerError: its class makes another model of its config.
+        """
+        kind, config, generation_config, weights = Parcel.open(
+            Arena(self.room, self.file), self.size
+        )
+        model = kind(config)
+        own = _tensors(model)
+        if {name: one.shape for name, one in own.items()} != {
+            name: one.shape for name, one in weights.items()
+        }:
+            raise SoonerError(
+                f"{kind.__name__} makes another model of the draft's config; save the draft to a "
+                "folder, and load it by from_pretrained"
+            )
+        for name, one in own.items():
+            one.data = weights[name]
+        if generation_config is not None:
+            model.generation_config = generation_config
+        return model.to(device).eval()
+
+
+def _tensors(model: Any) -> dict[str, torch.Tensor]:
+    """Weights and buffers by name, stored ones and others."""
+    return dict(model.named_parameters()) | dict(model.named_buffers())
+
+
+class NotLoadedError(SoonerError):
+    """A process could not load its draft; says why."""
+
+
+class SpawnedDraft(StandingDraft):
+    """Keeps one spawned draft process for all runs of `ParallelVLM`, on a device of its own.
+
+    The process imports torch and loads the draft anew, which takes seconds: at `start`, else in the
+    first run. A draft from a checkpoint is loaded from there, as it was loaded here; weights of any
+    other are handed over. A script that spawns keeps its own work behind
+    `if __name__ == "__main__":`, as multiprocessing asks.
+
+    Ends with `close`, as a context manager, when it is collected, or with its parent.
+
+    Args:
+        draft: a loaded HF model of one of the supported families; from a checkpoint it may be on
+            the `meta` device, without weights.
+        device: where the process holds it; by default its own.
+        from_memory: hand its weights over even if they came from a checkpoint, because they were
+            changed since.
+
+    Attributes:
+        failure: why the draft could not be loaded; runs go on without it then.
+
+    Raises:
+        SoonerError: a device that is not there, a system without POSIX's file descriptors.
+    """
+
+    def __init__(
+        self, draft: Any, device: torch.device | str | None = None, from_memory: bool = False
+    ) -> None:
+        self.source = None if from_memory else DraftSource.of(draft)
+        super().__init__(draft)
+        self.device = draft_device(self.adapter.device if device is None else device)
+        self.failure: str | None = None
+
+    def _check_device(self, device: torch.device) -> None:
+        if os.name != "posix":
+            raise SoonerError(f"a draft can't be spawned on '{os.name}'; use placement='thread'")
+        if device.type == "meta" and self.source is None:
+            raise SoonerError("the draft has no weights, here or in a checkpoint; load it")
+
+    def start(self) -> str | None:
+        """Load the draft now, so that the first run needs not.
+
+        Returns:
+            Why that failed, in a line; `None` where it is ready, or at work.
+
+        Raises:
+            SoonerError: the draft can't be handed over.
+        """
+        if self.failure is None and self._busy.acquire(blocking=False):
+            try:
+                self._process(room(*HEADER))
+            except NotLoadedError as error:
+                self.failure = str(error)
+            finally:
+                self._busy.release()
+        return self.failure
+
+    def close(self) -> None:
+        """End the process; a later run starts another."""
+        super().close()
+        self.failure = None
+
+    def worker(self, job: DraftJob, rows: Sequence[int]) -> Worker:
+        """A worker for one run; one that does nothing while another run is on, where the draft was
+        not loaded, or where the job can't travel."""
+        if self.failure is None:
+            try:
+                worker = super().worker(job, rows)
+                assert worker is not None
+                return worker
+            except NotLoadedError as error:
+                self.failure = str(error)
+        return AbsentWorker(len(rows), self.failure)
+
+    def _decline(self, rows: Sequence[int], why: str) -> Worker:
+        return AbsentWorker(len(rows), f"its process can't take this run: {why}")
+
+    def _fits(self, needed: int) -> bool:
+        """Always: the memory grows, since another process would have to load the draft again."""
+        held = self.held[0]
+        if held.arena.size < needed:
+            held.arena = held.arena.reaching(size_for(needed))
+            held.header[SIZE] = held.arena.size
+        return True
+
+    def _start(self, size: int) -> None:
+        file = SharedFile()
+        arena = Arena(size, file)
+        header = arena.take(*HEADER)
+        source = self.source or HandedOver.of(self.draft)
+        serve = partial(load_and_serve, source, self.device, file, size)
+        held = DraftProcess(*spawn(serve), arena, header)
+        self.held.append(held)
+        deadline = time.monotonic() + LOADING
+        while not header[READY]:
+            if not held.process.is_alive():
+                raise NotLoadedError(_why_it_ended(held.process, held.wakeup))
+            if time.monotonic() > deadline:
+                raise NotLoadedError(f"the draft was not loaded within {LOADING:.0f} s")
+            time.sleep(LOOK)
+
+
+def _why_it_ended(process: Any, wakeup: ParentEnd) -> str:
+    words = " ".join(wakeup.last_words().removeprefix(f"{NotLoadedError.__name__}: ").split())
+    if words:
+        return f"the draft can't be loaded: {words}"
+    return (
+        f"the draft process ended with exit code {process.exitcode} while it loaded; a script that "
+        'spawns needs `if __name__ == "__main__":` around what it runs'
+    )
+
+
+def load_and_serve(
+    source: DraftSource | HandedOver,
+    device: torch.device,
+    file: SharedFile,
+    size: int,
+    wakeup: Wakeup,
+) -> None:
+    """Body of the process: load the draft, then serve runs.
+
+    Args:
+        source: of the draft.
+        device: where it is wanted.
+        file, size: of the arena.
+
+    Raises:
+        NotLoadedError: the draft can't be loaded.
+    """
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    if device.type == "cuda":
+        torch.cuda.set_device(device)  # or torch would open a context on the target's, too
+    arena = Arena(size, file)
+    header = arena.take(*HEADER)
+    try:
+        adapter = adapt(source.load(device))
+    except Exception as error:
+        raise NotLoadedError(f"{type(error).__name__}: {error}") from error
+    header[READY] = 1
+    serve_runs(adapter, arena, header, wakeup)
+
+
+def draft_device(name: torch.device | str) -> torch.device:
+    """The device of a name.
+
+    Raises:
+        SoonerError: no device that holds weights, or a CUDA device that is not there.
+    """
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise SoonerError(
+            f"draft_device is '{name}'; give a torch device, such as cpu or cuda:1"
+        ) from None
+    if device.type == "meta":
+        raise SoonerError("the draft has no weights here; give draft_device, where it is loaded to")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise SoonerError(
+            f"draft_device '{name}' is not there: torch sees {torch.cuda.device_count()} CUDA "
+            "devices"
+        )
+    return device

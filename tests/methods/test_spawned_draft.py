@@ -1,0 +1,435 @@
+"""A spawned draft process: exact, loaded as the parent's draft was, gone however things end.
+
+Starting one takes seconds, so most tests share that of the module.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import gc
+import multiprocessing
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import LogitsProcessor, LogitsProcessorList
+
+import method_matrix as matrix
+import sooner
+import tiny
+from sooner.methods.parallel.shared_memory import Arena, SharedFile
+from sooner.methods.parallel.spawned import DraftSource, HandedOver
+from sooner.methods.parallel.worker import spawns
+
+FAMILY = "llava_onevision"
+NEW = 24
+
+
+@pytest.fixture(scope="module")
+def held() -> Iterator[sooner.SpawnedDraft]:
+    before = shm()
+    with sooner.SpawnedDraft(tiny.noisy(FAMILY)) as one:
+        assert one.start() is None
+        yield one
+    assert not children()
+    assert shm() == before
+
+
+def generate(draft: sooner.SpawnedDraft, kind: str = "video", rows: int = 1, **options: Any) -> Any:
+    method = sooner.ParallelVLM(
+        draft.draft, num_draft_tokens=6, least=0, standing=draft, prune=options.pop("prune", 0.5)
+    )
+    return run(method, FAMILY, kind, rows, **options)
+
+
+def run(method: sooner.Method, family: str, kind: str, rows: int = 1, **options: Any) -> Any:
+    options = {"max_new_tokens": NEW, "eos_token_id": None, "do_sample": False, **options}
+    return sooner.generate(tiny.model(family), tiny.inputs(family, kind, rows), method, **options)
+
+
+def children() -> list[Any]:
+    """Draft processes; multiprocessing's resource tracker is none of them."""
+    return multiprocessing.active_children()
+
+
+def shm() -> set[str]:
+    """What is in /dev/shm that this project or torch might have put there."""
+    return {name for name in os.listdir("/dev/shm") if re.match("sooner|torch|psm|sem", name)}
+
+
+def pid(draft: sooner.SpawnedDraft) -> int:
+    (one,) = draft.held
+    return int(one.process.pid)
+
+
+def test_every_run_equals_hf_in_one_process(held: sooner.SpawnedDraft) -> None:
+    seen = set()
+    for kind, rows, prune in (
+        ("video", 1, 0.5), ("images", 3, 0.0), ("text", 2, 0.0), ("uneven", 5, 0.9),
+    ):  # fmt: skip
+        made = generate(held, kind, rows, prune=prune)
+        assert torch.equal(made.sequences, matrix.reference(FAMILY, kind, rows, NEW))
+        assert not made.stats.notes
+        assert made.stats.num_draft_tokens > 0
+        seen.add(pid(held))
+    assert len(seen) == 1
+
+
+def test_starting_costs_later_runs_nothing(held: sooner.SpawnedDraft) -> None:
+    """A start takes seconds; a run of a process that stands does not."""
+    begin = time.perf_counter()
+    generate(held)
+    assert time.perf_counter() - begin < 1.5
+
+
+def test_memory_grows_in_place(held: sooner.SpawnedDraft) -> None:
+    """A larger prompt must not cost another load of the draft."""
+    generate(held)
+    before, size = pid(held), held.held[0].arena.size
+    assert held._fits(size + 1)  # as a job of that size would ask
+    assert held.held[0].arena.size >= 2 * size
+    held.held[0].arena.memory[size:] = b"\1" * (held.held[0].arena.size - size)
+    for kind in ("video", "images"):
+        made = generate(held, kind, 2)
+        assert torch.equal(made.sequences, matrix.reference(FAMILY, kind, 2, NEW))
+        assert not made.stats.notes
+    assert pid(held) == before
+    mapped = Path(f"/proc/{before}/maps").read_text().splitlines()
+    ends = [line.split()[0].split("-") for line in mapped if "memfd:sooner" in line]
+    assert held.held[0].arena.size in [int(end, 16) - int(begin, 16) for begin, end in ends]
+
+
+def test_a_sampled_run_draws_alike_with_one_seed(held: sooner.SpawnedDraft) -> None:
+    """Draws belong to places; with the worker's timing only how many drafts are right changes."""
+    for seed in range(3):
+        made = generate(held, do_sample=True, seed=seed, temperature=0.8)
+        assert made.stats.num_draft_tokens > 0
+        assert made.sequences.shape[1] == tiny.inputs(FAMILY, "video")["input_ids"].shape[1] + NEW
+        assert int(made.sequences.max()) < tiny.VOCAB
+
+
+class Suppressed(LogitsProcessor):
+    """Holds a tensor, which has to travel."""
+
+    def __init__(self) -> None:
+        self.bias = torch.zeros(tiny.VOCAB)
+        self.bias[:40] = -torch.inf
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        return scores + self.bias
+
+
+class Unpicklable(LogitsProcessor):
+    def __init__(self) -> None:
+        self.scale = lambda scores: scores * 1.0
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        return self.scale(scores)
+
+
+def test_processors_travel_or_the_run_does_without(held: sooner.SpawnedDraft) -> None:
+    made = generate(held, logits_processor=LogitsProcessorList([Suppressed()]))
+    prompt = tiny.inputs(FAMILY, "video")["input_ids"].shape[1]
+    assert int(made.sequences[:, prompt:].min()) >= 40
+    assert not made.stats.notes
+    assert made.stats.draft_forwards > 0
+    other = generate(held, logits_processor=LogitsProcessorList([Unpicklable()]))
+    assert torch.equal(other.sequences, matrix.reference(FAMILY, "video", 1, NEW))
+    assert len(other.stats.notes) == 1
+    assert "can't take this run" in other.stats.notes[0]
+
+
+def test_a_second_run_at_the_same_time_goes_on_without(held: sooner.SpawnedDraft) -> None:
+    inner: list[Any] = []
+
+    def nested(*_: Any) -> None:
+        if not inner:
+            inner.append(None)
+            inner[0] = generate(held, "images")
+
+    outer = generate(held, on_tokens=nested)
+    assert torch.equal(outer.sequences, matrix.reference(FAMILY, "video", 1, NEW))
+    assert torch.equal(inner[0].sequences, matrix.reference(FAMILY, "images", 1, NEW))
+    assert len(children()) == 1
+    assert "another run has it" in inner[0].stats.notes[0]
+    assert not outer.stats.notes
+
+
+def test_an_interrupted_run_does_not_affect_the_next(held: sooner.SpawnedDraft) -> None:
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = pid(held)
+    with pytest.raises(KeyboardInterrupt):
+        generate(held, on_tokens=interrupt)
+    os.kill(pid(held), signal.SIGINT)  # Ctrl-C reaches it, too
+    made = generate(held, "images")
+    assert torch.equal(made.sequences, matrix.reference(FAMILY, "images", 1, NEW))
+    assert not made.stats.notes
+    assert pid(held) == before
+
+
+def test_nothing_lies_in_dev_shm(held: sooner.SpawnedDraft) -> None:
+    found: set[str] = set()
+    generate(held, on_tokens=lambda *_: found.update(shm()))
+    maps = Path(f"/proc/{pid(held)}/maps").read_text()
+    assert "/dev/shm" not in maps
+    assert not found
+
+
+def test_stopped_and_killed_it_is_replaced(held: sooner.SpawnedDraft) -> None:
+    """One that hangs is ended with its run; the next run has another, which is killed in it."""
+    first = pid(held)
+    os.kill(first, signal.SIGSTOP)
+    made = generate(held)
+    assert torch.equal(made.sequences, matrix.reference(FAMILY, "video", 1, NEW))
+    assert not held.held
+    assert held.start() is None
+    assert pid(held) != first
+    long = 200
+    plain = run(sooner.Autoregressive(), FAMILY, "video", max_new_tokens=long)
+    killer = threading.Timer(0.05, os.kill, [pid(held), signal.SIGKILL])
+    killer.start()
+    made = generate(held, max_new_tokens=long, on_tokens=lambda *_: time.sleep(0.001))
+    killer.join()
+    assert torch.equal(made.sequences, plain.sequences)
+    assert sum("exit code -9" in note for note in made.stats.notes) == 1
+    assert not children()
+
+
+def test_what_cannot_be_loaded_is_told_once_in_a_line(tmp_path: Path) -> None:
+    """A folder that is gone: decoding goes on, and nobody tries again at every run."""
+    draft = copy.deepcopy(tiny.noisy(FAMILY))
+    draft.name_or_path = str(tmp_path / "gone")
+    method = sooner.ParallelVLM(draft, prune=0, placement="spawn")
+    notes = []
+    for _ in range(2):
+        begin = time.perf_counter()
+        made = run(method, FAMILY, "video")
+        assert torch.equal(made.sequences, matrix.reference(FAMILY, "video", 1, NEW))
+        (note,) = made.stats.notes
+        notes.append(note)
+        spent = time.perf_counter() - begin
+    assert spent < 1.5
+    assert notes[0] == notes[1]
+    assert "can't be loaded" in note
+    assert "gone" in note
+    assert "\n" not in note
+    assert not children()
+
+
+# Without a process of its own, or with one of another script's.
+
+
+def test_a_source_loads_what_was_loaded(tmp_path: Path) -> None:
+    tiny.noisy(FAMILY).to(torch.float32).save_pretrained(tmp_path)
+    draft = type(tiny.noisy(FAMILY)).from_pretrained(
+        tmp_path, dtype=torch.bfloat16, attn_implementation="eager"
+    )
+    source = DraftSource.of(draft)
+    assert source is not None
+    loaded = source.load(torch.device("cpu"))
+    assert loaded.dtype == torch.bfloat16
+    assert loaded.config._attn_implementation == "eager"
+    assert not loaded.training
+    theirs = loaded.state_dict()
+    assert all(torch.equal(one, theirs[name]) for name, one in draft.state_dict().items())
+
+
+def test_other_weights_than_the_drafts_are_refused(tmp_path: Path) -> None:
+    tiny.model(FAMILY).save_pretrained(tmp_path)
+    draft = type(tiny.model(FAMILY)).from_pretrained(tmp_path)
+    for weights in draft.parameters():
+        weights.data += 0.1
+    source = DraftSource.of(draft)
+    assert source is not None
+    with pytest.raises(sooner.SoonerError, match=r"other weights.*from_memory=True"):
+        source.load(torch.device("cpu"))
+
+
+def test_quantized_weights_are_loaded_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Quantised on loading: the same config again, straight onto the device."""
+    asked: dict[str, Any] = {}
+    draft = copy.deepcopy(tiny.noisy("llama"))
+    draft.name_or_path = "hub/name"
+    draft.config._commit_hash = "abc"
+    draft.hf_quantizer = Quantizer()
+
+    def from_pretrained(name: str, **options: Any) -> Any:
+        asked.update(options, name=name)
+        return draft
+
+    monkeypatch.setattr(type(draft), "from_pretrained", from_pretrained)
+    source = DraftSource.of(draft)
+    assert source is not None
+    source.load(torch.device("cpu"))
+    assert asked == {
+        "name": "hub/name", "revision": "abc", "dtype": torch.float32,
+        "attn_implementation": "sdpa", "quantization_config": "four bits",
+        "device_map": {"": torch.device("cpu")},
+    }  # fmt: skip
+
+
+class Quantizer:
+    pre_quantized = False
+    quantization_config = "four bits"
+
+
+@pytest.mark.parametrize("family", tiny.FAMILIES)
+def test_a_model_in_memory_is_handed_over_whole(family: str) -> None:
+    """One that has run carries local functions, and must travel all the same."""
+    draft = copy.deepcopy(tiny.noisy(family))
+    kind = "text" if family in tiny.TEXT_FAMILIES else "image"
+    inputs = tiny.inputs(family, kind)
+    with torch.inference_mode():
+        expected = draft(**inputs).logits
+    assert DraftSource.of(draft) is None
+    loaded = HandedOver.of(draft).load(torch.device("cpu"))
+    with torch.inference_mode():
+        assert torch.equal(loaded(**inputs).logits, expected)
+    assert loaded.generation_config.eos_token_id == tiny.EOS
+
+
+def test_an_arena_over_a_file_grows_and_keeps_what_it_holds() -> None:
+    file = SharedFile()
+    ours = Arena(4096, file)
+    ours.take((3,), torch.long).copy_(torch.tensor([1, 2, 3]))
+    assert ours.reaching(4096) is ours
+    larger, theirs = ours.reaching(1 << 16), Arena(4096, file)
+    theirs.take((3,), torch.long)[1] = 7
+    assert larger.take((3,), torch.long).tolist() == [1, 7, 3]
+    descriptor = file.descriptor
+    del file, ours, larger, theirs
+    gc.collect()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
+
+
+@pytest.mark.parametrize(
+    ("placement", "own", "device", "spawned"),
+    [
+        ("auto", None, "cpu", False), ("auto", "cpu", "cpu", False), ("auto", None, "cuda", False),
+        ("auto", "cuda:1", "cuda:1", True), ("auto", "cuda:1", "meta", True),
+        ("auto", "cpu", "cuda", True), ("spawn", None, "cpu", True),
+        ("thread", "cuda:1", "cuda:1", False), ("process", "cpu", "cpu", False),
+    ],
+)  # fmt: skip
+def test_a_draft_with_a_device_of_its_own_is_spawned(
+    placement: str, own: str | None, device: str, spawned: bool
+) -> None:
+    assert spawns(placement, own, torch.device(device)) is spawned
+
+
+def test_options_that_cannot_be_are_refused() -> None:
+    draft = tiny.noisy("llama")
+    with pytest.raises(sooner.SoonerError, match="draft_device 'cuda:7' is not there"):
+        sooner.ParallelVLM(draft, draft_device="cuda:7")
+    with pytest.raises(sooner.SoonerError, match="draft_device is 'gpu'"):
+        sooner.ParallelVLM(draft, placement="spawn", draft_device="gpu")
+    with pytest.raises(sooner.SoonerError, match="use placement='spawn'"):
+        sooner.ParallelVLM(draft, placement="thread", draft_device="cpu")
+    empty = copy.deepcopy(draft).to("meta")
+    with pytest.raises(sooner.SoonerError, match="no weights, here or in a checkpoint"):
+        sooner.SpawnedDraft(empty, "cpu")
+    empty.name_or_path = "hub/name"
+    with pytest.raises(sooner.SoonerError, match="give draft_device"):
+        sooner.SpawnedDraft(empty)
+
+
+UNGUARDED = """
+import sooner, tiny
+print(sooner.SpawnedDraft(tiny.noisy("llama")).start())
+"""
+SCRIPT = """
+import sooner, tiny
+if __name__ == "__main__":
+    draft = tiny.noisy("llama")
+    held = sooner.SpawnedDraft(draft)
+    assert held.start() is None
+    method = sooner.ParallelVLM(draft, prune=0, standing=held)
+    print(held.held[0].process.pid, flush=True)
+    while True:
+        sooner.generate(tiny.model("llama"), tiny.inputs("llama", "text"), method,
+                        max_new_tokens=200, eos_token_id=None, do_sample=False)
+"""
+
+
+def written(folder: Path, text: str) -> dict[str, Any]:
+    """How a script is run that finds the tests' modules."""
+    script = folder / "script.py"
+    script.write_text(text)
+    paths = [str(Path(tiny.__file__).parent), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    told = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return {"args": [sys.executable, str(script)], "env": env, **told}
+
+
+def test_it_ends_with_a_parent_that_is_killed(tmp_path: Path) -> None:
+    before = shm()
+    parent = subprocess.Popen(**written(tmp_path, SCRIPT))
+    assert parent.stdout is not None
+    try:
+        ready, _, _ = select.select([parent.stdout], [], [], 120)
+        assert ready
+        worker = int(parent.stdout.readline())
+        time.sleep(0.2)  # in the midst of a run
+    finally:
+        parent.kill()
+        parent.wait()
+        parent.communicate()
+    deadline = time.monotonic() + 10
+    while is_alive(worker) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not is_alive(worker)
+    assert shm() == before
+
+
+def is_alive(process: int) -> bool:
+    with contextlib.suppress(OSError, IndexError):
+        return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    return False
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_vl", "llama"])
+def test_other_families_equal_hf(family: str, tmp_path: Path) -> None:
+    """From a folder, by a method of its own, which keeps the process for its runs and ends it."""
+    tiny.noisy(family).save_pretrained(tmp_path)
+    draft = type(tiny.noisy(family)).from_pretrained(tmp_path, dtype=torch.float32)
+    method = sooner.ParallelVLM(draft, prune=0.5, least=0, placement="spawn", draft_device="cpu")
+    for kind in ("text",) if family in tiny.TEXT_FAMILIES else ("video", "images"):
+        made = run(method, family, kind)
+        assert torch.equal(made.sequences, matrix.reference(family, kind, 1, NEW))
+        assert not made.stats.notes
+        assert len(children()) == 1
+    del method
+    gc.collect()
+    assert not children()
+
+
+@pytest.mark.slow
+def test_a_script_without_a_guard_is_told_of_it(tmp_path: Path) -> None:
+    told = subprocess.run(**written(tmp_path, UNGUARDED), timeout=120, check=True)
+    assert 'needs `if __name__ == "__main__":`' in told.stdout
+
+
+def test_killed_while_it_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+    with sooner.SpawnedDraft(tiny.noisy(FAMILY)) as one:
+        killer = threading.Timer(1.0, lambda: os.kill(pid(one), signal.SIGKILL))
+        killer.start()
+        made = generate(one)
+        killer.join()
+        assert torch.equal(made.sequences, matrix.reference(FAMILY, "video", 1, NEW))
+        assert "exit code -9" in made.stats.notes[0]
+    assert not children()
