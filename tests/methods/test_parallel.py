@@ -15,12 +15,12 @@ from fakes import ERROR, FakeAdapter, Table, chi_square, row_noise, say
 from methods.parallel_runs import NEW, generate
 from sooner.decoding.acceptance import Guess, couple
 from sooner.methods import pruning
-from sooner.methods.cost import Acceptance
 from sooner.methods.parallel import method as method_module
 from sooner.methods.parallel import policy as policy_module
 from sooner.methods.parallel.policy import BoardView
 from sooner.methods.parallel.server import DraftRow
 from sooner.methods.parallel.shared_memory import Board
+from sooner.methods.sizing import Acceptance
 
 PLACEMENTS = ("inline", "thread", "process")
 

@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
-from sooner.methods.cost import PRIOR, Acceptance, CostModel
 from sooner.methods.draft_length import LONGEST_PAUSE, PAUSE, AdaptiveDraftLength, FixedDraftLength
+from sooner.methods.sizing import PRIOR, Acceptance, CostModel
 
 
 class Machine:

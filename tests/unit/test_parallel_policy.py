@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from sooner.methods.cost import CostModel
 from sooner.methods.parallel.policy import best_draft_lengths
+from sooner.methods.sizing import CostModel
 
 LARGEST = 4
 

@@ -12,7 +12,6 @@ if TYPE_CHECKING:  # for type checkers, who can't ask `__getattr__`
     from .aligned import HSD
     from .autoregressive import Autoregressive
     from .base import Method, SoonerOutput
-    from .cost import Acceptance
     from .eagle import Eagle, EagleHead
     from .jacobi import GSD, CoupledJacobi
     from .onsd import OnSD
@@ -21,13 +20,14 @@ if TYPE_CHECKING:  # for type checkers, who can't ask `__getattr__`
     from .parallel.standing import StandingDraft
     from .prompt_lookup import PromptLookup
     from .sd_tree import SDTree
+    from .sizing import Acceptance
     from .sparse_to_dense import SparseToDense
     from .speculative import Speculative
     from .specvlm import SpecVLM
     from .tolerance import Relaxed, Tolerance
 
 _HOME = {
-    "Acceptance": "cost",
+    "Acceptance": "sizing",
     "EagleHead": "eagle.head",
     "Method": "base",
     "SoonerOutput": "base",

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from .cost import Acceptance, CostModel
+from .sizing import Acceptance, CostModel
 
 logger = logging.getLogger("sooner")
 

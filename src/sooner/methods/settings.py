@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from .cost import Acceptance
+from .sizing import Acceptance
 
 
 @dataclass(frozen=True)

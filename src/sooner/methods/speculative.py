@@ -20,10 +20,10 @@ from .base import Method
 from .chain_draft import ChainDrafter
 from .checks import positive, positive_or_auto, same_tokenizer, same_vocabulary
 from .context import Context, prompt_for
-from .cost import Acceptance
 from .draft_length import AdaptiveDraftLength, DraftLength, FixedDraftLength
 from .rules import follow_choices
 from .settings import MethodSettings
+from .sizing import Acceptance
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 
 from ..decoding.runner import ModelRunner
-from ..methods.cost import Acceptance, CostModel
 from ..methods.parallel.policy import best_draft_lengths
 from ..methods.parallel.shared_memory import Arena, room
 from ..methods.parallel.side_stream import SideStream
 from ..methods.parallel.worker import ProcessWorker, place
+from ..methods.sizing import Acceptance, CostModel
 from ..methods.threads import DRAFT_THREADS
 from ..models import adapt
 

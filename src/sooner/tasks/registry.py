@@ -10,8 +10,8 @@ from typing import Any
 from ..decoding.loop import Session
 from ..errors import SoonerError, unknown
 from ..methods import Method
-from ..methods.cost import Acceptance
 from ..methods.settings import MethodSettings
+from ..methods.sizing import Acceptance
 from ..registry import choices
 from .choice import StepTimes, choose, measure
 from .loading import ModelPair

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Protocol
 
-from ..cost import ForwardCosts
+from ..sizing import ForwardCosts
 
 LONGEST = 6
 

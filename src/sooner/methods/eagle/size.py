@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..cost import ForwardCosts, Recent
+from ..sizing import ForwardCosts, Recent
 
 logger = logging.getLogger("sooner")
 

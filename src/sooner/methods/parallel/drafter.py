@@ -17,8 +17,8 @@ from ...decoding.sampling import Processing
 from ...decoding.tree import Tree
 from ...models.hooks import ForwardHooks
 from ..context import Context, frame_numbers, prompt_lengths, visual_tokens
-from ..cost import Acceptance, CostModel
 from ..rules import follow_choices
+from ..sizing import Acceptance, CostModel
 from .policy import BoardView, Patience, Plan
 from .tap import OnStates
 from .worker import Worker

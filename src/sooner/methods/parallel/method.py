@@ -21,9 +21,9 @@ from ..base import Method
 from ..calls import to_device
 from ..checks import positive, same_tokenizer, same_vocabulary, share
 from ..context import Context, prompt_for
-from ..cost import Acceptance
 from ..pruning import BY_ATTENTION, CRITERIA, Criterion, rank
 from ..settings import MethodSettings
+from ..sizing import Acceptance
 from ..visual_match import views
 from .drafter import Listen, ParallelDrafter, Rank
 from .server import DraftJob

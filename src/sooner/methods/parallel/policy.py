@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..cost import CostModel
+from ..sizing import CostModel
 from .shared_memory import Board
 from .worker import Worker
 

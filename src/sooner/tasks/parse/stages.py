@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
-from ...methods.cost import Recent
+from ...methods.sizing import Recent
 
 PAGE, BOTH = "page", "both"
 COLD = 1
