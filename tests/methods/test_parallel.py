@@ -20,7 +20,7 @@ from sooner.methods.parallel import policy as policy_module
 from sooner.methods.parallel.policy import BoardView
 from sooner.methods.parallel.server import DraftRow
 from sooner.methods.parallel.shared_memory import Board
-from sooner.methods.sizing import Acceptance
+from sooner.methods.sizing.chain import Acceptance
 
 PLACEMENTS = ("inline", "thread", "process")
 
@@ -62,7 +62,7 @@ def test_the_draft_runs_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     # Measured times are this machine's; the windows of one whose draft costs nothing are the same
     # everywhere.
     monkeypatch.setattr(
-        policy_module, "best_draft_lengths", lambda model, most: [most] * (most + 1)
+        policy_module, "best_draft_lengths", lambda model, most, rows: [most] * (most + 1)
     )
     inputs = tiny.inputs("llava_onevision", "video", 1)
     made = sooner.generate(target, inputs, method, max_new_tokens=NEW, eos_token_id=None)
@@ -152,7 +152,7 @@ def test_runs_add_to_what_is_known_of_the_draft(
 ) -> None:
     """Plain rounds judge the worker's next token, too, so a draft that gets better is noticed."""
     monkeypatch.setattr(
-        policy_module, "best_draft_lengths", lambda model, most: [policy] * (most + 1)
+        policy_module, "best_draft_lengths", lambda model, most, rows: [policy] * (most + 1)
     )
     target, seen = tiny.model("llava_onevision"), Acceptance()
     method = sooner.ParallelVLM(

@@ -20,10 +20,10 @@ from PIL import Image
 
 from sooner.decoding.stats import Stats
 from sooner.errors import SoonerError
+from sooner.methods.sizing.costs import Quickest
 from sooner.serve import ServeSettings, create_app
 from sooner.serve.run import bind, build_server, url
 from sooner.tasks.act import Observation
-from sooner.tasks.act.pace import CallTimes
 from tiny_policy import INSTRUCTIONS, image
 
 WAIT = 240
@@ -71,7 +71,7 @@ class SlowPolicy:
     statistics = {"table": None}  # noqa: RUF012
 
     def __init__(self) -> None:
-        self.pace = CallTimes()
+        self.pace = Quickest(("plain",))
         self.batches: list[list[str]] = []
         self.methods: list[str] = []
         self.began, self.go = threading.Event(), threading.Event()

@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 
 from sooner.errors import SoonerError
+from sooner.methods.sizing.costs import Quickest
 from sooner.models.openvla.statistics import ActionStatistics, ActionTokens
 from sooner.tasks.act.allowance import Allowance
 from sooner.tasks.act.observation import (
@@ -23,7 +24,6 @@ from sooner.tasks.act.observation import (
     from_buffer,
     read_picture,
 )
-from sooner.tasks.act.pace import AGAIN, TRIALS, CallTimes, Choice
 
 PICTURE = np.arange(60, dtype=np.uint8).reshape(4, 5, 3)
 
@@ -176,7 +176,7 @@ def test_other_allowances_are_refused(text: str, told: str) -> None:
 
 
 def test_a_pace_expects_what_it_measured() -> None:
-    pace = CallTimes()
+    pace = Quickest(("plain", "strict"))
     assert pace.expected("plain", 4) is None
     for seconds in (9.0, 1.0, 2.0):  # the first call is slow and does not count for long
         pace.add("plain", 2, seconds)
@@ -187,20 +187,19 @@ def test_a_pace_expects_what_it_measured() -> None:
 
 
 def test_a_choice_tries_each_then_keeps_the_quickest_and_asks_again() -> None:
-    pace = CallTimes()
-    choice = Choice(pace, ("plain", "strict"))
+    pace = Quickest(("plain", "strict"), trials=3, again=50)
     seconds = {"plain": 1.0, "strict": 0.5}
     picked = []
-    for _ in range(3 * AGAIN):
-        picked.append(choice.pick(1))
+    for _ in range(150):
+        picked.append(pace.pick(1))
         pace.add(picked[-1], 1, seconds[picked[-1]])
-    assert picked[: 2 * TRIALS].count("plain") == TRIALS
-    assert 0 < picked[2 * TRIALS :].count("plain") <= 3
+    assert picked[:6].count("plain") == 3
+    assert 0 < picked[6:].count("plain") <= 3
 
 
 def test_a_draft_that_gains_nothing_is_left_out() -> None:
-    pace = CallTimes()
-    for _ in range(TRIALS):
+    pace = Quickest(("plain", "strict"))
+    for _ in range(3):
         pace.add("plain", 1, 1.0)
         pace.add("strict", 1, 0.995)
-    assert Choice(pace, ("plain", "strict")).best(1) == "plain"
+    assert pace.best(1) == "plain"

@@ -8,7 +8,7 @@ import pytest
 
 from sooner.errors import SoonerError
 from sooner.methods import HSD
-from sooner.methods.aligned.size import FixedNodes, MeasuredNodes
+from sooner.methods.aligned.size import Experience, MeasuredNodes, NodeCount
 from sooner.tasks.parse import PageParser, ParseSettings
 from sooner.tasks.parse.settings import RELAXED_NODES
 from tasks.parsing import draft_of, noise_page, qwen3_vl
@@ -24,8 +24,10 @@ def test_below_tolerance_1_nodes_are_a_fixed_number() -> None:
     assert relaxed.digest() != ParseSettings(acceptance_threshold=0.75, nodes=4).digest()
     assert ParseSettings(acceptance_threshold=0.75, max_nodes=8).nodes == 8
     assert replace(relaxed, max_new_tokens=4).nodes == RELAXED_NODES
-    assert isinstance(HSD([[]], **relaxed.verification)._sizing(None), FixedNodes)  # type: ignore[arg-type]
-    assert isinstance(HSD([[]], **ParseSettings().verification)._sizing(None), MeasuredNodes)  # type: ignore[arg-type]
+    assert isinstance(HSD([[]], **relaxed.verification)._sizing(None), NodeCount)  # type: ignore[arg-type]
+    assert isinstance(
+        HSD([[]], **ParseSettings().verification)._sizing(Experience()), MeasuredNodes
+    )
 
 
 @pytest.mark.parametrize("stages", ["both", "page"])

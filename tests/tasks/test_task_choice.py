@@ -11,7 +11,7 @@ import pytest
 
 import tiny
 from sooner.methods import ParallelVLM, Speculative
-from sooner.methods.sizing import ENOUGH, PRIOR, Acceptance
+from sooner.methods.sizing.chain import ENOUGH, PRIOR, Acceptance
 from sooner.tasks import registry
 from sooner.tasks.caption import caption
 from sooner.tasks.choice import MARGIN, StepTimes, Way, beside, by_turns, choose, measure

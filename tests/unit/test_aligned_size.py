@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sooner.methods.aligned.size import FLOOR, Experience, FixedNodes, MeasuredNodes, _rounded
+from sooner.methods.aligned.size import FLOOR, Experience, MeasuredNodes, NodeCount
+from sooner.methods.sizing.costs import rounded
 
 
 class Clock:
@@ -12,7 +13,8 @@ class Clock:
 
     def __init__(self, slope: float, largest: int = 64) -> None:
         self.slope = slope
-        self.sizing = MeasuredNodes(largest, Experience())
+        self.experience = Experience()
+        self.sizing = MeasuredNodes(largest, self.experience)
         self.chosen: list[int] = []
         self.total = 0.0
 
@@ -100,7 +102,7 @@ def test_what_was_learnt_goes_to_the_next_page() -> None:
     clock = Clock(0.02)
     for _ in range(50):
         clock.round([chain(0.95)])
-    fresh = MeasuredNodes(64, clock.sizing.experience)
+    fresh = MeasuredNodes(64, clock.experience)
     assert fresh.choose([[0.02] * 8]) == 0
     assert fresh.choose([chain(0.95)]) >= 16
 
@@ -132,14 +134,14 @@ def test_rules_that_accept_more_than_plain_rounds_can_tell_get_trials() -> None:
 
 
 def test_a_fixed_size_never_changes() -> None:
-    sizing = FixedNodes(12)
+    sizing = NodeCount(12)
     sizing.observe(1, 12, 100.0)
     assert sizing.limit() == sizing.choose([[0.01]]) == sizing.largest == 12
 
 
 def test_there_are_few_sizes_to_time() -> None:
-    rounded = [_rounded(tokens) for tokens in range(1, 4000)]
-    assert rounded[:16] == list(range(1, 17))
-    assert rounded == sorted(rounded)
-    assert len(set(rounded)) < 90
-    assert all(a <= b <= 1.15 * a for a, b in enumerate(rounded, start=1))
+    sizes = [rounded(tokens) for tokens in range(1, 4000)]
+    assert sizes[:16] == list(range(1, 17))
+    assert sizes == sorted(sizes)
+    assert len(set(sizes)) < 90
+    assert all(a <= b <= 1.15 * a for a, b in enumerate(sizes, start=1))

@@ -7,8 +7,14 @@ from collections import Counter
 
 import pytest
 
-from sooner.methods.draft_length import LONGEST_PAUSE, PAUSE, AdaptiveDraftLength, FixedDraftLength
-from sooner.methods.sizing import PRIOR, Acceptance, CostModel
+from sooner.methods.sizing.chain import (
+    PRIOR,
+    Acceptance,
+    AdaptiveDraftLength,
+    CostModel,
+    DraftLength,
+)
+from sooner.methods.sizing.pauses import LONGEST_PAUSE, PAUSE, SHARE
 
 
 class Machine:
@@ -44,12 +50,13 @@ class Machine:
         """Play some rounds; returns the windows that were chosen."""
         chosen = []
         for _ in range(rounds):
-            size = draft_length.choose()
+            rows = range(self.rows)
+            drafted = draft_length.choose(rows)
+            size = max(drafted)
             if size:
-                draft_length.observe_draft(self.draft)
-            drafted = [size] * self.rows
-            accepted = [self._accepted(size) for _ in range(self.rows)]
-            draft_length.observe_round(drafted, accepted, self.target(1 + size))
+                draft_length.observe_draft(self.rows, size, size * self.draft)
+            accepted = [self._accepted(many) for many in drafted]
+            draft_length.observe_round(rows, drafted, accepted, self.target(1 + size))
             chosen.append(size)
         return chosen
 
@@ -101,8 +108,9 @@ def test_it_is_plain_for_whole_pauses_and_probes_between_them() -> None:
         elif run:
             pauses.append(run)
             run = 0
-    # One plain round tells what speculation has to beat; here the first pause follows at once.
-    assert pauses[:4] == [1 + PAUSE, 2 * PAUSE, 4 * PAUSE, 8 * PAUSE]
+    # One plain round tells what speculation has to beat; here the first pause follows at once. It
+    # lasts until a trial, which loses a plain step, is paid for by the share that trials may lose.
+    assert pauses[:4] == [1 + round((1 - 2 * SHARE) / SHARE), 2 * PAUSE, 4 * PAUSE, 8 * PAUSE]
     assert max(pauses) <= LONGEST_PAUSE
     assert Counter(chosen[30:])[8] == 0, "a probe is short"
 
@@ -164,34 +172,34 @@ def settled_value(machine: Machine, draft_length: AdaptiveDraftLength) -> float:
 def test_one_stalled_draft_does_not_end_speculation() -> None:
     draft_length, machine = AdaptiveDraftLength(16), Machine(0.9, 0.1, 0.02)
     machine.run(draft_length, 50)
-    size = draft_length.choose()
-    draft_length.observe_draft(20.0)
-    draft_length.observe_round([size], [size], machine.target(1 + size))
+    (size,) = draft_length.choose([0])
+    draft_length.observe_draft(1, size, 20.0 * size)
+    draft_length.observe_round([0], [size], [size], machine.target(1 + size))
     assert settled_value(machine, draft_length) > 0.8 * machine.speed(machine.best(16))
 
 
 def test_a_slow_first_draft_does_not_keep_a_good_draft_out() -> None:
     draft_length, machine = AdaptiveDraftLength(16), Machine(0.9, 0.1, 0.02)
-    size = draft_length.choose()
-    draft_length.observe_draft(20.0)
-    draft_length.observe_round([size], [size], machine.target(1 + size))
+    (size,) = draft_length.choose([0])
+    draft_length.observe_draft(1, size, 20.0 * size)
+    draft_length.observe_round([0], [size], [size], machine.target(1 + size))
     assert settled_value(machine, draft_length) > 0.8 * machine.speed(machine.best(16))
 
 
 def test_one_stalled_plain_round_does_not_make_a_bad_draft_look_good() -> None:
     draft_length, machine = AdaptiveDraftLength(16), Machine(0.3, 0.5, 0.05)
-    machine.run(draft_length, 2)
-    assert draft_length.choose() == 0, "the round that times plain decoding"
-    draft_length.observe_round([0], [0], 10.0)
+    machine.run(draft_length, 1)
+    assert draft_length.choose([0]) == [0], "the round that times plain decoding"
+    draft_length.observe_round([0], [0], [0], 10.0)
     assert settled_value(machine, draft_length) > 0.9
 
 
 def test_a_stalled_verification_is_forgotten() -> None:
     draft_length, machine = AdaptiveDraftLength(16), Machine(0.9, 0.1, 0.02)
     machine.run(draft_length, 50)
-    size = draft_length.choose()
-    draft_length.observe_draft(machine.draft)
-    draft_length.observe_round([size], [size], 20.0)
+    (size,) = draft_length.choose([0])
+    draft_length.observe_draft(1, size, size * machine.draft)
+    draft_length.observe_round([0], [size], [size], 20.0)
     assert settled_value(machine, draft_length) > 0.9 * machine.speed(machine.best(16))
 
 
@@ -203,16 +211,16 @@ def test_acceptance_is_estimated_without_the_bias_of_cut_windows() -> None:
 
 
 def test_a_fixed_window_stays() -> None:
-    draft_length = FixedDraftLength(3)
-    draft_length.observe_draft(9.0)
-    draft_length.observe_round([3], [0], 9.0)
-    assert (draft_length.choose(), draft_length.largest) == (3, 3)
+    draft_length = DraftLength(3)
+    draft_length.observe_draft(1, 3, 9.0)
+    draft_length.observe_round([0], [3], [0], 9.0)
+    assert (draft_length.choose([0, 1]), draft_length.largest) == ([3, 3], 3)
 
 
 def test_a_run_begins_with_the_acceptance_of_earlier_ones() -> None:
     """Where only a good draft pays, what was seen decides from the first measured round on."""
     seen = {rate: Acceptance() for rate in (0.0, 1.0)}
-    for _ in range(4):  # a draft that is no good is judged seldom
+    for _ in range(12):  # a draft that is no good is judged seldom
         for rate, one in seen.items():
             Machine(rate, 0.4, 0.1).run(AdaptiveDraftLength(16, experience=one), 60)
     assert all(one.is_known for one in seen.values())

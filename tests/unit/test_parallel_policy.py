@@ -8,7 +8,7 @@ import random
 import pytest
 
 from sooner.methods.parallel.policy import best_draft_lengths
-from sooner.methods.sizing import CostModel
+from sooner.methods.sizing.chain import CostModel
 
 LARGEST = 4
 
@@ -21,7 +21,7 @@ class Known(CostModel):
         self.known = acceptance
         self.observe_draft(draft)
         for block in range(1, LARGEST + 2):
-            self.costs.add(block, 1.0 + slope * (block - 1))
+            self.costs.add(1, block, 1.0 + slope * (block - 1))
 
     @property
     def acceptance(self) -> float:
@@ -31,11 +31,11 @@ class Known(CostModel):
 def play(policy: list[int], model: Known, rounds: int, seed: int = 0) -> float:
     """Tokens a second of a policy, rounds drawn one by one."""
     chance = random.Random(seed)
-    draft = model.draft_seconds or 0.0
+    draft = model.draft_seconds() or 0.0
     have, tokens, seconds = 0, 0, 0.0
     for _ in range(rounds):
         size = policy[have]
-        forward = model.costs.seconds(size + 1)
+        forward = model.costs.seconds(1, size + 1)
         seconds += max(size - have, 0) * draft + forward
         accepted = 0
         while accepted < size and chance.random() < model.known:

@@ -20,14 +20,14 @@ if TYPE_CHECKING:  # for type checkers, who can't ask `__getattr__`
     from .parallel.standing import StandingDraft
     from .prompt_lookup import PromptLookup
     from .sd_tree import SDTree
-    from .sizing import Acceptance
+    from .sizing.chain import Acceptance
     from .sparse_to_dense import SparseToDense
     from .speculative import Speculative
     from .specvlm import SpecVLM
     from .tolerance import Relaxed, Tolerance
 
 _HOME = {
-    "Acceptance": "sizing",
+    "Acceptance": "sizing.chain",
     "EagleHead": "eagle.head",
     "Method": "base",
     "SoonerOutput": "base",

@@ -15,7 +15,7 @@ from ..decoding.sampling import pick
 from ..decoding.tree import Tree
 from .calls import to_device
 from .context import Context, embed
-from .draft_length import DraftLength
+from .sizing.chain import DraftLength
 
 
 class ChainDrafter(Drafter):
@@ -47,6 +47,7 @@ class ChainDrafter(Drafter):
         self.prompt_lengths: list[int] = []
         self.fed: list[int] = []  # generated tokens of each active row in the draft's cache
         self.drafted: list[int] = []
+        self.ran = (0, 0)  # rows and block of the forward that judges them
 
     def begin(self, outcome: Outcome) -> Iterator[None]:
         room = (self.context.stopping.limit or 0) + self.draft_length.largest + 1
@@ -67,12 +68,18 @@ class ChainDrafter(Drafter):
 
     def propose(self, outcome: Outcome) -> Tree:
         if not outcome.is_first:
-            self.draft_length.observe_round(self.drafted, outcome.accepted, outcome.seconds)
+            self.draft_length.observe_round(
+                outcome.rows.active, self.drafted, outcome.accepted, outcome.round_seconds, self.ran
+            )
             # The newest token was never fed; every committed one before it matches what was.
             said = [len(outcome.rows.said(row)) for row in range(len(self.fed))]
             self.fed = [min(fed, count - 1) for fed, count in zip(self.fed, said, strict=True)]
-        size = self.draft_length.choose()
-        self.drafted = [max(min(size, budget - 1), 0) for budget in outcome.budget]
+        sizes = self.draft_length.choose(outcome.rows.active)
+        self.drafted = [
+            max(min(size, budget - 1), 0)
+            for size, budget in zip(sizes, outcome.budget, strict=True)
+        ]
+        self.ran = len(sizes), 1 + max(self.drafted)
         if not any(self.drafted):
             return Tree.empty(len(self.drafted), outcome.hidden.device)
         return self._draft(outcome)
@@ -131,10 +138,11 @@ class ChainDrafter(Drafter):
         seconds = stats.clock() - start
         stats.draft_forwards += nodes
         stats.draft_forward_seconds += seconds
-        each = seconds / nodes
-        if max(len(row) for row in backlog) <= 2:  # a long catch-up says nothing about one step
-            self.draft_length.observe_draft(each)
-            stats.draft_seconds.append(each)
+        missed = max(len(row) for row in backlog) - 1
+        missed = missed if missed > 1 else 0  # two tokens take as long as one
+        self.draft_length.observe_draft(len(backlog), nodes, seconds, missed)
+        if not missed:
+            stats.draft_seconds.append(seconds / nodes)
         device = outcome.hidden.device
         probs = self._stack(given).to(device) if self.context.processing.do_sample else None
         return Tree.chain(torch.cat(chain, 1).to(device), self.drafted, probs)

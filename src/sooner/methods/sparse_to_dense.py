@@ -20,9 +20,9 @@ from .base import Method
 from .chain_draft import ChainDrafter
 from .checks import positive, share
 from .context import Context
-from .draft_length import FixedDraftLength
 from .pruning import keep_count
 from .settings import MethodSettings
+from .sizing.chain import DraftLength
 from .speculative import reject
 
 
@@ -83,7 +83,7 @@ class SparseDrafter(ChainDrafter):
     """
 
     def __init__(self, context: Context, method: SparseToDense) -> None:
-        super().__init__(context.target, {}, context, FixedDraftLength(method.num_draft_tokens))
+        super().__init__(context.target, {}, context, DraftLength(method.num_draft_tokens))
         self.method = method
         self.dense = context.runner
         self.scores: list[Tensor] = []

@@ -20,10 +20,9 @@ from .base import Method
 from .chain_draft import ChainDrafter
 from .checks import positive, positive_or_auto, same_tokenizer, same_vocabulary
 from .context import Context, prompt_for
-from .draft_length import AdaptiveDraftLength, DraftLength, FixedDraftLength
 from .rules import follow_choices
 from .settings import MethodSettings
-from .sizing import Acceptance
+from .sizing.chain import Acceptance, AdaptiveDraftLength, DraftLength
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,7 @@ class Speculative(Method):
         if self.num_draft_tokens == "auto":
             note = context.stats.note
             return AdaptiveDraftLength(self.max_draft_tokens, note=note, experience=self.experience)
-        return FixedDraftLength(int(self.num_draft_tokens))
+        return DraftLength(int(self.num_draft_tokens))
 
 
 def reject(tree: Tree, scores: Tensor, processing: Processing, noise: RowNoise) -> Verdict:

@@ -15,7 +15,7 @@ from ..decoding.tree import ROOT, Tree
 from ..errors import SoonerError
 from .chain_draft import ChainDrafter, match_vocabulary, readable
 from .context import Context
-from .draft_length import FixedDraftLength
+from .sizing.chain import DraftLength
 
 Branching = tuple[tuple[int, ...], ...]
 
@@ -191,7 +191,7 @@ class TreeDrafter(ChainDrafter):
         shape: TreeShape,
         draws: bool,
     ) -> None:
-        super().__init__(adapter, inputs, context, FixedDraftLength(shape.nodes))
+        super().__init__(adapter, inputs, context, DraftLength(shape.nodes))
         self.shape = shape
         self.draws = draws
         self.origin: list[list[int]] | None = (

@@ -20,7 +20,7 @@ from ..methods.parallel.policy import best_draft_lengths
 from ..methods.parallel.shared_memory import Arena, room
 from ..methods.parallel.side_stream import SideStream
 from ..methods.parallel.worker import ProcessWorker, place
-from ..methods.sizing import Acceptance, CostModel
+from ..methods.sizing.chain import Acceptance, CostModel
 from ..methods.threads import DRAFT_THREADS
 from ..models import adapt
 
@@ -244,7 +244,7 @@ def expected(seen: Seen, share: float) -> float:
 def by_turns(pace: StepTimes, acceptance: float) -> float:
     """Speed of drafting by turns over plain decoding's, which it falls back to."""
     model = _costs(pace.target, pace.block, pace.draft, acceptance)
-    return max(model.gain(model.best(LARGEST)), 1.0)
+    return max(model.gains(LARGEST))
 
 
 def beside(pace: StepTimes, acceptance: float, is_pruned: bool = False) -> float:
@@ -272,8 +272,8 @@ class _Expected(CostModel):
 def _costs(target: float, block: float, draft: float, acceptance: float) -> CostModel:
     """The engine's cost model for such a pair."""
     model = _Expected(acceptance)
-    model.costs.add(1, target)
-    model.costs.add(BLOCK, block)
+    model.costs.add(1, 1, target)
+    model.costs.add(1, BLOCK, block)
     model.observe_draft(draft)
     return model
 
@@ -283,11 +283,11 @@ def _tokens_a_second(model: CostModel) -> float:
 
     Each rejection begins anew with nothing drafted, so a cycle from one to the next tells all.
     """
-    lengths, draft = best_draft_lengths(model, LARGEST), model.draft_seconds or 0.0
+    lengths, draft = best_draft_lengths(model, LARGEST), model.draft_seconds() or 0.0
     chance, have, tokens, seconds = 1.0, 0, 0.0, 0.0
     for _ in range(CYCLE):
         length = lengths[have]
-        forward = model.costs.seconds(length + 1)
+        forward = model.costs.seconds(1, length + 1)
         whole = model.acceptance ** (length + 1)
         tokens += chance * (1 - whole) / (1 - model.acceptance)
         seconds += chance * (max(length - have, 0) * draft + forward)

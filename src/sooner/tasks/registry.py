@@ -11,7 +11,7 @@ from ..decoding.loop import Session
 from ..errors import SoonerError, unknown
 from ..methods import Method
 from ..methods.settings import MethodSettings
-from ..methods.sizing import Acceptance
+from ..methods.sizing.chain import Acceptance
 from ..registry import choices
 from .choice import StepTimes, choose, measure
 from .loading import ModelPair

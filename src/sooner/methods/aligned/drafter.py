@@ -10,7 +10,7 @@ from ...decoding.interface import Drafter, Outcome
 from ...decoding.tree import ROOT, Tree
 from ..context import Context
 from .alignment import Alignment, Cursor
-from .size import AlignedSizing
+from .size import NodeCount
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class AlignedDrafter(Drafter):
         self,
         context: Context,
         rows: list[Alignment] | Callable[[], list[Alignment]],
-        sizing: AlignedSizing,
+        sizing: NodeCount,
         depth: int,
         width: int,
     ) -> None:

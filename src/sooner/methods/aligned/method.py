@@ -26,7 +26,7 @@ from ..rules import follow_choices
 from .alignment import Alignment
 from .drafter import AlignedDrafter
 from .index import DraftIndex, Drafts, alternatives, read_drafts
-from .size import AlignedSizing, Experience, FixedNodes, MeasuredNodes
+from .size import Experience, MeasuredNodes, NodeCount
 
 
 def follow_threshold(acceptance_threshold: float) -> Rule:
@@ -197,12 +197,12 @@ class HSD(Method):
                 rows.append(Alignment(index, experience.trust, self.separator, repeats))
         return rows
 
-    def _sizing(self, experience: Experience) -> AlignedSizing:
+    def _sizing(self, experience: Experience) -> NodeCount:
         if self.nodes == "auto":
             return MeasuredNodes(
                 self.max_nodes, experience, None if self.mode == EXACT else TRIAL_EVERY
             )
-        return FixedNodes(int(self.nodes))
+        return NodeCount(int(self.nodes))
 
     def _check(self, drafts: Drafts, context: Context) -> None:
         if len(drafts) != context.prompts:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Protocol
 
-from ..sizing import ForwardCosts
+from ..sizing.costs import Costs
+from ..sizing.pauses import LEAST_GAIN
 
 LONGEST = 6
 
@@ -102,11 +102,6 @@ FIRST = (4, 8)
 
 """Nodes of the first rounds, before any cost is known."""
 
-PLAIN_ROUNDS, PLAIN_EVERY = 2, 128
-
-"""Rounds that are plain although drafting seems to pay, to time a plain step: at first, and one in
-so many."""
-
 SOME, MUCH = 1.3, 3.0
 
 """Tokens that the smallest of first trees must promise to be tried at all, and those that make it
@@ -124,10 +119,6 @@ WORTH_A_RETRY = 1.5
 
 """Tokens that the tree of a retry has to promise."""
 
-LEAST_GAIN = 1.01
-
-"""Speed-up that a tree has to promise."""
-
 FLOOR = 0.01
 
 """Least chance of a token that is weighed at all."""
@@ -138,65 +129,46 @@ class Experience:
 
     Attributes:
         trust: how often each kind of continuation is right.
-        costs: seconds of a round by the tokens in it, all rows together.
-        rounds, plain_rounds: timed so far, and those of them without a draft.
+        costs: seconds of a round by its rows and block.
     """
 
     def __init__(self) -> None:
         self.trust = Trust()
-        self.costs = ForwardCosts()
-        self.rounds = self.plain_rounds = 0
-
-    def observe(self, rows: int, nodes: int, seconds: float) -> None:
-        """A round over `rows` trees of up to `nodes` nodes took `seconds`."""
-        self.rounds += 1
-        self.plain_rounds += not nodes
-        self.costs.add(_rounded(rows * (1 + nodes)), seconds)
-
-    def seconds(self, rows: int, nodes: int) -> float:
-        """Estimated time of such a round."""
-        return self.costs.seconds(_rounded(rows * (1 + nodes)))
+        self.costs = Costs()
 
 
-class AlignedSizing(Protocol):
-    """Chooses how many nodes of each round's trees are verified."""
-
-    largest: int
-    floor: float
-
-    def limit(self) -> int: ...
-
-    def choose(self, chances: Sequence[Sequence[float]]) -> int: ...
-
-    def observe(self, rows: int, nodes: int, seconds: float) -> None: ...
-
-
-class FixedNodes:
-    """Always the same number, whatever it costs."""
+class NodeCount:
+    """Always the same number of nodes, whatever it costs; subclasses learn."""
 
     floor = 0.0
 
-    def __init__(self, nodes: int) -> None:
-        self.largest = nodes
+    def __init__(self, largest: int) -> None:
+        self.largest = largest
 
     def limit(self) -> int:
+        """Nodes to grow for `choose`."""
         return self.largest
 
     def choose(self, chances: Sequence[Sequence[float]]) -> int:
+        """Nodes to verify of each tree.
+
+        Args:
+            chances: of the nodes of each row's tree, falling.
+        """
         return self.largest
 
     def observe(self, rows: int, nodes: int, seconds: float) -> None:
-        """Nothing to learn."""
+        """A round over `rows` trees of up to `nodes` nodes took `seconds`."""
 
 
-class MeasuredNodes:
+class MeasuredNodes(NodeCount):
     """The number with the highest expected tokens a second, plain decoding included.
 
     The chance of each node is known before it is verified. So `n` nodes of each of `R` trees give
 
         R + (sum of the chances of the first n nodes of each tree)
 
-    tokens in `V(R (1 + n))` seconds, which is measured, against `R` in `V(R)`. Drafts that are no
+    tokens in `V(R, 1 + n)` seconds, which is measured, against `R` in `V(R, 1)`. Drafts that are no
     good have small chances, so decoding is then plain, and it is not a moment longer than that.
 
     Args:
@@ -211,56 +183,49 @@ class MeasuredNodes:
     def __init__(
         self, largest: int, experience: Experience, trial_every: int | None = None
     ) -> None:
-        self.largest = largest
-        self.experience = experience
+        super().__init__(largest)
+        self.costs = experience.costs
         self.trial_every = trial_every
         self.sizes = [size for size in NODES if size < largest] + [largest]
         self._last, self._wait = FIRST[0], RETRY
-        self._drafted = self._plain = 0  # rounds in a row
+        self._plain = 0  # rounds in a row
 
     def limit(self) -> int:
-        """Nodes to grow for `choose`: up to two sizes above the last choice."""
+        """Up to two sizes above the last choice."""
         return min(self.largest, 2 * self._last)
 
     def choose(self, chances: Sequence[Sequence[float]]) -> int:
-        """Nodes to verify of each tree.
-
-        Args:
-            chances: of the nodes of each row's tree, falling.
-        """
-        most = max(map(len, chances), default=0)
+        most, costs = max(map(len, chances), default=0), self.costs
         if not most:
             return 0
         promised = 1 + sum(sum(row[: FIRST[0]]) for row in chances) / len(chances)
-        drafted = self.experience.rounds - self.experience.plain_rounds
+        drafted = costs.rounds - costs.plain_rounds
         if drafted < len(FIRST):
             first = min(FIRST[drafted], self.largest)
             return first if promised > SOME else self._retry(promised)
-        if promised < MUCH and self._is_plain_due():
+        if promised < MUCH and costs.is_plain_due(len(chances)):
             return 0
         best = self._best(chances, most)
         if not best:
             return self._retry(promised)
-        if self.experience.rounds % LARGER_EVERY == 0:
+        if costs.rounds % LARGER_EVERY == 0:
             best = next((size for size in self.sizes if size > best), best)
         self._last, self._wait = max(best, FIRST[0]), RETRY
         return best
 
     def observe(self, rows: int, nodes: int, seconds: float) -> None:
-        """A round over `rows` trees of up to `nodes` nodes took `seconds`."""
-        self._drafted = self._drafted + 1 if nodes else 0
         self._plain = 0 if nodes else self._plain + 1
-        self.experience.observe(rows, nodes, seconds)
+        self.costs.add(rows, 1 + nodes, seconds)
 
     def _best(self, chances: Sequence[Sequence[float]], most: int) -> int:
         rows = len(chances)
         sums = [[0.0, *accumulate(row)] for row in chances]
-        slowest = plain = self.experience.seconds(rows, 0)
+        slowest = plain = self.costs.seconds(rows, 1)
         best, best_gain = 0, LEAST_GAIN
         for size in self.sizes:
             tokens = 1 + sum(row[min(size, len(row) - 1)] for row in sums) / rows
             # A larger block can't be faster; where it seems so, the clock was disturbed.
-            slowest = max(slowest, self.experience.seconds(rows, min(size, most)))
+            slowest = max(slowest, self.costs.seconds(rows, 1 + min(size, most)))
             gain = tokens * plain / slowest
             if gain > best_gain:
                 best, best_gain = size, gain
@@ -273,18 +238,7 @@ class MeasuredNodes:
         size = min(FIRST[0], self.largest)
         if self.trial_every is not None and self._plain >= self.trial_every:
             return size
-        if self.experience.rounds % self._wait or promised < WORTH_A_RETRY:
+        if self.costs.rounds % self._wait or promised < WORTH_A_RETRY:
             return 0
         self._wait *= 2
         return size
-
-    def _is_plain_due(self) -> bool:
-        known = self.experience.plain_rounds
-        is_time = known < PLAIN_ROUNDS or self._drafted >= PLAIN_EVERY
-        return is_time and (self._drafted > 0 or not known)
-
-
-def _rounded(tokens: int) -> int:
-    """`tokens` to three binary digits behind the first, so that there are few sizes to time."""
-    step = 1 << max(tokens.bit_length() - 4, 0)
-    return -(-tokens // step) * step

@@ -13,7 +13,7 @@ from ...decoding.interface import Drafter, Outcome, Prompt
 from ...decoding.tree import ROOT, Tree
 from ..context import Context
 from .runner import Backlog, HeadRunner, HeardPrompt
-from .size import NOTHING, EagleSizing
+from .size import NOTHING, TreeSize
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ class EagleDrafter(Drafter):
         self,
         head: Any,
         context: Context,
-        sizing: EagleSizing,
+        sizing: TreeSize,
         top_k: int,
         legal: Sequence[int] | None = None,
     ) -> None:
@@ -203,7 +203,7 @@ class EagleDrafter(Drafter):
         self.runner: HeadRunner | None = None
         self.prompt: HeardPrompt | None = HeardPrompt()
         self.backlog = Backlog()
-        self.size, self.block = NOTHING, 1  # of the pending trees, asked for and made
+        self.size, self.ran = NOTHING, (0, 1)  # pending trees: as asked for; rows and block
         self.levels: list[int] = []  # that each row may use of them
         self.ranks: Tensor | None = None  # by value, of the pending nodes
 
@@ -259,13 +259,14 @@ class EagleDrafter(Drafter):
                 for row, path in enumerate(outcome.path)
                 if self.levels[row] == self.size.depth
             ]
-        self.sizing.observe_round(self.block, self.size, paths, seconds)
+        self.sizing.observe_round(self.ran[1], self.size, paths, seconds, self.ran[0])
 
     def _next(self, outcome: Outcome) -> Tree:
         room = max(outcome.budget) - 1
-        self.size = self.sizing.choose(room, self.runner is not None)
+        rows = len(outcome.budget)
+        self.size = self.sizing.choose(room, self.runner is not None, rows)
         self.levels = [max(min(self.size.depth, budget - 1), 0) for budget in outcome.budget]
-        depth, self.ranks, self.block = max(self.levels), None, 1
+        depth, self.ranks, self.ran = max(self.levels), None, (rows, 1)
         if not depth:
             self.size = NOTHING
             return Tree.empty(len(self.levels), outcome.hidden.device)
@@ -276,8 +277,8 @@ class EagleDrafter(Drafter):
         start = stats.clock()
         tree = self._grow(outcome)
         seconds = stats.clock() - start
-        self.block = 1 + tree.nodes
-        self.sizing.observe_draft(depth, seconds)
+        self.ran = rows, 1 + tree.nodes
+        self.sizing.observe_draft(depth, seconds, rows)
         stats.draft_forwards += depth
         stats.draft_forward_seconds += seconds
         stats.draft_seconds.append(seconds / depth)

@@ -19,7 +19,7 @@ from ..rules import follow_choices
 from ..settings import MethodSettings
 from .drafter import EagleDrafter
 from .head import EagleHead
-from .size import EagleSizing, FixedSize, MeasuredSize, Size
+from .size import MeasuredSize, Size, TreeSize
 
 if TYPE_CHECKING:
     from ..tolerance import Tolerance
@@ -109,15 +109,13 @@ class Eagle(Method):
             return drafter, follow_choices
         return drafter, self.tolerance.rule(context)
 
-    def _sizing(self, memory: _Memory, context: Context) -> EagleSizing:
+    def _sizing(self, memory: _Memory, context: Context) -> TreeSize:
         if self.nodes != "auto":
-            return FixedSize(Size(int(self.nodes), self.depth))
-        rows = context.rows.batch
-        if rows not in memory.sizings:
-            memory.sizings[rows] = MeasuredSize(Size(self.max_nodes, self.depth))
-        sizing = memory.sizings[rows]
-        sizing.note = context.stats.note
-        return sizing
+            return TreeSize(Size(int(self.nodes), self.depth))
+        if memory.sizing is None:
+            memory.sizing = MeasuredSize(Size(self.max_nodes, self.depth))
+        memory.sizing.note = context.stats.note
+        return memory.sizing
 
 
 @dataclass
@@ -125,10 +123,10 @@ class _Memory:
     """What a method keeps of a target that it was checked against.
 
     Attributes:
-        sizings: what was measured, for each number of rows.
+        sizing: what was measured.
     """
 
-    sizings: dict[int, MeasuredSize] = field(default_factory=dict)
+    sizing: MeasuredSize | None = None
 
 
 def _checked_ids(legal: Any) -> tuple[int, ...]:

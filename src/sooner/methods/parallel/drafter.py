@@ -18,7 +18,7 @@ from ...decoding.tree import Tree
 from ...models.hooks import ForwardHooks
 from ..context import Context, frame_numbers, prompt_lengths, visual_tokens
 from ..rules import follow_choices
-from ..sizing import Acceptance, CostModel
+from ..sizing.chain import Acceptance, CostModel
 from .policy import BoardView, Patience, Plan
 from .tap import OnStates
 from .worker import Worker
@@ -72,6 +72,7 @@ class ParallelDrafter(Drafter):
         self.lengths: list[int] = []  # of the target's prompts
         self.originals = list(context.rows.active)
         self.pending: list[int] = []  # draft tokens of each row under verification
+        self.ran = (0, 0)  # rows and block of that forward
         self.view = BoardView(worker.board)
         self.patience = Patience(worker, self._warn)
         self.kept_tokens: list[list[int]] = []
@@ -80,6 +81,7 @@ class ParallelDrafter(Drafter):
 
     def on_verify_start(self, pending: Tree, rows: Rows) -> None:
         self.pending = list(pending.host_sizes or pending.sizes.tolist())
+        self.ran = pending.rows, 1 + pending.nodes
         if self.started:
             self.worker.overlap()
             return
@@ -129,7 +131,7 @@ class ParallelDrafter(Drafter):
         if outcome.is_first:
             self.patience.opening = self.context.stats.seconds["prefill"]
             return
-        self.model.observe_round(self.pending, outcome.accepted, outcome.seconds)
+        self.model.observe_round(self.pending, outcome.accepted, outcome.seconds, self.ran)
         if not any(self.pending):
             self.model.observe_verdicts(*self._unasked(outcome))
 
@@ -171,16 +173,16 @@ class ParallelDrafter(Drafter):
         }
         if any(held < min(size, limit) for held, limit in zip(have, limits, strict=True)):
             needed = self.view.needed(list(wanted))
-            self.patience.wait(wanted, needed, size, self.model.draft_seconds)
+            self.patience.wait(wanted, needed, size, self.model.draft_seconds())
         drafts = [self._drafted(outcome, row, min(size, limits[row])) for row in range(len(limits))]
         return self._tree(outcome, drafts, device)
 
     def _size(self, have: list[int], largest: int) -> int:
-        if self.model.rounds == 1:
-            return 0  # one plain step tells what speculation has to beat
+        if self.model.costs.is_plain_due(len(have)):
+            return 0
         if not self.model.is_ready:
             return max(min(4, largest), min(have))
-        return min(self.plan.choose(round(sum(have) / len(have))), largest)
+        return min(self.plan.choose(len(have), round(sum(have) / len(have))), largest)
 
     def _drafted(self, outcome: Outcome, row: int, limit: int) -> list[int]:
         """Draft tokens behind what active row `row` said, if they can be trusted yet."""

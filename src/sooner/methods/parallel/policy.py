@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..sizing import CostModel
+from ..sizing.chain import CostModel
 from .shared_memory import Board
 from .worker import Worker
 
@@ -166,26 +166,28 @@ class Plan:
     def __init__(self, model: CostModel, largest: int) -> None:
         self.model, self.largest = model, largest
         self.sizes: list[int] = []  # for each number of tokens that are there
-        self._made = -REPLAN
+        self._made, self._rows = -REPLAN, 0
 
-    def choose(self, have: int) -> int:
-        """Draft tokens to verify where `have` are drafted already."""
-        if self.model.rounds >= self._made + REPLAN:
-            self._made = self.model.rounds
-            self.sizes = best_draft_lengths(self.model, self.largest)
+    def choose(self, rows: int, have: int) -> int:
+        """Draft tokens to verify of `rows` rows where `have` are drafted already."""
+        rounds = self.model.costs.rounds
+        if rounds >= self._made + REPLAN or rows != self._rows:
+            self._made, self._rows = rounds, rows
+            self.sizes = best_draft_lengths(self.model, self.largest, rows)
         return self.sizes[min(have, self.largest)]
 
 
-def best_draft_lengths(model: CostModel, largest: int) -> list[int]:
+def best_draft_lengths(model: CostModel, largest: int, rows: int = 1) -> list[int]:
     """How many to verify for each number `0 .. largest` of tokens drafted already.
 
     Args:
         model: acceptance `a`, draft time `t` and forward times `T`, all measured.
         largest: most draft tokens of a round.
+        rows: of the batch.
     """
     sizes = np.arange(largest + 1)
-    a, t = model.acceptance, max(model.draft_seconds or 0.0, 1e-9)
-    forward = np.array([model.costs.seconds(size + 1) for size in range(largest + 1)])  # [sizes]
+    a, t = model.acceptance, max(model.draft_seconds() or 0.0, 1e-9)
+    forward = np.array([model.costs.seconds(rows, 1 + size) for size in sizes.tolist()])  # [sizes]
     tokens = (1 - a ** (sizes + 1)) / (1 - a)
     whole = a ** (sizes + 1)
     waiting = np.maximum(sizes[None, :] - sizes[:, None], 0) * t  # [have, sizes]

@@ -20,11 +20,11 @@ from ...checks import check_number
 from ...decoding.loop import OnTokens, run
 from ...decoding.stats import Stats
 from ...methods import Autoregressive, Method
+from ...methods.sizing.costs import Quickest
 from ...models import Adapter
 from ...models.openvla.statistics import ActionStatistics, ActionTokens, decode_actions
 from .action import Action, Distance
 from .observation import Observation
-from .pace import CallTimes
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +111,7 @@ class Acting(Protocol):
     statistics: dict[str, ActionStatistics]
     tokens: ActionTokens
     horizon: int
-    pace: CallTimes
+    pace: Quickest
 
 
 class ActionBatch:

@@ -14,6 +14,7 @@ from ...checks import check_choice
 from ...decoding.loop import OnTokens
 from ...errors import SoonerError, unknown
 from ...methods import Autoregressive, Method
+from ...methods.sizing.costs import Quickest
 from ...methods.tolerance import Tolerance
 from ...models import adapt
 from ...models.openvla.adapter import OpenVLA
@@ -23,7 +24,6 @@ from .action import Action
 from .allowance import Allowance
 from .batch import ActionBatch, ActionSampling
 from .observation import FieldError, Observation
-from .pace import CallTimes, Choice
 
 MINIATURE = "robot"
 METHODS = ("plain", "strict", "relaxed", "auto")
@@ -89,9 +89,8 @@ class Policy:
         for key in [unnorm_key] if unnorm_key is not None else self.statistics:
             self.allowance.tolerance(self.tokens, self.statistics[key])
         self._built: dict[Tolerance | None, Method] = {}
-        self.pace = CallTimes()
         quick = "strict" if allowance is None else "relaxed"
-        self._choice = Choice(self.pace, ("plain",) if head is None else ("plain", quick))
+        self.pace = Quickest(("plain",) if head is None else ("plain", quick))
 
     @classmethod
     def load(cls, model: str | None = None, head: str | None = None, **options: Any) -> Policy:
@@ -130,12 +129,11 @@ class Policy:
             SoonerError: as `check_method`.
         """
         name = self.check_method(name or self.default_method)
-        return self._choice.pick(rows) if name == "auto" else name
+        return self.pace.pick(rows) if name == "auto" else name
 
     def quickest_exact(self, rows: int) -> str:
         """The exact method that takes the least time, as far as was measured."""
-        arms = ("plain",) if self.head is None else ("plain", "strict")
-        return Choice(self.pace, arms).best(rows)
+        return self.pace.best(rows, ("plain",) if self.head is None else ("plain", "strict"))
 
     def key_of(self, observation: Observation) -> str:
         """Data set whose statistics apply.

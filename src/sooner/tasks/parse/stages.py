@@ -6,9 +6,7 @@ saves forwards of the page where drafts are rough.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-
-from ...methods.sizing import Recent
+from ...methods.sizing.costs import Quickest
 
 PAGE, BOTH = "page", "both"
 COLD = 1
@@ -33,55 +31,35 @@ class StageChoice:
     Attributes:
         share: of what the page alone is expected to cost. It doubles with every page on which
             stage 1 paid, up to the whole, and falls back where it does not.
-        counts: pages of each way.
+        ways: what pages took.
     """
 
     def __init__(self) -> None:
         self.share = TRIAL
-        self.counts: Counter[str] = Counter()
-        self._paces: dict[str, Recent] = defaultdict(Recent)
-        self._wait, self._since = AGAIN, 0  # until the way that lost is tried, and pages since
+        self.ways = Quickest(
+            (PAGE, BOTH),
+            trials=ENOUGH,
+            cold=COLD,
+            margin=1 / (1 - GAIN),
+            again=AGAIN,
+            rarely=RARELY,
+            last=5,
+        )
 
     def pick(self) -> str:
         """The way to go on this page: each a few times, then the faster one."""
-        for way in (PAGE, BOTH):
-            if self.counts[way] < COLD + ENOUGH:
-                return way
-        return self._slower if self._since >= self._wait else self.faster
+        return self.ways.pick()
 
     @property
     def faster(self) -> str:
         """The way that takes less time a token; the page alone before that is known."""
-        alone, both = (self._paces[way].typical for way in (PAGE, BOTH))
-        if alone is None or both is None:
-            return PAGE
-        return BOTH if both < (1 - GAIN) * alone else PAGE
-
-    @property
-    def _slower(self) -> str:
-        return PAGE if self.faster == BOTH else BOTH
-
-    @property
-    def _is_known(self) -> bool:
-        """Whether each way has been tried often enough."""
-        return all(self.counts[way] >= COLD + ENOUGH for way in (PAGE, BOTH))
+        return self.ways.best()
 
     def add(self, way: str, tokens: int, seconds: float) -> None:
         """What a page took; one of no tokens, or that never ended (0), counts as tried only."""
-        before, was_known = self.faster, self._is_known
-        self.counts[way] += 1
-        if tokens and self.counts[way] > COLD:
-            self._paces[way].add(seconds / tokens)
-        if not was_known:
-            return
-        if way == before:
-            self._since += 1
-        else:
-            self._since = 0
-            self._wait = min(2 * self._wait, RARELY)
-        if self.faster != before:
-            self._wait = AGAIN
-        if self.faster == PAGE:
+        was_known = self.ways.is_known()
+        self.ways.add(way, 1, seconds / tokens if tokens else None)
+        if was_known and self.faster == PAGE:
             self.share = TRIAL
-        elif way == BOTH:
+        elif was_known and way == BOTH:
             self.share = min(2 * self.share, 1.0)

@@ -1,0 +1,317 @@
+"""How many tokens of a chain to draft: a fixed number, or the one that measurably pays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from .costs import Costs, Curve, rounded
+from .pauses import LEAST_GAIN, Candidate, Pauses
+
+MEMORY = 0.85
+"""Weight that the acceptance seen so far keeps from round to round."""
+LONG_MEMORY = 0.995
+"""The same for what is kept from run to run: some hundred rounds count."""
+PRIOR, WEIGHT = 2 / 3, 3.0
+"""Acceptance that is expected before anything is known, and draft tokens' worth of that belief."""
+DEPTH_WEIGHT = 6.0
+"""Draft tokens' worth of the belief that acceptance is the same at every depth."""
+ENOUGH = 12.0
+"""Judged draft tokens from which on acceptance counts as known."""
+
+TRIAL_TOKENS = 2
+"""Draft tokens of a trial, and of the first drafts of a pair that is known to be bad."""
+
+MEMORY_OF_FAILURE = 0.2
+"""Weight that old acceptance keeps when speculation is tried again: the text may have changed."""
+
+HOPELESS, JUDGED = 0.1, 4.0
+"""Acceptance below which a row of a batch drafts no more, from so many judged tokens on."""
+
+ROW_TRIAL_EVERY = 16
+"""Rounds after which such a row drafts a little once more; the batch's forward has room for it."""
+
+
+class Acceptance:
+    """How often draft tokens are accepted, kept from run to run if it is handed on.
+
+    For one pair of models and one way to draft and sample. Times are not kept: they follow the
+    prompt's length and the batch, and a few rounds measure them anew.
+
+    Attributes:
+        accepted, refused: draft tokens, those of old rounds with less weight.
+    """
+
+    def __init__(self) -> None:
+        self.accepted = self.refused = 0.0
+
+    def observe(self, drafted: Sequence[int], accepted: Sequence[int]) -> None:
+        """A round judged `drafted` tokens of each row and took `accepted` of them."""
+        if not any(drafted):
+            return
+        good, bad = verdicts(drafted, accepted)
+        self.accepted = LONG_MEMORY * self.accepted + good
+        self.refused = LONG_MEMORY * self.refused + bad
+
+    @property
+    def is_known(self) -> bool:
+        """Whether enough was seen to choose by."""
+        return self.accepted + self.refused >= ENOUGH
+
+    @property
+    def rate(self) -> float:
+        """Estimated chance that a draft token is accepted; `PRIOR` before the first."""
+        return (self.accepted + WEIGHT * PRIOR) / (self.accepted + self.refused + WEIGHT)
+
+
+def verdicts(drafted: Sequence[int], accepted: Sequence[int]) -> tuple[float, float]:
+    """Draft tokens accepted and refused in a round, mean over rows.
+
+    Behind the first refusal of a row nothing is judged, so a row refuses one token or none.
+    """
+    rows = len(drafted)
+    refused = sum(good < many for many, good in zip(drafted, accepted, strict=True))
+    return sum(accepted) / rows, refused / rows
+
+
+class CostModel:
+    """What a drafted chain costs and gives.
+
+    With `a_i` the chance that the draft token at depth `i` is accepted where those before it are,
+    `T(n)` the time of a target forward over `n` tokens and `t` that of one draft forward, `k` draft
+    tokens a round give
+
+        1 + a_1 + a_1 a_2 + ... + a_1 ... a_k  tokens  in  k * t + T(k + 1)  seconds
+
+    (Leviathan et al. 2023, eq. 1, with all `a_i` one). Recent rounds count more than old ones;
+    depths of which little was seen take the chance of all.
+
+    Args:
+        experience: the acceptance of earlier runs, which this one begins with and adds to.
+    """
+
+    def __init__(self, experience: Acceptance | None = None) -> None:
+        self.experience = experience if experience is not None else Acceptance()
+        self.costs = Costs()
+        self.rows = 1  # of the last round
+        self.timed = 0  # draft forwards, or chains of them
+        self._drafts = Curve()  # seconds of a draft forward by rows
+        expected = self.experience.rate  # weak evidence: another text may be harder
+        self._accepted, self._refused = WEIGHT * expected, WEIGHT * (1 - expected)
+        self._depths: list[list[float]] = []  # at each depth: accepted, judged
+
+    def observe_draft(self, seconds_each: float, rows: int = 1) -> None:
+        """A draft forward over `rows` took `seconds_each`."""
+        self.timed += 1
+        self._drafts.add(rounded(rows), seconds_each)
+
+    def observe_round(
+        self,
+        drafted: Sequence[int],
+        accepted: Sequence[int],
+        seconds: float,
+        ran: tuple[int, int] | None = None,
+    ) -> None:
+        """A round took `seconds`.
+
+        Args:
+            drafted, accepted: tokens of each row that goes on.
+            ran: rows and block of its forward, where rows have ended since.
+        """
+        self.rows, block = ran or (len(drafted), 1 + max(drafted, default=0))
+        self.costs.add(self.rows, block, seconds)
+        self.observe_verdicts(drafted, accepted)
+
+    def observe_verdicts(self, drafted: Sequence[int], accepted: Sequence[int]) -> None:
+        """Of `drafted` tokens of each row `accepted` were what the target says, too."""
+        if not any(drafted):
+            return
+        self.forget(MEMORY)
+        good, bad = verdicts(drafted, accepted)
+        self._accepted += good
+        self._refused += bad
+        each = 1 / len(drafted)
+        for many, right in zip(drafted, accepted, strict=True):
+            for depth in range(min(many, right + 1)):
+                if depth == len(self._depths):
+                    self._depths.append([0.0, 0.0])
+                self._depths[depth][0] += each * (depth < right)
+                self._depths[depth][1] += each
+        self.experience.observe(drafted, accepted)
+
+    def forget(self, share: float) -> None:
+        """Let the acceptance seen so far weigh only `share` as much as before."""
+        self._accepted *= share
+        self._refused *= share
+        self._depths = [[share * right, share * judged] for right, judged in self._depths]
+
+    @property
+    def acceptance(self) -> float:
+        """Estimated chance that a draft token is accepted."""
+        return self._accepted / (self._accepted + self._refused)
+
+    def draft_seconds(self, rows: int = 1) -> float | None:
+        """Time of a draft forward, or `None` before the first."""
+        return self._drafts.seconds(rounded(rows)) if self.timed else None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a plain step and a draft forward have been timed."""
+        return self.timed > 0 and self.costs.plain_rounds > 0
+
+    def tokens(self, largest: int, share: float = 1.0) -> list[float]:
+        """Expected tokens a round and row for `0 .. largest` draft tokens.
+
+        Args:
+            share: of the rows that draft.
+        """
+        expected, chance, overall = [1.0], share, self.acceptance
+        for depth in range(largest):
+            right, judged = self._depths[depth] if depth < len(self._depths) else (0.0, 0.0)
+            chance *= (right + DEPTH_WEIGHT * overall) / (judged + DEPTH_WEIGHT)
+            expected.append(expected[-1] + chance)
+        return expected
+
+    def gains(self, largest: int, rows: int = 1, share: float = 1.0) -> list[float]:
+        """Speed with `0 .. largest` draft tokens a round, as multiples of plain decoding's."""
+        plain, draft = self.costs.seconds(rows, 1), self.draft_seconds(rows) or 0.0
+        return [
+            # A block can't be faster than a plain step; where it seems so, the clock was disturbed.
+            tokens * plain / (size * draft + max(plain, self.costs.seconds(rows, size + 1)))
+            for size, tokens in enumerate(self.tokens(largest, share))
+        ]
+
+    def __str__(self) -> str:
+        return (
+            f"acceptance {self.acceptance:.2f}, draft forward "
+            f"{1e3 * (self.draft_seconds(self.rows) or 0):.1f} ms, plain step "
+            f"{1e3 * self.costs.seconds(self.rows, 1):.1f} ms"
+        )
+
+
+class DraftLength:
+    """Always the same number of draft tokens; subclasses learn from what rounds cost and gave."""
+
+    def __init__(self, largest: int) -> None:
+        self.largest = largest
+
+    def choose(self, rows: Sequence[int]) -> list[int]:
+        """Draft tokens of the next round for each of `rows` (original numbers); 0 is plain."""
+        return [self.largest] * len(rows)
+
+    def observe_draft(self, rows: int, forwards: int, seconds: float, missed: int = 0) -> None:
+        """`forwards` draft forwards over `rows` rows took `seconds`.
+
+        Args:
+            missed: tokens that the first one had to catch up with.
+        """
+
+    def observe_round(
+        self,
+        rows: Sequence[int],
+        drafted: Sequence[int],
+        accepted: Sequence[int],
+        seconds: float,
+        ran: tuple[int, int] | None = None,
+    ) -> None:
+        """The target's forward over the largest of `drafted`, plus the root, took `seconds`.
+
+        Args:
+            rows: original numbers of the rows that go on; `drafted` and `accepted` are theirs.
+            ran: rows and block of the forward, where rows have ended since.
+        """
+
+
+class AdaptiveDraftLength(DraftLength):
+    """The number with the highest expected tokens a second, plain decoding included.
+
+    When no number beats plain decoding, rounds are plain for a while; then speculation is tried
+    again (`Pauses`). In a batch, rows whose own drafts are never accepted draft nothing.
+
+    Args:
+        largest: upper limit of the draft length.
+        first: draft length before anything is known.
+        note: told each change of mind in one line.
+        experience: the acceptance of earlier runs, and where more of it goes.
+    """
+
+    def __init__(
+        self,
+        largest: int = 16,
+        first: int = 4,
+        note: Callable[[str], None] | None = None,
+        experience: Acceptance | None = None,
+    ) -> None:
+        super().__init__(largest)
+        self.model = CostModel(experience)
+        self.pauses: Pauses[int] = Pauses(self.model.costs, "num_draft_tokens", note, self._forget)
+        self._first = min(first, largest)
+        self._trial = min(TRIAL_TOKENS, largest)
+        self._rows: dict[int, tuple[float, float]] = {}  # accepted and refused
+        self._drafting = 0.0  # seconds, since the last round
+
+    def choose(self, rows: Sequence[int]) -> list[int]:
+        hopeless = [self._is_hopeless(row) for row in rows]
+        size = self._size(len(rows), 1 - sum(hopeless) / len(rows)) or 0
+        if all(hopeless):
+            return [size] * len(rows)
+        again = self.model.costs.rounds % ROW_TRIAL_EVERY == 0
+        little = min(size, self._trial) if again else 0
+        return [little if bad else size for bad in hopeless]
+
+    def _size(self, rows: int, share: float) -> int | None:
+        model, is_likely = self.model, self.model.acceptance >= 1 / 2
+        # A good draft is not given up for one time, which may have been a stall.
+        is_ready = model.is_ready and (model.timed > 1 or not is_likely)
+        if not is_ready and model.tokens(self.largest)[-1] >= LEAST_GAIN:
+            if model.costs.is_plain_due(rows):
+                return 0
+            return self._first if is_likely else self._trial
+        if not model.costs.rounds:
+            return 0
+        share = share or 1.0  # a trial of rows that are all hopeless is one of all
+
+        def best() -> Candidate[int]:
+            gains = model.gains(self.largest, rows, share)
+            size = max(range(1, self.largest + 1), key=gains.__getitem__)
+            return Candidate(size, gains[size], size, f"{size} draft tokens a round")
+
+        def trial() -> tuple[int, float]:
+            draft, size = model.draft_seconds(rows) or 0.0, self._trial
+            return size, size * draft + model.costs.seconds(rows, 1 + size)
+
+        return self.pauses.choose(rows, best, trial, f" ({model})")
+
+    def observe_draft(self, rows: int, forwards: int, seconds: float, missed: int = 0) -> None:
+        self._drafting = seconds
+        known = self.model.draft_seconds(rows)
+        if not missed:  # a long catch-up says nothing about one step
+            self.model.observe_draft(seconds / forwards, rows)
+        elif known is not None:
+            self.pauses.catch_up = max(seconds - forwards * known, 0.0) / missed
+
+    def observe_round(
+        self,
+        rows: Sequence[int],
+        drafted: Sequence[int],
+        accepted: Sequence[int],
+        seconds: float,
+        ran: tuple[int, int] | None = None,
+    ) -> None:
+        is_known = self.model.experience.is_known
+        self.model.observe_round(drafted, accepted, seconds, ran)
+        count, block = ran or (len(drafted), 1 + max(drafted, default=0))
+        tokens = 1 + sum(accepted) / max(len(accepted), 1)
+        spent, self._drafting = seconds + self._drafting, 0.0
+        self.pauses.observe(count, block > 1, tokens, spent, is_charged=is_known)
+        self._rows = {row: self._rows.get(row, (0.0, 0.0)) for row in rows}
+        for row, many, right in zip(rows, drafted, accepted, strict=True):
+            if many:
+                good, bad = self._rows[row]
+                self._rows[row] = MEMORY * good + right, MEMORY * bad + (right < many)
+
+    def _is_hopeless(self, row: int) -> bool:
+        good, bad = self._rows.get(row, (0.0, 0.0))
+        return good + bad >= JUDGED and good < HOPELESS * (good + bad)
+
+    def _forget(self) -> None:
+        self.model.forget(MEMORY_OF_FAILURE)

@@ -1,0 +1,152 @@
+"""Drafting while it pays, plain rounds while it does not: never slower than plain for long."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from .costs import Costs
+
+logger = logging.getLogger("sooner")
+
+LEAST_GAIN = 1.01
+"""Speed over plain decoding's that a draft has to promise."""
+PAUSE, LONGEST_PAUSE = 32, 256
+"""Plain rounds before drafting is tried again, at least; doubled after each failure."""
+SHARE = 0.02
+"""Share of the time that trials of a draft may lose against plain decoding."""
+FOR_GOOD = 1 << 30
+"""A pause without an end: catching up with it would cost more than trials may lose."""
+LOST, WON = 4.0, 16.0
+"""Plain steps' time that drafting may have lost at most, and that of its gains which is kept."""
+
+Size = TypeVar("Size")
+
+
+@dataclass(frozen=True)
+class Candidate(Generic[Size]):
+    """A draft that could be next.
+
+    Attributes:
+        size: what the method calls its size.
+        gain: expected speed, as a multiple of plain decoding's.
+        extent: tokens drafted, and `text`: the same in words, for notes.
+    """
+
+    size: Size
+    gain: float
+    extent: int
+    text: str
+
+
+class Pauses(Generic[Size]):
+    """The best candidate while it pays, plain rounds while none does, a trial now and then.
+
+    An account says what drafting has won or lost against plain decoding, in seconds: each round
+    adds `SHARE` of a plain step, each draft what it won, or takes what it lost. A pause lasts until
+    the next trial is paid for, so what trials lose stays below `SHARE`. Where the model promises a
+    gain that rounds do not show, the account runs out, and decoding is plain as well.
+
+    Args:
+        costs: of rounds.
+        option: name of the method's option, for notes.
+        note: told each change of mind in one line.
+        forget: called before a trial, so that it counts more than what was seen long ago.
+
+    Attributes:
+        balance: the account.
+        catch_up: seconds that a draft takes later for each plain round that it did not see.
+    """
+
+    def __init__(
+        self,
+        costs: Costs,
+        option: str,
+        note: Callable[[str], None] | None = None,
+        forget: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.costs, self.option, self.forget = costs, option, forget
+        self.note = note or logger.info
+        self.balance = self.catch_up = 0.0
+        self._left, self._pause, self._rows = 0, PAUSE, 0
+        self._is_paused, self._said = False, -1
+
+    def observe(
+        self,
+        rows: int,
+        is_drafted: bool,
+        tokens: float,
+        seconds: float,
+        is_charged: bool = True,
+    ) -> None:
+        """A round and its draft took `seconds` and gave `tokens` a row.
+
+        Args:
+            is_charged: what it lost counts.
+        """
+        plain = self.costs.seconds(rows, 1)
+        won = max(tokens * plain - seconds, -LOST * plain / 2) if is_drafted else 0.0  # a stall
+        if won < 0 and not is_charged:
+            won = 0.0
+        self.balance = min(self.balance + SHARE * plain + won, WON * plain)
+
+    def choose(
+        self,
+        rows: int,
+        best: Callable[[], Candidate[Size]],
+        trial: Callable[[], tuple[Size, float]],
+        remark: object = "",
+        may_pause: bool = True,
+    ) -> Size | None:
+        """What to draft next; `None` is a plain round.
+
+        Args:
+            rows: of the next round. Where they change, a pause ends if drafting pays with these.
+            best: the best candidate by what is known now.
+            trial: a small draft, and what it takes in seconds.
+            remark: on what is known, for notes.
+            may_pause: the answer holds for later rounds as well.
+        """
+        is_pausing, has_changed = self._left > 0, rows != self._rows
+        self._left, self._rows = max(self._left - 1, 0), rows
+        if (is_pausing and not has_changed) or self.costs.is_plain_due(rows):
+            return None
+        if self._is_paused and not is_pausing:
+            self._is_paused = False
+            self.forget()
+            return trial()[0]
+        candidate, plain = best(), self.costs.seconds(rows, 1)
+        if candidate.gain >= LEAST_GAIN and self.balance >= -LOST * plain:
+            self._go_on(candidate, remark)
+            return candidate.size
+        if may_pause and not is_pausing:
+            self._rest(candidate, plain, trial()[1] - plain, remark)
+        return None
+
+    def _rest(self, candidate: Candidate[Size], plain: float, loss: float, remark: object) -> None:
+        """Plain rounds until a trial that loses `loss` seconds, and what it catches up, is paid."""
+        rounds, earned = self._pause, SHARE * plain - self.catch_up
+        if earned <= SHARE * plain / 8:  # the longer the pause, the dearer its trial
+            rounds = FOR_GOOD
+        elif loss > self.balance:
+            rounds = max(rounds, math.ceil((loss - self.balance) / earned))
+        why = f"{candidate.text} would run at {candidate.gain:.2f}x plain"
+        if candidate.gain >= LEAST_GAIN:
+            why = f"drafting has lost time, though {why}"
+        long = f"for {rounds} rounds" if rounds < FOR_GOOD else "from here on"
+        self.note(f"{self.option} auto: plain decoding {long}, since {why}{remark}")
+        self._left = rounds - 1
+        self._pause = min(2 * self._pause, LONGEST_PAUSE)
+        self._is_paused, self._said = True, 0
+
+    def _go_on(self, candidate: Candidate[Size], remark: object) -> None:
+        self._left, self._is_paused = 0, False
+        if self._said == 0:
+            self._pause = PAUSE
+        if abs(candidate.extent - self._said) > max(1, self._said // 2):
+            gain = f"expected {candidate.gain:.2f}x plain"
+            self.note(f"{self.option} auto: {candidate.text}, {gain}{remark}")
+            self._said = candidate.extent

@@ -1,0 +1,228 @@
+"""Drafting is never slower than plain decoding for long: played out by made-up clocks."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from sooner.methods.sizing.chain import Acceptance, AdaptiveDraftLength, DraftLength
+from sooner.methods.sizing.costs import Costs, Quickest
+from sooner.methods.sizing.pauses import LONGEST_PAUSE, SHARE
+
+Chance = Callable[[int, int], float]  # (row, round) -> chance of a draft token
+
+
+class Pair:
+    """A target and a draft whose forwards cost `step * (1 + slope * (rows * block - 1))` seconds.
+
+    Draft tokens that a plain round left out are caught up with for `missed` plain steps each.
+    """
+
+    def __init__(
+        self,
+        chance: Chance,
+        rows: int = 1,
+        *,
+        slope: float = 0.01,
+        draft: float = 0.2,
+        missed: float = 0.005,
+        step: float = 0.03,
+        seed: int = 0,
+    ) -> None:
+        self.chance, self.rows = chance, list(range(rows))
+        self.slope, self.draft, self.missed, self.step = slope, draft, missed, step
+        self.random = random.Random(seed)
+        self.seconds, self.tokens = 0.0, [0] * rows
+        self.rounds = self.behind = 0
+        self.drafted: list[list[int]] = []  # of each round
+
+    def forward(self, block: int) -> float:
+        return self.step * (1 + self.slope * (len(self.rows) * block - 1))
+
+    def round(self, sizing: DraftLength) -> None:
+        drafted = sizing.choose(self.rows)
+        block, spent = 1 + max(drafted), 0.0
+        if block > 1:
+            caught_up = self.behind if self.behind > 1 else 0
+            spent = (block - 1) * self.draft * self.forward(1)
+            spent += caught_up * self.missed * self.forward(1)
+            sizing.observe_draft(len(self.rows), block - 1, spent, caught_up)
+            self.behind = 0
+        else:
+            self.behind += 1
+        accepted = [self._accepted(row, many) for row, many in zip(self.rows, drafted, strict=True)]
+        sizing.observe_round(self.rows, drafted, accepted, self.forward(block))
+        for row, right in zip(self.rows, accepted, strict=True):
+            self.tokens[row] += 1 + right
+        self.seconds += spent + self.forward(block)
+        self.drafted.append(drafted)
+        self.rounds += 1
+
+    def _accepted(self, row: int, many: int) -> int:
+        chance, count = self.chance(row, self.rounds), 0
+        while count < many and self.random.random() < chance:
+            count += 1
+        return count
+
+    def say(self, sizing: DraftLength, tokens: int) -> float:
+        """Speed until each row has said `tokens` more, as a multiple of plain decoding's."""
+        before, said = self.seconds, list(self.tokens)
+        ends = [have + tokens for have in said]
+        while any(self.tokens[row] < ends[row] for row in self.rows):
+            self.round(sizing)
+        made = sum(self.tokens[row] - said[row] for row in self.rows) / len(self.rows)
+        return made * self.forward(1) / (self.seconds - before)
+
+
+def always(rate: float) -> Chance:
+    return lambda row, number: rate
+
+
+HOSTILE = [(0.05, 0.005), (0.2, 0.002), (0.5, 0.0), (0.9, 0.01)]  # draft step, catching up
+
+
+@pytest.mark.parametrize("rows", [1, 8, 32])
+@pytest.mark.parametrize(("draft", "missed"), HOSTILE)
+@pytest.mark.parametrize("slope", [0.002, 0.05])
+def test_a_hostile_draft_costs_little_from_the_third_second_on(
+    rows: int, draft: float, missed: float, slope: float
+) -> None:
+    pair = Pair(always(0.0), rows, draft=draft, missed=missed, slope=slope)
+    sizing = AdaptiveDraftLength(16)
+    while pair.seconds < 3.0:
+        pair.round(sizing)
+    assert pair.say(sizing, 600) >= 0.97
+
+
+@pytest.mark.parametrize("rows", [1, 8, 32])
+@pytest.mark.parametrize(("draft", "missed"), HOSTILE)
+@pytest.mark.parametrize("slope", [0.002, 0.05])
+def test_a_hostile_draft_that_is_known_costs_little_over_any_text(
+    rows: int, draft: float, missed: float, slope: float
+) -> None:
+    known, speeds = Acceptance(), []
+    for _ in range(30):
+        pair = Pair(always(0.0), rows, draft=draft, missed=missed, slope=slope)
+        was_known, sizing = known.is_known, AdaptiveDraftLength(16, experience=known)
+        speed = pair.say(sizing, 200)
+        if was_known:
+            speeds.append(speed)
+    assert len(speeds) > 10
+    assert min(speeds) >= 0.97
+
+
+def fixed(pair: Callable[[], Pair], tokens: int) -> float:
+    """The best speed of any fixed length."""
+    return max(pair().say(DraftLength(size), tokens) for size in range(1, 17))
+
+
+@pytest.mark.parametrize("rows", [1, 8, 32])
+@pytest.mark.parametrize(
+    ("rate", "draft", "slope"), [(0.9, 0.05, 0.002), (0.8, 0.1, 0.004), (0.95, 0.02, 0.001)]
+)
+def test_a_good_draft_is_as_fast_as_with_the_best_fixed_length(
+    rows: int, rate: float, draft: float, slope: float
+) -> None:
+    def pair() -> Pair:
+        return Pair(always(rate), rows, draft=draft, slope=slope, seed=1)
+
+    best = fixed(pair, 1500)
+    assert best > 1.2
+    known = Acceptance()
+    pair().say(AdaptiveDraftLength(16, experience=known), 300)
+    assert pair().say(AdaptiveDraftLength(16, experience=known), 1500) >= 0.95 * best
+
+
+def test_a_draft_that_turns_good_is_noticed() -> None:
+    turn = 400
+    pair = Pair(lambda row, number: 0.9 if number > turn else 0.0)
+    sizing = AdaptiveDraftLength(16)
+    while pair.rounds < turn + LONGEST_PAUSE + 32:
+        pair.round(sizing)
+    assert pair.say(sizing, 500) > 0.9 * fixed(lambda: Pair(always(0.9)), 500)
+
+
+def test_a_draft_that_turns_bad_is_left_soon() -> None:
+    turn = 200
+    pair = Pair(lambda row, number: 0.9 if number < turn else 0.0)
+    sizing = AdaptiveDraftLength(16)
+    while pair.rounds < turn + 60:
+        pair.round(sizing)
+    assert sum(map(any, pair.drafted[turn:])) <= 20
+    assert sum(map(any, pair.drafted[turn + 25 :])) <= 2
+
+
+def test_a_batch_may_be_plain_where_one_row_drafts() -> None:
+    """Each token of a batch costs: what pays for one row does not for eight, and does again."""
+    pair = Pair(always(0.7), 8, slope=0.12, draft=0.15, missed=0.0)
+    sizing = AdaptiveDraftLength(8)
+    for _ in range(120):
+        pair.round(sizing)
+    assert sum(map(any, pair.drafted[-60:])) <= 2
+    pair.rows = [3]
+    for _ in range(60):
+        pair.round(sizing)
+    assert sum(map(any, pair.drafted[-40:])) >= 36
+
+
+def test_rows_whose_drafts_are_hopeless_draft_nothing_beside_others() -> None:
+    pair = Pair(lambda row, number: 0.0 if row in (1, 4) and number < 300 else 0.9, 6)
+    sizing = AdaptiveDraftLength(8)
+    for _ in range(200):
+        pair.round(sizing)
+    late = [drafted for drafted in pair.drafted[50:] if any(drafted)]
+    for row in range(6):
+        share = sum(drafted[row] > 0 for drafted in late) / len(late)
+        assert (share < 0.15) if row in (1, 4) else (share == 1.0)
+    for _ in range(200):  # both have become good
+        pair.round(sizing)
+    assert all(pair.drafted[-1])
+
+
+def test_costs_are_told_apart_by_rows() -> None:
+    costs = Costs()
+    for rows, block, seconds in [(1, 1, 1.0), (1, 5, 1.1), (8, 1, 1.2), (8, 5, 3.0)]:
+        costs.add(rows, block, seconds)
+    assert [costs.seconds(1, 3), costs.seconds(8, 3)] == pytest.approx([1.05, 2.1])
+    # Never seen: as many tokens in other batches.
+    assert costs.seconds(2, 4) == costs.seconds(8, 1)
+    costs.add(2, 1, 1.05)
+    assert costs.seconds(2, 1) == 1.05
+    assert 1.2 < costs.seconds(2, 16) < 3.0
+
+
+def test_a_plain_round_is_due_early_and_then_seldom() -> None:
+    costs, plain = Costs(), []
+    for number in range(400):
+        due = costs.is_plain_due(1)
+        costs.add(1, 1 if due else 5, 1.0)
+        plain += [number] if due else []
+    assert plain[:2] == [1, 6]
+    assert len(plain) <= 6
+
+
+def test_what_trials_lose_stays_below_their_share() -> None:
+    pair = Pair(always(0.0), draft=2.0, missed=0.0)
+    sizing = AdaptiveDraftLength(16)
+    pair.say(sizing, 300)
+    assert pair.say(sizing, 4000) > 1 - SHARE - 0.002
+
+
+def test_catching_up_that_costs_more_than_trials_may_ends_them() -> None:
+    pair = Pair(always(0.0), missed=0.1)
+    sizing = AdaptiveDraftLength(16)
+    pair.say(sizing, 400)
+    assert pair.say(sizing, 4000) > 0.97
+
+
+def test_the_quickest_is_told_apart_by_rows() -> None:
+    ways: Sequence[str] = ("plain", "strict")
+    quickest = Quickest(ways, trials=2)
+    seconds = {("plain", 1): 1.0, ("strict", 1): 0.5, ("plain", 8): 1.0, ("strict", 8): 2.0}
+    for _ in range(4):
+        for rows in (1, 8):
+            way = quickest.pick(rows)
+            quickest.add(way, rows, seconds[way, rows])
+    assert [quickest.best(rows) for rows in (1, 8)] == ["strict", "plain"]
