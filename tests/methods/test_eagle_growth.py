@@ -12,6 +12,7 @@ import sooner
 import tiny
 from sooner.methods.eagle.drafter import Growth
 from sooner.methods.eagle.size import NOTHING, MeasuredSize, Size
+from sooner.methods.sizing.costs import RoundCost
 
 VOCAB = 4
 
@@ -158,12 +159,11 @@ def measured(verify: Any, level: float, paths: list[list[int]], rounds: int = 60
     for _ in range(rounds):
         size = sizing.choose(100, True)
         block = 1 + size.nodes
-        if size.nodes:
-            sizing.observe_draft(size.depth, level * size.depth)
         inside = [
             [rank for rank in path[: size.depth] if rank < size.nodes] for path in paths
         ]  # fmt: skip
-        sizing.observe_round(block, size, inside if size.nodes else [], verify(block))
+        done = RoundCost(1, block, level * size.depth, size.depth, seconds=verify(block))
+        sizing.observe(done, size, inside if size.nodes else [])
     return sizing
 
 
@@ -186,14 +186,13 @@ def test_nodes_that_cost_more_than_they_give_are_left_out() -> None:
 def test_drafts_that_are_never_accepted_end_in_plain_decoding() -> None:
     notes: list[str] = []
     sizing = MeasuredSize(Size(48, 5))
-    sizing.note = notes.append
+    sizing.pauses.note = notes.append
     sizes = []
     for _ in range(200):
         size = sizing.choose(100, True)
         sizes.append(size)
-        if size.nodes:
-            sizing.observe_draft(size.depth, 0.2 * size.depth)
-        sizing.observe_round(1 + size.nodes, size, [[]] if size.nodes else [], 1.0)
+        done = RoundCost(1, 1 + size.nodes, 0.2 * size.depth, size.depth, seconds=1.0)
+        sizing.observe(done, size, [[]] if size.nodes else [])
     assert sizes.count(NOTHING) > 150
     assert any("plain decoding for" in note for note in notes)
     assert any(size.nodes for size in sizes[100:])  # tried again

@@ -14,6 +14,7 @@ from sooner.methods.sizing.chain import (
     CostModel,
     DraftLength,
 )
+from sooner.methods.sizing.costs import RoundCost
 from sooner.methods.sizing.pauses import LONGEST_PAUSE, PAUSE, SHARE
 
 
@@ -53,10 +54,10 @@ class Machine:
             rows = range(self.rows)
             drafted = draft_length.choose(rows)
             size = max(drafted)
-            if size:
-                draft_length.observe_draft(self.rows, size, size * self.draft)
             accepted = [self._accepted(many) for many in drafted]
-            draft_length.observe_round(rows, drafted, accepted, self.target(1 + size))
+            seconds = self.target(1 + size)
+            done = RoundCost(self.rows, 1 + size, size * self.draft, size, seconds=seconds)
+            draft_length.observe(done, rows, drafted, accepted)
             chosen.append(size)
         return chosen
 
@@ -173,16 +174,16 @@ def test_one_stalled_draft_does_not_end_speculation() -> None:
     draft_length, machine = AdaptiveDraftLength(16), Machine(0.9, 0.1, 0.02)
     machine.run(draft_length, 50)
     (size,) = draft_length.choose([0])
-    draft_length.observe_draft(1, size, 20.0 * size)
-    draft_length.observe_round([0], [size], [size], machine.target(1 + size))
+    done = RoundCost(1, 1 + size, 20.0 * size, size, seconds=machine.target(1 + size))
+    draft_length.observe(done, [0], [size], [size])
     assert settled_value(machine, draft_length) > 0.8 * machine.speed(machine.best(16))
 
 
 def test_a_slow_first_draft_does_not_keep_a_good_draft_out() -> None:
     draft_length, machine = AdaptiveDraftLength(16), Machine(0.9, 0.1, 0.02)
     (size,) = draft_length.choose([0])
-    draft_length.observe_draft(1, size, 20.0 * size)
-    draft_length.observe_round([0], [size], [size], machine.target(1 + size))
+    done = RoundCost(1, 1 + size, 20.0 * size, size, seconds=machine.target(1 + size))
+    draft_length.observe(done, [0], [size], [size])
     assert settled_value(machine, draft_length) > 0.8 * machine.speed(machine.best(16))
 
 
@@ -190,7 +191,7 @@ def test_one_stalled_plain_round_does_not_make_a_bad_draft_look_good() -> None:
     draft_length, machine = AdaptiveDraftLength(16), Machine(0.3, 0.5, 0.05)
     machine.run(draft_length, 1)
     assert draft_length.choose([0]) == [0], "the round that times plain decoding"
-    draft_length.observe_round([0], [0], [0], 10.0)
+    draft_length.observe(RoundCost(seconds=10.0), [0], [0], [0])
     assert settled_value(machine, draft_length) > 0.9
 
 
@@ -198,8 +199,8 @@ def test_a_stalled_verification_is_forgotten() -> None:
     draft_length, machine = AdaptiveDraftLength(16), Machine(0.9, 0.1, 0.02)
     machine.run(draft_length, 50)
     (size,) = draft_length.choose([0])
-    draft_length.observe_draft(1, size, size * machine.draft)
-    draft_length.observe_round([0], [size], [size], 20.0)
+    done = RoundCost(1, 1 + size, size * machine.draft, size, seconds=20.0)
+    draft_length.observe(done, [0], [size], [size])
     assert settled_value(machine, draft_length) > 0.9 * machine.speed(machine.best(16))
 
 
@@ -212,8 +213,7 @@ def test_acceptance_is_estimated_without_the_bias_of_cut_windows() -> None:
 
 def test_a_fixed_window_stays() -> None:
     draft_length = DraftLength(3)
-    draft_length.observe_draft(1, 3, 9.0)
-    draft_length.observe_round([0], [3], [0], 9.0)
+    draft_length.observe(RoundCost(1, 4, 9.0, 3, seconds=9.0), [0], [3], [0])
     assert (draft_length.choose([0, 1]), draft_length.largest) == ([3, 3], 3)
 
 
@@ -233,9 +233,9 @@ def test_what_is_kept_forgets_slowly_and_the_run_quickly() -> None:
     seen = Acceptance()
     model = CostModel(seen)
     for _ in range(60):
-        model.observe_round([4], [4], 1.0)
+        model.observe(RoundCost(1, 5, seconds=1.0), [4], [4])
     for _ in range(10):
-        model.observe_round([4], [0], 1.0)
+        model.observe(RoundCost(1, 5, seconds=1.0), [4], [0])
     assert model.acceptance < 0.65 < 0.9 < seen.rate
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from sooner.methods.sizing.chain import Acceptance, AdaptiveDraftLength, DraftLength
-from sooner.methods.sizing.costs import Costs, Quickest
+from sooner.methods.sizing.costs import Costs, Quickest, RoundCost
 from sooner.methods.sizing.pauses import LONGEST_PAUSE, SHARE
 
 Chance = Callable[[int, int], float]  # (row, round) -> chance of a draft token
@@ -43,17 +43,18 @@ class Pair:
 
     def round(self, sizing: DraftLength) -> None:
         drafted = sizing.choose(self.rows)
-        block, spent = 1 + max(drafted), 0.0
+        block, spent, caught_up = 1 + max(drafted), 0.0, 0
         if block > 1:
             caught_up = self.behind if self.behind > 1 else 0
             spent = (block - 1) * self.draft * self.forward(1)
             spent += caught_up * self.missed * self.forward(1)
-            sizing.observe_draft(len(self.rows), block - 1, spent, caught_up)
             self.behind = 0
         else:
             self.behind += 1
         accepted = [self._accepted(row, many) for row, many in zip(self.rows, drafted, strict=True)]
-        sizing.observe_round(self.rows, drafted, accepted, self.forward(block))
+        seconds = self.forward(block)
+        done = RoundCost(len(self.rows), block, spent, block - 1, caught_up, seconds)
+        sizing.observe(done, self.rows, drafted, accepted)
         for row, right in zip(self.rows, accepted, strict=True):
             self.tokens[row] += 1 + right
         self.seconds += spent + self.forward(block)

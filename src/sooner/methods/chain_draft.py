@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from ..decoding.tree import Tree
 from .calls import to_device
 from .context import Context, embed
 from .sizing.chain import DraftLength
+from .sizing.costs import RoundCost
 
 
 class ChainDrafter(Drafter):
@@ -47,7 +49,7 @@ class ChainDrafter(Drafter):
         self.prompt_lengths: list[int] = []
         self.fed: list[int] = []  # generated tokens of each active row in the draft's cache
         self.drafted: list[int] = []
-        self.ran = (0, 0)  # rows and block of the forward that judges them
+        self.round = RoundCost()  # that judges them
 
     def begin(self, outcome: Outcome) -> Iterator[None]:
         room = (self.context.stopping.limit or 0) + self.draft_length.largest + 1
@@ -68,9 +70,9 @@ class ChainDrafter(Drafter):
 
     def propose(self, outcome: Outcome) -> Tree:
         if not outcome.is_first:
-            self.draft_length.observe_round(
-                outcome.rows.active, self.drafted, outcome.accepted, outcome.round_seconds, self.ran
-            )
+            done = replace(self.round, seconds=outcome.round_seconds)
+            rows = outcome.rows.active
+            self.draft_length.observe(done, rows, self.drafted, outcome.accepted)
             # The newest token was never fed; every committed one before it matches what was.
             said = [len(outcome.rows.said(row)) for row in range(len(self.fed))]
             self.fed = [min(fed, count - 1) for fed, count in zip(self.fed, said, strict=True)]
@@ -79,7 +81,7 @@ class ChainDrafter(Drafter):
             max(min(size, budget - 1), 0)
             for size, budget in zip(sizes, outcome.budget, strict=True)
         ]
-        self.ran = len(sizes), 1 + max(self.drafted)
+        self.round = RoundCost(len(sizes), 1 + max(self.drafted))
         if not any(self.drafted):
             return Tree.empty(len(self.drafted), outcome.hidden.device)
         return self._draft(outcome)
@@ -140,7 +142,7 @@ class ChainDrafter(Drafter):
         stats.draft_forward_seconds += seconds
         missed = max(len(row) for row in backlog) - 1
         missed = missed if missed > 1 else 0  # two tokens take as long as one
-        self.draft_length.observe_draft(len(backlog), nodes, seconds, missed)
+        self.round = replace(self.round, drafting=seconds, forwards=nodes, missed=missed)
         if not missed:
             stats.draft_seconds.append(seconds / nodes)
         device = outcome.hidden.device

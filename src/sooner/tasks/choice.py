@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ..decoding.runner import ModelRunner
-from ..methods.parallel.policy import best_draft_lengths
+from ..methods.parallel.policy import best_policy
 from ..methods.parallel.shared_memory import Arena, room
 from ..methods.parallel.side_stream import SideStream
 from ..methods.parallel.worker import ProcessWorker, place
@@ -25,16 +25,13 @@ from ..methods.threads import DRAFT_THREADS
 from ..models import adapt
 
 STEPS, WORDS, BLOCK = 3, 8, 5
-
 """Timed forwards of each kind; words of the made-up prompt; tokens of a verification."""
 
 WARM, BESIDE = 4, 9
-
 """First forwards of a worker that do not count: a forked one copies every page that it touches; and
 the target's timed forwards beside it."""
 
 GRACE = 2.0
-
 """Seconds that a worker gets for its first forward, and to stop."""
 
 TALLY = (3,), torch.long
@@ -169,20 +166,16 @@ def _go_on(steps: Steps, tally: Tensor, stream: SideStream, parent: int | None) 
 
 
 MARGIN = 1.05
-
 """Predicted gain that `parallel` needs: its rounds cost more than their forwards."""
 
 PRUNING_PAYS = 1.4
-
 """The draft's step with every visual token over that with few, from which on pruning is tried: what
 it loses in acceptance it has to win in time. The paper's pairs have 1.6 to 1.7 (table 3)."""
 
-LARGEST, CYCLE = 16, 24
-
-"""Most draft tokens; rounds without a rejection that are worth counting."""
+LARGEST = 16
+"""Most draft tokens."""
 
 Seen = Callable[[float], Acceptance]
-
 """Acceptance of drafts that do without a share of the visual tokens."""
 
 
@@ -254,44 +247,13 @@ def beside(pace: StepTimes, acceptance: float, is_pruned: bool = False) -> float
     if is_pruned:
         draft *= min(pace.few / pace.draft, 1.0)
     model = _costs(slower * pace.target, slower * pace.block, draft, acceptance)
-    return _tokens_a_second(model) * pace.target
-
-
-class _Expected(CostModel):
-    """A cost model whose acceptance is given."""
-
-    def __init__(self, acceptance: float) -> None:
-        super().__init__()
-        self.expected = acceptance
-
-    @property
-    def acceptance(self) -> float:
-        return self.expected
+    return best_policy(model, LARGEST)[1] * pace.target
 
 
 def _costs(target: float, block: float, draft: float, acceptance: float) -> CostModel:
     """The engine's cost model for such a pair."""
-    model = _Expected(acceptance)
+    model = CostModel(rate=acceptance)
     model.costs.add(1, 1, target)
     model.costs.add(1, BLOCK, block)
     model.observe_draft(draft)
     return model
-
-
-def _tokens_a_second(model: CostModel) -> float:
-    """Speed of `ParallelDrafter`'s own policy (see `methods.parallel.policy`).
-
-    Each rejection begins anew with nothing drafted, so a cycle from one to the next tells all.
-    """
-    lengths, draft = best_draft_lengths(model, LARGEST), model.draft_seconds() or 0.0
-    chance, have, tokens, seconds = 1.0, 0, 0.0, 0.0
-    for _ in range(CYCLE):
-        length = lengths[have]
-        forward = model.costs.seconds(1, length + 1)
-        whole = model.acceptance ** (length + 1)
-        tokens += chance * (1 - whole) / (1 - model.acceptance)
-        seconds += chance * (max(length - have, 0) * draft + forward)
-        chance *= whole
-        have = min(max(have - length, 0) + int(forward / draft) - 1, LARGEST)
-        have = max(have, 0)
-    return tokens / seconds

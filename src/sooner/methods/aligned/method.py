@@ -89,7 +89,6 @@ def _best_child(tree: Tree, value: Tensor, passes: Tensor) -> Tensor:
 
 
 TRIAL_EVERY = 16
-
 """Plain rounds after which drafts are tried again under a threshold below 1."""
 
 

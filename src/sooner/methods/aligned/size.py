@@ -9,43 +9,34 @@ from ..sizing.costs import Costs
 from ..sizing.pauses import LEAST_GAIN
 
 LONGEST = 6
-
 """Matches of more tokens are not told apart."""
 
 OPENING = 0
-
 """First token of an unused draft, where one ends or a text begins; 1 to `LONGEST` are the tokens
 that match in front of a continuation."""
 
 REPEATED = LONGEST + 1
-
 """What followed earlier in the text itself."""
 
 NOWHERE = LONGEST + 2
-
 """First token of an unused draft, for want of anything better."""
 
 JOINED = LONGEST + 3
-
 """What stood between two drafts before, where one ends."""
 
 GLUED = LONGEST + 4
-
 """First token of an unused draft, where one ended and the target has said something unexpected."""
 
 INSTEAD, BESIDES, LEFT_OUT, SHORTER = range(LONGEST + 5, LONGEST + 9)
-
 """Behind a token that the draft did not expect: it stood for as many of the draft's as were said
 since, for none, for one more, or for one less."""
 
 REJOINED = LONGEST + 9
-
 """Where one of those four was right, or an opening where one was due."""
 
 KINDS = LONGEST + 10
 
 NEXT = (REJOINED, *range(2, LONGEST + 1), LONGEST, REPEATED, 1, JOINED, 2, *[REJOINED] * 4, 5)
-
 """Kind of a continuation after one more of its tokens turned out right."""
 
 FIRST_GUESS = {
@@ -53,16 +44,13 @@ FIRST_GUESS = {
     **{1: 0.25, 2: 0.6, 3: 0.7, 4: 0.75, 5: 0.8, 6: 0.94, REPEATED: 0.3},
     **{INSTEAD: 0.35, BESIDES: 0.2, LEFT_OUT: 0.25, SHORTER: 0.08, REJOINED: 0.8},
 }
-
 """Chance that the best continuation of each kind goes on right, before anything was seen."""
 
 SHARES = (1.0, 0.5, 0.2, 0.1, 0.05)
-
 """The same for continuations that are not the best of all, but the first of their kind, the second,
 and so on, as shares of it."""
 
 PRIOR, MEMORY = 4.0, 0.98
-
 """Observations that a first guess counts for; weight that they keep from one to the next."""
 
 MOST_CERTAIN = 0.995
@@ -95,32 +83,25 @@ class Trust:
 
 
 NODES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
-
 """Numbers of nodes that are weighed against each other."""
 
 FIRST = (4, 8)
-
 """Nodes of the first rounds, before any cost is known."""
 
 SOME, MUCH = 1.3, 3.0
-
 """Tokens that the smallest of first trees must promise to be tried at all, and those that make it
 needless to know a plain step's time."""
 
 LARGER_EVERY = 24
-
 """Rounds after which the next larger size is tried, since a stall may have made it look slow."""
 
 RETRY = 8
-
 """Rounds after which a tree is tried although all sizes look slow; doubled after each."""
 
 WORTH_A_RETRY = 1.5
-
 """Tokens that the tree of a retry has to promise."""
 
 FLOOR = 0.01
-
 """Least chance of a token that is weighed at all."""
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from ...decoding.interface import Drafter, Outcome, Prompt
 from ...decoding.tree import ROOT, Tree
 from ..context import Context
+from ..sizing.costs import RoundCost
 from .runner import Backlog, HeadRunner, HeardPrompt
 from .size import NOTHING, TreeSize
 
@@ -203,7 +204,7 @@ class EagleDrafter(Drafter):
         self.runner: HeadRunner | None = None
         self.prompt: HeardPrompt | None = HeardPrompt()
         self.backlog = Backlog()
-        self.size, self.ran = NOTHING, (0, 1)  # pending trees: as asked for; rows and block
+        self.size, self.pending = NOTHING, RoundCost()  # of the pending trees
         self.levels: list[int] = []  # that each row may use of them
         self.ranks: Tensor | None = None  # by value, of the pending nodes
 
@@ -244,11 +245,11 @@ class EagleDrafter(Drafter):
 
     def propose(self, outcome: Outcome) -> Tree:
         if not outcome.is_first:
-            self._observe(outcome, outcome.round_seconds)
+            self._observe(outcome)
         self.backlog.add(outcome)
         return self._next(outcome)
 
-    def _observe(self, outcome: Outcome, seconds: float) -> None:
+    def _observe(self, outcome: Outcome) -> None:
         """Tell the sizing what the pending trees gave."""
         paths: list[list[int]] = []
         if self.ranks is not None:
@@ -259,14 +260,14 @@ class EagleDrafter(Drafter):
                 for row, path in enumerate(outcome.path)
                 if self.levels[row] == self.size.depth
             ]
-        self.sizing.observe_round(self.ran[1], self.size, paths, seconds, self.ran[0])
+        self.sizing.observe(replace(self.pending, seconds=outcome.round_seconds), self.size, paths)
 
     def _next(self, outcome: Outcome) -> Tree:
         room = max(outcome.budget) - 1
         rows = len(outcome.budget)
         self.size = self.sizing.choose(room, self.runner is not None, rows)
         self.levels = [max(min(self.size.depth, budget - 1), 0) for budget in outcome.budget]
-        depth, self.ranks, self.ran = max(self.levels), None, (rows, 1)
+        depth, self.ranks, self.pending = max(self.levels), None, RoundCost(rows)
         if not depth:
             self.size = NOTHING
             return Tree.empty(len(self.levels), outcome.hidden.device)
@@ -277,8 +278,7 @@ class EagleDrafter(Drafter):
         start = stats.clock()
         tree = self._grow(outcome)
         seconds = stats.clock() - start
-        self.ran = rows, 1 + tree.nodes
-        self.sizing.observe_draft(depth, seconds, rows)
+        self.pending = RoundCost(rows, 1 + tree.nodes, seconds, depth)
         stats.draft_forwards += depth
         stats.draft_forward_seconds += seconds
         stats.draft_seconds.append(seconds / depth)

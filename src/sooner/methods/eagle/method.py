@@ -114,7 +114,7 @@ class Eagle(Method):
             return TreeSize(Size(int(self.nodes), self.depth))
         if memory.sizing is None:
             memory.sizing = MeasuredSize(Size(self.max_nodes, self.depth))
-        memory.sizing.note = context.stats.note
+        memory.sizing.pauses.note = context.stats.note
         return memory.sizing
 
 

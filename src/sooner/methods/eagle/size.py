@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..sizing.costs import Costs, Curve, Recent, rounded
+from ..sizing.costs import Costs, Recent, RoundCost, SizeTimes, rounded
 from ..sizing.pauses import Candidate, Pauses
 
 WHOLE_ROUNDS, WHOLE_EVERY = 6, 64
@@ -25,6 +25,11 @@ class Size:
 
     nodes: int
     depth: int
+
+    def holds(self, path: Sequence[int]) -> int:
+        """Nodes of an accepted path (ranks, from the root down) that such a tree would have had."""
+        ranks = path[: self.depth]
+        return next((at for at, rank in enumerate(ranks) if rank >= self.nodes), len(ranks))
 
 
 NOTHING = Size(0, 0)
@@ -51,25 +56,12 @@ class TreeSize:
     def observe_prefill(self, seconds: float) -> None:
         """The head took `seconds` for a prompt."""
 
-    def observe_draft(self, depth: int, seconds: float, rows: int = 1) -> None:
-        """Trees of `depth` levels took `seconds`."""
-
-    def observe_round(
-        self,
-        block: int,
-        size: Size,
-        paths: Sequence[Sequence[int]],
-        seconds: float,
-        rows: int = 1,
-    ) -> None:
+    def observe(self, done: RoundCost, size: Size, paths: Sequence[Sequence[int]]) -> None:
         """A round verified trees of at most `size`.
 
         Args:
-            block: tokens of a row that were verified, the root included.
             paths: of each row, the ranks by value of the nodes that were accepted, from the root
                 down; rows that may not use all levels are left out.
-            seconds: from the draft to the commit.
-            rows: that were verified.
         """
 
     def observe_call(self, tokens: float) -> None:
@@ -101,18 +93,8 @@ class MeasuredSize(TreeSize):
         self.sizes = [Size(n, d) for d in range(1, largest.depth + 1) for n in counts if n >= d]
         self.costs, self.drafted_rounds, self._counted = Costs(), 0, 0
         self.pauses: Pauses[Size] = Pauses(self.costs, "nodes", forget=self._forget)
-        self._levels, self._prefills, self._calls = Curve(), Recent(), Recent()
+        self._levels, self._prefills, self._calls = SizeTimes(), Recent(), Recent()
         self._accepted: dict[Size, float] = {}
-        self._drafting = 0.0  # seconds, since the last round
-
-    @property
-    def note(self) -> Callable[[str], None]:
-        """Told each change of mind in one line."""
-        return self.pauses.note
-
-    @note.setter
-    def note(self, note: Callable[[str], None]) -> None:
-        self.pauses.note = note
 
     def choose(self, room: int, is_open: bool, rows: int = 1) -> Size:
         if room < 1:
@@ -162,23 +144,12 @@ class MeasuredSize(TreeSize):
     def observe_prefill(self, seconds: float) -> None:
         self._prefills.add(seconds)
 
-    def observe_draft(self, depth: int, seconds: float, rows: int = 1) -> None:
-        self._levels.add(rounded(rows), seconds / depth)
-        self._drafting = seconds
-
-    def observe_round(
-        self,
-        block: int,
-        size: Size,
-        paths: Sequence[Sequence[int]],
-        seconds: float,
-        rows: int = 1,
-    ) -> None:
-        self.costs.add(rows, block, seconds)
-        tokens = 1 + sum(map(len, paths)) / len(paths) if paths else 1.0
-        spent, self._drafting = seconds + self._drafting, 0.0
-        is_judged = bool(paths) and self.drafted_rounds >= WHOLE_ROUNDS
-        self.pauses.observe(rows, is_judged, tokens, spent)
+    def observe(self, done: RoundCost, size: Size, paths: Sequence[Sequence[int]]) -> None:
+        self.costs.add(done.rows, done.block, done.seconds)
+        if done.forwards:
+            self._levels.add(rounded(done.rows), done.drafting / done.forwards)
+        tokens = 1 + sum(map(len, paths)) / len(paths) if paths else None
+        self.pauses.observe(done, tokens, self.drafted_rounds >= WHOLE_ROUNDS)
         if not paths:
             return
         self.drafted_rounds += 1
@@ -186,7 +157,7 @@ class MeasuredSize(TreeSize):
         memory = min(MEMORY, 1 - 1 / self._counted)
         for one in self.sizes:
             if one.nodes <= size.nodes and one.depth <= size.depth:
-                mean = sum(_within(path, one) for path in paths) / len(paths)
+                mean = sum(map(one.holds, paths)) / len(paths)
                 before = self._accepted.get(one, mean)
                 self._accepted[one] = memory * before + (1 - memory) * mean
 
@@ -196,13 +167,3 @@ class MeasuredSize(TreeSize):
     def _forget(self) -> None:
         """Let the next round count as much as all before: the text may have changed."""
         self._counted = 1
-
-
-def _within(path: Sequence[int], size: Size) -> int:
-    """Nodes of an accepted path that a tree of `size` would have had, from the root down."""
-    count = 0
-    for rank in path[: size.depth]:
-        if rank >= size.nodes:
-            break
-        count += 1
-    return count

@@ -19,6 +19,7 @@ from ...models.hooks import ForwardHooks
 from ..context import Context, frame_numbers, prompt_lengths, visual_tokens
 from ..rules import follow_choices
 from ..sizing.chain import Acceptance, CostModel
+from ..sizing.costs import RoundCost
 from .policy import BoardView, Patience, Plan
 from .tap import OnStates
 from .worker import Worker
@@ -72,7 +73,7 @@ class ParallelDrafter(Drafter):
         self.lengths: list[int] = []  # of the target's prompts
         self.originals = list(context.rows.active)
         self.pending: list[int] = []  # draft tokens of each row under verification
-        self.ran = (0, 0)  # rows and block of that forward
+        self.ran = RoundCost()
         self.view = BoardView(worker.board)
         self.patience = Patience(worker, self._warn)
         self.kept_tokens: list[list[int]] = []
@@ -81,7 +82,7 @@ class ParallelDrafter(Drafter):
 
     def on_verify_start(self, pending: Tree, rows: Rows) -> None:
         self.pending = list(pending.host_sizes or pending.sizes.tolist())
-        self.ran = pending.rows, 1 + pending.nodes
+        self.ran = RoundCost(pending.rows, 1 + pending.nodes)
         if self.started:
             self.worker.overlap()
             return
@@ -131,7 +132,8 @@ class ParallelDrafter(Drafter):
         if outcome.is_first:
             self.patience.opening = self.context.stats.seconds["prefill"]
             return
-        self.model.observe_round(self.pending, outcome.accepted, outcome.seconds, self.ran)
+        done = replace(self.ran, seconds=outcome.seconds)
+        self.model.observe(done, self.pending, outcome.accepted)
         if not any(self.pending):
             self.model.observe_verdicts(*self._unasked(outcome))
 

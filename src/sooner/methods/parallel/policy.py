@@ -12,15 +12,12 @@ from .shared_memory import Board
 from .worker import Worker
 
 PATIENCE = 8.0
-
 """Draft forwards' worth of time that the target waits for a token before it goes on without."""
 
 FIRST = 0.05
-
 """Seconds that a draft forward is thought to take before one was timed."""
 
 IN_VAIN = 1.5
-
 """Seconds of waiting, without a sign of life between, after which a worker is waited for no more;
 for a draft whose forward is long, `PATIENCE` of its forwards instead."""
 
@@ -143,15 +140,12 @@ class BoardView:
 
 
 SWEEPS = 12
-
 """Value iterations for each speed that is tried; more wholly accepted rounds in a row are rare."""
 
 BISECTIONS = 14
-
 """Halvings of the interval of speeds, which starts between plain decoding and the best chain."""
 
 REPLAN = 8
-
 """Rounds between two looks at the costs."""
 
 
@@ -178,7 +172,12 @@ class Plan:
 
 
 def best_draft_lengths(model: CostModel, largest: int, rows: int = 1) -> list[int]:
-    """How many to verify for each number `0 .. largest` of tokens drafted already.
+    """How many to verify for each number `0 .. largest` of tokens drafted already."""
+    return best_policy(model, largest, rows)[0]
+
+
+def best_policy(model: CostModel, largest: int, rows: int = 1) -> tuple[list[int], float]:
+    """The same, and its tokens a second. Each rejection begins anew with nothing drafted.
 
     Args:
         model: acceptance `a`, draft time `t` and forward times `T`, all measured.
@@ -207,4 +206,4 @@ def best_draft_lengths(model: CostModel, largest: int, rows: int = 1) -> list[in
             slow = speed
         else:
             fast = speed
-    return [int(size) for size in values.argmax(1)]
+    return [int(size) for size in values.argmax(1)], slow

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from .costs import Costs, Curve, rounded
+from .costs import Costs, RoundCost, SizeTimes, rounded
 from .pauses import LEAST_GAIN, Candidate, Pauses
 
 MEMORY = 0.85
@@ -87,15 +87,18 @@ class CostModel:
 
     Args:
         experience: the acceptance of earlier runs, which this one begins with and adds to.
+        rate: what to begin with instead.
     """
 
-    def __init__(self, experience: Acceptance | None = None) -> None:
+    def __init__(self, experience: Acceptance | None = None, rate: float | None = None) -> None:
         self.experience = experience if experience is not None else Acceptance()
         self.costs = Costs()
         self.rows = 1  # of the last round
         self.timed = 0  # draft forwards, or chains of them
-        self._drafts = Curve()  # seconds of a draft forward by rows
-        expected = self.experience.rate  # weak evidence: another text may be harder
+        self._drafts = SizeTimes()  # seconds of a draft forward by rows
+        expected = (
+            self.experience.rate if rate is None else rate
+        )  # weak evidence: another text may be harder
         self._accepted, self._refused = WEIGHT * expected, WEIGHT * (1 - expected)
         self._depths: list[list[float]] = []  # at each depth: accepted, judged
 
@@ -104,21 +107,12 @@ class CostModel:
         self.timed += 1
         self._drafts.add(rounded(rows), seconds_each)
 
-    def observe_round(
-        self,
-        drafted: Sequence[int],
-        accepted: Sequence[int],
-        seconds: float,
-        ran: tuple[int, int] | None = None,
-    ) -> None:
-        """A round took `seconds`.
-
-        Args:
-            drafted, accepted: tokens of each row that goes on.
-            ran: rows and block of its forward, where rows have ended since.
-        """
-        self.rows, block = ran or (len(drafted), 1 + max(drafted, default=0))
-        self.costs.add(self.rows, block, seconds)
+    def observe(self, done: RoundCost, drafted: Sequence[int], accepted: Sequence[int]) -> None:
+        """A round judged `drafted` tokens of each row that goes on and took `accepted` of them."""
+        self.rows = done.rows
+        self.costs.add(done.rows, done.block, done.seconds)
+        if done.forwards and not done.missed:  # a long catch-up says nothing about one step
+            self.observe_draft(done.drafting / done.forwards, done.rows)
         self.observe_verdicts(drafted, accepted)
 
     def observe_verdicts(self, drafted: Sequence[int], accepted: Sequence[int]) -> None:
@@ -198,27 +192,10 @@ class DraftLength:
         """Draft tokens of the next round for each of `rows` (original numbers); 0 is plain."""
         return [self.largest] * len(rows)
 
-    def observe_draft(self, rows: int, forwards: int, seconds: float, missed: int = 0) -> None:
-        """`forwards` draft forwards over `rows` rows took `seconds`.
-
-        Args:
-            missed: tokens that the first one had to catch up with.
-        """
-
-    def observe_round(
-        self,
-        rows: Sequence[int],
-        drafted: Sequence[int],
-        accepted: Sequence[int],
-        seconds: float,
-        ran: tuple[int, int] | None = None,
+    def observe(
+        self, done: RoundCost, rows: Sequence[int], drafted: Sequence[int], accepted: Sequence[int]
     ) -> None:
-        """The target's forward over the largest of `drafted`, plus the root, took `seconds`.
-
-        Args:
-            rows: original numbers of the rows that go on; `drafted` and `accepted` are theirs.
-            ran: rows and block of the forward, where rows have ended since.
-        """
+        """Of `rows`, which go on, `drafted` tokens were judged and `accepted` of them taken."""
 
 
 class AdaptiveDraftLength(DraftLength):
@@ -247,7 +224,6 @@ class AdaptiveDraftLength(DraftLength):
         self._first = min(first, largest)
         self._trial = min(TRIAL_TOKENS, largest)
         self._rows: dict[int, tuple[float, float]] = {}  # accepted and refused
-        self._drafting = 0.0  # seconds, since the last round
 
     def choose(self, rows: Sequence[int]) -> list[int]:
         hopeless = [self._is_hopeless(row) for row in rows]
@@ -281,28 +257,15 @@ class AdaptiveDraftLength(DraftLength):
 
         return self.pauses.choose(rows, best, trial, f" ({model})")
 
-    def observe_draft(self, rows: int, forwards: int, seconds: float, missed: int = 0) -> None:
-        self._drafting = seconds
-        known = self.model.draft_seconds(rows)
-        if not missed:  # a long catch-up says nothing about one step
-            self.model.observe_draft(seconds / forwards, rows)
-        elif known is not None:
-            self.pauses.catch_up = max(seconds - forwards * known, 0.0) / missed
-
-    def observe_round(
-        self,
-        rows: Sequence[int],
-        drafted: Sequence[int],
-        accepted: Sequence[int],
-        seconds: float,
-        ran: tuple[int, int] | None = None,
+    def observe(
+        self, done: RoundCost, rows: Sequence[int], drafted: Sequence[int], accepted: Sequence[int]
     ) -> None:
-        is_known = self.model.experience.is_known
-        self.model.observe_round(drafted, accepted, seconds, ran)
-        count, block = ran or (len(drafted), 1 + max(drafted, default=0))
-        tokens = 1 + sum(accepted) / max(len(accepted), 1)
-        spent, self._drafting = seconds + self._drafting, 0.0
-        self.pauses.observe(count, block > 1, tokens, spent, is_charged=is_known)
+        model, is_known = self.model, self.model.experience.is_known
+        if done.missed and model.timed:
+            each = model.draft_seconds(done.rows) or 0.0
+            self.pauses.catch_up = max(done.drafting - done.forwards * each, 0.0) / done.missed
+        model.observe(done, drafted, accepted)
+        self.pauses.observe(done, 1 + sum(accepted) / max(len(accepted), 1), is_known)
         self._rows = {row: self._rows.get(row, (0.0, 0.0)) for row in rows}
         for row, many, right in zip(rows, drafted, accepted, strict=True):
             if many:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 PLAIN_ROUNDS, PLAIN_EVERY = (1, 5), 128
 """Rounds before the first and the second plain one, which times what drafting has to beat (two, so
@@ -28,7 +29,27 @@ class Recent:
         return times[(len(times) - 1) // 2]
 
 
-class Curve:
+@dataclass
+class RoundCost:
+    """Size and time of a round, told to the sizing once it was judged.
+
+    Attributes:
+        rows, block: of its forward; the root counts.
+        drafting: seconds that drafting took.
+        forwards: draft forwards, or levels of a tree.
+        missed: tokens that the first of them had to catch up with, where that took time.
+        seconds: from when the draft was handed over until it was judged.
+    """
+
+    rows: int = 1
+    block: int = 1
+    drafting: float = 0.0
+    forwards: int = 0
+    missed: int = 0
+    seconds: float = 0.0
+
+
+class SizeTimes:
     """Seconds by size: measured where seen, a line in between, flat outside of a single size."""
 
     def __init__(self) -> None:
@@ -73,12 +94,12 @@ class Costs:
 
     def __init__(self) -> None:
         self.rounds = self.plain_rounds = 0
-        self._by_rows: dict[int, Curve] = defaultdict(Curve)
-        self._by_tokens = Curve()
+        self._by_rows: dict[int, SizeTimes] = defaultdict(SizeTimes)
+        self._by_tokens = SizeTimes()
         self._since: Counter[int] = Counter()  # rounds over so many rows since a plain one
 
     def add(self, rows: int, block: int, seconds: float) -> None:
-        """A round over `rows` blocks took `seconds`."""
+        """A round over `rows` blocks of `block` tokens took `seconds`."""
         self.rounds += 1
         self.plain_rounds += block == 1
         key = rounded(rows)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from .costs import Costs
+from .costs import Costs, RoundCost
 
 logger = logging.getLogger("sooner")
 
@@ -74,21 +74,11 @@ class Pauses(Generic[Size]):
         self._left, self._pause, self._rows = 0, PAUSE, 0
         self._is_paused, self._said = False, -1
 
-    def observe(
-        self,
-        rows: int,
-        is_drafted: bool,
-        tokens: float,
-        seconds: float,
-        is_charged: bool = True,
-    ) -> None:
-        """A round and its draft took `seconds` and gave `tokens` a row.
-
-        Args:
-            is_charged: what it lost counts.
-        """
-        plain = self.costs.seconds(rows, 1)
-        won = max(tokens * plain - seconds, -LOST * plain / 2) if is_drafted else 0.0  # a stall
+    def observe(self, done: RoundCost, tokens: float | None, is_charged: bool = True) -> None:
+        """A round gave `tokens` a row (`None`: not known); what it lost counts if `is_charged`."""
+        plain, won = self.costs.seconds(done.rows, 1), 0.0
+        if done.block > 1 and tokens is not None:
+            won = max(tokens * plain - done.drafting - done.seconds, -LOST * plain / 2)  # a stall
         if won < 0 and not is_charged:
             won = 0.0
         self.balance = min(self.balance + SHARE * plain + won, WON * plain)
