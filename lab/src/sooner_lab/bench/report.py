@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from .act import page as act
+from .gpu import page as gpu
 from .imagine import page as imagine
 from .pages import ReportTable, cell, figures_folder, head, table_lines
 from .parallel import page as parallel
@@ -16,6 +17,7 @@ from .step import page as step
 
 PAGES: dict[str, Any] = {
     "act": act,
+    "gpu": gpu,
     "imagine": imagine,
     "parallel": parallel,
     "parse": parse,
@@ -24,7 +26,7 @@ PAGES: dict[str, Any] = {
 }
 """Pages of the benches that have more to show than one table of arms."""
 
-WITHOUT_FIGURES = ("step",)
+WITHOUT_FIGURES = ("gpu", "step")
 
 COLUMNS = (
     ("method", "method", "{}"),

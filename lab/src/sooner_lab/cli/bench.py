@@ -38,6 +38,7 @@ group = typer.Typer(
 def register(app: typer.Typer) -> None:
     """Add the subcommands."""
     from .bench_act import act
+    from .bench_gpu import gpu
     from .bench_imagine import imagine
     from .bench_parallel import parallel
     from .bench_parse import parse
@@ -45,6 +46,7 @@ def register(app: typer.Typer) -> None:
     from .bench_step import step
 
     group.command()(act)
+    group.command()(gpu)
     group.command()(imagine)
     group.command()(parallel)
     group.command()(parse)

@@ -60,7 +60,7 @@ def time_kernels(
     runner = backend or backend_for(device, "triton")
     rows = []
     for tokens in lengths:
-        row = _states(tokens, heads, kv_heads, head_dim, dtype, device, seed)
+        row = random_states(tokens, heads, kv_heads, head_dim, dtype, device, seed)
         found = _arms(row, PromptLayout.text(tokens, device), stride, runner, repeats)
         about = {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
         rows.append({"tokens": tokens, **about, "dtype": str(dtype).split(".")[-1], "arms": found})
@@ -69,7 +69,7 @@ def time_kernels(
     return rows
 
 
-def _states(
+def random_states(
     tokens: int,
     heads: int,
     kv_heads: int,
@@ -78,6 +78,7 @@ def _states(
     device: torch.device,
     seed: int,
 ) -> States:
+    """Normal states of one row, the same for one seed."""
     generator = torch.Generator(device).manual_seed(seed)
 
     def draw(count: int) -> Tensor:
@@ -90,18 +91,14 @@ def _states(
 def _arms(
     row: States, layout: PromptLayout, stride: int, backend: Backend, repeats: int
 ) -> dict[str, dict[str, float]]:
-    patterns: dict[str, Pattern] = {
-        "dense": Dense(),
-        "vertical-slash": VerticalSlash(),
-        "grid": Grid(stride),
-    }
-    arms: dict[str, Callable[[], Any]] = {"sdpa": lambda: _flash(row)}
+    patterns = patterns_of(stride)
+    arms: dict[str, Callable[[], Any]] = {"sdpa": lambda: flash(row)}
     for name, pattern in patterns.items():
-        arms[name] = _run(row, layout, pattern, backend)
+        arms[name] = pattern_run(row, layout, pattern, backend)
     seconds = _interleaved(arms, repeats)
     found: dict[str, dict[str, float]] = {"sdpa": {"seconds": seconds["sdpa"], "flops_share": 1.0}}
     for name, pattern in patterns.items():
-        flops = _flops_share(row, layout, pattern)
+        flops = flops_share(row, layout, pattern)
         found[name] = {"seconds": seconds[name], "flops_share": flops}
     for values in found.values():
         values["speedup"] = seconds["sdpa"] / values["seconds"]
@@ -109,14 +106,21 @@ def _arms(
     return found
 
 
-def _run(
+def patterns_of(stride: int) -> dict[str, Pattern]:
+    """What is timed beside torch's attention, by name."""
+    return {"dense": Dense(), "vertical-slash": VerticalSlash(), "grid": Grid(stride)}
+
+
+def pattern_run(
     row: States, layout: PromptLayout, pattern: HeadPattern, backend: Backend
 ) -> Callable[[], object]:
+    """A call that runs a pattern on every head; it estimates and builds its index."""
     picked = [pattern] * row.queries.shape[0]
     return lambda: sparse_attention(row, layout, picked, backend)
 
 
-def _flash(row: States) -> Tensor:
+def flash(row: States) -> Tensor:
+    """Torch's FlashAttention, causal, `[1, heads, tokens, head_dim]`."""
     q, k, v = row.queries[None], row.keys[None], row.values[None]
     with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
         return scaled_dot_product_attention(
@@ -140,7 +144,7 @@ def _interleaved(arms: dict[str, Callable[[], Any]], repeats: int) -> dict[str, 
     return {name: median(values) for name, values in times.items()}
 
 
-def _flops_share(row: States, layout: PromptLayout, pattern: Pattern) -> float:
+def flops_share(row: States, layout: PromptLayout, pattern: Pattern) -> float:
     """Share of causal pairs that the first head computes."""
     if pattern.kind == "dense":
         return 1.0

@@ -1,0 +1,135 @@
+"""Random models of real shapes whose greedy text is known, and drafts right as often as asked.
+
+Speed needs no trained weights, but acceptance must be set. Here the residual stream carries little
+more than the last token's embedding, and the head's row of token `t + 1` is the embedding of `t`:
+greedy decoding counts upwards, by a margin far above bf16's rounding, after every computation that
+a trained model makes. In a draft's head a script, drawn once by a seed, puts some tokens elsewhere:
+there the draft is wrong. Every method then accepts as the script says, whatever its drafter does.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+QUIET = 2e-4
+"""Standard deviation of the weights by which attention and MLP write to the residual stream, whose
+embeddings have 1: 28 layers of a 7B's width add less than a tenth."""
+
+QWEN2_7B: dict[str, Any] = {
+    "vocab_size": 152_064,
+    "hidden_size": 3584,
+    "intermediate_size": 18_944,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 28,
+    "num_key_value_heads": 4,
+    "tie_word_embeddings": False,
+    "max_position_embeddings": 262_144,
+}
+TINY: dict[str, Any] = {
+    "vocab_size": 1024,
+    "hidden_size": 128,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "tie_word_embeddings": False,
+    "max_position_embeddings": 1024,
+}
+SHAPES: dict[str, dict[str, Any]] = {
+    "qwen2.5-vl-7b": QWEN2_7B,
+    "llava-onevision-7b": {**QWEN2_7B, "vocab_size": 152_000},
+    "llava-onevision-0.5b": {
+        **QWEN2_7B,
+        "vocab_size": 152_000,
+        "hidden_size": 896,
+        "intermediate_size": 4864,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 14,
+        "num_key_value_heads": 2,
+    },
+    "tiny": TINY,
+    "tiny-draft": {**TINY, "num_hidden_layers": 1},
+}
+"""Text models, as Qwen2's config describes them. The 0.5B's head is tied to its embedding in the
+checkpoint; here it is a copy of the same size, which costs the same time."""
+
+
+def build(name: str, device: torch.device, dtype: torch.dtype, seed: int) -> Any:
+    """The model of `SHAPES[name]`, made on the device; its greedy text counts upwards."""
+    from transformers import AutoModelForCausalLM, Qwen2Config
+
+    torch.manual_seed(seed)
+    config = Qwen2Config(**SHAPES[name])
+    with torch.device(device):
+        model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="sdpa")
+    model = model.to(device=device, dtype=dtype).eval().requires_grad_(False)
+    with torch.no_grad():
+        for layer in model.model.layers:
+            for weights in (layer.self_attn.o_proj.weight, layer.mlp.down_proj.weight):
+                weights.normal_(0, QUIET)
+        model.get_input_embeddings().weight.normal_()
+    # Of no prompt: `generate` takes a prompt's padding ids for padding.
+    model.generation_config.pad_token_id = config.vocab_size - 1
+    set_script(model, torch.ones(config.vocab_size, dtype=torch.bool))
+    return model
+
+
+def set_script(model: Any, right: Tensor) -> None:
+    """Write the head of a model from `build`: behind token `t` it says `t + 1` where `right[t]`
+    (`[vocab]` bool), else `t + 2`."""
+    embedding, head = model.get_input_embeddings().weight, model.get_output_embeddings().weight
+    vocab = embedding.shape[0]
+    after = torch.arange(vocab, device=embedding.device) + torch.where(right, 1, 2).to(
+        embedding.device
+    )
+    with torch.no_grad():
+        head.zero_()
+        # Two tokens may be followed by the same one, whose row is then the sum of both.
+        head.index_add_(0, after % vocab, embedding)
+
+
+def script(acceptance: float, vocab: int, seed: int) -> Tensor:
+    """Where a draft is right, each place by chance `acceptance`: `[vocab]` bool."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.rand(vocab, generator=generator) < acceptance
+
+
+def prompts(rows: int, width: int, new: int, vocab: int, device: torch.device, seed: int) -> Tensor:
+    """Random prompts whose continuations have no token in common, `[rows, width]`."""
+    generator = torch.Generator().manual_seed(seed)
+    ids = torch.randint(0, vocab - 1, (rows, width), generator=generator)
+    ids[:, -1] = torch.arange(rows) * max((vocab - 2 * new) // rows, 1)
+    return ids.to(device)
+
+
+def step_bytes(model: Any, rows: int, context: int) -> int:
+    """Bytes that a plain step has to read: every weight but the embedding's, keys and values."""
+    config = model.config
+    skipped = 0 if config.tie_word_embeddings else model.get_input_embeddings().weight.nbytes
+    weights = sum(one.nbytes for one in model.parameters()) - skipped
+    width = config.hidden_size // config.num_attention_heads
+    token = 2 * config.num_hidden_layers * config.num_key_value_heads * width * model.dtype.itemsize
+    return weights + rows * context * token
+
+
+class BuiltModels:
+    """Models that are built when first asked for, and kept."""
+
+    def __init__(self, device: torch.device, dtype: torch.dtype, seed: int) -> None:
+        self.device, self.dtype, self.seed = device, dtype, seed
+        self.built: dict[str, Any] = {}
+
+    def get(self, name: str) -> Any:
+        """The model of a shape; its head counts upwards."""
+        if name not in self.built:
+            self.built[name] = build(name, self.device, self.dtype, self.seed)
+        return self.built[name]
+
+    def drop(self, *kept: str) -> None:
+        """Forget every model but `kept`."""
+        self.built = {name: model for name, model in self.built.items() if name in kept}
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()

@@ -1,0 +1,123 @@
+"""The sparse prefill's kernels against the reference, then against torch's FlashAttention."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sooner.sparse.attention import Reference, States
+from sooner.sparse.attention.partial import Partial
+from sooner.sparse.attention.run import backend_for, jobs, run
+from sooner.sparse.modality import PromptLayout
+
+from ..prefill.kernels import flash, flops_share, pattern_run, patterns_of, random_states
+from .bench import GpuBench
+from .kernels import TOLERATED
+from .timing import Timing
+
+MILLION = 1 << 20
+MILLION_HEADS = 7
+"""Query heads at a million tokens, of one key head: a layer's 28 would take four times as long."""
+
+
+def prefill(bench: GpuBench, out: dict[str, Any]) -> None:
+    """One causal attention layer by length, the index's estimate inside the time.
+
+    Writes `checks`, the error of each pattern over the reference's largest output; `ok`; and, if
+    none is red, `lengths`: of each arm seconds, `over_sdpa` (the speed-up), `flops_share` and
+    `share_reached`, the speed-up over that which the FLOPs allow.
+    """
+    settings = bench.settings
+    _measure(bench, out, settings.prefill_lengths, settings.heads, settings.kv_heads)
+
+
+def prefill_1m(bench: GpuBench, out: dict[str, Any]) -> None:
+    """The same at a million tokens, with fewer heads and one timed run."""
+    tokens = MILLION if bench.clock.is_cuda else bench.settings.prefill_lengths[-1]
+    _measure(bench, out, (tokens,), MILLION_HEADS, 1, repeats=1)
+
+
+def _measure(
+    bench: GpuBench,
+    out: dict[str, Any],
+    lengths: tuple[int, ...],
+    heads: int,
+    kv_heads: int,
+    repeats: int = 3,
+) -> None:
+    settings = bench.settings
+    out |= {"backend": backend_for(bench.device).name, "heads": heads, "kv_heads": kv_heads}
+    out |= {"checks": checks(bench), "lengths": []}
+    out["ok"] = all(one["ok"] for one in out["checks"].values())
+    if not out["ok"]:
+        return
+    for tokens in lengths:
+        if bench.is_late(out, f"{tokens} tokens"):
+            continue
+        bench.progress(f"prefill: {tokens} tokens")
+        row = _states(bench, tokens, heads, kv_heads)
+        out["lengths"].append({"tokens": tokens, "arms": times(bench, row, repeats)})
+        del row
+        bench.clock.free()
+        bench.keep()
+    out["stride"] = settings.stride
+
+
+def _states(bench: GpuBench, tokens: int, heads: int, kv_heads: int) -> States:
+    settings = bench.settings
+    return random_states(
+        tokens, heads, kv_heads, settings.head_dim, bench.dtype, bench.device, settings.seed
+    )
+
+
+def checks(bench: GpuBench) -> dict[str, dict[str, Any]]:
+    """Errors at a short length over the same index, by pattern; twice torch's own is allowed."""
+    settings = bench.settings
+    tokens = settings.checked_length
+    row = _states(bench, tokens, settings.kv_heads, settings.kv_heads)
+    wide = States(row.queries.float(), row.keys.float(), row.values.float(), row.scale)
+    layout = PromptLayout.text(tokens, bench.device)
+    backend, found = backend_for(bench.device), {}
+    sdpa_error = None
+    with torch.inference_mode():
+        for name, pattern in patterns_of(settings.stride).items():
+            truth, output = Partial.empty(wide), Partial.empty(row)
+            for job in jobs(row, layout, [pattern] * row.queries.shape[0]):
+                run(job, wide, Reference(), truth)
+                run(job, row, backend, output)
+            error = _error(output.output, truth.output)
+            if sdpa_error is None:  # of the dense pattern, which is the first
+                sdpa_error = _error(flash(row)[0], truth.output)
+            is_ok = error <= max(2 * sdpa_error, TOLERATED)
+            found[name] = {"error": error, "sdpa_error": sdpa_error, "ok": is_ok}
+    return found
+
+
+def _error(output: Tensor, truth: Tensor) -> float:
+    return float((output.float() - truth).abs().max() / truth.abs().max())
+
+
+def times(bench: GpuBench, row: States, repeats: int) -> dict[str, dict[str, Any]]:
+    """Seconds of each arm at one length."""
+    layout = PromptLayout.text(row.queries.shape[1], bench.device)
+    backend, patterns = backend_for(bench.device), patterns_of(bench.settings.stride)
+    arms: dict[str, Any] = {"sdpa-flash": lambda: flash(row)}
+    for name, pattern in patterns.items():
+        arms[name] = pattern_run(row, layout, pattern, backend)
+    with torch.inference_mode():
+        timed = bench.clock.interleaved(arms, repeats)
+        found: dict[str, dict[str, Any]] = {}
+        base = timed["sdpa-flash"]
+        for name, timing in timed.items():
+            if not isinstance(timing, Timing):
+                found[name] = {"missing": timing}
+                continue
+            found[name] = timing.as_dict()
+            share = flops_share(row, layout, patterns[name]) if name in patterns else 1.0
+            found[name]["flops_share"] = share
+            if isinstance(base, Timing):
+                faster = base.seconds / timing.seconds
+                found[name] |= {"over_sdpa": faster, "share_reached": faster * share}
+    return found

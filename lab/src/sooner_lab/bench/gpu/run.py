@@ -1,0 +1,194 @@
+"""The whole of `sooner bench gpu`, section by section, each kept as it ends."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict
+from importlib import import_module
+from typing import Any
+
+import torch
+
+from sooner.checks import check_number
+from sooner.errors import SoonerError
+from sooner.provenance import provenance, revision
+
+from .bench import GpuBench, Section, measure_bandwidth
+from .goals import goals
+from .models import BuiltModels
+from .settings import GpuSettings
+from .timing import Deadline, DeviceClock, told
+
+COPY = 1 << 30
+"""Bytes of the tensor whose copy gives the bandwidth; on CPUs a 64th of them."""
+
+DONE, CUT, SKIPPED, FAILED, INTERRUPTED = "done", "cut", "skipped", "failed", "interrupted"
+
+Keep = Callable[[dict[str, Any]], None]
+
+
+def run(
+    settings: GpuSettings,
+    progress: Callable[[str], None] = print,
+    keep: Keep = lambda result: None,
+    earlier: dict[str, Any] | None = None,
+    stated: str | None = None,
+) -> dict[str, Any]:
+    """Measure every section that fits into the budget.
+
+    Args:
+        keep: handed the result as far as it is, after every section and within them.
+        earlier: the result of a run whose other sections are kept.
+        stated: revision of a tree without a repository, as its copier states it.
+
+    Returns:
+        `bandwidth` of a copy; `sections` by name, each with `status` (`done`; `cut` by the budget,
+        with what is missing; `skipped` for it, with the `reason`; `failed`, with the `error`;
+        `interrupted`) and `section_seconds`; `goals`, `provenance`, and `is_complete`: every
+        section that was asked for is done.
+
+    Raises:
+        SoonerError: a budget that is none, or no CUDA device.
+    """
+    end = time.monotonic() + settings.budget
+    _check(settings)
+    device = torch.device(settings.device)
+    dtype = getattr(torch, settings.dtype)
+    result: dict[str, Any] = {
+        "bench": "gpu",
+        "model": settings.target,
+        "settings": asdict(settings),
+        "bandwidth": {},
+        "sections": {},
+        "goals": [],
+        "is_complete": False,
+        "provenance": _provenance(settings, device, stated),
+    }
+    if earlier is not None:
+        _take(result, earlier)
+    models = BuiltModels(device, dtype, settings.seed)
+
+    def keep_now() -> None:
+        result["goals"] = goals(result)
+        keep(result)
+
+    bench = GpuBench(settings, DeviceClock(device), models, progress, keep_now, Deadline(0))
+    progress("bandwidth of a copy")
+    nbytes = COPY if bench.clock.is_cuda else COPY // 64
+    result["bandwidth"] = measure_bandwidth(bench, nbytes)
+    bench.clock.free()
+    for name in settings.sections:
+        out: dict[str, Any] = {}
+        result["sections"][name] = out
+        try:
+            _measure(bench, name, out, end - time.monotonic())
+        except KeyboardInterrupt:
+            out["status"] = INTERRUPTED
+            raise
+        finally:
+            keep_now()
+        progress(f"{name}: {out['status']}{_why(out)}")
+    asked = [result["sections"][name] for name in settings.sections]
+    result["is_complete"] = all(one["status"] == DONE for one in asked)
+    keep_now()
+    return result
+
+
+def section(name: str) -> Section:
+    """The function that measures a section; its module is loaded when it is asked for."""
+    function = name.replace("-", "_")
+    found: Section = getattr(import_module(f".{name.split('-')[0]}", __package__), function)
+    return found
+
+
+def _check(settings: GpuSettings) -> None:
+    check_number("--budget", settings.budget, above=True)
+    if settings.device != "cpu" and not torch.cuda.is_available():
+        raise SoonerError(
+            f"no CUDA device for --device {settings.device}; `--device cpu --tiny` goes through "
+            "every section without one, and measures nothing"
+        )
+
+
+def _measure(bench: GpuBench, name: str, out: dict[str, Any], left: float) -> None:
+    """One section; nothing but an interruption leaves it."""
+    cost = bench.settings.costs[name]
+    if left <= 0 or left < cost / 2:
+        out["status"] = SKIPPED
+        out["reason"] = f"takes about {cost:.0f} s, and {max(left, 0):.0f} s of the budget are left"
+        return
+    bench.deadline = Deadline(min(left, 2 * cost) if cost else left)
+    start = time.monotonic()
+    try:
+        section(name)(bench, out)
+        bench.clock.wait()
+        out["status"] = CUT if "cut" in out else DONE
+    except Exception as error:
+        out["status"], out["error"] = FAILED, told(error)
+        out["traceback"] = traceback.format_exc().splitlines()[-12:]
+        if bench.clock.is_cuda:
+            bench.models.drop()
+    out["section_seconds"] = time.monotonic() - start
+
+
+def _why(out: dict[str, Any]) -> str:
+    why = out.get("error") or out.get("reason") or ", ".join(out.get("cut", []))
+    return f" ({why})" if why else ""
+
+
+def _take(result: dict[str, Any], earlier: dict[str, Any]) -> None:
+    """Keep the sections of an earlier run, and say whose they are."""
+    asked = result["settings"]["sections"]
+    parts = [name for name in earlier["sections"] if name not in asked]
+    result["sections"] = {name: earlier["sections"][name] for name in parts}
+    older = [
+        {**one, "parts": [part for part in one["parts"] if part in parts]}
+        for one in earlier.get("kept", [])
+    ]
+    known = {part for one in older for part in one["parts"]}
+    own = [part for part in parts if part not in known]
+    kept = [*older, {"parts": own, "provenance": earlier["provenance"]}]
+    result["kept"] = [one for one in kept if one["parts"]]
+
+
+def _provenance(settings: GpuSettings, device: torch.device, stated: str | None) -> dict[str, Any]:
+    """As of every bench, and what the GPU is."""
+    revision()
+    found = provenance(settings.device, settings.dtype, settings.seed)
+    if stated is not None and found["git"] is None:
+        found |= {"git": stated, "git_stated": True}
+    if sys.argv[0].endswith("gpu.py"):
+        found["argv"] = ["python", "-m", "sooner_lab.gpu", *sys.argv[1:]]
+    found["versions"]["triton"] = _triton()
+    if device.type == "cuda":
+        about = torch.cuda.get_device_properties(device)
+        found["gpu"] = {
+            "name": about.name,
+            "capability": f"{about.major}.{about.minor}",
+            "memory": about.total_memory,
+            "multiprocessors": about.multi_processor_count,
+            "cuda": torch.version.cuda,
+            "driver": _driver(),
+        }
+    return found
+
+
+def _triton() -> str | None:
+    try:
+        return str(import_module("triton").__version__)
+    except ImportError:
+        return None
+
+
+def _driver() -> str | None:
+    """The driver's version, if `nvidia-smi` is there to tell it."""
+    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.split("\n")[0].strip() or None

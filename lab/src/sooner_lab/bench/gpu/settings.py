@@ -1,0 +1,130 @@
+"""What `sooner bench gpu` measures, and how much of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+SECTIONS = ("kernels", "step", "verify", "drafts", "rows", "prefill", "graphs", "waits")
+"""Sections of a default run, those of most worth first."""
+
+MORE = ("prefill-1m",)
+"""Sections that only `--section` runs."""
+
+BUDGET = 540.0
+"""Seconds of a default run."""
+
+COSTS = {
+    "kernels": 100.0,
+    "step": 150.0,
+    "verify": 60.0,
+    "drafts": 90.0,
+    "rows": 80.0,
+    "prefill": 40.0,
+    "graphs": 10.0,
+    "waits": 5.0,
+    "prefill-1m": 120.0,
+}
+"""Seconds that each section is expected to take on an H200. One that finds less than half of them
+left is skipped, and none may take more than twice as many."""
+
+
+@dataclass(frozen=True)
+class GpuSettings:
+    """Settings of a run.
+
+    Attributes:
+        sections: names of `SECTIONS` and `MORE`, in the order in which they run.
+        budget: seconds that the whole run may take.
+        device: where everything runs; on anything but `cuda` times are those of the host's clock.
+        dtype: of weights and states.
+        heads, kv_heads, head_dim: of the attention that is timed.
+        blocks, contexts, kernel_rows: entries, committed tokens and rows of block attention.
+        repeats: timed runs of each arm of a kernel or of a forward.
+        target, draft: names of `models.SHAPES`.
+        shapes: models whose plain step is timed; the first one is compiled.
+        step_context, step_tokens: prompt and new tokens of the plain steps.
+        step_runs: timed runs of each arm of texts.
+        verify_blocks, verify_contexts: of the forwards that verify.
+        draft_context, draft_tokens: prompt and new tokens of the drafted texts.
+        num_draft_tokens: tokens of a draft.
+        acceptance: chances that a draft token is right.
+        rows, rows_context, rows_tokens: of the batches.
+        rows_acceptance: the chance that their draft tokens are right.
+        prefill_lengths: tokens of the sparse prefills.
+        checked_length: tokens at which sparse kernels are held to the reference.
+        stride: of the grid pattern; a frame of Qwen2.5-VL or LLaVA-Video has 100 to 400 tokens.
+        costs: seconds that each section is expected to take; 0 is not known.
+        compiles: time HF's compiled step, which takes a minute or more.
+        seed: of weights, states and scripts.
+    """
+
+    sections: tuple[str, ...] = SECTIONS
+    budget: float = BUDGET
+    device: str = "cuda"
+    dtype: str = "bfloat16"
+    heads: int = 28
+    kv_heads: int = 4
+    head_dim: int = 128
+    blocks: tuple[int, ...] = (1, 16, 64, 2, 4, 8, 32, 65, 128)
+    contexts: tuple[int, ...] = (32_768, 1_024, 131_072, 8_192)
+    kernel_rows: tuple[int, ...] = (1, 8)
+    repeats: int = 7
+    target: str = "qwen2.5-vl-7b"
+    draft: str = "llava-onevision-0.5b"
+    shapes: tuple[str, ...] = ("qwen2.5-vl-7b", "llava-onevision-0.5b", "llava-onevision-7b")
+    step_context: int = 1_024
+    step_tokens: int = 64
+    step_runs: int = 3
+    verify_blocks: tuple[int, ...] = (1, 16, 2, 4, 8, 32, 64, 65, 128)
+    verify_contexts: tuple[int, ...] = (32_768, 1_024, 131_072, 8_192, 65_536)
+    draft_context: int = 1_024
+    draft_tokens: int = 128
+    num_draft_tokens: int = 5
+    acceptance: tuple[float, ...] = (0.8, 0.6, 0.9)
+    rows: tuple[int, ...] = (1, 8, 32, 2, 4, 16, 64)
+    rows_context: int = 512
+    rows_tokens: int = 32
+    rows_acceptance: float = 0.8
+    prefill_lengths: tuple[int, ...] = (8_192, 32_768, 131_072)
+    checked_length: int = 1_000
+    stride: int = 256
+    costs: Mapping[str, float] = field(default_factory=lambda: dict(COSTS))
+    compiles: bool = True
+    seed: int = 0
+
+    @classmethod
+    def tiny(cls, **given: object) -> Self:
+        """Every section at shapes that a CPU goes through in seconds; no figure means anything."""
+        small = cls(
+            device="cpu",
+            dtype="float32",
+            heads=4,
+            kv_heads=2,
+            head_dim=16,
+            blocks=(1, 16, 4),
+            contexts=(256, 100),
+            kernel_rows=(1, 2),
+            repeats=2,
+            target="tiny",
+            draft="tiny-draft",
+            shapes=("tiny", "tiny-draft"),
+            step_context=24,
+            step_tokens=8,
+            step_runs=1,
+            verify_blocks=(1, 16, 4),
+            verify_contexts=(128, 64),
+            draft_context=24,
+            draft_tokens=24,
+            num_draft_tokens=3,
+            acceptance=(0.8, 0.6),
+            rows=(1, 3),
+            rows_context=16,
+            rows_tokens=8,
+            prefill_lengths=(96,),
+            checked_length=96,
+            stride=8,
+            costs=dict.fromkeys(COSTS, 0.0),
+        )
+        return replace(small, **given)  # type: ignore[arg-type]

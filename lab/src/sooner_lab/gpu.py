@@ -1,0 +1,142 @@
+"""`python -m sooner_lab.gpu`: `sooner bench gpu` where only torch, transformers, safetensors and
+numpy are installed. Run it with `PYTHONPATH=src:lab/src` from a copy of the repository."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+from sooner.errors import SoonerError, unknown
+
+from .bench.gpu.settings import BUDGET, MORE, SECTIONS, GpuSettings
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options of the command."""
+    made = argparse.ArgumentParser(prog="python -m sooner_lab.gpu", description=__doc__)
+    made.add_argument("--json", type=Path, metavar="FILE", help="keep each section here as it ends")
+    made.add_argument(
+        "--section",
+        action="append",
+        metavar="NAME",
+        help=f"only this one of {', '.join((*SECTIONS, *MORE))}; may be given several times",
+    )
+    made.add_argument("--budget", type=float, metavar="SECONDS", help=f"by default {BUDGET:.0f}")
+    made.add_argument("--device", help="cuda unless --tiny")
+    made.add_argument("--tiny", action="store_true", help="tiny shapes: a proof, no figures")
+    made.add_argument("--add", action="store_true", help="keep what FILE has of other sections")
+    made.add_argument("--seed", type=int, default=0)
+    made.add_argument("--revision", help="of this tree, where there is no repository to ask")
+    return made
+
+
+def settings_of(
+    sections: Sequence[str] | None, budget: float | None, device: str | None, tiny: bool, seed: int
+) -> GpuSettings:
+    """The settings that the options ask for; sections run in the order of their worth.
+
+    Raises:
+        SoonerError: a section that is not known.
+    """
+    settings = GpuSettings.tiny() if tiny else GpuSettings()
+    known = (*SECTIONS, *MORE)
+    for name in sections or ():
+        if name not in known:
+            raise unknown("section", name, known)
+    asked = sections or SECTIONS
+    return replace(
+        settings,
+        sections=tuple(name for name in known if name in asked),
+        budget=settings.budget if budget is None else budget,
+        device=device or settings.device,
+        seed=seed,
+    )
+
+
+def faults(result: dict[str, Any]) -> list[str]:
+    """Why the command fails: red kernels, texts that differ, sections that ended by an error."""
+    found = []
+    for name, one in result["sections"].items():
+        if one.get("status") == "failed":
+            found.append(f"section {name} failed: {one['error']}")
+        if one.get("ok") is False:
+            found.append(f"section {name}: a kernel is red")
+    drafts = result["sections"].get("drafts", {}).get("rows", [])
+    cells = result["sections"].get("rows", {}).get("cells", [])
+    texts = [(f"{one['method']} at {one['acceptance']}", one) for one in drafts]
+    texts += [
+        (f"{name} of {one['rows']} rows", one[name])
+        for one in cells
+        for name in ("plain", "speculative")
+    ]
+    found += [f"{what}: not plain's text" for what, one in texts if one.get("identical") is False]
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run it; returns the exit code: 0, 1 for a fault, 2 for options that can't be honoured."""
+    import transformers
+
+    from sooner.io import check_writable, write_json
+
+    from .bench.gpu.page import tables
+    from .bench.gpu.run import run
+    from .bench.pages import sections
+
+    given = parser().parse_args(arguments)
+    transformers.logging.set_verbosity_error()
+    signal.signal(signal.SIGTERM, _interrupt)  # `timeout` ends a run so
+
+    def keep(result: dict[str, Any]) -> None:
+        if given.json is not None:
+            write_json(result, given.json)
+
+    try:
+        if given.json is not None:
+            check_writable(given.json)
+        earlier = earlier_result(given.json) if given.add else None
+        settings = settings_of(given.section, given.budget, given.device, given.tiny, given.seed)
+        result = run(settings, _say, keep, earlier, given.revision)
+    except SoonerError as error:
+        _say(f"sooner: {error}")
+        return 2
+    except KeyboardInterrupt:
+        _say("interrupted; finished sections are kept")
+        return 130
+    print("\n".join(sections(tables(result))))
+    for fault in (found := faults(result)):
+        _say(fault)
+    return int(bool(found))
+
+
+def earlier_result(path: Path | None) -> dict[str, Any]:
+    """The result that `--add` adds to.
+
+    Raises:
+        SoonerError: there is none at `path`.
+    """
+    try:
+        found = json.loads(Path(path or "").read_text(encoding="utf-8"))
+        if found["bench"] == "gpu":
+            return dict(found)
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    raise SoonerError(f"--add needs the FILE of an earlier --json, not '{path}'")
+
+
+def _interrupt(*_: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,290 @@
+"""`sooner bench gpu`, proved on a CPU: every section, its gates, the budget, interruptions."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import sooner
+from sooner.cli.main import main
+from sooner.decoding.attention import ops
+from sooner.errors import SoonerError
+from sooner_lab import gpu
+from sooner_lab.bench.gpu import goals, kernels, models, run, texts
+from sooner_lab.bench.gpu.bench import GpuBench
+from sooner_lab.bench.gpu.settings import COSTS, SECTIONS, GpuSettings
+from sooner_lab.bench.gpu.timing import Deadline, DeviceClock
+
+MISSING = ("psutil", "rich", "typer", "click", "av", "PIL", "torchvision", "accelerate")
+WITHOUT = f"""
+import sys
+for name in {MISSING}:
+    sys.modules[name] = None
+from sooner_lab.gpu import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def quiet(settings: GpuSettings, **options: Any) -> dict[str, Any]:
+    return run.run(settings, progress=lambda line: None, **options)
+
+
+def tiny_bench(**given: Any) -> GpuBench:
+    settings = GpuSettings.tiny(**given)
+    device = torch.device("cpu")
+    held = models.BuiltModels(device, torch.float32, 0)
+    nothing: Callable[..., None] = lambda *_: None  # noqa: E731
+    return GpuBench(settings, DeviceClock(device), held, nothing, nothing, Deadline(60), 1e9)
+
+
+def test_every_section_where_only_torch_and_transformers_are(tmp_path: Path) -> None:
+    """As `python -m sooner_lab.gpu` runs it on a bare machine; then its page."""
+    path = tmp_path / "gpu.json"
+    command = [sys.executable, "-c", WITHOUT, "--tiny", "--json", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    result = json.loads(path.read_text())
+    assert result["is_complete"]
+    found = result["sections"]
+    assert list(found) == list(SECTIONS)
+    assert {one["status"] for one in found.values()} == {"done"}
+    assert result["bandwidth"]["bytes_per_second"] > 0
+    settings = GpuSettings.tiny()
+
+    cells = found["kernels"]["cells"]
+    wanted = len(settings.contexts) * len(settings.kernel_rows) * len(settings.blocks)
+    assert len(cells) == wanted
+    assert found["kernels"]["ok"]
+    assert all("seconds" in one["arms"]["sooner"] for one in cells)
+    assert [one["tree"] for one in cells[1]["checks"]] == [False, True]
+    assert "seconds" in cells[0]["arms"]["sdpa-math-expanded"]
+    assert "missing" in cells[0]["arms"]["sdpa-efficient-grouped"], "no such backend on CPUs"
+
+    first, second = found["step"]["models"]
+    assert all(first["arms"][arm]["identical"] for arm in ("hf-eager", "hf-compiled", "sooner"))
+    assert second["arms"]["hf-compiled"] == {"missing": "one compile a run"}
+    assert first["arms"]["sooner-graphs"] == {"missing": "no graphs"}
+
+    plain = [one for one in found["verify"]["cells"] if one["block"] == 1]
+    assert [one["over_plain"] for one in plain] == [1.0, 1.0]
+
+    for one in found["drafts"]["rows"]:
+        assert one["identical"]
+        assert one["share_of_theory"] > 0
+    for one in found["rows"]["cells"]:
+        assert one["plain"]["identical"]
+        assert one["speculative"]["identical"]
+        assert one["speculative"]["over_one_row"] is not None
+    assert found["prefill"]["ok"]
+    assert set(found["prefill"]["lengths"][0]["arms"]) == {
+        "sdpa-flash", "dense", "vertical-slash", "grid",
+    }  # fmt: skip
+    assert (found["graphs"]["bytes"], found["graphs"]["reason"]) == (None, "no graphs")
+    assert found["waits"]["reason"] == "no CUDA"
+    assert {one["verdict"] for one in result["goals"]} == {"unmeasured"}
+    assert len(result["goals"]) == len(goals.GOALS)
+    with pytest.raises(SystemExit):
+        main(["bench", "report", str(path)])
+    page = path.with_suffix(".md").read_text()
+    for title in ("Goals", "Block attention", "Plain step", "Verification", "Drafts", "Batches"):
+        assert f"## {title}" in page
+    assert "verify" in done.stdout
+
+
+def test_the_command_takes_sections_and_adds_to_a_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(tmp_path / "gpu.json")
+
+    def command(*arguments: str) -> int:
+        with pytest.raises(SystemExit) as end:
+            main(["bench", "gpu", "--tiny", "--json", path, *arguments])
+        return int(end.value.code or 0)
+
+    assert command("--section", "graphs") == 0
+    assert command("--section", "verify", "--section", "waits", "--add") == 0
+    result = json.loads(Path(path).read_text())
+    assert list(result["sections"]) == ["graphs", "verify", "waits"]
+    assert [one["parts"] for one in result["kept"]] == [["graphs"]]
+    assert result["settings"]["sections"] == ["verify", "waits"]
+    assert result["is_complete"]
+    assert command("--section", "verfy") != 0
+    assert "did you mean 'verify'" in capsys.readouterr().err
+
+
+def test_without_a_gpu_one_line_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert gpu.main([]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("sooner: no CUDA device")
+
+
+def test_a_section_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    def section(name: str) -> Any:
+        def measure(bench: GpuBench, out: dict[str, Any]) -> None:
+            out["figures"] = [name]
+            if name == "step":
+                raise RuntimeError("CUDA error: out of luck\nmore")
+
+        return measure
+
+    monkeypatch.setattr(run, "section", section)
+    kept: list[str] = []
+    result = quiet(GpuSettings.tiny(), keep=lambda result: kept.append(json.dumps(result)))
+    found = result["sections"]
+    assert found["step"]["status"] == "failed"
+    assert found["step"]["error"] == "RuntimeError: CUDA error: out of luck"
+    assert found["step"]["figures"] == ["step"], "what it had measured stays"
+    assert all(found[name]["status"] == "done" for name in SECTIONS if name != "step")
+    assert not result["is_complete"]
+    assert gpu.faults(result) == ["section step failed: RuntimeError: CUDA error: out of luck"]
+    ends = [list(json.loads(one)["sections"]) for one in kept]
+    assert ends[: len(SECTIONS)] == [list(SECTIONS[: n + 1]) for n in range(len(SECTIONS))]
+
+
+def test_an_interrupted_run_keeps_what_it_has(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def section(name: str) -> Any:
+        def measure(bench: GpuBench, out: dict[str, Any]) -> None:
+            out["figures"] = [1]
+            bench.keep()
+            if name == "verify":
+                raise KeyboardInterrupt
+
+        return measure
+
+    monkeypatch.setattr(run, "section", section)
+    path = tmp_path / "gpu.json"
+    monkeypatch.setattr(gpu.signal, "signal", lambda *_: None)
+    assert gpu.main(["--tiny", "--json", str(path)]) == 130
+    found = json.loads(path.read_text())["sections"]
+    assert [one["status"] for one in found.values()] == ["done", "done", "interrupted"]
+    assert found["verify"]["figures"] == [1]
+
+
+def test_what_does_not_fit_the_budget_is_skipped_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = []
+
+    def section(name: str) -> Any:
+        def measure(bench: GpuBench, out: dict[str, Any]) -> None:
+            ran.append(name)
+            for number in range(3):
+                if bench.is_late(out, f"cell {number}"):
+                    continue
+            out["left"] = bench.deadline.left
+
+        return measure
+
+    monkeypatch.setattr(run, "section", section)
+    costs = {**COSTS, "step": 40.0, "verify": 3.0}
+    result = quiet(GpuSettings.tiny(budget=10.0, costs=costs, sections=("step", "verify")))
+    assert ran == ["verify"]
+    assert result["sections"]["step"]["status"] == "skipped"
+    assert "takes about 40 s" in result["sections"]["step"]["reason"]
+    assert 0 < result["sections"]["verify"]["left"] <= 6.0, "no more than twice its own"
+    assert not result["is_complete"]
+
+    monkeypatch.setattr(Deadline, "left", -1.0)
+    result = quiet(GpuSettings.tiny(sections=("verify",)))
+    assert result["sections"]["verify"]["status"] == "cut"
+    assert result["sections"]["verify"]["cut"] == ["cell 0", "cell 1", "cell 2"]
+    with pytest.raises(SoonerError, match="--budget"):
+        quiet(GpuSettings.tiny(budget=0.0))
+
+
+def test_a_red_kernel_has_no_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An attention that forgets a slot, and one that reads a slot that nobody wrote."""
+
+    def short(query: Any, keys: Any, values: Any, block: Any, **options: Any) -> Any:
+        block = block._replace(lengths=block.lengths - 1)
+        return ops.block_attention(query, keys, values, block, **options)
+
+    def poisoned(query: Any, keys: Any, values: Any, block: Any, **options: Any) -> Any:
+        wider = block._replace(lengths=block.lengths + 1)
+        return ops.block_attention(query, keys, values, wider, **options)
+
+    for broken in (short, poisoned):
+        monkeypatch.setattr(kernels, "block_attention", broken)
+        out: dict[str, Any] = {}
+        kernels.kernels(tiny_bench(contexts=(100,), kernel_rows=(1,), blocks=(4,)), out)
+        (cell,) = out["cells"]
+        assert not cell["ok"], broken
+        assert not out["ok"]
+        assert "arms" not in cell
+    result = {"sections": {"kernels": out}}
+    assert gpu.faults(result) == ["section kernels: a kernel is red"]
+
+
+def test_a_models_text_counts_upwards_and_its_draft_follows_the_script() -> None:
+    target = models.build("tiny", torch.device("cpu"), torch.bfloat16, seed=1)
+    draft = models.build("tiny-draft", torch.device("cpu"), torch.bfloat16, seed=2)
+    ids = models.prompts(2, 16, 40, 1024, torch.device("cpu"), seed=3)
+    first = ids[:, -1].tolist()
+    made = sooner.generate(target, {"input_ids": ids}, max_new_tokens=40, do_sample=False)
+    assert made.tokens == [list(range(one + 1, one + 41)) for one in first]
+    right = models.script(0.7, 1024, seed=4)
+    models.set_script(draft, right)
+    drafted = sooner.generate(draft, {"input_ids": ids}, max_new_tokens=40, do_sample=False)
+    for start, said in zip(first, drafted.tokens, strict=True):
+        for before, token in zip([start, *said], said, strict=False):
+            assert token == before + (1 if right[before] else 2)
+    both = sooner.generate(
+        target,
+        {"input_ids": ids},
+        sooner.Speculative(draft, num_draft_tokens=3),
+        max_new_tokens=40,
+        do_sample=False,
+    )
+    assert both.tokens == made.tokens
+
+
+@pytest.mark.parametrize("acceptance", [0.6, 0.9])
+def test_acceptance_is_what_was_set(acceptance: float) -> None:
+    right = models.script(acceptance, 150_000, seed=0)
+    assert float(right.float().mean()) == pytest.approx(acceptance, abs=0.005)
+
+
+def test_a_text_that_differs_has_no_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+    from sooner_lab.bench.gpu import drafts
+
+    seconds = {name: {"seconds": 1.0} for name in ("plain", "verify", "draft")}
+    plain = texts.ArmTexts("plain", [texts.DecodedText([[1, 2, 3]], [1.0, 1.0])])
+    other = texts.ArmTexts("speculative", [texts.DecodedText([[1, 2, 4]], [1.0, 1.0])])
+    row = drafts.row(other, plain, 0.8, seconds, 3)
+    assert row == {"identical": False}
+    cells = [{"rows": 2, "plain": {}, "speculative": {"identical": False}}]
+    found = {"drafts": {"rows": [{"method": "parallel", "acceptance": 0.8, **row}]}}
+    assert gpu.faults({"sections": {**found, "rows": {"cells": cells}}}) == [
+        "parallel at 0.8: not plain's text",
+        "speculative of 2 rows: not plain's text",
+    ]
+
+
+def test_theory_is_tokens_over_forwards() -> None:
+    """Two rounds of 3 seconds, 5 tokens: what a draft of 2 at a second each and a verification of
+    a second allow."""
+    from sooner_lab.bench.gpu import drafts
+
+    class Stats:
+        decode_tokens, num_spec_steps, notes = 5, 2, ()
+
+    steps = {"plain": {"seconds": 1.0}, "verify": {"seconds": 1.0}, "draft": {"seconds": 1.0}}
+    tokens = [list(range(6))]
+    plain = texts.ArmTexts("plain", [texts.DecodedText(tokens, [1.0] * 5, Stats())])
+    ours = texts.ArmTexts("speculative", [texts.DecodedText(tokens, [3.0, 3.0], Stats())])
+    row = drafts.row(ours, plain, 0.8, steps, 2)
+    assert row["tokens_a_round"] == 2.5
+    assert row["theory_tokens_per_second"] == pytest.approx(2.5 / 3)
+    assert row["share_of_theory"] == pytest.approx(1.0)
+    assert row["share_of_expected"] == pytest.approx(2.5 / (1 + 0.8 + 0.64))
+    assert row["over_plain"] == pytest.approx(5 / 6)
