@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,8 +11,11 @@ from typing import Any
 import pytest
 import torch
 
-from sooner_lab.bench.gpu import goals, texts, waits
-from sooner_lab.bench.gpu.timing import DeviceClock, Timing, replayed
+from sooner_lab.bench.gpu import goals, graphs, kernels, prefill, run, texts, waits
+from sooner_lab.bench.gpu.bench import GpuBench
+from sooner_lab.bench.gpu.models import BuiltModels
+from sooner_lab.bench.gpu.settings import GpuSettings
+from sooner_lab.bench.gpu.timing import Deadline, DeviceClock, Timing, replayed
 
 
 class FakeCuda:
@@ -213,3 +217,98 @@ def test_graphs_are_asked_for_once_the_engine_knows_them(monkeypatch: pytest.Mon
     assert texts.graph_options() in (None, {"graphs": "auto"})
     monkeypatch.setattr(sooner.generation, "generate", lambda model, inputs, *, graphs="off": None)
     assert texts.graph_options() == {"graphs": "auto"}
+
+
+@pytest.fixture
+def pretended(monkeypatch: pytest.MonkeyPatch) -> GpuBench:
+    """A bench that takes a CPU for a GPU: what it asks of CUDA is answered by stand-ins."""
+    FakeCuda(monkeypatch)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 1))
+    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", lambda mode: None)
+    sizes = iter([100, 150, 150])
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: next(sizes))
+    clock = DeviceClock(torch.device("cpu"))
+    clock.is_cuda = True
+    monkeypatch.setattr(clock, "mark", time.perf_counter)
+    monkeypatch.setattr(clock, "between", lambda first, last: last - first)
+    models = BuiltModels(clock.device, torch.float32, 0)
+    settings = GpuSettings.tiny(contexts=(100,), kernel_rows=(2,), blocks=(1, 4))
+    return GpuBench(
+        settings, clock, models, lambda line: None, lambda: None, Deadline(60), bandwidth=1e9
+    )
+
+
+def test_kernels_on_a_pretended_gpu(pretended: GpuBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = Timing(6.0, (3.0, 9.0), 5)
+    asked: list[dict[str, Any]] = []
+
+    def timed(arms: dict[str, Any], repeats: int) -> dict[str, Any]:
+        asked.append(arms)
+        for arm in arms.values():
+            arm()
+        return {**dict.fromkeys(arms, seconds), "sdpa-math-grouped": "OutOfMemoryError: much"}
+
+    monkeypatch.setattr(pretended.clock, "interleaved", timed)
+    monkeypatch.setattr(kernels, "CACHE", 6 * 25_600)  # bytes of keys and values of 100 tokens
+    out: dict[str, Any] = {}
+    kernels.kernels(pretended, out)
+    assert out["ok"]
+    ours = out["cells"][0]["arms"]["sooner"]
+    assert ours["timed"] == "graph"
+    assert ours["seconds"] == pytest.approx(6.0 / 3), "three copies are read in turn"
+    assert ours["bytes_per_second"] == pytest.approx(2 * 2 * 2 * 101 * 16 * 4 / 2.0)
+    assert out["cells"][0]["arms"]["sdpa-math-grouped"] == {"missing": "OutOfMemoryError: much"}
+    assert "missing" in out["cells"][0]["arms"]["sdpa-efficient-grouped"]
+    monkeypatch.setattr(kernels, "MOST_SCORES", 1)
+    kernels.kernels(pretended, out)
+    assert "GiB of scores" in out["cells"][0]["arms"]["sdpa-math-expanded"]["missing"]
+
+
+def test_a_million_tokens_have_a_section_of_their_own(
+    pretended: GpuBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prefill, "MILLION", 64)
+    out: dict[str, Any] = {}
+    prefill.prefill_1m(pretended, out)
+    assert [one["tokens"] for one in out["lengths"]] == [64]
+    assert (out["heads"], out["kv_heads"]) == (7, 1)
+    assert run.section("prefill-1m") is prefill.prefill_1m
+
+
+def test_waits_on_a_pretended_gpu(pretended: GpuBench) -> None:
+    out: dict[str, Any] = {}
+    waits.waits(pretended, out)
+    assert [one["method"] for one in out["methods"]] == ["plain", "speculative"]
+    assert [one["first"] for one in out["methods"]] == [None, None], "CPUs wait for nothing"
+
+
+def test_memory_of_graphs_is_what_stays_reserved(
+    pretended: GpuBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out: dict[str, Any] = {}
+    monkeypatch.setattr(graphs, "graph_options", dict)
+    seconds = iter([1.0, 5.0, 2.0])
+
+    def timed(run: Any) -> float:
+        run()
+        return next(seconds)
+
+    monkeypatch.setattr(pretended.clock, "seconds", timed)
+    graphs.graphs(pretended, out)
+    assert out == {"bytes": 50, "capture_seconds": 3.0}
+
+
+def test_provenance_says_what_the_gpu_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Properties:
+        name, major, minor, total_memory, multi_processor_count = "NVIDIA H200", 9, 0, 150, 132
+
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: Properties)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: Properties.name)
+    found = run._provenance(GpuSettings(), torch.device("cuda"), None)
+    assert found["device"] == "NVIDIA H200"
+    assert found["gpu"]["capability"] == "9.0"
+    assert "driver" in found["gpu"]
+    assert {"torch", "transformers", "triton"} <= set(found["versions"])
+    monkeypatch.setattr(run, "provenance", lambda *_: {"git": None, "versions": {}})
+    stated = run._provenance(GpuSettings.tiny(), torch.device("cpu"), "abc")
+    assert (stated["git"], stated["git_stated"]) == ("abc", True)

@@ -11,7 +11,7 @@ from ...theory.speedup import expected_accepted
 from .bench import GpuBench
 from .forwards import Forwards
 from .models import prompts, script, set_script
-from .texts import ArmTexts, Decode, interleaved, sooner_arm
+from .texts import WARM_UP, ArmTexts, Decode, interleaved, sooner_arm
 from .timing import Timing
 
 
@@ -43,7 +43,7 @@ def drafts(bench: GpuBench, out: dict[str, Any]) -> None:
             "speculative": sooner_arm(bench, target, Speculative(draft, drafted)),
             "parallel": sooner_arm(bench, target, beside),
         }
-        texts = interleaved(bench, arms, ids, new, settings.step_runs)
+        texts = interleaved(bench, arms, ids, new, settings.text_runs, WARM_UP)
         own = texts["plain"]
         for name in ("speculative", "parallel"):
             found = row(texts[name], own, acceptance, out["steps"], drafted)

@@ -8,7 +8,7 @@ from sooner.methods import Speculative
 
 from .bench import GpuBench
 from .models import prompts, script, set_script
-from .texts import interleaved, sooner_arm
+from .texts import WARM_UP, interleaved, sooner_arm
 
 
 def rows(bench: GpuBench, out: dict[str, Any]) -> None:
@@ -33,7 +33,7 @@ def rows(bench: GpuBench, out: dict[str, Any]) -> None:
             continue
         bench.progress(f"rows: {count}")
         ids = prompts(count, settings.rows_context, new, vocab, bench.device, settings.seed)
-        texts = interleaved(bench, arms, ids, new, settings.step_runs)
+        texts = interleaved(bench, arms, ids, new, settings.text_runs, WARM_UP)
         cell: dict[str, Any] = {"rows": count}
         for name, one in texts.items():
             if one.error is not None:

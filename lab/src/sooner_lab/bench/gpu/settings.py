@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-SECTIONS = ("kernels", "step", "verify", "drafts", "rows", "prefill", "graphs", "waits")
+SECTIONS = ("kernels", "step", "verify", "drafts", "graphs", "waits", "rows", "prefill")
 """Sections of a default run, those of most worth first."""
 
 MORE = ("prefill-1m",)
@@ -18,12 +18,12 @@ BUDGET = 540.0
 COSTS = {
     "kernels": 100.0,
     "step": 150.0,
-    "verify": 60.0,
+    "verify": 45.0,
     "drafts": 90.0,
-    "rows": 80.0,
-    "prefill": 40.0,
     "graphs": 10.0,
     "waits": 5.0,
+    "rows": 60.0,
+    "prefill": 40.0,
     "prefill-1m": 120.0,
 }
 """Seconds that each section is expected to take on an H200. One that finds less than half of them
@@ -45,7 +45,7 @@ class GpuSettings:
         target, draft: names of `models.SHAPES`.
         shapes: models whose plain step is timed; the first one is compiled.
         step_context, step_tokens: prompt and new tokens of the plain steps.
-        step_runs: timed runs of each arm of texts.
+        step_runs, text_runs: timed runs of each arm, of plain steps and of drafted texts.
         verify_blocks, verify_contexts: of the forwards that verify.
         draft_context, draft_tokens: prompt and new tokens of the drafted texts.
         num_draft_tokens: tokens of a draft.
@@ -77,6 +77,7 @@ class GpuSettings:
     step_context: int = 1_024
     step_tokens: int = 64
     step_runs: int = 3
+    text_runs: int = 2
     verify_blocks: tuple[int, ...] = (1, 16, 2, 4, 8, 32, 64, 65, 128)
     verify_contexts: tuple[int, ...] = (32_768, 1_024, 131_072, 8_192, 65_536)
     draft_context: int = 1_024
@@ -113,6 +114,7 @@ class GpuSettings:
             step_context=24,
             step_tokens=8,
             step_runs=1,
+            text_runs=1,
             verify_blocks=(1, 16, 4),
             verify_contexts=(128, 64),
             draft_context=24,

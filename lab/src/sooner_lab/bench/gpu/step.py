@@ -6,7 +6,19 @@ from typing import Any
 
 from .bench import GpuBench
 from .models import prompts, step_bytes
-from .texts import NO_GRAPHS, ArmTexts, Decode, graph_options, hf, interleaved, sooner_arm
+from .texts import (
+    NO_GRAPHS,
+    ArmTexts,
+    Decode,
+    compile_options,
+    graph_options,
+    hf,
+    interleaved,
+    sooner_arm,
+)
+
+ONE_COMPILE = "one compile a run"
+"""Why an arm that compiles is timed on the first model alone."""
 
 COMPILING = 120.0
 """Seconds that compiling a 7B's step may take."""
@@ -40,18 +52,19 @@ def of_model(bench: GpuBench, name: str, compiles: bool) -> dict[str, Any]:
     arms: dict[str, Decode] = {"hf-eager": hf(bench, model)}
     missing = {}
     if not compiles:
-        missing["hf-compiled"] = "one compile a run"
+        missing["hf-compiled"] = ONE_COMPILE
     elif bench.clock.is_cuda and bench.deadline.left < COMPILING:
         missing["hf-compiled"] = f"compiling may take {COMPILING:.0f} s"
     else:
         arms["hf-compiled"] = hf(bench, model, **compiled(bench))
     arms["sooner"] = sooner_arm(bench, model)
-    graphs = graph_options()
-    if graphs is None:
-        missing |= {"sooner-graphs": NO_GRAPHS, "sooner-compiled": NO_GRAPHS}
-    else:
-        arms["sooner-graphs"] = sooner_arm(bench, model, **graphs)
-        missing["sooner-compiled"] = "this bench knows no way to ask for it yet"
+    for arm, options in (("graphs", graph_options()), ("compiled", compile_options())):
+        if options is None:
+            missing[f"sooner-{arm}"] = NO_GRAPHS
+        elif arm == "graphs" or compiles:
+            arms[f"sooner-{arm}"] = sooner_arm(bench, model, **options)
+        else:
+            missing[f"sooner-{arm}"] = ONE_COMPILE
     texts = interleaved(bench, arms, ids, new, settings.step_runs)
     found = {arm: figures(bench, one, texts["hf-eager"], nbytes) for arm, one in texts.items()}
     found |= {arm: {"missing": why} for arm, why in missing.items()}

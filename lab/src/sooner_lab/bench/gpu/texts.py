@@ -108,7 +108,16 @@ def graph_options() -> dict[str, Any] | None:
     """Arguments by which `sooner.generate` captures its steps; `None` if it knows none."""
     from sooner.generation import generate
 
-    return {"graphs": "auto"} if "graphs" in inspect.signature(generate).parameters else None
+    known = inspect.signature(generate).parameters
+    return {"graphs": "auto"} if "graphs" in known else None
+
+
+def compile_options() -> dict[str, Any] | None:
+    """Arguments by which it compiles the decoder as well; `None` if it knows none."""
+    from sooner.generation import generate
+
+    known = inspect.signature(generate).parameters
+    return {"graphs": "auto", "compile": True} if {"graphs", "compile"} <= set(known) else None
 
 
 @dataclass
@@ -140,12 +149,25 @@ class ArmTexts:
         return sum(one.stats.decode_tokens for one in self.runs) / steps
 
 
+WARM_UP = 8
+"""New tokens of a text by which nothing is compiled."""
+
+
 def interleaved(
-    bench: GpuBench, arms: Mapping[str, Decode], ids: Tensor, new: int, runs: int
+    bench: GpuBench,
+    arms: Mapping[str, Decode],
+    ids: Tensor,
+    new: int,
+    runs: int,
+    warm_up: int | None = None,
 ) -> dict[str, ArmTexts]:
     """Every arm once a round, after a text each that is thrown away.
 
     An arm that fails is out; its error is kept.
+
+    Args:
+        new: new tokens of a row.
+        warm_up: those of the first text; as many by default, for arms that compile by shape.
     """
     found = {name: ArmTexts(name) for name in arms}
     for turn in range(1 + runs):
@@ -153,7 +175,7 @@ def interleaved(
             if found[name].error is not None:
                 continue
             try:
-                text = decode(ids, new)
+                text = decode(ids, new if turn or warm_up is None else warm_up)
             except Exception as error:
                 found[name].error = told(error)
                 bench.clock.free()
