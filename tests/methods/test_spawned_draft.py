@@ -323,12 +323,13 @@ def test_an_arena_over_a_file_grows_and_keeps_what_it_holds() -> None:
         ("auto", "cuda:1", "cuda:1", True), ("auto", "cuda:1", "meta", True),
         ("auto", "cpu", "cuda", True), ("spawn", None, "cpu", True),
         ("thread", "cuda:1", "cuda:1", False), ("process", "cpu", "cpu", False),
+        ("spawn", None, None, True), ("auto", None, None, False),
     ],
 )  # fmt: skip
 def test_a_draft_with_a_device_of_its_own_is_spawned(
-    placement: str, own: str | None, device: str, spawned: bool
+    placement: str, own: str | None, device: str | None, spawned: bool
 ) -> None:
-    assert spawns(placement, own, torch.device(device)) is spawned
+    assert spawns(placement, own, device) is spawned
 
 
 def test_options_that_cannot_be_are_refused() -> None:

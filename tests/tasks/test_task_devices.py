@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import json
+import multiprocessing
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +12,13 @@ import pytest
 
 import sooner
 import tiny
+from sooner.cli.main import main
 from sooner.errors import SoonerError
 from sooner.methods import Method
 from sooner.tasks.caption import caption
-from sooner.tasks.loading import load_pair
+from sooner.tasks.loading import load_pair, own_device
 from sooner.tasks.settings import CaptionSettings
+from sooner.tasks.sharding import max_memory
 
 accelerate = pytest.importorskip("accelerate")
 FAMILIES = ("llava_onevision", "qwen2_5_vl", "qwen3_vl")
@@ -89,3 +93,113 @@ def test_a_map_that_transformers_refuses_gets_one_line(target_folder: Path) -> N
 def test_a_draft_device_that_is_not_there_is_named(target_folder: Path, draft_folder: Path) -> None:
     with pytest.raises(SoonerError, match="did you mean 'cuda'"):
         load_pair(str(target_folder), str(draft_folder), draft_device="cudaa")
+
+
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("device_map", "own", "left"),
+    [
+        ("auto", "cuda:1", {0: 0.9, 1: 0.0, 2: 0.9, "cpu": 0.9}),
+        ("balanced", "cuda", {0: 0.0, 1: 0.9, 2: 0.9, "cpu": 0.9}),
+        ("auto", None, None), ("auto", "cpu", None), ({"": 0}, "cuda:1", None),
+        ("cuda:0", "cuda:1", None), (None, "cuda:1", None),
+    ],
+)  # fmt: skip
+def test_a_map_leaves_the_drafts_device_free(
+    device_map: Any, own: str | None, left: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = {0: 80 * GIB, 1: 40 * GIB, 2: 80 * GIB, "cpu": 500 * GIB}
+    monkeypatch.setattr("accelerate.utils.get_max_memory", lambda: dict(free))
+    found = max_memory(device_map, own)
+    told = None if left is None else {one: int(share * free[one]) for one, share in left.items()}
+    assert found == told
+
+
+def test_a_map_over_the_only_device_shares_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("accelerate.utils.get_max_memory", lambda: {0: 80 * GIB, "cpu": GIB})
+    assert max_memory("auto", "cuda:0") is None
+
+
+def test_no_layer_lies_on_a_device_that_is_left_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What accelerate makes of it: nothing there, something on the others."""
+    model = tiny.model("llama")
+    size = sum(one.numel() * one.element_size() for one in model.parameters())
+    free = {0: size, 1: size, 2: size, "cpu": 10 * size}
+    monkeypatch.setattr("accelerate.utils.get_max_memory", lambda: dict(free))
+    layers = ["LlamaDecoderLayer"]
+    found = accelerate.infer_auto_device_map(
+        model, max_memory=max_memory("auto", "cuda:1"), no_split_module_classes=layers
+    )
+    assert 1 not in found.values()
+    assert {0, 2} <= set(found.values())
+
+
+@pytest.mark.parametrize(
+    ("draft_device", "device", "device_map", "own"),
+    [
+        (None, "cuda:0", None, None), ("cuda:1", "cuda:0", None, "cuda:1"),
+        ("cuda:0", "cuda", None, None), ("cuda", "auto", "auto", "cuda"),
+        ("cpu", "cpu", None, None), ("cpu", "cuda", None, "cpu"),
+    ],
+)  # fmt: skip
+def test_a_draft_shares_the_targets_device_or_has_its_own(
+    draft_device: str | None, device: str, device_map: Any, own: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    assert own_device(draft_device, device, device_map) == own
+
+
+def test_the_target_is_loaded_into_what_is_left(
+    target_folder: Path, draft_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: dict[str, Any] = {}
+
+    def stop(auto: Any, name: str, **options: Any) -> Any:
+        asked.update(options)
+        raise ValueError("that is all")
+
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setattr("accelerate.utils.get_max_memory", lambda: {0: GIB, 1: GIB, "cpu": GIB})
+    monkeypatch.setattr("sooner.tasks.loading._from_pretrained", stop)
+    with pytest.raises(SoonerError, match="that is all"):
+        load_pair(str(target_folder), str(draft_folder), device_map="auto", draft_device="cuda:1")
+    assert asked["device_map"] == "auto"
+    assert asked["max_memory"][1] == 0
+    assert asked["max_memory"][0] > 0
+
+
+def test_a_command_spawns_its_draft_and_holds_no_weights_of_it(
+    target_folder: Path, draft_folder: Path, clip: Path, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """`sooner caption --method parallel --placement spawn`, here on a CPU."""
+    pairs: list[Any] = []
+    monkeypatch.setattr(
+        "sooner.tasks.loading.load_pair", lambda *names, **kw: noted(pairs, *names, **kw)
+    )
+    models = ["--model", str(target_folder), "--draft", str(draft_folder), "--draft-device", "cpu"]
+    record = tmp_path / "out.jsonl"
+    with pytest.raises(SystemExit) as end:
+        main([
+            "caption", str(clip), *models, "--method", "parallel", "--placement", "spawn", "-o",
+            str(record), "--max-new-tokens", "48", "--compare",
+        ])  # fmt: skip
+    assert not end.value.code
+    (pair,) = pairs
+    told = json.loads(record.read_text())
+    assert pair.draft.model.device.type == "meta"
+    assert told["parity"]["verdict"] == "identical"
+    assert told["acceptance_rate"] == 1.0  # the same weights, and pixels that reached them
+    assert told["decisions"] == []
+    assert told["draft_threads"] == 1
+    pair.draft.spawned.close()
+    assert not multiprocessing.active_children()
+
+
+def noted(pairs: list[Any], *names: Any, **options: Any) -> Any:
+    pairs.append(load_pair(*names, **options))
+    return pairs[-1]

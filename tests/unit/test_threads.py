@@ -17,6 +17,7 @@ from sooner.errors import SoonerError
 from sooner.methods import threads as rule
 from sooner.methods.parallel import worker
 from sooner.methods.threads import Threads
+from sooner.tasks.loading import Loaded
 from sooner.tasks.threads import plan_threads
 
 
@@ -73,16 +74,16 @@ def test_fewer_than_one_are_refused(asked: int) -> None:
 
 def pair(draft: str | None, miniature: str | None = None) -> Any:
     device = None if draft is None else SimpleNamespace(device=torch.device(draft))
-    return SimpleNamespace(
-        draft=None if draft is None else SimpleNamespace(model=device), miniature=miniature
-    )
+    loaded = None if device is None else Loaded("draft", device, None)
+    return SimpleNamespace(draft=loaded, miniature=miniature)
 
 
 @pytest.mark.parametrize(
     ("draft", "placement", "beside"),
     [
         ("cpu", "auto", 1), ("cpu", "process", 1), ("cpu", "thread", 0), ("cpu", None, 0),
-        (None, "auto", 0), ("cuda", "auto", 0), ("cuda", "process", 0),
+        (None, "auto", 0), ("cuda", "auto", 0), ("cuda", "process", 0), ("cpu", "spawn", 1),
+        ("cuda", "spawn", 0),
     ],
 )  # fmt: skip
 def test_only_a_forked_draft_takes_a_core(
@@ -116,8 +117,8 @@ def test_a_command_with_models_of_ones_own_leaves_the_draft_its_core(
     loaded: list[int] = []
     load = options.Models.load
 
-    def stop(self: options.Models, debug: bool, placement: str | None) -> Any:
-        load(self, debug, placement)
+    def stop(self: options.Models, debug: bool, placement: str | None, method: str | None) -> Any:
+        load(self, debug, placement, method=method)
         loaded.append(torch.get_num_threads())
         raise SoonerError("that is all")
 

@@ -162,7 +162,7 @@ class _Job:
                 self.display.stage("load")
                 beside = self.settings.method in (None, "parallel")
                 placement = self.settings.placement if beside else None
-                self.pair = self.models.load(self.debug, placement)
+                self.pair = self.models.load(self.debug, placement, method=self.settings.method)
 
     def _caption(self, path: Path) -> bool:
         from ..tasks.caption import CaptionCallbacks

@@ -38,7 +38,12 @@ TensorParallel = Annotated[
     typer.Option("--tp", help="Shard the target over torchrun's processes; the first one drafts."),
 ]
 DraftDevice = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Where the draft runs; by default --device.")
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Where the draft runs; by default --device. --device-map auto leaves a GPU free that "
+        "is named here.",
+    ),
 ]
 Dtype = Annotated[str, typer.Option(metavar="NAME", help="auto, float32, bfloat16 or float16.")]
 Threads = Annotated[
@@ -85,34 +90,49 @@ class Models:
         if self.tp and self.device_map is not None:
             raise SoonerError("--tp and --device-map both shard the target; give one of them")
 
-    def load(self, debug: bool, placement: str | None = None, miniature: str = "video") -> Any:
+    def load(
+        self,
+        debug: bool,
+        placement: str | None = None,
+        miniature: str = "video",
+        method: str | None = None,
+    ) -> Any:
         """Load the pair, without the libraries' own progress bars and warnings unless `debug`, and
         set the threads, see `sooner.tasks.threads.plan_threads`.
 
         Args:
             placement: where a draft may work beside the target; `None`: it does not.
             miniature: which one, where no model is named.
+            method: asked for; if that is `parallel` and spawns its draft, the process is started,
+                and nobody else needs the draft's weights.
 
         Raises:
             SoonerError: as `load_pair`; or fewer than one thread.
         """
-        from ..tasks.loading import load_pair
+        from ..methods.parallel.worker import spawns
+        from ..tasks.loading import load_pair, own_device
         from ..tasks.threads import plan_threads
 
         if not debug:
             hush()
         check_threads(self.threads)
+        device_map = parse_device_map(self.device_map)
+        own = own_device(self.draft_device, self.device, device_map)
+        spawn_draft = method == "parallel" and spawns(placement or "auto", own, own)
         pair = load_pair(
             self.model,
             self.draft,
             device=self.device,
             dtype=self.dtype,
-            device_map=parse_device_map(self.device_map),
+            device_map=device_map,
             tp_plan="auto" if self.tp else None,
             draft_device=self.draft_device,
+            spawn_draft=spawn_draft,
             miniature=miniature,
         )
         plan_threads(pair, self.threads, placement).apply()
+        if spawn_draft and pair.draft is not None and pair.draft.model is not None:
+            pair.draft.spawned.start()  # if that fails, runs say so and go on
         return pair
 
 

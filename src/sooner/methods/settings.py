@@ -21,7 +21,7 @@ class MethodSettings:
         num_draft_tokens: draft tokens a round, nodes of a tree, or `"auto"`.
         prune: share of the visual tokens that a pruned draft does without; `None` is the method's.
         placement: where a draft beside the target runs.
-        draft_device: asked for as the draft's own; `None`: none was.
+        draft_device: that the draft has for itself; `None`: it has none.
         standing: a `StandingDraft`, the draft's process for all runs.
         experience: acceptance of earlier runs, by the share of the visual tokens that the draft did
             without, `None` for a draft that saw none.

@@ -84,6 +84,8 @@ def measure(target: Any, draft: Any, tokens: int, share: float, placement: str) 
     few = Steps(draft, max(WORDS, int(tokens * (1 - share))))
     whole, pruned = quickest(small, few)
     alone = big.seconds(1), big.seconds(BLOCK), whole, pruned
+    if placement == "spawn" and small.adapter.device != big.adapter.device:  # nothing is shared
+        return StepTimes(*alone, alone[0], alone[2], time.perf_counter() - begin)
     with busy(small, placement) as tally:
         beside = big.seconds(1, BESIDE)
     forwards, nanoseconds = tally.tolist()[1:]
@@ -131,8 +133,9 @@ def busy(steps: Steps, placement: str) -> Iterator[Tensor]:
         `[stop, forwards, nanoseconds]`, in shared memory.
     """
     tally = Arena(room(*TALLY)).take(*TALLY)  # anonymous, so zeros
-    forks = place(placement, steps.adapter.device) is ProcessWorker
-    stream = SideStream(steps.adapter.device)
+    device = steps.adapter.device
+    forks = device.type == "cpu" and place(placement, device) is ProcessWorker
+    stream = SideStream(device)
     arguments = (steps, tally, stream, os.getpid() if forks else None)
     kind: Any = multiprocessing.get_context("fork").Process if forks else threading.Thread
     worker = kind(target=_go_on, args=arguments, daemon=True)

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
 from transformers import (
+    AutoConfig,
     AutoModelForCausalLM,
     AutoModelForImageTextToText,
     AutoProcessor,
     AutoTokenizer,
+    GenerationConfig,
 )
 
 from .. import miniatures
 from ..checks import check_choice
 from ..decoding.ranks import Ranks
 from ..errors import SoonerError, unknown
-from ..methods import StandingDraft
+from ..methods import SpawnedDraft, StandingDraft
 from ..methods.checks import same_tokenizer
 from ..models import FAMILIES
 from ..models.openvla.adapter import OpenVLA
@@ -38,7 +40,7 @@ from .model_types import (
     told_config,
     told_type,
 )
-from .sharding import check_plan, join, plan_options
+from .sharding import MAPS, check_plan, join, max_memory, plan_options
 
 DTYPES = {
     "float32": torch.float32,
@@ -56,12 +58,14 @@ class Loaded:
         model: in eval mode, on its device; `None` for the draft of a rank that does not draft.
         processor: its processor; its tokenizer if it reads text only.
         is_text: it reads text only.
+        own_device: that this draft has for itself; `None`: it has none.
     """
 
     name: str
     model: Any
     processor: Any
     is_text: bool = False
+    own_device: str | None = None
 
     @property
     def is_sharded(self) -> bool:
@@ -74,6 +78,17 @@ class Loaded:
         if self.model is None or self.model.device.type != "cpu" or not hasattr(os, "fork"):
             return None
         return StandingDraft(self.model)
+
+    @cached_property
+    def spawned(self) -> SpawnedDraft:
+        """A process that loads this draft itself, on its own device, and drafts for all files."""
+        return SpawnedDraft(self.model, self.own_device)
+
+    @property
+    def device(self) -> torch.device:
+        """Where it runs: that of its weights, or, where they are a spawned process's, its own."""
+        device: torch.device = self.model.device
+        return torch.device(self.own_device or device) if device.type == "meta" else device
 
     @property
     def tokenizer(self) -> Any:
@@ -111,6 +126,7 @@ def load_pair(
     device_map: Any = None,
     tp_plan: Any = None,
     draft_device: str | None = None,
+    spawn_draft: bool = False,
     miniature: str = "video",
     trust_remote_code: bool = False,
 ) -> ModelPair:
@@ -122,10 +138,14 @@ def load_pair(
         draft: hub id or folder.
         device: `auto` (CUDA if there is any), `cpu`, `cuda`, `cuda:1`, ...
         dtype: `auto` (float32 on a CPU and for miniatures, else the checkpoint's own), or a name.
-        device_map: passed to transformers for the target, which it may shard.
+        device_map: passed to transformers for the target, which it may shard; if it is `auto` or
+            another such word, `draft_device` is left free.
         tp_plan: `auto` or a plan of transformers: the target is sharded over the processes that
             `torchrun` started, each of which makes this call. The draft is on the first alone.
         draft_device: where the draft runs; `None` is `device`.
+        spawn_draft: a spawned process loads the draft's weights, and nobody needs them here, so
+            that they are left out (see `Loaded.spawned`); what has no adapter of its own in
+            `sooner.models` is loaded all the same, to be tried out.
         trust_remote_code: run the Python files of checkpoints that transformers has no class for.
 
     Raises:
@@ -153,11 +173,17 @@ def load_pair(
             f"model '{names[0]}' of type '{types[0]}' reads text only; a video needs one of "
             f"{', '.join(sorted(name for name in FAMILIES if not is_text_only(name)))}"
         )
-    target = load(names[0], where, kind, device_map, trust, tp_plan)
     beside = where if draft_device is None else pick_device(draft_device)
+    own = None if names[1] is None else own_device(draft_device, device, device_map)
+    memory = max_memory(device_map, own)
+    target = load(names[0], where, kind, device_map, trust, tp_plan, memory)
     loaded = None
     if names[1] is not None and (ranks is None or ranks.is_rank_zero):
-        loaded = load(names[1], beside, kind, None, trust)
+        if spawn_draft and _is_known(names[1]):
+            loaded, own = load_empty(names[1], kind), str(beside)
+        else:
+            loaded = load(names[1], beside, kind, None, trust)
+        loaded = replace(loaded, own_device=own)
     elif names[1] is not None:
         loaded = Loaded(names[1], None, target.processor, is_text_only(types[1]))
     if loaded is not None:
@@ -174,10 +200,12 @@ def load(
     device_map: Any = None,
     trust_remote_code: bool = False,
     tp_plan: Any = None,
+    memory: Mapping[int | str, int] | None = None,
 ) -> Loaded:
     """Load one model with its processor, attention by SDPA.
 
     Args:
+        memory: bytes of each device that a `device_map` in a word may fill.
         trust_remote_code: run the Python files of a checkpoint that transformers has no class for;
             where it has one, they are left alone.
         tp_plan: see `load_pair`; the process group is there.
@@ -207,11 +235,39 @@ def load(
         processor = maker.from_pretrained(name, **options)
         if device_map is not None:
             options["device_map"] = device_map
+        if memory is not None:
+            options["max_memory"] = dict(memory)
         if tp_plan is not None:
             options |= plan_options(tp_plan)
         model = as_run(_from_pretrained(auto, name, dtype=dtype, **options), name)
         if device_map is None and Ranks.of(model) is None:
             model = model.to(device)
+    return Loaded(name, model.eval(), processor, is_text)
+
+
+def _is_known(name: str) -> bool:
+    """Whether transformers holds a model's class, and `sooner.models` its adapter."""
+    kind = model_type(name, trust_remote_code=True)
+    is_ours = kind in FAMILIES and kind not in OpenVLA.model_types
+    return is_ours and not brings_code(told_config(name))
+
+
+def load_empty(name: str, dtype: Any) -> Loaded:
+    """A model of one of `FAMILIES` without its weights, on the `meta` device, and its processor.
+
+    Raises:
+        SoonerError: config or processor can't be read.
+    """
+    is_text = is_text_only(model_type(name))
+    auto: Any = AutoModelForCausalLM if is_text else AutoModelForImageTextToText
+    maker: Any = AutoTokenizer if is_text else AutoProcessor
+    with explained(name, torch.device("meta")):
+        processor, config = maker.from_pretrained(name), AutoConfig.from_pretrained(name)
+        kind = (getattr(config, "dtype", None) or torch.float32) if dtype == "auto" else dtype
+        with torch.device("meta"):
+            model = auto.from_config(config, dtype=kind, attn_implementation="sdpa")
+        with suppress(OSError):  # not every checkpoint has one
+            model.generation_config = GenerationConfig.from_pretrained(name)
     return Loaded(name, model.eval(), processor, is_text)
 
 
@@ -259,6 +315,22 @@ def pick_device(name: str) -> torch.device:
             "use --device cpu"
         )
     return device
+
+
+def own_device(draft_device: str | None, device: str, device_map: Any = None) -> str | None:
+    """The device that a draft has for itself; `None` where it shares the target's.
+
+    Args:
+        draft_device, device, device_map: see `load_pair`.
+
+    Raises:
+        SoonerError: not a device, or one that is not there.
+    """
+    if draft_device is None:
+        return None
+    own, target = pick_device(draft_device), pick_device(device)
+    is_shared = (own.type, own.index or 0) == (target.type, target.index or 0)
+    return None if is_shared and device_map not in MAPS else str(own)
 
 
 def pick_dtype(name: str, device: torch.device, is_small: bool) -> Any:

@@ -55,6 +55,8 @@ def build_inputs(processor: Any, frames: Frames, prompt: str, model: Any) -> dic
         return_tensors="pt",
     )
     device = model.get_input_embeddings().weight.device
+    if device.type == "meta":  # the weights are in another process, where the inputs go from here
+        device = torch.device("cpu")
     return {name: _placed(name, value, device, model.dtype) for name, value in batch.items()}
 
 

@@ -9,12 +9,13 @@ from typing import Any
 
 from ..decoding.loop import Session
 from ..errors import SoonerError, unknown
-from ..methods import Method
+from ..methods import Method, StandingDraft
+from ..methods.parallel.worker import spawns
 from ..methods.settings import MethodSettings
 from ..methods.sizing.chain import Acceptance
 from ..registry import choices
 from .choice import StepTimes, choose, measure
-from .loading import ModelPair
+from .loading import Loaded, ModelPair
 from .settings import CaptionSettings
 
 Inputs = Mapping[str, Any] | None
@@ -74,11 +75,22 @@ def _build(name: str, settings: CaptionSettings, pair: ModelPair, inputs: Inputs
         num_draft_tokens=settings.num_draft_tokens,
         prune=settings.prune,
         placement=settings.placement,
-        standing=None if draft is None else draft.standing,
+        draft_device=None if draft is None else draft.own_device,
+        standing=None if draft is None else _standing(settings, draft),
         experience=partial(_seen, settings, pair),
     )
     made: Method = method.from_settings(known)
     return made
+
+
+def _standing(settings: CaptionSettings, draft: Loaded) -> StandingDraft | None:
+    return draft.spawned if _is_spawned(settings, draft) else draft.standing
+
+
+def _is_spawned(settings: CaptionSettings, draft: Loaded) -> bool:
+    """Whether a draft beside the target is in a spawned process."""
+    model = draft.model  # only the first rank has it
+    return model is not None and spawns(settings.placement, draft.own_device, model.device)
 
 
 @dataclass(frozen=True)
@@ -119,7 +131,9 @@ def _pace(settings: CaptionSettings, pair: ModelPair, inputs: Mapping[str, Any])
     key = tokens.bit_length(), settings.placement
     if key not in pair.paces:
         models = pair.target.model, _draft(pair)
-        pair.paces[key] = measure(*models, tokens, _prune(settings), settings.placement)
+        assert pair.draft is not None
+        placement = "spawn" if _is_spawned(settings, pair.draft) else settings.placement
+        pair.paces[key] = measure(*models, tokens, _prune(settings), placement)
     return pair.paces[key]
 
 

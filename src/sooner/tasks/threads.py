@@ -21,8 +21,8 @@ def plan_threads(
         SoonerError: fewer than one thread is asked for.
     """
     beside = False
-    draft = pair.draft.model if pair.draft is not None else None  # only the first rank has it
-    if draft is not None and placement is not None:
+    draft = pair.draft
+    if draft is not None and draft.model is not None and placement is not None:  # on the first rank
         device = draft.device
         beside = device.type == "cpu" and place(placement, device) is ProcessWorker
     return Threads.plan(asked, is_miniature=pair.miniature is not None, beside=int(beside))

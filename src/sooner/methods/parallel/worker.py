@@ -319,17 +319,17 @@ def place(placement: str, device: torch.device) -> type[Worker]:
     return PLACEMENTS[placement]
 
 
-def spawns(placement: str, own_device: str | None, device: torch.device) -> bool:
+def spawns(placement: str, own: str | None, device: torch.device | str | None) -> bool:
     """Whether a draft works in a spawned process: where that is asked for, and by `auto` if it has
     a device of its own, unless it is on a CPU, which is forked on.
 
     Args:
-        own_device: asked for as the draft's; `None`: none was.
+        own: device that the draft has for itself; `None`: it has none.
         device: of the draft in this process.
     """
-    if placement != "auto" or own_device is None:
+    if placement != "auto" or own is None or device is None:
         return placement == "spawn"
-    return {torch.device(own_device).type, device.type} != {"cpu"}
+    return {torch.device(own).type, torch.device(device).type} != {"cpu"}
 
 
 @dataclass(frozen=True)
