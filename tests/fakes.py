@@ -194,6 +194,7 @@ class FakeAdapter:
     """
 
     layers, max_positions, grid, speaks_prompt = 1, None, None, True
+    takes_blocks = False  # `decode` reads masks
     dtype, device = torch.float32, torch.device("cpu")
 
     def __init__(self, table: Table) -> None:
@@ -201,6 +202,9 @@ class FakeAdapter:
         self.model = self
         self.vocab_size = table.vocab
         self.forwards: list[int] = []
+
+    def may_split(self, prompt: Prompt) -> bool:
+        return True
 
     def embed_prompt(self, inputs: Mapping[str, Any]) -> Prompt:
         """Prompt tokens are `vocab`, which nothing generated can be."""

@@ -115,7 +115,7 @@ def test_several_answers_to_a_prompt_can_be_drawn_in_chunks() -> None:
 def chunks(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int | None]]:
     """Every prefill: of which model, in which chunks."""
     seen: list[tuple[str, int | None]] = []
-    prefill = ModelRunner.prefill
+    prefill = ModelRunner.prefill_chunks
 
     def listen(
         runner: ModelRunner, prompt: Any, chunk: int | None = None, on_states: Any = None
@@ -124,7 +124,7 @@ def chunks(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int | None]]:
         seen.append(("target" if is_target else "draft", chunk))
         return prefill(runner, prompt, chunk, on_states)
 
-    monkeypatch.setattr(ModelRunner, "prefill", listen)
+    monkeypatch.setattr(ModelRunner, "prefill_chunks", listen)
     return seen
 
 

@@ -20,6 +20,7 @@ import tiny
 from fakes import ERROR, FakeAdapter, FakeHead, Table, adapt_fakes, chi_square, say
 from same_drafts import SameDrafts
 from sooner.decoding.acceptance import reject_tree, residual
+from sooner.decoding.cache import SlotCache
 from sooner.decoding.interface import Drafter, Outcome
 from sooner.decoding.loop import Rule
 from sooner.decoding.noise import RowNoise
@@ -259,10 +260,12 @@ def test_a_draft_that_took_its_best_token_but_claims_to_have_drawn_it_is_seen(
 def test_keeping_a_rejected_slot_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """The fake reads its prefix from the cache, so a wrong path in it can't stay hidden."""
 
-    def forgetful(self: Any, paths: list[list[int]]) -> None:
-        self.set_lengths([n + len(p) for n, p in zip(self.lengths, paths, strict=True)])
+    commit_path = SlotCache.commit_path
 
-    monkeypatch.setattr("sooner.decoding.cache.SlotCache.keep_path", forgetful)
+    def forgetful(self: Any, path: Any, entries: Any, is_chain: bool) -> None:
+        commit_path(self, path, entries, is_chain=True)
+
+    monkeypatch.setattr(SlotCache, "commit_path", forgetful)
     said = None
     try:
         said = say(tree_method(TopTree(NEAR)), FakeAdapter(TARGET), SAMPLES, LENGTH)

@@ -258,6 +258,7 @@ class Deaf(MistralForCausalLM):
     @staticmethod
     def _forget(_module: Any, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
         mask = kwargs.get("attention_mask")
+        kwargs = {name: value for name, value in kwargs.items() if name != "attention_block"}
         return args, {**kwargs, "attention_mask": None if mask is None or mask.ndim == 4 else mask}
 
 

@@ -84,6 +84,11 @@ class SlotLayer(CacheLayerMixin):
             keys[:, :, :block] = key_states
             values[:, :, :block] = value_states
             return key_states, value_states
+        if self.owner.block_slots is not None:
+            index = self.owner.block_index(key_states)
+            keys.scatter_(2, index.expand_as(key_states), key_states)
+            values.scatter_(2, index.expand_as(value_states), value_states)
+            return keys, values
         self._write(keys, key_states)
         self._write(values, value_states)
         seen = self.owner.longest + block - self.dropped
@@ -221,6 +226,9 @@ class SlotCache(Cache):
         prompt: what is being prefilled, for those that listen to the layers; `None` before and
             after. While it is, `lengths` count what the earlier chunks wrote, padding included.
         chunk: tokens of a row of `prompt` that one forward takes.
+        needs_masks: layers may drop tokens, or their attention is watched, while rows decode.
+        block_slots: slots that the block under way is written to, `[rows, entries]`; the layers
+            then hand out whole stores. `None` where a forward is given a mask.
         approximations: what was done to the prompt that the model itself would not have done, in
             words; empty as long as keys and values are the model's own.
     """
@@ -235,6 +243,9 @@ class SlotCache(Cache):
         self.chunk = 0
         self.approximations: list[str] = []
         self._lengths: dict[torch.device, Tensor] = {}
+        self.needs_masks = False
+        self.block_slots: Tensor | None = None
+        self._index: dict[torch.device, Tensor] = {}
 
     @property
     def is_empty(self) -> bool:
@@ -324,11 +335,63 @@ class SlotCache(Cache):
             [length + len(path) for length, path in zip(self.lengths, paths, strict=True)]
         )
 
+    def commit_path(self, path: Tensor, entries: Tensor, is_chain: bool) -> None:
+        """`keep_path` on the device, where nothing is read; the host is told by `note_commit`.
+
+        Args:
+            path: accepted block entries of each row, ascending, `[rows, depth]`.
+            entries: of the root and the path, how many are kept, `[rows]`.
+            is_chain: every entry is in its place already.
+        """
+        lengths = self.lengths_on(path.device)
+        if not is_chain:
+            line = torch.arange(1 + path.shape[1], device=path.device)
+            inside = line < entries[:, None]  # an entry that is not kept maps to itself
+            source = torch.where(inside, torch.nn.functional.pad(path, (1, 0)), line)
+            base = lengths[:, None]
+            source, target = (
+                (base + slots).clamp(max=self.capacity - 1) for slots in (source, line)
+            )
+            for layer in self.slot_layers:
+                layer.move(source, target)
+        for held in self._lengths.values():
+            held.add_(entries.to(held.device))
+
+    def note_commit(self, entries: list[int]) -> None:
+        """Tell the host what the last `commit_path` kept of each row."""
+        self.lengths = [have + kept for have, kept in zip(self.lengths, entries, strict=True)]
+
     def keep_rows(self, rows: list[int]) -> None:
         """Drop every row but `rows`, in that order."""
         for layer in self.slot_layers:
             layer.keep_rows(rows)
         self.set_lengths([self.lengths[row] for row in rows])
+
+    @property
+    def takes_blocks(self) -> bool:
+        """Whether every layer holds every token and will, so that one set of lengths is right for
+        all, and keys and values have one width, as block attention wants them."""
+        if self.needs_masks or any(layer.dropped for layer in self.slot_layers):
+            return False
+        return all(
+            len({store.shape[3] for store in layer.stores}) < 2 for layer in self.slot_layers
+        )
+
+    @contextmanager
+    def writing(self, slots: Tensor) -> Iterator[None]:
+        """While a block is forwarded whose entries lie in `slots [rows, entries]`."""
+        self.block_slots = slots
+        try:
+            yield
+        finally:
+            self.block_slots, self._index = None, {}
+
+    def block_index(self, states: Tensor) -> Tensor:
+        """`block_slots` as an index for `states`, `[rows, 1, entries, 1]`, one on each device."""
+        assert self.block_slots is not None
+        if states.device not in self._index:
+            self._index[states.device] = self.block_slots[:, None, :, None].to(states.device)
+        return self._index[states.device]
 
     def check_join(self, other: SlotCache) -> None:
         """Require that the rows of `other` can be put behind these.

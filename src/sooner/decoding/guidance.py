@@ -50,6 +50,12 @@ class GuidedRunner(ModelRunner):
     def commit(self, paths: list[list[int]]) -> None:
         super().commit([*paths, *paths])
 
+    def commit_path(self, path: Tensor, entries: Tensor, is_chain: bool) -> None:
+        super().commit_path(path.repeat(2, 1), entries.repeat(2), is_chain)
+
+    def note_commit(self, entries: list[int]) -> None:
+        super().note_commit([*entries, *entries])
+
     def keep_rows(self, rows: list[int]) -> None:
         pairs = len(self.lengths) // 2
         super().keep_rows([*rows, *(pairs + row for row in rows)])

@@ -7,13 +7,12 @@ a pure acceptance rule, commit, next draft. A method is a drafter and a rule; no
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from ..errors import UnsupportedError
-from .acceptance import Verdict
 from .grid import GridConstraint
 from .interface import Drafter, Outcome, Prompt
 from .noise import RowNoise
@@ -21,11 +20,9 @@ from .rows import Parts, Rows
 from .runner import Forward, ModelRunner
 from .sampling import Processing, bad_logits
 from .stats import APPROXIMATE, Stats
+from .step import Judged, RowReport, RowState, Rule, judge, read, step
 from .stopping import Stopping
 from .tree import Tree
-
-Rule = Callable[[Tree, Tensor, Processing, RowNoise], Verdict]
-"""Judges a draft: `(tree, processed scores, processing, noise) -> verdict`."""
 
 OnTokens = Callable[[int, list[int], int], None]
 """Told `(original row, new tokens, how many of them were drafted)` after every commit."""
@@ -91,7 +88,10 @@ class Decoding:
     def __init__(self, session: Session) -> None:
         self.session, self.sessions = session, Parts(session)
         self.rows, self.stats, self.drafter = session.rows, session.stats, session.drafter
-        self.noise = session.noise
+        limit = session.stopping.limit
+        self.state = RowState.start(
+            session.noise, sorted(session.stopping.eos), 1 << 30 if limit is None else limit
+        )
         self.tree = Tree.empty(self.rows.batch, session.prompt.embeds.device)
         self.outcome: Outcome | None = None
 
@@ -118,8 +118,10 @@ class Decoding:
                 stats.mode = APPROXIMATE
                 stats.note(text)
             session.prompt.release()
-            self.noise = self.noise.to(forward.logits.device)
-            self.outcome = self._judge(forward, stats.seconds["prefill"], is_first=True)
+            judged, _, _ = judge(
+                self.tree, self._score(forward.logits), session.rule, session.processing, self.state
+            )
+            self.outcome = self._commit(judged, forward, stats.seconds["prefill"], is_first=True)
         if self.rows.active:
             yield from self._timed(self.drafter.begin(self.outcome))
 
@@ -139,15 +141,19 @@ class Decoding:
         with stats.phase("other"):
             with stats.phase("draft"):
                 self.tree = self.drafter.propose(outcome)
-                roots = _roots(outcome)
             handed = stats.clock()
             self.drafter.on_verify_start(self.tree, self.rows)
-            start = stats.clock()
-            with stats.phase("verify"):
-                forward = self.session.target.forward_tree(roots, self.tree)
-                seconds = stats.clock() - start
+            started = stats.clock()
+            ended = [started]
+            session = self.session
+            judged, forward = step(
+                session.target, self.tree, session.rule, session.processing, self.state,
+                self._score, lambda: ended.append(stats.clock()),
+            )  # fmt: skip
+            seconds = ended[-1] - started
+            stats.add("verify", seconds)
             stats.verify_seconds[1 + self.tree.nodes].append(seconds)
-            self.outcome = self._judge(forward, seconds)
+            self.outcome = self._commit(judged, forward, seconds)
             self.outcome.round_seconds = stats.clock() - handed
 
     @torch.inference_mode()
@@ -172,7 +178,8 @@ class Decoding:
             self.drafter.join(other.drafter)
             session.target.join(other.session.target)
             self.outcome.join(other.outcome)
-            self.noise = self.outcome.noise
+            self.state = self.state.join(other.state)
+            self.outcome.noise = self.state.noise
         else:
             other.drafter.close()
         own, theirs = self.rows.batch, other.rows.batch
@@ -204,33 +211,39 @@ class Decoding:
         self.stats.cache_bytes = self.session.target.cache.nbytes()
         self.drafter.close()
 
-    def _judge(self, forward: Forward, seconds: float, is_first: bool = False) -> Outcome:
-        """Apply the rule, commit what it accepted, and drop the rows that ended."""
-        session, rows, tree, logits = self.session, self.rows, self.tree, forward.logits
-        self.stats.nfe += 1
+    def _score(self, logits: Tensor) -> Tensor:
+        """Processed scores of the block under way, `[rows, 1 + nodes, vocab]`."""
+        session, rows, tree = self.session, self.rows, self.tree
         if session.constraint is not None and session.constraint.binds:
             logits = session.constraint(logits, rows, tree)
-        scores = session.processing.scores(logits, lambda: rows.block_prefixes(tree), rows.active)
-        verdict = session.rule(tree, scores, session.processing, self.noise)
-        broken = _broken(session.processing, scores, verdict, tree)
-        paths, new, offered = _on_host(tree, verdict, broken)
-        finished = [
-            self._commit_row(row, offered[row], paths[row], new[row], is_first)
-            for row in range(len(new))
-        ]
+        return session.processing.scores(logits, lambda: rows.block_prefixes(tree), rows.active)
+
+    def _commit(
+        self, judged: Judged, forward: Forward, seconds: float, is_first: bool = False
+    ) -> Outcome:
+        """Tell the host what a step decided, and drop the rows that ended.
+
+        Raises:
+            BadLogitsError: the scores of a row are no numbers.
+        """
+        rows, target = self.rows, self.session.target
+        self.stats.nfe += 1
+        reports = read(judged.report, judged.depth)
+        if any(report.is_broken for report in reports):
+            raise bad_logits()
         if not is_first:
-            session.target.commit(paths)
-        self.noise = self.noise.advance(1 + verdict.accepted)
+            target.note_commit([len(report.path) for report in reports])
+        finished = [self._commit_row(row, one, is_first) for row, one in enumerate(reports)]
         outcome = Outcome(
             rows=rows,
-            new=new,
-            accepted=[len(path) - 1 for path in paths],
-            budget=[self._budget(row) for row in range(len(new))],
+            new=[report.new for report in reports],
+            accepted=[len(report.path) - 1 for report in reports],
+            budget=[self._budget(row) for row in range(len(reports))],
             seconds=seconds,
             hidden=forward.hidden,
-            scores=scores,
-            path=paths,
-            noise=self.noise,
+            scores=judged.scores,
+            path=[report.path for report in reports],
+            noise=self.state.noise,
             is_first=is_first,
         )
         return self._without(outcome, finished) if any(finished) else outcome
@@ -241,77 +254,31 @@ class Decoding:
         if stay:
             self.session.target.keep_rows(stay)
             self.drafter.keep_rows(stay)
-        outcome = outcome.of(stay)
-        self.noise = outcome.noise
-        return outcome
+            self.state = self.state.keep_rows(torch.tensor(stay, device=self.state.roots.device))
+        return replace(outcome.of(stay), noise=self.state.noise)
 
     def _budget(self, row: int) -> int:
         """How many more tokens active row `row` may say."""
         session, _ = self.sessions.of(self.rows.active[row])
         return session.stopping.budget(len(self.rows.said(row)))
 
-    def _commit_row(
-        self, row: int, offered: tuple[int, int], path: list[int], new: list[int], is_first: bool
-    ) -> bool:
-        """Say what the row may still say of `new`; trims `path` and `new`, returns whether it
-        ended.
+    def _commit_row(self, row: int, report: RowReport, is_first: bool) -> bool:
+        """Say what the row may still say; trims the report, returns whether the row ended.
 
-        Args:
-            offered: nodes and levels of the row's tree.
+        The device has cut the tokens at its limit and its stop ids; criteria of the caller's own,
+        which only the host can ask, may cut more. Such a row has ended, so nothing is taken back.
         """
         rows, stats = self.rows, self.stats
         original = rows.active[row]
         session, own = self.sessions.of(original)
-        kept, ended = session.stopping.cut(rows, row, new)
-        del new[len(kept) :]
-        del path[1 + len(kept) :]
-        accepted = len(path) - 1
+        kept, ended = session.stopping.cut(rows, row, report.new)
+        del report.new[len(kept) :]
+        del report.path[1 + len(kept) :]
+        accepted = len(report.path) - 1
         rows.generated[original] += kept
         stats.tokens += len(kept)
         if not is_first:
-            nodes, levels = offered
-            stats.record_step(original, nodes, accepted, len(kept), levels)
+            stats.record_step(original, report.nodes, accepted, len(kept), report.levels)
         if session.on_tokens is not None and kept:
             session.on_tokens(own, kept, accepted)
         return ended
-
-
-def _on_host(
-    tree: Tree, verdict: Verdict, broken: Tensor
-) -> tuple[list[list[int]], list[list[int]], list[tuple[int, int]]]:
-    """Accepted block entries (root first), new tokens, offered nodes and levels of each row, in
-    one transfer.
-
-    Raises:
-        BadLogitsError: a row is `broken`.
-    """
-    on_path = tree.tokens.gather(1, (verdict.path - 1).clamp(min=0)) if tree.nodes else verdict.path
-    levels = tree.sizes if tree.is_chain else tree.levels()
-    numbers = [broken, verdict.accepted, verdict.bonus, tree.sizes, levels]
-    table = torch.cat([torch.stack(numbers, 1), verdict.path, on_path], 1).tolist()
-    if any(line[0] for line in table):
-        raise bad_logits()
-    paths, new, width = [], [], verdict.path.shape[1]
-    for _, accepted, bonus, _, _, *rest in table:
-        paths.append([0, *rest[:accepted]])
-        new.append([*rest[width : width + accepted], bonus])
-    return paths, new, [(line[3], line[4]) for line in table]
-
-
-def _broken(processing: Processing, scores: Tensor, verdict: Verdict, tree: Tree) -> Tensor:
-    """Rows whose new token can't be trusted: its scores, or what their draft was drawn from, are
-    no numbers. `[rows]`, 0 or 1."""
-    ends = torch.cat([torch.zeros_like(verdict.bonus)[:, None], verdict.path], 1)
-    last = ends.gather(1, verdict.accepted[:, None])[..., None]  # [rows, 1, 1]
-    broken = processing.broken(scores.gather(1, last.expand(-1, -1, scores.shape[2]))[:, 0])
-    if tree.probs is not None:
-        # A softmax spreads a NaN everywhere; a node was drawn from what stands at its parent.
-        drawn = tree.probs[..., 0].isnan().gather(1, tree.parents + 1)
-        broken = broken | (drawn & tree.valid()).any(1)
-    return broken.long()
-
-
-def _roots(outcome: Outcome) -> Tensor:
-    """The last committed token of each row, `[rows]`."""
-    last = [new[-1] for new in outcome.new]
-    return torch.tensor(last, device=outcome.hidden.device)

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from .attention.block import MOST_ENTRIES, Block, block_slots, pack_ancestors
+from .attention.context import attending_to_blocks, block_arguments
 from .cache import SlotCache
 from .interface import AdapterLike, Prompt
 from .tree import Tree
 
 OnPrefill = Callable[[Prompt, int, Tensor], None]
 """Told `(prompt, first token, states [rows, tokens, hidden])` of each chunk of a prefill."""
+
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -97,6 +105,10 @@ class ModelRunner:
             # Padding is written too. It sits behind every real token of its row, so that none sees
             # it, and rows of any length share slots and one mask.
             self.cache.set_lengths([start] * prompt.rows)
+            if self._takes_block(end - start, None) and not self._is_sparse():
+                block = Block(self.cache.lengths_on(embeds.device))
+                positions = prompt.positions[..., start:end]
+                return self._forward_block(embeds, positions, block, extras)
             mask = self._mask(embeds, None)
         return self.adapter.decode(
             embeds,
@@ -105,6 +117,11 @@ class ModelRunner:
             past_key_values=self.cache,
             **extras,
         )
+
+    def _is_sparse(self) -> bool:
+        """Whether a sparse prefill has put its own attention in place of the model's."""
+        name = self.adapter.text_config._attn_implementation
+        return hasattr(ALL_ATTENTION_FUNCTIONS.get(name), "original")
 
     def forward_tree(self, roots: Tensor, tree: Tree) -> Forward:
         """Forward `roots [rows]` and the trees behind them; entries are the root, then nodes."""
@@ -138,6 +155,13 @@ class ModelRunner:
         lengths = self.cache.lengths_on(tokens.device)
         # [rows, entries], or [axes, rows, entries]
         positions = (self._delta + lengths)[..., None] + depths
+        if not written and self._takes_block(tokens.shape[1], ancestors):
+            block = Block(lengths)
+            if ancestors is not None:
+                bits = pack_ancestors(ancestors).expand(tokens.shape[0], -1, -1)
+                block = Block(lengths, None, bits, depths.expand_as(tokens))
+            hidden = self._forward_block(self.adapter.embed_tokens(tokens), positions, block)
+            return Forward(self.adapter.logits(hidden), hidden)
         mask = self._mask(tokens, ancestors)
         if written:
             self.cache.set_lengths([length + written for length in committed])
@@ -150,6 +174,25 @@ class ModelRunner:
         if written:
             self.cache.set_lengths(committed)
         return Forward(self.adapter.logits(hidden), hidden)
+
+    def _takes_block(self, entries: int, ancestors: Tensor | None) -> bool:
+        """Whether a block is described to the attention instead of being given a mask."""
+        fits = ancestors is None or entries <= MOST_ENTRIES
+        return fits and self.adapter.takes_blocks and self.cache.takes_blocks
+
+    def _forward_block(
+        self, embeds: Tensor, positions: Tensor, block: Block, extras: Mapping[str, Any] = NOTHING
+    ) -> Tensor:
+        """States of a block, `[rows, entries, hidden]`; nothing of it depends on lengths."""
+        slots = block_slots(block, embeds.shape[1], self.cache.capacity)
+        with self.cache.writing(slots), attending_to_blocks(self.adapter.text_config):
+            return self.adapter.decode(
+                embeds,
+                positions,
+                past_key_values=self.cache,
+                **block_arguments(block),
+                **extras,
+            )
 
     def _mask(self, tokens: Tensor, ancestors: Tensor | None) -> Tensor | None:
         """Additive mask `[rows or 1, 1, entries, slots]`; `None` when nothing is hidden.
@@ -195,6 +238,20 @@ class ModelRunner:
     def commit(self, paths: list[list[int]]) -> None:
         """Keep the block entries `paths[row]`; entry 0 is the root."""
         self.cache.keep_path(paths)
+
+    def commit_path(self, path: Tensor, entries: Tensor, is_chain: bool) -> None:
+        """Keep the root and what follows it on a path, on the device.
+
+        Args:
+            path: accepted block entries, `[rows, depth]`.
+            entries: how many are kept, the root included, `[rows]`.
+            is_chain: the entries of every path are in place.
+        """
+        self.cache.commit_path(path, entries, is_chain)
+
+    def note_commit(self, entries: list[int]) -> None:
+        """Tell the host how many entries of each row the last `commit_path` kept."""
+        self.cache.note_commit(entries)
 
     def rewind(self, lengths: list[int]) -> None:
         """Roll every row back (or on, over slots already written) to `lengths` tokens."""

@@ -88,6 +88,11 @@ class Stats:
             self.seconds[name] += spent - self._nested
             self._nested = outside + spent
 
+    def add(self, name: str, seconds: float) -> None:
+        """Move time of the phase that is open to phase `name`."""
+        self.seconds[name] += seconds
+        self._nested += seconds
+
     def clock(self) -> float:
         """Seconds now, after the device has finished what it was given."""
         if self.device.type == "cuda":

@@ -6,6 +6,7 @@ they return is broadcast; the others use what they receive, and need neither dra
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 import torch
@@ -127,6 +128,9 @@ class BroadcastDrafter(Drafter):
 
     def on_prefill(self, prompt: Prompt, start: int, states: Tensor) -> None:
         self.own.on_prefill(prompt, start, states)
+
+    def begin(self, outcome: Outcome) -> Iterator[None]:
+        return self.own.begin(outcome)
 
     def propose(self, outcome: Outcome) -> Tree:
         def drafted() -> list[Tensor]:

@@ -91,6 +91,12 @@ class Adapter:
         return 3
 
     @property
+    def takes_blocks(self) -> bool:
+        """Whether the decoder's layers call the attention function that their config names, so
+        that `decoding.attention` can take its place; else blocks are decoded with masks."""
+        return bool(getattr(self.decoder, "_supports_attention_backend", False))
+
+    @property
     def max_positions(self) -> int | None:
         return getattr(self.text_config, "max_position_embeddings", None)
 

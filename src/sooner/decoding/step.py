@@ -1,0 +1,185 @@
+"""One step on the device: forward, judge, commit. Nothing in it waits for the host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from .acceptance import Verdict
+from .noise import RowNoise
+from .runner import Forward, ModelRunner
+from .sampling import Processing
+from .stopping import cut_rows
+from .tree import Tree
+
+Rule = Callable[[Tree, Tensor, Processing, RowNoise], Verdict]
+"""Judges a draft: `(tree, processed scores, processing, noise) -> verdict`."""
+
+
+@dataclass
+class RowState:
+    """What a step knows of each row; tensors on the target's device.
+
+    Attributes:
+        roots: the last committed token, which the next step forwards, `[rows]`.
+        noise: random numbers, at the number of tokens said.
+        stop_ids: ids that end a row, padded with -1, `[rows, ids]`.
+        budget: tokens that a row may still say, `[rows]`.
+    """
+
+    roots: Tensor
+    noise: RowNoise
+    stop_ids: Tensor
+    budget: Tensor
+
+    @staticmethod
+    def start(noise: RowNoise, stop_ids: Sequence[int], limit: int) -> RowState:
+        """Rows that have said nothing, all with the same ids that end them and the same limit."""
+        rows, device = len(noise.seeds), noise.seeds.device
+        ids = torch.tensor([list(stop_ids)], dtype=torch.long, device=device)
+        none = torch.zeros(rows, dtype=torch.long, device=device)
+        noise = RowNoise(noise.seeds, noise.places.clone())  # its own: a step counts on it
+        return RowState(none, noise, ids.expand(rows, -1), torch.full_like(none, limit))
+
+    def keep_rows(self, rows: Tensor) -> RowState:
+        """Those of the rows with these indices, `[kept]`."""
+        return RowState(
+            self.roots[rows], self.noise.keep_rows(rows), self.stop_ids[rows], self.budget[rows]
+        )
+
+    def join(self, other: RowState) -> RowState:
+        """These rows, and those of `other` behind them."""
+        ids = max(self.stop_ids.shape[1], other.stop_ids.shape[1])
+        stops = [
+            pad(one.stop_ids, (0, ids - one.stop_ids.shape[1]), value=-1) for one in (self, other)
+        ]
+        return RowState(
+            torch.cat([self.roots, other.roots]),
+            self.noise.join(other.noise),
+            torch.cat(stops),
+            torch.cat([self.budget, other.budget]),
+        )
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What a step decided, for every row.
+
+    Attributes:
+        report: what the host is told, in one tensor: see `read`. `[rows, columns]`.
+        scores: processed scores of the block, `[rows, 1 + nodes, vocab]`.
+        depth: most entries of a path, the root not counted.
+    """
+
+    report: Tensor
+    scores: Tensor
+    depth: int
+
+
+@dataclass(frozen=True)
+class RowReport:
+    """A row's part of a report, on the host.
+
+    Attributes:
+        is_broken: its new token can't be trusted: scores are no numbers.
+        nodes, levels: of the draft that was judged.
+        ended: an end-of-sequence id or the limit ended it.
+        path: accepted block entries, the root's 0 first, as far as the row says them.
+        new: the tokens it says.
+    """
+
+    is_broken: bool
+    nodes: int
+    levels: int
+    ended: bool
+    path: list[int]
+    new: list[int]
+
+
+def judge(
+    tree: Tree,
+    scores: Tensor,
+    rule: Rule,
+    processing: Processing,
+    state: RowState,
+) -> tuple[Judged, Tensor, Tensor]:
+    """Apply the rule, and cut at each row's end; moves `state` on.
+
+    Args:
+        tree: the draft.
+        scores: processed, of its block, `[rows, 1 + nodes, vocab]`.
+
+    Returns:
+        What was decided; the accepted block entries, `[rows, depth]`; and how many entries of the
+        block each row keeps, the root included, `[rows]`.
+    """
+    verdict = rule(tree, scores, processing, state.noise)
+    drafted = verdict.path
+    if tree.nodes:
+        drafted = tree.tokens.gather(1, (verdict.path - 1).clamp(min=0))
+    kept, ended = cut_rows(drafted, verdict.accepted, verdict.bonus, state.stop_ids, state.budget)
+    # Where the last token is a draft's own, the row ended within what was accepted.
+    last = pad(drafted, (0, 1)).scatter(1, verdict.accepted[:, None], verdict.bonus[:, None])
+    state.roots.copy_(last.gather(1, (kept - 1).clamp(min=0)[:, None])[:, 0])
+    broken = _broken(processing, scores, verdict, tree)
+    levels = tree.sizes if tree.is_chain else tree.levels()
+    head = [broken, tree.sizes, levels, ended.long(), verdict.accepted, kept]
+    report = torch.cat([torch.stack(head, 1), verdict.path, drafted, verdict.bonus[:, None]], 1)
+    state.budget.sub_(kept)
+    state.noise.places.add_(1 + verdict.accepted)
+    entries = 1 + torch.minimum(verdict.accepted, kept)
+    return Judged(report, scores, verdict.path.shape[1]), verdict.path, entries
+
+
+def step(
+    target: ModelRunner,
+    tree: Tree,
+    rule: Rule,
+    processing: Processing,
+    state: RowState,
+    score: Callable[[Tensor], Tensor],
+    on_forward: Callable[[], None] = lambda: None,
+) -> tuple[Judged, Forward]:
+    """Forward the roots and the draft behind them, judge it, and commit what is accepted.
+
+    Args:
+        score: processes logits, `[rows, 1 + nodes, vocab]`.
+        on_forward: called between the forward and what follows, for those who measure.
+    """
+    forward = target.forward_tree(state.roots, tree)
+    on_forward()
+    judged, path, entries = judge(tree, score(forward.logits), rule, processing, state)
+    target.commit_path(path, entries, is_chain=tree.is_chain)
+    return judged, forward
+
+
+def read(report: Tensor, depth: int) -> list[RowReport]:
+    """The host's copy of a report, in one transfer.
+
+    Args:
+        report: `[rows, columns]`.
+        depth: columns of its paths.
+    """
+    rows = []
+    for broken, nodes, levels, ended, accepted, kept, *rest in report.tolist():
+        new = [*rest[depth : depth + accepted], rest[-1]][:kept]
+        path = [0, *rest[: min(accepted, kept)]]
+        rows.append(RowReport(bool(broken), nodes, levels, bool(ended), path, new))
+    return rows
+
+
+def _broken(processing: Processing, scores: Tensor, verdict: Verdict, tree: Tree) -> Tensor:
+    """Rows whose new token can't be trusted: its scores, or what their draft was drawn from, are
+    no numbers. `[rows]`, 0 or 1."""
+    ends = pad(verdict.path, (1, 0))
+    last = ends.gather(1, verdict.accepted[:, None])[..., None]  # [rows, 1, 1]
+    broken = processing.broken(scores.gather(1, last.expand(-1, -1, scores.shape[2]))[:, 0])
+    if tree.probs is not None:
+        # A softmax spreads a NaN everywhere; a node was drawn from what stands at its parent.
+        drawn = tree.probs[..., 0].isnan().gather(1, tree.parents + 1)
+        broken = broken | (drawn & tree.valid()).any(1)
+    return broken.long()
