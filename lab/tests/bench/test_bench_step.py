@@ -13,8 +13,7 @@ import torch
 import sooner
 from bench.static_slots import FACTORY, build
 from sooner.cli.main import main
-from sooner_lab.bench.step import factories, shapes, today
-from sooner_lab.bench.step.compiled import compilation
+from sooner_lab.bench.step import engine, factories, rounds, shapes
 from sooner_lab.bench.step.guard import (
     IndexRanges,
     NoWaiting,
@@ -40,7 +39,7 @@ def run(*arguments: str) -> int:
     return int(end.value.code or 0)
 
 
-def test_todays_loop_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_steps_and_rounds_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = tmp_path / "step.json"
     assert run("--methods", "plain,prompt-lookup", *QUICK, "--json", str(target)) == 0
     result = json.loads(target.read_text())
@@ -48,22 +47,31 @@ def test_todays_loop_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert set(rows) == {"plain", "prompt-lookup", "hf-dynamic", "hf-static", "hf-generate"}
     assert all(set(row) >= FIGURES for row in rows.values())
     plain = rows["plain"]
-    assert plain["engine"] == "loop"
-    assert plain["host_reads_per_round"] > 0
-    assert plain["uploads_per_round"] > 0
-    assert "sooner/decoding/" in plain["first_wait"], "the guard names the line that waits"
-    assert "sooner/decoding/" in plain["growth"]
+    assert plain["reads_of_round"] == 1, "the report"
+    assert plain["uploads_of_round"] == 0
+    assert plain["ops_of_round"] <= rows["hf-generate"]["ops_of_round"]
+    assert rows["prompt-lookup"]["uploads_of_round"] <= 1, "the draft"
     assert rows["hf-dynamic"]["growth"] is not None, "its cache grows"
     assert rows["hf-static"]["growth"] is None
     assert rows["hf-static"]["first_wait"] is None
-    assert rows["hf-generate"]["host_reads_per_round"] > 0
+    assert rows["hf-generate"]["reads_of_round"] > 0
     assert "provenance" in result
     assert "hf-generate" in capsys.readouterr().out
     with pytest.raises(SystemExit):
         main(["bench", "report", str(target)])
     page = target.with_suffix(".md").read_text()
-    assert "| plain | loop |" in page
+    assert "| plain | static |" in page
     assert "Waits of plain" in page
+
+
+@pytest.mark.parametrize("method", engine.STATIC)
+def test_a_step_of_every_method_keeps_the_laws(method: str) -> None:
+    """No wait, no upload, no growth, one graph, and a verification that moves a plain step's bytes;
+    plain launches no more than HF's own round does."""
+    settings = StepSettings((method,))
+    row = static_row(engine.STATIC[method], settings, compiles=True)
+    assert faults(row, allowed=196) == []
+    assert (row["host_reads_per_round"], row["uploads_per_round"]) == (0, 0)
 
 
 def test_a_static_step_passes_where_hfs_own_does_not() -> None:
@@ -99,14 +107,9 @@ def test_a_static_step_with_a_planted_wait_fails(
             step(1, 4)
     if name == "upload":  # a read can't go on with fake values
         monkeypatch.setattr("sooner_lab.bench.step.run.HF", factories.HF[:1])
-        monkeypatch.setitem(factories.STATIC, "plain", replace(FACTORY, build=planted))
+        monkeypatch.setitem(engine.STATIC, "plain", replace(FACTORY, build=planted))
         assert run("--methods", "plain", *QUICK) == 1
         assert "plain: waits: aten.lift_fresh" in capsys.readouterr().err
-
-
-def test_todays_forward_compiles_anew_at_every_length() -> None:
-    step = today.forward_step(shapes.tiny(1), 1, 30)
-    assert compilation(step, [(1, 1)], times=2).recompiles == 2
 
 
 def test_a_static_step_past_its_slots_is_caught_on_the_cpu() -> None:
@@ -121,12 +124,14 @@ def test_a_static_step_past_its_slots_is_caught_on_the_cpu() -> None:
 
 def test_the_simulated_device_decodes_as_the_cpu_does() -> None:
     model, limits = shapes.tiny(2), {"max_new_tokens": 20, "eos_token_id": None}
-    made = today.methods(model)
-    expected = sooner.generate(model, today.inputs(), **limits).tokens
+    made = rounds.methods(model)
+    expected = sooner.generate(model, rounds.inputs(), **limits).tokens
     model = to_device(model)
     with simulated_device():
         for name in ("plain", "sd-tree", "jacobi"):
-            assert sooner.generate(model, today.placed(), made[name](), **limits).tokens == expected
+            assert (
+                sooner.generate(model, rounds.placed(), made[name](), **limits).tokens == expected
+            )
 
 
 def test_copies_of_a_simulated_device_are_counted() -> None:
@@ -143,8 +148,8 @@ def test_copies_of_a_simulated_device_are_counted() -> None:
 
 def test_waits_of_the_drafter_are_told_apart() -> None:
     model = shapes.tiny(2)
-    made = today.methods(model)
-    one = today.measure("speculative", to_device(model), made["speculative"]())
+    made = rounds.methods(model)
+    one = rounds.measure("speculative", to_device(model), made["speculative"]())
     assert one.rounds > 5
     assert one.reads >= 1, "the table of a round"
-    assert one.uploads_between > 1
+    assert one.uploads_between > 1, "the draft model's own rounds"

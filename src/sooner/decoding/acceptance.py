@@ -44,8 +44,7 @@ def follow(tree: Tree, choices: Tensor) -> Verdict:
         choices: the target's choice at each block entry, `[rows, 1 + nodes]`.
     """
     if tree.nodes == 0:
-        none = choices.new_zeros(tree.rows)
-        return Verdict(choices.new_zeros(tree.rows, 0), none, choices[:, 0])
+        return Verdict(tree.tokens, tree.sizes, choices[:, 0])  # no path, and nothing accepted
     above = tree.parents + 1  # [rows, nodes], as block entries
     hit = (choices.gather(1, above) == tree.tokens) & tree.valid()
     if tree.is_chain:

@@ -85,7 +85,7 @@ class SlotLayer(CacheLayerMixin):
             values[:, :, :block] = value_states
             return key_states, value_states
         if self.owner.block_slots is not None:
-            index = self.owner.block_index(key_states)
+            index = self.owner.block_slots.to(keys.device)[:, None, :, None]
             keys.scatter_(2, index.expand_as(key_states), key_states)
             values.scatter_(2, index.expand_as(value_states), value_states)
             return keys, values
@@ -245,7 +245,6 @@ class SlotCache(Cache):
         self._lengths: dict[torch.device, Tensor] = {}
         self.needs_masks = False
         self.block_slots: Tensor | None = None
-        self._index: dict[torch.device, Tensor] = {}
 
     @property
     def is_empty(self) -> bool:
@@ -376,22 +375,6 @@ class SlotCache(Cache):
         return all(
             len({store.shape[3] for store in layer.stores}) < 2 for layer in self.slot_layers
         )
-
-    @contextmanager
-    def writing(self, slots: Tensor) -> Iterator[None]:
-        """While a block is forwarded whose entries lie in `slots [rows, entries]`."""
-        self.block_slots = slots
-        try:
-            yield
-        finally:
-            self.block_slots, self._index = None, {}
-
-    def block_index(self, states: Tensor) -> Tensor:
-        """`block_slots` as an index for `states`, `[rows, 1, entries, 1]`, one on each device."""
-        assert self.block_slots is not None
-        if states.device not in self._index:
-            self._index[states.device] = self.block_slots[:, None, :, None].to(states.device)
-        return self._index[states.device]
 
     def check_join(self, other: SlotCache) -> None:
         """Require that the rows of `other` can be put behind these.

@@ -13,7 +13,7 @@ from torch.nn.functional import pad
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .attention.block import MOST_ENTRIES, Block, block_slots, pack_ancestors
-from .attention.context import attending_to_blocks, block_arguments
+from .attention.context import attending_to_blocks, block_arguments, is_attending_to_blocks
 from .cache import SlotCache
 from .interface import AdapterLike, Prompt
 from .tree import Tree
@@ -125,7 +125,9 @@ class ModelRunner:
 
     def forward_tree(self, roots: Tensor, tree: Tree) -> Forward:
         """Forward `roots [rows]` and the trees behind them; entries are the root, then nodes."""
-        block = torch.cat([roots[:, None], tree.tokens], 1)  # [rows, 1 + nodes]
+        block = roots[:, None]
+        if tree.nodes:
+            block = torch.cat([block, tree.tokens], 1)  # [rows, 1 + nodes]
         if tree.is_chain:
             return self.forward_chain(block)
         return self._forward(block, tree.depths(), tree.ancestors())
@@ -135,7 +137,10 @@ class ModelRunner:
 
         Shorter rows are padded on the right: a padded entry never reaches a real one.
         """
-        return self._forward(tokens, torch.arange(tokens.shape[1], device=tokens.device), None)
+        depths = None  # one token has none to add
+        if tokens.shape[1] > 1:
+            depths = torch.arange(tokens.shape[1], device=tokens.device)
+        return self._forward(tokens, depths, None)
 
     def forward_level(self, tokens: Tensor, depth: int, seen: Tensor) -> Forward:
         """Forward one level of trees whose upper levels are written but not committed.
@@ -148,16 +153,18 @@ class ModelRunner:
         """
         return self._forward(tokens, torch.full_like(tokens[0], depth), seen)
 
-    def _forward(self, tokens: Tensor, depths: Tensor, ancestors: Tensor | None) -> Forward:
+    def _forward(self, tokens: Tensor, depths: Tensor | None, ancestors: Tensor | None) -> Forward:
         written = 0 if ancestors is None else ancestors.shape[2] - tokens.shape[1]
         committed = self.lengths
         self.cache.reserve(written + tokens.shape[1])
         lengths = self.cache.lengths_on(tokens.device)
         # [rows, entries], or [axes, rows, entries]
-        positions = (self._delta + lengths)[..., None] + depths
+        positions = (self._delta + lengths)[..., None]
+        if depths is not None:
+            positions = positions + depths
         if not written and self._takes_block(tokens.shape[1], ancestors):
             block = Block(lengths)
-            if ancestors is not None:
+            if ancestors is not None and depths is not None:
                 bits = pack_ancestors(ancestors).expand(tokens.shape[0], -1, -1)
                 block = Block(lengths, None, bits, depths.expand_as(tokens))
             hidden = self._forward_block(self.adapter.embed_tokens(tokens), positions, block)
@@ -184,15 +191,15 @@ class ModelRunner:
         self, embeds: Tensor, positions: Tensor, block: Block, extras: Mapping[str, Any] = NOTHING
     ) -> Tensor:
         """States of a block, `[rows, entries, hidden]`; nothing of it depends on lengths."""
-        slots = block_slots(block, embeds.shape[1], self.cache.capacity)
-        with self.cache.writing(slots), attending_to_blocks(self.adapter.text_config):
-            return self.adapter.decode(
-                embeds,
-                positions,
-                past_key_values=self.cache,
-                **block_arguments(block),
-                **extras,
-            )
+        self.cache.block_slots = block_slots(block, embeds.shape[1], self.cache.capacity)
+        arguments = {"past_key_values": self.cache, **block_arguments(block), **extras}
+        try:
+            if is_attending_to_blocks(self.adapter.text_config):
+                return self.adapter.decode(embeds, positions, **arguments)
+            with attending_to_blocks(self.adapter.text_config):
+                return self.adapter.decode(embeds, positions, **arguments)
+        finally:
+            self.cache.block_slots = None
 
     def _mask(self, tokens: Tensor, ancestors: Tensor | None) -> Tensor | None:
         """Additive mask `[rows or 1, 1, entries, slots]`; `None` when nothing is hidden.

@@ -114,8 +114,10 @@ def block_slots(block: Block, entries: int, capacity: int) -> Tensor:
 
     Entries that are not real, or that do not fit, go to the trash slot: the last one of a row.
     """
-    entry = torch.arange(entries, device=block.lengths.device)
-    slots = block.lengths[:, None] + entry
+    slots = block.lengths[:, None]
+    if entries > 1 or block.sizes is not None:
+        entry = torch.arange(entries, device=block.lengths.device)
+        slots = slots + entry
     if block.sizes is not None:
         slots = torch.where(entry < block.sizes[:, None], slots, capacity - 1)
     return slots.clamp(max=capacity - 1)

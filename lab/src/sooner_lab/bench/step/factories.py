@@ -1,6 +1,6 @@
 """What makes one step of a method, to be watched; and HF's own step, to be compared with.
 
-A method whose step is static (fixed shapes, no wait inside) joins `STATIC` with a factory. Its step
+Each method joins `engine.STATIC` with a factory. Its step
 is `step(rows, entries)`: forward over `entries` tokens of each row, judge, commit. Whoever calls it
 turns gradients off: by `inference_mode`, or by `no_grad` where it is compiled, since dynamo can't
 make views of inference tensors.
@@ -47,9 +47,6 @@ ROOM = 512
 
 LARGEST = 128
 """Entries of the largest block."""
-
-STATIC: dict[str, StepFactory] = {}
-"""Methods whose step is static, by name."""
 
 
 def hf_dynamic(model: Any, rows: int, length: int) -> Step:

@@ -10,11 +10,11 @@ COLUMNS = (
     ("method", "method", "{}"), ("engine", "engine", "{}"),
     ("ops_per_round", "operations", "{:.0f}"),
     ("host_reads_per_round", "reads", "{:.1f}"), ("uploads_per_round", "uploads", "{:.1f}"),
-    ("reads_between_rounds", "reads between", "{:.1f}"),
-    ("uploads_between_rounds", "uploads between", "{:.1f}"),
-    ("synchronizations_per_round", "clock waits", "{:.1f}"),
     ("graph_breaks", "graph breaks", "{}"), ("recompiles", "recompiles", "{}"),
     ("verify_bytes_over_plain", "verify / plain bytes", "{:.2f}×"),
+    ("ops_of_round", "operations of a round", "{:.0f}"),
+    ("reads_of_round", "its reads", "{:.1f}"), ("uploads_of_round", "its uploads", "{:.1f}"),
+    ("clocks_of_round", "its clocks", "{:.1f}"),
 )  # fmt: skip
 
 
@@ -33,11 +33,11 @@ def tables(result: dict[str, Any]) -> list[ReportTable]:
 
 
 REMARK = (
-    "`static` steps run on fake CUDA tensors; `loop` is the loop with lengths on the host, on a "
-    "simulated device, its drafter's operations included, in fp32 (bf16 casts more); "
-    "`hf-generate` is the whole round of `generate` there; `hf-dynamic` and `hf-static` are its "
-    "forward and choice on fake tensors. Verification counts as the least bytes that each "
-    "operation can move."
+    "A step is forward, judge and commit, counted on fake CUDA tensors in bf16. A round is a step, "
+    "the report that the host reads, and the next draft, counted on a simulated device in fp32 "
+    "(bf16 casts more). `hf-generate` is a whole round of `generate`, `hf-dynamic` and `hf-static` "
+    "are its forward and choice. Verification counts as the least bytes that each operation can "
+    "move."
 )
 
 
@@ -45,7 +45,7 @@ def markdown(result: dict[str, Any], source: str) -> str:
     """The page; `source` names the JSON it came from."""
     lines = [*head(result, source, "Steps"), "", *sections(tables(result))]
     for row in (*result["methods"], *result["hf"]):
-        told = row.get("waits") or []
+        told = [*(row.get("waits") or []), *(row.get("waits_of_round") or [])]
         if told:
             lines += ["", f"## Waits of {row['method']}", "", *[f"- `{one}`" for one in told]]
     if result["faults"]:

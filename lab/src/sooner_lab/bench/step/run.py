@@ -8,9 +8,10 @@ from typing import Any
 
 import torch
 
-from . import shapes, today
+from . import rounds, shapes
 from .compiled import compilation
-from .factories import HF, STATIC, StepFactory
+from .engine import STATIC
+from .factories import HF, StepFactory
 from .guard import NoWaiting, StepGrowsError, StepWaitsError, Waits, check_static
 from .modes import fake_cuda
 from .operations import Operations
@@ -38,16 +39,17 @@ def run(settings: StepSettings, progress: Callable[[str], None]) -> dict[str, An
         hf.append(static_row(factory, settings, compiles))
     progress("hf-generate")
     model = shapes.tiny(LAYERS)
-    hf.append(round_row(today.measure_generate(to_device(shapes.tiny(LAYERS))), "hf"))
-    allowed = hf[0]["ops_per_round"] + hf[-1]["ops_per_round"] - ops_on_cpu(HF[0], model)
-    methods, loops = [], today_rows(settings, progress)
+    whole = rounds.measure_generate(to_device(shapes.tiny(LAYERS)))
+    hf.append({**NO_STEP, "method": whole.method, "engine": "hf", **of_round(whole)})
+    # What `generate` does beside its forward, on the CPU, and its forward on fake CUDA tensors.
+    allowed = hf[0]["ops_per_round"] + whole.ops - ops_on_cpu(HF[0], model)
+    methods = []
+    made, placed = rounds.methods(model), to_device(model)
     for name in settings.methods:
-        if name in STATIC:
-            progress(name)
-            row = static_row(STATIC[name], settings, settings.compiles)
-            methods.append({**row, "faults": faults(row, allowed)})
-        else:
-            methods.append(loops[name])
+        progress(name)
+        row = static_row(STATIC[name], settings, settings.compiles)
+        row |= of_round(rounds.measure(name, placed, made[name]()))
+        methods.append({**row, "faults": faults(row, allowed)})
     return {
         "bench": "step",
         "model": "Qwen2.5-7B",
@@ -148,7 +150,7 @@ def lines(waits: Waits) -> list[str]:
 def ops_on_cpu(factory: StepFactory, model: Any) -> int:
     """Operations of a plain step in fp32, where whole rounds are counted."""
     with torch.inference_mode():
-        step = factory.build(model, 1, today.PROMPT)
+        step = factory.build(model, 1, rounds.PROMPT)
         return counted(step, 1, 1, factory)[0].launched.total()
 
 
@@ -175,45 +177,20 @@ def faults(row: dict[str, Any], allowed: float) -> list[str]:
     return found
 
 
-def today_rows(
-    settings: StepSettings, progress: Callable[[str], None]
-) -> dict[str, dict[str, Any]]:
-    """Rounds of the loop with lengths on the host, for methods without a static step."""
-    asked = [name for name in settings.methods if name not in STATIC]
-    if not asked:
-        return {}
-    factory = StepFactory("loop", 1, today.forward_step)
-    with fake_cuda(), torch.inference_mode():
-        step = factory.build(shapes.qwen2_5_7b(LAYERS), settings.rows, settings.short)
-        step(settings.rows, 1)
-        of_forward = {
-            "first_wait": first_wait(lambda: step(settings.rows, 1)),
-            "growth": growth(lambda: step(settings.rows, 1)),
-        }
-    of_forward |= bytes_of_steps(factory, settings)
-    model, rows = shapes.tiny(LAYERS), {}
-    made = today.methods(model)
-    model = to_device(model)
-    for name in asked:
-        progress(name)
-        rows[name] = round_row(today.measure(name, model, made[name]()), "loop") | of_forward
-    return rows
-
-
-def round_row(one: today.WatchedRound, engine: str) -> dict[str, Any]:
-    """The figures of whole rounds on the simulated device."""
+def of_round(one: rounds.WatchedRound) -> dict[str, Any]:
+    """What whole rounds do on the simulated device, drafts included."""
     return {
-        "method": one.method,
-        "engine": engine,
         "rounds": one.rounds,
-        "ops_per_round": one.ops,
-        "host_reads_per_round": one.reads,
-        "uploads_per_round": one.uploads,
-        "reads_between_rounds": one.reads_between,
-        "uploads_between_rounds": one.uploads_between,
-        "synchronizations_per_round": one.synchronizations,
-        "graph_breaks": None,
-        "recompiles": None,
-        "verify_bytes_over_plain": None,
-        "waits": [f"{times:.2f} {section}: {wait}" for times, section, wait in one.lines],
+        "ops_of_round": one.ops,
+        "reads_of_round": one.reads + one.reads_between,
+        "uploads_of_round": one.uploads + one.uploads_between,
+        "clocks_of_round": one.clocks,
+        "waits_of_round": [f"{times:.2f} {section}: {wait}" for times, section, wait in one.lines],
     }
+
+
+NO_STEP = dict.fromkeys(
+    ("ops_per_round", "host_reads_per_round", "uploads_per_round", "graph_breaks", "recompiles",
+     "verify_bytes_over_plain")
+)  # fmt: skip
+"""Of HF's whole round, of which no step is told apart."""

@@ -13,7 +13,7 @@ class StepSettings:
     """Settings of a run.
 
     Attributes:
-        methods: names; those with a static step are counted on it, others in today's loop.
+        methods: their names.
         length: tokens of the prompt where bytes are counted.
         short: tokens of a prompt whose operations must be as many.
         block: entries of the verification whose bytes are compared with a plain step's.

@@ -1,8 +1,7 @@
-"""The loop with lengths on the host, watched: what a round of each method reads and uploads.
+"""Whole rounds, watched: what the loop and each method's drafter read and upload between steps.
 
-It can't run on fake tensors, because it waits, so it decodes with a tiny model on a simulated
-device. Only its forward runs on fake tensors, which is enough to count bytes. This module goes when
-that loop goes.
+They wait for the report of a step, so they can't run on fake tensors: a tiny model decodes on a
+simulated device.
 """
 
 from __future__ import annotations
@@ -21,14 +20,11 @@ import sooner
 from sooner.decoding.interface import Drafter, Outcome, Prompt
 from sooner.decoding.loop import Rule
 from sooner.decoding.rows import Rows
-from sooner.decoding.runner import ModelRunner
 from sooner.decoding.stats import Stats
 from sooner.decoding.tree import Tree
 from sooner.methods import Method
 from sooner.methods.context import Context
-from sooner.models import adapt
 
-from .factories import LARGEST, ROOM, Step
 from .guard import Waits
 from .operations import Operations
 from .simulated import DEVICE, simulated_device, to_device
@@ -47,7 +43,7 @@ class WatchedRound:
         ops: operations that launch a kernel, those of the drafter included.
         reads, uploads: inside steps.
         reads_between, uploads_between: by the drafter between them.
-        synchronizations: how often the clock waits for the device, on a GPU.
+        clocks: how often the clock is read, which waits for the device on a GPU.
         lines: of the waits, most frequent first: `(times a round, section, wait)`.
     """
 
@@ -58,7 +54,7 @@ class WatchedRound:
     uploads: float = 0.0
     reads_between: float = 0.0
     uploads_between: float = 0.0
-    synchronizations: float = 0.0
+    clocks: float = 0.0
     lines: list[tuple[float, str, str]] = field(default_factory=list)
 
 
@@ -128,7 +124,7 @@ def measure(name: str, model: Any, method: Method) -> WatchedRound:
         uploads=waits.uploads["step"] / rounds,
         reads_between=waits.reads["between"] / rounds,
         uploads_between=waits.uploads["between"] / rounds,
-        synchronizations=sections.synchronizations / rounds,
+        clocks=sections.clock_reads / rounds,
         lines=lines,
     )
 
@@ -161,7 +157,7 @@ class _Sections:
 
     def __init__(self, waits: Waits, operations: Operations) -> None:
         self.waits, self.operations = waits, operations
-        self.rounds = self.prefill_ops = self.ops = self.synchronizations = 0
+        self.rounds = self.prefill_ops = self.ops = self.clock_reads = 0
         waits.section = "prefill"
 
     def start_step(self) -> None:
@@ -184,7 +180,7 @@ class _Sections:
         clock = Stats.clock
 
         def counted(stats: Stats) -> float:
-            self.synchronizations += self.waits.section in ("step", "between")
+            self.clock_reads += self.waits.section in ("step", "between")
             return clock(stats)
 
         with mock.patch.object(Stats, "clock", counted):
@@ -221,6 +217,9 @@ class _WatchedDrafter(Drafter):
     def on_prefill(self, prompt: Prompt, start: int, states: Tensor) -> None:
         self.inner.on_prefill(prompt, start, states)
 
+    def begin(self, outcome: Outcome) -> Iterator[None]:
+        return self.inner.begin(outcome)
+
     def propose(self, outcome: Outcome) -> Tree:
         self.sections.end_step()
         return self.inner.propose(outcome)
@@ -231,28 +230,3 @@ class _WatchedDrafter(Drafter):
     def close(self) -> None:
         self.inner.close()
         self.sections.end_run()
-
-
-def forward_step(model: Any, rows: int, length: int) -> Step:
-    """Its forward and greedy choice alone: the part that runs on fake tensors."""
-    adapter = adapt(model)
-    runner = ModelRunner(adapter, length + ROOM)
-    config = adapter.text_config
-    width = config.hidden_size // config.num_attention_heads
-    for layer in runner.cache.slot_layers:
-        shape = (rows, config.num_key_value_heads, length, width)
-        states = torch.zeros(shape, dtype=adapter.dtype, device=adapter.device)
-        layer.fill(states, states)
-    runner.resume([length] * rows, torch.full((rows,), length, device=adapter.device))
-
-    # Drafts are made between steps.
-    root = torch.zeros(rows, dtype=torch.long, device=adapter.device)
-    tokens = torch.zeros(rows, LARGEST, dtype=torch.long, device=adapter.device)
-    trees = [Tree.chain(tokens[:, :nodes], [nodes] * rows) for nodes in range(LARGEST)]
-
-    def step(rows: int, entries: int) -> None:
-        forward = runner.forward_tree(root, trees[entries - 1])
-        forward.logits.float().argmax(-1)
-        runner.commit([[0]] * rows)
-
-    return step
