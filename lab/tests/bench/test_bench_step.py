@@ -56,7 +56,7 @@ def test_steps_and_rounds_are_counted(tmp_path: Path, capsys: pytest.CaptureFixt
     assert rows["hf-static"]["first_wait"] is None
     assert rows["hf-generate"]["reads_of_round"] > 0
     assert "provenance" in result
-    assert "hf-generate" in capsys.readouterr().out
+    assert "hf-gen" in capsys.readouterr().out
     with pytest.raises(SystemExit):
         main(["bench", "report", str(target)])
     page = target.with_suffix(".md").read_text()

@@ -1,7 +1,7 @@
 """The engine's own step, by the draft that it verifies: chains and trees, followed or rejected.
 
-A step is `sooner.decoding.step.step`: forward by block attention, judge, stop, commit. What a method
-brings to it is the shape of its drafts and its rule, so methods that share both share a step.
+A step is `sooner.decoding.step.step`: forward by block attention, judge, stop, commit. What a
+method brings to it is the shape of its drafts and its rule, so methods that share both share one.
 """
 
 from __future__ import annotations
