@@ -20,7 +20,7 @@ from .rows import Parts, Rows
 from .runner import Forward, ModelRunner
 from .sampling import Processing, bad_logits
 from .stats import APPROXIMATE, Stats
-from .step import Judged, RowReport, RowState, Rule, judge, read, step
+from .step import JudgedBlock, RowReport, RowState, Rule, judge, read, step
 from .stopping import Stopping
 from .tree import Tree
 
@@ -219,7 +219,7 @@ class Decoding:
         return session.processing.scores(logits, lambda: rows.block_prefixes(tree), rows.active)
 
     def _commit(
-        self, judged: Judged, forward: Forward, seconds: float, is_first: bool = False
+        self, judged: JudgedBlock, forward: Forward, seconds: float, is_first: bool = False
     ) -> Outcome:
         """Tell the host what a step decided, and drop the rows that ended.
 

@@ -66,7 +66,7 @@ class RowState:
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedBlock:
     """What a step decided, for every row.
 
     Attributes:
@@ -106,7 +106,7 @@ def judge(
     rule: Rule,
     processing: Processing,
     state: RowState,
-) -> tuple[Judged, Tensor, Tensor]:
+) -> tuple[JudgedBlock, Tensor, Tensor]:
     """Apply the rule, and cut at each row's end; moves `state` on.
 
     Args:
@@ -132,12 +132,12 @@ def judge(
     state.budget.sub_(kept)
     state.noise.places.add_(1 + verdict.accepted)
     entries = 1 + torch.minimum(verdict.accepted, kept)
-    return Judged(report, scores, verdict.path.shape[1]), verdict.path, entries
+    return JudgedBlock(report, scores, verdict.path.shape[1]), verdict.path, entries
 
 
 def _judge_plain(
     tree: Tree, scores: Tensor, verdict: Verdict, processing: Processing, state: RowState
-) -> tuple[Judged, Tensor, Tensor]:
+) -> tuple[JudgedBlock, Tensor, Tensor]:
     """`judge` where nothing was drafted: the same in a fifth of the operations."""
     one, token = tree.sizes + 1, verdict.bonus  # a token each
     ended = (token[:, None] == state.stop_ids).any(1) | (state.budget <= 1)
@@ -147,7 +147,7 @@ def _judge_plain(
     state.budget.sub_(1)
     state.noise.places.add_(1)
     whole = torch.cat([column[:, None] for column in report], 1)  # which promotes the flags
-    return Judged(whole, scores, 0), verdict.path, one
+    return JudgedBlock(whole, scores, 0), verdict.path, one
 
 
 def step(
@@ -158,7 +158,7 @@ def step(
     state: RowState,
     score: Callable[[Tensor], Tensor],
     on_forward: Callable[[], None] = lambda: None,
-) -> tuple[Judged, Forward]:
+) -> tuple[JudgedBlock, Forward]:
     """Forward the roots and the draft behind them, judge it, and commit what is accepted.
 
     Args:
