@@ -17,7 +17,7 @@ from sooner.cli.main import main
 from sooner.decoding.attention import ops
 from sooner.errors import SoonerError
 from sooner_lab import gpu
-from sooner_lab.bench.gpu import goals, kernels, models, run, texts
+from sooner_lab.bench.gpu import goals, kernels, models, page, run, texts
 from sooner_lab.bench.gpu.bench import GpuBench
 from sooner_lab.bench.gpu.settings import COSTS, SECTIONS, GpuSettings
 from sooner_lab.bench.gpu.timing import Deadline, DeviceClock
@@ -146,6 +146,7 @@ def test_a_section_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch)
     assert found["step"]["figures"] == ["step"], "what it had measured stays"
     assert all(found[name]["status"] == "done" for name in SECTIONS if name != "step")
     assert not result["is_complete"]
+    assert "out of luck" in page.markdown(result, "gpu.json")
     assert gpu.faults(result) == ["section step failed: RuntimeError: CUDA error: out of luck"]
     ends = [list(json.loads(one)["sections"]) for one in kept]
     assert ends[: len(SECTIONS)] == [list(SECTIONS[: n + 1]) for n in range(len(SECTIONS))]
@@ -221,6 +222,9 @@ def test_a_red_kernel_has_no_times(monkeypatch: pytest.MonkeyPatch) -> None:
         assert not cell["ok"], broken
         assert not out["ok"]
         assert "arms" not in cell
+    assert cell["checks"][0]["error"] is None, "NaN"
+    (table,) = page.TABLES["kernels"](out)
+    assert table.rows == [["100", "1", "4", "– red", "–"]]
     result = {"sections": {"kernels": out}}
     assert gpu.faults(result) == ["section kernels: a kernel is red"]
 

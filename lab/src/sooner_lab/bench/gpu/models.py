@@ -65,7 +65,7 @@ def build(name: str, device: torch.device, dtype: torch.dtype, seed: int) -> Any
     config = Qwen2Config(**SHAPES[name])
     with torch.device(device):
         model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="sdpa")
-    model = model.to(device=device, dtype=dtype).eval().requires_grad_(False)
+    model = model.eval().requires_grad_(False)
     with torch.no_grad():
         for layer in model.model.layers:
             for weights in (layer.self_attn.o_proj.weight, layer.mlp.down_proj.weight):

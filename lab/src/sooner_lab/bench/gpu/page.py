@@ -67,11 +67,12 @@ def _kernels(found: dict[str, Any]) -> Iterable[ReportTable]:
     rows = []
     for one in cells:
         arms = one.get("arms", {})
-        error = max(check["error"] for check in one["checks"])
+        errors = [check["error"] for check in one["checks"]]
+        error = None if None in errors else max(errors)
         ours = arms.get("sooner", {})
         rows.append(
             [str(one[key]) for key in ("context", "rows", "block")]
-            + [f"{error:.1e}{'' if one['ok'] else ' red'}"]
+            + [f"{cell(error, '{:.1e}')}{'' if one['ok'] else ' red'}"]
             + [_micro(arms.get(name, {})) for name in names]
             + [cell(ours.get("share_of_copy"), "{:.0%}")]
         )
@@ -170,7 +171,7 @@ def _prefill(found: dict[str, Any]) -> Iterable[ReportTable]:
     ]
     heads = ["tokens", "arm", "ms", "over SDPA", "of what FLOPs allow"]
     checks = found.get("checks", {})
-    told = [f"{name} {one['error']:.1e}" for name, one in checks.items()]
+    told = [f"{name} {cell(one['error'], '{:.1e}')}" for name, one in checks.items()]
     title = f"Sparse prefill, one layer ({found.get('backend')})"
     yield ReportTable(title, heads, rows, f"Errors: {', '.join(told)}.")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from sooner.sparse.attention import Reference, States
 from sooner.sparse.attention.partial import Partial
@@ -14,7 +13,7 @@ from sooner.sparse.modality import PromptLayout
 
 from ..prefill.kernels import flash, flops_share, pattern_run, patterns_of, random_states
 from .bench import GpuBench
-from .kernels import TOLERATED
+from .kernels import judged, relative_error
 from .timing import Timing
 
 MILLION = 1 << 20
@@ -76,10 +75,11 @@ def checks(bench: GpuBench) -> dict[str, dict[str, Any]]:
     """Errors at a short length over the same index, by pattern; twice torch's own is allowed."""
     settings = bench.settings
     tokens = settings.checked_length
-    row = _states(bench, tokens, settings.kv_heads, settings.kv_heads)
+    row = _states(bench, tokens, 2 * settings.kv_heads, settings.kv_heads)
     wide = States(row.queries.float(), row.keys.float(), row.values.float(), row.scale)
     layout = PromptLayout.text(tokens, bench.device)
-    backend, found = backend_for(bench.device), {}
+    backend = backend_for(bench.device)
+    found: dict[str, dict[str, Any]] = {}
     sdpa_error = None
     with torch.inference_mode():
         for name, pattern in patterns_of(settings.stride).items():
@@ -87,16 +87,11 @@ def checks(bench: GpuBench) -> dict[str, dict[str, Any]]:
             for job in jobs(row, layout, [pattern] * row.queries.shape[0]):
                 run(job, wide, Reference(), truth)
                 run(job, row, backend, output)
-            error = _error(output.output, truth.output)
-            if sdpa_error is None:  # of the dense pattern, which is the first
-                sdpa_error = _error(flash(row)[0], truth.output)
-            is_ok = error <= max(2 * sdpa_error, TOLERATED)
-            found[name] = {"error": error, "sdpa_error": sdpa_error, "ok": is_ok}
+            if not found:  # the dense pattern is the first
+                sdpa_error = relative_error(flash(row)[0], truth.output)
+            error = relative_error(output.output, truth.output)
+            found[name] = judged(error, sdpa_error)
     return found
-
-
-def _error(output: Tensor, truth: Tensor) -> float:
-    return float((output.float() - truth).abs().max() / truth.abs().max())
 
 
 def times(bench: GpuBench, row: States, repeats: int) -> dict[str, dict[str, Any]]:
