@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 import torch
+from torch._subclasses import FakeTensorMode
 
 from sooner_lab.bench.gpu import goals, graphs, kernels, prefill, run, texts, waits
 from sooner_lab.bench.gpu.bench import GpuBench
-from sooner_lab.bench.gpu.models import BuiltModels
+from sooner_lab.bench.gpu.models import BuiltModels, build, step_bytes
 from sooner_lab.bench.gpu.settings import GpuSettings
 from sooner_lab.bench.gpu.timing import Deadline, DeviceClock, Timing, replayed
 
@@ -312,3 +313,20 @@ def test_provenance_says_what_the_gpu_is(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(run, "provenance", lambda *_: {"git": None, "versions": {}})
     stated = run._provenance(GpuSettings.tiny(), torch.device("cpu"), "abc")
     assert (stated["git"], stated["git_stated"]) == ("abc", True)
+
+
+@pytest.mark.parametrize(
+    ("name", "gigabytes"), [("qwen2.5-vl-7b", 14.14), ("llava-onevision-0.5b", 0.99)]
+)
+def test_a_step_reads_every_weight_but_the_embedding(name: str, gigabytes: float) -> None:
+    """Of the real shapes, on fake memory: parameters as the models' cards count them."""
+    with FakeTensorMode():
+        model = build(name, torch.device("cuda"), torch.bfloat16, seed=0)
+        weights = step_bytes(model, 1, 0)
+        token = step_bytes(model, 3, 100) - weights
+    assert weights / 1e9 == pytest.approx(gigabytes, abs=0.01)
+    config = model.config
+    width = config.hidden_size // config.num_attention_heads
+    assert token == 300 * 2 * 2 * config.num_hidden_layers * config.num_key_value_heads * width
+    assert {one.dtype for one in model.buffers()} == {torch.float32}, "as HF loads a bf16 model"
+    assert {one.device.type for one in (*model.parameters(), *model.buffers())} == {"cuda"}
