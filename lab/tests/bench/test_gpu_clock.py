@@ -12,11 +12,12 @@ import pytest
 import torch
 from torch._subclasses import FakeTensorMode
 
-from sooner_lab.bench.gpu import goals, graphs, kernels, prefill, run, texts, waits
+from sooner_lab.bench.gpu import goals, graphs, kernels, prefill, rows, run, texts, verify, waits
 from sooner_lab.bench.gpu.bench import GpuBench
 from sooner_lab.bench.gpu.models import BuiltModels, build, step_bytes
 from sooner_lab.bench.gpu.settings import GpuSettings
 from sooner_lab.bench.gpu.timing import Deadline, DeviceClock, Timing, replayed
+from sooner_lab.bench.step.simulated import DEVICE, simulated_device, to_device
 
 
 class FakeCuda:
@@ -330,3 +331,26 @@ def test_a_step_reads_every_weight_but_the_embedding(name: str, gigabytes: float
     assert token == 300 * 2 * 2 * config.num_hidden_layers * config.num_key_value_heads * width
     assert {one.dtype for one in model.buffers()} == {torch.float32}, "as HF loads a bf16 model"
     assert {one.device.type for one in (*model.parameters(), *model.buffers())} == {"cuda"}
+
+
+def test_texts_on_a_simulated_device() -> None:
+    """Prompts, scripts and blocks lie where the model does; nothing mixes devices."""
+    models = BuiltModels(DEVICE, torch.float32, 0)
+    for name in ("tiny", "tiny-draft"):
+        models.built[name] = to_device(build(name, torch.device("cpu"), torch.float32, 0))
+    bench = GpuBench(
+        GpuSettings.tiny(verify_contexts=(64,)),
+        DeviceClock(DEVICE),
+        models,
+        progress=lambda line: None,
+        keep=lambda: None,
+        deadline=Deadline(60),
+        bandwidth=1e9,
+    )
+    verified: dict[str, Any] = {}
+    batches: dict[str, Any] = {}
+    with simulated_device():
+        verify.verify(bench, verified)
+        rows.rows(bench, batches)
+    assert all("seconds" in one for one in verified["cells"])
+    assert all(one["speculative"]["identical"] for one in batches["cells"])
