@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 import multiprocessing
 import threading
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import torch
 
 import tiny
 from sooner.methods import ParallelVLM, Speculative
 from sooner.methods.sizing.chain import ENOUGH, PRIOR, Acceptance
-from sooner.tasks import registry
+from sooner.tasks import choice, registry
 from sooner.tasks.caption import caption
 from sooner.tasks.choice import MARGIN, StepTimes, Way, beside, by_turns, choose, measure
 from sooner.tasks.clip import prepare
@@ -230,3 +234,20 @@ def test_measuring_leaves_nothing_behind(family: str, placement: str) -> None:
     assert all(seconds > 0 for seconds in times)
     assert set(multiprocessing.active_children()) <= others
     assert threading.active_count() == threads
+
+
+def test_a_spawned_draft_on_its_own_device_slows_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is shared, so nothing is run at once to be measured."""
+
+    class OnDevice(choice.Steps):
+        def __init__(self, model: Any, tokens: int) -> None:
+            super().__init__(model, tokens)
+            self.adapter = SimpleNamespace(device=torch.device(model.device_of_test))
+
+    models = [copy.copy(tiny.model("llama")), copy.copy(tiny.noisy("llama"))]
+    for model, device in zip(models, ("cpu", "cuda:1"), strict=True):
+        model.device_of_test = device
+    monkeypatch.setattr(choice, "Steps", OnDevice)
+    monkeypatch.setattr(choice, "busy", None)
+    found = measure(*models, 60, 0.5, "spawn")
+    assert (found.target_beside, found.draft_beside) == (found.target, found.draft)

@@ -112,6 +112,11 @@ class ParallelVLM(Method):
                     f"ParallelVLM: draft_device is '{self.draft_device}', but placement "
                     f"'{self.placement}' works where the draft is; use placement='spawn'"
                 )
+        if isinstance(self.standing, SpawnedDraft) and self.placement not in ("auto", "spawn"):
+            raise SoonerError(
+                f"ParallelVLM: standing is a spawned draft, but placement is '{self.placement}'; "
+                "leave one of them out"
+            )
         if self.standing is not None and self.standing.draft is not self.draft:
             raise SoonerError("ParallelVLM: standing holds another draft; give each its own")
         if self.tokenizer is not None and self.draft_tokenizer is not None:

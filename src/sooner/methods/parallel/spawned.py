@@ -285,8 +285,15 @@ class SpawnedDraft(StandingDraft):
         serve = partial(load_and_serve, source, self.device, file, size)
         held = DraftProcess(*spawn(serve), arena, header)
         self.held.append(held)
+        try:
+            self._wait(held)
+        except BaseException:
+            self.close()
+            raise
+
+    def _wait(self, held: DraftProcess) -> None:
         deadline = time.monotonic() + LOADING
-        while not header[READY]:
+        while not held.header[READY]:
             if not held.process.is_alive():
                 raise NotLoadedError(_why_it_ended(held.process, held.wakeup))
             if time.monotonic() > deadline:
