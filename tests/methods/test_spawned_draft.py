@@ -11,7 +11,6 @@ import gc
 import multiprocessing
 import os
 import re
-import select
 import signal
 import subprocess
 import sys
@@ -23,12 +22,17 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import LogitsProcessor, LogitsProcessorList
+from transformers import (
+    LogitsProcessor,
+    LogitsProcessorList,
+    SuppressTokensLogitsProcessor,
+)
 
 import method_matrix as matrix
 import sooner
 import tiny
 from fakes import ERROR, chi_square
+from sooner.methods.parallel import spawned as spawned_module
 from sooner.methods.parallel.shared_memory import Arena, SharedFile
 from sooner.methods.parallel.spawned import DraftSource, HandedOver
 from sooner.methods.parallel.worker import spawns
@@ -146,17 +150,6 @@ def joint(target: Any, ids: torch.Tensor, length: int) -> dict[tuple[int, ...], 
     return found
 
 
-class Suppressed(LogitsProcessor):
-    """Holds a tensor, which has to travel."""
-
-    def __init__(self) -> None:
-        self.bias = torch.zeros(tiny.VOCAB)
-        self.bias[:40] = -torch.inf
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        return scores + self.bias
-
-
 class Unpicklable(LogitsProcessor):
     def __init__(self) -> None:
         self.scale = lambda scores: scores * 1.0
@@ -166,7 +159,9 @@ class Unpicklable(LogitsProcessor):
 
 
 def test_processors_travel_or_the_run_does_without(held: sooner.SpawnedDraft) -> None:
-    made = generate(held, logits_processor=LogitsProcessorList([Suppressed()]))
+    suppressed = SuppressTokensLogitsProcessor(list(range(40)))
+    assert isinstance(suppressed.suppress_tokens, torch.Tensor)  # which has to travel
+    made = generate(held, logits_processor=LogitsProcessorList([suppressed]))
     prompt = tiny.inputs(FAMILY, "video")["input_ids"].shape[1]
     assert int(made.sequences[:, prompt:].min()) >= 40
     assert not made.stats.notes
@@ -219,15 +214,35 @@ def test_nothing_is_named_in_dev_shm(held: sooner.SpawnedDraft) -> None:
     assert "memfd:sooner" in Path(f"/proc/{pid(held)}/maps").read_text()
 
 
-def test_stopped_and_killed_it_is_replaced(held: sooner.SpawnedDraft) -> None:
-    """One that hangs is ended with its run; the next run has another, which is killed in it."""
-    first = pid(held)
+def test_stopped_it_is_left_until_it_goes_on_or_replaced(
+    held: sooner.SpawnedDraft, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A moment's halt must not cost another load of the draft; the next run has another."""
+    first, reference = pid(held), matrix.reference(FAMILY, "video", 1, NEW)
     os.kill(first, signal.SIGSTOP)
+    for told in ("does not answer", "not done with an earlier run"):
+        made = generate(held)
+        assert torch.equal(made.sequences, reference)
+        assert told in made.stats.notes[0]
+    os.kill(first, signal.SIGCONT)
+    deadline = time.monotonic() + 30
+    while held._lags() and time.monotonic() < deadline:
+        time.sleep(0.01)
     made = generate(held)
-    assert torch.equal(made.sequences, matrix.reference(FAMILY, "video", 1, NEW))
-    assert not held.held
-    assert held.start() is None
+    assert torch.equal(made.sequences, reference)
+    assert not made.stats.notes
+    assert pid(held) == first
+    os.kill(first, signal.SIGSTOP)
+    assert generate(held).stats.notes
+    monkeypatch.setattr(spawned_module, "HANGING", 0.0)
+    made = generate(held)
+    assert torch.equal(made.sequences, reference)
+    assert not made.stats.notes
     assert pid(held) != first
+
+
+def test_killed_in_a_run_it_is_gone_and_told_of(held: sooner.SpawnedDraft) -> None:
+    held.start()
     long = 200
     plain = run(sooner.Autoregressive(), FAMILY, "video", max_new_tokens=long)
     killer = threading.Timer(0.05, os.kill, [pid(held), signal.SIGKILL])
@@ -381,47 +396,33 @@ def test_options_that_cannot_be_are_refused() -> None:
         sooner.SpawnedDraft(empty)
 
 
-UNGUARDED = """
-import sooner, tiny
-print(sooner.SpawnedDraft(tiny.noisy("llama")).start())
-"""
-SCRIPT = """
-import sooner, tiny
-if __name__ == "__main__":
+def live(told: Any) -> None:
+    """A process that decodes beside a draft until it is killed."""
     draft = tiny.noisy("llama")
     held = sooner.SpawnedDraft(draft)
     assert held.start() is None
     method = sooner.ParallelVLM(draft, prune=0, standing=held)
-    print(held.held[0].process.pid, flush=True)
+    told.send(pid(held))
     while True:
-        sooner.generate(tiny.model("llama"), tiny.inputs("llama", "text"), method,
-                        max_new_tokens=200, eos_token_id=None, do_sample=False)
-"""
+        sooner.generate(
+            tiny.model("llama"), tiny.inputs("llama", "text"), method, max_new_tokens=200,
+            eos_token_id=None, do_sample=False,
+        )  # fmt: skip
 
 
-def written(folder: Path, text: str) -> dict[str, Any]:
-    """How a script is run that finds the tests' modules."""
-    script = folder / "script.py"
-    script.write_text(text)
-    paths = [str(Path(tiny.__file__).parent), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    told = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return {"args": [sys.executable, str(script)], "env": env, **told}
-
-
-def test_it_ends_with_a_parent_that_is_killed(tmp_path: Path) -> None:
-    parent = subprocess.Popen(**written(tmp_path, SCRIPT))
-    assert parent.stdout is not None
+def test_it_ends_with_a_parent_that_is_killed() -> None:
+    forking = multiprocessing.get_context("fork")
+    ours, theirs = forking.Pipe()
+    parent = forking.Process(target=live, args=(theirs,))
+    parent.start()
     try:
-        ready, _, _ = select.select([parent.stdout], [], [], 120)
-        assert ready
-        worker = int(parent.stdout.readline())
+        assert ours.poll(120)
+        worker = ours.recv()
         time.sleep(0.2)  # in the midst of a run
         named = in_shm(parent.pid) | in_shm(worker)
     finally:
         parent.kill()
-        parent.wait()
-        parent.communicate()
+        parent.join()
     deadline = time.monotonic() + 10
     while is_alive(worker) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -452,9 +453,21 @@ def test_other_families_equal_hf(family: str, tmp_path: Path) -> None:
     assert not children()
 
 
+UNGUARDED = """
+import sooner, tiny
+print(sooner.SpawnedDraft(tiny.noisy("llama")).start())
+"""
+
+
 @pytest.mark.slow
 def test_a_script_without_a_guard_is_told_of_it(tmp_path: Path) -> None:
-    told = subprocess.run(**written(tmp_path, UNGUARDED), timeout=120, check=True)
+    script = tmp_path / "script.py"
+    script.write_text(UNGUARDED)
+    paths = [str(Path(tiny.__file__).parent), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    told = subprocess.run(
+        [sys.executable, str(script)], env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
     assert 'needs `if __name__ == "__main__":`' in told.stdout
 
 

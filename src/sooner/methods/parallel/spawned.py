@@ -15,19 +15,34 @@ from typing import Any
 import torch
 import transformers
 
+from ...decoding.runner import ModelRunner
 from ...errors import SoonerError
 from ...models import adapt
 from ...models.silent import as_run
 from .server import DraftJob
 from .shared_memory import Arena, Parcel, SharedFile, room
-from .standing import HEADER, READY, SIZE, DraftProcess, StandingDraft, serve_runs, size_for
+from .standing import (
+    HEADER,
+    OVER,
+    READY,
+    RUN,
+    SIZE,
+    DraftProcess,
+    StandingDraft,
+    serve_runs,
+    size_for,
+)
 from .wakeup import ParentEnd, Wakeup
 from .worker import AbsentWorker, Worker, spawn
 
 LOADING = 900.0
 """Seconds that a process gets to load its draft."""
+HANGING = 30.0
+"""Seconds that a process may take to end a run whose decoding is over, before it is replaced."""
 LOOK = 0.005
 """Seconds between two looks at a process that loads."""
+WORDS = 16
+"""Tokens of the prompt that warms a draft up."""
 SAMPLED = 8
 """First values of each weight by which two copies of a model are compared."""
 TOLERANCE = 1e-3
@@ -224,6 +239,7 @@ class SpawnedDraft(StandingDraft):
         super().__init__(draft)
         self.device = draft_device(self.adapter.device if device is None else device)
         self.failure: str | None = None
+        self._left = 0.0  # when the last run was over
 
     def _check_device(self, device: torch.device) -> None:
         if os.name != "posix":
@@ -265,6 +281,28 @@ class SpawnedDraft(StandingDraft):
             except NotLoadedError as error:
                 self.failure = str(error)
         return AbsentWorker(len(rows), self.failure)
+
+    def release(self, is_whole: bool) -> None:
+        """A run is over. A process that did not say so may do it later: to load the draft again
+        takes longer."""
+        self._left = time.monotonic()
+        if self.held and not self.held[0].process.is_alive():
+            self.close()
+        self._busy.release()
+
+    def _hand_over(self, job: DraftJob, rows: Sequence[int]) -> Worker | None:
+        if self._lags():
+            return self._decline(rows, "it is not done with an earlier run")
+        return super()._hand_over(job, rows)
+
+    def _lags(self) -> bool:
+        """Whether the process is in an earlier run yet; one that hangs there is ended."""
+        if not self.held or self.held[0].header[OVER] == self.held[0].header[RUN]:
+            return False
+        if self.held[0].process.is_alive() and time.monotonic() - self._left < HANGING:
+            return True
+        self.close()
+        return False
 
     def _decline(self, rows: Sequence[int], why: str) -> Worker:
         return AbsentWorker(len(rows), f"its process can't take this run: {why}")
@@ -336,10 +374,21 @@ def load_and_serve(
     header = arena.take(*HEADER)
     try:
         adapter = adapt(source.load(device))
+        warm_up(adapter)
     except Exception as error:
         raise NotLoadedError(f"{type(error).__name__}: {error}") from error
     header[READY] = 1
     serve_runs(adapter, arena, header, wakeup)
+
+
+@torch.inference_mode()
+def warm_up(adapter: Any) -> None:
+    """Run a prompt of a few words, and a step behind it: on CUDA the first ones take seconds."""
+    ids = [one for one in range(64) if one not in adapter.visual_ids][:WORDS]
+    words = torch.tensor([ids], device=adapter.device) % adapter.vocab_size
+    runner = ModelRunner(adapter, 2 * WORDS)
+    runner.prefill(adapter.embed_prompt({"input_ids": words}))
+    runner.forward_chain(words[:, :1]).logits.argmax(-1).tolist()  # waits for the device
 
 
 def draft_device(name: torch.device | str) -> torch.device:
