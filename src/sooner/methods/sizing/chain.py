@@ -236,9 +236,7 @@ class AdaptiveDraftLength(DraftLength):
 
     def _size(self, rows: int, share: float) -> int | None:
         model, is_likely = self.model, self.model.acceptance >= 1 / 2
-        # A good draft is not given up for one time, which may have been a stall.
-        is_ready = model.is_ready and (model.timed > 1 or not is_likely)
-        if not is_ready and model.tokens(self.largest)[-1] >= LEAST_GAIN:
+        if not model.is_ready and model.tokens(self.largest)[-1] >= LEAST_GAIN:
             if model.costs.is_plain_due(rows):
                 return 0
             return self._first if is_likely else self._trial
@@ -250,6 +248,9 @@ class AdaptiveDraftLength(DraftLength):
             gains = model.gains(self.largest, rows, share)
             size = max(range(1, self.largest + 1), key=gains.__getitem__)
             return Candidate(size, gains[size], size, f"{size} draft tokens a round")
+
+        if is_likely and model.timed == 1 and best().gain < LEAST_GAIN:
+            return self._first  # not given up for one time, which may have been a stall
 
         def trial() -> tuple[int, float]:
             draft, size = model.draft_seconds(rows) or 0.0, self._trial
