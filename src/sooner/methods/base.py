@@ -13,7 +13,6 @@ from transformers.generation.utils import GenerateDecoderOnlyOutput
 
 from ..checks import KnowsOldNames
 from ..decoding.grid import GridConstraint
-from ..decoding.guidance import GuidedRunner
 from ..decoding.interface import AdapterLike, Drafter, Prompt
 from ..decoding.loop import OnTokens, Rule, Session, run
 from ..decoding.noise import RowNoise, draw_seed
@@ -36,7 +35,6 @@ from .calls import (
 )
 from .context import Context, embed
 from .requests import check_chunk, refuse_config
-from .sharded import Sharded
 
 
 @dataclass
@@ -210,8 +208,7 @@ class Method(KnowsOldNames):
         seed = draw_seed(generator) if do_sample else 0
         numbers = torch.tensor(requests or range(rows.batch), device=target.device)
         noise = RowNoise.start(seed, numbers)
-        guided = guidance != 1.0
-        runner = GuidedRunner(target, 0, guidance) if guided else ModelRunner(target, 0)
+        runner = _runner(target, guidance)
         context = Context(
             target,
             runner,
@@ -230,7 +227,7 @@ class Method(KnowsOldNames):
         if stopping.limit is None:
             raise SoonerError("no limit on new tokens; pass max_new_tokens")
         ranks = Ranks.of(target.model)
-        way: Method | Sharded = self if ranks is None else Sharded(self, ranks)
+        way = self if ranks is None else _sharded(self, ranks)
         drafter, rule = way.build(context)
         try:
             prompt = _embed(context)
@@ -262,6 +259,20 @@ def _embed(context: Context) -> Prompt:
         prompt = embed(context.target, inputs, prompts, context.copies)
     _check_positions(context.target, max(prompt.lengths))
     return prompt
+
+
+def _runner(target: AdapterLike, guidance: float) -> ModelRunner:
+    if guidance == 1.0:
+        return ModelRunner(target, 0)
+    from ..decoding.guidance import GuidedRunner  # pictures alone are guided
+
+    return GuidedRunner(target, 0, guidance)
+
+
+def _sharded(method: Method, ranks: Ranks) -> Any:
+    from .sharded import Sharded  # under tensor parallelism alone
+
+    return Sharded(method, ranks)
 
 
 def _constraint(target: AdapterLike) -> GridConstraint | None:
