@@ -33,8 +33,8 @@ import sooner
 import tiny
 from fakes import ERROR, chi_square
 from sooner.methods.parallel import spawned as spawned_module
+from sooner.methods.parallel.draft_source import DraftSource, HandedOver
 from sooner.methods.parallel.shared_memory import Arena, SharedFile
-from sooner.methods.parallel.spawned import DraftSource, HandedOver
 from sooner.methods.parallel.worker import spawns
 
 FAMILY = "llava_onevision"
