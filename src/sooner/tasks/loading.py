@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import SafetensorError
@@ -24,7 +24,7 @@ from .. import miniatures
 from ..checks import check_choice
 from ..decoding.ranks import Ranks
 from ..errors import SoonerError, unknown
-from ..methods import SpawnedDraft, StandingDraft
+from ..methods import StandingDraft
 from ..methods.checks import same_tokenizer
 from ..models import FAMILIES
 from ..models.openvla.adapter import OpenVLA
@@ -41,6 +41,9 @@ from .model_types import (
     told_type,
 )
 from .sharding import MAPS, check_plan, join, max_memory, plan_options
+
+if TYPE_CHECKING:
+    from ..methods import SpawnedDraft
 
 DTYPES = {
     "float32": torch.float32,
@@ -82,6 +85,8 @@ class Loaded:
     @cached_property
     def spawned(self) -> SpawnedDraft:
         """A process that loads this draft itself, on its own device, and drafts for all files."""
+        from ..methods import SpawnedDraft  # for those who ask for it
+
         return SpawnedDraft(self.model, self.own_device)
 
     @property

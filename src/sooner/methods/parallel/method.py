@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor
@@ -27,10 +27,12 @@ from ..sizing.chain import Acceptance
 from ..visual_match import views
 from .drafter import Listen, ParallelDrafter, Rank
 from .server import DraftJob
-from .spawned import SpawnedDraft, draft_device
 from .standing import StandingDraft
 from .tap import OnStates, PrefillTap
 from .worker import PLACEMENTS, ProcessWorker, Worker, launch, place, spawns
+
+if TYPE_CHECKING:
+    from .spawned import SpawnedDraft
 
 QUERIES = 64
 """Last words of the prompt whose attention is heard by the attention criteria."""
@@ -106,13 +108,16 @@ class ParallelVLM(Method):
         check_choice("criterion", self.criterion, CRITERIA)
         check_choice("placement", self.placement, ("auto", *PLACEMENTS))
         if self.draft_device is not None:
+            from .spawned import draft_device
+
             draft_device(self.draft_device)
             if self.placement not in ("auto", "spawn"):
                 raise SoonerError(
                     f"ParallelVLM: draft_device is '{self.draft_device}', but placement "
                     f"'{self.placement}' works where the draft is; use placement='spawn'"
                 )
-        if isinstance(self.standing, SpawnedDraft) and self.placement not in ("auto", "spawn"):
+        is_spawned = self.standing is not None and self.standing.is_spawned
+        if is_spawned and self.placement not in ("auto", "spawn"):
             raise SoonerError(
                 f"ParallelVLM: standing is a spawned draft, but placement is '{self.placement}'; "
                 "leave one of them out"
@@ -188,10 +193,13 @@ class ParallelVLM(Method):
 
     def _spawned(self, device: torch.device) -> SpawnedDraft | None:
         """What holds the draft's spawned process, if it is to have one."""
+        is_standing = self.standing is not None and self.standing.is_spawned
+        if not is_standing and not spawns(self.placement, self.draft_device, device):
+            return None
+        from .spawned import SpawnedDraft  # for those who ask for it
+
         if isinstance(self.standing, SpawnedDraft):
             return self.standing
-        if not spawns(self.placement, self.draft_device, device):
-            return None
         if not self._own:
             self._own.append(SpawnedDraft(self.draft, self.draft_device))
         return self._own[0]

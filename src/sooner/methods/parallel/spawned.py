@@ -69,6 +69,8 @@ class SpawnedDraft(StandingDraft):
         SoonerError: a device that is not there, a system without POSIX's file descriptors.
     """
 
+    is_spawned = True
+
     def __init__(
         self, draft: Any, device: torch.device | str | None = None, from_memory: bool = False
     ) -> None:

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -61,6 +61,8 @@ class StandingDraft:
     Raises:
         SoonerError: the draft is not on a CPU, or this system can't fork.
     """
+
+    is_spawned: ClassVar[bool] = False
 
     def __init__(self, draft: Any) -> None:
         self.draft, self.adapter = draft, adapt(draft)
