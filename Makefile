@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.complete
 
-.PHONY: setup demo test check lint types docs wheels clean
+.PHONY: setup demo test test-all check lint types docs wheels clean
 
 setup: $(STAMP)
 
@@ -18,6 +18,9 @@ demo: $(STAMP)
 	$(BIN)/sooner parse --sample --compare --fresh -o build/demo
 
 test: $(STAMP)
+	$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow"
+
+test-all: $(STAMP)
 	$(BIN)/python -m pytest -n auto --dist loadfile
 
 lint: $(STAMP)
@@ -36,7 +39,7 @@ wheels: $(STAMP)
 	$(BIN)/python -m build --quiet --outdir dist lab
 	$(BIN)/python tests/wheels/smoke.py dist
 
-check: lint types docs test
+check: lint types docs test-all
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist src/*.egg-info
