@@ -281,13 +281,13 @@ def test_a_page_is_prefilled_before_its_draft_is_asked_for(
     parser = PageParser(pair, ParseSettings(stages=stages, **FIXED))
     plain, draft = parser(noise_page()), perfect(pair)
     prefills: list[int] = []
-    real = ModelRunner.prefill
+    real = ModelRunner.prefill_chunks
 
     def watched(self: Any, prompt: Any, *rest: Any) -> Any:
         prefills.append(prompt.rows)
         return real(self, prompt, *rest)
 
-    monkeypatch.setattr(ModelRunner, "prefill", watched)
+    monkeypatch.setattr(ModelRunner, "prefill_chunks", watched)
 
     def late() -> PageDraft:
         assert prefills == [1]

@@ -98,7 +98,7 @@ def test_pages_are_parsed_scored_and_not_parsed_again(
     assert sorted(shown) == ["manifest.jsonl", "one.md", "two.md"]
     assert "水果很便宜" in (out / "two.md").read_text()
     assert len(parser.told) == 2
-    assert json.loads((tmp_path / "r.json").read_text())["settings"]["tolerance"] == 1
+    assert json.loads((tmp_path / "r.json").read_text())["settings"]["acceptance_threshold"] == 1
     again = run(*arguments)
     assert again.code == 0
     assert again.out == first.out
@@ -151,7 +151,7 @@ class Dying(EchoParser):
             os.kill(os.getpid(), signal.SIGKILL)
         return super().__call__(page, draft)
 
-parse_options.Wanted.load = lambda self, display: Dying()
+parse_options.ParseOptions.load = lambda self, display: Dying()
 main(sys.argv[1:])
 """
 

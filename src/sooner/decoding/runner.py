@@ -13,7 +13,7 @@ from torch.nn.functional import pad
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .attention.block import MOST_ENTRIES, Block, block_slots, pack_ancestors
-from .attention.context import attending_to_blocks, block_arguments, is_attending_to_blocks
+from .attention.context import attending_to_blocks, block_arguments
 from .cache import SlotCache
 from .interface import AdapterLike, Prompt
 from .tree import Tree
@@ -194,7 +194,7 @@ class ModelRunner:
         self.cache.block_slots = block_slots(block, embeds.shape[1], self.cache.capacity)
         arguments = {"past_key_values": self.cache, **block_arguments(block), **extras}
         try:
-            if is_attending_to_blocks(self.adapter.text_config):
+            if torch.compiler.is_compiling():  # whoever compiles a step holds the context
                 return self.adapter.decode(embeds, positions, **arguments)
             with attending_to_blocks(self.adapter.text_config):
                 return self.adapter.decode(embeds, positions, **arguments)

@@ -79,6 +79,11 @@ class Processing:
         """Whether any row draws."""
         return any(part._draws for part in self._parts.all)
 
+    def watch(self, watcher: LogitsProcessor) -> None:
+        """Show the logits of these rows to `watcher`, which changes nothing and reads no prefix,
+        before any processor."""
+        self._own.insert(0, watcher)
+
     def join(self, other: Processing, start: int, rows: int) -> None:
         """Process the `rows` original rows from `start` on as `other` did."""
         self._parts.join(other._parts, start, rows)

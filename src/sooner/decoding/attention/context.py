@@ -63,11 +63,6 @@ def attending_to_blocks(config: Any) -> Iterator[None]:
                 _restore(config, use.before)
 
 
-def is_attending_to_blocks(config: Any) -> bool:
-    """Whether a run is within `attending_to_blocks` of this config."""
-    return str(config._attn_implementation).startswith(PREFIX)
-
-
 def block_arguments(block: Block) -> dict[str, Any]:
     """Arguments of the decoder under `attending_to_blocks`; only shapes change from step to step.
 

@@ -124,7 +124,7 @@ class RecordedPlain(Autoregressive):
         processing = context.processing
         processors = tuple(processing.processors)
         seen = _Raw()
-        processing.processors.insert(0, seen)
+        processing.watch(seen)
         is_drawn = self.shared_noise and processing.do_sample
         # `g cond - (g - 1) uncond`, whose roundings have nothing to do with each other.
         spread = math.hypot(context.guidance, context.guidance - 1)
