@@ -98,12 +98,21 @@ def test_a_policy_that_is_broken_for_good_is_told_from_one_bad_request() -> None
     slow = SlowPolicy()
     real = slow.act
 
+    acted: list[Any] = []
+
     def dead(*arguments: Any, **options: Any) -> Any:
         raise RuntimeError("device-side assert triggered")
 
+    def watched(*arguments: Any, **options: Any) -> Any:
+        made = real(*arguments, **options)
+        acted.append(made)
+        return made
+
     async def scenario() -> None:
         async with running(slow) as client:
+            slow.act = watched  # type: ignore[method-assign]
             assert (await ask(client, "break")).status_code == 500  # it alone
+            await until(lambda: bool(acted), SOON)  # the server has tried itself
             assert (await health(client))[0] == 200
             slow.act = dead  # type: ignore[method-assign]
             assert (await ask(client)).status_code == 500
