@@ -29,7 +29,7 @@ SCRIPT = """
 import os, sys
 
 from sooner.cli.main import main
-from sooner.cli.parse_options import Wanted
+from sooner.cli.parse_options import ParseOptions
 from tasks.drafting import EchoParser
 
 
@@ -42,7 +42,7 @@ class Weighed(EchoParser):
 
 
 if __name__ == "__main__":
-    Wanted.load = lambda self, display, beside=0: Weighed()
+    ParseOptions.load = lambda self, display, beside=0: Weighed()
     main(["parse", *sys.argv[1:], "--drafter", "text-layer", "--quiet", "--dpi", "60"])
 """
 
