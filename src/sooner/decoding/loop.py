@@ -271,9 +271,11 @@ class Decoding:
         rows, stats = self.rows, self.stats
         original = rows.active[row]
         session, own = self.sessions.of(original)
-        kept, ended = session.stopping.cut(rows, row, report.new)
-        del report.new[len(kept) :]
-        del report.path[1 + len(kept) :]
+        kept, ended = report.new, report.ended
+        if session.stopping.asks_host:
+            kept, ended = session.stopping.cut(rows, row, report.new)
+            del report.new[len(kept) :]
+            del report.path[1 + len(kept) :]
         accepted = len(report.path) - 1
         rows.generated[original] += kept
         stats.tokens += len(kept)

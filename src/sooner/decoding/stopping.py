@@ -60,6 +60,11 @@ class Stopping:
                 self.others.append(one)
         self.limit: int | None = min(limits) if limits else None
 
+    @property
+    def asks_host(self) -> bool:
+        """Whether anything but stop ids and the limit ends rows, which only the host can ask."""
+        return bool(self.others or self.watches)
+
     def budget(self, said: int) -> int:
         """How many more tokens a row may say that has said `said`."""
         return max(self.limit - said, 0) if self.limit is not None else 1 << 30
