@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sooner.decoding.attention.block import Block, tree_block
+from sooner.attention.block import Block, tree_block
 
 
 @dataclass

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.2.0"
 
 if TYPE_CHECKING:  # for type checkers, who can't ask `__getattr__`
-    from .decoding.parity import compare
     from .decoding.stats import Stats
     from .drawing import Drawing, draw
     from .engine import Engine, Request
@@ -21,6 +20,7 @@ if TYPE_CHECKING:  # for type checkers, who can't ask `__getattr__`
     from .generation import Generation, generate
     from .methods import *  # noqa: F403
     from .models import canvas
+    from .parity import compare
     from .sparse.compression import VisionZip
     from .sparse.prefill import MMInference
     from .sparse.pruning import DyCoke, FastV, PyramidDrop, SparseVLM
@@ -45,7 +45,7 @@ _HOME = {
     "UnsupportedError": "errors",
     "VisionZip": "sparse.compression",
     "canvas": "models",
-    "compare": "decoding.parity",
+    "compare": "parity",
     "draw": "drawing",
     "generate": "generation",
 }

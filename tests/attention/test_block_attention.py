@@ -9,8 +9,8 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from attention_cases import WRITTEN, Case, case, worst
-from sooner.decoding.attention import reference
-from sooner.decoding.attention.block import (
+from sooner.attention import reference
+from sooner.attention.block import (
     MOST_ENTRIES,
     PAGE,
     Block,
@@ -19,7 +19,7 @@ from sooner.decoding.attention.block import (
     tree_block,
     unpack_ancestors,
 )
-from sooner.decoding.attention.ops import block_attention
+from sooner.attention.ops import block_attention
 from sooner.decoding.tree import Tree
 from sooner.errors import SoonerError
 

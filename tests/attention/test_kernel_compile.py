@@ -16,7 +16,7 @@ triton = pytest.importorskip("triton")
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
-from sooner.decoding.attention import kernel  # noqa: E402
+from sooner.attention import kernel  # noqa: E402
 
 TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 ASSEMBLERS = sorted(TOOLS.glob("ptxas*"), key=lambda path: len(path.name))

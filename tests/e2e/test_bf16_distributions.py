@@ -23,7 +23,7 @@ import tiny
 import tiny_canvas
 import tiny_policy
 from fakes import ERROR
-from sooner.decoding.parity import reference_run
+from sooner.parity import reference_run
 
 SAMPLES = 1500
 

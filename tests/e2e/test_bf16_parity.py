@@ -22,7 +22,7 @@ import sooner
 import tiny
 import tiny_canvas
 import tiny_policy
-from sooner.decoding.parity import Parity, compare, reference_run
+from sooner.parity import Parity, compare, reference_run
 from sooner.tasks.act import Observation, Policy
 from sooner.tasks.imagine.comparison import RecordedPlain
 from sooner.tasks.imagine.loading import load_drawing_model

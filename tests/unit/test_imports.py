@@ -24,7 +24,9 @@ MAY_USE: dict[str, set[str]] = {
     "registry": set(),
     "miniatures": set(),
     "provenance": set(),
-    "decoding": set(),
+    "attention": set(),
+    "parity": set(),
+    "decoding": {"attention"},
     "models": {"decoding"},
     "sparse": {"decoding", "models"},
     "methods": {"decoding", "models", "sparse"},
@@ -35,7 +37,7 @@ MAY_USE: dict[str, set[str]] = {
     "documents": set(),
     "tasks": {
         "decoding", "documents", "drawing", "generation", "methods", "miniatures", "models",
-        "robots", "sparse",
+        "parity", "robots", "sparse",
     },
     "serve": {"tasks"},
 }  # fmt: skip

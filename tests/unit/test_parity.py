@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import tiny
-from sooner.decoding.parity import compare, reference_run
+from sooner.parity import compare, reference_run
 
 
 def scores(*gaps: float, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:

@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from .attention.block import MOST_ENTRIES, Block, block_slots, pack_ancestors
-from .attention.context import attending_to_blocks, block_arguments
+from ..attention.block import MOST_ENTRIES, Block, block_slots, pack_ancestors
+from ..attention.context import attending_to_blocks, block_arguments
 from .cache import SlotCache
 from .interface import AdapterLike, Prompt
 from .tree import Tree

@@ -93,7 +93,7 @@ class Adapter:
     @property
     def takes_blocks(self) -> bool:
         """Whether the decoder's layers call the attention function that their config names, so
-        that `decoding.attention` can take its place; else blocks are decoded with masks."""
+        that `attention` can take its place; else blocks are decoded with masks."""
         return bool(getattr(self.decoder, "_supports_attention_backend", False))
 
     @property

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..decoding.parity import compare, reference_run
 from ..errors import SoonerError
+from ..parity import compare, reference_run
 from .caption import versions
 from .clip import prepare
 from .comparison import plain_data

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from sooner.decoding.parity import compare, reference_run
 from sooner.decoding.stats import APPROXIMATE, EXACT
 from sooner.generation import Generation, generate
 from sooner.methods import Method
 from sooner.models import adapt
+from sooner.parity import compare, reference_run
 from sooner.provenance import provenance
 from sooner.registry import choices
 from sooner.sparse.pruning import Pruner

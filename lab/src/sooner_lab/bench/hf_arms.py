@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from transformers.generation.streamers import BaseStreamer
 
-from sooner.decoding.parity import end_ids, until_end
+from sooner.parity import end_ids, until_end
 
 
 class Ticker(BaseStreamer):

@@ -14,12 +14,12 @@ from ...decoding.acceptance import Verdict
 from ...decoding.interface import Drafter
 from ...decoding.loop import Rule
 from ...decoding.noise import Purpose, RowNoise
-from ...decoding.parity import Parity, compare, rounding
 from ...decoding.sampling import Processing
 from ...decoding.tree import Tree
 from ...drawing import Drawing
 from ...methods import Autoregressive, Method
 from ...methods.context import Context
+from ...parity import Parity, compare, rounding
 from ..comparison import plain_data
 from .batch import DrawJob, draw_batch
 from .progress import OnProgress

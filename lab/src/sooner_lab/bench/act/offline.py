@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from sooner.decoding.parity import compare, reference_run
 from sooner.models.openvla.statistics import decode_actions
+from sooner.parity import compare, reference_run
 from sooner.tasks.act.observation import Observation
 
 from ..hf_arms import run as hf_run

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sooner.decoding.parity import Parity, compare
 from sooner.drawing import draw
 from sooner.methods import Autoregressive, CoupledJacobi
+from sooner.parity import Parity, compare
 
 from ..protocol import Arm, ArmSamples, TimedRun, row
 from . import peers

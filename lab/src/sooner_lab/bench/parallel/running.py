@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from sooner.decoding.loop import Rule
-from sooner.decoding.parity import compare
 from sooner.generation import generate
 from sooner.methods import Method, ParallelVLM
 from sooner.methods.context import Context
@@ -20,6 +19,7 @@ from sooner.methods.parallel.drafter import ParallelDrafter
 from sooner.methods.threads import cores
 from sooner.methods.visual_match import views
 from sooner.models import adapt
+from sooner.parity import compare
 from sooner.registry import choices
 from sooner.tasks.clip import Clip
 from sooner.tasks.loading import ModelPair

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sooner.decoding.attention.context import attending_to_blocks
+from sooner.attention.context import attending_to_blocks
 from sooner.decoding.noise import RowNoise
 from sooner.decoding.runner import ModelRunner
 from sooner.decoding.sampling import Processing
