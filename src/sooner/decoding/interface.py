@@ -116,6 +116,39 @@ class AdapterLike(Protocol):
     def logits(self, hidden: Tensor) -> Tensor: ...
 
 
+@dataclass(frozen=True)
+class CommittedBlock:
+    """What a step committed of each row, on the device: for drafters that work there.
+
+    Attributes:
+        tokens: accepted draft tokens, the target's own behind them, `[rows, 1 + depth]`.
+        path: accepted block entries, `[rows, depth]`.
+        entries: of the block that are kept, root included, and so how many of `tokens` are real,
+            `[rows]`; one less of `path` are.
+    """
+
+    tokens: Tensor
+    path: Tensor
+    entries: Tensor
+
+    @property
+    def roots(self) -> Tensor:
+        """The last token of each row, which the next step forwards, `[rows]`."""
+        return self.tokens.gather(1, self.entries[:, None] - 1)[:, 0]
+
+    def keep_rows(self, rows: Tensor) -> CommittedBlock:
+        """That of the rows with these indices, `[kept]`."""
+        return CommittedBlock(self.tokens[rows], self.path[rows], self.entries[rows])
+
+    def join(self, other: CommittedBlock) -> CommittedBlock:
+        """These rows, and those of `other` behind them."""
+        return CommittedBlock(
+            _stacked(self.tokens, other.tokens),
+            _stacked(self.path, other.path),
+            torch.cat([self.entries, other.entries.to(self.entries.device)]),
+        )
+
+
 @dataclass
 class Outcome:
     """What a round decided, told to the drafter after the target's forward.
@@ -132,6 +165,7 @@ class Outcome:
             alone in the first round).
         scores: the target's processed scores of the block, `[rows, 1 + nodes, vocab]`.
         path: accepted block entries of each row, the root's 0 first.
+        committed: tokens and paths once more, on the device.
         noise: the rows' random numbers, at the first token of the next draft.
         is_first: the round was the prefill of every row.
     """
@@ -144,6 +178,7 @@ class Outcome:
     hidden: Tensor
     scores: Tensor
     path: list[list[int]]
+    committed: CommittedBlock
     noise: RowNoise
     is_first: bool
     round_seconds: float = 0.0
@@ -153,9 +188,10 @@ class Outcome:
         if rows:
             index = torch.tensor(rows, device=self.scores.device)
             hidden, scores = self.hidden[index.to(self.hidden.device)], self.scores[index]
-            noise = self.noise.keep_rows(index)
+            noise, committed = self.noise.keep_rows(index), self.committed.keep_rows(index)
         else:
             hidden, scores, noise = self.hidden, self.scores, self.noise
+            committed = self.committed
         return replace(
             self,
             new=[self.new[row] for row in rows],
@@ -164,14 +200,15 @@ class Outcome:
             path=[self.path[row] for row in rows],
             hidden=hidden,
             scores=scores,
+            committed=committed,
             noise=noise,
         )
 
     def join(self, other: Outcome) -> None:
         """Put the rows of `other`, which were just prefilled, behind these; `rows` has them."""
-        entries = max(self.hidden.shape[1], other.hidden.shape[1])
-        self.hidden = _stacked(self.hidden, other.hidden, entries)
-        self.scores = _stacked(self.scores, other.scores, entries)
+        self.hidden = _stacked(self.hidden, other.hidden)
+        self.scores = _stacked(self.scores, other.scores)
+        self.committed = self.committed.join(other.committed)
         self.noise = self.noise.join(other.noise)
         self.new += other.new
         self.accepted += other.accepted
@@ -179,10 +216,15 @@ class Outcome:
         self.path += other.path
 
 
-def _stacked(above: Tensor, below: Tensor, entries: int) -> Tensor:
-    """Rows of two tensors `[rows, entries, ...]`, each padded to `entries`."""
+def _stacked(above: Tensor, below: Tensor) -> Tensor:
+    """Rows of two tensors `[rows, entries, ...]`, the shorter ones padded."""
+    entries = max(above.shape[1], below.shape[1])
+    behind = (0, 0) * (above.ndim - 2)  # nothing along the further axes
     return torch.cat(
-        [pad(one, (0, 0, 0, entries - one.shape[1])) for one in (above, below.to(above.device))]
+        [
+            pad(one, (*behind, 0, entries - one.shape[1]))
+            for one in (above, below.to(above.device))
+        ]
     )
 
 

@@ -118,7 +118,7 @@ class Decoding:
                 stats.mode = APPROXIMATE
                 stats.note(text)
             session.prompt.release()
-            judged, _, _ = judge(
+            judged = judge(
                 self.tree, self._score(forward.logits), session.rule, session.processing, self.state
             )
             self.outcome = self._commit(judged, forward, stats.seconds["prefill"], is_first=True)
@@ -243,6 +243,7 @@ class Decoding:
             hidden=forward.hidden,
             scores=judged.scores,
             path=[report.path for report in reports],
+            committed=judged.committed,
             noise=self.state.noise,
             is_first=is_first,
         )

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from .acceptance import Verdict
+from .interface import CommittedBlock
 from .noise import RowNoise
 from .runner import Forward, ModelRunner
 from .sampling import Processing
@@ -72,12 +73,17 @@ class JudgedBlock:
     Attributes:
         report: what the host is told, in one tensor: see `read`. `[rows, columns]`.
         scores: processed scores of the block, `[rows, 1 + nodes, vocab]`.
-        depth: most entries of a path, the root not counted.
+        committed: what the rows say and keep.
     """
 
     report: Tensor
     scores: Tensor
-    depth: int
+    committed: CommittedBlock
+
+    @property
+    def depth(self) -> int:
+        """Most entries of a path, the root not counted."""
+        return self.committed.path.shape[1]
 
 
 @dataclass(frozen=True)
@@ -106,16 +112,12 @@ def judge(
     rule: Rule,
     processing: Processing,
     state: RowState,
-) -> tuple[JudgedBlock, Tensor, Tensor]:
+) -> JudgedBlock:
     """Apply the rule, and cut at each row's end; moves `state` on.
 
     Args:
         tree: the draft.
         scores: processed, of its block, `[rows, 1 + nodes, vocab]`.
-
-    Returns:
-        What was decided; the accepted block entries, `[rows, depth]`; and how many entries of the
-        block each row keeps, the root included, `[rows]`.
     """
     verdict = rule(tree, scores, processing, state.noise)
     if not tree.nodes:
@@ -132,12 +134,12 @@ def judge(
     state.budget.sub_(kept)
     state.noise.places.add_(1 + verdict.accepted)
     entries = 1 + torch.minimum(verdict.accepted, kept)
-    return JudgedBlock(report, scores, verdict.path.shape[1]), verdict.path, entries
+    return JudgedBlock(report, scores, CommittedBlock(last, verdict.path, entries))
 
 
 def _judge_plain(
     tree: Tree, scores: Tensor, verdict: Verdict, processing: Processing, state: RowState
-) -> tuple[JudgedBlock, Tensor, Tensor]:
+) -> JudgedBlock:
     """`judge` where nothing was drafted: the same in a fifth of the operations."""
     one, token = tree.sizes + 1, verdict.bonus  # a token each
     ended = (token[:, None] == state.stop_ids).any(1) | (state.budget <= 1)
@@ -147,7 +149,7 @@ def _judge_plain(
     state.budget.sub_(1)
     state.noise.places.add_(1)
     whole = torch.cat([column[:, None] for column in report], 1)  # which promotes the flags
-    return JudgedBlock(whole, scores, 0), verdict.path, one
+    return JudgedBlock(whole, scores, CommittedBlock(token[:, None], verdict.path, one))
 
 
 def step(
@@ -167,8 +169,9 @@ def step(
     """
     forward = target.forward_tree(state.roots, tree)
     on_forward()
-    judged, path, entries = judge(tree, score(forward.logits), rule, processing, state)
-    target.commit_path(path, entries, is_chain=tree.is_chain)
+    judged = judge(tree, score(forward.logits), rule, processing, state)
+    kept = judged.committed
+    target.commit_path(kept.path, kept.entries, is_chain=tree.is_chain)
     return judged, forward
 
 
