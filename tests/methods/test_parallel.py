@@ -62,7 +62,7 @@ def test_the_draft_runs_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     # Measured times are this machine's; the windows of one whose draft costs nothing are the same
     # everywhere.
     monkeypatch.setattr(
-        policy_module, "best_draft_lengths", lambda model, most, rows: [most] * (most + 1)
+        policy_module, "best_policy", lambda model, most, rows: ([most] * (most + 1), 1e9)
     )
     inputs = tiny.inputs("llava_onevision", "video", 1)
     made = sooner.generate(target, inputs, method, max_new_tokens=NEW, eos_token_id=None)
@@ -152,7 +152,7 @@ def test_runs_add_to_what_is_known_of_the_draft(
 ) -> None:
     """Plain rounds judge the worker's next token, too, so a draft that gets better is noticed."""
     monkeypatch.setattr(
-        policy_module, "best_draft_lengths", lambda model, most, rows: [policy] * (most + 1)
+        policy_module, "best_policy", lambda model, most, rows: ([policy] * (most + 1), 1e9)
     )
     target, seen = tiny.model("llava_onevision"), Acceptance()
     method = sooner.ParallelVLM(
@@ -167,6 +167,22 @@ def test_runs_add_to_what_is_known_of_the_draft(
         counts.append(seen.accepted)
     assert counts[0] + 10 < counts[1] < counts[2]
     assert seen.refused == 0
+
+
+def test_a_draft_that_gains_nothing_works_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is beside the target, but takes its memory's bandwidth: a token every few rounds is all
+    that it drafts, and what is seen of it still tells whether it got better."""
+    monkeypatch.setattr(
+        policy_module, "best_policy", lambda model, most, rows: ([0] * (most + 1), 0.0)
+    )
+    target, seen = tiny.model("llava_onevision"), Acceptance()
+    method = sooner.ParallelVLM(
+        target, prune=0, num_draft_tokens=5, placement="inline", experience=seen
+    )
+    inputs = tiny.inputs("llava_onevision", "video", 1)
+    made = sooner.generate(target, inputs, method, max_new_tokens=96, eos_token_id=None)
+    assert made.stats.draft_forwards < 96 / 2
+    assert seen.accepted > 5  # the draft is the target: all that it says is right
 
 
 def test_a_view_shows_nothing_that_an_update_throws_away() -> None:

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from sooner.methods.parallel.policy import best_draft_lengths
+from sooner.methods.parallel.policy import LOOK_EVERY, Plan, best_policy
 from sooner.methods.sizing.chain import CostModel
 
 LARGEST = 4
@@ -53,7 +53,7 @@ def play(policy: list[int], model: Known, rounds: int, seed: int = 0) -> float:
 )
 def test_no_fixed_policy_is_faster(acceptance: float, draft: float, slope: float) -> None:
     model = Known(acceptance, draft, slope)
-    ours = play(best_draft_lengths(model, LARGEST), model, 40_000)
+    ours = play(best_policy(model, LARGEST)[0], model, 40_000)
     others = itertools.product(range(LARGEST + 1), repeat=3)
     # States in between are reached seldom; they follow the state below.
     best = max(play([a, a, b, b, c], model, 4_000, seed=1) for a, b, c in others)
@@ -61,15 +61,29 @@ def test_no_fixed_policy_is_faster(acceptance: float, draft: float, slope: float
 
 
 def test_a_useless_draft_is_not_waited_for() -> None:
-    assert best_draft_lengths(Known(0.02, 0.5, 0.2), LARGEST) == [0] * (LARGEST + 1)
+    assert best_policy(Known(0.02, 0.5, 0.2), LARGEST)[0] == [0] * (LARGEST + 1)
 
 
 def test_what_is_there_is_used_when_forwards_are_flat() -> None:
-    policy = best_draft_lengths(Known(0.9, 0.2, 0.0), LARGEST)
+    policy = best_policy(Known(0.9, 0.2, 0.0), LARGEST)[0]
     assert policy[LARGEST] == LARGEST
     assert all(size >= have for have, size in enumerate(policy))
 
 
 def test_a_cheap_draft_is_waited_for_an_expensive_one_is_not() -> None:
-    assert best_draft_lengths(Known(0.9, 0.01, 0.0), LARGEST)[0] == LARGEST
-    assert best_draft_lengths(Known(0.9, 0.95, 0.0), LARGEST)[0] == 0
+    assert best_policy(Known(0.9, 0.01, 0.0), LARGEST)[0][0] == LARGEST
+    assert best_policy(Known(0.9, 0.95, 0.0), LARGEST)[0][0] == 0
+
+
+def test_a_worker_rests_while_its_draft_gains_nothing() -> None:
+    plan = Plan(Known(0.02, 0.2, 0.0), LARGEST)
+    assert plan.ahead() is None  # nothing is known yet
+    assert plan.choose(1, LARGEST) == 0
+    asked = [plan.ahead() for _ in range(2 * LOOK_EVERY)]
+    assert asked == 2 * [*(LOOK_EVERY - 1) * [0], 1]
+
+
+def test_a_worker_whose_draft_gains_is_free() -> None:
+    plan = Plan(Known(0.9, 0.2, 0.0), LARGEST)
+    assert plan.choose(1, LARGEST) > 0
+    assert [plan.ahead() for _ in range(3)] == [None] * 3

@@ -74,6 +74,7 @@ class ParallelDrafter(Drafter):
         self.originals = list(context.rows.active)
         self.pending: list[int] = []  # draft tokens of each row under verification
         self.ran = RoundCost()
+        self._worked = (0, 0)  # draft forwards and their nanoseconds, when last looked at
         self.view = BoardView(worker.board)
         self.patience = Patience(worker, self._warn)
         self.kept_tokens: list[list[int]] = []
@@ -127,8 +128,11 @@ class ParallelDrafter(Drafter):
 
     def _learn(self, outcome: Outcome) -> None:
         board = self.worker.board
-        if board.forwards:
-            self.model.observe_draft(board.nanoseconds / board.forwards / 1e9)
+        forwards, nanoseconds = board.forwards, board.nanoseconds
+        before, spent = self._worked
+        if forwards > before:  # those of this round alone: one that was halted tells nothing more
+            self.model.observe_draft((nanoseconds - spent) / (forwards - before) / 1e9)
+            self._worked = forwards, nanoseconds
         if outcome.is_first:
             self.patience.opening = self.context.stats.seconds["prefill"]
             return
@@ -158,6 +162,7 @@ class ParallelDrafter(Drafter):
             for row, tokens in enumerate(outcome.new)
         }
         self.view.commit(new)
+        self.worker.mail.limit_ahead(self.plan.ahead())
         self.worker.commit(self.view.number, new)
 
     def _next_chain(self, outcome: Outcome, device: torch.device) -> Tree:

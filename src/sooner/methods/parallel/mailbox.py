@@ -16,8 +16,9 @@ from .shared_memory import Arena, Shape, room, take
 Kept = Sequence[list[int]]
 """Of each row the kept ones among the target's visual tokens."""
 
-POSTED, UPDATE, PREFILL, STOPPED = range(4)
-"""Places in `state`: changes so far, number of the last update, and two flags."""
+POSTED, UPDATE, PREFILL, STOPPED, AHEAD = range(5)
+"""Places in `state`: changes so far, number of the last update, two flags, and one more than the
+tokens that a row may be ahead (0: as many as the job says)."""
 NOT_YET, ALL, SOME = range(3)
 """Values of the flag `PREFILL`: what is to be prefilled of the visual tokens."""
 
@@ -48,7 +49,7 @@ class Mailbox:
     def _shapes(rows: int, positions: int, visual: int) -> list[Shape]:
         ids = torch.long
         return [
-            ((4,), ids),
+            ((5,), ids),
             ((rows, positions), ids),
             ((rows,), ids),
             ((rows,), torch.bool),
@@ -94,6 +95,10 @@ class Mailbox:
         self.active.copy_(active)
         self._post()
 
+    def limit_ahead(self, tokens: int | None) -> None:
+        """From the next update on, a row may be `tokens` ahead; `None`: as many as the job says."""
+        self.state[AHEAD] = 0 if tokens is None else 1 + tokens
+
     def stop(self) -> None:
         """The run is over."""
         self.state[STOPPED] = 1
@@ -113,6 +118,11 @@ class Mailbox:
     def update(self) -> int:
         """Number of the newest update."""
         return int(self.state[UPDATE])
+
+    @property
+    def ahead(self) -> int | None:
+        """What `limit_ahead` was told."""
+        return int(self.state[AHEAD]) - 1 if self.state[AHEAD] else None
 
     @property
     def may_prefill(self) -> bool:

@@ -149,35 +149,55 @@ REPLAN = 8
 """Rounds between two looks at the costs."""
 
 
+LEAST_GAIN = 1.03
+"""Speed over plain decoding's that a plan has to promise. A draft beside the target takes some of
+its memory's bandwidth, which no forward's time tells."""
+
+LOOK_EVERY = 4
+"""Plain rounds of a plan without a gain of which one lets the worker draft a token."""
+
+
 class Plan:
     """The best numbers of tokens to verify by what is known now, made anew every few rounds.
+
+    Where the best plan gains nothing, rounds are plain and the worker rests, but for a token now
+    and then, which plain rounds judge by the way.
 
     Args:
         model: costs and acceptance, measured meanwhile.
         largest: most draft tokens of a round.
+
+    Attributes:
+        pays: whether the last plan gains.
     """
 
     def __init__(self, model: CostModel, largest: int) -> None:
         self.model, self.largest = model, largest
         self.sizes: list[int] = []  # for each number of tokens that are there
-        self._made, self._rows = -REPLAN, 0
+        self.pays = True
+        self._made, self._rows, self._resting = -REPLAN, 0, 0
 
     def choose(self, rows: int, have: int) -> int:
         """Draft tokens to verify of `rows` rows where `have` are drafted already."""
         rounds = self.model.costs.rounds
         if rounds >= self._made + REPLAN or rows != self._rows:
             self._made, self._rows = rounds, rows
-            self.sizes = best_draft_lengths(self.model, self.largest, rows)
-        return self.sizes[min(have, self.largest)]
+            self.sizes, speed = best_policy(self.model, self.largest, rows)
+            self.pays = speed * self.model.costs.seconds(rows, 1) >= LEAST_GAIN
+        return self.sizes[min(have, self.largest)] if self.pays else 0
 
-
-def best_draft_lengths(model: CostModel, largest: int, rows: int = 1) -> list[int]:
-    """How many to verify for each number `0 .. largest` of tokens drafted already."""
-    return best_policy(model, largest, rows)[0]
+    def ahead(self) -> int | None:
+        """Tokens that the worker may be ahead until the next round; `None`: as many as it can."""
+        if self.pays:
+            self._resting = 0
+            return None
+        self._resting += 1
+        return int(self._resting % LOOK_EVERY == 0)
 
 
 def best_policy(model: CostModel, largest: int, rows: int = 1) -> tuple[list[int], float]:
-    """The same, and its tokens a second. Each rejection begins anew with nothing drafted.
+    """How many to verify for each number `0 .. largest` of tokens drafted already, and the tokens
+    a second that this gives. Each rejection begins anew with nothing drafted.
 
     Args:
         model: acceptance `a`, draft time `t` and forward times `T`, all measured.

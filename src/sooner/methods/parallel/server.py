@@ -272,6 +272,8 @@ class DraftServer:
         """Commit; rows whose draft was wrong are shown anew before the update is acknowledged."""
         stream, number = self.stream, self.mail.update
         assert stream is not None
+        most, asked = self.job.max_ahead, self.mail.ahead
+        stream.max_ahead = most if asked is None else min(most, asked)
         active = self.mail.active.tolist()
         stay = [row for row, original in enumerate(stream.originals) if active[original]]
         if not stay:
