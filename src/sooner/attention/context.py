@@ -18,7 +18,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from .block import Block
 from .ops import block_attention
 
-PREFIX = "sooner_block_"
+PREFIX, CHUNKED = "sooner_block_", "sooner_chunked_block_"
 
 _LOCK = threading.Lock()
 
@@ -51,7 +51,8 @@ def attending_to_blocks(config: Any) -> Iterator[None]:
     with _LOCK:
         use = _USES.setdefault(id(config), _Use(config, config._attn_implementation))
         if not use.runs:
-            config._attn_implementation_internal = _register(use.before)
+            is_chunked = getattr(config, "attention_chunk_size", None) is not None
+            config._attn_implementation_internal = _register(use.before, is_chunked)
         use.runs += 1
     try:
         yield
@@ -72,31 +73,36 @@ def block_arguments(block: Block) -> dict[str, Any]:
     return {"attention_block": block, "attention_mask": block.lengths[None, None, None]}
 
 
-def _register(before: str) -> str:
+def _register(before: str, is_chunked: bool) -> str:
     """The name of the functions that stand before those of `before`; each is made once.
 
     The same function in every run: a compiled decoder need not be compiled again.
+
+    Args:
+        is_chunked: some layers of the decoder see chunks of positions (Llama 4).
     """
-    name = PREFIX + before
-    AttentionInterface.register(name, _attention(before))
+    name = (CHUNKED if is_chunked else PREFIX) + before
+    AttentionInterface.register(name, _attention(before, is_chunked))
     AttentionMaskInterface.register(name, _mask(before))
     return name
 
 
 def _restore(config: Any, before: str) -> None:
-    name = PREFIX + before
-    if config._attn_implementation == name:
+    names = (PREFIX + before, CHUNKED + before)
+    if config._attn_implementation in names:
         # A sparse context that ended meanwhile has taken its function with it.
         known = before == "eager" or before in ALL_ATTENTION_FUNCTIONS
-        config._attn_implementation_internal = before if known else _attention(before).original
+        original = _attention(before, False).original
+        config._attn_implementation_internal = before if known else original
     if not any(use.before == before for use in _USES.values()):
         for interface in (AttentionInterface, AttentionMaskInterface):
-            interface._global_mapping.pop(name, None)
+            for name in names:
+                interface._global_mapping.pop(name, None)
 
 
 @lru_cache(maxsize=16)
-def _attention(before: str) -> Any:
-    """The attention function over that of `before`."""
+def _attention(before: str, is_chunked: bool) -> Any:
+    """The attention function over that of `before`; see `_register`."""
 
     def attend(
         module: nn.Module,
@@ -117,7 +123,7 @@ def _attention(before: str) -> Any:
             attention_block,
             scaling=kwargs.get("scaling"),
             window=kwargs.get("sliding_window"),
-            chunk=_chunk(module),
+            chunk=_chunk(module) if is_chunked else None,
             softcap=kwargs.get("softcap"),
             sinks=kwargs.get("s_aux"),
         )
