@@ -221,10 +221,7 @@ def _stacked(above: Tensor, below: Tensor) -> Tensor:
     entries = max(above.shape[1], below.shape[1])
     behind = (0, 0) * (above.ndim - 2)  # nothing along the further axes
     return torch.cat(
-        [
-            pad(one, (*behind, 0, entries - one.shape[1]))
-            for one in (above, below.to(above.device))
-        ]
+        [pad(one, (*behind, 0, entries - one.shape[1])) for one in (above, below.to(above.device))]
     )
 
 
