@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 
@@ -16,6 +17,18 @@ from sooner.methods.sizing.chain import (
 )
 from sooner.methods.sizing.costs import RoundCost
 from sooner.methods.sizing.pauses import LONGEST_PAUSE, PAUSE, SHARE
+
+
+def tell(
+    sizing: DraftLength,
+    done: RoundCost,
+    rows: Sequence[int],
+    drafted: Sequence[int],
+    accepted: Sequence[int],
+) -> None:
+    """What a drafter tells the sizing of a round, on a CPU: its time is known at once."""
+    sizing.observe_cost(done, 1 + sum(accepted) / len(accepted))
+    sizing.observe(rows, drafted, accepted)
 
 
 class Machine:
@@ -57,7 +70,7 @@ class Machine:
             accepted = [self._accepted(many) for many in drafted]
             seconds = self.target(1 + size)
             done = RoundCost(self.rows, 1 + size, size * self.draft, size, seconds=seconds)
-            draft_length.observe(done, rows, drafted, accepted)
+            tell(draft_length, done, rows, drafted, accepted)
             chosen.append(size)
         return chosen
 
@@ -175,7 +188,7 @@ def test_one_stalled_draft_does_not_end_speculation() -> None:
     machine.run(draft_length, 50)
     (size,) = draft_length.choose([0])
     done = RoundCost(1, 1 + size, 20.0 * size, size, seconds=machine.target(1 + size))
-    draft_length.observe(done, [0], [size], [size])
+    tell(draft_length, done, [0], [size], [size])
     assert settled_value(machine, draft_length) > 0.8 * machine.speed(machine.best(16))
 
 
@@ -183,7 +196,7 @@ def test_a_slow_first_draft_does_not_keep_a_good_draft_out() -> None:
     draft_length, machine = AdaptiveDraftLength(16), Machine(0.9, 0.1, 0.02)
     (size,) = draft_length.choose([0])
     done = RoundCost(1, 1 + size, 20.0 * size, size, seconds=machine.target(1 + size))
-    draft_length.observe(done, [0], [size], [size])
+    tell(draft_length, done, [0], [size], [size])
     assert settled_value(machine, draft_length) > 0.8 * machine.speed(machine.best(16))
 
 
@@ -191,7 +204,7 @@ def test_one_stalled_plain_round_does_not_make_a_bad_draft_look_good() -> None:
     draft_length, machine = AdaptiveDraftLength(16), Machine(0.3, 0.5, 0.05)
     machine.run(draft_length, 1)
     assert draft_length.choose([0]) == [0], "the round that times plain decoding"
-    draft_length.observe(RoundCost(seconds=10.0), [0], [0], [0])
+    tell(draft_length, RoundCost(seconds=10.0), [0], [0], [0])
     assert settled_value(machine, draft_length) > 0.9
 
 
@@ -200,7 +213,7 @@ def test_a_stalled_verification_is_forgotten() -> None:
     machine.run(draft_length, 50)
     (size,) = draft_length.choose([0])
     done = RoundCost(1, 1 + size, size * machine.draft, size, seconds=20.0)
-    draft_length.observe(done, [0], [size], [size])
+    tell(draft_length, done, [0], [size], [size])
     assert settled_value(machine, draft_length) > 0.9 * machine.speed(machine.best(16))
 
 
@@ -213,7 +226,7 @@ def test_acceptance_is_estimated_without_the_bias_of_cut_windows() -> None:
 
 def test_a_fixed_window_stays() -> None:
     draft_length = DraftLength(3)
-    draft_length.observe(RoundCost(1, 4, 9.0, 3, seconds=9.0), [0], [3], [0])
+    tell(draft_length, RoundCost(1, 4, 9.0, 3, seconds=9.0), [0], [3], [0])
     assert (draft_length.choose([0, 1]), draft_length.largest) == ([3, 3], 3)
 
 
@@ -233,9 +246,9 @@ def test_what_is_kept_forgets_slowly_and_the_run_quickly() -> None:
     seen = Acceptance()
     model = CostModel(seen)
     for _ in range(60):
-        model.observe(RoundCost(1, 5, seconds=1.0), [4], [4])
+        model.observe_verdicts([4], [4])
     for _ in range(10):
-        model.observe(RoundCost(1, 5, seconds=1.0), [4], [0])
+        model.observe_verdicts([4], [0])
     assert model.acceptance < 0.65 < 0.9 < seen.rate
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -17,7 +18,8 @@ Chance = Callable[[int, int], float]  # (row, round) -> chance of a draft token
 class Pair:
     """A target and a draft whose forwards cost `step * (1 + slope * (rows * block - 1))` seconds.
 
-    Draft tokens that a plain round left out are caught up with for `missed` plain steps each.
+    Draft tokens that a plain round left out are caught up with for `missed` plain steps each. The
+    sizing hears of a round's time `late` rounds later, as on a GPU.
     """
 
     def __init__(
@@ -30,7 +32,9 @@ class Pair:
         missed: float = 0.005,
         step: float = 0.03,
         seed: int = 0,
+        late: int = 0,
     ) -> None:
+        self.late, self.costs = late, deque[tuple[RoundCost, float]]()
         self.chance, self.rows = chance, list(range(rows))
         self.slope, self.draft, self.missed, self.step = slope, draft, missed, step
         self.random = random.Random(seed)
@@ -54,7 +58,10 @@ class Pair:
         accepted = [self._accepted(row, many) for row, many in zip(self.rows, drafted, strict=True)]
         seconds = self.forward(block)
         done = RoundCost(len(self.rows), block, spent, block - 1, caught_up, seconds)
-        sizing.observe(done, self.rows, drafted, accepted)
+        self.costs.append((done, 1 + sum(accepted) / len(accepted)))
+        if len(self.costs) > self.late:
+            sizing.observe_cost(*self.costs.popleft())
+        sizing.observe(self.rows, drafted, accepted)
         for row, right in zip(self.rows, accepted, strict=True):
             self.tokens[row] += 1 + right
         self.seconds += spent + self.forward(block)
@@ -84,28 +91,30 @@ def always(rate: float) -> Chance:
 HOSTILE = [(0.05, 0.005), (0.2, 0.002), (0.5, 0.0), (0.9, 0.01)]  # draft step, catching up
 
 
+@pytest.mark.parametrize("late", [0, 1])
 @pytest.mark.parametrize("rows", [1, 8, 32])
 @pytest.mark.parametrize(("draft", "missed"), HOSTILE)
 @pytest.mark.parametrize("slope", [0.002, 0.05])
 def test_a_hostile_draft_costs_little_from_the_third_second_on(
-    rows: int, draft: float, missed: float, slope: float
+    rows: int, draft: float, missed: float, slope: float, late: int
 ) -> None:
-    pair = Pair(always(0.0), rows, draft=draft, missed=missed, slope=slope)
+    pair = Pair(always(0.0), rows, draft=draft, missed=missed, slope=slope, late=late)
     sizing = AdaptiveDraftLength(16)
     while pair.seconds < 3.0:
         pair.round(sizing)
     assert pair.say(sizing, 600) >= 0.97
 
 
+@pytest.mark.parametrize("late", [0, 1])
 @pytest.mark.parametrize("rows", [1, 8, 32])
 @pytest.mark.parametrize(("draft", "missed"), HOSTILE)
 @pytest.mark.parametrize("slope", [0.002, 0.05])
 def test_a_hostile_draft_that_is_known_costs_little_over_any_text(
-    rows: int, draft: float, missed: float, slope: float
+    rows: int, draft: float, missed: float, slope: float, late: int
 ) -> None:
     known, speeds = Acceptance(), []
     for _ in range(30):
-        pair = Pair(always(0.0), rows, draft=draft, missed=missed, slope=slope)
+        pair = Pair(always(0.0), rows, draft=draft, missed=missed, slope=slope, late=late)
         was_known, sizing = known.is_known, AdaptiveDraftLength(16, experience=known)
         speed = pair.say(sizing, 200)
         if was_known:
@@ -119,15 +128,16 @@ def fixed(pair: Callable[[], Pair], tokens: int) -> float:
     return max(pair().say(DraftLength(size), tokens) for size in range(1, 17))
 
 
+@pytest.mark.parametrize("late", [0, 1])
 @pytest.mark.parametrize("rows", [1, 8, 32])
 @pytest.mark.parametrize(
     ("rate", "draft", "slope"), [(0.9, 0.05, 0.002), (0.8, 0.1, 0.004), (0.95, 0.02, 0.001)]
 )
 def test_a_good_draft_is_as_fast_as_with_the_best_fixed_length(
-    rows: int, rate: float, draft: float, slope: float
+    rows: int, rate: float, draft: float, slope: float, late: int
 ) -> None:
     def pair() -> Pair:
-        return Pair(always(rate), rows, draft=draft, slope=slope, seed=1)
+        return Pair(always(rate), rows, draft=draft, slope=slope, seed=1, late=late)
 
     best = fixed(pair, 1500)
     assert best > 1.2
@@ -136,18 +146,20 @@ def test_a_good_draft_is_as_fast_as_with_the_best_fixed_length(
     assert pair().say(AdaptiveDraftLength(16, experience=known), 1500) >= 0.95 * best
 
 
-def test_a_draft_that_turns_good_is_noticed() -> None:
+@pytest.mark.parametrize("late", [0, 1])
+def test_a_draft_that_turns_good_is_noticed(late: int) -> None:
     turn = 400
-    pair = Pair(lambda row, number: 0.9 if number > turn else 0.0)
+    pair = Pair(lambda row, number: 0.9 if number > turn else 0.0, late=late)
     sizing = AdaptiveDraftLength(16)
     while pair.rounds < turn + LONGEST_PAUSE + 32:
         pair.round(sizing)
     assert pair.say(sizing, 500) > 0.9 * fixed(lambda: Pair(always(0.9)), 500)
 
 
-def test_a_draft_that_turns_bad_is_left_soon() -> None:
+@pytest.mark.parametrize("late", [0, 1])
+def test_a_draft_that_turns_bad_is_left_soon(late: int) -> None:
     turn = 200
-    pair = Pair(lambda row, number: 0.9 if number < turn else 0.0)
+    pair = Pair(lambda row, number: 0.9 if number < turn else 0.0, late=late)
     sizing = AdaptiveDraftLength(16)
     while pair.rounds < turn + 60:
         pair.round(sizing)

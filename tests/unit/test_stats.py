@@ -96,7 +96,7 @@ def test_the_dictionary_has_the_designs_names_and_is_json() -> None:
 
 def test_a_phase_within_another_takes_its_time_out_of_it() -> None:
     stats, ticks = Stats(), iter([0.0, 1.0, 4.0, 5.0, 7.0, 10.0])
-    stats.clock = lambda: next(ticks)  # type: ignore[method-assign]
+    stats.timeline.mark = lambda: next(ticks)  # type: ignore[method-assign]
     with stats.phase("draft"):
         with stats.phase("draft_prefill"):
             pass

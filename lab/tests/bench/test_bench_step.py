@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import torch
 import sooner
 from bench.static_slots import FACTORY, build
 from sooner.cli.main import main
+from sooner.decoding.timing import Timeline
 from sooner_lab.bench.step import engine, factories, rounds, shapes
 from sooner_lab.bench.step.guard import (
     IndexRanges,
@@ -49,6 +51,7 @@ def test_steps_and_rounds_are_counted(tmp_path: Path, capsys: pytest.CaptureFixt
     plain = rows["plain"]
     assert plain["reads_of_round"] == 1, "the report"
     assert plain["uploads_of_round"] == 0
+    assert plain["clocks_of_round"] == 0, "times come from events"
     assert plain["ops_of_round"] <= rows["hf-generate"]["ops_of_round"]
     assert rows["prompt-lookup"]["uploads_of_round"] <= 1, "the draft"
     assert rows["hf-dynamic"]["growth"] is not None, "its cache grows"
@@ -144,6 +147,26 @@ def test_copies_of_a_simulated_device_are_counted() -> None:
     assert x.device == DEVICE
     assert waits.uploads.total() == 2
     assert waits.reads.total() == 3
+
+
+@pytest.mark.parametrize("name", ["plain", "speculative", "sd-tree", "eagle", "jacobi", "hsd"])
+def test_no_round_waits_for_a_clock(name: str) -> None:
+    model = shapes.tiny(2)
+    made = rounds.methods(model)
+    one = rounds.measure(name, to_device(model), made[name]())
+    assert one.rounds > 3
+    assert one.clocks == 0
+
+
+def test_a_clock_that_waits_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def mark(line: Timeline) -> float:
+        torch.cuda.synchronize(line.device)
+        return time.perf_counter()
+
+    monkeypatch.setattr(Timeline, "mark", mark)
+    model = shapes.tiny(1)
+    made = rounds.methods(model)
+    assert rounds.measure("plain", to_device(model), made["plain"]()).clocks > 3
 
 
 def test_waits_of_the_drafter_are_told_apart() -> None:

@@ -14,6 +14,7 @@ from ..errors import UnsupportedError
 from .grid import TokenGrid
 from .noise import RowNoise
 from .rows import Rows
+from .timing import NO_TIME, Interval
 from .tree import Tree
 
 
@@ -159,8 +160,8 @@ class Outcome:
         new: tokens committed this round, each ending in the target's own token.
         accepted: how many of them were draft tokens.
         budget: how many more tokens each row may say.
-        seconds: time of the target's forward.
-        round_seconds: time from the moment that a draft was handed over until it was judged.
+        forward_time: of the target's forward; none for the prefill.
+        round_time: from the moment that a draft was handed over until it was judged.
         hidden: decoder states of the block, `[rows, 1 + nodes, hidden]` (the last prompt token's
             alone in the first round).
         scores: the target's processed scores of the block, `[rows, 1 + nodes, vocab]`.
@@ -174,14 +175,14 @@ class Outcome:
     new: list[list[int]]
     accepted: list[int]
     budget: list[int]
-    seconds: float
+    forward_time: Interval
     hidden: Tensor
     scores: Tensor
     path: list[list[int]]
     committed: CommittedBlock
     noise: RowNoise
     is_first: bool
-    round_seconds: float = 0.0
+    round_time: Interval = NO_TIME
 
     def of(self, rows: list[int]) -> Outcome:
         """What it says of some active rows, in their order; of none, the tensors are not cut."""

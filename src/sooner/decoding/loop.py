@@ -22,6 +22,7 @@ from .sampling import Processing, bad_logits
 from .stats import APPROXIMATE, Stats
 from .step import JudgedBlock, RowReport, RowState, Rule, judge, read, step
 from .stopping import Stopping
+from .timing import NO_TIME, Interval
 from .tree import Tree
 
 OnTokens = Callable[[int, list[int], int], None]
@@ -121,7 +122,7 @@ class Decoding:
             judged = judge(
                 self.tree, self._score(forward.logits), session.rule, session.processing, self.state
             )
-            self.outcome = self._commit(judged, forward, stats.seconds["prefill"], is_first=True)
+            self.outcome = self._commit(judged, forward, NO_TIME, is_first=True)
         if self.rows.active:
             yield from self._timed(self.drafter.begin(self.outcome))
 
@@ -141,20 +142,20 @@ class Decoding:
         with stats.phase("other"):
             with stats.phase("draft"):
                 self.tree = self.drafter.propose(outcome)
-            handed = stats.clock()
+            handed = stats.mark()
             self.drafter.on_verify_start(self.tree, self.rows)
-            started = stats.clock()
+            started = stats.mark()
             ended = [started]
             session = self.session
             judged, forward = step(
                 session.target, self.tree, session.rule, session.processing, self.state,
-                self._score, lambda: ended.append(stats.clock()),
+                self._score, lambda: ended.append(stats.mark()),
             )  # fmt: skip
-            seconds = ended[-1] - started
-            stats.add("verify", seconds)
-            stats.verify_seconds[1 + self.tree.nodes].append(seconds)
-            self.outcome = self._commit(judged, forward, seconds)
-            self.outcome.round_seconds = stats.clock() - handed
+            verify = stats.between(started, ended[-1])
+            stats.move("verify", verify)
+            verify.then(stats.verify_seconds[1 + self.tree.nodes].append)
+            self.outcome = self._commit(judged, forward, verify)
+            self.outcome.round_time = stats.between(handed, stats.mark())
 
     @torch.inference_mode()
     def join(self, other: Decoding) -> int:
@@ -210,6 +211,7 @@ class Decoding:
         self.stats.close_runs()
         self.stats.cache_bytes = self.session.target.cache.nbytes()
         self.drafter.close()
+        self.stats.timeline.close()
 
     def _score(self, logits: Tensor) -> Tensor:
         """Processed scores of the block under way, `[rows, 1 + nodes, vocab]`."""
@@ -219,7 +221,7 @@ class Decoding:
         return session.processing.scores(logits, lambda: rows.block_prefixes(tree), rows.active)
 
     def _commit(
-        self, judged: JudgedBlock, forward: Forward, seconds: float, is_first: bool = False
+        self, judged: JudgedBlock, forward: Forward, time: Interval, is_first: bool = False
     ) -> Outcome:
         """Tell the host what a step decided, and drop the rows that ended.
 
@@ -229,6 +231,7 @@ class Decoding:
         rows, target = self.rows, self.session.target
         self.stats.nfe += 1
         reports = read(judged.report, judged.depth)
+        self.stats.timeline.settle()  # the device has come this far
         if any(report.is_broken for report in reports):
             raise bad_logits()
         if not is_first:
@@ -239,7 +242,7 @@ class Decoding:
             new=[report.new for report in reports],
             accepted=[len(report.path) - 1 for report in reports],
             budget=[self._budget(row) for row in range(len(reports))],
-            seconds=seconds,
+            forward_time=time,
             hidden=forward.hidden,
             scores=judged.scores,
             path=[report.path for report in reports],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,11 +13,19 @@ from typing import Any
 import torch
 
 from .deviation import Deviation
+from .timing import Interval, Mark, Timeline
 
 logger = logging.getLogger("sooner")
 
 EXACT, RELAXED, APPROXIMATE = "exact", "relaxed", "approximate"
 PHASES = ("vision", "prefill", "draft_prefill", "draft", "verify", "other")
+
+
+@dataclass
+class _Phase:
+    """One that is open: seconds of the phases within it."""
+
+    nested: float = 0.0
 
 
 @dataclass
@@ -28,7 +35,8 @@ class Stats:
     Attributes:
         mode: `exact`, `relaxed` or `approximate`.
         method: name of the method.
-        device: where the target runs; phases wait for it before the clock is read.
+        device: where the target runs. On CUDA times are the device's own and known a little later,
+            when it has got there; all of them once the run is closed.
         tokens: committed new tokens, all rows.
         decode_tokens: those behind each row's first, which the prefill already decides.
         nfe: sequential target forwards, the prefill included.
@@ -38,7 +46,7 @@ class Stats:
         acceptance_histogram: accepted draft tokens of a decoding step -> number of row steps.
         runs: tokens between two rejections (PEARL's and ParallelVLM's M), one entry a run; of steps
             that verified drafts. See `record_step` for what a tree rejects.
-        seconds: time of each phase of `PHASES`.
+        seconds: time of each phase of `PHASES`, every second in one of them.
         verify_seconds: for each block size (root and nodes), the seconds of every such forward.
         draft_seconds: mean seconds of a draft forward in each round that was not catching up.
         draft_forwards, draft_forward_seconds: all draft forwards and their time.
@@ -73,31 +81,78 @@ class Stats:
     draft_cache_bytes: int = 0
     deviation: Deviation | None = None
     _open_runs: dict[int, int] = field(default_factory=lambda: defaultdict(int))
-    _nested: float = 0.0  # seconds of phases within the one that runs
+    timeline: Timeline = field(init=False, repr=False)
+    _phase: _Phase | None = field(default=None, init=False, repr=False)  # the one that is open
+
+    def __post_init__(self) -> None:
+        self.timeline = Timeline(self.device)
 
     @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
+    def phase(self, name: str) -> Iterator[Interval]:
         """Add the time of the enclosed block to phase `name`, and take it out of the phase around
-        it, if there is one: every second counts once."""
-        outside, self._nested = self._nested, 0.0
-        start = self.clock()
+        it, if there is one: every second counts once.
+
+        Yields:
+            The whole time of the block, known behind it.
+        """
+        around, own, spent = self._phase, _Phase(), Interval()
+
+        def count(seconds: float) -> None:
+            self.seconds[name] += seconds - own.nested
+            if around is not None:
+                around.nested += seconds
+            spent.end(seconds)
+
+        self._phase, start = own, self.mark()
         try:
-            yield
+            yield spent
         finally:
-            spent = self.clock() - start
-            self.seconds[name] += spent - self._nested
-            self._nested = outside + spent
+            self._phase = around
+            self.between(start, self.mark()).then(count)
 
-    def add(self, name: str, seconds: float) -> None:
-        """Move time of the phase that is open to phase `name`."""
-        self.seconds[name] += seconds
-        self._nested += seconds
+    def move(self, name: str, interval: Interval) -> None:
+        """Count a part of the phase that is open to phase `name` instead."""
+        around = self._phase
 
-    def clock(self) -> float:
-        """Seconds now, after the device has finished what it was given."""
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-        return time.perf_counter()
+        def count(seconds: float) -> None:
+            self.seconds[name] += seconds
+            if around is not None:
+                around.nested += seconds
+
+        interval.then(count)
+
+    def record_drafting(self, forwards: int, time: Interval, is_typical: bool = True) -> None:
+        """Count draft forwards, or levels of a tree, that took `time` together.
+
+        Args:
+            is_typical: they did what those of most rounds do, and did not catch up.
+        """
+        self.draft_forwards += forwards
+
+        def count(seconds: float) -> None:
+            self.draft_forward_seconds += seconds
+            if is_typical:
+                self.draft_seconds.append(seconds / forwards)
+
+        time.then(count)
+
+    @contextmanager
+    def ranking(self) -> Iterator[None]:
+        """Count the time of the enclosed block as spent ranking visual tokens."""
+        start = self.mark()
+        yield
+        self.between(start, self.mark()).then(self.add_ranking)
+
+    def add_ranking(self, seconds: float) -> None:
+        self.rank_seconds += seconds
+
+    def mark(self) -> Mark:
+        """This moment, on the device's clock."""
+        return self.timeline.mark()
+
+    def between(self, start: Mark, end: Mark) -> Interval:
+        """The time from one moment to a later one."""
+        return self.timeline.between(start, end)
 
     def note(self, text: str) -> None:
         """Keep and log a decision worth telling."""

@@ -70,9 +70,7 @@ class ChainDrafter(Drafter):
 
     def propose(self, outcome: Outcome) -> Tree:
         if not outcome.is_first:
-            done = replace(self.round, seconds=outcome.round_seconds)
-            rows = outcome.rows.active
-            self.draft_length.observe(done, rows, self.drafted, outcome.accepted)
+            self._observe(outcome)
             # The newest token was never fed; every committed one before it matches what was.
             said = [len(outcome.rows.said(row)) for row in range(len(self.fed))]
             self.fed = [min(fed, count - 1) for fed, count in zip(self.fed, said, strict=True)]
@@ -85,6 +83,15 @@ class ChainDrafter(Drafter):
         if not any(self.drafted):
             return Tree.empty(len(self.drafted), outcome.hidden.device)
         return self._draft(outcome)
+
+    def _observe(self, outcome: Outcome) -> None:
+        """Tell the sizing what the last round gave, and what it took as soon as that is known."""
+        done, sizing = self.round, self.draft_length
+        tokens = 1 + sum(outcome.accepted) / len(outcome.accepted)
+        outcome.round_time.then(
+            lambda seconds: sizing.observe_cost(replace(done, seconds=seconds), tokens)
+        )
+        sizing.observe(outcome.rows.active, self.drafted, outcome.accepted)
 
     def keep_rows(self, rows: list[int]) -> None:
         if self.runner is None:
@@ -127,7 +134,7 @@ class ChainDrafter(Drafter):
         stats = self.context.stats
         nodes = max(self.drafted)
         backlog = [outcome.rows.said(row)[fed:] for row, fed in enumerate(self.fed)]
-        start = stats.clock()
+        start = stats.mark()
         chain: list[Tensor] = []
         given: list[Tensor] = []
         forward = self._feed_backlog(backlog)
@@ -137,14 +144,12 @@ class ChainDrafter(Drafter):
             p, token = self._choose(forward, outcome, chain)
             chain.append(token)
             given.append(p)
-        seconds = stats.clock() - start
-        stats.draft_forwards += nodes
-        stats.draft_forward_seconds += seconds
         missed = max(len(row) for row in backlog) - 1
         missed = missed if missed > 1 else 0  # two tokens take as long as one
-        self.round = replace(self.round, drafting=seconds, forwards=nodes, missed=missed)
-        if not missed:
-            stats.draft_seconds.append(seconds / nodes)
+        self.round = replace(self.round, forwards=nodes, missed=missed)
+        spent = stats.between(start, stats.mark())
+        spent.then(self.round.add_drafting)
+        stats.record_drafting(nodes, spent, is_typical=not missed)
         device = outcome.hidden.device
         probs = self._stack(given).to(device) if self.context.processing.do_sample else None
         return Tree.chain(torch.cat(chain, 1).to(device), self.drafted, probs)

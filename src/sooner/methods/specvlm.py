@@ -120,18 +120,17 @@ class _PrunedDrafter(TreeDrafter):
         if self.tap is None:
             return prompt
         assert self.paid is not None
-        stats = self.context.stats
-        begin = stats.clock()
-        visual = self.tap.asking.visual.to(self.paid.device)
-        kept = []
         context = self.context
-        seen = views(context.target, context.inputs, context.copies)
-        own = views(self.adapter, self.inputs, context.copies)
-        for row, pair in enumerate(zip(seen, own, strict=True)):
-            scores = self.paid[row, visual[row]]
-            indices = staged(scores, self.method.prune, self.method.focus)
-            kept.append(match(indices, *pair))
-        stats.rank_seconds += stats.clock() - begin + self.tap.seconds
+        with context.stats.ranking():
+            visual = self.tap.asking.visual.to(self.paid.device)
+            kept = []
+            seen = views(context.target, context.inputs, context.copies)
+            own = views(self.adapter, self.inputs, context.copies)
+            for row, pair in enumerate(zip(seen, own, strict=True)):
+                scores = self.paid[row, visual[row]]
+                indices = staged(scores, self.method.prune, self.method.focus)
+                kept.append(match(indices, *pair))
+        context.stats.rank_seconds += self.tap.seconds
         return self.adapter.prune_prompt(prompt, kept)
 
     def begin(self, outcome: Outcome) -> Iterator[None]:

@@ -246,7 +246,7 @@ class TreeDrafter(ChainDrafter):
     def _draft(self, outcome: Outcome) -> Tree:
         assert self.runner is not None
         stats = self.context.stats
-        start = stats.clock()
+        start = stats.mark()
         backlog = [outcome.rows.said(row)[fed:] for row, fed in enumerate(self.fed)]
         logits = self._feed_backlog(backlog).logits  # [rows, 1, vocab]
         none = torch.empty(len(backlog), 0, dtype=torch.long, device=logits.device)
@@ -258,10 +258,7 @@ class TreeDrafter(ChainDrafter):
             scores = self._scores(growth, level, logits, outcome)
             growth = self._extend(growth, level, scores, outcome.noise.to(scores.device), depth)
         tree = self._tree(growth, outcome.hidden.device)
-        seconds = stats.clock() - start
-        stats.draft_forwards += self.grown
-        stats.draft_forward_seconds += seconds
-        stats.draft_seconds.append(seconds / self.grown)
+        stats.record_drafting(self.grown, stats.between(start, stats.mark()))
         return tree
 
     def _scores(self, growth: _Growth, level: Level, logits: Tensor, outcome: Outcome) -> Tensor:

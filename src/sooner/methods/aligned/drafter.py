@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from heapq import heappop, heappush
 
 from ...decoding.interface import Drafter, Outcome
@@ -134,7 +135,7 @@ class AlignedDrafter(Drafter):
 
     def propose(self, outcome: Outcome) -> Tree:
         if not outcome.is_first:
-            self.sizing.observe(*self.pending, outcome.round_seconds)
+            outcome.round_time.then(partial(self.sizing.observe, *self.pending))
         for row, new in zip(self.rows, outcome.new, strict=True):
             row.advance(new)
         tree = self._tree(outcome)

@@ -260,7 +260,12 @@ class EagleDrafter(Drafter):
                 for row, path in enumerate(outcome.path)
                 if self.levels[row] == self.size.depth
             ]
-        self.sizing.observe(replace(self.pending, seconds=outcome.round_seconds), self.size, paths)
+        done, sizing = self.pending, self.sizing
+        tokens = 1 + sum(map(len, paths)) / len(paths) if paths else None
+        outcome.round_time.then(
+            lambda seconds: sizing.observe_cost(replace(done, seconds=seconds), tokens)
+        )
+        sizing.observe(self.size, paths)
 
     def _next(self, outcome: Outcome) -> Tree:
         room = max(outcome.budget) - 1
@@ -275,13 +280,12 @@ class EagleDrafter(Drafter):
         if self.runner is None:
             self._open()
         stats = self.context.stats
-        start = stats.clock()
+        start = stats.mark()
         tree = self._grow(outcome)
-        seconds = stats.clock() - start
-        self.pending = RoundCost(rows, 1 + tree.nodes, seconds, depth)
-        stats.draft_forwards += depth
-        stats.draft_forward_seconds += seconds
-        stats.draft_seconds.append(seconds / depth)
+        spent = stats.between(start, stats.mark())
+        self.pending = RoundCost(rows, 1 + tree.nodes, forwards=depth)
+        spent.then(self.pending.add_drafting)
+        stats.record_drafting(depth, spent)
         return tree
 
     def _open(self) -> None:
@@ -291,11 +295,11 @@ class EagleDrafter(Drafter):
         limit, largest = context.stopping.limit or 0, self.sizing.largest
         block = (self.top_k + 1) * (largest.depth + 1)
         width = self.prompt.embeds.shape[1]
-        with context.stats.phase("draft_prefill"):
+        with context.stats.phase("draft_prefill") as spent:
             self.runner = HeadRunner(self.head, context.target, width + limit + block)
             self.runner.remember(*self.prompt.entries())
         self.prompt = None
-        self.sizing.observe_prefill(context.stats.seconds["draft_prefill"])
+        spent.then(self.sizing.observe_prefill)
 
     def _grow(self, outcome: Outcome) -> Tree:
         """The trees behind the committed tokens."""

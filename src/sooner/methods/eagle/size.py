@@ -56,7 +56,11 @@ class TreeSize:
     def observe_prefill(self, seconds: float) -> None:
         """The head took `seconds` for a prompt."""
 
-    def observe(self, done: RoundCost, size: Size, paths: Sequence[Sequence[int]]) -> None:
+    def observe_cost(self, done: RoundCost, tokens: float | None) -> None:
+        """A round that gave `tokens` a row, if that is known, took this long; on GPUs told a round
+        late."""
+
+    def observe(self, size: Size, paths: Sequence[Sequence[int]]) -> None:
         """A round verified trees of at most `size`.
 
         Args:
@@ -144,12 +148,13 @@ class MeasuredSize(TreeSize):
     def observe_prefill(self, seconds: float) -> None:
         self._prefills.add(seconds)
 
-    def observe(self, done: RoundCost, size: Size, paths: Sequence[Sequence[int]]) -> None:
+    def observe_cost(self, done: RoundCost, tokens: float | None) -> None:
         self.costs.add(done.rows, done.block, done.seconds)
         if done.forwards:
             self._levels.add(rounded(done.rows), done.drafting / done.forwards)
-        tokens = 1 + sum(map(len, paths)) / len(paths) if paths else None
         self.pauses.observe(done, tokens, self.drafted_rounds >= WHOLE_ROUNDS)
+
+    def observe(self, size: Size, paths: Sequence[Sequence[int]]) -> None:
         if not paths:
             return
         self.drafted_rounds += 1

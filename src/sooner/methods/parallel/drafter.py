@@ -99,19 +99,18 @@ class ParallelDrafter(Drafter):
     def _choose_kept(self, first: Tensor, last: Tensor) -> None:
         """In the middle of the target's prefill: rank, and set the draft's prefill going."""
         assert self.rank is not None
-        stats = self.context.stats
-        begin = stats.clock()
-        visual, frames = self.seen
-        kept = []
-        for row, length in enumerate(self.lengths):
-            mask = visual[row, :length].to(last.device)
-            begun = first[row, :length].to(last.device)  # a sharded target may have layer L there
-            own = frames[row, :length].to(last.device)
-            indices = self.rank(begun, last[row, :length], mask, own)
-            kept.append(indices.tolist())
-        self.kept_tokens = kept
-        self.worker.prefill(kept)
-        stats.rank_seconds += stats.clock() - begin
+        with self.context.stats.ranking():
+            visual, frames = self.seen
+            kept = []
+            for row, length in enumerate(self.lengths):
+                mask = visual[row, :length].to(last.device)
+                # A sharded target may have layer L on another device.
+                begun = first[row, :length].to(last.device)
+                own = frames[row, :length].to(last.device)
+                indices = self.rank(begun, last[row, :length], mask, own)
+                kept.append(indices.tolist())
+            self.kept_tokens = kept
+            self.worker.prefill(kept)
 
     def propose(self, outcome: Outcome) -> Tree:
         if self.tap is not None:
@@ -136,8 +135,11 @@ class ParallelDrafter(Drafter):
         if outcome.is_first:
             self.patience.opening = self.context.stats.seconds["prefill"]
             return
-        done = replace(self.ran, seconds=outcome.seconds)
-        self.model.observe(done, self.pending, outcome.accepted)
+        ran = self.ran
+        outcome.forward_time.then(
+            lambda seconds: self.model.observe_cost(replace(ran, seconds=seconds))
+        )
+        self.model.observe_verdicts(self.pending, outcome.accepted)
         if not any(self.pending):
             self.model.observe_verdicts(*self._unasked(outcome))
 

@@ -107,13 +107,12 @@ class CostModel:
         self.timed += 1
         self._drafts.add(rounded(rows), seconds_each)
 
-    def observe(self, done: RoundCost, drafted: Sequence[int], accepted: Sequence[int]) -> None:
-        """A round judged `drafted` tokens of each row that goes on and took `accepted` of them."""
+    def observe_cost(self, done: RoundCost) -> None:
+        """The time of a round is known; which may be later than what it gave."""
         self.rows = done.rows
         self.costs.add(done.rows, done.block, done.seconds)
         if done.forwards and not done.missed:  # a long catch-up says nothing about one step
             self.observe_draft(done.drafting / done.forwards, done.rows)
-        self.observe_verdicts(drafted, accepted)
 
     def observe_verdicts(self, drafted: Sequence[int], accepted: Sequence[int]) -> None:
         """Of `drafted` tokens of each row `accepted` were what the target says, too."""
@@ -192,10 +191,11 @@ class DraftLength:
         """Draft tokens of the next round for each of `rows` (original numbers); 0 is plain."""
         return [self.largest] * len(rows)
 
-    def observe(
-        self, done: RoundCost, rows: Sequence[int], drafted: Sequence[int], accepted: Sequence[int]
-    ) -> None:
+    def observe(self, rows: Sequence[int], drafted: Sequence[int], accepted: Sequence[int]) -> None:
         """Of `rows`, which go on, `drafted` tokens were judged and `accepted` of them taken."""
+
+    def observe_cost(self, done: RoundCost, tokens: float) -> None:
+        """A round that gave `tokens` a row took this long; on GPUs told a round late."""
 
 
 class AdaptiveDraftLength(DraftLength):
@@ -224,6 +224,7 @@ class AdaptiveDraftLength(DraftLength):
         self._first = min(first, largest)
         self._trial = min(TRIAL_TOKENS, largest)
         self._rows: dict[int, tuple[float, float]] = {}  # accepted and refused
+        self._untimed = 0  # rounds that were judged and whose time is not known yet
 
     def choose(self, rows: Sequence[int]) -> list[int]:
         hopeless = [self._is_hopeless(row) for row in rows]
@@ -237,7 +238,7 @@ class AdaptiveDraftLength(DraftLength):
     def _size(self, rows: int, share: float) -> int | None:
         model, is_likely = self.model, self.model.acceptance >= 1 / 2
         if not model.is_ready and model.tokens(self.largest)[-1] >= LEAST_GAIN:
-            if model.costs.is_plain_due(rows):
+            if model.costs.is_plain_due(rows) or self._untimed:
                 return 0
             return self._first if is_likely else self._trial
         if not model.costs.rounds:
@@ -258,15 +259,18 @@ class AdaptiveDraftLength(DraftLength):
 
         return self.pauses.choose(rows, best, trial, f" ({model})")
 
-    def observe(
-        self, done: RoundCost, rows: Sequence[int], drafted: Sequence[int], accepted: Sequence[int]
-    ) -> None:
-        model, is_known = self.model, self.model.experience.is_known
+    def observe_cost(self, done: RoundCost, tokens: float) -> None:
+        model = self.model
+        self._untimed -= 1
         if done.missed and model.timed:
             each = model.draft_seconds(done.rows) or 0.0
             self.pauses.catch_up = max(done.drafting - done.forwards * each, 0.0) / done.missed
-        model.observe(done, drafted, accepted)
-        self.pauses.observe(done, 1 + sum(accepted) / max(len(accepted), 1), is_known)
+        model.observe_cost(done)
+        self.pauses.observe(done, tokens, model.experience.is_known)
+
+    def observe(self, rows: Sequence[int], drafted: Sequence[int], accepted: Sequence[int]) -> None:
+        self.model.observe_verdicts(drafted, accepted)
+        self._untimed += 1
         self._rows = {row: self._rows.get(row, (0.0, 0.0)) for row in rows}
         for row, many, right in zip(rows, drafted, accepted, strict=True):
             if many:

@@ -31,7 +31,7 @@ class Recent:
 
 @dataclass
 class RoundCost:
-    """Size and time of a round, told to the sizing once it was judged.
+    """Size and time of a round, told to the sizing once its time is known.
 
     Attributes:
         rows, block: of its forward; the root counts.
@@ -47,6 +47,10 @@ class RoundCost:
     forwards: int = 0
     missed: int = 0
     seconds: float = 0.0
+
+    def add_drafting(self, seconds: float) -> None:
+        """Drafting took this long; known before the time of the round is."""
+        self.drafting += seconds
 
 
 class SizeTimes:

@@ -71,12 +71,15 @@ class Pauses(Generic[Size]):
         self.costs, self.option, self.forget = costs, option, forget
         self.note = note or logger.info
         self.balance = self.catch_up = 0.0
+        self._owed = 0.0  # what the last trial loses, until its time is known
         self._left, self._pause, self._rows = 0, PAUSE, 0
         self._is_paused, self._said = False, -1
 
     def observe(self, done: RoundCost, tokens: float | None, is_charged: bool = True) -> None:
         """A round gave `tokens` a row (`None`: not known); what it lost counts if `is_charged`."""
         plain, won = self.costs.seconds(done.rows, 1), 0.0
+        if done.block > 1:
+            self._owed = 0.0
         if done.block > 1 and tokens is not None:
             won = max(tokens * plain - done.drafting - done.seconds, -LOST * plain / 2)  # a stall
         if won < 0 and not is_charged:
@@ -107,7 +110,9 @@ class Pauses(Generic[Size]):
         if self._is_paused and not is_pausing:
             self._is_paused = False
             self.forget()
-            return trial()[0]
+            size, seconds = trial()
+            self._owed = max(seconds - self.costs.seconds(rows, 1), 0.0)
+            return size
         candidate, plain = best(), self.costs.seconds(rows, 1)
         if candidate.gain >= LEAST_GAIN and self.balance >= -LOST * plain:
             self._go_on(candidate, remark)
@@ -119,10 +124,11 @@ class Pauses(Generic[Size]):
     def _rest(self, candidate: Candidate[Size], plain: float, loss: float, remark: object) -> None:
         """Plain rounds until a trial that loses `loss` seconds, and what it catches up, is paid."""
         rounds, earned = self._pause, SHARE * plain - self.catch_up
+        balance = self.balance - self._owed
         if earned <= SHARE * plain / 8:  # the longer the pause, the dearer its trial
             rounds = FOR_GOOD
-        elif loss > self.balance:
-            rounds = max(rounds, math.ceil((loss - self.balance) / earned))
+        elif loss > balance:
+            rounds = max(rounds, math.ceil((loss - balance) / earned))
         why = f"{candidate.text} would run at {candidate.gain:.2f}x plain"
         if candidate.gain >= LEAST_GAIN:
             why = f"drafting has lost time, though {why}"

@@ -7,6 +7,7 @@ simulated device.
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ import sooner
 from sooner.decoding.interface import Drafter, Outcome, Prompt
 from sooner.decoding.loop import Rule
 from sooner.decoding.rows import Rows
-from sooner.decoding.stats import Stats
+from sooner.decoding.timing import EVENTS
 from sooner.decoding.tree import Tree
 from sooner.methods import Method
 from sooner.methods.context import Context
@@ -43,7 +44,8 @@ class WatchedRound:
         ops: operations that launch a kernel, those of the drafter included.
         reads, uploads: inside steps.
         reads_between, uploads_between: by the drafter between them.
-        clocks: how often the clock is read, which waits for the device on a GPU.
+        clocks: how often the host waits for the device to look at a clock: for an event, or with
+            `torch.cuda.synchronize`.
         lines: of the waits, most frequent first: `(times a round, section, wait)`.
     """
 
@@ -124,7 +126,7 @@ def measure(name: str, model: Any, method: Method) -> WatchedRound:
         uploads=waits.uploads["step"] / rounds,
         reads_between=waits.reads["between"] / rounds,
         uploads_between=waits.uploads["between"] / rounds,
-        clocks=sections.clock_reads / rounds,
+        clocks=sections.clock_waits / rounds,
         lines=lines,
     )
 
@@ -157,7 +159,7 @@ class _Sections:
 
     def __init__(self, waits: Waits, operations: Operations) -> None:
         self.waits, self.operations = waits, operations
-        self.rounds = self.prefill_ops = self.ops = self.clock_reads = 0
+        self.rounds = self.prefill_ops = self.ops = self.clock_waits = 0
         waits.section = "prefill"
 
     def start_step(self) -> None:
@@ -176,15 +178,36 @@ class _Sections:
 
     @contextmanager
     def clocks(self) -> Iterator[None]:
-        """Count what would wait for a device: each look at the clock."""
-        clock = Stats.clock
+        """Time the run by events, and count where the host waits for one or for the device."""
 
-        def counted(stats: Stats) -> float:
-            self.clock_reads += self.waits.section in ("step", "between")
-            return clock(stats)
+        def wait(*_: Any) -> None:
+            self.clock_waits += self.waits.section in ("step", "between")
 
-        with mock.patch.object(Stats, "clock", counted):
+        events = {DEVICE.type: lambda _: _Event(self.waits, wait)}
+        with mock.patch.dict(EVENTS, events), mock.patch.object(torch.cuda, "synchronize", wait):
             yield
+
+
+class _Event:
+    """A moment in the simulated stream; the device has passed it when the host has next read."""
+
+    def __init__(self, waits: Waits, wait: Callable[[], None]) -> None:
+        self.waits, self.wait = waits, wait
+        self.at, self.reads = time.perf_counter(), waits.reads.total()
+        self.is_passed = False
+
+    def query(self) -> bool:
+        self.is_passed = self.is_passed or self.waits.reads.total() > self.reads
+        return self.is_passed
+
+    def elapsed_time(self, end_event: _Event) -> float:
+        assert self.query()
+        assert end_event.query(), "CUDA raises where an event is not passed"
+        return 1e3 * (end_event.at - self.at)
+
+    def synchronize(self) -> None:
+        self.wait()
+        self.is_passed = True
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,186 @@
+"""Times of a device that is behind the host: nothing waits for them, and none is lost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+
+import sooner
+import tiny
+from sooner.decoding import timing
+from sooner.decoding.loop import Decoding
+from sooner.decoding.stats import Stats
+
+
+@dataclass
+class Device:
+    """A stream that does its work when it is told to; a second passes with each event.
+
+    Attributes:
+        now: seconds of the host.
+        reached: moments up to which the device has come.
+        waits: how often the host waited.
+    """
+
+    now: float = 0.0
+    reached: float = -1.0
+    waits: int = 0
+    events: list[LateEvent] = field(default_factory=list)
+
+    def event(self, device: torch.device) -> LateEvent:
+        self.now += 1.0
+        made = LateEvent(self, self.now)
+        self.events.append(made)
+        return made
+
+    def catch_up(self) -> None:
+        self.reached = self.now
+
+
+@dataclass
+class LateEvent:
+    """An event that is passed when its device says so."""
+
+    device: Device
+    at: float
+
+    def query(self) -> bool:
+        return self.at <= self.device.reached
+
+    def elapsed_time(self, end_event: LateEvent) -> float:
+        assert self.query()
+        assert end_event.query(), "CUDA raises where an event is not passed"
+        return 1e3 * (end_event.at - self.at)
+
+    def synchronize(self) -> None:
+        self.device.waits += 1
+        self.device.catch_up()
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> Device:
+    """Every run's times come from events, which the CPU plays."""
+    late = Device()
+    monkeypatch.setitem(timing.EVENTS, "cpu", late.event)
+    return late
+
+
+def test_an_interval_tells_its_seconds_whenever_they_are_known() -> None:
+    told: list[float] = []
+    interval = timing.Interval()
+    interval.then(told.append)
+    assert told == []
+    interval.end(2.0)
+    interval.then(told.append)
+    assert told == [2.0, 2.0]
+
+
+def test_phases_of_a_late_device_count_every_second_once(device: Device) -> None:
+    stats = Stats()
+    with stats.phase("other"):  # 1
+        with stats.phase("draft"), stats.phase("draft_prefill") as spent:  # 2, and 3 to 4
+            pass
+        started = stats.mark()  # 6
+        stats.move("verify", stats.between(started, stats.mark()))  # to 7
+    told: list[float] = []
+    spent.then(told.append)
+    assert stats.total_seconds == 0.0
+    assert told == []
+    stats.timeline.settle()
+    assert stats.total_seconds == 0.0, "the device has not got there"
+    device.reached = 4.0
+    stats.timeline.settle()
+    assert stats.seconds["draft_prefill"] == 1.0
+    assert told == [1.0]
+    assert stats.total_seconds == 1.0
+    device.catch_up()
+    stats.timeline.settle()
+    assert stats.seconds["draft"] == 2.0
+    assert stats.seconds["verify"] == 1.0
+    assert stats.seconds["other"] == 8.0 - 1.0 - 3.0 - 1.0
+    assert stats.total_seconds == 7.0
+    assert device.waits == 0
+
+
+def test_closing_waits_once_and_loses_nothing(device: Device) -> None:
+    stats = Stats()
+    for _ in range(3):
+        with stats.phase("verify"):
+            pass
+    stats.timeline.close()
+    assert device.waits == 1
+    assert stats.seconds["verify"] == 3.0
+    stats.timeline.close()
+    assert device.waits == 1
+
+
+METHODS: dict[str, Any] = {
+    "plain": sooner.Autoregressive,
+    "speculative": lambda: sooner.Speculative(tiny.model("llama"), "auto"),
+    "sd-tree": lambda: sooner.SDTree(tiny.model("llama")),
+    "eagle": lambda: sooner.Eagle(tiny.head("llama"), nodes="auto"),
+    "hsd": lambda: sooner.HSD([[[5, 6, 7]]]),
+    "jacobi": lambda: sooner.CoupledJacobi(4),
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_nothing_waits_while_rows_decode(
+    name: str, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A round's report is read behind its events, and they are passed by then; no round waits."""
+    settled = timing.Timeline.settle
+
+    def settle(line: timing.Timeline) -> None:
+        device.reached = device.now - 1  # what was recorded last may be on its way
+        settled(line)
+
+    monkeypatch.setattr(timing.Timeline, "settle", settle)
+    waits: list[int] = []
+    round_ = Decoding.round
+
+    def watched(decoding: Decoding) -> None:
+        round_(decoding)
+        waits.append(device.waits)
+
+    monkeypatch.setattr(Decoding, "round", watched)
+    inputs = tiny.inputs("llama", "text", 1)
+    result = sooner.generate(
+        tiny.model("llama"), inputs, METHODS[name](), max_new_tokens=24, eos_token_id=None,
+        do_sample=False,
+    )  # fmt: skip
+    assert len(waits) > 3
+    assert set(waits) == {0}
+    stats = result.stats
+    forwards = sum(map(len, stats.verify_seconds.values()))
+    assert forwards == stats.nfe - 1, "each is known in the end"
+    assert stats.seconds["verify"] == pytest.approx(
+        sum(sum(times) for times in stats.verify_seconds.values())
+    )
+    first, last = device.events[0], device.events[-1]
+    assert 0 < stats.total_seconds <= last.at - first.at
+    assert stats.decode_seconds > 0
+
+
+def test_a_sizing_learns_from_times_that_come_late(device: Device) -> None:
+    """A draft that equals its target pays, and one that knows nothing does not."""
+    target, inputs = tiny.model("llama"), tiny.inputs("llama", "text", 1)
+    method = sooner.Speculative(target, "auto")
+    settled = timing.Timeline.settle
+
+    def settle(line: timing.Timeline) -> None:
+        device.catch_up()
+        settled(line)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(timing.Timeline, "settle", settle)
+        stats = sooner.generate(
+            target, inputs, method, max_new_tokens=60, eos_token_id=None, do_sample=False
+        ).stats
+    assert stats.num_accepted_draft_tokens > 0
+    assert any("draft tokens a round" in note or "plain" in note for note in stats.notes)
+    assert len(stats.draft_seconds) > 2
+    assert stats.draft_forward_seconds > 0
