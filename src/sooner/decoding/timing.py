@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -21,7 +21,7 @@ class Event(Protocol):
 
     def query(self) -> bool: ...
 
-    def elapsed_time(self, end_event: Event) -> float: ...
+    def elapsed_time(self, end_event: Any) -> float: ...
 
     def synchronize(self) -> None: ...
 

@@ -60,6 +60,19 @@ class Clock:
         return wrapped
 
 
+def waiting_clock(device: torch.device) -> Callable[[], float]:
+    """Seconds now, after the device has finished what it was given: pieces of a step are told apart
+    at the price of the whole."""
+    if device.type != "cuda":
+        return time.perf_counter
+
+    def now() -> float:
+        torch.cuda.synchronize(device)
+        return time.perf_counter()
+
+    return now
+
+
 @dataclass(frozen=True)
 class TimedJacobi(CoupledJacobi):
     """The method itself, with its pieces on a clock."""
@@ -68,7 +81,7 @@ class TimedJacobi(CoupledJacobi):
 
     def build(self, context: Context) -> tuple[JacobiDrafter, Rule]:
         clock, processing = self.clock, context.processing
-        clock.now = context.stats.clock
+        clock.now = waiting_clock(context.target.device)
         processing.scores = clock.timed("logits", processing.scores)  # type: ignore[method-assign]
         processing.probabilities = clock.timed(  # type: ignore[method-assign]
             "logits", processing.probabilities
