@@ -165,7 +165,7 @@ class Engine:
         session.target.cache.max_rows = self.max_rows
         if not session.target.adapter.may_split(session.prompt):
             session.prefill_chunk = None
-        decoding = Decoding(session)
+        decoding = Decoding(session, self.batch)
         return request, decoding, decoding.prefill()
 
     def _start(self, request: Request, decoding: Decoding) -> bool:

@@ -141,4 +141,4 @@ def test_the_cache_tells_its_size() -> None:
     cache = SlotCache(2, CAPACITY)
     assert cache.nbytes() == 0
     write(cache, [[1, 2]])
-    assert cache.nbytes() == 2 * 2 * HEADS * CAPACITY * WIDTH * 4
+    assert cache.nbytes() == 2 * 2 * HEADS * (CAPACITY + 1) * WIDTH * 4

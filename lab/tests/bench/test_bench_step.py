@@ -24,7 +24,7 @@ from sooner_lab.bench.step.guard import (
     Waits,
 )
 from sooner_lab.bench.step.modes import fake_cuda
-from sooner_lab.bench.step.run import faults, static_row
+from sooner_lab.bench.step.run import counted, faults, static_row
 from sooner_lab.bench.step.settings import LAW, StepSettings
 from sooner_lab.bench.step.simulated import DEVICE, simulated_device, to_device
 
@@ -75,6 +75,21 @@ def test_a_step_of_every_method_keeps_the_laws(method: str) -> None:
     row = static_row(engine.STATIC[method], settings, compiles=True)
     assert faults(row, allowed=196) == []
     assert (row["host_reads_per_round"], row["uploads_per_round"]) == (0, 0)
+
+
+def test_a_path_is_kept_by_operations_whose_number_knows_no_layers() -> None:
+    def more(name: str) -> int:
+        """Operations that two more layers take."""
+        counts = []
+        factory = engine.STATIC[name]
+        for layers in (2, 4):
+            with fake_cuda(), torch.inference_mode():
+                step = factory.build(shapes.qwen2_5_7b(layers), 1, 100)
+                step(1, factory.entries)
+                counts.append(counted(step, 1, factory.entries, factory)[0].launched.total())
+        return counts[1] - counts[0]
+
+    assert more("eagle") == more("sd-tree") == more("prompt-lookup"), "a tree's as a chain's"
 
 
 def test_a_static_step_passes_where_hfs_own_does_not() -> None:

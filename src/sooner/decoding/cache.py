@@ -6,6 +6,7 @@ separately, so trees, pruned prompts and M-RoPE families can number their tokens
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -15,23 +16,26 @@ from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from ..errors import UnsupportedError
+from .row_tensor import RowTensor
 
 if TYPE_CHECKING:
     from .interface import Prompt
 
 
 class SlotLayer(CacheLayerMixin):
-    """Keys and values of one layer, `[rows, kv_heads, capacity, head_dim]`, allocated once.
+    """Keys and values of one layer, `[rows, kv_heads, slots, head_dim]`, allocated once.
 
-    Nobody else indexes the stores: what reads or rearranges slots asks for it here. The first
-    `update` writes the prompt (or its first chunk) and hands the states straight back, so that
-    prefill runs on the model's fast causal path. Later updates write each row's block behind its
-    own length.
+    Nobody else indexes the stores: what reads or rearranges slots asks for it here, or the cache
+    for all layers. The first `update` writes the prompt (or its first chunk) and hands the states
+    straight back, so that prefill runs on the model's fast causal path. Later updates write each
+    row's block behind its own length.
 
     Attributes:
         dropped: prompt tokens that this layer holds no slots for, because a sparse prefill took
             them out before it. The owner's lengths count them still; slots here start that much
             lower.
+        whole: keys and values as allocated, with the rows that are not in use,
+            `[max_rows, kv_heads, slots, head_dim]`; `stores` are views of them.
     """
 
     is_compileable = False
@@ -42,36 +46,20 @@ class SlotLayer(CacheLayerMixin):
         super().__init__()
         self.owner = owner
         self.dropped = 0
-        self._whole: tuple[Tensor, ...] = ()  # as allocated, with the rows that have left
+        self.whole: tuple[Tensor, ...] = ()
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        shape = (*key_states.shape[:2], self.owner.capacity - self.dropped)
-        self.keys = key_states.new_zeros(*shape, key_states.shape[-1])
-        self.values = value_states.new_zeros(*shape, value_states.shape[-1])
-        self.is_initialized = True
+        self.hold(self.owner.allocate(self, key_states, value_states), key_states.shape[0])
 
-    def join(self, other: SlotLayer) -> None:
-        """Put the rows of `other` behind these."""
-        have, come = len(self.owner.lengths), len(other.owner.lengths)
-        capacity = max(self.owner.capacity, other.owner.capacity) - self.dropped
-        seen = other.owner.longest - other.dropped
-        self._whole = tuple(
-            self._with_room(number, have + come, capacity) for number in range(len(self.stores))
-        )
-        for store, states in zip(self._whole, other.stores, strict=True):
-            store[have : have + come, :, :seen] = states[:, :, :seen]
-        self.keys, self.values = (store[: have + come] for store in self._whole)
+    def hold(self, whole: tuple[Tensor, ...], rows: int) -> None:
+        """Write to these stores from now on, whose first `rows` rows are in use."""
+        self.whole, self.is_initialized = whole, True
+        self.use(rows)
 
-    def _with_room(self, number: int, rows: int, capacity: int) -> Tensor:
-        """Keys (0) or values (1) as allocated, for `rows` rows of `capacity` slots or more."""
-        store = self.stores[number]
-        whole = self._whole[number] if self._whole else store
-        if whole.shape[0] >= rows and whole.shape[2] >= capacity:
-            return whole
-        rows = max(rows, self.owner.max_rows)
-        room = store.new_zeros(rows, store.shape[1], max(capacity, store.shape[2]), store.shape[3])
-        room[: store.shape[0], :, : store.shape[2]] = store
-        return room
+    def use(self, rows: int) -> None:
+        """Let the first so many rows be in use."""
+        if self.is_initialized:
+            self.keys, self.values = (store[:rows] for store in self.whole)
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
@@ -154,13 +142,14 @@ class SlotLayer(CacheLayerMixin):
         """
         prompt = tuple(store[:, :, :whole].clone() for store in self.stores)
         behind = self.owner.longest - self.dropped - whole
-        capacity = self.owner.capacity - self.dropped - whole + room
+        capacity = self.owner.capacity + 1 - self.dropped - whole + room
         small = []
         for store in self.stores:
             new = store.new_zeros(*store.shape[:2], capacity, store.shape[3])
             new[:, :, room : room + behind] = store[:, :, whole : whole + behind]
             small.append(new)
-        self._whole, (self.keys, self.values) = (), small
+        self.owner.separate()
+        self.hold(tuple(small), len(small[0]))
         self.dropped += whole - room
         return prompt
 
@@ -175,30 +164,6 @@ class SlotLayer(CacheLayerMixin):
         )  # [rows, block]
         rows = torch.arange(states.shape[0], device=states.device)[:, None]
         store[rows, :, slots - self.dropped] = states.transpose(1, 2)
-
-    def move(self, source: Tensor, target: Tensor) -> None:
-        """Copy the owner's slots `source` to its slots `target`, both `[rows, count]`."""
-        for store in self.stores:
-            rows = torch.arange(source.shape[0], device=store.device)[:, None]
-            read, write = (slots.to(store.device) - self.dropped for slots in (source, target))
-            store[rows, :, write] = store[rows, :, read]
-
-    def keep_rows(self, rows: list[int]) -> None:
-        """Drop every row but `rows`; where they only move up, nothing but them is copied."""
-        if not self.is_initialized:
-            return
-        if any(source < row for row, source in enumerate(rows)):
-            self._whole = ()
-            self.keys, self.values = (
-                store[torch.tensor(rows, device=store.device)] for store in self.stores
-            )
-            return
-        self._whole = self._whole or self.stores
-        for store in self.stores:
-            for row, source in enumerate(rows):
-                if source != row:  # what lies there has been moved up before
-                    store[row] = store[source]  # what is not committed yet, too
-        self.keys, self.values = (store[: len(rows)] for store in self.stores)
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         return self.owner.longest + query_length - self.dropped, 0
@@ -215,10 +180,14 @@ class SlotLayer(CacheLayerMixin):
 class SlotCache(Cache):
     """The cache of one model over a batch of ragged rows.
 
+    Slots are allocated once, for `max_rows` rows, and stay where they are while rows come and go;
+    only a row or a prompt that needs more room moves them. Behind the last slot of a row lies its
+    trash slot, which takes what is padding.
+
     Args:
         layers: number of attention layers.
         capacity: slots of each row; a write beyond it is refused by `reserve`.
-        max_rows: rows that are given memory as soon as one joins those that decode already.
+        max_rows: rows that are given memory.
 
     Attributes:
         lengths: committed slots of each row. What lies behind is free: rollback is a shorter
@@ -227,6 +196,8 @@ class SlotCache(Cache):
             after. While it is, `lengths` count what the earlier chunks wrote, padding included.
         chunk: tokens of a row of `prompt` that one forward takes.
         needs_masks: layers may drop tokens, or their attention is watched, while rows decode.
+        one_allocation: layers of one shape lie in one tensor, so that one copy moves the slots of
+            all. Not for layers on several devices, or that drop tokens.
         block_slots: slots that the block under way is written to, `[rows, entries]`; the layers
             then hand out whole stores. `None` where a forward is given a mask.
         approximations: what was done to the prompt that the model itself would not have done, in
@@ -242,9 +213,52 @@ class SlotCache(Cache):
         self.prompt: Prompt | None = None
         self.chunk = 0
         self.approximations: list[str] = []
-        self._lengths: dict[torch.device, Tensor] = {}
         self.needs_masks = False
+        self.one_allocation = True
         self.block_slots: Tensor | None = None
+        self._stack: Tensor | None = None  # [2 x layers, max_rows, kv_heads, slots, head_dim]
+        self._block = 0  # entries that were last given room behind the committed ones
+        self._lengths: dict[torch.device, Tensor] = {}  # where they are what `lengths` says
+        self._row_lengths: dict[torch.device, RowTensor] = {}
+        self._borrower: weakref.ref[SlotCache] | None = None
+
+    def allocate(self, layer: SlotLayer, keys: Tensor, values: Tensor) -> tuple[Tensor, ...]:
+        """Slots for the states of a layer: a part of the tensor of all layers, if it is like them.
+
+        Args:
+            keys, values: `[rows, kv_heads, any, head_dim]`.
+        """
+        rows, slots = max(self.max_rows, keys.shape[0]), self.capacity + 1 - layer.dropped
+        shapes = [(rows, one.shape[1], slots, one.shape[3]) for one in (keys, values)]
+        if self.one_allocation and not layer.dropped and shapes[0] == shapes[1]:
+            if self._stack is None:
+                self._stack = keys.new_zeros(2 * len(self.slot_layers), *shapes[0])
+            part = self._stack[2 * self.slot_layers.index(layer) :][:2]
+            if part.shape[1:] == shapes[0] and (part.dtype, part.device) == (
+                keys.dtype, keys.device,
+            ):  # fmt: skip
+                return part.unbind()
+        self.separate()
+        return tuple(
+            one.new_zeros(shape) for one, shape in zip((keys, values), shapes, strict=True)
+        )
+
+    def separate(self) -> None:
+        """Give each layer a tensor of its own."""
+        self.one_allocation = False
+        if self._stack is not None:
+            self._stack = None
+            for layer in self.slot_layers:
+                if layer.is_initialized:
+                    layer.hold(tuple(one.clone() for one in layer.whole), len(layer.stores[0]))
+
+    def _slots(self, is_stacked: bool) -> Iterator[tuple[Tensor, int]]:
+        """All slots, `[stores, max_rows, kv_heads, slots, dim]`, and how many tokens they lack."""
+        if is_stacked and self._stack is not None:
+            yield self._stack, 0
+            return
+        for layer in self.slot_layers:
+            yield from ((store[None], layer.dropped) for store in layer.whole)
 
     @property
     def is_empty(self) -> bool:
@@ -294,9 +308,19 @@ class SlotCache(Cache):
         return max(self.lengths, default=0)
 
     def lengths_on(self, device: torch.device) -> Tensor:
-        """`lengths` as a tensor `[rows]` on `device`, copied at most once a round."""
+        """`lengths` as a tensor `[rows]` on `device`, copied at most once a round.
+
+        It is a view of a tensor that stays where it is; rows not in use have length 0 there.
+        """
         if device not in self._lengths:
-            self._lengths[device] = torch.tensor(self.lengths, device=device)
+            rows = len(self.lengths)
+            held = self._row_lengths.get(device)
+            if held is None or len(held.whole) < max(rows, self.max_rows):
+                none = torch.zeros(rows, dtype=torch.long, device=device)
+                held = self._row_lengths[device] = RowTensor(none, self.max_rows)
+            rest = [0] * (len(held.whole) - rows)
+            held.whole.copy_(torch.tensor([*self.lengths, *rest]))
+            self._lengths[device] = held.use(rows)
         return self._lengths[device]
 
     def set_lengths(self, lengths: list[int]) -> None:
@@ -314,6 +338,7 @@ class SlotCache(Cache):
             raise RuntimeError(
                 f"cache of {self.capacity} slots can't hold {self.longest} + {block} tokens"
             )
+        self._block = block
 
     def keep_path(self, paths: list[list[int]]) -> None:
         """Commit the block entries `paths[row]` (ascending, entry 0 is the root) of each row.
@@ -326,10 +351,7 @@ class SlotCache(Cache):
             base = torch.tensor(self.lengths)[:, None]
             source = base + torch.tensor(padded)  # [rows, depth]
             target = base + torch.arange(depth)
-            # A padded entry maps to itself only; clamp keeps it inside the allocation.
-            source, target = (slots.clamp_(max=self.capacity - 1) for slots in (source, target))
-            for layer in self.slot_layers:
-                layer.move(source, target)
+            self.move(source, target)  # a padded entry maps to itself only
         self.set_lengths(
             [length + len(path) for length, path in zip(self.lengths, paths, strict=True)]
         )
@@ -347,12 +369,7 @@ class SlotCache(Cache):
             line = torch.arange(1 + path.shape[1], device=path.device)
             inside = line < entries[:, None]  # an entry that is not kept maps to itself
             source = torch.where(inside, torch.nn.functional.pad(path, (1, 0)), line)
-            base = lengths[:, None]
-            source, target = (
-                (base + slots).clamp(max=self.capacity - 1) for slots in (source, line)
-            )
-            for layer in self.slot_layers:
-                layer.move(source, target)
+            self.move(lengths[:, None] + source, lengths[:, None] + line)
         for held in self._lengths.values():
             held.add_(entries.to(held.device))
 
@@ -360,10 +377,36 @@ class SlotCache(Cache):
         """Tell the host what the last `commit_path` kept of each row."""
         self.lengths = [have + kept for have, kept in zip(self.lengths, entries, strict=True)]
 
+    def move(self, source: Tensor, target: Tensor) -> None:
+        """Copy the slots `source` to the slots `target` of their rows, both `[rows, count]`.
+
+        One gather and one scatter for all layers that lie in one tensor. What lies behind the
+        capacity is the trash slot.
+        """
+        source, target = (slots.clamp(max=self.capacity) for slots in (source, target))
+        for slots, dropped in self._slots(is_stacked=True):
+            held = slots[:, : source.shape[0]]
+            read, write = (
+                (one.to(held.device) - dropped)[None, :, None, :, None].expand(
+                    held.shape[0], -1, held.shape[2], -1, held.shape[4]
+                )
+                for one in (source, target)
+            )
+            held.scatter_(3, write, held.gather(3, read))
+
     def keep_rows(self, rows: list[int]) -> None:
-        """Drop every row but `rows`, in that order."""
+        """Drop every row but `rows`, in that order; only rows that move are copied."""
+        moved = [(row, source) for row, source in enumerate(rows) if row != source]
+        for slots, _ in self._slots(is_stacked=True) if moved else ():
+            held = slots[:, :, :, : self.longest + self._block]  # what is not committed, too
+            if all(source > row for row, source in moved):
+                for row, source in moved:  # what lies there has been moved up before
+                    held[:, row] = held[:, source]
+            else:
+                targets, sources = zip(*moved, strict=True)
+                held[:, list(targets)] = held[:, list(sources)]
         for layer in self.slot_layers:
-            layer.keep_rows(rows)
+            layer.use(len(rows))
         self.set_lengths([self.lengths[row] for row in rows])
 
     @property
@@ -389,16 +432,61 @@ class SlotCache(Cache):
                     f"{mine.dropped} in the rows that decode already; admit such prompts together"
                 )
 
+    def borrow(self, other: SlotCache, rows: int) -> None:
+        """Prefill `rows` rows into free ones of `other`, behind those that decode, if there are.
+
+        Then `other.join` copies nothing, unless its rows have moved meanwhile.
+        """
+        start = len(other.lengths)
+        room = {store.shape[0] for layer in other.slot_layers for store in layer.whole}
+        is_lent = other._borrower is not None and other._borrower() is not None
+        has_whole_layers = not any(layer.dropped for layer in other.slot_layers)
+        if is_lent or self.capacity > other.capacity or start + rows > min(room, default=0):
+            return
+        if not has_whole_layers:
+            return
+        other._borrower = weakref.ref(self)
+        self.capacity, self.max_rows, part = other.capacity, rows, slice(start, start + rows)
+        self.one_allocation = other._stack is not None
+        self._stack = None if other._stack is None else other._stack[:, part]
+        for mine, theirs in zip(self.slot_layers, other.slot_layers, strict=True):
+            mine.hold(tuple(store[part] for store in theirs.whole), rows)
+
     def join(self, other: SlotCache) -> None:
         """Put the rows of `other`, whose prompts are prefilled, behind these."""
-        for mine, theirs in zip(self.slot_layers, other.slot_layers, strict=True):
-            mine.join(theirs)
-        self.capacity = max(self.capacity, other.capacity)
+        have, come = len(self.lengths), len(other.lengths)
+        self._make_room(have + come, other)
+        is_stacked = self._stack is not None and other._stack is not None
+        pairs = zip(self._slots(is_stacked), other._slots(is_stacked), strict=True)
+        for (mine, _), (theirs, dropped) in pairs:
+            for row, length in enumerate(other.lengths):
+                source = theirs[:, row, :, : length - dropped]
+                target = mine[:, have + row, :, : length - dropped]
+                if source.data_ptr() != target.data_ptr():  # it was not prefilled there
+                    target.copy_(source)
+        self._borrower = None
+        for layer in self.slot_layers:
+            layer.use(have + come)
         self.approximations += [
             text for text in other.approximations if text not in self.approximations
         ]
         self.set_lengths(self.lengths + other.lengths)
 
+    def _make_room(self, rows: int, other: SlotCache) -> None:
+        """Move to new memory if there is none for so many rows, as long as those of `other`."""
+        wholes = [layer.whole for layer in self.slot_layers]
+        fits = all(len(store) >= rows for whole in wholes for store in whole)
+        is_lent = self._borrower is not None and self._borrower() not in (None, other)
+        if fits and not is_lent and self.capacity >= other.capacity:
+            return
+        self.max_rows, self._stack = max(rows, self.max_rows), None
+        self.capacity = max(self.capacity, other.capacity)
+        for layer, whole in zip(self.slot_layers, wholes, strict=True):
+            new, have = self.allocate(layer, *whole), len(self.lengths)
+            for store, old in zip(new, whole, strict=True):
+                store[:have, :, : old.shape[2]] = old[:have]
+            layer.hold(new, have)
+
     def nbytes(self) -> int:
         """Bytes of the slots of all rows and layers."""
-        return sum(store.nbytes for layer in self.slot_layers for store in layer.stores)
+        return sum(store.nbytes for layer in self.slot_layers for store in layer.whole)

@@ -79,6 +79,7 @@ class Decoding:
 
     Args:
         session: the rows that it begins with.
+        beside: what they are to join, in whose cache they are prefilled if it has room.
 
     Attributes:
         rows: the batch, in which rows end and join.
@@ -86,13 +87,15 @@ class Decoding:
         outcome: of the last round; `None` before the target's prefill has ended.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, beside: Decoding | None = None) -> None:
         self.session, self.sessions = session, Parts(session)
         self.rows, self.stats, self.drafter = session.rows, session.stats, session.drafter
         limit = session.stopping.limit
-        self.state = RowState.start(
-            session.noise, sorted(session.stopping.eos), 1 << 30 if limit is None else limit
-        )
+        cache = session.target.cache
+        if beside is not None:
+            cache.borrow(beside.session.target.cache, session.prompt.rows)
+        eos, limit = sorted(session.stopping.eos), 1 << 30 if limit is None else limit
+        self.state = RowState(session.noise, eos, limit, cache.max_rows)
         self.tree = Tree.empty(self.rows.batch, session.prompt.embeds.device)
         self.outcome: Outcome | None = None
 
@@ -179,7 +182,7 @@ class Decoding:
             self.drafter.join(other.drafter)
             session.target.join(other.session.target)
             self.outcome.join(other.outcome)
-            self.state = self.state.join(other.state)
+            self.state.join(other.state)
             self.outcome.noise = self.state.noise
         else:
             other.drafter.close()
@@ -258,7 +261,7 @@ class Decoding:
         if stay:
             self.session.target.keep_rows(stay)
             self.drafter.keep_rows(stay)
-            self.state = self.state.keep_rows(torch.tensor(stay, device=self.state.roots.device))
+            self.state.keep_rows(torch.tensor(stay, device=self.state.roots.device))
         return replace(outcome.of(stay), noise=self.state.noise)
 
     def _budget(self, row: int) -> int:

@@ -16,6 +16,7 @@ from ..attention.block import MOST_ENTRIES, Block, block_slots, pack_ancestors
 from ..attention.context import attending_to_blocks, block_arguments
 from .cache import SlotCache
 from .interface import AdapterLike, Prompt
+from .row_tensor import RowTensor
 from .tree import Tree
 
 OnPrefill = Callable[[Prompt, int, Tensor], None]
@@ -47,7 +48,8 @@ class ModelRunner:
     def __init__(self, adapter: AdapterLike, capacity: int) -> None:
         self.adapter = adapter
         self.cache = SlotCache(adapter.layers, capacity)
-        self._delta = torch.empty(0, dtype=torch.long)
+        self.cache.one_allocation = not is_split(adapter.model)
+        self._delta = RowTensor(torch.empty(0, dtype=torch.long))
 
     @property
     def lengths(self) -> list[int]:
@@ -159,7 +161,7 @@ class ModelRunner:
         self.cache.reserve(written + tokens.shape[1])
         lengths = self.cache.lengths_on(tokens.device)
         # [rows, entries], or [axes, rows, entries]
-        positions = (self._delta + lengths)[..., None]
+        positions = (self._delta.used + lengths)[..., None]
         if depths is not None:
             positions = positions + depths
         if not written and self._takes_block(tokens.shape[1], ancestors):
@@ -191,7 +193,7 @@ class ModelRunner:
         self, embeds: Tensor, positions: Tensor, block: Block, extras: Mapping[str, Any] = NOTHING
     ) -> Tensor:
         """States of a block, `[rows, entries, hidden]`; nothing of it depends on lengths."""
-        self.cache.block_slots = block_slots(block, embeds.shape[1], self.cache.capacity)
+        self.cache.block_slots = block_slots(block, embeds.shape[1], self.cache.capacity + 1)
         arguments = {"past_key_values": self.cache, **block_arguments(block), **extras}
         try:
             if torch.compiler.is_compiling():  # whoever compiles a step holds the context
@@ -235,12 +237,14 @@ class ModelRunner:
     @property
     def next_position(self) -> Tensor:
         """Position of the token behind the committed ones, `[rows]`, or `[axes, rows]`."""
-        return self._delta + self.cache.lengths_on(self._delta.device)
+        delta = self._delta.used
+        return delta + self.cache.lengths_on(delta.device)
 
     def resume(self, lengths: list[int], next_position: Tensor) -> None:
         """Go on behind `lengths` slots of the cache that were filled without a prefill."""
         self.cache.set_lengths(lengths)
-        self._delta = next_position - self.cache.lengths_on(next_position.device)
+        delta = next_position - self.cache.lengths_on(next_position.device)
+        self._delta = RowTensor(delta, self.cache.max_rows, axis=-1)
 
     def commit(self, paths: list[list[int]]) -> None:
         """Keep the block entries `paths[row]`; entry 0 is the root."""
@@ -267,12 +271,17 @@ class ModelRunner:
     def keep_rows(self, rows: list[int]) -> None:
         """Drop every row but `rows`."""
         self.cache.keep_rows(rows)
-        self._delta = self._delta[..., torch.tensor(rows, device=self._delta.device)]
+        self._delta.keep_rows(torch.tensor(rows))
 
     def join(self, other: ModelRunner) -> None:
         """Put the rows of `other`, whose prompts are prefilled, behind these."""
         self.cache.join(other.cache)
-        self._delta = torch.cat([self._delta, other._delta], -1)
+        self._delta.join(other._delta.used)
+
+
+def is_split(model: Any) -> bool:
+    """Whether a model's layers lie on several devices."""
+    return len(set((getattr(model, "hf_device_map", None) or {}).values())) > 1
 
 
 def _within(entries: int, ancestors: Tensor | None, device: torch.device) -> Tensor:

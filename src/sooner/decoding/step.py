@@ -12,6 +12,7 @@ from torch.nn.functional import pad
 from .acceptance import Verdict
 from .interface import CommittedBlock
 from .noise import RowNoise
+from .row_tensor import RowTensor
 from .runner import Forward, ModelRunner
 from .sampling import Processing
 from .stopping import cut_rows
@@ -21,9 +22,14 @@ Rule = Callable[[Tree, Tensor, Processing, RowNoise], Verdict]
 """Judges a draft: `(tree, processed scores, processing, noise) -> verdict`."""
 
 
-@dataclass
 class RowState:
-    """What a step knows of each row; tensors on the target's device.
+    """What a step knows of each row; tensors on the target's device, which stay where they are.
+
+    Args:
+        noise: random numbers; this state has places of its own, which a step moves on.
+        stop_ids: ids that end a row.
+        limit: tokens that a row may say.
+        max_rows: rows that there is room for.
 
     Attributes:
         roots: the last committed token, which the next step forwards, `[rows]`.
@@ -32,38 +38,42 @@ class RowState:
         budget: tokens that a row may still say, `[rows]`.
     """
 
-    roots: Tensor
-    noise: RowNoise
-    stop_ids: Tensor
-    budget: Tensor
-
-    @staticmethod
-    def start(noise: RowNoise, stop_ids: Sequence[int], limit: int) -> RowState:
-        """Rows that have said nothing, all with the same ids that end them and the same limit."""
+    def __init__(
+        self, noise: RowNoise, stop_ids: Sequence[int], limit: int, max_rows: int = 1
+    ) -> None:
         rows, device = len(noise.seeds), noise.seeds.device
-        ids = torch.tensor([list(stop_ids)], dtype=torch.long, device=device)
         none = torch.zeros(rows, dtype=torch.long, device=device)
-        noise = RowNoise(noise.seeds, noise.places.clone())  # its own: a step counts on it
-        return RowState(none, noise, ids.expand(rows, -1), torch.full_like(none, limit))
+        ids = torch.tensor([list(stop_ids)], dtype=torch.long, device=device).expand(rows, -1)
+        each = (none, noise.seeds, noise.places, ids, torch.full_like(none, limit))
+        self._each = [RowTensor(one, max_rows) for one in each]
+        self.use(rows)
 
-    def keep_rows(self, rows: Tensor) -> RowState:
-        """Those of the rows with these indices, `[kept]`."""
-        return RowState(
-            self.roots[rows], self.noise.keep_rows(rows), self.stop_ids[rows], self.budget[rows]
+    def use(self, rows: int) -> None:
+        """Let the first so many rows be in use."""
+        self.roots, seeds, places, self.stop_ids, self.budget = (
+            one.use(rows) for one in self._each
         )
+        self.noise = RowNoise(seeds, places)
 
-    def join(self, other: RowState) -> RowState:
-        """These rows, and those of `other` behind them."""
-        ids = max(self.stop_ids.shape[1], other.stop_ids.shape[1])
-        stops = [
-            pad(one.stop_ids, (0, ids - one.stop_ids.shape[1]), value=-1) for one in (self, other)
+    def keep_rows(self, rows: Tensor) -> None:
+        """Drop every row but those with these indices, `[kept]`."""
+        for one in self._each:
+            one.keep_rows(rows)
+        self.use(len(rows))
+
+    def join(self, other: RowState) -> None:
+        """Put the rows of `other` behind these."""
+        widest = max(self.stop_ids.shape[1], other.stop_ids.shape[1])
+        ids = [
+            pad(one, (0, widest - one.shape[1]), value=-1)
+            for one in (self.stop_ids, other.stop_ids)
         ]
-        return RowState(
-            torch.cat([self.roots, other.roots]),
-            self.noise.join(other.noise),
-            torch.cat(stops),
-            torch.cat([self.budget, other.budget]),
-        )
+        if widest > self.stop_ids.shape[1]:
+            self._each[3] = RowTensor(ids[0], len(self._each[3].whole))
+        theirs = (other.roots, other.noise.seeds, other.noise.places, ids[1], other.budget)
+        for one, joining in zip(self._each, theirs, strict=True):
+            one.join(joining)
+        self.use(len(self.roots) + len(other.roots))
 
 
 @dataclass(frozen=True)

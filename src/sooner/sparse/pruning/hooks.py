@@ -94,6 +94,7 @@ class PruningHooks(ForwardHooks):
             )
         passage = PrunedPrompt(self.pruner, self.depth, cache, prompt, embeds[0])
         self.passages[cache] = passage
+        cache.one_allocation = False
         cache.needs_masks = self.pruner.follows(self.depth) is not None
         # The decoder would add DeepStack features to all visual tokens; some may be gone by then.
         features = kwargs.get("deepstack_visual_embeds")

@@ -85,7 +85,7 @@ def step_of(parents: Parents, rule: Rule, *, draws: bool = False, drawn: bool = 
         runner.resume([length] * rows, torch.full((rows,), length, device=model.device))
         runner.cache.lengths_on(model.device)
         noise = RowNoise.start(7, torch.arange(rows, device=model.device))
-        state = RowState.start(noise, STOPS, ROOM)
+        state = RowState(noise, STOPS, ROOM)
         processing = Processing(do_sample=draws)
         attending = attending_to_blocks(config)
 

@@ -1,0 +1,249 @@
+"""Rows come and go; what a step knows of them stays where it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import sooner
+import tiny
+from method_matrix import METHODS
+from sooner.decoding.cache import SlotCache
+from sooner.decoding.noise import RowNoise
+from sooner.decoding.row_tensor import RowTensor
+from sooner.decoding.step import RowState
+
+aten = torch.ops.aten
+HEADS, WIDTH, CAPACITY, LAYERS = 2, 3, 20, 3
+CPU = torch.device("cpu")
+
+
+class Copied(TorchDispatchMode):
+    """Bytes that are copied into tensors of more than `axes` axes: keys and values."""
+
+    def __init__(self, axes: int = 3) -> None:
+        super().__init__()
+        self.axes, self.nbytes, self.calls = axes, 0, 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        writes = {aten.copy_.default: 1, aten.scatter_.src: 3, aten.index_put_.default: 2}
+        if func in writes and args[0].ndim > self.axes:
+            self.calls += 1
+            self.nbytes += args[writes[func]].nbytes
+        return func(*args, **(kwargs or {}))
+
+
+def filled(rows: int, max_rows: int, first: float = 0.0, capacity: int = CAPACITY) -> SlotCache:
+    """Rows of 4, 5, 6, ... slots whose keys are told apart by layer, row and slot."""
+    cache = SlotCache(LAYERS, capacity, max_rows)
+    write(cache, rows, 4 + rows, first)
+    cache.set_lengths([4 + row for row in range(rows)])
+    return cache
+
+
+def write(cache: SlotCache, rows: int, width: int, first: float) -> None:
+    cache.reserve(width)
+    slots = torch.arange(width).view(1, 1, -1, 1) + 100.0 * torch.arange(rows).view(-1, 1, 1, 1)
+    for layer in range(LAYERS):
+        keys = (first + slots + 10_000.0 * layer).expand(rows, HEADS, width, WIDTH)
+        cache.update(keys, -keys, layer)
+
+
+def content(cache: SlotCache) -> list[list[list[float]]]:
+    """Of each row and layer, what stands in its slots; values are checked against keys."""
+    found = []
+    for row, length in enumerate(cache.lengths):
+        layers = []
+        for layer in cache.slot_layers:
+            keys, values = (store[row, :, :length] for store in layer.stores)
+            assert torch.equal(keys, -values)
+            assert torch.equal(keys, keys[:1, :, :1].expand_as(keys)), "of every head and dim"
+            layers.append(keys[0, :, 0].tolist())
+        found.append(layers)
+    return found
+
+
+def addresses(cache: SlotCache) -> list[int]:
+    lengths = cache.lengths_on(CPU)
+    assert lengths.tolist() == cache.lengths
+    stores = [store for layer in cache.slot_layers for store in layer.stores]
+    return [lengths.data_ptr(), *(store.data_ptr() for store in stores)]
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_rows_come_and_go_at_one_address(data: st.DataObject) -> None:
+    """In any order, rows that were prefilled in place or apart."""
+    room = data.draw(st.integers(2, 5))
+    cache = filled(data.draw(st.integers(1, room)), room)
+    expected, places = content(cache), addresses(cache)
+    for number in range(1, 6):
+        free = room - len(cache.lengths)
+        if free and data.draw(st.booleans()):
+            rows = data.draw(st.integers(1, free))
+            other = SlotCache(LAYERS, CAPACITY)
+            if data.draw(st.booleans()):
+                other.borrow(cache, rows)
+            write(other, rows, 4 + rows, 1000.0 * number)
+            other.set_lengths([4 + row for row in range(rows)])
+            if len(cache.lengths) > 1 and data.draw(st.booleans()):  # a row ends meanwhile
+                cache.keep_rows(list(range(len(cache.lengths) - 1)))
+                expected.pop()
+            expected += content(other)
+            cache.join(other)
+        elif len(cache.lengths) > 1:
+            order = st.permutations(range(len(cache.lengths)))
+            stay = data.draw(order)[: data.draw(st.integers(1, len(cache.lengths)))]
+            cache.keep_rows(stay)
+            expected = [expected[row] for row in stay]
+        assert content(cache) == expected
+        assert addresses(cache) == places
+
+
+def test_a_row_prefilled_in_place_joins_without_a_copy() -> None:
+    cache = filled(2, 4)
+    apart, inside = filled(1, 1, 500.0), SlotCache(LAYERS, 9)
+    inside.borrow(cache, 1)
+    assert inside.capacity == CAPACITY
+    write(inside, 1, 5, 700.0)
+    inside.set_lengths([5])
+    with Copied() as copied:
+        cache.join(inside)
+    assert copied.calls == 0
+    with Copied() as copied:
+        cache.join(apart)
+    assert copied.nbytes == 2 * LAYERS * HEADS * WIDTH * 4 * 4, "4 slots, in floats"
+    assert copied.calls == 1, "of all layers at once"
+
+
+def test_a_row_whose_place_moved_meanwhile_is_copied_once() -> None:
+    cache, inside = filled(3, 4), SlotCache(LAYERS, CAPACITY)
+    inside.borrow(cache, 1)
+    write(inside, 1, 5, 700.0)
+    inside.set_lengths([5])
+    cache.keep_rows([0, 2])
+    with Copied() as copied:
+        cache.join(inside)
+    assert copied.calls == 1
+    assert copied.nbytes == 2 * LAYERS * HEADS * WIDTH * 5 * 4
+    assert content(cache)[2][0][0] == 700.0
+
+
+def test_free_rows_are_lent_once_and_only_where_they_suffice() -> None:
+    cache = filled(2, 4)
+    first, second, long, many = (SlotCache(LAYERS, CAPACITY) for _ in range(4))
+    long.capacity = CAPACITY + 1
+    for other, rows in ((long, 1), (many, 3)):
+        other.borrow(cache, rows)
+        assert not other.slot_layers[0].is_initialized
+    first.borrow(cache, 1)
+    second.borrow(cache, 1)
+    assert first.slot_layers[0].is_initialized
+    assert not second.slot_layers[0].is_initialized, "the rows are taken"
+    write(first, 1, 5, 700.0)
+    first.set_lengths([5])
+    before = content(first)
+    third = filled(1, 1, 900.0)
+    cache.join(third)  # must not write over what the first is prefilling
+    assert content(first) == before
+    cache.join(first)
+    assert content(cache)[3] == before[0]
+
+
+def test_more_room_than_planned_takes_new_memory() -> None:
+    cache, long = filled(2, 2), filled(1, 1, 500.0, CAPACITY + 9)
+    expected = content(cache) + content(long)
+    cache.join(long)
+    assert content(cache) == expected
+    assert cache.capacity == CAPACITY + 9
+
+
+def test_layers_that_differ_have_memory_of_their_own() -> None:
+    cache = SlotCache(2, CAPACITY, 2)
+    for layer, heads in enumerate((2, 3)):
+        states = torch.arange(5.0).view(1, 1, -1, 1).expand(1, heads, -1, WIDTH)
+        cache.update(states, -states, layer)
+    cache.set_lengths([2])
+    cache.reserve(3)
+    path, entries = torch.tensor([[2]]), torch.tensor([2])
+    cache.commit_path(path, entries, is_chain=False)
+    for layer in cache.slot_layers:
+        assert layer.keys[0, 0, :4, 0].tolist() == [0, 1, 2, 4]
+
+
+def test_a_path_moves_in_all_layers_at_once_and_a_chain_not_at_all() -> None:
+    cache = filled(2, 4)
+    path, entries = torch.tensor([[2, 3], [1, 0]]), torch.tensor([3, 2])
+    with Copied() as copied:
+        cache.commit_path(torch.tensor([[1, 2], [1, 2]]), torch.tensor([1, 1]), is_chain=True)
+    assert copied.calls == 0
+    with Copied() as copied:
+        cache.commit_path(path, entries, is_chain=False)
+    assert copied.calls == 1
+
+
+def test_the_trash_slot_lies_behind_the_last() -> None:
+    cache = filled(1, 1)
+    assert cache.slot_layers[0].keys.shape[2] == CAPACITY + 1
+    cache.set_lengths([CAPACITY])
+    cache.move(torch.tensor([[CAPACITY + 5]]), torch.tensor([[CAPACITY + 5]]))
+
+
+def test_row_tensors_and_states_stay_where_they_are() -> None:
+    for axis, shape in ((0, (2, 3)), (-1, (3, 2))):
+        one = RowTensor(torch.arange(6).view(shape), 4, axis)
+        place = one.used.data_ptr()
+        one.join(torch.arange(10, 13).view(3, 1).movedim(0, 1 if axis == 0 else 0))
+        one.keep_rows(torch.tensor([2, 1]))
+        assert one.used.data_ptr() == place
+        assert one.used.movedim(axis, 0)[0].tolist() == [10, 11, 12]
+        assert one.used.shape[axis] == 2
+
+    def state(rows: int, seed: int, stops: tuple[int, ...]) -> RowState:
+        return RowState(RowNoise.start(seed, torch.arange(rows)), stops, 7, 4)
+
+    def tensors(one: RowState) -> tuple[Tensor, ...]:
+        return one.roots, one.noise.seeds, one.noise.places, one.stop_ids, one.budget
+
+    first, second = state(2, 1, (3, 4)), state(1, 2, (5,))
+    places = [tensor.data_ptr() for tensor in tensors(first)]
+    seeds = [*first.noise.seeds.tolist(), *second.noise.seeds.tolist()]
+    second.roots.fill_(9)
+    first.join(second)
+    assert first.noise.seeds.tolist() == seeds
+    assert first.stop_ids.tolist() == [[3, 4], [3, 4], [5, -1]]
+    first.keep_rows(torch.tensor([0, 2]))
+    assert first.roots.tolist() == [0, 9]
+    assert [tensor.data_ptr() for tensor in tensors(first)] == places
+
+
+@pytest.mark.parametrize("name", ["plain", "noisy-4", "sd-tree", "eagle"])
+def test_an_engine_prefills_a_request_where_it_decodes(name: str) -> None:
+    """No key or value of the target is copied when a request joins."""
+    family = "qwen2_5_vl"
+    engine = sooner.Engine(tiny.model(family), METHODS[name](family), max_rows=4)
+    options: dict[str, Any] = {"max_new_tokens": 12, "do_sample": False, "eos_token_id": None}
+    joins: list[Copied] = []
+
+    def counted(join: Callable[..., None]) -> Callable[..., None]:
+        def watched(self: SlotCache, other: SlotCache) -> None:
+            with Copied() as copied:
+                join(self, other)
+            assert self is not engine.batch.session.target.cache or not copied.calls  # type: ignore[union-attr]
+            joins.append(copied)
+
+        return watched
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SlotCache, "join", counted(SlotCache.join))
+        for _ in range(3):
+            engine.admit(tiny.inputs(family), **options)
+        engine.run()
+    assert len(joins) >= 2
