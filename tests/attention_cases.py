@@ -24,6 +24,7 @@ class Case:
     sizes: list[int]
     parents: list[list[int]] | None
     options: dict[str, Any]
+    written: int = 0
 
     @property
     def arguments(self) -> tuple[Tensor, Tensor, Tensor, Block]:
@@ -42,9 +43,13 @@ def case(
     capacity: int = 512,
     dtype: torch.dtype = torch.float32,
     seed: int = 0,
+    written: int = 0,
     **options: Any,
 ) -> Case:
-    """Random states; every slot that is not written is NaN, the trash slot as well."""
+    """Random states; every slot that is not written is NaN, the trash slot as well.
+
+    Of the `entries` of each block the first `written` are no queries: they were forwarded before.
+    """
     generator = torch.Generator().manual_seed(seed)
 
     def draw(*shape: int) -> Tensor:
@@ -67,14 +72,17 @@ def case(
         parents = [[parent(node) for node in range(entries - 1)] for _ in range(rows)]
         block = tree_block(held, torch.tensor(parents).view(rows, -1), given)
     # As a decoder hands it over: a transposed view.
-    query = draw(rows, entries, kv_heads * group, dim).transpose(1, 2)
+    query = draw(rows, entries, kv_heads * group, dim).transpose(1, 2)[:, :, written:]
+    if written:
+        assert block.ancestors is not None
+        block = block._replace(ancestors=block.ancestors[:, written:], written=written)
     if options.pop("sinks", False):
         options["sinks"] = torch.randn(kv_heads * group, generator=generator)
-    return Case(query, keys, values, block, lengths, real, parents, options)
+    return Case(query, keys, values, block, lengths, real, parents, options, written)
 
 
 def truth(case: Case, row: int, head: int, entry: int) -> Tensor:
-    """What an entry gets, `[dim]` fp64, from nothing but the definition."""
+    """What an entry of the block gets, `[dim]` fp64, from nothing but the definition."""
     length, parents = case.lengths[row], case.parents
     path = [entry]
     while path[-1]:
@@ -89,7 +97,7 @@ def truth(case: Case, row: int, head: int, entry: int) -> Tensor:
         seen = {slot: at for slot, at in seen.items() if at // chunk == place // chunk}
     kv_head = head // (case.query.shape[1] // case.keys.shape[1])
     slots = sorted(seen)
-    query = case.query[row, head, entry].double()
+    query = case.query[row, head, entry - case.written].double()
     scores = case.keys[row, kv_head, slots].double() @ query / math.sqrt(len(query))
     if (softcap := case.options.get("softcap")) is not None:
         scores = softcap * (scores / softcap).tanh()
@@ -106,10 +114,11 @@ def worst(case: Case, output: Tensor, every: int = 1) -> float:
     assert output.isfinite().all(), "padding must come out finite as well"
     found = 0.0
     for row, size in enumerate(case.sizes):
-        entries = sorted({*range(0, size, every), *([size - 1] if size else [])})
+        first = case.written
+        entries = sorted({*range(first, size, every), *([size - 1] if size > first else [])})
         for entry in entries:
             for head in range(case.query.shape[1]):
-                error = output[row, head, entry].double() - truth(case, row, head, entry)
+                error = output[row, head, entry - first].double() - truth(case, row, head, entry)
                 found = max(found, float(error.abs().max()))
     return found
 
@@ -136,5 +145,13 @@ WRITTEN = {
     "softcap": ([60, 9], 5, {"tree": True, "softcap": 2.0, "window": 32}),
     "sinks": ([60, 9], 5, {"tree": True, "sinks": True, "group": 4}),
     "sinks, plain": ([60], 1, {"sinks": True, "window": 20}),
+    "a level": ([130, 40], 9, {"tree": True, "written": 6}),
+    "a level of one": ([70, 70], 6, {"tree": True, "written": 5, "group": 1}),
+    "a level behind nothing": ([0, 3], 12, {"tree": True, "written": 8, "group": 7}),
+    "a level far behind": ([300, 12], 40, {"tree": True, "written": 33}),
+    "a level, even, far behind": ([400, 400], 40, {"tree": True, "written": 33}),
+    "a padded level": ([50, 60], 17, {"tree": True, "written": 9, "sizes": [17, 12]}),
+    "a level in a window": ([100, 300], 17, {"tree": True, "written": 9, "window": 6}),
+    "a level of chunks": ([126, 190], 17, {"tree": True, "written": 4, "chunk": 64}),
 }
 """Lengths, entries and options, by what they are about."""

@@ -132,6 +132,22 @@ def test_bits_hold_the_ancestors_of_a_tree(entries: int) -> None:
     assert torch.equal(one.block.depths, tree.depths())
 
 
+def test_a_tree_in_levels_is_a_tree_at_once() -> None:
+    """Upper levels are written before; more words than a kernel's hold larger blocks."""
+    for seed, (lengths, entries) in enumerate([([300, 40], 12), ([0], 128), ([7, 9, 7], 60)]):
+        one = case(lengths, entries, tree=True, seed=seed)
+        whole = by_operator(one)
+        assert one.block.ancestors is not None
+        for written in (1, entries // 2, entries - 1):
+            words = pack_ancestors(unpack_ancestors(one.block.ancestors), words=7)
+            block = one.block._replace(ancestors=words[:, written:], written=written)
+            query = one.query[:, :, written:]
+            for attend in (block_attention, reference.attend):
+                scale = () if attend is block_attention else (0.25,)
+                made = attend(query, one.keys, one.values, block, *scale)
+                torch.testing.assert_close(made, whole[:, :, written:], atol=2e-6, rtol=2e-5)
+
+
 def test_padding_is_nobody_s_ancestor_and_sees_nothing() -> None:
     block = tree_block(torch.tensor([4]), torch.tensor([[-1, 0, 1]]), torch.tensor([3]))
     assert block.ancestors is not None
@@ -157,6 +173,9 @@ def test_shapes_that_do_not_fit_are_refused() -> None:
     store = torch.zeros(1, 2, 8, 4)
     with pytest.raises(SoonerError, match="3 query heads do not fit keys of shape"):
         block_attention(torch.zeros(1, 3, 1, 4), store, store, Block(torch.tensor([0])))
+    query, chain = torch.zeros(1, 2, 1, 4), Block(torch.tensor([0]), written=2)
+    with pytest.raises(SoonerError, match="a chain behind 2 entries"):
+        block_attention(query, store, store, chain)
     tree = tree_block(torch.tensor([0]), torch.tensor([[-1, 0]]))
     with pytest.raises(SoonerError, match="2 entries does not fit the ancestors of 3"):
         block_attention(torch.zeros(1, 2, 2, 4), store, store, tree)

@@ -15,7 +15,8 @@ SLOW = {"largest tree"}
 
 
 def run(one: Case, splits: int | None = None) -> torch.Tensor:
-    block = Block(*(None if part is None else part.to(DEVICE) for part in one.block))
+    tensors = [None if part is None else part.to(DEVICE) for part in one.block[:-1]]
+    block = Block(*tensors, written=one.block.written)
     states = [states.to(DEVICE) for states in (one.query, one.keys, one.values)]
     options = {
         name: value.to(DEVICE) if isinstance(value, torch.Tensor) else value

@@ -29,18 +29,24 @@ class Block(NamedTuple):
     itself. A named tuple of tensors passes through decoders, `torch.compile` and accelerate's
     moves between devices.
 
+    A tree that is being drafted is forwarded level by level: the first `written` entries were, and
+    their keys are in the cache, uncommitted. The queries are those of the entries behind them.
+
     Attributes:
         lengths: committed slots, `[rows]`, integers.
         sizes: real entries of each row, root included, `[rows]`; 0 is an inactive row. `None` says
             that all are. Entries behind them are written to the trash slot (`block_slots`), are
             seen by nobody, and what comes out for them means nothing but is finite.
-        ancestors: bit `j % 32` of word `j // 32` says that entry `i` sees entry `j`,
-            `[rows, entries, WORDS]` int32. `None` is a chain: an entry sees those before it.
+        ancestors: bit `j % 32` of word `j // 32` says that a query sees entry `j`,
+            `[rows, queries, WORDS]` int32, or more words where no GPU's kernel is asked. `None` is
+            a chain: an entry sees those before it.
         depths: distance of each entry from its root, `[rows, entries]`; the position of an entry is
             `lengths + depths`, which windows count by. `None` is the entry's number.
         page_table: pages of each row, `[rows, pages]` int32, with `pages = capacity / PAGE`: slot
             `s` of row `r` lies in row `page // pages`, slots `page % pages * PAGE + s % PAGE`, of
             the stores, where `page` is `page_table[r, s // PAGE]`. `None` is the identity.
+        written: entries that were forwarded before; of trees alone, since a chain sees all of them
+            and may count them as committed.
     """
 
     lengths: Tensor
@@ -48,6 +54,7 @@ class Block(NamedTuple):
     ancestors: Tensor | None = None
     depths: Tensor | None = None
     page_table: Tensor | None = None
+    written: int = 0
 
 
 def tree_block(lengths: Tensor, parents: Tensor, sizes: Tensor | None = None) -> Block:
@@ -77,46 +84,52 @@ def tree_block(lengths: Tensor, parents: Tensor, sizes: Tensor | None = None) ->
     return Block(lengths, sizes, pack_ancestors(reach, sizes), depths)
 
 
-def pack_ancestors(reach: Tensor, sizes: Tensor | None = None) -> Tensor:
-    """Ancestors as bits, `[rows, entries, WORDS]` int32.
+def pack_ancestors(reach: Tensor, sizes: Tensor | None = None, words: int = WORDS) -> Tensor:
+    """Ancestors as bits, `[rows, queries, words]` int32.
 
     Args:
-        reach: `[rows, entries, entries]` bool; `[r, i, j]` says that entry `i` sees entry `j`, as
+        reach: `[rows, queries, entries]` bool; `[r, i, j]` says that query `i` sees entry `j`, as
             `Tree.ancestors` has it.
-        sizes: entries behind these see nothing and are not seen, `[rows]`.
+        sizes: entries behind these see nothing and are not seen, `[rows]`; where every entry is a
+            query.
+        words: of 32 bits.
 
     Raises:
         SoonerError: more entries than bits.
     """
     entries = reach.shape[-1]
-    if entries > MOST_ENTRIES:
+    if entries > 32 * words:
         raise SoonerError(
-            f"{entries} entries are more than the {MOST_ENTRIES} that ancestor bits hold; draft "
+            f"{entries} entries are more than the {32 * words} that ancestor bits hold; draft "
             "smaller trees"
         )
     if sizes is not None:
         real = torch.arange(entries, device=reach.device) < sizes[:, None]  # [rows, entries]
         reach = reach & real[:, None] & real[..., None]
-    bits = pad(reach.long(), (0, MOST_ENTRIES - entries)).unflatten(-1, (WORDS, 32))
-    words = (bits << torch.arange(32, device=reach.device)).sum(-1)  # up to 2^32 - 1
-    return torch.where(words >= 1 << 31, words - (1 << 32), words).int()
+    bits = pad(reach.long(), (0, 32 * words - entries)).unflatten(-1, (words, 32))
+    packed = (bits << torch.arange(32, device=reach.device)).sum(-1)  # up to 2^32 - 1
+    return torch.where(packed >= 1 << 31, packed - (1 << 32), packed).int()
 
 
-def unpack_ancestors(ancestors: Tensor) -> Tensor:
-    """What entries see of their block, `[rows, entries, entries]` bool, from its bits."""
+def unpack_ancestors(ancestors: Tensor, written: int = 0) -> Tensor:
+    """What queries see of their block, `[rows, queries, written + queries]` bool, from its bits."""
     place = torch.arange(32, dtype=torch.int32, device=ancestors.device)
-    bits = (ancestors[..., None] >> place) & 1  # [rows, entries, WORDS, 32]
-    return bits.flatten(-2)[..., : ancestors.shape[1]].bool()
+    bits = (ancestors[..., None] >> place) & 1  # [rows, queries, words, 32]
+    return bits.flatten(-2)[..., : written + ancestors.shape[1]].bool()
 
 
 def block_slots(block: Block, entries: int, capacity: int) -> Tensor:
-    """Slots that a block's keys and values are written to, `[rows, entries]`, never out of range.
+    """Slots that the queries' keys and values are written to, `[rows, entries]`, in range always.
 
     Entries that are not real, or that do not fit, go to the trash slot: the last one of a row.
+
+    Args:
+        entries: queries.
+        capacity: slots of a row.
     """
     slots = block.lengths[:, None]
-    if entries > 1 or block.sizes is not None:
-        entry = torch.arange(entries, device=block.lengths.device)
+    if entries > 1 or block.written or block.sizes is not None:
+        entry = torch.arange(block.written, block.written + entries, device=block.lengths.device)
         slots = slots + entry
     if block.sizes is not None:
         slots = torch.where(entry < block.sizes[:, None], slots, capacity - 1)

@@ -62,22 +62,23 @@ def attend(
         keys, values = (read_pages(store, block.page_table) for store in (keys, values))
         block = block._replace(page_table=None)
     rows, heads, entries, dim = query.shape
-    lengths = block.lengths.tolist()
+    lengths, whole = block.lengths.tolist(), block.written + entries
     if softcap is not None or query.dtype not in DTYPES:
-        end = min(max(lengths) + entries, keys.shape[2])
+        end = min(max(lengths) + whole, keys.shape[2])
         keys, values = keys[:, :, :end], values[:, :, :end]
         output = reference.attend(query, keys, values, block, scale, window, chunk, softcap, sinks)
         return output.transpose(1, 2).contiguous().transpose(1, 2)
     call = _Call(scale, window, chunk, heads // keys.shape[1])
     one_length = len(set(lengths)) == 1 and lengths[0] + entries <= keys.shape[2]
-    if entries == 1 and sinks is None and block.sizes is None and one_length:
+    if whole == 1 and sinks is None and block.sizes is None and one_length:
         return _plain(query, keys, values, lengths[0], call)
     spread = max(lengths) - min(lengths)
     if spread > SPREAD:
         parts = []
         for row in range(rows):
             one = slice(row, row + 1)
-            alone = Block(*(None if part is None else part[one] for part in block))  # type: ignore[arg-type]
+            own = [None if part is None else part[one] for part in block[:-1]]
+            alone = Block(*own, block.written)  # type: ignore[arg-type]
             parts.append(_attend(query[one], keys[one], values[one], alone, lengths[one], call))
         output, lse = (torch.cat(part) for part in zip(*parts, strict=True))
     else:
@@ -111,13 +112,14 @@ def _attend(
 ) -> tuple[Tensor, Tensor]:
     """Rows of nearly one length: output `[rows, kv_heads, group * entries, dim]` and its lse."""
     rows, _, entries, dim = query.shape
+    whole = block.written + entries
     packed = query.reshape(rows, keys.shape[1], -1, dim)  # [rows, kv_heads, group * entries, dim]
     shortest, longest = min(lengths), max(lengths)
-    low, common = _window(shortest, longest + entries - 1, call)
-    end = min(longest + entries, keys.shape[2])
-    full = block.sizes is None or min(block.sizes.tolist()) >= entries
-    uniform = full and shortest == longest and end == longest + entries
-    if entries == 1 and uniform:
+    low, common = _window(shortest, longest + whole - 1, call)
+    end = min(longest + whole, keys.shape[2])
+    full = block.sizes is None or min(block.sizes.tolist()) >= whole
+    uniform = full and shortest == longest and end == longest + whole
+    if whole == 1 and uniform:
         return _fused(packed, keys[:, :, low:end], values[:, :, low:end], call)
     plain = uniform and call.window is None and call.chunk is None
     short = SHORT if block.ancestors is None else SHORT_TREE
@@ -165,14 +167,14 @@ def _masked(
         uniform: rows have one length and no padding.
     """
     entries = packed.shape[2] // call.group
-    prefix = keys.shape[2] - entries
+    prefix = keys.shape[2] - block.written - entries
     if slots is None:
         if block.ancestors is None:
             if entries > LONG and not prefix:
                 return _causal(packed, keys, values, call)
             mask = _chain_mask(entries, call.group, packed.dtype)
             return _fused(packed, keys, values, call, mask[..., SHORT - prefix :])
-        seen = pad(unpack_ancestors(block.ancestors), (prefix, 0), value=True)
+        seen = pad(unpack_ancestors(block.ancestors, block.written), (prefix, 0), value=True)
     elif block.sizes is None and block.ancestors is None and call.window is call.chunk is None:
         ragged = tuple(block.lengths.tolist())
         mask, free = _ragged_mask(ragged, entries, keys.shape[2], call.group, packed.dtype)

@@ -61,9 +61,11 @@ def width_of(padded: int) -> int:
     return padded if padded <= 64 else padded // 2
 
 
-def supports(query: Tensor) -> bool:
-    """Whether the kernel takes these queries: bf16, fp16 or fp32, at most 256 dims."""
-    return query.dtype in DTYPES and query.shape[-1] <= MOST_DIMS
+def supports(query: Tensor, block: Block) -> bool:
+    """Whether the kernel takes these queries (bf16, fp16 or fp32, at most 256 dims) and as many
+    ancestor bits."""
+    fits = block.ancestors is None or block.ancestors.shape[2] == ANCESTOR_WORDS
+    return fits and query.dtype in DTYPES and query.shape[-1] <= MOST_DIMS
 
 
 @lru_cache
@@ -127,7 +129,7 @@ def attend(
         split_kernel[(tiles, rows * kv_heads, splits)](
             query, keys, values, parts, lse, block.lengths, sizes, ancestors, depths, pages,
             scale, softcap or 0.0, window or 0, chunk or 0,
-            rows, entries, kv_heads, capacity, capacity // PAGE,
+            rows, entries, block.written, kv_heads, capacity, capacity // PAGE,
             *query.stride()[:3], *keys.stride()[:3], *values.stride()[:3],
             GROUP=group, DIM=dim, PADDED=padded, WIDTH=width_of(padded),
             ROWS=config.rows, KEYS=config.keys, MIXED=min(config.keys, 32),
@@ -202,14 +204,17 @@ def add_values(weights, v, shrink, acc):
 def split_kernel(
     query, keys, values, parts, lse, lengths, sizes, ancestors, depths, page_table,
     scale, softcap, window, chunk,
-    rows, entries, kv_heads, capacity, pages,
+    rows, entries, written, kv_heads, capacity, pages,
     q_row, q_head, q_entry, k_row, k_head, k_slot, v_row, v_head, v_slot,
     GROUP: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr, WIDTH: tl.constexpr,
     ROWS: tl.constexpr, KEYS: tl.constexpr, MIXED: tl.constexpr, SIZED: tl.constexpr,
     TREE: tl.constexpr, DEEP: tl.constexpr, PAGED: tl.constexpr, WINDOW: tl.constexpr,
     CHUNK: tl.constexpr, SOFTCAP: tl.constexpr,
 ):  # fmt: skip
-    """A tile of packed queries, entry by entry, over one split of the slots that it may see."""
+    """A tile of packed queries, entry by entry, over one split of the slots that it may see.
+
+    `entry` numbers the queries, which are the entries of a block behind the `written` ones.
+    """
     row, head = tl.program_id(1) // kv_heads, tl.program_id(1) % kv_heads
     split, splits = tl.program_id(2), tl.num_programs(2)
     start = tl.program_id(0) * ROWS
@@ -217,7 +222,7 @@ def split_kernel(
     entry = packed // GROUP
     live = entry < entries
     length = tl.load(lengths + row).to(tl.int32)
-    real = entries
+    real = written + entries
     if SIZED:
         real = tl.load(sizes + row).to(tl.int32)
     # The slots that any entry of the tile may see: [low, end).
@@ -225,9 +230,10 @@ def split_kernel(
     if not TREE:
         last = tl.minimum(real, (start + ROWS - 1) // GROUP + 1)
     end = tl.minimum(length + last, capacity)
-    depth = entry
+    depth = written + entry
     if DEEP:
-        depth = tl.load(depths + row * entries + entry, mask=live, other=0).to(tl.int32)
+        depths += row * (written + entries)  # of the whole block
+        depth = tl.load(depths + written + entry, mask=live, other=0).to(tl.int32)
     place = length + depth  # [ROWS]: positions
     low, every = 0, 0  # the first slot that any entry of the tile sees, and that all of them see
     if WINDOW or CHUNK:
@@ -317,7 +323,7 @@ def split_kernel(
         if WINDOW or CHUNK:
             slot_place = slots
             if DEEP:
-                depth_of = tl.load(depths + row * entries + offset, mask=inside, other=0)
+                depth_of = tl.load(depths + offset, mask=inside, other=0)
                 slot_place = tl.where(inside, length + depth_of.to(tl.int32), slots)
             if WINDOW:
                 seen = seen & (slot_place[None, :] > place[:, None] - window)

@@ -14,8 +14,8 @@ _LIBRARY = torch.library.Library("sooner", "DEF")
 # step of a small model.
 _LIBRARY.define(
     "block_attention(Tensor query, Tensor keys, Tensor values, Tensor lengths, Tensor? sizes, "
-    "Tensor? ancestors, Tensor? depths, Tensor? page_table, float scale, int? window, int? chunk, "
-    "float? softcap, Tensor? sinks) -> Tensor"
+    "Tensor? ancestors, Tensor? depths, Tensor? page_table, int written, float scale, int? window, "
+    "int? chunk, float? softcap, Tensor? sinks) -> Tensor"
 )
 
 
@@ -37,7 +37,8 @@ def block_attention(
     lengths nor anything else is read from a GPU; nothing depends on what lies in unseen slots.
 
     Args:
-        query: `[rows, heads, entries, dim]`; query head `h` reads key head `h // group`.
+        query: `[rows, heads, entries, dim]`, of the entries behind those that were written before;
+            query head `h` reads key head `h // group`.
         keys, values: `[rows, kv_heads, capacity, dim]`, or as many rows as the page table names.
             Any strides, but `dim` is contiguous.
         block: lengths, ancestors and depths of the entries.
@@ -60,6 +61,10 @@ def block_attention(
             f"{query.shape[1]} query heads do not fit keys of shape {list(keys.shape)} and values "
             f"of shape {list(values.shape)}; hand over [rows, kv_heads, capacity, dim] of both"
         )
+    if block.ancestors is None and block.written:
+        raise SoonerError(
+            f"a chain behind {block.written} entries written before; count them in its lengths"
+        )
     if block.ancestors is not None and block.ancestors.shape[1] != query.shape[2]:
         raise SoonerError(
             f"a block of {query.shape[2]} entries does not fit the ancestors of "
@@ -77,8 +82,8 @@ def _fake(query: Tensor, *_: object) -> Tensor:
 
 
 def _split(*given: object) -> tuple:
-    """The operator's arguments with its five tensors of a block in one."""
-    return (*given[:3], Block(*given[3:8]), *given[8:])  # type: ignore[arg-type]
+    """The operator's arguments with those of its block in one."""
+    return (*given[:3], Block(*given[3:9]), *given[9:])  # type: ignore[arg-type]
 
 
 def _reference(*given: object) -> Tensor:
@@ -94,7 +99,8 @@ def _on_cuda(*given: object) -> Tensor:
     from . import kernel  # imports Triton
 
     arguments = _split(*given)
-    return kernel.attend(*arguments) if kernel.supports(arguments[0]) else _reference(*given)
+    is_ours = kernel.supports(arguments[0], arguments[3])
+    return kernel.attend(*arguments) if is_ours else _reference(*given)
 
 
 torch.library.register_fake("sooner::block_attention", _fake, lib=_LIBRARY)

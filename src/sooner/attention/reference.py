@@ -11,31 +11,32 @@ from .block import PAGE, Block, unpack_ancestors
 def seen_slots(
     block: Block, entries: int, slots: Tensor, window: int | None = None, chunk: int | None = None
 ) -> Tensor:
-    """Which slots the entries of a block see, `[rows, entries, slots]` bool.
+    """Which slots the queries of a block see, `[rows, entries, slots]` bool.
 
     Args:
+        entries: queries.
         slots: slot numbers, `[slots]`.
         window: an entry sees positions greater than its own less `window`.
         chunk: an entry sees positions of its own chunk of `chunk` positions.
     """
-    lengths = block.lengths.long()[:, None]  # [rows, 1]
-    entry = torch.arange(entries, device=slots.device)
+    lengths, whole = block.lengths.long()[:, None], block.written + entries  # [rows, 1]
+    entry = torch.arange(whole, device=slots.device)
     offset = slots - lengths  # [rows, slots]: block entry that a slot holds
-    real = entries if block.sizes is None else block.sizes[:, None]
+    real = whole if block.sizes is None else block.sizes[:, None]
     inside = (offset >= 0) & (offset < real)
-    index = offset.clamp(0, entries - 1)
+    index = offset.clamp(0, whole - 1)
     if block.ancestors is None:
         within = offset[:, None] <= entry[:, None]
     else:
-        reach = unpack_ancestors(block.ancestors)
+        reach = unpack_ancestors(block.ancestors, block.written)
         within = reach.gather(2, index[:, None].expand(-1, entries, -1))
     seen = (offset < 0)[:, None] | (inside[:, None] & within)
     if window is None and chunk is None:
         return seen
     depths = entry.expand(len(lengths), -1) if block.depths is None else block.depths.long()
-    places = lengths + depths  # [rows, entries]
+    places = lengths + depths  # [rows, whole]
     of_slots = torch.where(offset < 0, slots, places.gather(1, index))  # [rows, slots]
-    of_slots, places = of_slots[:, None], places[..., None]
+    of_slots, places = of_slots[:, None], places[:, block.written :, None]
     if window is not None:
         seen = seen & (of_slots > places - window)
     if chunk is not None:
