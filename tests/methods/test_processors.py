@@ -13,8 +13,9 @@ from transformers.generation import logits_process as hf
 import sooner
 import tiny
 from fakes import row_noise
-from sooner.decoding.sampling import PREFIX_FREE, Processing
+from sooner.decoding.sampling import Processing
 from sooner.decoding.tree import Tree
+from sooner.methods.requests import PREFIX_FREE, asked_rows
 
 FAMILY, KIND, NEW = "qwen2_5_vl", "image", 16
 
@@ -155,11 +156,12 @@ def test_what_is_run_without_prefixes_really_does_not_read_them(
     }  # fmt: skip
     processor = kind(*arguments.get(kind, ()))
     logits = torch.randn(2, 3, 12)
-    ours = Processing([processor]).scores(logits, lambda: pytest.fail("read"), [0, 1])
+    asked = asked_rows([processor], True, 2)
+    ours = Processing(asked).scores(logits, lambda: pytest.fail("read"))
     for row in range(2):
         for entry in range(3):
             one = processor(torch.tensor([[row, entry, 7]]), logits[row, entry][None].clone())
-            torch.testing.assert_close(ours[row, entry], one[0])
+            assert torch.equal(ours[row, entry], one[0])
 
 
 SYNTH_ID = hf.SynthIDTextWatermarkLogitsProcessor(
@@ -180,7 +182,7 @@ def test_processors_with_a_state_of_their_own_are_refused_by_name(
     processor: LogitsProcessor, word: str
 ) -> None:
     with pytest.raises(sooner.UnsupportedError, match=word) as caught:
-        Processing([processor])
+        asked_rows([processor], False, 1)
     assert type(processor).__name__ in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -188,8 +190,8 @@ def test_processors_with_a_state_of_their_own_are_refused_by_name(
 def test_scores_are_fp32_and_leave_the_logits_alone() -> None:
     logits = torch.randn(1, 2, 8, dtype=torch.bfloat16)
     before = logits.clone()
-    processing = Processing([hf.TemperatureLogitsWarper(0.5)])
-    assert processing.scores(logits, lambda: [], [0]).dtype == torch.float32
+    processing = Processing(asked_rows([hf.TemperatureLogitsWarper(0.5)], False, 1))
+    assert processing.scores(logits).dtype == torch.float32
     assert torch.equal(logits, before)
 
 

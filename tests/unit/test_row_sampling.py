@@ -1,8 +1,10 @@
-"""Sampling settings as tensors against HF's logits processors, row by row and entry by entry."""
+"""Sampling settings as tensors against HF's logits processors: row by row, entry by entry, bit by
+bit."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import random
+from typing import Any
 
 import pytest
 import torch
@@ -10,103 +12,171 @@ from torch import Tensor
 from transformers import LogitsProcessorList
 from transformers.generation import logits_process as hf
 
-from sooner.decoding.row_sampling import RowSampling
-from sooner.decoding.tree import Tree
+from sooner.decoding.sampling import Processing
+from sooner.decoding.tree import Paths, Tree
+from sooner.errors import SoonerError
+from sooner.methods.requests import SaidPenalty, asked_rows
 
 VOCAB, ROWS, PROMPT = 40, 4, 6
 PARENTS = [[-1, -1, 0, 2, 1, 2], [-1, 0, 1, 2, 3], [], [-1, -1, -1]]
 
 
-def random_sampling(generator: torch.Generator) -> RowSampling:
-    """Settings of four rows, about half of them neutral."""
-
-    def some(low: float, high: float, neutral: float) -> Tensor:
-        values = low + (high - low) * torch.rand(ROWS, generator=generator)
-        return torch.where(torch.rand(ROWS, generator=generator) < 0.5, neutral, values)
-
-    bias = 3 * torch.randn(ROWS, 3, generator=generator)
-    bias[0, 2] = 0.0
-    ids = torch.stack([torch.randperm(VOCAB, generator=generator)[:3] for _ in range(ROWS)])
-    return RowSampling(
-        temperature=some(0.3, 2.0, 1.0),
-        top_k=some(1, 20, 0).long(),
-        top_p=some(0.2, 0.95, 1.0),
-        min_p=some(0.01, 0.3, 0.0),
-        repetition=some(0.5, 2.0, 1.0),
-        presence=some(-1.0, 1.0, 0.0),
-        frequency=some(-1.0, 1.0, 0.0),
-        bias_ids=ids,
-        bias_values=bias,
-    )
-
-
-def by_hf(one: RowSampling, row: int, scores: Tensor, prompt: Tensor, said: list[int]) -> Tensor:
-    """Scores `[vocab]` of one entry by HF's processors, and by OpenAI's formula for two of them."""
-    scores = scores.clone()
-    for index, value in zip(one.bias_ids[row], one.bias_values[row], strict=True):
-        scores[index] += value
-    ids = torch.cat([prompt, torch.tensor(said, dtype=torch.long)])[None]
-    scores = hf.RepetitionPenaltyLogitsProcessor(float(one.repetition[row]))(ids, scores[None])[0]
-    for token in set(said):
-        scores[token] -= one.frequency[row] * said.count(token)
-        scores[token] -= one.presence[row]
-    warpers = [hf.TemperatureLogitsWarper(float(one.temperature[row]))]
-    if one.top_k[row] > 0:
-        warpers.append(hf.TopKLogitsWarper(int(one.top_k[row])))
-    if one.top_p[row] < 1:
-        warpers.append(hf.TopPLogitsWarper(float(one.top_p[row])))
-    if one.min_p[row] > 0:
-        warpers.append(hf.MinPLogitsWarper(float(one.min_p[row])))
-    return LogitsProcessorList(warpers)(ids, scores[None])[0]
+def random_processors(rng: random.Random) -> list[Any]:
+    """In the order in which `generate` applies them, about half of each missing; now and then one
+    that has no equivalent by row stands between them."""
+    tokens = rng.sample(range(VOCAB), 6)
+    makers = [
+        lambda: hf.SequenceBiasLogitsProcessor(
+            [[[tokens[0]], rng.uniform(-4, 4)], [[tokens[1]], rng.uniform(-4, 4)]]
+        ),
+        lambda: hf.RepetitionPenaltyLogitsProcessor(
+            rng.uniform(0.5, 2.0), torch.tensor([rng.randrange(3)])
+        ),
+        lambda: hf.NoBadWordsLogitsProcessor([[tokens[2]], [tokens[3]]]),
+        lambda: hf.SuppressTokensLogitsProcessor([tokens[2], tokens[4]]),
+        lambda: SaidPenalty(rng.uniform(-2, 2), rng.uniform(-2, 2), PROMPT),
+        lambda: hf.NoRepeatNGramLogitsProcessor(2),
+        lambda: hf.TypicalLogitsWarper(0.9),
+        lambda: hf.TemperatureLogitsWarper(rng.uniform(0.3, 2.0)),
+        lambda: hf.TopKLogitsWarper(rng.randrange(1, 60)),
+        lambda: hf.TopPLogitsWarper(rng.uniform(0.2, 0.99)),
+        lambda: hf.MinPLogitsWarper(rng.uniform(0.01, 0.3)),
+        lambda: hf.EtaLogitsWarper(0.01),
+    ]
+    chosen = [make() for make in makers if rng.random() < 0.5]
+    if rng.random() < 0.2:
+        rng.shuffle(chosen)
+    return chosen
 
 
-def random_block(generator: torch.Generator) -> tuple[Tree, Tensor, Tensor, list[list[int]]]:
-    """Trees, logits, prompts and what each row said; tokens repeat in all of them."""
-
-    def tokens(count: int) -> list[int]:
-        return torch.randint(0, 12, (count,), generator=generator).tolist()
-
-    tree = Tree.from_lists([tokens(len(row)) for row in PARENTS], PARENTS)
-    logits = 3 * torch.randn(ROWS, 1 + tree.nodes, VOCAB, generator=generator)
-    prompts = torch.randint(0, 12, (ROWS, PROMPT), generator=generator)
-    return tree, logits, prompts, [tokens(5 * row) for row in range(ROWS)]
+def paths_of(tree: Tree, row: int) -> list[list[int]]:
+    """Tokens drafted above each entry, the entry's own last."""
+    paths: list[list[int]] = [[]]
+    for node, parent in enumerate(PARENTS[row]):
+        paths.append([*paths[parent + 1], int(tree.tokens[row, node])])
+    return paths
 
 
-def history(prompts: Tensor, said: list[list[int]]) -> tuple[Tensor, Tensor]:
-    seen = torch.zeros(ROWS, VOCAB, dtype=torch.bool).scatter(1, prompts, True)
-    counts = torch.stack([torch.bincount(torch.tensor(row), minlength=VOCAB) if row
-                          else torch.zeros(VOCAB, dtype=torch.long) for row in said])  # fmt: skip
-    return seen, counts
+def random_tokens(rng: random.Random, count: int) -> list[int]:
+    return [rng.randrange(12) for _ in range(count)]
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(60))
 def test_scores_are_those_of_hfs_processors(seed: int) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    sampling = random_sampling(generator)
-    tree, logits, prompts, said = random_block(generator)
-    scores = sampling.scores(logits, tree, *history(prompts, said))
-    for row, parents in enumerate(PARENTS):
-        paths: list[list[int]] = [[]]
-        for node, parent in enumerate(parents):
-            paths.append([*paths[parent + 1], int(tree.tokens[row, node])])
-        for entry, path in enumerate(paths):
-            expected = by_hf(sampling, row, logits[row, entry], prompts[row], said[row] + path)
-            assert torch.equal(scores[row, entry].isinf(), expected.isinf()), (row, entry)
-            torch.testing.assert_close(scores[row, entry], expected, atol=1e-5, rtol=1e-5)
+    """Rows of different requests, drawn and greedy; also after some of them have left."""
+    rng = random.Random(seed)
+    draws = [True, rng.random() < 0.5, True, rng.random() < 0.8]
+    prompts = [random_tokens(rng, PROMPT) for _ in range(ROWS)]
+    wanted = [random_processors(rng) for _ in range(ROWS)]
+    batches = [
+        Processing(asked_rows(one, draw, 1), prompt=torch.tensor([prompt]))
+        for one, draw, prompt in zip(wanted, draws, prompts, strict=True)
+    ]
+    said = [random_tokens(rng, 5 * row) for row in range(ROWS)]
+    for batch, text in zip(batches, said, strict=True):
+        batch.scores(torch.zeros(1, 1, VOCAB), prefix=lambda row: prompts[0])  # behind the prompt
+        batch.count(torch.tensor([[*text, 0]]), torch.tensor([len(text)]))
+    whole = batches[0]
+    for batch in batches[1:]:
+        whole.join(batch)
+    tree = Tree.from_lists([random_tokens(rng, len(row)) for row in PARENTS], PARENTS)
+    logits = 3 * torch.randn(
+        ROWS, 1 + tree.nodes, VOCAB, generator=torch.Generator().manual_seed(seed)
+    )
+    stay = list(range(ROWS))
+    for _ in range(3):
+        rows = torch.tensor(stay)
+        left = tree.keep_rows(rows)
+        scores = whole.scores(
+            logits[rows], lambda left=left: Paths.of(left),
+            lambda row, stay=stay: prompts[stay[row]] + said[stay[row]],
+        )  # fmt: skip
+        someone_draws = any(draws[row] for row in stay)
+        for line, row in enumerate(stay):
+            known: dict[tuple[int, ...], Tensor] = {}
+            for entry, path in enumerate(paths_of(tree, row)):
+                if path and (above := known.get(tuple(path[:-1]))) is not None:
+                    if above[path[-1]] == -torch.inf:
+                        continue  # it can't be said, so nobody asks what follows
+                elif path:
+                    continue
+                ids = torch.tensor([prompts[row] + said[row] + path])
+                one = LogitsProcessorList(wanted[row])(ids, logits[row, entry][None].clone())[0]
+                known[tuple(path)] = one
+                if draws[row] == someone_draws:
+                    assert torch.equal(scores[line, entry], one), (row, entry)
+                else:
+                    assert scores[line, entry].isfinite().nonzero().tolist() == [[one.argmax()]]
+        places = [place for place in range(len(stay)) if place != rng.randrange(len(stay))] or [0]
+        whole.keep_rows(places)
+        stay = [stay[place] for place in places]
 
 
-def test_neutral_settings_change_nothing() -> None:
-    tree, logits, prompts, said = random_block(torch.Generator().manual_seed(1))
-    scores = RowSampling.neutral(ROWS).scores(logits, tree, *history(prompts, said))
-    assert torch.equal(scores, logits)
+def processing(*processors: Any, draws: bool = True, rows: int = 1) -> Processing:
+    prompt = torch.zeros(rows, 1, dtype=torch.long)
+    return Processing(asked_rows(processors, draws, rows), prompt=prompt)
 
 
-def test_a_temperature_of_zero_is_greedy_beside_rows_that_draw() -> None:
-    tree, logits, prompts, said = random_block(torch.Generator().manual_seed(2))
-    cold = replace(RowSampling.neutral(ROWS), temperature=torch.tensor([0.0, 1.0, 0.0, 0.5]))
-    p = cold.scores(logits, tree, *history(prompts, said)).softmax(-1)
-    for row in (0, 2):
-        assert torch.equal(p[row].argmax(-1), logits[row].argmax(-1))
-        assert torch.equal(p[row].amax(-1), torch.ones(1 + tree.nodes))
-    torch.testing.assert_close(p[1], logits[1].softmax(-1))
-    torch.testing.assert_close(p[3], (2 * logits[3]).softmax(-1))
+def test_rows_as_they_come_cost_nothing() -> None:
+    logits = torch.randn(2, 3, VOCAB)
+    for draws in (False, True):
+        assert processing(draws=draws, rows=2).scores(logits) is logits
+    assert processing().costs is None
+
+
+def test_what_a_step_can_do_itself_asks_nothing_of_the_host() -> None:
+    own = processing(
+        hf.SequenceBiasLogitsProcessor([[[3], 1.0]]), hf.RepetitionPenaltyLogitsProcessor(1.3),
+        SaidPenalty(0.5, 0.1, 1), hf.TemperatureLogitsWarper(0.7), hf.TopKLogitsWarper(5),
+        hf.TopPLogitsWarper(0.9), hf.MinPLogitsWarper(0.1),
+    )  # fmt: skip
+    assert own.costs is None
+    own.scores(torch.randn(1, 1, VOCAB), prefix=lambda row: pytest.fail("read"))
+
+
+def test_what_the_host_does_is_told() -> None:
+    told = processing(hf.NoRepeatNGramLogitsProcessor(2), hf.TemperatureLogitsWarper(0.7)).costs
+    assert told is not None
+    assert "NoRepeatNGram" in told
+    assert "Temperature" not in told
+
+
+def test_bad_logits_of_a_greedy_row_stay_bad_among_rows_that_draw() -> None:
+    batch = processing(draws=False)
+    batch.join(processing(draws=True))
+    logits = torch.zeros(2, 1, VOCAB)
+    logits[0, 0, 3] = torch.nan
+    assert batch.broken(batch.scores(logits)[:, 0]).tolist() == [True, False]
+
+
+def test_a_bias_of_a_token_that_is_none_is_refused_by_number() -> None:
+    with pytest.raises(SoonerError, match=f"token {VOCAB}"):
+        processing(hf.SequenceBiasLogitsProcessor([[[VOCAB], 1.0]])).scores(
+            torch.zeros(1, 1, VOCAB)
+        )
+
+
+def test_penalties_forget_rows_that_left() -> None:
+    batch = processing(SaidPenalty(1.0, 0.0, 1))
+    batch.join(processing())
+    batch.scores(torch.zeros(2, 1, VOCAB))
+    batch.count(torch.tensor([[4], [4]]), torch.tensor([1, 1]))
+    assert batch.scores(torch.zeros(2, 1, VOCAB))[:, 0, 4].tolist() == [-1.0, 0.0]
+    batch.keep_rows([1])
+    logits = torch.zeros(1, 1, VOCAB)
+    assert batch.scores(logits) is logits
+
+
+def test_a_draft_beside_the_loop_counts_its_own_text() -> None:
+    batch = processing(SaidPenalty(0.0, 1.0, 1))
+    for text in ([4, 4, 5], [4]):
+        batch.recount([text], VOCAB)
+        scores = batch.scores(torch.zeros(1, 1, VOCAB))
+        assert [-scores[0, 0, token] for token in (4, 5)] == [text.count(4), text.count(5)]
+
+
+def test_hfs_own_loop_can_use_the_penalty_too() -> None:
+    scores = SaidPenalty(1.0, 0.5, 2)(torch.tensor([[7, 8, 3, 3, 5]]), torch.zeros(1, 10))
+    lowered: Tensor = scores.nonzero()[:, 1]
+    assert lowered.tolist() == [3, 5]
+    assert scores[0, [3, 5]].tolist() == [-2.0, -1.5]

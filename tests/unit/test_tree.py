@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sooner.decoding.rows import Rows
-from sooner.decoding.tree import Tree
+from sooner.decoding.tree import Paths, Tree
 
 
 @st.composite
@@ -103,15 +103,13 @@ def test_no_draft_is_an_empty_chain() -> None:
 
 @given(forests())
 @settings(max_examples=40, deadline=None)
-def test_block_prefixes_are_the_committed_text_and_the_path(tree: Tree) -> None:
-    rows = Rows(torch.tensor([[50, 60 + row] for row in range(tree.rows)]))
+def test_an_entry_continues_the_nodes_on_its_path(tree: Tree) -> None:
+    paths = Paths.of(tree)
     for row in range(tree.rows):
-        rows.generated[row].append(70 + row)
-    for row, entries in enumerate(rows.block_prefixes(tree)):
-        assert entries[0] == [50, 60 + row, 70 + row]
+        assert not paths.above[row, 0].any()
         for entry in range(1, 1 + tree.sizes[row]):
             path = chain_of(tree, row, entry)[-2::-1]
-            assert entries[entry] == entries[0] + [node - 1 for node in path]
+            assert paths.above[row, entry].nonzero()[:, 0].tolist() == [node - 1 for node in path]
 
 
 def test_ended_rows_leave_their_numbers_to_the_others() -> None:

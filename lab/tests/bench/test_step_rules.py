@@ -11,10 +11,10 @@ from torch import Tensor
 
 from sooner.decoding.acceptance import Guess, Verdict, follow, reject_chain, reject_tree
 from sooner.decoding.noise import Purpose, RowNoise
-from sooner.decoding.row_sampling import RowSampling
+from sooner.decoding.row_sampling import History, RowSampling
 from sooner.decoding.sampling import Processing, pick
 from sooner.decoding.stopping import cut_rows
-from sooner.decoding.tree import Tree
+from sooner.decoding.tree import Paths, Tree
 from sooner.methods.aligned.method import follow_threshold
 from sooner.methods.jacobi.couplings import COUPLINGS, Draws, weakened
 from sooner.methods.jacobi.gsd import reject_groups
@@ -94,8 +94,19 @@ def _cut(scores: Tensor, q: Tensor, noise: RowNoise) -> Any:
 
 
 def _sampled(scores: Tensor, q: Tensor, noise: RowNoise) -> Any:
+    """Rows with every setting there is; a step that was made for them waits for nothing."""
+    some = torch.arange(1, 1 + ROWS).float()
+    ids = torch.arange(2 * ROWS).view(ROWS, 2)
+    sampling = RowSampling(
+        greedy=some > 2, reads=some > 1, temperature=some, top_k=some.long(), most=ROWS,
+        tail=some / 8, min_p=some / 8, repetition=some, presence=some, frequency=some, bias_ids=ids,
+        bias_values=ids.float(),
+    )  # fmt: skip
     seen = torch.zeros(ROWS, VOCAB, dtype=torch.bool)
-    return RowSampling.neutral(ROWS, 2, scores.device).scores(scores, tree(BUSH), seen, 2 * seen)
+    history = History(seen, seen.int())
+    history.count(ids, some.long() - 1)
+    paths = Paths.of(tree(BUSH))
+    return sampling.warp(sampling.penalise(scores, history, paths), scores, paths)
 
 
 def _numbers(scores: Tensor, q: Tensor, noise: RowNoise) -> Any:

@@ -23,7 +23,7 @@ from .stats import APPROXIMATE, Stats
 from .step import JudgedBlock, RowReport, RowState, Rule, judge, read, step
 from .stopping import Stopping
 from .timing import NO_TIME, Interval
-from .tree import Tree
+from .tree import Paths, Tree
 
 OnTokens = Callable[[int, list[int], int], None]
 """Told `(original row, new tokens, how many of them were drafted)` after every commit."""
@@ -183,6 +183,7 @@ class Decoding:
             session.target.join(other.session.target)
             self.outcome.join(other.outcome)
             self.state.join(other.state)
+            session.processing.join(other.session.processing)
             self.outcome.noise = self.state.noise
         else:
             other.drafter.close()
@@ -192,14 +193,12 @@ class Decoding:
             one.stopping.first += own
             one.stopping.batch = one.stopping.batch or theirs
         self.sessions.join(other.sessions, own, theirs)
-        session.processing.join(other.session.processing, own, theirs)
         self.stats.join(other.stats, own)
         return self.rows.join(other.rows)
 
     def release(self, original: int) -> list[int]:
         """Forget a row that has ended; returns what it generated."""
         self.sessions.release(original)
-        self.session.processing.release(original)
         return self.rows.release(original)
 
     @torch.inference_mode()
@@ -221,7 +220,7 @@ class Decoding:
         session, rows, tree = self.session, self.rows, self.tree
         if session.constraint is not None and session.constraint.binds:
             logits = session.constraint(logits, rows, tree)
-        return session.processing.scores(logits, lambda: rows.block_prefixes(tree), rows.active)
+        return session.processing.scores(logits, lambda: Paths.of(tree), rows.prefix)
 
     def _commit(
         self, judged: JudgedBlock, forward: Forward, time: Interval, is_first: bool = False
@@ -261,6 +260,7 @@ class Decoding:
         if stay:
             self.session.target.keep_rows(stay)
             self.drafter.keep_rows(stay)
+            self.session.processing.keep_rows(stay)
             self.state.keep_rows(torch.tensor(stay, device=self.state.roots.device))
         return replace(outcome.of(stay), noise=self.state.noise)
 

@@ -1,125 +1,216 @@
 """Sampling settings of each row as tensors: rows of one batch may be sampled in different ways.
 
-The same distributions as HF's logits processors of the same names, in the order in which `generate`
-applies them: logit bias, repetition penalty, (presence and frequency penalties, which HF lacks, as
-in OpenAI's API), temperature, top-k, top-p, min-p. Nothing here reads from the device, and no shape
-depends on a value.
+The same scores as HF's logits processors of the same names give, to the bit, in the order in which
+`generate` applies them: logit bias, repetition penalty, (presence and frequency penalties, which HF
+lacks, as in OpenAI's API), temperature, top-k, top-p, min-p. Nothing here reads from the device,
+no shape depends on a value there, and a setting that no row has costs nothing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from .tree import Tree
+from ..errors import SoonerError
+from .rows import RowSettings
+from .tree import Paths
+
+
+@dataclass(frozen=True)
+class History:
+    """What rows have read and said, for penalties.
+
+    Attributes:
+        seen: tokens of the prompt, `[rows, vocab]` bool.
+        counts: how often the row said each token, `[rows, vocab]` int32.
+    """
+
+    seen: Tensor
+    counts: Tensor
+
+    @staticmethod
+    def start(prompt: Tensor, settings: Sequence[RowSettings], vocab: int) -> History:
+        """Rows that have said nothing.
+
+        Args:
+            prompt: ids as `generate` received them, `[rows, width]`.
+            settings: of the rows.
+            vocab: ids that scores are of; others have none to lower.
+        """
+        seen = torch.zeros(len(settings), vocab + 1, dtype=torch.bool, device=prompt.device)
+        ignored = torch.tensor([[one.ignored] for one in settings], device=prompt.device)
+        line = torch.arange(prompt.shape[1], device=prompt.device)
+        seen.scatter_(1, prompt.clamp(max=vocab).masked_fill(line < ignored, vocab), True)
+        seen = seen[:, :vocab]
+        return History(seen, torch.zeros_like(seen, dtype=torch.int32))
+
+    def count(self, tokens: Tensor, said: Tensor) -> None:
+        """Count the first `said [rows]` of `tokens [rows, most]`."""
+        line = torch.arange(tokens.shape[1], device=tokens.device)
+        self.counts.scatter_add_(1, tokens, (line < said[:, None]).int())
+
+    def keep_rows(self, rows: Tensor) -> History:
+        """Of the rows with these indices, `[kept]`."""
+        return History(self.seen[rows], self.counts[rows])
+
+    def join(self, other: History) -> History:
+        """These rows, and those of `other` behind them."""
+        return History(torch.cat([self.seen, other.seen]), torch.cat([self.counts, other.counts]))
+
+    def without_text(self, rows: int) -> History:
+        """Of `rows` rows whose text does not matter."""
+        return History(*(one.new_zeros(rows, one.shape[1]) for one in (self.seen, self.counts)))
+
+    def to(self, device: torch.device) -> History:
+        return History(self.seen.to(device), self.counts.to(device))
 
 
 @dataclass(frozen=True)
 class RowSampling:
-    """How each row is sampled. A setting's neutral value leaves its scores as they are.
+    """`RowSettings` of a batch; `None` is a setting that leaves all of its rows as they are.
 
     Attributes:
-        temperature: `[rows]`; 0 is greedy decoding, 1 is neutral.
+        greedy: rows whose best token takes every draw, among others that draw, `[rows]` bool.
+        reads: rows for which it matters what was drafted above an entry, `[rows]` bool.
+        temperature: `[rows]`.
         top_k: `[rows]` int64; 0 is neutral.
-        top_p: `[rows]`; 1 is neutral.
+        most: the largest of them.
+        tail: `1 - top_p`, `[rows]`; 0 is neutral.
         min_p: `[rows]`; 0 is neutral.
-        repetition: `[rows]`, of prompt and generated tokens; 1 is neutral.
-        presence: `[rows]`, taken from every generated token's score once; 0 is neutral.
-        frequency: `[rows]`, taken from it for each time it was generated; 0 is neutral.
-        bias_ids: ids whose scores are raised, `[rows, biases]` int64, distinct where values are
-            not 0.
-        bias_values: by how much, `[rows, biases]`; 0 is neutral.
+        repetition: `[rows]`; 1 is neutral.
+        presence, frequency: `[rows]`; 0 is neutral.
+        bias_ids, bias_values: `[rows, biases]`; 0 is neutral.
     """
 
-    temperature: Tensor
-    top_k: Tensor
-    top_p: Tensor
-    min_p: Tensor
-    repetition: Tensor
-    presence: Tensor
-    frequency: Tensor
-    bias_ids: Tensor
-    bias_values: Tensor
+    greedy: Tensor | None = None
+    reads: Tensor | None = None
+    temperature: Tensor | None = None
+    top_k: Tensor | None = None
+    most: int = 0
+    tail: Tensor | None = None
+    min_p: Tensor | None = None
+    repetition: Tensor | None = None
+    presence: Tensor | None = None
+    frequency: Tensor | None = None
+    bias_ids: Tensor | None = None
+    bias_values: Tensor | None = None
 
     @staticmethod
-    def neutral(rows: int, biases: int = 1, device: torch.device | str = "cpu") -> RowSampling:
-        """Every row as its logits are, with room for `biases` ids."""
-        one, none = torch.ones(rows, device=device), torch.zeros(rows, device=device)
-        ids = torch.zeros(rows, biases, dtype=torch.long, device=device)
-        top_k = torch.zeros(rows, dtype=torch.long, device=device)
-        return RowSampling(one, top_k, one, none, one, none, none, ids, ids.float())
+    def of(
+        settings: Sequence[RowSettings], reads: Sequence[bool], vocab: int, device: torch.device
+    ) -> RowSampling:
+        """The settings of each row, sent to `device` in one piece.
 
-    def scores(self, logits: Tensor, tree: Tree, seen: Tensor, counts: Tensor) -> Tensor:
-        """Processed scores of a block, fp32, `[rows, 1 + nodes, vocab]` like `logits`.
+        Raises:
+            SoonerError: a bias of a token that the vocabulary does not have.
+        """
+        names = ("temperature", "top_k", "tail", "min_p", "repetition", "presence", "frequency")
+        neutral = (1.0, 0, 0.0, 0.0, 1.0, 0.0, 0.0)
+        wide = max(len(one.bias) for one in settings)
+        lines = []
+        for one, reads_text in zip(settings, reads, strict=True):
+            if (token := max((token for token, _ in one.bias), default=0)) >= vocab:
+                raise SoonerError(f"a bias names token {token}, the model has ids below {vocab}")
+            bias = [*one.bias, *[(0, 0.0)] * (wide - len(one.bias))]
+            lines.append([
+                one.temperature, one.top_k, 1 - one.top_p, one.min_p, one.repetition, one.presence,
+                one.frequency, one.draws, reads_text, *(token for token, _ in bias),
+                *(value for _, value in bias),
+            ])  # fmt: skip
+        sent = torch.tensor(lines, dtype=torch.float64, device=device)  # holds ids exactly
+        columns, (draws, told), ids, values = (
+            sent[:, :7].unbind(1), sent[:, 7:9].unbind(1), sent[:, 9 : 9 + wide], sent[:, 9 + wide :]
+        )  # fmt: skip
+        given: dict[str, Any] = {
+            name: column.long() if name == "top_k" else column.float()
+            for at, (name, column) in enumerate(zip(names, columns, strict=True))
+            if any(line[at] != neutral[at] for line in lines)
+        }
+        return RowSampling(
+            greedy=draws == 0 if len({one.draws for one in settings}) > 1 else None,
+            reads=told > 0 if any(reads) else None,
+            most=min(max(one.top_k for one in settings), vocab),
+            bias_ids=ids.long() if wide else None,
+            bias_values=values.float() if wide else None,
+            **given,
+        )
+
+    @property
+    def counts(self) -> bool:
+        """Whether a penalty asks for what was said."""
+        penalties = (self.repetition, self.presence, self.frequency)
+        return any(one is not None for one in penalties)
+
+    def penalise(self, scores: Tensor, history: History | None, paths: Paths | None) -> Tensor:
+        """Biased and lowered scores, `[rows, entries, vocab]`: what comes before the warpers.
 
         Args:
-            logits: of the last committed token and the nodes of `tree`.
-            tree: the draft, whose tokens count along the path that leads to an entry.
-            seen: tokens of the row's prompt, `[rows, vocab]` bool.
-            counts: how often the row generated each token, `[rows, vocab]`.
+            scores: fp32, `[rows, entries, vocab]`.
+            history: of the rows, where `counts`.
+            paths: of the entries, where `counts`; tokens on them count as said.
         """
-        biased = logits.float().scatter_add(
-            2,
-            self.bias_ids[:, None].expand(-1, logits.shape[1], -1),
-            self.bias_values[:, None].float().expand(-1, logits.shape[1], -1),
-        )
-        return self._warp(self._penalise(biased, tree, seen, counts))
-
-    def _penalise(self, scores: Tensor, tree: Tree, seen: Tensor, counts: Tensor) -> Tensor:
-        done = self._lower(scores, seen[:, None], counts[:, None])
-        if tree.nodes == 0:
+        if self.bias_ids is not None and self.bias_values is not None:
+            entries = (-1, scores.shape[1], -1)
+            index, values = self.bias_ids[:, None], self.bias_values[:, None]
+            scores = scores.scatter_add(2, index.expand(entries), values.expand(entries))
+        if history is None:
+            return scores
+        done = self._lower(scores, history.seen[:, None], history.counts[:, None])
+        if paths is None or not paths.tokens.shape[1]:
             return done
-        # Tokens drafted above an entry count, too. Only their scores differ from the row's: they
-        # are worked out apart, the same for all nodes of one token, and written over.
-        own = tree.valid()[:, None] & tree.ancestors()[..., 1:]  # [rows, entries, nodes]
-        same = tree.tokens[:, :, None] == tree.tokens[:, None]  # [rows, nodes, nodes]
-        above = own.float() @ same.float()  # times that a node's token stands above an entry
-        index = tree.tokens[:, None].expand_as(above)
-        known = seen.gather(1, tree.tokens)[:, None]
-        count = counts.gather(1, tree.tokens)[:, None] + above
+        # Only the scores of drafted tokens differ from the row's: they are worked out apart, the
+        # same for all nodes of one token, and written over.
+        same = paths.tokens[:, :, None] == paths.tokens[:, None]  # [rows, nodes, nodes]
+        above = paths.above.float() @ same.float()  # times that a token stands above an entry
+        index = paths.tokens[:, None].expand_as(above)
+        known = history.seen.gather(1, paths.tokens)[:, None]
+        count = history.counts.gather(1, paths.tokens)[:, None] + above
         return done.scatter(2, index, self._lower(scores.gather(2, index), known, count))
 
     def _lower(self, scores: Tensor, seen: Tensor, counts: Tensor) -> Tensor:
-        """Scores after the penalties for tokens generated `counts` times."""
-        repetition = self.repetition[:, None, None].float()
+        """Scores after the penalties for tokens that were said `counts` times."""
         said = counts > 0
-        repeated = torch.where(scores < 0, scores * repetition, scores / repetition)
-        scores = torch.where(seen | said, repeated, scores)
-        scores = scores - self.frequency[:, None, None] * counts
-        return scores - self.presence[:, None, None] * said
+        if (penalty := _wide(self.repetition)) is not None:
+            repeated = torch.where(scores < 0, scores * penalty, scores / penalty)
+            scores = torch.where(seen | said, repeated, scores)
+        if (frequency := _wide(self.frequency)) is not None:
+            scores = scores - frequency * counts
+        if (presence := _wide(self.presence)) is not None:
+            scores = scores - presence * said
+        return scores
 
-    def _warp(self, scores: Tensor) -> Tensor:
-        temperature = self.temperature[:, None, None].float()
-        is_greedy = temperature == 0
-        best = scores.argmax(-1, keepdim=True)
-        scores = scores / torch.where(is_greedy, 1.0, temperature)
-        ranked, order = scores.sort(-1)  # ascending, as in HF, which keeps the last of equals
-        keep = self._within_top_k(ranked)
-        ranked = ranked.masked_fill(~keep, -torch.inf)
-        keep = self._within_top_p(ranked)
-        ranked = ranked.masked_fill(~keep, -torch.inf)
-        p = ranked.softmax(-1)
-        floor = self.min_p[:, None, None] * p[..., -1:]
-        ranked = ranked.masked_fill((p < floor) & ~self._is_last(p), -torch.inf)
-        warped = torch.empty_like(scores).scatter(-1, order, ranked)
-        certain = torch.full_like(scores, -torch.inf).scatter(-1, best, 0.0)
-        return torch.where(is_greedy, certain, warped)
+    def warp(self, scores: Tensor, raw: Tensor, paths: Paths | None) -> Tensor:
+        """Scores that tokens are drawn from, `[rows, entries, vocab]`; `raw` behind a token that
+        can't be said, of which nobody asks what follows."""
+        if (temperature := _wide(self.temperature)) is not None:
+            scores = scores / temperature
+        if (k := _wide(self.top_k)) is not None:
+            best = scores.topk(self.most).values
+            last = best.gather(-1, (k - 1).clamp(0, self.most - 1).expand(-1, scores.shape[1], 1))
+            scores = scores.masked_fill((scores < last) & (k > 0), -torch.inf)
+        if (tail := _wide(self.tail)) is not None:
+            ranked, order = scores.sort(-1)  # ascending, as in HF, which keeps the last of equals
+            outside = (ranked.softmax(-1).cumsum(-1) <= tail) & (tail > 0)
+            outside[..., -1] = False
+            scores = scores.masked_fill(torch.empty_like(outside).scatter(-1, order, outside),
+                                        -torch.inf)  # fmt: skip
+        if (share := _wide(self.min_p)) is not None:
+            p = scores.softmax(-1)
+            scores = scores.masked_fill(p < share * p.amax(-1, keepdim=True), -torch.inf)
+        if (reads := _wide(self.reads)) is not None and paths is not None:
+            scores = torch.where(paths.lost(scores)[..., None] & reads, raw, scores)
+        if (greedy := _wide(self.greedy)) is None:
+            return scores
+        top, best = scores.max(-1, keepdim=True)
+        certain = torch.where(top.isnan(), top, 0.0)  # bad logits are told of where they are drawn
+        alone = torch.full_like(scores, -torch.inf).scatter_(-1, best, certain)
+        return torch.where(greedy, alone, scores)
 
-    def _within_top_k(self, ranked: Tensor) -> Tensor:
-        """The k best of each row, and all that equal the last of them."""
-        vocab = ranked.shape[-1]
-        k = torch.where(self.top_k > 0, self.top_k.clamp(max=vocab), vocab)
-        index = (vocab - k)[:, None, None].expand(-1, ranked.shape[1], 1)
-        return ranked >= ranked.gather(-1, index)
 
-    def _within_top_p(self, ranked: Tensor) -> Tensor:
-        """The fewest of the best whose probabilities sum to `top_p`."""
-        top_p = self.top_p[:, None, None]
-        outside = (ranked.softmax(-1).cumsum(-1) <= 1 - top_p) & (top_p < 1)
-        return ~outside | self._is_last(ranked)
-
-    def _is_last(self, ranked: Tensor) -> Tensor:
-        line = torch.arange(ranked.shape[-1], device=ranked.device)
-        return line == ranked.shape[-1] - 1
+def _wide(setting: Tensor | None) -> Tensor | None:
+    """A setting by row, `[rows, 1, 1]`."""
+    return None if setting is None else setting[:, None, None]

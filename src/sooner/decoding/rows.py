@@ -1,13 +1,12 @@
-"""The rows of a batch: the tokens of each, which of them decode, and whose requests they are."""
+"""The rows of a batch: their tokens and settings, which of them decode, whose requests they are."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from torch import Tensor
-
-from .tree import ROOT, Tree
 
 T = TypeVar("T")
 
@@ -44,6 +43,39 @@ class Parts(Generic[T]):
         self._joined.pop(row, None)
 
 
+@dataclass(frozen=True)
+class RowSettings:
+    """How one row is sampled, on the host. Defaults leave the scores as they are.
+
+    Attributes:
+        draws: its tokens are drawn; otherwise the best score wins.
+        temperature: scores are divided by it, above 0.
+        top_k: tokens that are kept; 0 is all.
+        top_p, min_p: as HF's of these names.
+        repetition: HF's penalty of tokens in prompt and text.
+        ignored: ids at the prompt's beginning that it does not count.
+        presence: taken from the score of every token that the row has said, once.
+        frequency: taken from it for each time that the row has said it.
+        bias: `(id, value)` pairs; the value is added to the id's score, minus infinity forbids it.
+    """
+
+    draws: bool = False
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition: float = 1.0
+    ignored: int = 0
+    presence: float = 0.0
+    frequency: float = 0.0
+    bias: tuple[tuple[int, float], ...] = ()
+
+    @property
+    def counts(self) -> bool:
+        """Whether it matters which tokens were said."""
+        return self.repetition != 1 or bool(self.presence) or bool(self.frequency)
+
+
 class Rows:
     """Committed tokens of a batch, on the host.
 
@@ -53,6 +85,7 @@ class Rows:
 
     Attributes:
         device: of the prompt's ids.
+        prompt: ids of the rows that it began with, padded, `[rows, width]`.
         generated: committed new tokens of each original row.
         active: original rows that have not ended.
     """
@@ -61,7 +94,7 @@ class Rows:
         self.device = prompt.device
         self.generated: list[list[int]] = [[] for _ in range(prompt.shape[0])]
         self.active = list(range(prompt.shape[0]))
-        self._prompt = prompt
+        self.prompt = prompt
         self._prompts: list[list[int]] | None = None
 
     @property
@@ -69,7 +102,7 @@ class Rows:
         """Prompt ids of each original row as `generate` received them, padding included; logits
         processors and stopping criteria see them as the beginning of every prefix."""
         if self._prompts is None:  # one copy to the host, if anything reads it
-            self._prompts = self._prompt.tolist()
+            self._prompts = self.prompt.tolist()
         return self._prompts
 
     @property
@@ -85,14 +118,6 @@ class Rows:
         """Prompt and generated tokens of active row `row`, as HF processors expect them."""
         original = self.active[row]
         return self.prompts[original] + self.generated[original]
-
-    def block_prefixes(self, tree: Tree) -> list[list[list[int]]]:
-        """The prefix that each real block entry (root, then nodes) of each active row continues."""
-        tokens, parents = tree.tokens.tolist(), tree.parents.tolist()
-        return [
-            _entry_prefixes(self.prefix(row), tokens[row][:size], parents[row][:size])
-            for row, size in enumerate(tree.host_sizes or tree.sizes.tolist())
-        ]
 
     def end(self, finished: Sequence[bool]) -> list[int]:
         """Drop active rows that finished; returns the active indices that stay.
@@ -118,11 +143,3 @@ class Rows:
         """Let go of the tokens of an original row that has ended; returns what it generated."""
         said, self.generated[original], self.prompts[original] = self.generated[original], [], []
         return said
-
-
-def _entry_prefixes(prefix: list[int], tokens: list[int], parents: list[int]) -> list[list[int]]:
-    entries = [prefix]
-    for token, parent in zip(tokens, parents, strict=True):
-        above = entries[0] if parent == ROOT else entries[parent + 1]
-        entries.append([*above, token])
-    return entries

@@ -1,98 +1,176 @@
 """One processed distribution, shared by draft and target.
 
-Hugging Face logits processors are honoured. Those that look only at the scores run once over the
-whole block; the others see, for every block entry, the very prefix that plain decoding would have
-shown them.
+Hugging Face logits processors are honoured. What has an equivalent by row (`RowSampling`) is
+tensors of a step, whatever the rows beside it ask for. Other processors stand between its two
+parts: those that look only at the scores run once over the whole block; the rest see, for every
+block entry, the very prefix that plain decoding would have shown them, which the host has to read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from transformers import LogitsProcessor
-from transformers.generation import logits_process as hf
 
-from ..errors import BadLogitsError, UnsupportedError
+from ..errors import BadLogitsError
 from .noise import Purpose, RowNoise
-from .rows import Parts
-from .tree import Tree
+from .rows import RowSettings
+from .tree import Paths, Tree
 
-Prefixes = Callable[[], list[list[list[int]]]]
-"""Token ids that block entry `[row][entry]` continues; called only when a processor reads them."""
+if TYPE_CHECKING:
+    from .row_sampling import History, RowSampling
 
-PREFIX_FREE = (
-    hf.TemperatureLogitsWarper,
-    hf.TopKLogitsWarper,
-    hf.TopPLogitsWarper,
-    hf.MinPLogitsWarper,
-    hf.TypicalLogitsWarper,
-    hf.EpsilonLogitsWarper,
-    hf.EtaLogitsWarper,
-    hf.LogitNormalization,
-    hf.InfNanRemoveLogitsProcessor,
-    hf.SuppressTokensLogitsProcessor,
-)
 
-REFUSED = {
-    "UnbatchedClassifierFreeGuidanceLogitsProcessor": "guidance_scale runs a second model forward "
-    "with a cache of its own; leave guidance_scale unset",
-    "SynthIDTextWatermarkLogitsProcessor": "SynthID keeps state from call to call, which "
-    "speculation would corrupt; leave watermarking_config unset",
-    "WhisperNoSpeechDetection": "it runs a model of its own; decode without it",
-}
+@dataclass(frozen=True)
+class Asked:
+    """What was asked for a row's scores.
+
+    Attributes:
+        settings: what of it is tensors of a step.
+        host: HF processors between its two parts, in order.
+        reads_text: one of them looks at the tokens.
+        processors: all that were given.
+        row, batch: the row's number among the rows that were admitted with it, and their number,
+            for processors that look at it.
+    """
+
+    settings: RowSettings
+    host: tuple[Any, ...] = ()
+    reads_text: bool = False
+    processors: tuple[Any, ...] = ()
+    row: int = 0
+    batch: int = 1
+
+    def by_text(self, scores: Tensor, texts: list[list[int]]) -> Tensor:
+        """The host's processors on the scores of a block, `[entries, vocab]`.
+
+        Args:
+            scores: before them.
+            texts: ids that each entry continues.
+        """
+        done = scores.clone()
+        places: dict[tuple[int, ...], int] = {}
+        lost: set[int] = set()
+        for entry, text in enumerate(map(tuple, texts)):
+            if places.setdefault(text, entry) != entry:
+                continue  # padding
+            above = places.get(text[:-1]) if text else None
+            # A draft token that can't be accepted: plain decoding would not have shown a processor
+            # what follows it, and it may have no answer.
+            if above is not None and (above in lost or bool(done[above, text[-1]] == -torch.inf)):
+                lost.add(entry)
+            else:
+                done[entry] = self._one(scores[entry], text)
+        return done
+
+    def _one(self, scores: Tensor, text: tuple[int, ...]) -> Tensor:
+        """One entry, as its row of a batch, so that row-aware processors find it."""
+        ids = torch.tensor(text, dtype=torch.long, device=scores.device).expand(self.batch, -1)
+        tiled = scores.expand(self.batch, -1).clone()
+        for one in self.host:
+            tiled = one(ids, tiled)
+        return tiled[self.row]
 
 
 class Processing:
     """Turns logits into the scores or probabilities that tokens are chosen from.
 
     Args:
-        processors: HF logits processors, in order.
-        do_sample: whether tokens are drawn; otherwise the best score wins.
-        batch: number of original rows; processors that look at the row index get it right.
+        rows: what was asked for each (`sooner.methods.processors`); none are rows as they come.
+        do_sample: of those as they come: tokens are drawn; otherwise the best score wins.
+        prompt: the rows' ids, padded, as `generate` received them, `[rows, width]`; for penalties.
 
-    Raises:
-        UnsupportedError: a processor keeps state that speculation would corrupt.
+    Attributes:
+        do_sample: any row draws.
     """
 
     def __init__(
-        self, processors: Sequence[LogitsProcessor] = (), do_sample: bool = False, batch: int = 1
+        self, rows: Sequence[Asked] = (), do_sample: bool = False, prompt: Tensor | None = None
     ) -> None:
-        self._own = list(processors)
-        self._draws = do_sample
-        self._batch = batch
-        self._reads_prefix = any(type(one) not in PREFIX_FREE for one in self._own)
-        self._parts: Parts[Processing] = Parts(self)
-        for one in self._own:
-            if reason := REFUSED.get(type(one).__name__):
-                raise UnsupportedError(f"{type(one).__name__} can't be honoured: {reason}")
+        self._prompt = prompt
+        self._history: History | None = None
+        self._watchers: list[Any] = []
+        self._set_rows(list(rows))
+        self.do_sample |= do_sample
+
+    def _set_rows(self, rows: list[Asked]) -> None:
+        self._rows = rows
+        self._tensors: dict[torch.device, RowSampling] = {}  # made when scores are asked for
+        self.do_sample = any(one.settings.draws for one in rows)
+        as_they_come = RowSettings(self.do_sample)
+        self._is_plain = all(one.settings == as_they_come and not one.host for one in rows)
 
     @property
-    def processors(self) -> list[LogitsProcessor]:
+    def processors(self) -> list[Any]:
         """Those of all rows."""
-        return [one for part in self._parts.all for one in part._own]
+        return list(dict.fromkeys(each for one in self._rows for each in one.processors))
 
     @property
-    def do_sample(self) -> bool:
-        """Whether any row draws."""
-        return any(part._draws for part in self._parts.all)
+    def costs(self) -> str | None:
+        """What the host has to do in each round, in words."""
+        if not any(one.reads_text for one in self._rows):
+            return None
+        names = sorted({type(each).__name__ for one in self._rows for each in one.host})
+        return f"{', '.join(names)}: the host reads every block's tokens and asks at each of them"
 
-    def watch(self, watcher: LogitsProcessor) -> None:
+    def watch(self, watcher: Any) -> None:
         """Show the logits of these rows to `watcher`, which changes nothing and reads no prefix,
         before any processor."""
-        self._own.insert(0, watcher)
+        self._watchers.append(watcher)
 
-    def join(self, other: Processing, start: int, rows: int) -> None:
-        """Process the `rows` original rows from `start` on as `other` did."""
-        self._parts.join(other._parts, start, rows)
+    def join(self, other: Processing) -> None:
+        """Put the rows of `other`, processed as there, behind these."""
+        mine, theirs = self._history, other._history
+        if mine is not None or theirs is not None:
+            some = mine or theirs
+            assert some is not None
+            mine = mine or some.without_text(len(self._rows))
+            theirs = theirs or some.without_text(len(other._rows))
+            self._history = mine.join(theirs.to(mine.seen.device))
+        self._set_rows(self._rows + other._rows)
 
-    def release(self, row: int) -> None:
-        """Forget an original row that has ended."""
-        self._parts.release(row)
+    def keep_rows(self, rows: list[int]) -> None:
+        """Keep these active rows, in this order."""
+        self._set_rows([self._rows[row] for row in rows])
+        if self._history is not None:
+            index = torch.tensor(rows, device=self._history.seen.device)
+            counts = any(one.settings.counts for one in self._rows)
+            self._history = self._history.keep_rows(index) if counts else None
 
-    def scores(self, logits: Tensor, prefixes: Prefixes, row_ids: list[int]) -> Tensor:
+    def count(self, tokens: Tensor, said: Tensor) -> None:
+        """The rows said the first `said [rows]` of `tokens [rows, most]`."""
+        if self._history is not None:
+            self._history.count(tokens, said)
+
+    def recount(self, texts: list[list[int]], vocab: int) -> None:
+        """The rows' texts are these; for a draft that counts beside the loop."""
+        if any(one.settings.counts for one in self._rows):
+            history = self._start_history(vocab)
+            history.counts.zero_()
+            width = max(map(len, texts))
+            padded = torch.tensor([text + [0] * (width - len(text)) for text in texts])
+            sizes = torch.tensor([len(text) for text in texts])
+            device = history.counts.device
+            history.count(padded.long().to(device), sizes.to(device))
+
+    def _start_history(self, vocab: int) -> History:
+        from .row_sampling import History  # only where penalties ask for it
+
+        if self._history is None:
+            assert self._prompt is not None, "penalties need the prompt"
+            settings = [one.settings for one in self._rows]
+            self._history = History.start(self._prompt, settings, vocab)
+        return self._history
+
+    def scores(
+        self,
+        logits: Tensor,
+        drafted: Callable[[], Paths] | None = None,
+        prefix: Callable[[int], list[int]] = lambda row: [],
+    ) -> Tensor:
         """Processed scores, fp32, `[rows, entries, vocab]` like `logits`.
 
         Where some rows draw and others do not, the best score of a row that does not becomes its
@@ -100,87 +178,62 @@ class Processing:
 
         Args:
             logits: `[rows, entries, vocab]`.
-            prefixes: gives the token ids that each entry continues.
-            row_ids: original row of each row of `logits`.
+            drafted: what was drafted above each entry, `None` for nothing; asked for by penalties
+                and by processors that read it.
+            prefix: prompt and committed tokens of a row, for processors that read them.
         """
-        someone_draws = self.do_sample
-        groups = self._groups(row_ids, someone_draws)
-        if len(groups) == 1:
-            part, rows, own = groups[0]
-            return part._of_own(logits, prefixes, own, someone_draws)
-        scores = torch.empty_like(logits, dtype=torch.float32)
-        for part, rows, own in groups:
-            index = torch.tensor(rows, device=logits.device)
-            some = partial(_some, prefixes, rows)
-            scores[index] = part._of_own(logits[index], some, own, someone_draws)
+        raw = logits.float()
+        for watcher in self._watchers:
+            watcher(*_flat(raw))
+        if self._is_plain:
+            return raw
+        sampling = self._sampling(raw)
+        history = paths = None
+        if sampling.counts:
+            history = self._start_history(raw.shape[-1]).to(raw.device)
+        if sampling.reads is not None and drafted is not None:
+            paths = drafted()
+        scores = sampling.penalise(raw, history, paths)
+        return sampling.warp(self._by_host(scores, paths, prefix), raw, paths)
+
+    def _sampling(self, scores: Tensor) -> RowSampling:
+        from .row_sampling import RowSampling  # only where rows have settings
+
+        if (device := scores.device) not in self._tensors:
+            settings = [one.settings for one in self._rows]
+            reads = [one.reads_text or one.settings.counts for one in self._rows]
+            self._tensors[device] = RowSampling.of(settings, reads, scores.shape[-1], device)
+        return self._tensors[device]
+
+    def _by_host(
+        self,
+        scores: Tensor,
+        paths: Paths | None,
+        prefix: Callable[[int], list[int]],
+    ) -> Tensor:
+        """What has no equivalent by row, each request's on its own rows."""
+        groups: dict[int, list[int]] = {}
+        for row, asked in enumerate(self._rows):
+            if asked.host:
+                groups.setdefault(id(asked.host), []).append(row)
+        texts: list[list[list[int]]] = []
+        for rows in groups.values():
+            asked, is_all = self._rows[rows[0]], len(rows) == len(scores)
+            some = scores if is_all else scores[torch.tensor(rows, device=scores.device)]
+            if asked.reads_text:
+                texts = texts or _texts(paths, prefix, len(scores))
+                lines = zip(rows, some, strict=True)
+                done = torch.stack([self._rows[row].by_text(one, texts[row]) for row, one in lines])
+            else:
+                unread, flat = _flat(some)
+                for one in asked.host:
+                    flat = one(unread, flat)
+                done = flat.view_as(some)
+            if not is_all:
+                index = torch.tensor(rows, device=scores.device)
+                done = scores.index_copy(0, index, done)
+            scores = done
         return scores
-
-    def _groups(
-        self, row_ids: list[int], someone_draws: bool
-    ) -> list[tuple[Processing, list[int], list[int]]]:
-        """Lines of a tensor that are processed alike: by whom, which, and their own row numbers."""
-        groups: dict[int, tuple[Processing, list[int], list[int]]] = {}
-        for line, row in enumerate(row_ids):
-            part, own = self._parts.of(row)
-            is_raw = not part._own and part._draws == someone_draws  # whoever's they are
-            _, lines, owns = groups.setdefault(0 if is_raw else id(part), (part, [], []))
-            lines.append(line)
-            owns.append(own)
-        return list(groups.values())
-
-    def _of_own(
-        self, logits: Tensor, prefixes: Prefixes, row_ids: list[int], someone_draws: bool
-    ) -> Tensor:
-        """`scores` of rows of one group, which are numbered within it."""
-        scores = self._processed(logits.float(), prefixes, row_ids)
-        if self._draws or not someone_draws:
-            return scores
-        top, best = scores.max(-1, keepdim=True)
-        certain = torch.where(top.isnan(), top, 0.0)  # bad logits are told of where they are drawn
-        return torch.full_like(scores, -torch.inf).scatter_(-1, best, certain)
-
-    def _processed(self, scores: Tensor, prefixes: Prefixes, row_ids: list[int]) -> Tensor:
-        if not self._own:
-            return scores
-        if self._reads_prefix:
-            return self._by_prefix(scores, prefixes(), row_ids)
-        flat = scores.reshape(-1, scores.shape[-1])
-        # Processors take input_ids first; the prefix-free ones never read them.
-        unread = torch.empty(flat.shape[0], 0, dtype=torch.long, device=flat.device)
-        for one in self._own:
-            flat = one(unread, flat)
-        return flat.view_as(scores)
-
-    def _by_prefix(
-        self, scores: Tensor, prefixes: list[list[list[int]]], row_ids: list[int]
-    ) -> Tensor:
-        done = scores.clone()
-        for row, entries in enumerate(prefixes):
-            places = {tuple(prefix): entry for entry, prefix in reversed([*enumerate(entries)])}
-            lost: set[int] = set()
-            for entry, prefix in enumerate(entries):
-                above = places.get(tuple(prefix[:-1])) if prefix else None
-                if above is not None and self._is_forbidden(
-                    done[row, above], prefix[-1], above in lost
-                ):
-                    lost.add(entry)
-                    continue
-                done[row, entry] = self._one(scores[row, entry], prefix, row_ids[row])
-        return done
-
-    @staticmethod
-    def _is_forbidden(above: Tensor, token: int, is_lost: bool) -> bool:
-        """Whether a draft token can't be accepted, so that what follows it is never asked about:
-        plain decoding would not have shown a processor such a prefix."""
-        return is_lost or bool(above[token] == -torch.inf)
-
-    def _one(self, scores: Tensor, prefix: list[int], row: int) -> Tensor:
-        """Process one entry as row `row` of a batch, so that row-aware processors find it."""
-        ids = torch.tensor(prefix, dtype=torch.long, device=scores.device).expand(self._batch, -1)
-        tiled = scores.expand(self._batch, -1).clone()
-        for one in self._own:
-            tiled = one(ids, tiled)
-        return tiled[row]
 
     def choose(self, scores: Tensor, tree: Tree, noise: RowNoise) -> Tensor:
         """The argmax of each entry, or one draw when sampling: `[rows, entries]`.
@@ -211,9 +264,26 @@ class Processing:
         return ~scores.logsumexp(-1).isfinite()
 
 
-def _some(prefixes: Prefixes, rows: list[int]) -> list[list[list[int]]]:
-    every = prefixes()
-    return [every[row] for row in rows]
+def _flat(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """Arguments of a processor that reads no ids: none of them, and `[lines, vocab]` scores."""
+    flat = scores.reshape(-1, scores.shape[-1])
+    return torch.empty(flat.shape[0], 0, dtype=torch.long, device=flat.device), flat
+
+
+def _texts(
+    paths: Paths | None, prefix: Callable[[int], list[int]], rows: int
+) -> list[list[list[int]]]:
+    """The ids that each entry of each row continues."""
+    if paths is None:
+        return [[prefix(row)] for row in range(rows)]
+    tokens, above = paths.tokens.tolist(), paths.above.expand(rows, -1, -1).tolist()
+    return [
+        [
+            [*said, *(token for token, on in zip(tokens[row], line, strict=True) if on)]
+            for line in above[row]
+        ]
+        for row, said in enumerate(map(prefix, range(rows)))
+    ]
 
 
 def pick(weights: Tensor, uniforms: Tensor) -> Tensor:

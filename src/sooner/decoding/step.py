@@ -142,6 +142,7 @@ def judge(
     head = [broken, tree.sizes, levels, ended.long(), verdict.accepted, kept]
     report = torch.cat([torch.stack(head, 1), verdict.path, drafted, verdict.bonus[:, None]], 1)
     state.budget.sub_(kept)
+    processing.count(last, kept)
     state.noise.places.add_(1 + verdict.accepted)
     entries = 1 + torch.minimum(verdict.accepted, kept)
     return JudgedBlock(report, scores, CommittedBlock(last, verdict.path, entries))
@@ -157,6 +158,7 @@ def _judge_plain(
     report = [broken, tree.sizes, tree.sizes, ended, tree.sizes, one, token]
     state.roots.copy_(token)
     state.budget.sub_(1)
+    processing.count(token[:, None], one)
     state.noise.places.add_(1)
     whole = torch.cat([column[:, None] for column in report], 1)  # which promotes the flags
     return JudgedBlock(whole, scores, CommittedBlock(token[:, None], verdict.path, one))

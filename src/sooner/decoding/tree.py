@@ -141,3 +141,34 @@ class Tree:
             None if self.probs is None else self.probs[rows],
             self.is_chain,
         )
+
+
+@dataclass(frozen=True)
+class Paths:
+    """The tokens that were drafted above each entry whose scores are asked for.
+
+    Attributes:
+        tokens: of a draft, parents before children, `[rows, nodes]`.
+        above: which of them an entry continues, `[rows or 1, entries, nodes]` bool.
+        parents: entry in front of each node, `[rows, nodes]`, where it is one of those asked for.
+    """
+
+    tokens: Tensor
+    above: Tensor
+    parents: Tensor | None = None
+
+    @staticmethod
+    def of(tree: Tree) -> Paths:
+        """Those of a block: the last committed token, then the nodes of `tree`."""
+        line = torch.arange(1 + tree.nodes, device=tree.tokens.device)
+        above = line[1:] <= line[:, None] if tree.is_chain else tree.ancestors()[..., 1:]
+        return Paths(tree.tokens, tree.valid()[:, None] & above, tree.parents + 1)
+
+    def lost(self, scores: Tensor) -> Tensor:
+        """Entries behind a token that can't be said by `scores [rows, entries, vocab]`: `[rows,
+        entries]` bool."""
+        if self.parents is None:
+            return torch.zeros_like(scores[..., 0], dtype=torch.bool)
+        here = torch.arange(len(scores), device=scores.device)[:, None]
+        never = scores[here, self.parents, self.tokens] == -torch.inf  # [rows, nodes]
+        return (self.above & never[:, None]).any(-1)

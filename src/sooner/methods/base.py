@@ -34,7 +34,7 @@ from .calls import (
     to_device,
 )
 from .context import Context, embed
-from .requests import check_chunk, refuse_config
+from .requests import asked_rows, check_chunk, refuse_config
 
 
 @dataclass
@@ -204,7 +204,10 @@ class Method(KnowsOldNames):
         stats = Stats(mode=self.mode, method=self.name, device=target.device, rows=ids.shape[0])
         stopping = Stopping(criteria or [], ids.shape[1])
         rows = Rows(ids if target.speaks_prompt else ids[:, :0])
-        processing = Processing(processors or [], do_sample, rows.batch)
+        asked = asked_rows(processors or [], do_sample, rows.batch)
+        processing = Processing(asked, prompt=rows.prompt)
+        if (costs := processing.costs) is not None:
+            stats.note(costs)
         seed = draw_seed(generator) if do_sample else 0
         numbers = torch.tensor(requests or range(rows.batch), device=target.device)
         noise = RowNoise.start(seed, numbers)

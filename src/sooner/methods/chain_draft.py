@@ -13,7 +13,7 @@ from ..decoding.interface import AdapterLike, Drafter, Outcome, Prompt
 from ..decoding.noise import Purpose
 from ..decoding.runner import Forward, ModelRunner
 from ..decoding.sampling import pick
-from ..decoding.tree import Tree
+from ..decoding.tree import Paths, Tree
 from .calls import to_device
 from .context import Context, embed
 from .sizing.chain import DraftLength
@@ -191,12 +191,12 @@ class ChainDrafter(Drafter):
         processing = self.context.processing
         rows = outcome.rows
 
-        def prefixes() -> list[list[list[int]]]:
-            drafted = torch.cat(chain, 1).tolist() if chain else [[]] * len(rows.active)
-            return [[rows.prefix(row) + tail] for row, tail in enumerate(drafted)]
+        def drafted() -> Paths:
+            tokens = torch.cat(chain, 1)
+            return Paths(tokens, torch.ones_like(tokens, dtype=torch.bool)[:, None])
 
         logits = match_vocabulary(forward.logits, self.context.target.vocab_size)
-        scores = processing.scores(logits, prefixes, rows.active)
+        scores = processing.scores(logits, drafted if chain else None, rows.prefix)
         if not processing.do_sample:
             return scores, scores.argmax(-1)
         p = processing.probabilities(scores)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import GenerationConfig
+from transformers import GenerationConfig, LogitsProcessor
+from transformers.generation import logits_process as hf
 
 from ..checks import check_whole
+from ..decoding.rows import RowSettings
+from ..decoding.sampling import Asked
 from ..errors import UnsupportedError
 
 REFUSED = {
@@ -106,3 +111,119 @@ def _refuse_positions(positions: Tensor | None, mask: Tensor | None, input_ids: 
         raise UnsupportedError(
             "position_ids other than 0, 1, 2, ... can't be honoured; leave them out"
         )
+
+
+PREFIX_FREE = (
+    hf.TemperatureLogitsWarper,
+    hf.TopKLogitsWarper,
+    hf.TopPLogitsWarper,
+    hf.MinPLogitsWarper,
+    hf.TypicalLogitsWarper,
+    hf.EpsilonLogitsWarper,
+    hf.EtaLogitsWarper,
+    hf.LogitNormalization,
+    hf.InfNanRemoveLogitsProcessor,
+    hf.SuppressTokensLogitsProcessor,
+)
+
+REFUSED_PROCESSORS = {
+    "UnbatchedClassifierFreeGuidanceLogitsProcessor": "guidance_scale runs a second model forward "
+    "with a cache of its own; leave guidance_scale unset",
+    "SynthIDTextWatermarkLogitsProcessor": "SynthID keeps state from call to call, which "
+    "speculation would corrupt; leave watermarking_config unset",
+    "WhisperNoSpeechDetection": "it runs a model of its own; decode without it",
+}
+
+
+class SaidPenalty(LogitsProcessor):
+    """OpenAI's presence and frequency penalties: they lower what a row has said, not its prompt.
+
+    Args:
+        presence: taken from the score of each token said, once.
+        frequency: taken from it for each time that it was said.
+        width: ids of the padded prompt.
+    """
+
+    def __init__(self, presence: float, frequency: float, width: int) -> None:
+        self.presence, self.frequency, self.width = presence, frequency, width
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        said = input_ids[:, self.width :]
+        counts = torch.zeros_like(scores).scatter_add_(1, said, torch.ones_like(said).to(scores))
+        return scores - self.frequency * counts - self.presence * (counts > 0)
+
+
+def asked_rows(processors: Sequence[Any], draws: bool, batch: int) -> list[Asked]:
+    """What HF's `processors` ask for each of `batch` rows.
+
+    Those at the beginning and at the end of the list that have an equivalent by row, and stand
+    in the order in which a step applies it, become settings; the rest stays between the two.
+
+    Raises:
+        UnsupportedError: a processor keeps state that speculation would corrupt.
+    """
+    for one in processors:
+        if reason := REFUSED_PROCESSORS.get(type(one).__name__):
+            raise UnsupportedError(f"{type(one).__name__} can't be honoured: {reason}")
+    left, given = list(processors), {"draws": draws}
+    bias: dict[int, float] = {}
+    ignored, place = [0] * batch, -1
+    while left and (found := _penalty(left[0], batch)) is not None:
+        at, values = found
+        if at is not None and at <= place:
+            break
+        place = place if at is None else at  # what forbids a token does so wherever it stands
+        for token, value in values.pop("bias", ()):
+            bias[token] = bias.get(token, 0.0) + value
+        ignored = values.pop("ignored", ignored)
+        given |= values
+        left.pop(0)
+    place = len(_WARPERS)
+    while left and (at := _warper(left[-1])) is not None and at < place:
+        place, one = at, left.pop()
+        given |= {_WARPERS[at][1]: getattr(one, _WARPERS[at][1])}
+    settings = RowSettings(**given, bias=tuple(bias.items()))
+    host, every = tuple(left), tuple(processors)
+    reads_text = any(type(one) not in PREFIX_FREE for one in host)
+    return [
+        Asked(replace(settings, ignored=ignored[row]), host, reads_text, every, row, batch)
+        for row in range(batch)
+    ]
+
+
+def _penalty(one: Any, batch: int) -> tuple[int | None, dict[str, Any]] | None:
+    """Where a processor that comes before the host's stands (anywhere: `None`), and what it is as
+    `RowSettings`; nothing if it has no equivalent by row."""
+    if type(one) in (hf.SequenceBiasLogitsProcessor, hf.NoBadWordsLogitsProcessor):
+        values = [(ids, float(value)) for ids, value in one.sequence_bias.items()]
+        if any(len(ids) != 1 for ids, _ in values):
+            return None
+        forbids = all(value == -torch.inf for _, value in values)
+        return None if forbids else 0, {"bias": [(int(ids[0]), value) for ids, value in values]}
+    if type(one) is hf.SuppressTokensLogitsProcessor:
+        return None, {"bias": [(token, -torch.inf) for token in one.suppress_tokens.tolist()]}
+    if type(one) is hf.RepetitionPenaltyLogitsProcessor:
+        ignored = getattr(one, "prompt_ignore_length", None)
+        if ignored is not None and (isinstance(ignored, int) or len(ignored) != batch):
+            return None
+        whose = [0] * batch if ignored is None else ignored.tolist()
+        return 1, {"repetition": one.penalty, "ignored": whose}
+    if type(one) is SaidPenalty:
+        return 2, {"presence": one.presence, "frequency": one.frequency}
+    return None
+
+
+_WARPERS = (
+    (hf.TemperatureLogitsWarper, "temperature"),
+    (hf.TopKLogitsWarper, "top_k"),
+    (hf.TopPLogitsWarper, "top_p"),
+    (hf.MinPLogitsWarper, "min_p"),
+)
+
+
+def _warper(one: Any) -> int | None:
+    """Where a processor that comes behind the host's stands, if it has an equivalent by row."""
+    keeps = getattr(one, "min_tokens_to_keep", 1)
+    if getattr(one, "filter_value", -torch.inf) != -torch.inf or keeps != 1:
+        return None
+    return next((at for at, (kind, _) in enumerate(_WARPERS) if type(one) is kind), None)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..decoding.interface import AdapterLike, Outcome
 from ..decoding.noise import Purpose, RowNoise
-from ..decoding.tree import ROOT, Tree
+from ..decoding.tree import ROOT, Paths, Tree
 from ..errors import SoonerError
 from .chain_draft import ChainDrafter, match_vocabulary, readable
 from .context import Context
@@ -199,6 +199,8 @@ class TreeDrafter(ChainDrafter):
         )
         self.grown = 0  # levels of the pending tree
         self._above = torch.tensor(shape.parents, device=adapter.device)
+        whole = Tree.of(self._above[None], self._above[None], [shape.nodes])
+        self._reach = whole.ancestors()[0]  # [1 + nodes, 1 + nodes]
         self._seen = [
             torch.tensor(level.seen, device=adapter.device)[None] for level in shape.levels
         ]
@@ -265,18 +267,16 @@ class TreeDrafter(ChainDrafter):
         """Processed scores behind the sources of `level`, `[rows, sources, vocab]`."""
         rows = outcome.rows
 
-        def prefixes() -> list[list[list[int]]]:
-            sizes = [growth.tokens.shape[1]] * growth.tokens.shape[0]
-            blocks = rows.block_prefixes(Tree.of(growth.tokens, self._parents(growth), sizes))
-            legal = growth.legal.tolist()
+        def drafted() -> Paths:
+            sources = torch.tensor(level.sources, device=growth.tokens.device)
+            above = self._reach[sources + 1, 1 : 1 + growth.tokens.shape[1]]
             # A processor may have no answer behind a token that it forbade: it is not asked.
-            return [
-                [block[source + 1 if source < 0 or fine[source] else 0] for source in level.sources]
-                for block, fine in zip(blocks, legal, strict=True)
-            ]
+            return Paths(growth.tokens, above & growth.legal[:, sources, None])
 
         logits = match_vocabulary(logits, self.context.target.vocab_size)
-        return self.context.processing.scores(logits, prefixes, rows.active)
+        return self.context.processing.scores(
+            logits, drafted if level.sources != [ROOT] else None, rows.prefix
+        )
 
     def _parents(self, growth: _Growth) -> Tensor:
         return self._above[: growth.tokens.shape[1]].expand(growth.tokens.shape[0], -1)

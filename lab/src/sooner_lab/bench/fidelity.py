@@ -17,9 +17,11 @@ from torch import Tensor
 
 from sooner.decoding.runner import ModelRunner
 from sooner.decoding.sampling import Processing
+from sooner.decoding.tree import Paths, Tree
 from sooner.errors import SoonerError
 from sooner.generation import Prefill
 from sooner.methods.calls import to_device
+from sooner.methods.requests import asked_rows
 from sooner.models import adapt
 
 
@@ -133,8 +135,8 @@ def teacher_forced(
             if block.shape[1]:
                 logits.append(runner.forward_chain(block).logits)
                 runner.commit([list(range(block.shape[1]))])
-    processing = Processing(processors, do_sample=True)
+    processing = Processing(asked_rows(processors, True, 1), prompt=given["input_ids"])
     prompt_ids = given["input_ids"][0].tolist()
-    prefixes = [[prompt_ids + list(tokens[:end]) for end in range(len(tokens))]]
-    scores = processing.scores(torch.cat(logits, 1), lambda: prefixes, [0])
+    tree = Tree.chain(said, [said.shape[1]])
+    scores = processing.scores(torch.cat(logits, 1), lambda: Paths.of(tree), lambda row: prompt_ids)
     return processing.probabilities(scores)[0]

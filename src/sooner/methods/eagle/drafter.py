@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ...decoding.interface import Drafter, Outcome, Prompt
-from ...decoding.tree import ROOT, Tree
+from ...decoding.tree import ROOT, Paths, Tree
 from ..context import Context
 from ..sizing.costs import RoundCost
 from .runner import Backlog, HeadRunner, HeardPrompt
@@ -97,6 +97,17 @@ class Growth:
         self._parents.append(above)
         self._scores.append(scores)
 
+    def frontier_paths(self) -> Paths:
+        """What each frontier node's continuations continue.
+
+        A node that can't be said stands for the row itself: processors may have no answer behind
+        it.
+        """
+        sizes = [self.total] * len(self.tokens)
+        reach = Tree.of(self.tokens, self.parents, sizes).ancestors()[:, 1:, 1:]
+        above = reach.gather(1, self.frontier.nodes[..., None].expand(-1, -1, self.total))
+        return Paths(self.tokens, above & (self.frontier.scores > -torch.inf)[..., None])
+
     def best(self, nodes: int, levels: list[int], is_open: bool) -> tuple[Tree, Tensor]:
         """The trees of the `nodes` best candidates.
 
@@ -137,39 +148,6 @@ class Growth:
         if is_chain:  # padding included
             parents = line - 1
         return Tree.of(self.tokens.gather(1, index), parents, sizes, is_chain=is_chain), ranks
-
-
-Prefixes = Callable[[], list[list[list[int]]]]
-
-
-def frontier_prefixes(growth: Growth, said: list[list[int]]) -> list[list[list[int]]]:
-    """Token ids that each frontier node's continuation continues, `[row][node]`.
-
-    A node that can't be said stands for the row itself: processors may have no answer behind it.
-
-    Args:
-        growth: the trees so far.
-        said: prefix of each row, the last committed token included.
-    """
-    if not growth.counts:
-        return [[prefix] for prefix in said]
-    tokens, parents = growth.tokens.tolist(), growth.parents.tolist()
-    nodes, scores = growth.frontier.nodes.tolist(), growth.frontier.scores.tolist()
-    return [
-        [
-            prefix + (_path(node, tokens[row], parents[row]) if value > -torch.inf else [])
-            for node, value in zip(nodes[row], scores[row], strict=True)
-        ]
-        for row, prefix in enumerate(said)
-    ]
-
-
-def _path(node: int, tokens: list[int], parents: list[int]) -> list[int]:
-    path: list[int] = []
-    while node != ROOT:
-        path.append(tokens[node])
-        node = parents[node]
-    return path[::-1]
 
 
 class EagleDrafter(Drafter):
@@ -337,10 +315,8 @@ class EagleDrafter(Drafter):
         """
         rows = outcome.rows
 
-        def prefixes() -> list[list[list[int]]]:
-            return frontier_prefixes(growth, [rows.prefix(row) for row in range(len(rows.active))])
-
-        scores = self.context.processing.scores(logits, prefixes, rows.active)
+        drafted = growth.frontier_paths if growth.counts else None
+        scores = self.context.processing.scores(logits, drafted, rows.prefix)
         if not self.context.processing.do_sample:
             # What counts is how likely a token is the mode, not how likely it is drawn.
             scores = scores / self.head.temperature

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
@@ -163,7 +164,7 @@ class ParallelVLM(Method):
         job = DraftJob(
             adapter=adapter,
             inputs=inputs if spawned is not None else to_device(inputs, adapter.device),
-            processing=context.processing,
+            processing=copy(context.processing),  # whose rows it drops by itself
             prompt_ids=context.rows.prompts,
             vocab=context.target.vocab_size,
             limit=context.stopping.limit or 0,

@@ -106,6 +106,7 @@ class DraftStream:
     def keep_rows(self, rows: list[int]) -> None:
         """Drop every row but `rows`."""
         self.runner.keep_rows(rows)
+        self.processing.keep_rows(rows)
         self.prompt_lengths = [self.prompt_lengths[row] for row in rows]
         self.rows = [self.rows[row] for row in rows]
         self.originals = [self.originals[row] for row in rows]
@@ -128,7 +129,8 @@ class DraftStream:
         """
         hungry = [self._is_hungry(row) for row in self.rows]
         logits = match_vocabulary(self._logits(), self.vocab)  # [rows, 1, vocab]
-        scores = self.processing.scores(logits, self._prefixes, self.originals)
+        self.processing.recount([row.tokens for row in self.rows], self.vocab)
+        scores = self.processing.scores(logits, prefix=self._prefix)
         p, chosen = self._choose(scores[:, 0])
         for row, token, wanted in zip(self.rows, chosen.tolist(), hungry, strict=True):
             if wanted:
@@ -152,11 +154,8 @@ class DraftStream:
         # A row that may not run ahead is fed its last token again, at the same place.
         return self._feed([row.tokens[row.fed :] or row.tokens[-1:] for row in self.rows])
 
-    def _prefixes(self) -> list[list[list[int]]]:
-        return [
-            [self.prompt_ids[original] + row.tokens]
-            for original, row in zip(self.originals, self.rows, strict=True)
-        ]
+    def _prefix(self, row: int) -> list[int]:
+        return self.prompt_ids[self.originals[row]] + self.rows[row].tokens
 
     def _feed(self, backlog: list[list[int]]) -> Tensor:
         """Feed each row what its cache lacks; logits behind the last token of each."""

@@ -106,7 +106,7 @@ def step_of(parents: Parents, rule: Rule, *, draws: bool = False, drawn: bool = 
         def run(tree: Tree) -> None:
             step(
                 runner, tree, rule, processing, state,
-                lambda logits: processing.scores(logits, list, list(range(rows))),
+                processing.scores,
             )  # fmt: skip
 
         drafts = {entries: draft(entries) for entries in BLOCKS}
