@@ -122,9 +122,8 @@ class RowSampling:
                 *(value for _, value in bias),
             ])  # fmt: skip
         sent = torch.tensor(lines, dtype=torch.float64, device=device)  # holds ids exactly
-        columns, (draws, told), ids, values = (
-            sent[:, :7].unbind(1), sent[:, 7:9].unbind(1), sent[:, 9 : 9 + wide], sent[:, 9 + wide :]
-        )  # fmt: skip
+        plain, ids, values = sent.split([9, wide, wide], 1)
+        *columns, draws, told = plain.unbind(1)
         given: dict[str, Any] = {
             name: column.long() if name == "top_k" else column.float()
             for at, (name, column) in enumerate(zip(names, columns, strict=True))
