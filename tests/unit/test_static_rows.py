@@ -17,7 +17,7 @@ import tiny
 from method_matrix import METHODS
 from sooner.decoding.cache import SlotCache
 from sooner.decoding.noise import RowNoise
-from sooner.decoding.row_tensor import RowTensor
+from sooner.decoding.rows import RowTensor
 from sooner.decoding.step import RowState
 
 aten = torch.ops.aten

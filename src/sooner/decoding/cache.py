@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from ..errors import UnsupportedError
-from .row_tensor import RowTensor
+from .rows import RowTensor
 
 if TYPE_CHECKING:
     from .interface import Prompt

@@ -16,7 +16,7 @@ from ..attention.block import MOST_ENTRIES, Block, block_slots, pack_ancestors
 from ..attention.context import attending_to_blocks, block_arguments
 from .cache import SlotCache
 from .interface import AdapterLike, Prompt
-from .row_tensor import RowTensor
+from .rows import RowTensor
 from .tree import Tree
 
 OnPrefill = Callable[[Prompt, int, Tensor], None]

@@ -12,7 +12,7 @@ from torch.nn.functional import pad
 from .acceptance import Verdict
 from .interface import CommittedBlock
 from .noise import RowNoise
-from .row_tensor import RowTensor
+from .rows import RowTensor
 from .runner import Forward, ModelRunner
 from .sampling import Processing
 from .stopping import cut_rows
