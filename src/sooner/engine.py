@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .checks import check_whole
 from .decoding.loop import Decoding, OnTokens
 from .errors import UnsupportedError
 from .generation import session_of
 from .methods import Autoregressive, Method
+
+if TYPE_CHECKING:
+    from .decoding.graphs import Recorder
 
 
 @dataclass(eq=False)
@@ -54,6 +57,7 @@ class Engine:
         prefill_chunk: prompt tokens of a row that one step prefills; `None` is the whole prompt.
             What listens to a whole prompt, and families whose decoder takes pixels that can't be
             split, prefill it at once.
+        graphs, compile: how steps are launched; see `sooner.generate`.
 
     Raises:
         SoonerError: a number below 1.
@@ -66,8 +70,11 @@ class Engine:
         *,
         max_rows: int = 8,
         prefill_chunk: int | None = None,
+        graphs: str | Recorder = "auto",
+        compile: bool = False,
     ) -> None:
         check_whole("max_rows", max_rows)
+        self.launch = {"graphs": graphs, "compile": compile}
         self.model, self.method = model, method or Autoregressive()
         self.max_rows, self.prefill_chunk = max_rows, prefill_chunk
         self.waiting: deque[Request] = deque()
@@ -158,7 +165,7 @@ class Engine:
         return []
 
     def _open(self, request: Request) -> tuple[Request, Decoding, Iterator[None]]:
-        options = dict(request.options)
+        options = {**self.launch, **request.options}
         if self.prefill_chunk is not None and not self.method.needs_whole_prompt:
             options.setdefault("prefill_chunk_size", self.prefill_chunk)
         session = session_of(self.model, request.inputs, self.method, **options)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -19,6 +19,9 @@ from .decoding.ranks import Ranks
 from .decoding.stats import Stats
 from .errors import MemoryRanOutError, SoonerError, UnsupportedError, is_out_of_memory
 from .methods import Autoregressive, Method
+
+if TYPE_CHECKING:
+    from .decoding.graphs import Recorder
 
 Prefill = Callable[[Any], AbstractContextManager]
 """A sparse prefill, such as `sooner.FastV()`: called with the model, it is a context manager."""
@@ -51,6 +54,8 @@ def generate(
     tokenizer: Any = None,
     stop_strings: str | list[str] | None = None,
     stopping_criteria: StoppingCriteriaList | None = None,
+    graphs: str | Recorder = "auto",
+    compile: bool = False,
     **options: Any,
 ) -> Generation:
     """Generate with a method, and return its statistics.
@@ -65,6 +70,10 @@ def generate(
         streamer: an HF streamer (one row only).
         on_tokens: called with `(row, new tokens, how many were drafted)` after each commit.
         tokenizer: needed for `stop_strings`.
+        graphs: `"auto"` captures the steps as CUDA graphs where one GPU holds the model, else
+            `stats.notes` says why not; `"off"` launches every operation.
+        compile: let `torch.compile` make the target's forward of each shape that steps have; the
+            first of each takes a minute or so.
         options: anything that `model.generate` takes, such as `max_new_tokens`.
 
     Raises:
@@ -87,6 +96,8 @@ def generate(
         generator=_generator(model, seed),
         on_tokens=keep,
         streamer=streamer,
+        graphs=graphs,
+        compile=compile,
     )
     if streamer is not None:
         streamer.put(ids.cpu())
@@ -112,6 +123,8 @@ def session_of(
     tokenizer: Any = None,
     stop_strings: str | list[str] | None = None,
     stopping_criteria: StoppingCriteriaList | None = None,
+    graphs: str | Recorder = "auto",
+    compile: bool = False,
     **options: Any,
 ) -> Session:
     """What `generate` would decode, set up but not begun; arguments as there.
@@ -128,7 +141,14 @@ def session_of(
         held.append(session)
         return [[] for _ in range(session.rows.batch)]
 
-    begin = partial(method, generator=_generator(model, seed), on_tokens=on_tokens, decode=hold)
+    begin = partial(
+        method,
+        generator=_generator(model, seed),
+        on_tokens=on_tokens,
+        graphs=graphs,
+        compile=compile,
+        decode=hold,
+    )
     criteria = _criteria(stopping_criteria, stop_strings, tokenizer)
     model.generate(
         **_without_types(model, inputs),

@@ -49,15 +49,19 @@ def alone(family: str, kind: str, rows: int, new: int) -> list[list[int]]:
     return ids[:, inputs["input_ids"].shape[1] :].tolist()
 
 
-def schedule(seed: int) -> None:
-    """Admit requests between rounds at random, and compare what each said."""
+def schedule(seed: int, **launch: Any) -> None:
+    """Admit requests between rounds at random, and compare what each said.
+
+    Args:
+        launch: how the engine launches steps.
+    """
     rng = random.Random(seed)
     family = rng.choice(tiny.FAMILIES)
     name = rng.choice(JOINING)
     chunk = rng.choice((None, None, 3, 7))
     engine = sooner.Engine(
         tiny.model(family), METHODS[name](family), max_rows=rng.choice((2, 3, 5)),
-        prefill_chunk=chunk,
+        prefill_chunk=chunk, **launch,
     )  # fmt: skip
     asked: list[tuple[sooner.Request, str, int, int]] = []
     cancelled: set[int] = set()

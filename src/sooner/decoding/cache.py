@@ -232,16 +232,14 @@ class SlotCache(Cache):
         shapes = [(rows, one.shape[1], slots, one.shape[3]) for one in (keys, values)]
         if self.one_allocation and not layer.dropped and shapes[0] == shapes[1]:
             if self._stack is None:
-                self._stack = keys.new_zeros(2 * len(self.slot_layers), *shapes[0])
+                self._stack = _zeros(keys, 2 * len(self.slot_layers), *shapes[0])
             part = self._stack[2 * self.slot_layers.index(layer) :][:2]
             if part.shape[1:] == shapes[0] and (part.dtype, part.device) == (
                 keys.dtype, keys.device,
             ):  # fmt: skip
                 return part.unbind()
         self.separate()
-        return tuple(
-            one.new_zeros(shape) for one, shape in zip((keys, values), shapes, strict=True)
-        )
+        return tuple(_zeros(one, *shape) for one, shape in zip((keys, values), shapes, strict=True))
 
     def separate(self) -> None:
         """Give each layer a tensor of its own."""
@@ -405,9 +403,26 @@ class SlotCache(Cache):
             else:
                 targets, sources = zip(*moved, strict=True)
                 held[:, list(targets)] = held[:, list(sources)]
-        for layer in self.slot_layers:
-            layer.use(len(rows))
+        self.use(len(rows))
         self.set_lengths([self.lengths[row] for row in rows])
+
+    def use(self, rows: int) -> None:
+        """Let the first `rows` rows of the stores be in use."""
+        for layer in self.slot_layers:
+            layer.use(rows)
+        for device in self._lengths:
+            self._lengths[device] = self._row_lengths[device].use(rows)
+
+    @property
+    def held(self) -> list[Tensor]:
+        """Stores and lengths, as allocated."""
+        slots = [slots for slots, _ in self._slots(is_stacked=True)]
+        return [*slots, *(one.whole for one in self._row_lengths.values())]
+
+    @property
+    def rows_held(self) -> int:
+        """Rows that there is room for."""
+        return min(len(store) for layer in self.slot_layers for store in layer.whole)
 
     @property
     def takes_blocks(self) -> bool:
@@ -438,12 +453,9 @@ class SlotCache(Cache):
         Then `other.join` copies nothing, unless its rows have moved meanwhile.
         """
         start = len(other.lengths)
-        room = {store.shape[0] for layer in other.slot_layers for store in layer.whole}
         is_lent = other._borrower is not None and other._borrower() is not None
-        has_whole_layers = not any(layer.dropped for layer in other.slot_layers)
-        if is_lent or self.capacity > other.capacity or start + rows > min(room, default=0):
-            return
-        if not has_whole_layers:
+        has_gaps = other.is_empty or any(layer.dropped for layer in other.slot_layers)
+        if has_gaps or is_lent or self.capacity > other.capacity or start + rows > other.rows_held:
             return
         other._borrower = weakref.ref(self)
         self.capacity, self.max_rows, part = other.capacity, rows, slice(start, start + rows)
@@ -465,8 +477,7 @@ class SlotCache(Cache):
                 if source.data_ptr() != target.data_ptr():  # it was not prefilled there
                     target.copy_(source)
         self._borrower = None
-        for layer in self.slot_layers:
-            layer.use(have + come)
+        self.use(have + come)
         self.approximations += [
             text for text in other.approximations if text not in self.approximations
         ]
@@ -490,3 +501,9 @@ class SlotCache(Cache):
     def nbytes(self) -> int:
         """Bytes of the slots of all rows and layers."""
         return sum(store.nbytes for layer in self.slot_layers for store in layer.whole)
+
+
+@torch.inference_mode(False)
+def _zeros(like: Tensor, *shape: int) -> Tensor:
+    """Memory that outlives a mode: a compiled step may not write to tensors of inference mode."""
+    return torch.zeros(shape, dtype=like.dtype, device=like.device)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -24,6 +25,9 @@ from .step import JudgedBlock, RowReport, RowState, Rule, judge, read, step
 from .stopping import Stopping
 from .timing import NO_TIME, Interval
 from .tree import Paths, Tree
+
+if TYPE_CHECKING:
+    from .graphs import StepGraphs
 
 OnTokens = Callable[[int, list[int], int], None]
 """Told `(original row, new tokens, how many of them were drafted)` after every commit."""
@@ -45,6 +49,7 @@ class Session:
         on_tokens: called after each commit, for streaming.
         constraint: what each place of a picture allows; `None` for text.
         prefill_chunk: prompt tokens of a row that are prefilled at once; `None` is all of them.
+        graphs: launch the steps as graphs; `None` launches each operation.
     """
 
     target: ModelRunner
@@ -59,6 +64,7 @@ class Session:
     on_tokens: OnTokens | None = None
     constraint: GridConstraint | None = None
     prefill_chunk: int | None = None
+    graphs: StepGraphs | None = None
 
 
 def run(session: Session) -> list[list[int]]:
@@ -150,7 +156,8 @@ class Decoding:
             started = stats.mark()
             ended = [started]
             session = self.session
-            judged, forward = step(
+            take = step if session.graphs is None else session.graphs.step
+            judged, forward = take(
                 session.target, self.tree, session.rule, session.processing, self.state,
                 self._score, lambda: ended.append(stats.mark()),
             )  # fmt: skip
@@ -212,6 +219,8 @@ class Decoding:
         """Release what the drafter holds, and finish the statistics."""
         self.stats.close_runs()
         self.stats.cache_bytes = self.session.target.cache.nbytes()
+        if self.session.graphs is not None:
+            self.session.graphs.tell(self.stats)
         self.drafter.close()
         self.stats.timeline.close()
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+import torch
 from torch import Tensor
 
 T = TypeVar("T")
@@ -167,9 +168,10 @@ class RowTensor:
         self._make_room(max(max_rows, rows.shape[axis]))
 
     def _make_room(self, rows: int) -> None:
-        shape = list(self.used.shape)
+        shape, kept = list(self.used.shape), self.used
         have, shape[self.axis] = shape[self.axis], rows
-        self.whole, kept = self.used.new_zeros(shape), self.used
+        with torch.inference_mode(False):  # a compiled step may not write to that mode's tensors
+            self.whole = torch.zeros(shape, dtype=kept.dtype, device=kept.device)
         self.use(have).copy_(kept)
 
     def use(self, rows: int) -> Tensor:

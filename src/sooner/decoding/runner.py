@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -134,6 +135,17 @@ class ModelRunner:
             return self.forward_chain(block)
         return self._forward(block, tree.depths(), tree.ancestors())
 
+    def forward_padded(self, roots: Tensor, tree: Tree, sizes: Tensor) -> Forward:
+        """`forward_tree` at a shape that rows need not fill.
+
+        Args:
+            sizes: real entries of each row, its root counted, `[rows]`; 0 is an inactive row. Room
+                for them has been reserved; the rest is padding, written to the trash slot.
+        """
+        tokens = torch.cat([roots[:, None], tree.tokens], 1)
+        ancestors = None if tree.is_chain else tree.ancestors()
+        return self._forward(tokens, tree.depths(), ancestors, sizes)
+
     def forward_chain(self, tokens: Tensor) -> Forward:
         """Forward `tokens [rows, entries]`, each continuing the one before it.
 
@@ -155,20 +167,30 @@ class ModelRunner:
         """
         return self._forward(tokens, torch.full_like(tokens[0], depth), seen)
 
-    def _forward(self, tokens: Tensor, depths: Tensor | None, ancestors: Tensor | None) -> Forward:
+    def _forward(
+        self,
+        tokens: Tensor,
+        depths: Tensor | None,
+        ancestors: Tensor | None,
+        sizes: Tensor | None = None,
+    ) -> Forward:
         written = 0 if ancestors is None else ancestors.shape[2] - tokens.shape[1]
         committed = self.lengths
-        self.cache.reserve(written + tokens.shape[1])
+        if sizes is None:
+            self.cache.reserve(written + tokens.shape[1])
         lengths = self.cache.lengths_on(tokens.device)
         # [rows, entries], or [axes, rows, entries]
         positions = (self._delta.used + lengths)[..., None]
         if depths is not None:
             positions = positions + depths
+        if sizes is not None:  # padding has no position that every model knows
+            real = torch.arange(tokens.shape[1], device=sizes.device) < sizes[:, None]
+            positions = torch.where(real, positions, 0)
         if not written and self._takes_block(tokens.shape[1], ancestors):
-            block = Block(lengths)
+            block = Block(lengths, sizes)
             if ancestors is not None and depths is not None:
-                bits = pack_ancestors(ancestors).expand(tokens.shape[0], -1, -1)
-                block = Block(lengths, None, bits, depths.expand_as(tokens))
+                bits = pack_ancestors(ancestors, sizes).expand(tokens.shape[0], -1, -1)
+                block = Block(lengths, sizes, bits, depths.expand_as(tokens))
             hidden = self._forward_block(self.adapter.embed_tokens(tokens), positions, block)
             return Forward(self.adapter.logits(hidden), hidden)
         mask = self._mask(tokens, ancestors)
@@ -233,6 +255,30 @@ class ModelRunner:
         dtype = self.adapter.dtype
         mask = torch.zeros(seen.shape, dtype=dtype, device=seen.device)
         return mask.masked_fill_(~seen, torch.finfo(dtype).min)[:, None]
+
+    @contextmanager
+    def using(self, rows: int) -> Iterator[None]:
+        """Let the first `rows` rows be in use meanwhile, those behind the batch's inactive."""
+        have = len(self.lengths)
+        self._use(rows)
+        try:
+            yield
+        finally:
+            self._use(have)
+
+    def _use(self, rows: int) -> None:
+        self.cache.use(rows)
+        self._delta.use(rows)
+
+    @property
+    def takes_graphs(self) -> bool:
+        """Whether blocks of padded rows may be forwarded: only shapes decide what is computed."""
+        return self._takes_block(1, None) and not self.cache.is_empty
+
+    @property
+    def held(self) -> list[Tensor]:
+        """What stays where it is as long as no row needs more room."""
+        return [*self.cache.held, self._delta.whole]
 
     @property
     def next_position(self) -> Tensor:

@@ -109,6 +109,11 @@ class Processing:
         return list(dict.fromkeys(each for one in self._rows for each in one.processors))
 
     @property
+    def counts_tokens(self) -> bool:
+        """Whether penalties ask what was said."""
+        return self._history is not None
+
+    @property
     def costs(self) -> str | None:
         """What the host has to do in each round, in words."""
         if not any(one.reads_text for one in self._rows):

@@ -55,6 +55,8 @@ class Stats:
         rank_seconds: time spent ranking visual tokens within the prefill.
         notes: decisions worth telling, such as why a draft length was chosen.
         cache_bytes, draft_cache_bytes: allocated key-value slots of target and draft.
+        graphs, graph_bytes, capture_seconds: captured graphs, the memory that they take beside
+            weights, keys and values, and the time that capturing took.
         deviation: of accepted tokens from the target's own, where a tolerance accepts others.
     """
 
@@ -79,6 +81,9 @@ class Stats:
     notes: list[str] = field(default_factory=list)
     cache_bytes: int = 0
     draft_cache_bytes: int = 0
+    graphs: int = 0
+    graph_bytes: int = 0
+    capture_seconds: float = 0.0
     deviation: Deviation | None = None
     _open_runs: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     timeline: Timeline = field(init=False, repr=False)
@@ -280,6 +285,9 @@ class Stats:
             "tokens_per_second": self.tokens_per_second,
             "seconds": dict(self.seconds),
             "cache_bytes": self.cache_bytes,
+            "graphs": self.graphs,
+            "graph_bytes": self.graph_bytes,
+            "capture_seconds": self.capture_seconds,
             "notes": list(self.notes),
             **strayed,
         }

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -20,6 +21,12 @@ from .tree import Tree
 
 Rule = Callable[[Tree, Tensor, Processing, RowNoise], Verdict]
 """Judges a draft: `(tree, processed scores, processing, noise) -> verdict`."""
+
+
+def pure(rule: Rule) -> Rule:
+    """Says of a rule that nothing but its arguments decides, so that a graph may replay it."""
+    rule.is_pure = True  # type: ignore[attr-defined]
+    return rule
 
 
 class RowState:
@@ -54,6 +61,21 @@ class RowState:
             one.use(rows) for one in self._each
         )
         self.noise = RowNoise(seeds, places)
+
+    @contextmanager
+    def using(self, rows: int) -> Iterator[None]:
+        """Let the first so many rows be in use meanwhile."""
+        have = len(self.roots)
+        self.use(rows)
+        try:
+            yield
+        finally:
+            self.use(have)
+
+    @property
+    def held(self) -> list[Tensor]:
+        """What stays where it is as long as no row needs more room."""
+        return [one.whole for one in self._each]
 
     def keep_rows(self, rows: Tensor) -> None:
         """Drop every row but those with these indices, `[kept]`."""

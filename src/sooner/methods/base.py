@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
 from transformers.generation.utils import GenerateDecoderOnlyOutput
 
-from ..checks import KnowsOldNames
+from ..checks import KnowsOldNames, check_choice
 from ..decoding.grid import GridConstraint
 from ..decoding.interface import AdapterLike, Drafter, Prompt
 from ..decoding.loop import OnTokens, Rule, Session, run
@@ -35,6 +35,9 @@ from .calls import (
 )
 from .context import Context, embed
 from .requests import asked_rows, check_chunk, refuse_config
+
+if TYPE_CHECKING:
+    from ..decoding.graphs import Recorder, StepGraphs
 
 
 @dataclass
@@ -117,12 +120,15 @@ class Method(KnowsOldNames):
         num_local_patches: Tensor | None = None,
         generator: torch.Generator | None = None,
         on_tokens: OnTokens | None = None,
+        graphs: str | Recorder = "auto",
+        compile: bool = False,
         decode: Callable[[Session], list[list[int]]] = run,
         **model_kwargs: Any,
     ) -> Tensor | SoonerOutput:
         """Decode in place of HF's loop. Called by `generate`; see `sooner.generate` for a session.
 
         Args:
+            graphs, compile: see `sooner.generate`.
             decode: what is done with the session that is set up; returns the new tokens of each
                 row. The rest is what `generate` has prepared.
 
@@ -161,6 +167,8 @@ class Method(KnowsOldNames):
             on_tokens=tell_both(streamer, on_tokens, input_ids.shape[0]),
             copies=copies,
             prefill_chunk=config.prefill_chunk_size,
+            graphs=graphs,
+            compile=compile,
         )
         new = decode(session)
         if streamer is not None:
@@ -184,6 +192,8 @@ class Method(KnowsOldNames):
         guidance: float = 1.0,
         prefill_chunk: int | None = None,
         requests: Sequence[int] | None = None,
+        graphs: str | Recorder = "auto",
+        compile: bool = False,
     ) -> Session:
         """Embed the prompts, repeat each `copies` times, and set up one run of the loop.
 
@@ -196,6 +206,7 @@ class Method(KnowsOldNames):
                 long prompts need less memory; `None` is all of them.
             requests: number of each row, 0, 1, ... by default. Under one seed a row of the same
                 prompt and number draws the same, whatever else is in the batch.
+            graphs, compile: see `sooner.generate`.
         """
         check_chunk(prefill_chunk)
         target = model if isinstance(model, Adapter) else adapt(model)
@@ -251,7 +262,20 @@ class Method(KnowsOldNames):
             on_tokens=on_tokens,
             constraint=context.constraint,
             prefill_chunk=prefill_chunk,
+            graphs=_graphs(runner, graphs, way.largest_block(), compile, stats),
         )
+
+
+def _graphs(
+    target: ModelRunner, graphs: str | Recorder, entries: int, compiles: bool, stats: Stats
+) -> StepGraphs | None:
+    if isinstance(graphs, str):
+        check_choice("graphs", graphs, ("auto", "off"))
+        if not compiles and (graphs == "off" or target.adapter.device.type != "cuda"):
+            return None
+    from ..decoding.graphs import open_graphs  # where there are any
+
+    return open_graphs(target, graphs, entries, compiles, stats)
 
 
 def _embed(context: Context) -> Prompt:

@@ -7,9 +7,11 @@ from torch import Tensor
 from ..decoding.acceptance import Verdict, follow
 from ..decoding.noise import Purpose, RowNoise, first_to_come
 from ..decoding.sampling import Processing
+from ..decoding.step import pure
 from ..decoding.tree import Tree
 
 
+@pure
 def follow_choices(tree: Tree, scores: Tensor, processing: Processing, noise: RowNoise) -> Verdict:
     """Exact for every draft that does not depend on the target's draws.
 
@@ -20,6 +22,7 @@ def follow_choices(tree: Tree, scores: Tensor, processing: Processing, noise: Ro
     return follow(tree, processing.choose(scores, tree, noise))
 
 
+@pure
 def follow_shared_noise(
     tree: Tree, scores: Tensor, processing: Processing, noise: RowNoise
 ) -> Verdict:

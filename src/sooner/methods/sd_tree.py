@@ -13,6 +13,7 @@ from ..decoding.interface import AdapterLike, Drafter
 from ..decoding.loop import Rule
 from ..decoding.noise import RowNoise
 from ..decoding.sampling import Processing
+from ..decoding.step import pure
 from ..decoding.tree import Tree
 from ..errors import unknown
 from ..models import adapt
@@ -95,6 +96,7 @@ class SDTree(Method):
         return TreeDrafter(adapter, inputs, context, shape, draws)
 
 
+@pure
 def reject_siblings(tree: Tree, scores: Tensor, processing: Processing, noise: RowNoise) -> Verdict:
     """Rejection sampling of drawn siblings; a plain draw where there is no draft."""
     if tree.probs is None:

@@ -13,6 +13,7 @@ from ..decoding.interface import AdapterLike, Drafter
 from ..decoding.loop import Rule
 from ..decoding.noise import RowNoise
 from ..decoding.sampling import Processing
+from ..decoding.step import pure
 from ..decoding.tree import Tree
 from ..models import adapt
 from ..registry import DraftModel
@@ -95,6 +96,7 @@ class Speculative(Method):
         return DraftLength(int(self.num_draft_tokens))
 
 
+@pure
 def reject(tree: Tree, scores: Tensor, processing: Processing, noise: RowNoise) -> Verdict:
     """Rejection sampling where there is a draft; a plain draw where there is none."""
     if tree.probs is None:

@@ -15,6 +15,7 @@ from ...decoding.loop import Rule
 from ...decoding.noise import RowNoise
 from ...decoding.sampling import Processing
 from ...decoding.stats import EXACT, RELAXED
+from ...decoding.step import pure
 from ...decoding.tree import Tree
 from ...errors import SoonerError
 from ...registry import DraftModel
@@ -32,6 +33,7 @@ from .size import Experience, MeasuredNodes, NodeCount
 def follow_threshold(acceptance_threshold: float) -> Rule:
     """A rule that descends by eq. 8 to 11 with an acceptance threshold below 1."""
 
+    @pure
     def rule(tree: Tree, scores: Tensor, processing: Processing, noise: RowNoise) -> Verdict:
         choices = processing.choose(scores, tree, noise)
         return follow(tree, accepted_choices(tree, scores, choices, acceptance_threshold))

@@ -1,0 +1,448 @@
+"""Steps at fixed shapes, which a GPU replays as graphs instead of being told each kernel anew.
+
+A step is padded to a *bucket*: so many rows, so many entries. `Tree.sizes` says what is real; the
+rest is written to the trash slot and seen by nobody. Each bucket has two graphs, the forward and
+judge + commit, so that what only the host can do to the scores stands between them.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache
+from types import CodeType, FunctionType
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from ..attention.context import attending_to_blocks
+from .interface import CommittedBlock
+from .ranks import Ranks
+from .runner import Forward, ModelRunner, is_split
+from .sampling import Processing
+from .stats import Stats
+from .step import JudgedBlock, RowState, Rule, judge, step
+from .tree import ROOT, Tree
+
+ENTRIES = (1, 2, 4, 8, 16, 32, 64, 65, 128)
+"""Entries of a bucket, the root included; a Jacobi window or HSD tree of 64 is a block of 65."""
+
+MOST_CELLS = 1024
+"""Rows times entries of the largest bucket."""
+
+Run = Callable[[], None]
+
+
+class Recorder(Protocol):
+    """Records what a function launches, so that it can be launched again at once."""
+
+    nbytes: int
+
+    def warm_up(self, run: Run) -> None:
+        """Run it where it would be recorded: what is made once must be there before."""
+
+    def record(self, run: Run, held: Sequence[Tensor]) -> Run:
+        """What `run` would launch, as a function that launches it; here it is not run.
+
+        Args:
+            held: what it reads and writes beside tensors of its own; at these addresses.
+        """
+
+    def forget(self) -> None:
+        """All records are gone: addresses have changed."""
+
+
+class CudaGraphs:
+    """CUDA graphs in one pool: none of them runs beside another, and none leaves a result there.
+
+    Attributes:
+        nbytes: memory that the pool has taken.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device, self.stream, self.nbytes = device, torch.cuda.Stream(device), 0
+        self.forget()
+
+    def forget(self) -> None:
+        # A pool whose graphs are all gone can't be used again.
+        self.pool, self.nbytes = torch.cuda.graph_pool_handle(), 0
+
+    def warm_up(self, run: Run) -> None:
+        current = torch.cuda.current_stream(self.device)
+        self.stream.wait_stream(current)
+        with torch.cuda.stream(self.stream):
+            run()
+        current.wait_stream(self.stream)
+
+    def record(self, run: Run, held: Sequence[Tensor]) -> Run:
+        graph = torch.cuda.CUDAGraph()
+
+        def captured() -> None:
+            # Other threads, such as a parallel draft's, may go on allocating meanwhile.
+            graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
+            try:
+                run()
+            except BaseException:
+                with suppress(Exception):  # says again that the capture has failed
+                    graph.capture_end()
+                raise
+            graph.capture_end()
+
+        before = torch.cuda.memory_reserved(self.device)
+        with _without_collector():  # what it frees might be another graph's
+            self.warm_up(captured)
+        self.nbytes += torch.cuda.memory_reserved(self.device) - before
+        return graph.replay
+
+
+class Bucket(NamedTuple):
+    """Steps of one shape, which share graphs.
+
+    Attributes:
+        rows, entries: the shape.
+        is_chain: of the drafts.
+        is_drawn: drafts say what they were drawn from.
+        draws: some row draws.
+    """
+
+    rows: int
+    entries: int
+    is_chain: bool
+    is_drawn: bool
+    draws: bool
+
+
+class StepGraphs:
+    """The steps of one batch by bucket: run once as they are, then recorded, then replayed.
+
+    The first step of all is not padded; it says what scores and states look like.
+
+    Args:
+        recorder: of the device; `None` only pads.
+        entries: of the largest block that is expected; larger ones are not padded.
+        compiled: arguments of `torch.compile` for the forward, a callable a bucket.
+
+    Attributes:
+        capture_seconds: that recording took.
+        failure: why nothing is recorded any more, if so.
+    """
+
+    def __init__(
+        self, recorder: Recorder | None, entries: int, compiled: Mapping[str, Any] | None = None
+    ) -> None:
+        self.recorder, self.compiled = recorder, compiled
+        self.entries = next((size for size in ENTRIES if size >= entries), ENTRIES[-1])
+        self.capture_seconds = 0.0
+        self.failure: str | None = None
+        self._buckets: dict[Bucket, _Padded] = {}
+        self._addresses: list[int] = []
+        self._results: _Results | None = None
+
+    def step(
+        self,
+        target: ModelRunner,
+        tree: Tree,
+        rule: Rule,
+        processing: Processing,
+        state: RowState,
+        score: Callable[[Tensor], Tensor],
+        on_forward: Callable[[], None] = lambda: None,
+    ) -> tuple[JudgedBlock, Forward]:
+        """`step.step`, padded; its scores are gone with the next."""
+        bucket = self._bucket(target, tree, processing)
+        if self._results is None or bucket is None:
+            judged, forward = step(target, tree, rule, processing, state, score, on_forward)
+            if self._results is None:
+                cells = min(_power_of_two(target.cache.rows_held) * self.entries, MOST_CELLS)
+                self._results = _Results(forward, cells)
+            return judged, forward
+        target.cache.reserve(1 + tree.nodes)
+        target.cache.lengths_on(state.roots.device)  # the host may have changed them
+        padded = self._padded(bucket, target, state)
+        padded.fill(tree)
+        rows, entries = tree.rows, 1 + tree.nodes
+        self._run(padded, "forward", lambda: padded.forward(target, state))
+        on_forward()
+        seen = padded.scores[:rows, :entries]
+        scores = score(seen)
+        if scores.data_ptr() != seen.data_ptr():
+            seen.copy_(scores)
+        states = Forward(seen, padded.hidden[:rows, :entries].clone())
+        if getattr(rule, "is_pure", False) and not processing.counts_tokens:
+            self._run(padded, "judge", lambda: padded.judge(target, state, rule, processing))
+            return padded.judged(seen), states
+        judged = judge(tree, seen, rule, processing, state)
+        kept = judged.committed
+        target.commit_path(kept.path, kept.entries, is_chain=tree.is_chain)
+        return judged, states
+
+    @property
+    def nbytes(self) -> int:
+        """Memory beside weights, keys and values: of records, inputs and results."""
+        taken = sum(one.nbytes for one in self._buckets.values())
+        taken += 0 if self._results is None else self._results.nbytes
+        return taken + (0 if self.recorder is None else self.recorder.nbytes)
+
+    def tell(self, stats: Stats) -> None:
+        """Add what was recorded to the statistics."""
+        stats.graphs += sum(len(one.records) for one in self._buckets.values())
+        stats.graph_bytes += self.nbytes
+        stats.capture_seconds += self.capture_seconds
+        if self.failure is not None:
+            stats.note(f"graphs are off: {self.failure}")
+
+    def _bucket(self, target: ModelRunner, tree: Tree, processing: Processing) -> Bucket | None:
+        """The smallest that holds the step; `None` if there is none."""
+        if self.failure or not target.takes_graphs or tree.nodes >= self.entries:
+            return None
+        rows = min(_power_of_two(tree.rows), target.cache.rows_held)
+        entries = next(size for size in ENTRIES if size > tree.nodes)
+        if rows * entries > MOST_CELLS:
+            return None
+        is_drawn = tree.probs is not None
+        return Bucket(rows, entries, tree.is_chain, is_drawn, processing.do_sample)
+
+    def _padded(self, bucket: Bucket, target: ModelRunner, state: RowState) -> _Padded:
+        addresses = [one.data_ptr() for one in (*target.held, *state.held)]
+        if addresses != self._addresses:
+            if self._buckets and self.recorder is not None:
+                self.recorder.forget()
+            self._addresses = addresses
+            self._buckets.clear()
+        if bucket not in self._buckets:
+            assert self._results is not None
+            self._buckets[bucket] = _Padded(bucket, self._results, self.compiled)
+        return self._buckets[bucket]
+
+    def _run(self, padded: _Padded, name: str, run: Run) -> None:
+        """Launch a part of a step: its record, or what it is made of."""
+        if (record := padded.records.get(name)) is not None:
+            record()
+        elif self.recorder is None:
+            run()
+        elif name not in padded.warm:
+            padded.warm.add(name)
+            self.recorder.warm_up(run)
+        else:
+            self._record(padded, name, run)
+
+    def _record(self, padded: _Padded, name: str, run: Run) -> None:
+        assert self.recorder is not None
+        start = time.perf_counter()
+        try:
+            padded.records[name] = self.recorder.record(run, padded.held)
+        except Exception as error:  # nothing has run: the step goes on without
+            self.recorder, self.failure = None, str(error).splitlines()[0]
+            padded.records.clear()  # of what is left of this step
+            run()
+        else:
+            padded.records[name]()
+        self.capture_seconds += time.perf_counter() - start
+
+
+class _Results:
+    """Where all buckets leave scores and states: outside the pool, of which nothing survives."""
+
+    def __init__(self, forward: Forward, cells: int) -> None:
+        with torch.inference_mode(False):
+            logits, hidden = forward.logits, forward.hidden
+            self._scores = torch.empty(cells * logits.shape[2], device=logits.device)
+            self._hidden = torch.empty(
+                cells * hidden.shape[2], dtype=hidden.dtype, device=hidden.device
+            )
+        self._probs: Tensor | None = None
+        self.vocab, self.width = logits.shape[2], hidden.shape[2]
+
+    def scores(self, bucket: Bucket) -> Tensor:
+        return _part(self._scores, bucket, self.vocab)
+
+    def hidden(self, bucket: Bucket) -> Tensor:
+        return _part(self._hidden, bucket, self.width)
+
+    def probs(self, bucket: Bucket) -> Tensor:
+        """What drafts were drawn from."""
+        if self._probs is None:
+            with torch.inference_mode(False):
+                self._probs = torch.empty_like(self._scores)
+        return _part(self._probs, bucket, self.vocab)
+
+    @property
+    def nbytes(self) -> int:
+        each = (self._scores, self._hidden, self._probs)
+        return sum(one.nbytes for one in each if one is not None)
+
+
+class _Padded:
+    """The inputs of a bucket's steps at their addresses, and what is done with them.
+
+    Attributes:
+        scores: `[rows, entries, vocab]` fp32.
+        hidden: `[rows, entries, hidden]`.
+        records: of its parts.
+        warm: parts that have been run.
+    """
+
+    def __init__(
+        self, bucket: Bucket, results: _Results, compiled: Mapping[str, Any] | None
+    ) -> None:
+        self.bucket, self.records, self.warm = bucket, dict[str, Run](), set[str]()
+        self.scores, self.hidden = results.scores(bucket), results.hidden(bucket)
+        self.probs = results.probs(bucket) if bucket.is_drawn else None
+        rows, nodes, device = bucket.rows, bucket.entries - 1, self.scores.device
+        with torch.inference_mode(False):
+            self.tokens = torch.zeros(rows, nodes, dtype=torch.long, device=device)
+            self.parents = torch.full_like(self.tokens, ROOT)
+            if bucket.is_chain:
+                self.parents = torch.arange(-1, nodes - 1, device=device).repeat(rows, 1)
+            self.sizes = torch.full((rows,), -1, device=device)
+        self.rows = 0  # that are active
+        self._packed: Tensor | None = None  # what judging found
+        self._forward = _padded_forward
+        if compiled is not None:
+            code = _code(rows, 1 + nodes, bucket.is_chain)
+            self._forward = torch.compile(FunctionType(code, globals()), dynamic=False, **compiled)
+        self.is_compiled = compiled is not None
+
+    @property
+    def held(self) -> list[Tensor]:
+        given = (self.tokens, self.parents, self.sizes, self.probs, self.scores, self.hidden)
+        return [one for one in given if one is not None]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(one.nbytes for one in (self.tokens, self.parents, self.sizes))
+
+    def fill(self, tree: Tree) -> None:
+        """Take a draft."""
+        rows, nodes = tree.rows, tree.nodes
+        if rows != self.rows:
+            self.sizes[rows:].fill_(-1)
+        if rows != self.rows or self.bucket.entries > 1:
+            self.sizes[:rows].copy_(tree.sizes)
+        self.rows = rows
+        if not nodes:
+            return
+        self.tokens[:rows, :nodes].copy_(tree.tokens)
+        if not self.bucket.is_chain:
+            self.parents[:rows, :nodes].copy_(tree.parents)
+        if self.probs is not None and tree.probs is not None:
+            self.probs[:rows, : 1 + nodes].copy_(tree.probs)
+
+    def forward(self, target: ModelRunner, state: RowState) -> None:
+        """Leave scores and states of the padded block."""
+        rows, is_chain = self.bucket.rows, self.bucket.is_chain
+        with target.using(rows), state.using(rows), _compiled(target, self.is_compiled):
+            logits, hidden = self._forward(
+                target, state.roots, self.tokens, self.parents, self.sizes, is_chain
+            )
+        self.scores.copy_(logits)
+        self.hidden.copy_(hidden)
+
+    def judge(
+        self, target: ModelRunner, state: RowState, rule: Rule, processing: Processing
+    ) -> None:
+        """Judge the scores and commit; inactive rows keep nothing."""
+        rows, is_chain = self.bucket.rows, self.bucket.is_chain
+        tree = Tree(self.tokens, self.parents, self.sizes, self.probs, is_chain)
+        with target.using(rows), state.using(rows):
+            judged = judge(tree, self.scores, rule, processing, state)
+            kept = judged.committed
+            entries = torch.where(self.sizes >= 0, kept.entries, 0)
+            target.commit_path(kept.path, entries, is_chain=is_chain)
+        packed = torch.cat([judged.report, kept.path, kept.tokens, entries[:, None]], 1)
+        if self._packed is None:
+            with torch.inference_mode(False):
+                self._packed = torch.empty_like(packed)
+            self._widths = [one.shape[1] for one in (judged.report, kept.path, kept.tokens)]
+        self._packed.copy_(packed)
+
+    def judged(self, scores: Tensor) -> JudgedBlock:
+        """What judging found for the active rows."""
+        assert self._packed is not None
+        found = self._packed[: self.rows].clone()  # drafters may keep it
+        report, path, tokens, entries = found.split([*self._widths, 1], 1)
+        return JudgedBlock(report, scores, CommittedBlock(tokens, path, entries[:, 0]))
+
+
+def _padded_forward(
+    target: ModelRunner, roots: Tensor, tokens: Tensor, parents: Tensor, sizes: Tensor,
+    is_chain: bool,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Logits and states of a padded block; `torch.compile` takes it as one graph."""
+    tree = Tree(tokens, parents, sizes, is_chain=is_chain)
+    forward = target.forward_padded(roots, tree, sizes + 1)
+    return forward.logits, forward.hidden
+
+
+@cache
+def _code(rows: int, entries: int, is_chain: bool) -> CodeType:
+    """Code of a bucket's own: dynamo keeps what it compiled by code, 8 graphs at most."""
+    kind = "chain" if is_chain else "tree"
+    return _padded_forward.__code__.replace(co_name=f"forward_{rows}_{entries}_{kind}")
+
+
+@contextmanager
+def _compiled(target: ModelRunner, is_compiled: bool) -> Iterator[None]:
+    """What a compiled forward can't enter by itself."""
+    if not is_compiled:
+        yield
+        return
+    attending = attending_to_blocks(target.adapter.text_config)
+    with attending, torch.inference_mode(False), torch.no_grad():
+        yield
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _part(flat: Tensor, bucket: Bucket, width: int) -> Tensor:
+    return flat[: bucket.rows * bucket.entries * width].view(bucket.rows, bucket.entries, width)
+
+
+def _power_of_two(number: int) -> int:
+    """The smallest that is not below."""
+    return 1 << (number - 1).bit_length()
+
+
+def open_graphs(
+    target: ModelRunner, graphs: str | Recorder, entries: int, compiles: bool, stats: Stats
+) -> StepGraphs | None:
+    """How the steps of a run are launched; `None` is one by one.
+
+    Args:
+        graphs: `auto`: recorded on a GPU that holds the whole model; `off`; or by this recorder.
+        entries: of the largest block.
+        compiles: compile the forward.
+        stats: told why nothing is recorded on a GPU.
+    """
+    device = target.adapter.device
+    reason = None
+    if type(target) is not ModelRunner:
+        reason = "guidance forwards every row twice"
+    elif is_split(target.adapter.model):
+        reason = "the model's layers lie on several devices"
+    elif Ranks.of(target.adapter.model) is not None:
+        reason = "tensor parallelism waits for other ranks"
+    elif not target.adapter.takes_blocks:
+        reason = f"the attention of {type(target.adapter.model).__name__} takes masks"
+    if reason is not None:
+        if graphs != "off":
+            stats.note(f"graphs are off: {reason}")
+        return None
+    recorder: Recorder | None = None if isinstance(graphs, str) else graphs
+    if graphs == "auto" and device.type == "cuda":
+        recorder = CudaGraphs(device)
+    if recorder is None and not compiles:
+        return None
+    return StepGraphs(recorder, entries, {} if compiles else None)

@@ -1,0 +1,173 @@
+"""Steps that are padded, recorded and replayed say what steps say that are not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch._dynamo.utils import counters
+
+import sooner
+import tiny
+from method_matrix import LONG, METHODS, reference
+from methods.test_engine import schedule
+from recorders import Refusing, StandIn, poisoned
+from sooner.decoding import graphs as module
+from sooner.decoding.graphs import ENTRIES, MOST_CELLS, StepGraphs
+
+SAMPLED: dict[str, Any] = {"do_sample": True, "top_k": 20, "temperature": 0.8, "seed": 5}
+GREEDY: dict[str, Any] = {"do_sample": False}
+FAMILIES = ("llama", "qwen2_5_vl")
+
+
+def said(
+    family: str, name: str, graphs: Any, rows: int = 3, new: int = LONG, **options: Any
+) -> sooner.Generation:
+    return sooner.generate(
+        tiny.model(family), tiny.inputs(family, tiny.kinds(family)[0], rows),
+        METHODS[name](family), max_new_tokens=new, eos_token_id=None, graphs=graphs, **options,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_padded_steps_give_plain_ids_out_of_a_cache_of_nans(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A ragged batch, drafts of all sizes, everything behind a row's length not a number."""
+    monkeypatch.setattr(StepGraphs, "step", poisoned(StepGraphs.step))
+    for family in FAMILIES:
+        recorder = StandIn()
+        made = said(family, name, recorder, **GREEDY)
+        expected = reference(family, tiny.kinds(family)[0], 3, LONG)
+        assert torch.equal(made.sequences, expected), family
+        assert recorder.replayed > 0
+        assert made.stats.graphs == recorder.recorded
+        assert recorder.forgotten == 0
+
+
+@pytest.mark.parametrize("name", sorted({*METHODS} - {"noisy-auto", "parallel"}))
+def test_padded_steps_draw_what_others_draw(name: str) -> None:
+    """But where a clock decides what is drafted, and the draft what is drawn."""
+    recorder = StandIn()
+    assert (
+        said("llama", name, recorder, **SAMPLED).tokens
+        == said("llama", name, "off", **SAMPLED).tokens
+    )
+    assert recorder.replayed > 0
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_rows_join_and_leave_padded_steps(seed: int) -> None:
+    recorder = StandIn()
+    schedule(seed, graphs=recorder)
+    schedule(seed + 40, graphs=recorder)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 5])
+def test_rows_that_end_leave_smaller_buckets(rows: int) -> None:
+    """Each ends at a token of its own; what is left goes on in the bucket that fits."""
+    family = "llama"
+    expected = said(family, "noisy-4", "off", rows, **GREEDY).tokens
+    stops = sorted({row[4 + 3 * number] for number, row in enumerate(expected)})
+    cut = [row[: min(row.index(stop) + 1 for stop in stops if stop in row)] for row in expected]
+    recorder = StandIn()
+    made = sooner.generate(
+        tiny.model(family), tiny.inputs(family, "text", rows), METHODS["noisy-4"](family),
+        max_new_tokens=LONG, eos_token_id=stops, graphs=recorder, do_sample=False,
+    )  # fmt: skip
+    assert made.tokens == cut
+
+
+def test_processors_stand_between_the_two_graphs() -> None:
+    from transformers import LogitsProcessor, LogitsProcessorList
+
+    class NotTwice(LogitsProcessor):
+        """Reads the text: the token before can't be said again."""
+
+        def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+            return scores.scatter(1, input_ids[:, -1:], -torch.inf)
+
+    for name in ("plain", "noisy-4", "eagle", "sd-tree"):
+        recorder, given = StandIn(), {"logits_processor": LogitsProcessorList([NotTwice()])}
+        made = said("llama", name, recorder, **GREEDY, **given)
+        assert made.tokens == said("llama", name, "off", **GREEDY, **given).tokens
+        assert recorder.replayed > 0
+        penalty = {"repetition_penalty": 1.3}
+        assert said("llama", name, StandIn(), **GREEDY, **penalty).tokens == said(
+            "llama", name, "off", **GREEDY, **penalty
+        ).tokens  # fmt: skip
+
+
+def test_a_larger_cache_lets_graphs_be_captured_again() -> None:
+    family, recorder = "llama", StandIn()
+    engine = sooner.Engine(tiny.model(family), METHODS["plain"](family), graphs=recorder)
+    short = engine.admit(tiny.inputs(family), max_new_tokens=30, **GREEDY, eos_token_id=None)
+    for _ in range(8):
+        engine.step()
+    assert (recorder.recorded, recorder.forgotten) == (2, 0)
+    long = engine.admit(tiny.inputs(family), max_new_tokens=200, **GREEDY, eos_token_id=None)
+    engine.run()
+    assert recorder.forgotten == 1
+    assert short.tokens == said(family, "plain", "off", 1, 30, **GREEDY).tokens
+    assert long.tokens == said(family, "plain", "off", 1, 200, **GREEDY).tokens
+
+
+def test_what_cannot_be_recorded_is_run() -> None:
+    made = said("llama", "noisy-4", Refusing(), **GREEDY)
+    assert torch.equal(made.sequences, reference("llama", "text", 3, LONG))
+    assert "graphs are off: operation not permitted when stream is capturing" in made.stats.notes
+
+
+def test_graphs_are_off_where_they_can_t_be_and_it_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = tiny.model("llama")
+    monkeypatch.setattr(model, "hf_device_map", {"a": 0, "b": 1}, raising=False)
+    made = said("llama", "plain", StandIn(), **GREEDY)
+    assert made.stats.graphs == 0
+    assert "graphs are off: the model's layers lie on several devices" in made.stats.notes
+    with pytest.raises(sooner.SoonerError, match=r"graphs 'of'.*off"):
+        said("llama", "plain", "of", **GREEDY)
+
+
+def test_memory_and_time_are_told() -> None:
+    stats = said("llama", "noisy-4", StandIn(), **GREEDY).stats
+    vocab = tiny.model("llama").config.vocab_size
+    cells = 4 * 8  # rows and entries of the largest bucket
+    assert stats.graph_bytes >= 4 * cells * vocab
+    assert stats.graph_bytes < 2 * 4 * cells * vocab + 100_000
+    assert stats.capture_seconds > 0
+    assert said("llama", "noisy-4", "auto", **GREEDY).stats.graphs == 0, "no GPU"
+
+
+def test_buckets_hold_every_block() -> None:
+    graphs = StepGraphs(None, 500)
+    assert graphs.entries == ENTRIES[-1]
+    assert StepGraphs(None, 65).entries == 65
+    assert StepGraphs(None, 17).entries == 32
+    assert MOST_CELLS == 1024
+
+
+def test_a_compiled_forward_is_one_graph_a_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No break, and none is compiled again: not for other lengths, nor for a run that follows."""
+    opened = module.open_graphs
+
+    def eager(*args: Any) -> StepGraphs:
+        made = opened(*args)
+        assert made is not None
+        made.compiled = {"backend": "aot_eager", "fullgraph": True}
+        return made
+
+    monkeypatch.setattr(module, "open_graphs", eager)
+    torch._dynamo.reset()
+    counters.clear()
+    counts = []
+    for name in ("prompt-lookup", "prompt-lookup", "hsd", "hsd"):
+        made = said("llama", name, "off", rows=2, compile=True, **GREEDY)
+        assert torch.equal(made.sequences, reference("llama", "text", 2, LONG))
+        counts.append(counters["stats"]["unique_graphs"])
+    torch._dynamo.reset()
+    assert counts[0] > 1, "several buckets"
+    assert counts[1] == counts[0]
+    assert counts[3] == counts[2]

@@ -1,0 +1,107 @@
+"""What stands for CUDA graphs where there is no GPU: it re-runs what a graph would replay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
+
+from sooner.decoding.graphs import Run
+
+
+class _Watched(TorchDispatchMode):
+    """Addresses of what operations read and write that was there before, and what they make."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.outside: list[tuple[str, int]] = []
+        self.made: dict[int, Tensor] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        for one in tree_iter((args, kwargs)):
+            if isinstance(one, Tensor) and one.numel() and _address(one) not in self.made:
+                self.outside.append((str(func), one.data_ptr()))
+        result = func(*args, **(kwargs or {}))
+        known = {address for _, address in self.outside}
+        for one in tree_iter(result):
+            if isinstance(one, Tensor) and one.numel() and _address(one) not in known:
+                self.made.setdefault(_address(one), one)
+        return result
+
+
+def _address(one: Tensor) -> int:
+    return one.untyped_storage().data_ptr()
+
+
+class StandIn:
+    """A recorder that runs again, on the same tensors, what was to be recorded.
+
+    As a graph would, it reads and writes at the addresses of the first time: where a later replay
+    would take another tensor, it fails. What a replay makes is gone with the next one, in whichever
+    record: it is written over with NaN.
+
+    Attributes:
+        recorded, replayed: how often.
+        forgotten: times that addresses changed.
+    """
+
+    def __init__(self) -> None:
+        self.nbytes = self.recorded = self.replayed = self.forgotten = 0
+        self._pool: list[Tensor] = []
+        self._epoch = 0
+
+    def warm_up(self, run: Run) -> None:
+        self._poison()
+        run()
+
+    def record(self, run: Run, held: Sequence[Tensor]) -> Run:
+        self.recorded += 1
+        addresses, epoch = [one.data_ptr() for one in held], self._epoch
+        first: list[tuple[str, int]] = []
+
+        def replay() -> None:
+            assert epoch == self._epoch, "forgotten"
+            assert addresses == [one.data_ptr() for one in held]
+            self._poison()
+            with _Watched() as watched:
+                run()
+            first[:] = first or watched.outside
+            assert watched.outside == first, "a graph would have read and written elsewhere"
+            self._pool = list(watched.made.values())
+            self.replayed += 1
+
+        return replay
+
+    def forget(self) -> None:
+        self.forgotten += 1
+        self._epoch += 1
+
+    def _poison(self) -> None:
+        for one in self._pool:
+            one.untyped_storage().fill_(0xFF)  # NaN, in floats; -1 in integers
+        self._pool = []
+
+
+class Refusing(StandIn):
+    """Can't record, as a decoder that reads from the device can't be."""
+
+    def record(self, run: Run, held: Sequence[Tensor]) -> Run:
+        raise RuntimeError("operation not permitted when stream is capturing\nmore lines")
+
+
+def poisoned(step: Callable[..., Any]) -> Callable[..., Any]:
+    """A step before which every slot that is not committed is full of NaN."""
+
+    def wrapped(graphs: Any, target: Any, *args: Any, **kwargs: Any) -> Any:
+        for layer in target.cache.slot_layers:
+            for store in layer.whole:
+                for row, length in enumerate(target.lengths):
+                    store[row, :, length:] = torch.nan
+                store[len(target.lengths) :] = torch.nan
+        return step(graphs, target, *args, **kwargs)
+
+    return wrapped
