@@ -14,7 +14,7 @@ from .generation import session_of
 from .methods import Autoregressive, Method
 
 if TYPE_CHECKING:
-    from .decoding.graphs import Recorder
+    from .decoding.graphs import GraphRecorder
 
 
 @dataclass(eq=False)
@@ -70,7 +70,7 @@ class Engine:
         *,
         max_rows: int = 8,
         prefill_chunk: int | None = None,
-        graphs: str | Recorder = "auto",
+        graphs: str | GraphRecorder = "auto",
         compile: bool = False,
     ) -> None:
         check_whole("max_rows", max_rows)

@@ -21,7 +21,7 @@ from .errors import MemoryRanOutError, SoonerError, UnsupportedError, is_out_of_
 from .methods import Autoregressive, Method
 
 if TYPE_CHECKING:
-    from .decoding.graphs import Recorder
+    from .decoding.graphs import GraphRecorder
 
 Prefill = Callable[[Any], AbstractContextManager]
 """A sparse prefill, such as `sooner.FastV()`: called with the model, it is a context manager."""
@@ -54,7 +54,7 @@ def generate(
     tokenizer: Any = None,
     stop_strings: str | list[str] | None = None,
     stopping_criteria: StoppingCriteriaList | None = None,
-    graphs: str | Recorder = "auto",
+    graphs: str | GraphRecorder = "auto",
     compile: bool = False,
     **options: Any,
 ) -> Generation:
@@ -123,7 +123,7 @@ def session_of(
     tokenizer: Any = None,
     stop_strings: str | list[str] | None = None,
     stopping_criteria: StoppingCriteriaList | None = None,
-    graphs: str | Recorder = "auto",
+    graphs: str | GraphRecorder = "auto",
     compile: bool = False,
     **options: Any,
 ) -> Session:

@@ -36,7 +36,7 @@ MOST_CELLS = 1024
 Run = Callable[[], None]
 
 
-class Recorder(Protocol):
+class GraphRecorder(Protocol):
     """Records what a function launches, so that it can be launched again at once."""
 
     nbytes: int
@@ -131,7 +131,10 @@ class StepGraphs:
     """
 
     def __init__(
-        self, recorder: Recorder | None, entries: int, compiled: Mapping[str, Any] | None = None
+        self,
+        recorder: GraphRecorder | None,
+        entries: int,
+        compiled: Mapping[str, Any] | None = None,
     ) -> None:
         self.recorder, self.compiled = recorder, compiled
         self.entries = next((size for size in ENTRIES if size >= entries), ENTRIES[-1])
@@ -139,7 +142,7 @@ class StepGraphs:
         self.failure: str | None = None
         self._buckets: dict[Bucket, _Padded] = {}
         self._addresses: list[int] = []
-        self._results: _Results | None = None
+        self._results: dict[str, Tensor] = {}  # of all buckets; flat
 
     def step(
         self,
@@ -153,11 +156,10 @@ class StepGraphs:
     ) -> tuple[JudgedBlock, Forward]:
         """`step.step`, padded; its scores are gone with the next."""
         bucket = self._bucket(target, tree, processing)
-        if self._results is None or bucket is None:
+        if bucket is None or not self._results:
             judged, forward = step(target, tree, rule, processing, state, score, on_forward)
-            if self._results is None:
-                cells = min(_power_of_two(target.cache.rows_held) * self.entries, MOST_CELLS)
-                self._results = _Results(forward, cells)
+            if not self._results:
+                self._make_results(forward, target.cache.rows_held)
             return judged, forward
         target.cache.reserve(1 + tree.nodes)
         target.cache.lengths_on(state.roots.device)  # the host may have changed them
@@ -181,9 +183,8 @@ class StepGraphs:
 
     @property
     def nbytes(self) -> int:
-        """Memory beside weights, keys and values: of records, inputs and results."""
-        taken = sum(one.nbytes for one in self._buckets.values())
-        taken += 0 if self._results is None else self._results.nbytes
+        """Memory beside weights, keys and values: of records, and of what they leave."""
+        taken = sum(one.nbytes for one in self._results.values())
         return taken + (0 if self.recorder is None else self.recorder.nbytes)
 
     def tell(self, stats: Stats) -> None:
@@ -205,6 +206,18 @@ class StepGraphs:
         is_drawn = tree.probs is not None
         return Bucket(rows, entries, tree.is_chain, is_drawn, processing.do_sample)
 
+    def _make_results(self, forward: Forward, rows: int) -> None:
+        """Where buckets leave scores and states: one place for all, of which each step writes the
+        beginning; outside the pool, where nothing survives the next replay."""
+        cells = min(_power_of_two(rows) * self.entries, MOST_CELLS)
+        widths = {"scores": forward.logits.shape[2], "hidden": forward.hidden.shape[2]}
+        kinds = {"scores": torch.float32, "hidden": forward.hidden.dtype}
+        with torch.inference_mode(False):
+            self._results = {
+                name: torch.empty(cells, width, dtype=kinds[name], device=forward.hidden.device)
+                for name, width in widths.items()
+            }
+
     def _padded(self, bucket: Bucket, target: ModelRunner, state: RowState) -> _Padded:
         addresses = [one.data_ptr() for one in (*target.held, *state.held)]
         if addresses != self._addresses:
@@ -213,8 +226,13 @@ class StepGraphs:
             self._addresses = addresses
             self._buckets.clear()
         if bucket not in self._buckets:
-            assert self._results is not None
-            self._buckets[bucket] = _Padded(bucket, self._results, self.compiled)
+            if bucket.is_drawn and "probs" not in self._results:
+                with torch.inference_mode(False):
+                    self._results["probs"] = torch.empty_like(self._results["scores"])
+            shape = (bucket.rows, bucket.entries)
+            cells = bucket.rows * bucket.entries
+            parts = {n: one[:cells].unflatten(0, shape) for n, one in self._results.items()}
+            self._buckets[bucket] = _Padded(bucket, parts, self.compiled)
         return self._buckets[bucket]
 
     def _run(self, padded: _Padded, name: str, run: Run) -> None:
@@ -243,38 +261,6 @@ class StepGraphs:
         self.capture_seconds += time.perf_counter() - start
 
 
-class _Results:
-    """Where all buckets leave scores and states: outside the pool, of which nothing survives."""
-
-    def __init__(self, forward: Forward, cells: int) -> None:
-        with torch.inference_mode(False):
-            logits, hidden = forward.logits, forward.hidden
-            self._scores = torch.empty(cells * logits.shape[2], device=logits.device)
-            self._hidden = torch.empty(
-                cells * hidden.shape[2], dtype=hidden.dtype, device=hidden.device
-            )
-        self._probs: Tensor | None = None
-        self.vocab, self.width = logits.shape[2], hidden.shape[2]
-
-    def scores(self, bucket: Bucket) -> Tensor:
-        return _part(self._scores, bucket, self.vocab)
-
-    def hidden(self, bucket: Bucket) -> Tensor:
-        return _part(self._hidden, bucket, self.width)
-
-    def probs(self, bucket: Bucket) -> Tensor:
-        """What drafts were drawn from."""
-        if self._probs is None:
-            with torch.inference_mode(False):
-                self._probs = torch.empty_like(self._scores)
-        return _part(self._probs, bucket, self.vocab)
-
-    @property
-    def nbytes(self) -> int:
-        each = (self._scores, self._hidden, self._probs)
-        return sum(one.nbytes for one in each if one is not None)
-
-
 class _Padded:
     """The inputs of a bucket's steps at their addresses, and what is done with them.
 
@@ -286,11 +272,11 @@ class _Padded:
     """
 
     def __init__(
-        self, bucket: Bucket, results: _Results, compiled: Mapping[str, Any] | None
+        self, bucket: Bucket, results: Mapping[str, Tensor], compiled: Mapping[str, Any] | None
     ) -> None:
         self.bucket, self.records, self.warm = bucket, dict[str, Run](), set[str]()
-        self.scores, self.hidden = results.scores(bucket), results.hidden(bucket)
-        self.probs = results.probs(bucket) if bucket.is_drawn else None
+        self.scores, self.hidden = results["scores"], results["hidden"]
+        self.probs = results["probs"] if bucket.is_drawn else None
         rows, nodes, device = bucket.rows, bucket.entries - 1, self.scores.device
         with torch.inference_mode(False):
             self.tokens = torch.zeros(rows, nodes, dtype=torch.long, device=device)
@@ -310,10 +296,6 @@ class _Padded:
     def held(self) -> list[Tensor]:
         given = (self.tokens, self.parents, self.sizes, self.probs, self.scores, self.hidden)
         return [one for one in given if one is not None]
-
-    @property
-    def nbytes(self) -> int:
-        return sum(one.nbytes for one in (self.tokens, self.parents, self.sizes))
 
     def fill(self, tree: Tree) -> None:
         """Take a draft."""
@@ -406,17 +388,13 @@ def _without_collector() -> Iterator[None]:
             gc.enable()
 
 
-def _part(flat: Tensor, bucket: Bucket, width: int) -> Tensor:
-    return flat[: bucket.rows * bucket.entries * width].view(bucket.rows, bucket.entries, width)
-
-
 def _power_of_two(number: int) -> int:
     """The smallest that is not below."""
     return 1 << (number - 1).bit_length()
 
 
 def open_graphs(
-    target: ModelRunner, graphs: str | Recorder, entries: int, compiles: bool, stats: Stats
+    target: ModelRunner, graphs: str | GraphRecorder, entries: int, compiles: bool, stats: Stats
 ) -> StepGraphs | None:
     """How the steps of a run are launched; `None` is one by one.
 
@@ -440,7 +418,7 @@ def open_graphs(
         if graphs != "off":
             stats.note(f"graphs are off: {reason}")
         return None
-    recorder: Recorder | None = None if isinstance(graphs, str) else graphs
+    recorder: GraphRecorder | None = None if isinstance(graphs, str) else graphs
     if graphs == "auto" and device.type == "cuda":
         recorder = CudaGraphs(device)
     if recorder is None and not compiles:

@@ -37,7 +37,7 @@ from .context import Context, embed
 from .requests import asked_rows, check_chunk, refuse_config
 
 if TYPE_CHECKING:
-    from ..decoding.graphs import Recorder, StepGraphs
+    from ..decoding.graphs import GraphRecorder, StepGraphs
 
 
 @dataclass
@@ -120,7 +120,7 @@ class Method(KnowsOldNames):
         num_local_patches: Tensor | None = None,
         generator: torch.Generator | None = None,
         on_tokens: OnTokens | None = None,
-        graphs: str | Recorder = "auto",
+        graphs: str | GraphRecorder = "auto",
         compile: bool = False,
         decode: Callable[[Session], list[list[int]]] = run,
         **model_kwargs: Any,
@@ -192,7 +192,7 @@ class Method(KnowsOldNames):
         guidance: float = 1.0,
         prefill_chunk: int | None = None,
         requests: Sequence[int] | None = None,
-        graphs: str | Recorder = "auto",
+        graphs: str | GraphRecorder = "auto",
         compile: bool = False,
     ) -> Session:
         """Embed the prompts, repeat each `copies` times, and set up one run of the loop.
@@ -267,7 +267,7 @@ class Method(KnowsOldNames):
 
 
 def _graphs(
-    target: ModelRunner, graphs: str | Recorder, entries: int, compiles: bool, stats: Stats
+    target: ModelRunner, graphs: str | GraphRecorder, entries: int, compiles: bool, stats: Stats
 ) -> StepGraphs | None:
     if isinstance(graphs, str):
         check_choice("graphs", graphs, ("auto", "off"))
