@@ -160,8 +160,10 @@ def test_free_rows_are_lent_once_and_only_where_they_suffice() -> None:
 def test_more_room_than_planned_takes_new_memory() -> None:
     cache, long = filled(2, 2), filled(1, 1, 500.0, CAPACITY + 9)
     expected = content(cache) + content(long)
+    before = addresses(cache)
     cache.join(long)
     assert content(cache) == expected
+    assert addresses(cache) != before
     assert cache.capacity == CAPACITY + 9
 
 

@@ -403,8 +403,8 @@ class SlotCache(Cache):
             else:
                 targets, sources = zip(*moved, strict=True)
                 held[:, list(targets)] = held[:, list(sources)]
-        self.use(len(rows))
         self.set_lengths([self.lengths[row] for row in rows])
+        self.use(len(rows))
 
     def use(self, rows: int) -> None:
         """Let the first `rows` rows of the stores be in use."""
@@ -477,11 +477,11 @@ class SlotCache(Cache):
                 if source.data_ptr() != target.data_ptr():  # it was not prefilled there
                     target.copy_(source)
         self._borrower = None
-        self.use(have + come)
         self.approximations += [
             text for text in other.approximations if text not in self.approximations
         ]
         self.set_lengths(self.lengths + other.lengths)
+        self.use(have + come)
 
     def _make_room(self, rows: int, other: SlotCache) -> None:
         """Move to new memory if there is none for so many rows, as long as those of `other`."""
