@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -125,16 +125,26 @@ def session_of(
     stopping_criteria: StoppingCriteriaList | None = None,
     graphs: str | GraphRecorder = "auto",
     compile: bool = False,
+    said: Sequence[int] = (),
     **options: Any,
 ) -> Session:
     """What `generate` would decode, set up but not begun; arguments as there.
 
     Pixels are encoded. Whoever takes the session closes its drafter.
 
+    Args:
+        said: ids that the one row of `inputs` has said before. It is prefilled from them, too, and
+            goes on as if it had never stopped: they count for `max_new_tokens` and penalties, and
+            draws are those of the places behind them.
+
     Raises:
         SoonerError: the request can't be honoured.
     """
     _refuse(model, inputs, options, None)
+    if said:
+        inputs = _continued(inputs, said)
+        if (limit := options.get("max_new_tokens")) is not None:
+            options["max_new_tokens"] = limit - len(said)
     held: list[Session] = []
 
     def hold(session: Session) -> list[list[int]]:
@@ -148,6 +158,7 @@ def session_of(
         graphs=graphs,
         compile=compile,
         decode=hold,
+        said=len(said),
     )
     criteria = _criteria(stopping_criteria, stop_strings, tokenizer)
     model.generate(
@@ -157,6 +168,24 @@ def session_of(
         custom_generate=begin,
     )
     return held[0]
+
+
+def _continued(inputs: Mapping[str, Any], said: Sequence[int]) -> dict[str, Any]:
+    """Inputs of one row with ids behind its prompt, which are text whatever they are.
+
+    Raises:
+        SoonerError: there are more rows.
+    """
+    ids = inputs["input_ids"]
+    if len(ids) != 1:
+        raise SoonerError(f"said= is for one row, and input_ids have {len(ids)}")
+    more = {"input_ids": torch.tensor([list(said)]), "attention_mask": torch.ones(1, len(said))}
+    continued = dict(inputs)
+    for name, value in inputs.items():
+        if isinstance(value, Tensor) and value.shape == ids.shape:  # by token; kinds of text are 0
+            tail = more.get(name, torch.zeros(1, len(said))).to(value)
+            continued[name] = torch.cat([value, tail], 1)
+    return continued
 
 
 def _criteria(

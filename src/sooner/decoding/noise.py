@@ -59,15 +59,16 @@ class RowNoise:
     places: Tensor
 
     @staticmethod
-    def start(seed: int, requests: Tensor) -> RowNoise:
-        """Rows that have said nothing.
+    def start(seed: int, requests: Tensor, said: int = 0) -> RowNoise:
+        """Rows that begin.
 
         Args:
             seed: of the run, 63 bits (`draw_seed`).
             requests: number of each row, `[rows]`; equal numbers draw alike.
+            said: tokens that each has said before.
         """
         requests = requests.long()
-        return RowNoise(mix64(requests * _REQUEST + seed), torch.zeros_like(requests))
+        return RowNoise(mix64(requests * _REQUEST + seed), torch.full_like(requests, said))
 
     def advance(self, tokens: Tensor) -> RowNoise:
         """After each row said `tokens [rows]` more."""

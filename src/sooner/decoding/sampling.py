@@ -82,15 +82,20 @@ class Processing:
         rows: what was asked for each (`sooner.methods.processors`); none are rows as they come.
         do_sample: of those as they come: tokens are drawn; otherwise the best score wins.
         prompt: the rows' ids, padded, as `generate` received them, `[rows, width]`; for penalties.
+        said: the last ids of each that the row said itself.
 
     Attributes:
         do_sample: any row draws.
     """
 
     def __init__(
-        self, rows: Sequence[Asked] = (), do_sample: bool = False, prompt: Tensor | None = None
+        self,
+        rows: Sequence[Asked] = (),
+        do_sample: bool = False,
+        prompt: Tensor | None = None,
+        said: int = 0,
     ) -> None:
-        self._prompt = prompt
+        self._prompt, self._said = prompt, said
         self._history: History | None = None
         self._watchers: list[Any] = []
         self._set_rows(list(rows))
@@ -168,6 +173,9 @@ class Processing:
             assert self._prompt is not None, "penalties need the prompt"
             settings = [one.settings for one in self._rows]
             self._history = History.start(self._prompt, settings, vocab)
+            if self._said:
+                tail = self._prompt[:, -self._said :].clamp(max=vocab - 1)
+                self._history.count(tail, torch.full_like(tail[:, 0], self._said))
         return self._history
 
     def scores(

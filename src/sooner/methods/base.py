@@ -122,6 +122,7 @@ class Method(KnowsOldNames):
         on_tokens: OnTokens | None = None,
         graphs: str | GraphRecorder = "auto",
         compile: bool = False,
+        said: int = 0,
         decode: Callable[[Session], list[list[int]]] = run,
         **model_kwargs: Any,
     ) -> Tensor | SoonerOutput:
@@ -129,6 +130,7 @@ class Method(KnowsOldNames):
 
         Args:
             graphs, compile: see `sooner.generate`.
+            said: see `session`.
             decode: what is done with the session that is set up; returns the new tokens of each
                 row. The rest is what `generate` has prepared.
 
@@ -167,6 +169,7 @@ class Method(KnowsOldNames):
             on_tokens=tell_both(streamer, on_tokens, input_ids.shape[0]),
             copies=copies,
             prefill_chunk=config.prefill_chunk_size,
+            said=said,
             graphs=graphs,
             compile=compile,
         )
@@ -192,6 +195,7 @@ class Method(KnowsOldNames):
         guidance: float = 1.0,
         prefill_chunk: int | None = None,
         requests: Sequence[int] | None = None,
+        said: int = 0,
         graphs: str | GraphRecorder = "auto",
         compile: bool = False,
     ) -> Session:
@@ -206,6 +210,8 @@ class Method(KnowsOldNames):
                 long prompts need less memory; `None` is all of them.
             requests: number of each row, 0, 1, ... by default. Under one seed a row of the same
                 prompt and number draws the same, whatever else is in the batch.
+            said: the last ids of each prompt that the row said itself, before it was interrupted:
+                penalties and draws go on behind them.
             graphs, compile: see `sooner.generate`.
         """
         check_chunk(prefill_chunk)
@@ -216,12 +222,12 @@ class Method(KnowsOldNames):
         stopping = Stopping(criteria or [], ids.shape[1])
         rows = Rows(ids if target.speaks_prompt else ids[:, :0])
         asked = asked_rows(processors or [], do_sample, rows.batch)
-        processing = Processing(asked, prompt=rows.prompt)
+        processing = Processing(asked, prompt=rows.prompt, said=said)
         if (costs := processing.costs) is not None:
             stats.note(costs)
         seed = draw_seed(generator) if do_sample else 0
         numbers = torch.tensor(requests or range(rows.batch), device=target.device)
-        noise = RowNoise.start(seed, numbers)
+        noise = RowNoise.start(seed, numbers, said)
         runner = _runner(target, guidance)
         context = Context(
             target,

@@ -1,0 +1,98 @@
+"""A request that was interrupted and is prefilled from its own tokens goes on as if it had not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import sooner
+import tiny
+from method_matrix import METHODS
+
+NEW = 17
+
+
+def whole(family: str, kind: str, name: str, options: dict[str, Any]) -> list[int]:
+    inputs, model = tiny.inputs(family, kind), tiny.model(family)
+    (tokens,) = sooner.generate(model, inputs, METHODS[name](family), **options).tokens
+    return tokens
+
+
+class Told:
+    """Adds what a request of one row is told to a list."""
+
+    def __init__(self, said: list[int]) -> None:
+        self.said = said
+
+    def __call__(self, row: int, ids: list[int], drafted: int) -> None:
+        self.said += ids
+
+
+def interrupted(
+    family: str, kind: str, name: str, options: dict[str, Any], places: tuple[int, ...]
+) -> list[int]:
+    """Ids of a request that is cancelled once it has said so many tokens, and goes on."""
+    engine = sooner.Engine(tiny.model(family), METHODS[name](family))
+    engine.admit(tiny.inputs(family), max_new_tokens=40, do_sample=False, eos_token_id=None)
+    engine.step()
+    said: list[int] = []
+    for place in (*places, 1 << 30):
+        inputs = tiny.inputs(family, kind)
+        before, told = tuple(said), Told(said)
+        request = engine.admit(inputs, said=before, on_tokens=told, **options)
+        while request.tokens is None and len(said) < place:
+            engine.step()
+        if request.tokens is None:
+            engine.cancel(request)
+        assert request.tokens == [said[len(before) :]]
+        if len(said) >= options["max_new_tokens"]:
+            break
+    return said
+
+
+@pytest.mark.parametrize(
+    ("family", "name"),
+    [(family, "plain") for family in tiny.FAMILIES]
+    + [("qwen2_5_vl", name) for name in ("prompt-lookup", "noisy-4", "sd-tree", "eagle")],
+)
+def test_greedy_requests_go_on_where_they_were(family: str, name: str) -> None:
+    options = {"max_new_tokens": NEW, "do_sample": False, "eos_token_id": None}
+    for kind in tiny.kinds(family):
+        expected = whole(family, kind, name, options)
+        assert interrupted(family, kind, name, options, (1, 6, 11)) == expected, kind
+
+
+@pytest.mark.parametrize("name", ["plain", "prompt-lookup"])
+def test_drawn_requests_draw_what_they_would_have_drawn(name: str) -> None:
+    options = {
+        "max_new_tokens": NEW, "do_sample": True, "top_k": 20, "seed": 5, "eos_token_id": None,
+    }  # fmt: skip
+    expected = whole("qwen2_5_vl", "image", name, options)
+    assert interrupted("qwen2_5_vl", "image", name, options, (4, 9)) == expected
+    other = whole("qwen2_5_vl", "image", name, {**options, "seed": 6})
+    assert other != expected
+
+
+def test_penalties_count_what_was_said_before() -> None:
+    from transformers import LogitsProcessorList
+
+    from sooner.methods.requests import SaidPenalty
+
+    width = tiny.inputs("llama", "text")["input_ids"].shape[1]
+    options: dict[str, Any] = {
+        "max_new_tokens": NEW, "do_sample": False, "eos_token_id": None,
+        "logits_processor": LogitsProcessorList([SaidPenalty(0.5, 0.25, width)]),
+        "repetition_penalty": 1.1,
+    }  # fmt: skip
+    expected = whole("llama", "text", "plain", options)
+    assert interrupted("llama", "text", "plain", options, (4, 9)) == expected
+    free = {**options, "logits_processor": None, "repetition_penalty": None}
+    assert whole("llama", "text", "plain", free) != expected
+
+
+def test_several_rows_can_not_be_continued_at_once() -> None:
+    engine = sooner.Engine(tiny.model("llama"))
+    request = engine.admit(tiny.inputs("llama", "text", 2), said=(1,), max_new_tokens=4)
+    engine.run()
+    assert "said= is for one row" in str(request.error)
