@@ -90,14 +90,12 @@ def test_errors_in_half_precision_are_no_more_than_twice_torch_s(
 
 def test_pages_are_read_where_the_table_says() -> None:
     one = case([300, 40], 9, tree=True)
-    table = torch.tensor([[3, 0], [1, 2]], dtype=torch.int32)
-    keys, values = torch.full_like(one.keys, torch.nan), torch.full_like(one.values, torch.nan)
+    table = torch.tensor([[3, 0], [5, 2]], dtype=torch.int32)
+    keys, values = (torch.full((6, 2, PAGE, 16), torch.nan) for _ in range(2))
     for row in range(2):
         for number, page in enumerate(table[row].tolist()):
             here = slice(number * PAGE, (number + 1) * PAGE)
-            there = slice(page % 2 * PAGE, (page % 2 + 1) * PAGE)
-            keys[page // 2, :, there] = one.keys[row, :, here]
-            values[page // 2, :, there] = one.values[row, :, here]
+            keys[page], values[page] = one.keys[row, :, here], one.values[row, :, here]
     paged = one.block._replace(page_table=table)
     made = block_attention(one.query, keys, values, paged)
     assert torch.equal(made, by_operator(one))

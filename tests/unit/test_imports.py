@@ -27,6 +27,7 @@ MAY_USE: dict[str, set[str]] = {
     "attention": set(),
     "parity": set(),
     "decoding": {"attention"},
+    "memory": {"attention", "decoding"},
     "models": {"decoding"},
     "sparse": {"decoding", "models"},
     "methods": {"decoding", "models", "sparse"},

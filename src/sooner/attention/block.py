@@ -18,7 +18,7 @@ MOST_ENTRIES = 32 * WORDS
 """Entries of the largest tree, its root included; chains may be of any length."""
 
 PAGE = 256
-"""Slots of a page."""
+"""Slots of a page; on CPUs as many as the stores of pages have."""
 
 
 class Block(NamedTuple):
@@ -42,9 +42,9 @@ class Block(NamedTuple):
             a chain: an entry sees those before it.
         depths: distance of each entry from its root, `[rows, entries]`; the position of an entry is
             `lengths + depths`, which windows count by. `None` is the entry's number.
-        page_table: pages of each row, `[rows, pages]` int32, with `pages = capacity / PAGE`: slot
-            `s` of row `r` lies in row `page // pages`, slots `page % pages * PAGE + s % PAGE`, of
-            the stores, where `page` is `page_table[r, s // PAGE]`. `None` is the identity.
+        page_table: pages of each row, `[rows, pages]` int32, where the stores are
+            `[pages, kv_heads, PAGE, dim]`: slot `s` of row `r` is slot `s % PAGE` of page
+            `page_table[r, s // PAGE]`. `None` are stores of rows.
         written: entries that were forwarded before; of trees alone, since a chain sees all of them
             and may count them as committed.
     """

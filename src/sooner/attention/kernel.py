@@ -107,6 +107,8 @@ def attend(
     """
     rows, heads, entries, dim = query.shape
     kv_heads, capacity = keys.shape[1], keys.shape[2]
+    if block.page_table is not None:
+        capacity = block.page_table.shape[1] * PAGE
     dtype = query.dtype
     if INTERPRETED and dtype == torch.bfloat16:  # numpy has none
         query, keys, values = query.float(), keys.float(), values.float()
@@ -168,8 +170,8 @@ def store_row(
     if PAGED:
         start = tl.cast(start, tl.int32)
         page = tl.load(page_table + row * pages + start // PAGE_SLOTS)
-        slot = page % pages * PAGE_SLOTS + start % PAGE_SLOTS
-        return (page // pages).to(tl.int64) * row_stride + slot.to(tl.int64) * slot_stride
+        slot = start % PAGE_SLOTS
+        return page.to(tl.int64) * row_stride + slot.to(tl.int64) * slot_stride
     return row.to(tl.int64) * row_stride + tl.cast(start, tl.int64) * slot_stride
 
 

@@ -39,7 +39,7 @@ def block_attention(
     Args:
         query: `[rows, heads, entries, dim]`, of the entries behind those that were written before;
             query head `h` reads key head `h // group`.
-        keys, values: `[rows, kv_heads, capacity, dim]`, or as many rows as the page table names.
+        keys, values: `[rows, kv_heads, capacity, dim]`, or pages, `[pages, kv_heads, PAGE, dim]`.
             Any strides, but `dim` is contiguous.
         block: lengths, ancestors and depths of the entries.
         scaling: factor of the scores; `None` is `dim ** -0.5`.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .block import PAGE, Block, unpack_ancestors
+from .block import Block, unpack_ancestors
 
 
 def seen_slots(
@@ -45,11 +45,9 @@ def seen_slots(
 
 
 def read_pages(store: Tensor, page_table: Tensor) -> Tensor:
-    """A copy of a paged store in the order of its rows, `[rows, kv_heads, capacity, dim]`."""
-    pages = page_table.shape[1]
-    whole = store.unflatten(2, (pages, PAGE))  # [stored rows, kv_heads, pages, PAGE, dim]
-    table = page_table.long()
-    return whole[table // pages, :, table % pages].transpose(1, 2).flatten(2, 3)
+    """A copy of a store of pages in the order of its rows, `[rows, kv_heads, capacity, dim]`."""
+    whole = store[page_table.long()]  # [rows, pages, kv_heads, PAGE, dim]
+    return whole.transpose(1, 2).flatten(2, 3)
 
 
 def attend(

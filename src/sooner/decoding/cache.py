@@ -7,9 +7,9 @@ separately, so trees, pruned prompts and M-RoPE families can number their tokens
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
@@ -20,6 +20,18 @@ from .rows import RowTensor
 
 if TYPE_CHECKING:
     from .interface import Prompt
+
+
+class HeldPages(Protocol):
+    """The pages of a cache's rows (`sooner.memory`), where an engine counts them."""
+
+    def grow(self, slots: Sequence[int]) -> None: ...
+
+    def release(self, gone: Mapping[int, Sequence[int]], slots: Sequence[int]) -> None: ...
+
+    def keep_rows(self, rows: list[int]) -> None: ...
+
+    def join(self, other: Any) -> None: ...
 
 
 class SlotLayer(CacheLayerMixin):
@@ -200,6 +212,9 @@ class SlotCache(Cache):
             all. Not for layers on several devices, or that drop tokens.
         block_slots: slots that the block under way is written to, `[rows, entries]`; the layers
             then hand out whole stores. `None` where a forward is given a mask.
+        prefix: slots of each row that held its prompt's beginning before its prefill.
+        page_table: pages of each row, where slots lie in pages; see `Block`.
+        pages: what the rows hold of an engine's memory; `None` where nobody counts.
         approximations: what was done to the prompt that the model itself would not have done, in
             words; empty as long as keys and values are the model's own.
     """
@@ -216,6 +231,9 @@ class SlotCache(Cache):
         self.needs_masks = False
         self.one_allocation = True
         self.block_slots: Tensor | None = None
+        self.prefix = 0
+        self.page_table: Tensor | None = None
+        self.pages: HeldPages | None = None
         self._stack: Tensor | None = None  # [2 x layers, max_rows, kv_heads, slots, head_dim]
         self._block = 0  # entries that were last given room behind the committed ones
         self._lengths: dict[torch.device, Tensor] = {}  # where they are what `lengths` says
@@ -257,6 +275,10 @@ class SlotCache(Cache):
             return
         for layer in self.slot_layers:
             yield from ((store[None], layer.dropped) for store in layer.whole)
+
+    def row_slots(self, row: int, start: int, end: int) -> list[Tensor]:
+        """Views of slots of a row: `[stores, kv_heads, end - start, head_dim]`, for each tensor."""
+        return [slots[:, row, :, start:end] for slots, _ in self._slots(is_stacked=True)]
 
     @property
     def is_empty(self) -> bool:
@@ -337,6 +359,17 @@ class SlotCache(Cache):
                 f"cache of {self.capacity} slots can't hold {self.longest} + {block} tokens"
             )
         self._block = block
+        if self.pages is not None and self.lengths:
+            self.pages.grow([length + block for length in self.lengths])
+
+    def release(self, gone: Mapping[int, Sequence[int]]) -> None:
+        """Let go of what rows hold that end, before `keep_rows`.
+
+        Args:
+            gone: what each of them has said, by its row.
+        """
+        if self.pages is not None:
+            self.pages.release(gone, self.lengths)
 
     def keep_path(self, paths: list[list[int]]) -> None:
         """Commit the block entries `paths[row]` (ascending, entry 0 is the root) of each row.
@@ -394,6 +427,8 @@ class SlotCache(Cache):
 
     def keep_rows(self, rows: list[int]) -> None:
         """Drop every row but `rows`, in that order; only rows that move are copied."""
+        if self.pages is not None:
+            self.pages.keep_rows(rows)
         moved = [(row, source) for row, source in enumerate(rows) if row != source]
         for slots, _ in self._slots(is_stacked=True) if moved else ():
             held = slots[:, :, :, : self.longest + self._block]  # what is not committed, too
@@ -477,6 +512,8 @@ class SlotCache(Cache):
                 if source.data_ptr() != target.data_ptr():  # it was not prefilled there
                     target.copy_(source)
         self._borrower = None
+        if self.pages is not None:
+            self.pages.join(other.pages)
         self.approximations += [
             text for text in other.approximations if text not in self.approximations
         ]

@@ -84,14 +84,15 @@ class ModelRunner:
         size = prompt.width if chunk is None else chunk
         last = torch.empty(0)  # state of each row's last token, [rows, 1, hidden]
         with self.cache.prefilling(prompt, size):
-            for start in range(0, prompt.width, size):
-                if start:
+            first = self.cache.prefix  # what lies in the cache already
+            for start in range(first, prompt.width, size):
+                if start > first:
                     yield None
                 end = min(start + size, prompt.width)
                 hidden = self._run_chunk(prompt, start, end)
                 if on_states is not None:
                     on_states(prompt, start, hidden)
-                if not start:
+                if start == first:
                     last = hidden.new_empty(prompt.rows, 1, hidden.shape[-1])
                 rows = [row for row, length in enumerate(prompt.lengths) if start < length <= end]
                 if rows:
@@ -215,6 +216,8 @@ class ModelRunner:
         self, embeds: Tensor, positions: Tensor, block: Block, extras: Mapping[str, Any] = NOTHING
     ) -> Tensor:
         """States of a block, `[rows, entries, hidden]`; nothing of it depends on lengths."""
+        if self.cache.page_table is not None:
+            block = block._replace(page_table=self.cache.page_table)
         self.cache.block_slots = block_slots(block, embeds.shape[1], self.cache.capacity + 1)
         arguments = {"past_key_values": self.cache, **block_arguments(block), **extras}
         try:

@@ -1,0 +1,1 @@
+"""The memory of an engine: pages of slots, prefixes that requests share, encoded pictures."""

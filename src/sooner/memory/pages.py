@@ -1,0 +1,148 @@
+"""Pages of slots: who holds them, which prefix stands in them, which are taken next."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from ..attention.block import PAGE
+from ..errors import MemoryRanOutError
+
+
+class PageName(NamedTuple):
+    """What a full page holds.
+
+    Attributes:
+        key: hash of its token ids and media, and of the key of the page before it.
+        stamp: hash of its tokens' RoPE positions.
+    """
+
+    key: bytes
+    stamp: bytes
+
+
+class PagePool:
+    """Pages by number, with counts of who holds them and an index of the prefixes in them.
+
+    A page is *free*, *used* (someone holds it) or *cached*: nobody holds it, but it has a name and
+    is handed out by `find` until its place is needed. The least recently used goes first, and of a
+    prefix its end before its beginning.
+
+    Args:
+        size: number of pages.
+        slots: of a page.
+        on_evict: told the number of a cached page before its place is taken.
+
+    Attributes:
+        queries, hits: tokens of the prompts that were looked up, and those of them that were taken
+            from a page; counted by whoever looks up.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        slots: int = PAGE,
+        on_evict: Callable[[int], None] = lambda page: None,
+    ) -> None:
+        self.size, self.slots, self.on_evict = size, slots, on_evict
+        self.queries = self.hits = 0
+        self._free = list(reversed(range(size)))
+        self._holders = [0] * size
+        self._names: dict[int, PageName] = {}
+        self._pages: dict[bytes, int] = {}  # by the key of their name
+        self._cached: OrderedDict[int, None] = OrderedDict()  # the next to go first
+
+    @property
+    def available(self) -> int:
+        """Pages that `take` can give: free and cached ones."""
+        return len(self._free) + len(self._cached)
+
+    @property
+    def used(self) -> int:
+        """Pages that someone holds."""
+        return self.size - self.available
+
+    @property
+    def cached(self) -> int:
+        """Pages that nobody holds and that keep a prefix."""
+        return len(self._cached)
+
+    def pages_for(self, slots: int) -> int:
+        """Pages that so many slots take."""
+        return -(-slots // self.slots)
+
+    def take(self, count: int) -> list[int]:
+        """Pages without a name that nobody else holds.
+
+        Raises:
+            MemoryRanOutError: fewer are free or cached; none is taken then.
+        """
+        if count > self.available:
+            raise MemoryRanOutError(
+                f"{count} pages of {self.slots} slots are wanted, {self.available} of {self.size} "
+                "are free; give the engine more pages, or fewer rows"
+            )
+        taken = []
+        for _ in range(count):
+            if not self._free:
+                self._evict()
+            page = self._free.pop()
+            self._holders[page] = 1
+            taken.append(page)
+        return taken
+
+    def hold(self, pages: Iterable[int]) -> None:
+        """Count one more holder of used or cached pages."""
+        for page in pages:
+            assert self._holders[page] or page in self._cached, f"page {page} is free"
+            self._cached.pop(page, None)
+            self._holders[page] += 1
+
+    def drop(self, pages: Sequence[int]) -> None:
+        """Count one holder less of a row's pages, in their order in the row."""
+        for page in reversed(pages):
+            assert self._holders[page] > 0, f"page {page} is dropped by nobody who holds it"
+            self._holders[page] -= 1
+            if self._holders[page]:
+                continue
+            if page in self._names:
+                self._cached[page] = None
+            else:
+                self._free.append(page)
+
+    def name(self, page: int, name: PageName) -> None:
+        """Let `find` hand out a used page, which nobody writes to any more.
+
+        Nothing happens where another page has that key: its prefix is there already.
+        """
+        assert self._holders[page], f"page {page} is named by nobody who holds it"
+        if name.key not in self._pages and page not in self._names:
+            self._names[page], self._pages[name.key] = name, page
+
+    def find(self, keys: Sequence[bytes]) -> list[int]:
+        """Pages of the longest known prefix of a text whose full pages have these keys."""
+        found = []
+        for key in keys:
+            if (page := self._pages.get(key)) is None:
+                break
+            found.append(page)
+        return found
+
+    def name_of(self, page: int) -> PageName | None:
+        """What a page holds, if it may be shared."""
+        return self._names.get(page)
+
+    def holders(self, page: int) -> int:
+        """How many rows hold a page."""
+        return self._holders[page]
+
+    def may_write(self, page: int) -> bool:
+        """Whether one row alone holds the page, and nobody may find it."""
+        return self._holders[page] == 1 and page not in self._names
+
+    def _evict(self) -> None:
+        page, _ = self._cached.popitem(last=False)
+        self.on_evict(page)
+        del self._pages[self._names.pop(page).key]
+        self._free.append(page)

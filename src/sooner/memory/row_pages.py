@@ -1,0 +1,176 @@
+"""The pages of each row of a cache: taken as it grows, named and given back as it leaves."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from .pages import PagePool
+from .prefix import Prefix
+
+if TYPE_CHECKING:
+    from ..decoding.cache import SlotCache
+
+
+@dataclass
+class RowMemory:
+    """What one row holds.
+
+    Attributes:
+        pages: in the order of its slots.
+        prefix: its text; `None` if nothing of it may be shared.
+    """
+
+    pages: list[int]
+    prefix: Prefix | None = None
+
+
+class RowPages:
+    """The pages of the rows of one cache, in its order; a `SlotCache.pages`.
+
+    Args:
+        pool: where they are from.
+        rows: those that the cache begins with.
+
+    Attributes:
+        version: goes up with every change of the pages of a row.
+    """
+
+    def __init__(self, pool: PagePool, rows: Iterable[RowMemory]) -> None:
+        self.pool, self.rows, self.version = pool, list(rows), 0
+
+    def missing(self, slots: Sequence[int]) -> int:
+        """Pages that must be taken so that each row has so many slots."""
+        return sum(
+            max(self.pool.pages_for(count) - len(row.pages), 0)
+            for count, row in zip(slots, self.rows, strict=True)
+        )
+
+    def grow(self, slots: Sequence[int]) -> None:
+        """Let each row have so many slots at least.
+
+        Raises:
+            MemoryRanOutError: no page is left; no row has grown then.
+        """
+        taken = self.pool.take(self.missing(slots))
+        self.version += bool(taken)
+        for count, row in zip(slots, self.rows, strict=True):
+            more = max(self.pool.pages_for(count) - len(row.pages), 0)
+            row.pages += [taken.pop() for _ in range(more)]
+
+    def publish(self, row: int, said: Sequence[int], slots: int) -> None:
+        """Let others find the full pages of the first `slots` slots, whose text ends in `said`."""
+        held = self.rows[row]
+        if held.prefix is None:
+            return
+        names = held.prefix.names(self.pool.slots, said)
+        for page, name in zip(held.pages[: slots // self.pool.slots], names, strict=False):
+            self.pool.name(page, name)
+
+    def release(self, gone: Mapping[int, Sequence[int]], slots: Sequence[int]) -> None:
+        """Rows end: give back their pages, whose names stay known.
+
+        Args:
+            gone: what each row has said; the rows are still in place.
+            slots: committed ones of each row of the cache.
+        """
+        for row, said in gone.items():
+            self.publish(row, said, slots[row])
+            self._drop(row)
+
+    def _drop(self, row: int) -> None:
+        self.pool.drop(self.rows[row].pages)
+        self.rows[row].pages = []
+        self.version += 1
+
+    def keep_rows(self, rows: list[int]) -> None:
+        """Drop every row but `rows`, in that order."""
+        for row, held in enumerate(self.rows):
+            if held.pages and row not in rows:
+                self._drop(row)
+        self.rows = [self.rows[row] for row in rows]
+        self.version += 1
+
+    def join(self, other: RowPages) -> None:
+        """Put the rows of `other` behind these; it has none any more."""
+        self.rows += other.rows
+        other.rows = []
+        self.version += 1
+
+
+Content = list[Tensor]
+"""Slots of a page, of each of a cache's allocations: `[stores, kv_heads, slots, head_dim]`."""
+
+
+class KeptPages:
+    """Copies of the cached pages of rows whose slots are contiguous.
+
+    A row's slots are written over when it has left, so what may be found again is copied then; a
+    row that finds it takes it over. A page of a row that decodes is read where it is.
+
+    Attributes:
+        content: of the cached pages.
+    """
+
+    def __init__(self) -> None:
+        self.content: dict[int, Content] = {}
+        self._rows: weakref.WeakSet[CopiedRows] = weakref.WeakSet()
+
+    def evict(self, page: int) -> None:
+        """Its place is taken."""
+        self.content.pop(page, None)
+
+    def rows_of(self, pool: PagePool, cache: SlotCache, rows: Iterable[RowMemory]) -> CopiedRows:
+        """Pages of the rows of a contiguous cache."""
+        made = CopiedRows(pool, rows, self, cache)
+        self._rows.add(made)
+        return made
+
+    def find(self, page: int) -> Content:
+        """What stands in a used or cached page."""
+        if (kept := self.content.get(page)) is not None:
+            return kept
+        for rows in self._rows:
+            for row, held in enumerate(rows.rows):
+                if page in held.pages:
+                    return rows.read(row, held.pages.index(page))
+        raise KeyError(f"page {page} is neither kept nor in a row")
+
+
+class CopiedRows(RowPages):
+    """Pages of contiguous rows: numbers that count memory, page `i` of a row being its slots."""
+
+    def __init__(
+        self, pool: PagePool, rows: Iterable[RowMemory], kept: KeptPages, cache: SlotCache
+    ) -> None:
+        super().__init__(pool, rows)
+        self.kept, self._cache = kept, weakref.ref(cache)
+
+    def read(self, row: int, index: int) -> Content:
+        """Views of the slots of a row's page."""
+        cache = self._cache()
+        assert cache is not None, "rows outlived their cache"
+        return read_page(cache, row, index, self.pool.slots)
+
+    def _drop(self, row: int) -> None:
+        pages, pool = self.rows[row].pages, self.pool
+        for index, page in enumerate(pages):
+            if pool.holders(page) == 1 and pool.name_of(page) is not None:
+                self.kept.content[page] = [one.clone() for one in self.read(row, index)]
+        super()._drop(row)
+
+
+def read_page(cache: SlotCache, row: int, index: int, slots: int) -> Content:
+    """Views of a page of a contiguous row."""
+    return cache.row_slots(row, index * slots, (index + 1) * slots)
+
+
+def write_page(cache: SlotCache, row: int, index: int, content: Content) -> None:
+    """Copy a page into the slots of a contiguous row, as far as the row has them."""
+    slots = content[0].shape[2]
+    for mine, theirs in zip(read_page(cache, row, index, slots), content, strict=True):
+        mine.copy_(theirs[:, :, : mine.shape[2]])

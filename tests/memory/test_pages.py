@@ -1,0 +1,196 @@
+"""Pages are neither lost nor given twice, and what rows share is never written to."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from sooner.errors import MemoryRanOutError
+from sooner.memory.pages import PageName, PagePool
+from sooner.memory.prefix import Medium, Prefix
+
+SLOTS, SIZE, BLOCK = 3, 9, 4
+
+
+class Row:
+    """A row of the simulated cache: its text, and the pages whose slots hold the first tokens."""
+
+    def __init__(self, text: list[int]) -> None:
+        self.text, self.pages, self.length = text, list[int](), 0
+
+
+class Pages(RuleBasedStateMachine):
+    """Rows begin on what they find, grow, roll back and end; slots are simulated as well."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.evicted: list[int] = []
+        self.pool = PagePool(SIZE, SLOTS, self.evicted.append)
+        self.slots: list[list[int | None]] = [[None] * SLOTS for _ in range(SIZE)]
+        self.rows: list[Row] = []
+
+    def names(self, text: list[int]) -> list[PageName]:
+        return Prefix(text, positions=range(len(text)), next_position=(len(text),)).names(SLOTS)
+
+    def take(self, row: Row, slots: int) -> bool:
+        missing = max(self.pool.pages_for(slots) - len(row.pages), 0)
+        before = self.pool.available
+        try:
+            taken = self.pool.take(missing)
+        except MemoryRanOutError:
+            assert missing > before
+            assert self.pool.available == before
+            return False
+        assert len(set(taken)) == len(taken) == missing
+        for page in taken:
+            assert self.pool.may_write(page)
+            assert all(page not in other.pages for other in self.rows)
+            self.slots[page] = [None] * SLOTS  # poison
+        row.pages += taken
+        return True
+
+    def write(self, row: Row, start: int, end: int) -> None:
+        for slot in range(start, end):
+            page = row.pages[slot // SLOTS]
+            assert self.pool.may_write(page), "a shared page is written to"
+            self.slots[page][slot % SLOTS] = row.text[slot]
+
+    @rule(data=st.data(), tail=st.lists(st.integers(0, 1), max_size=7))
+    def begin(self, data: st.DataObject, tail: list[int]) -> None:
+        """A prompt that shares its beginning with others, in part."""
+        others = [row.text[: row.length] for row in self.rows] or [[]]
+        text = data.draw(st.sampled_from(others)) + tail or [0]
+        row = Row(text)
+        names = self.names(text)
+        found = self.pool.find([name.key for name in names])
+        assert len(found) <= len(text) // SLOTS
+        for page, name in zip(found, names, strict=False):
+            assert self.pool.name_of(page) == name
+        whole = (len(text) - 1) // SLOTS
+        self.pool.hold(found)
+        row.pages = found[:whole]
+        shared = min(len(found) * SLOTS, len(text) - 1)
+        if not self.take(row, len(text)):
+            self.pool.drop(found)
+            return
+        if shared % SLOTS:  # copy the page of which the last slots are written to
+            self.slots[row.pages[whole]] = list(self.slots[found[whole]])
+            self.pool.drop(found[whole:])
+        self.rows.append(row)
+        self.write(row, shared, len(text))
+        row.length = len(text)
+        for page, name in zip(row.pages, names, strict=False):
+            self.pool.name(page, name)
+
+    @precondition(lambda self: self.rows)
+    @rule(data=st.data(), block=st.lists(st.integers(0, 1), min_size=1, max_size=BLOCK))
+    def grow(self, data: st.DataObject, block: list[int]) -> None:
+        """A block is written, and a part of it kept."""
+        row = data.draw(st.sampled_from(self.rows))
+        row.text = row.text[: row.length] + block
+        if self.take(row, len(row.text)):
+            self.write(row, row.length, len(row.text))
+            row.length += data.draw(st.integers(1, len(block)))
+        row.text = row.text[: row.length]
+
+    @precondition(lambda self: self.rows)
+    @rule(data=st.data(), is_named=st.booleans())
+    def end(self, data: st.DataObject, is_named: bool) -> None:
+        row = data.draw(st.sampled_from(self.rows))
+        self.rows.remove(row)
+        if is_named:
+            for page, name in zip(row.pages, self.names(row.text), strict=False):
+                self.pool.name(page, name)
+        self.pool.drop(row.pages)
+
+    @invariant()
+    def every_page_is_somewhere(self) -> None:
+        holders = [sum(page in row.pages for row in self.rows) for page in range(SIZE)]
+        assert holders == [self.pool.holders(page) for page in range(SIZE)]
+        assert self.pool.used == sum(count > 0 for count in holders)
+        assert self.pool.used + self.pool.available == SIZE
+        assert 0 <= self.pool.cached <= self.pool.available
+
+    @invariant()
+    def every_row_reads_its_own_text(self) -> None:
+        for row in self.rows:
+            read = [
+                self.slots[row.pages[slot // SLOTS]][slot % SLOTS] for slot in range(row.length)
+            ]
+            assert read == row.text
+
+    def teardown(self) -> None:
+        for row in self.rows:
+            self.pool.drop(row.pages)
+        assert self.pool.used == 0
+        assert len(set(self.pool.take(SIZE))) == SIZE, "a page is lost"
+        assert self.pool.cached == 0
+
+
+TestPages = Pages.TestCase
+TestPages.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+
+
+def named(pool: PagePool, count: int, start: int = 0) -> list[int]:
+    """So many cached pages of one text."""
+    pages = pool.take(count)
+    for number, page in enumerate(pages):
+        pool.name(page, PageName(b"%d" % (start + number), b""))
+    pool.drop(pages)
+    return pages
+
+
+def test_the_least_recently_used_prefix_goes_first_and_its_end_before_its_beginning() -> None:
+    gone: list[int] = []
+    pool = PagePool(6, 4, gone.append)
+    first, second = named(pool, 2), named(pool, 2, start=2)
+    assert (pool.cached, pool.used, pool.available) == (4, 0, 6)
+    pool.hold(first)
+    pool.drop(first)  # used again
+    pool.take(4)
+    assert gone == second[::-1]
+    pool.take(1)
+    assert gone == [*second[::-1], first[1]]
+    assert pool.find([b"0", b"1"]) == first[:1]
+
+
+def test_too_many_pages_are_refused_with_the_numbers() -> None:
+    pool = PagePool(3, 4)
+    pool.take(2)
+    with pytest.raises(MemoryRanOutError, match="2 pages of 4 slots are wanted, 1 of 3 are free"):
+        pool.take(2)
+    assert pool.available == 1
+
+
+TEXT = list(range(9))
+
+
+def names(**changes: object) -> list[PageName]:
+    given: dict = {"ids": TEXT, "positions": [list(range(9))] * 3, "next_position": (9, 9, 9)}
+    return Prefix(**{**given, **changes}).names(SLOTS)
+
+
+def test_a_page_is_another_if_ids_media_or_positions_before_its_end_are() -> None:
+    def same(one: list[PageName], other: list[PageName]) -> int:
+        pairs = zip(one, other, strict=True)
+        return next((number for number, (a, b) in enumerate(pairs) if a != b), len(one))
+
+    assert names() == names()
+    assert same(names(), names(ids=[*TEXT[:4], 7, *TEXT[5:]])) == 1
+    grid = [list(range(9)), [0, 1, 2, 3, 3, 4, 4, 5, 5], list(range(9))]
+    assert same(names(), names(positions=grid)) == 1
+    shown = [Medium(b"clip", [4, 5])]
+    assert same(names(), names(media=shown)) == 1
+    assert same(names(media=shown), names(media=[Medium(b"other", [4, 5])])) == 1
+    assert same(names(media=shown), names(media=[Medium(b"clip", [3, 4])])) == 1
+    assert names(media=shown) == names(media=[Medium(b"clip", [4, 5])])
+
+
+def test_what_a_row_says_has_the_positions_behind_its_prompt() -> None:
+    prompt = Prefix(TEXT[:5], positions=[list(range(5))] * 3, next_position=(5, 5, 5))
+    assert prompt.names(SLOTS, TEXT[5:]) == names()
+    apart = Prefix(TEXT[:5], positions=[list(range(5))] * 3, next_position=(8, 8, 8))
+    assert apart.names(SLOTS, TEXT[5:])[0] == names()[0]
+    assert apart.names(SLOTS, TEXT[5:])[1:] != names()[1:]
