@@ -71,7 +71,7 @@ class Engine:
         max_rows: int = 8,
         prefill_chunk: int | None = None,
         graphs: str | GraphRecorder = "auto",
-        compile: bool = False,
+        compile: bool | Mapping[str, Any] = False,
     ) -> None:
         check_whole("max_rows", max_rows)
         self.launch = {"graphs": graphs, "compile": compile}

@@ -55,7 +55,7 @@ def generate(
     stop_strings: str | list[str] | None = None,
     stopping_criteria: StoppingCriteriaList | None = None,
     graphs: str | GraphRecorder = "auto",
-    compile: bool = False,
+    compile: bool | Mapping[str, Any] = False,
     **options: Any,
 ) -> Generation:
     """Generate with a method, and return its statistics.
@@ -72,8 +72,8 @@ def generate(
         tokenizer: needed for `stop_strings`.
         graphs: `"auto"` captures the steps as CUDA graphs where one GPU holds the model, else
             `stats.notes` says why not; `"off"` launches every operation.
-        compile: let `torch.compile` make the target's forward of each shape that steps have; the
-            first of each takes a minute or so.
+        compile: let `torch.compile` make the target's forward of each shape that steps have, which
+            takes a minute or so for each; `True`, or arguments of `torch.compile`.
         options: anything that `model.generate` takes, such as `max_new_tokens`.
 
     Raises:
@@ -124,7 +124,7 @@ def session_of(
     stop_strings: str | list[str] | None = None,
     stopping_criteria: StoppingCriteriaList | None = None,
     graphs: str | GraphRecorder = "auto",
-    compile: bool = False,
+    compile: bool | Mapping[str, Any] = False,
     said: Sequence[int] = (),
     **options: Any,
 ) -> Session:

@@ -13,7 +13,6 @@ import tiny
 from method_matrix import LONG, METHODS, reference
 from methods.test_engine import schedule
 from recorders import Refusing, StandIn, poisoned
-from sooner.decoding import graphs as module
 from sooner.decoding.graphs import ENTRIES, MOST_CELLS, StepGraphs
 
 SAMPLED: dict[str, Any] = {"do_sample": True, "top_k": 20, "temperature": 0.8, "seed": 5}
@@ -149,22 +148,14 @@ def test_buckets_hold_every_block() -> None:
     assert MOST_CELLS == 1024
 
 
-def test_a_compiled_forward_is_one_graph_a_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compiled_forward_is_one_graph_a_bucket() -> None:
     """No break, and none is compiled again: not for other lengths, nor for a run that follows."""
-    opened = module.open_graphs
-
-    def eager(*args: Any) -> StepGraphs:
-        made = opened(*args)
-        assert made is not None
-        made.compiled = {"backend": "aot_eager", "fullgraph": True}
-        return made
-
-    monkeypatch.setattr(module, "open_graphs", eager)
+    options = {"backend": "aot_eager", "fullgraph": True}
     torch._dynamo.reset()
     counters.clear()
     counts = []
     for name in ("prompt-lookup", "prompt-lookup", "hsd", "hsd"):
-        made = said("llama", name, "off", rows=2, compile=True, **GREEDY)
+        made = said("llama", name, "off", rows=2, compile=options, **GREEDY)
         assert torch.equal(made.sequences, reference("llama", "text", 2, LONG))
         counts.append(counters["stats"]["unique_graphs"])
     torch._dynamo.reset()

@@ -77,6 +77,16 @@ def test_a_step_of_every_method_keeps_the_laws(method: str) -> None:
     assert (row["host_reads_per_round"], row["uploads_per_round"]) == (0, 0)
 
 
+@pytest.mark.parametrize("method", engine.PADDED)
+def test_a_padded_step_keeps_them_too(method: str) -> None:
+    """Nothing waits, and consecutive steps are the same: a graph may be replayed."""
+    row = static_row(engine.PADDED[method], StepSettings((method,)), compiles=False)
+    assert (row["first_wait"], row["growth"]) == (None, None)
+    assert (row["host_reads_per_round"], row["uploads_per_round"]) == (0, 0)
+    assert row["ops_at_length"] == row["ops_per_round"]
+    assert row["verify_bytes_over_plain"] <= LAW
+
+
 def test_a_path_is_kept_by_operations_whose_number_knows_no_layers() -> None:
     def more(name: str) -> int:
         """Operations that two more layers take."""

@@ -12,7 +12,8 @@ import pytest
 import torch
 from torch._subclasses import FakeTensorMode
 
-from sooner_lab.bench.gpu import goals, graphs, kernels, prefill, rows, run, texts, verify, waits
+from sooner.decoding.graphs import ENTRIES
+from sooner_lab.bench.gpu import goals, graphs, kernels, prefill, rows, run, verify, waits
 from sooner_lab.bench.gpu.bench import GpuBench
 from sooner_lab.bench.gpu.models import BuiltModels, build, step_bytes
 from sooner_lab.bench.gpu.settings import GpuSettings
@@ -213,14 +214,6 @@ def test_goals_are_judged_on_an_h200_alone() -> None:
     assert all(one["verdict"] == "unmeasured" and one["reason"] for one in empty)
 
 
-def test_graphs_are_asked_for_once_the_engine_knows_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sooner.generation
-
-    assert texts.graph_options() in (None, {"graphs": "auto"})
-    monkeypatch.setattr(sooner.generation, "generate", lambda model, inputs, *, graphs="off": None)
-    assert texts.graph_options() == {"graphs": "auto"}
-
-
 @pytest.fixture
 def pretended(monkeypatch: pytest.MonkeyPatch) -> GpuBench:
     """A bench that takes a CPU for a GPU: what it asks of CUDA is answered by stand-ins."""
@@ -284,20 +277,23 @@ def test_waits_on_a_pretended_gpu(pretended: GpuBench) -> None:
     assert [one["first"] for one in out["methods"]] == [None, None], "CPUs wait for nothing"
 
 
-def test_memory_of_graphs_is_what_stays_reserved(
+def test_every_bucket_is_captured_and_its_memory_counted(
     pretended: GpuBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """With the stand-in for CUDA: a capture is begun and ended, in one pool, and replayed."""
+    sizes = iter(range(0, 10_000_000, 1000))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: next(sizes))
     out: dict[str, Any] = {}
-    monkeypatch.setattr(graphs, "graph_options", dict)
-    seconds = iter([1.0, 5.0, 2.0])
-
-    def timed(run: Any) -> float:
-        run()
-        return next(seconds)
-
-    monkeypatch.setattr(pretended.clock, "seconds", timed)
     graphs.graphs(pretended, out)
-    assert out == {"bytes": 50, "capture_seconds": 3.0}
+    cells = [(one["rows"], one["entries"]) for one in out["buckets"]]
+    assert cells == [(rows, entries) for rows in (3, 2, 1) for entries in ENTRIES]
+    assert out["graphs"] == 2 * len(cells)
+    vocab = pretended.models.get("tiny").config.vocab_size
+    results = 4 * 4 * 128 * vocab
+    assert results < out["bytes"] - 1000 * out["graphs"] < 2 * results
+    assert out["capture_seconds"] == pytest.approx(
+        sum(o["capture_seconds"] for o in out["buckets"])
+    )
 
 
 def test_provenance_says_what_the_gpu_is(monkeypatch: pytest.MonkeyPatch) -> None:

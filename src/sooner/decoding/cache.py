@@ -451,7 +451,8 @@ class SlotCache(Cache):
     @property
     def held(self) -> list[Tensor]:
         """Stores and lengths, as allocated."""
-        slots = [slots for slots, _ in self._slots(is_stacked=True)]
+        apart = [store for layer in self.slot_layers for store in layer.whole]
+        slots = apart if self._stack is None else [self._stack]
         return [*slots, *(one.whole for one in self._row_lengths.values())]
 
     @property

@@ -141,7 +141,7 @@ class StepGraphs:
         self.capture_seconds = 0.0
         self.failure: str | None = None
         self._buckets: dict[Bucket, _Padded] = {}
-        self._addresses: list[int] = []
+        self._held: list[Tensor] = []  # what records read and write at its address
         self._results: dict[str, Tensor] = {}  # of all buckets; flat
 
     def step(
@@ -170,7 +170,7 @@ class StepGraphs:
         on_forward()
         seen = padded.scores[:rows, :entries]
         scores = score(seen)
-        if scores.data_ptr() != seen.data_ptr():
+        if scores is not seen:
             seen.copy_(scores)
         states = Forward(seen, padded.hidden[:rows, :entries].clone())
         if getattr(rule, "is_pure", False) and not processing.counts_tokens:
@@ -219,11 +219,11 @@ class StepGraphs:
             }
 
     def _padded(self, bucket: Bucket, target: ModelRunner, state: RowState) -> _Padded:
-        addresses = [one.data_ptr() for one in (*target.held, *state.held)]
-        if addresses != self._addresses:
+        held = [*target.held, *state.held]
+        if [*map(id, held)] != [*map(id, self._held)]:  # some row needed more room
             if self._buckets and self.recorder is not None:
                 self.recorder.forget()
-            self._addresses = addresses
+            self._held = held
             self._buckets.clear()
         if bucket not in self._buckets:
             if bucket.is_drawn and "probs" not in self._results:
@@ -251,7 +251,7 @@ class StepGraphs:
         assert self.recorder is not None
         start = time.perf_counter()
         try:
-            padded.records[name] = self.recorder.record(run, padded.held)
+            padded.records[name] = self.recorder.record(run, [*self._held, *padded.held])
         except Exception as error:  # nothing has run: the step goes on without
             self.recorder, self.failure = None, str(error).splitlines()[0]
             padded.records.clear()  # of what is left of this step
@@ -394,14 +394,18 @@ def _power_of_two(number: int) -> int:
 
 
 def open_graphs(
-    target: ModelRunner, graphs: str | GraphRecorder, entries: int, compiles: bool, stats: Stats
+    target: ModelRunner,
+    graphs: str | GraphRecorder,
+    entries: int,
+    compile: bool | Mapping[str, Any],
+    stats: Stats,
 ) -> StepGraphs | None:
     """How the steps of a run are launched; `None` is one by one.
 
     Args:
         graphs: `auto`: recorded on a GPU that holds the whole model; `off`; or by this recorder.
         entries: of the largest block.
-        compiles: compile the forward.
+        compile: the forward, with these arguments of `torch.compile`.
         stats: told why nothing is recorded on a GPU.
     """
     device = target.adapter.device
@@ -421,6 +425,7 @@ def open_graphs(
     recorder: GraphRecorder | None = None if isinstance(graphs, str) else graphs
     if graphs == "auto" and device.type == "cuda":
         recorder = CudaGraphs(device)
-    if recorder is None and not compiles:
+    if recorder is None and compile is False:
         return None
-    return StepGraphs(recorder, entries, {} if compiles else None)
+    compiled = {} if compile is True else compile
+    return StepGraphs(recorder, entries, None if compiled is False else compiled)

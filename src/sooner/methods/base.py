@@ -121,7 +121,7 @@ class Method(KnowsOldNames):
         generator: torch.Generator | None = None,
         on_tokens: OnTokens | None = None,
         graphs: str | GraphRecorder = "auto",
-        compile: bool = False,
+        compile: bool | Mapping[str, Any] = False,
         said: int = 0,
         decode: Callable[[Session], list[list[int]]] = run,
         **model_kwargs: Any,
@@ -197,7 +197,7 @@ class Method(KnowsOldNames):
         requests: Sequence[int] | None = None,
         said: int = 0,
         graphs: str | GraphRecorder = "auto",
-        compile: bool = False,
+        compile: bool | Mapping[str, Any] = False,
     ) -> Session:
         """Embed the prompts, repeat each `copies` times, and set up one run of the loop.
 
@@ -273,15 +273,19 @@ class Method(KnowsOldNames):
 
 
 def _graphs(
-    target: ModelRunner, graphs: str | GraphRecorder, entries: int, compiles: bool, stats: Stats
+    target: ModelRunner,
+    graphs: str | GraphRecorder,
+    entries: int,
+    compile: bool | Mapping[str, Any],
+    stats: Stats,
 ) -> StepGraphs | None:
     if isinstance(graphs, str):
         check_choice("graphs", graphs, ("auto", "off"))
-        if not compiles and (graphs == "off" or target.adapter.device.type != "cuda"):
+        if compile is False and (graphs == "off" or target.adapter.device.type != "cuda"):
             return None
     from ..decoding.graphs import open_graphs  # where there are any
 
-    return open_graphs(target, graphs, entries, compiles, stats)
+    return open_graphs(target, graphs, entries, compile, stats)
 
 
 def _embed(context: Context) -> Prompt:

@@ -6,34 +6,45 @@ from typing import Any
 
 import torch
 
+from sooner.decoding.graphs import ENTRIES, MOST_CELLS, CudaGraphs, StepGraphs
+from sooner.methods.rules import follow_choices
+from sooner_lab.bench.step.engine import StaticSteps, chain
+
 from .bench import GpuBench
-from .models import prompts
-from .texts import NO_GRAPHS, graph_options, sooner_arm
+from .texts import Rerun
 
 
 def graphs(bench: GpuBench, out: dict[str, Any]) -> None:
-    """Memory and time of a first text with graphs, over a later one's.
+    """Capture the steps of every bucket, up to the most rows of a batch.
 
-    Writes `bytes` (memory that stays reserved beyond what a text without graphs takes) and
-    `capture_seconds` (a first text's time less a second one's); both `None`, with the `reason`,
-    where the engine has no graphs or there is no CUDA.
+    Writes `buckets` (`rows`, `entries` and `capture_seconds` of each), their `capture_seconds`
+    together, `graphs`, their number, and `bytes`: what is in the pool, and what graphs read and
+    leave beside weights, keys and values.
     """
-    out |= {"bytes": None, "capture_seconds": None}
-    options = graph_options()
-    if options is None or not bench.clock.is_cuda:
-        out["reason"] = NO_GRAPHS if options is None else "no CUDA"
-        return
     settings = bench.settings
     model = bench.models.get(settings.target)
-    vocab, new = model.config.vocab_size, settings.step_tokens
-    ids = prompts(1, settings.step_context, new, vocab, bench.device, settings.seed)
-
-    def seconds_and_bytes(decode: Any) -> tuple[float, int]:
-        seconds = bench.clock.seconds(lambda: decode(ids, new))
-        bench.clock.free()
-        return seconds, torch.cuda.memory_reserved(bench.device)
-
-    _, before = seconds_and_bytes(sooner_arm(bench, model))
-    first, after = seconds_and_bytes(sooner_arm(bench, model, **options))
-    second, _ = seconds_and_bytes(sooner_arm(bench, model, **options))
-    out |= {"bytes": after - before, "capture_seconds": first - second}
+    recorder = CudaGraphs(bench.device) if bench.clock.is_cuda else Rerun()
+    held = StepGraphs(recorder, ENTRIES[-1])
+    rows = max(settings.rows)
+    out |= {"model": settings.target, "buckets": []}
+    with torch.inference_mode():
+        steps = StaticSteps(model, rows, settings.rows_context, chain, follow_choices, graphs=held)
+        steps(rows, 1)  # is not padded
+        while rows:
+            for entries in ENTRIES:
+                if rows * entries > MOST_CELLS or bench.is_late(out, f"{rows} x {entries}"):
+                    continue
+                before = held.capture_seconds
+                for _ in range(3):  # as it is, captured, replayed
+                    steps(rows, entries)
+                seconds = held.capture_seconds - before
+                out["buckets"].append(
+                    {"rows": rows, "entries": entries, "capture_seconds": seconds}
+                )
+            rows = 1 << (rows - 1).bit_length() >> 1
+    bench.clock.wait()
+    out["graphs"] = 2 * len(out["buckets"])
+    out["capture_seconds"] = held.capture_seconds
+    out["bytes"] = held.nbytes
+    if held.failure is not None:
+        raise RuntimeError(held.failure)

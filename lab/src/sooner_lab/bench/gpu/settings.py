@@ -20,7 +20,7 @@ COSTS = {
     "step": 150.0,
     "verify": 45.0,
     "drafts": 90.0,
-    "graphs": 10.0,
+    "graphs": 20.0,
     "waits": 5.0,
     "rows": 60.0,
     "prefill": 40.0,

@@ -7,7 +7,6 @@ from typing import Any
 from .bench import GpuBench
 from .models import prompts, step_bytes
 from .texts import (
-    NO_GRAPHS,
     ArmTexts,
     Decode,
     compile_options,
@@ -57,14 +56,12 @@ def of_model(bench: GpuBench, name: str, compiles: bool) -> dict[str, Any]:
         missing["hf-compiled"] = f"compiling may take {COMPILING:.0f} s"
     else:
         arms["hf-compiled"] = hf(bench, model, **compiled(bench))
-    arms["sooner"] = sooner_arm(bench, model)
-    for arm, options in (("graphs", graph_options()), ("compiled", compile_options())):
-        if options is None:
-            missing[f"sooner-{arm}"] = NO_GRAPHS
-        elif arm == "graphs" or compiles:
-            arms[f"sooner-{arm}"] = sooner_arm(bench, model, **options)
-        else:
-            missing[f"sooner-{arm}"] = ONE_COMPILE
+    arms["sooner"] = sooner_arm(bench, model, graphs="off")
+    arms["sooner-graphs"] = sooner_arm(bench, model, **graph_options(bench))
+    if "hf-compiled" in arms:
+        arms["sooner-compiled"] = sooner_arm(bench, model, **compile_options(bench))
+    else:
+        missing["sooner-compiled"] = missing["hf-compiled"]
     texts = interleaved(bench, arms, ids, new, settings.step_runs)
     found = {arm: figures(bench, one, texts["hf-eager"], nbytes) for arm, one in texts.items()}
     found |= {arm: {"missing": why} for arm, why in missing.items()}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,10 +10,7 @@ import torch
 from torch import Tensor
 
 from .bench import GpuBench
-from .timing import Timing, told
-
-NO_GRAPHS = "no graphs"
-"""Why nothing of CUDA graphs is measured."""
+from .timing import Run, Timing, told
 
 
 @dataclass
@@ -104,20 +100,29 @@ def sooner_arm(bench: GpuBench, model: Any, method: Any = None, **options: Any) 
     return decode
 
 
-def graph_options() -> dict[str, Any] | None:
-    """Arguments by which `sooner.generate` captures its steps; `None` if it knows none."""
-    from sooner.generation import generate
+class Rerun:
+    """In the place of CUDA graphs on CPUs: runs again what would be replayed."""
 
-    known = inspect.signature(generate).parameters
-    return {"graphs": "auto"} if "graphs" in known else None
+    nbytes = 0
+
+    def warm_up(self, run: Run) -> None:
+        run()
+
+    def record(self, run: Run, held: Sequence[Tensor]) -> Run:
+        return run
+
+    def forget(self) -> None: ...
 
 
-def compile_options() -> dict[str, Any] | None:
-    """Arguments by which it compiles the decoder as well; `None` if it knows none."""
-    from sooner.generation import generate
+def graph_options(bench: GpuBench) -> dict[str, Any]:
+    """Arguments by which `sooner.generate` captures its steps."""
+    return {"graphs": "auto" if bench.clock.is_cuda else Rerun()}
 
-    known = inspect.signature(generate).parameters
-    return {"graphs": "auto", "compile": True} if {"graphs", "compile"} <= set(known) else None
+
+def compile_options(bench: GpuBench) -> dict[str, Any]:
+    """Arguments by which it compiles the decoder as well; a CPU proves the way without a
+    compiler."""
+    return {**graph_options(bench), "compile": bench.clock.is_cuda or {"backend": "eager"}}
 
 
 @dataclass

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from sooner.attention.context import attending_to_blocks
+from sooner.decoding.graphs import StepGraphs
 from sooner.decoding.noise import RowNoise
 from sooner.decoding.runner import ModelRunner
 from sooner.decoding.sampling import Processing
@@ -59,81 +60,136 @@ def bush(nodes: int) -> list[int]:
     return parents + list(range(len(parents) - 1, nodes - 1))
 
 
-def step_of(parents: Parents, rule: Rule, *, draws: bool = False, drawn: bool = False) -> Build:
-    """How a step is set up that verifies drafts of one shape.
+class StaticSteps:
+    """The engine's steps behind a prompt of zeros.
 
     Args:
-        parents: the shape.
+        model: a decoder, on whatever device.
+        rows: most rows that a step has.
+        length: tokens of the prompt.
+        parents: shape of the drafts.
         rule: judges them.
         draws: the target draws its tokens.
         drawn: so does the draft, and says what from.
+        graphs: launch the steps as graphs, or padded.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        rows: int,
+        length: int,
+        parents: Parents,
+        rule: Rule,
+        *,
+        draws: bool = False,
+        drawn: bool = False,
+        graphs: StepGraphs | None = None,
+    ) -> None:
+        self.model, self.rows, self.length = model, rows, length
+        self.parents, self.rule, self.drawn = parents, rule, drawn
+        self.take = step if graphs is None else graphs.step
+        self.adapter = adapt(model)
+        self.runner = ModelRunner(self.adapter, length + ROOM)
+        config = self.adapter.text_config
+        width = config.hidden_size // config.num_attention_heads
+        shape = (rows, config.num_key_value_heads, 1, width)
+        for layer in self.runner.cache.slot_layers:
+            states = torch.zeros(shape, dtype=model.dtype, device=model.device)
+            layer.lazy_initialization(states, states)
+        self.runner.resume([length] * rows, torch.full((rows,), length, device=model.device))
+        self.runner.cache.lengths_on(model.device)
+        noise = RowNoise.start(7, torch.arange(rows, device=model.device))
+        self.state = RowState(noise, STOPS, ROOM)
+        self.processing = Processing(do_sample=draws)
+        self.drafts = {entries: self.draft(entries) for entries in BLOCKS}
+
+    def draft(self, entries: int) -> Tree:
+        """A drafter makes it between steps."""
+        rows, nodes, device = self.rows, entries - 1, self.model.device
+        above = torch.tensor([self.parents(nodes)] * rows, device=device).view(rows, nodes).long()
+        tokens = torch.zeros(rows, nodes, dtype=torch.long, device=device)
+        sizes = torch.full((rows,), nodes, device=device)
+        probs = None
+        if self.drawn:
+            vocab = self.adapter.vocab_size
+            probs = torch.full((rows, entries, vocab), 1 / vocab, device=device)
+        return Tree(tokens, above, sizes, probs, is_chain=self.parents(nodes) == chain(nodes))
+
+    def run(self, entries: int) -> None:
+        """A step of the largest batch."""
+        tree = replace(self.drafts[entries])  # a new draft: what a step finds out is not there
+        self.take(self.runner, tree, self.rule, self.processing, self.state, self.processing.scores)
+
+    def __call__(self, rows: int, entries: int) -> None:
+        """A step of the first `rows` rows behind the prompt; other rows leave for good."""
+        if rows < self.rows:
+            stay = range(rows)
+            self.runner.keep_rows([*stay])
+            self.state.keep_rows(torch.tensor([*stay], device=self.model.device))
+            self.rows, self.drafts = rows, {}
+        self.runner.rewind([self.length] * rows)
+        if entries not in self.drafts:
+            self.drafts[entries] = self.draft(entries)
+        self.run(entries)
+
+
+def step_of(
+    parents: Parents,
+    rule: Rule,
+    *,
+    draws: bool = False,
+    drawn: bool = False,
+    is_padded: bool = False,
+) -> Build:
+    """How a step is set up that verifies drafts of one shape.
+
+    Args:
+        parents, rule, draws, drawn: see `StaticSteps`.
+        is_padded: to a bucket.
     """
 
     def build(model: Any, rows: int, length: int) -> Step:
-        adapter = adapt(model)
-        runner = ModelRunner(adapter, length + ROOM)
-        config = adapter.text_config
-        shape = (
-            rows,
-            config.num_key_value_heads,
-            1,
-            config.hidden_size // config.num_attention_heads,
+        graphs = StepGraphs(None, max(BLOCKS)) if is_padded else None
+        steps = StaticSteps(
+            model, rows, length, parents, rule, draws=draws, drawn=drawn, graphs=graphs
         )
-        for layer in runner.cache.slot_layers:
-            states = torch.zeros(shape, dtype=model.dtype, device=model.device)
-            layer.lazy_initialization(states, states)
-        runner.resume([length] * rows, torch.full((rows,), length, device=model.device))
-        runner.cache.lengths_on(model.device)
-        noise = RowNoise.start(7, torch.arange(rows, device=model.device))
-        state = RowState(noise, STOPS, ROOM)
-        processing = Processing(do_sample=draws)
-        attending = attending_to_blocks(config)
-
-        def draft(entries: int) -> Tree:
-            """A drafter makes it between steps."""
-            nodes = entries - 1
-            above = (
-                torch.tensor([parents(nodes)] * rows, device=model.device).view(rows, nodes).long()
-            )
-            tokens = torch.zeros(rows, nodes, dtype=torch.long, device=model.device)
-            sizes = torch.full((rows,), nodes, device=model.device)
-            probs = None
-            if drawn:
-                vocab = adapter.vocab_size
-                probs = torch.full((rows, entries, vocab), 1 / vocab, device=model.device)
-            return Tree(tokens, above, sizes, probs, is_chain=parents(nodes) == chain(nodes))
-
-        def run(tree: Tree) -> None:
-            step(
-                runner, tree, rule, processing, state,
-                processing.scores,
-            )  # fmt: skip
-
-        drafts = {entries: draft(entries) for entries in BLOCKS}
+        attending = attending_to_blocks(steps.adapter.text_config)
+        attending.__enter__()
 
         def once(_: int, entries: int) -> None:
-            run(replace(drafts[entries]))  # a new draft: what a step finds out of it is not there
+            steps.run(entries)
 
-        attending.__enter__()
         once.attending = attending  # type: ignore[attr-defined]  # as long as the step is there
         return once
 
     return build
 
 
-STATIC: dict[str, StepFactory] = {
-    factory.method: factory
-    for factory in (
-        StepFactory("plain", 1, step_of(chain, follow_choices), DECLARED),
-        StepFactory("prompt-lookup", 11, step_of(chain, follow_choices), DECLARED),
-        StepFactory("speculative", 5, step_of(chain, reject, draws=True, drawn=True), DECLARED),
-        StepFactory(
-            "sd-tree", 26, step_of(bush, reject_siblings, draws=True, drawn=True), DECLARED
-        ),
-        StepFactory("eagle", 33, step_of(bush, follow_choices), DECLARED),
-        StepFactory("jacobi", 17, step_of(chain, follow_choices), DECLARED),
-        StepFactory("hsd", 65, step_of(bush, follow_choices), DECLARED),
-        StepFactory("hsd-relaxed", 65, step_of(bush, follow_threshold(0.75)), DECLARED),
-    )
+DRAWN = {"draws": True, "drawn": True}
+
+SHAPES: dict[str, tuple[int, Parents, Rule, dict[str, bool]]] = {
+    "plain": (1, chain, follow_choices, {}),
+    "prompt-lookup": (11, chain, follow_choices, {}),
+    "speculative": (5, chain, reject, DRAWN),
+    "sd-tree": (26, bush, reject_siblings, DRAWN),
+    "eagle": (33, bush, follow_choices, {}),
+    "jacobi": (17, chain, follow_choices, {}),
+    "hsd": (65, bush, follow_choices, {}),
+    "hsd-relaxed": (65, bush, follow_threshold(0.75), {}),
 }
+"""Entries, shape and rule of each method, and what is drawn."""
+
+
+def _factories(**options: bool) -> dict[str, StepFactory]:
+    return {
+        name: StepFactory(name, entries, step_of(parents, rule, **drawn, **options), DECLARED)
+        for name, (entries, parents, rule, drawn) in SHAPES.items()
+    }
+
+
+STATIC = _factories()
 """By method."""
+
+PADDED = _factories(is_padded=True)
+"""The same in buckets, as graphs are captured."""
