@@ -44,6 +44,7 @@ class Stats:
         num_draft_levels: draft tokens that could have been accepted: of each tree its deepest
             level, of a chain every token.
         acceptance_histogram: accepted draft tokens of a decoding step -> number of row steps.
+        rejection_histogram: the same, of those steps alone that rejected a draft token.
         runs: tokens between two rejections (PEARL's and ParallelVLM's M), one entry a run; of steps
             that verified drafts. See `record_step` for what a tree rejects.
         seconds: time of each phase of `PHASES`, every second in one of them.
@@ -69,6 +70,7 @@ class Stats:
     num_draft_tokens: int = 0
     num_draft_levels: int = 0
     acceptance_histogram: Counter[int] = field(default_factory=Counter)
+    rejection_histogram: Counter[int] = field(default_factory=Counter)
     runs: list[int] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
     verify_seconds: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
@@ -189,6 +191,7 @@ class Stats:
             return  # nothing could be rejected: plain steps must not make runs look long
         self._open_runs[row] += committed
         if accepted < levels:
+            self.rejection_histogram[accepted] += 1
             self.runs.append(self._open_runs.pop(row))
 
     def close_runs(self) -> None:
@@ -203,6 +206,7 @@ class Stats:
         for name in ("rows", "draft_forwards", "draft_forward_seconds", "rank_seconds"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.acceptance_histogram += other.acceptance_histogram
+        self.rejection_histogram += other.rejection_histogram
         self.runs += other.runs
         for phase, seconds in other.seconds.items():
             self.seconds[phase] += seconds

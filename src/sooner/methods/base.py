@@ -23,7 +23,7 @@ from ..decoding.sampling import Processing
 from ..decoding.stats import EXACT, Stats
 from ..decoding.stopping import Stopping
 from ..errors import SoonerError
-from ..models import Adapter, adapt
+from ..models import adapt
 from ..registry import DraftModel
 from .calls import (
     pad_id,
@@ -215,7 +215,7 @@ class Method(KnowsOldNames):
             graphs, compile: see `sooner.generate`.
         """
         check_chunk(prefill_chunk)
-        target = model if isinstance(model, Adapter) else adapt(model)
+        target = adapt(model)
         inputs = to_device(inputs, target.device)
         ids = inputs["input_ids"].repeat_interleave(copies, 0)
         stats = Stats(mode=self.mode, method=self.name, device=target.device, rows=ids.shape[0])

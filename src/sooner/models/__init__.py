@@ -33,8 +33,10 @@ CANVASES: dict[str, type[Canvas]] = {
 }
 
 
-def adapt(model: nn.Module) -> Adapter:
+def adapt(model: nn.Module | Adapter) -> Adapter:
     """The adapter of a loaded HF model: its family's, or else the generic one.
+
+    An adapter is returned as it is, so a method may be handed one in the place of a model.
 
     A model that no family handles is compared with its own `generate` when it is first seen
     (`self_check`); the log tells.
@@ -42,6 +44,8 @@ def adapt(model: nn.Module) -> Adapter:
     Raises:
         SoonerError: no family handles the model's `model_type`, and the generic adapter can't.
     """
+    if isinstance(model, Adapter):
+        return model
     model_type = _model_type(model)
     if model_type in FAMILIES:
         return FAMILIES[model_type](model)

@@ -38,7 +38,7 @@ def chunked_mlps(model: Any, size: int) -> Iterator[None]:
         UnsupportedError: a layer has no dense MLP, such as a mixture of experts; names it.
     """
     check_whole("chunked_mlps: size", size)
-    adapter = model if isinstance(model, Adapter) else adapt(model)
+    adapter = adapt(model)
     mlps = [_dense(layer, adapter) for layer in adapter.decoder.layers]
     with ExitStack() as stack:
         for mlp in mlps:
