@@ -13,6 +13,7 @@ from .pages import ReportTable, cell, figures_folder, head, table_lines
 from .parallel import page as parallel
 from .parse import page as parse
 from .prefill import page as prefill
+from .replay import page as replay
 from .step import page as step
 
 PAGES: dict[str, Any] = {
@@ -22,6 +23,7 @@ PAGES: dict[str, Any] = {
     "parallel": parallel,
     "parse": parse,
     "prefill": prefill,
+    "replay": replay,
     "step": step,
 }
 """Pages of the benches that have more to show than one table of arms."""

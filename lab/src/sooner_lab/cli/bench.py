@@ -43,6 +43,7 @@ def register(app: typer.Typer) -> None:
     from .bench_parallel import parallel
     from .bench_parse import parse
     from .bench_prefill import prefill
+    from .bench_replay import replay
     from .bench_step import step
 
     group.command()(act)
@@ -51,6 +52,7 @@ def register(app: typer.Typer) -> None:
     group.command()(parallel)
     group.command()(parse)
     group.command()(prefill)
+    group.command()(replay)
     group.command()(step)
     app.add_typer(group, name="bench")
 

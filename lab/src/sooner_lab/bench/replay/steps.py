@@ -1,0 +1,112 @@
+"""What the forwards cost that theory is made of, of the very decoders that decode."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from sooner.decoding.runner import ModelRunner
+from sooner.decoding.tree import Tree
+
+from ...theory import Curve
+from ..gpu.timing import DeviceClock, Timing
+from .models import ReplayAdapter
+from .trees import RankedTree
+
+BLOCKS = (1, 2, 3, 5, 9, 11, 17, 33)
+"""Entries of the target's chains; between them a forward's time is interpolated."""
+WIDTHS = (1, 2, 4)
+"""Entries of the draft's forwards: a step's, and the levels of a tree."""
+
+
+@dataclass(frozen=True)
+class ForwardTimes:
+    """Median seconds of forwards over some rows, in the middle of the text.
+
+    Attributes:
+        target: by entries of a chain.
+        draft: by entries.
+        trees: of the target over a whole tree, by the arm that drafts it.
+        told: all of it with intervals, ready for JSON.
+    """
+
+    target: Curve
+    draft: Curve
+    trees: Mapping[str, float]
+    told: dict[str, Any]
+
+    @property
+    def plain(self) -> float:
+        return self.target(1)
+
+
+def forward_times(
+    target: ReplayAdapter,
+    draft: ReplayAdapter,
+    ids: torch.Tensor,
+    behind: int,
+    trees: Mapping[str, RankedTree],
+    repeats: int,
+) -> ForwardTimes:
+    """Time every forward in turns, so that a drift of the machine hits all alike.
+
+    Args:
+        ids: prompts, `[rows, width]`.
+        behind: tokens behind the prompt that are in the cache, too.
+        trees: shapes by arm.
+    """
+    verifying = _Forwards(
+        target, ids, behind, max(*BLOCKS, *(1 + one.nodes for one in trees.values()))
+    )
+    drafting = _Forwards(draft, ids, behind, max(WIDTHS))
+    arms = {f"target {size}": verifying.chain(size) for size in BLOCKS}
+    arms |= {f"draft {size}": drafting.chain(size) for size in WIDTHS}
+    arms |= {f"tree {name}": verifying.tree(shape) for name, shape in trees.items()}
+    timed = DeviceClock(target.device).interleaved(arms, repeats, warm_ups=2)
+    told: dict[str, Any] = {}
+    for name, one in timed.items():
+        if not isinstance(one, Timing):
+            raise RuntimeError(f"forward '{name}' failed: {one}")
+        told[name] = one.as_dict()
+    seconds = {name: float(one["seconds"]) for name, one in told.items()}
+    return ForwardTimes(
+        Curve.of({size: seconds[f"target {size}"] for size in BLOCKS}),
+        Curve.of({size: seconds[f"draft {size}"] for size in WIDTHS}),
+        {name: seconds[f"tree {name}"] for name in trees},
+        told,
+    )
+
+
+class _Forwards:
+    """Forwards behind a prompt and some tokens; nothing is committed."""
+
+    def __init__(self, adapter: ReplayAdapter, ids: torch.Tensor, behind: int, most: int) -> None:
+        self.ids = ids
+        self.runner = ModelRunner(adapter, ids.shape[1] + behind + most)
+        with torch.inference_mode():
+            self.runner.prefill(adapter.embed_prompt({"input_ids": ids}))
+            self.runner.forward_chain(ids[:, :behind])
+        self.lengths = [ids.shape[1] + behind] * len(ids)
+        self.runner.rewind(self.lengths)
+
+    def chain(self, entries: int) -> Any:
+        """A forward over a chain of `entries` tokens of each row."""
+        tokens = self.ids[:, :entries].clone()
+        return lambda: self._run(lambda: self.runner.forward_chain(tokens))
+
+    def tree(self, shape: RankedTree) -> Any:
+        """A forward over a tree of this shape, found anew as a round does."""
+        tokens = self.ids[:, 1 : 1 + shape.nodes].clone()
+        parents = torch.tensor(shape.parents, device=tokens.device).expand(tokens.shape)
+        roots, sizes = self.ids[:, 0].clone(), [shape.nodes] * len(self.ids)
+        return lambda: self._run(
+            lambda: self.runner.forward_tree(roots, Tree.of(tokens, parents, sizes))
+        )
+
+    @torch.inference_mode()
+    def _run(self, forward: Any) -> None:
+        forward()
+        self.runner.rewind(self.lengths)

@@ -1,0 +1,200 @@
+"""The script of `sooner bench replay`, the decoders that follow it, and theory on it."""
+
+from __future__ import annotations
+
+from itertools import groupby, pairwise
+
+import pytest
+import torch
+
+from sooner.decoding.runner import Forward, ModelRunner
+from sooner_lab.bench.replay.arms import Decoders
+from sooner_lab.bench.replay.expected import Theory, static_tree, walked
+from sooner_lab.bench.replay.models import CODE, ReplayAdapter
+from sooner_lab.bench.replay.script import CONTINUATIONS, LogitTable, Process, Script
+from sooner_lab.bench.replay.settings import ReplaySettings
+from sooner_lab.bench.replay.steps import ForwardTimes
+from sooner_lab.bench.replay.trees import RankedTree
+from sooner_lab.theory import Curve, renewal
+
+SMALL = ReplaySettings(
+    layers=2, width=32, draft_layers=1, draft_width=32, vocab=512, new_tokens=48, prompt_tokens=64
+)
+TIMES = ForwardTimes(
+    Curve.of({1: 6.0, 17: 9.0, 33: 12.0}), Curve.of({1: 1.0, 4: 1.5}), {"sd-tree": 10.0}, {}
+)
+"""Seconds whose shape is that of a target with six times the draft's layers."""
+
+
+@pytest.fixture(scope="module")
+def decoders() -> Decoders:
+    return Decoders(SMALL)
+
+
+def script(acceptance: float, correlation: float = 0.0, vocab: int = 40_000) -> Script:
+    return Script.draw(Process(acceptance, correlation), vocab, vocab // 100, seed=1)
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.5])
+@pytest.mark.parametrize("acceptance", [0.5, 0.8, 0.95])
+def test_the_script_is_the_process(acceptance: float, correlation: float) -> None:
+    """Each segment has its share of wrong tokens; neighbours are as alike as they should be."""
+    made = script(acceptance, correlation)
+    right = [rank == 0 for rank in made.used]
+    for number in range(made.segments):
+        wrong = sum(not right[token] for token in made.text(number))
+        assert wrong == pytest.approx(made.segment * (1 - acceptance), abs=1)
+    pairs = list(pairwise(right))
+    behind_right = sum(two for one, two in pairs if one) / sum(one for one, _ in pairs)
+    assert behind_right == pytest.approx(acceptance + correlation * (1 - acceptance), abs=0.01)
+    runs = [len(list(group)) for right_run, group in groupby(right) if not right_run]
+    again = (1 - acceptance) + correlation * acceptance
+    assert sum(runs) / len(runs) == pytest.approx(1 / (1 - again), rel=0.04)
+    # M = 1 / (1 - a), whatever the pattern.
+    assert len(right) / right.count(False) == pytest.approx(1 / (1 - acceptance), rel=0.01)
+
+
+def test_ranks_have_their_chances() -> None:
+    made = script(0.6)
+    chances = made.process.chances()
+    assert sum(chances) == pytest.approx(1, abs=0.01)
+    for rank, chance in enumerate(chances):
+        assert made.used.count(rank) / len(made.used) == pytest.approx(chance, abs=0.005)
+
+
+def test_a_rough_copy_is_wrong_where_the_draft_is() -> None:
+    made = Script.draw(Process(0.7), SMALL.vocab, SMALL.new_tokens, seed=3)
+    table = LogitTable.of_draft(made)
+    for number in range(made.segments):
+        text, rough = made.text(number), made.rough(number)
+        said = [int(table.ids[(token - 1) % made.vocab, 0]) for token in text]
+        assert rough == said
+        assert [one == two for one, two in zip(text, rough, strict=True)] == [
+            made.ranks[token] == 0 for token in text
+        ]
+        assert not (set(rough) - set(text)) & set(text)
+
+
+def test_a_table_ranks_distinct_tokens() -> None:
+    made = Script.draw(Process(0.6), 512, 48, seed=3)
+    table = LogitTable.of_draft(made)
+    assert all(len(set(row)) == CONTINUATIONS for row in table.ids.tolist())
+    assert table.logits.tolist() == sorted(table.logits.tolist(), reverse=True)
+    for token in range(made.vocab):
+        row, rank = table.ids[(token - 1) % made.vocab].tolist(), made.ranks[token]
+        assert (row.index(token) if token in row else CONTINUATIONS) == rank
+
+
+def forward(adapter: ReplayAdapter, ids: torch.Tensor, block: torch.Tensor) -> Forward:
+    runner = ModelRunner(adapter, ids.shape[1] + block.shape[1])
+    with torch.inference_mode():
+        runner.prefill(adapter.embed_prompt({"input_ids": ids}))
+        return runner.forward_chain(block)
+
+
+def test_a_script_shows_in_its_own_models_logits_and_nowhere_else(decoders: Decoders) -> None:
+    """The target's logits are the same whatever the draft's script is."""
+    ids = torch.randint(0, 512, (2, 20), generator=torch.Generator().manual_seed(1))
+    block = torch.randint(0, 512, (2, 5), generator=torch.Generator().manual_seed(2))
+    target = forward(decoders.target, ids, block).logits
+    assert target.argmax(-1).tolist() == ((block + 1) % 512).tolist()
+    for seed in (1, 2):
+        made = Script.draw(Process(0.6), 512, 48, seed)
+        draft = forward(decoders.draft(made), ids, block).logits.topk(CONTINUATIONS).indices
+        assert draft.tolist() == LogitTable.of_draft(made).ids[block].tolist()
+        assert torch.equal(forward(decoders.target, ids, block).logits, target)
+        headed = forward(decoders.target_of_head(made), ids, block).logits
+        assert headed.argmax(-1).tolist() == target.argmax(-1).tolist()
+        assert bool((headed.topk(2).values[..., 1] < 20).all()), "the head's script is not there"
+
+
+def test_what_no_script_says_is_the_decoders_own(decoders: Decoders) -> None:
+    ids = torch.randint(0, 512, (2, 20), generator=torch.Generator().manual_seed(1))
+    block = torch.randint(0, 512, (2, 5), generator=torch.Generator().manual_seed(2))
+    made = forward(decoders.target, ids, block)
+    with torch.inference_mode():
+        own = decoders.target_model.get_output_embeddings()(made.hidden)
+        states = decoders.target_model.model(torch.cat([ids, block], 1)).last_hidden_state[:, -5:]
+    assert ((made.logits != own).sum(-1) == 1).all(), "one logit of each entry is written over"
+    # Attention, cache and layers are real: states are the model's, but for the written channels.
+    torch.testing.assert_close(made.hidden[..., CODE:], states[..., CODE:])
+
+
+def test_behind_a_wrong_token_a_target_guesses_only_where_it_is_asked_to(
+    decoders: Decoders,
+) -> None:
+    made = Script.draw(Process(0.7), 512, 48, seed=4)
+    ids = torch.arange(20)[None].repeat(64, 1)
+    roots = torch.arange(64)[:, None] * 5
+    block = (roots + torch.tensor([0, 1, 300, 3, 4, 5])) % 512  # wrong from the third on
+    wanted = (roots + torch.arange(1, 7)) % 512
+    said = forward(decoders.guessing_target(made), ids, block).logits.argmax(-1)
+    right = said == wanted
+    assert right[:, :2].all(), "the prefix is right"
+    assert float(right[:, 2:].float().mean()) == pytest.approx(0.7, abs=0.08)
+    plain = forward(decoders.target, ids, block).logits.argmax(-1)
+    assert (plain == (block + 1) % 512).all()
+
+
+def theory(acceptance: float, correlation: float = 0.0) -> Theory:
+    return Theory(script(acceptance, correlation), TIMES, SMALL, rows=1)
+
+
+@pytest.mark.parametrize("acceptance", [0.5, 0.8, 0.95])
+def test_closed_forms_are_what_rounds_over_the_script_give(acceptance: float) -> None:
+    """A correlation that is nearly none takes the other way: it walks along a script."""
+    closed, walk = theory(acceptance), theory(acceptance, 1e-9)
+    for method in ("speculative", "speculative-best", "sd-tree", "prompt-lookup", "hsd", "jacobi"):
+        one, other = closed.of(method), walk.of(method)
+        assert one is not None
+        assert other is not None
+        assert other.speedup == pytest.approx(one.speedup, rel=0.03), method
+        assert other.tokens == pytest.approx(one.tokens, rel=0.04), method
+    one, other = closed.of("parallel"), walk.of("parallel")
+    assert one is not None
+    assert other is not None
+    assert other.speedup == pytest.approx(one.speedup, rel=0.06)
+
+
+def test_speculative_is_leviathans_equation() -> None:
+    flat = ForwardTimes(Curve.of({1: 6.0, 33: 6.0}), Curve.of({1: 1.0}), {}, {})
+    made = Theory(script(0.8), flat, SMALL, rows=1).chain(5, 1.0)
+    assert made.speedup == pytest.approx(6.0 / renewal.vanilla_time(6.0, 5, 0.8))
+    assert made.tokens == pytest.approx((1 - 0.8**6) / (1 - 0.8))
+    one = Theory(script(0.8), flat, SMALL, rows=1).parallel(16)
+    length = renewal.best_draft_length(6.0, 0.8)
+    assert one.draft_tokens == length
+    assert one.speedup == pytest.approx(6.0 / renewal.parallel_time(6.0, length, 0.8))
+
+
+def test_an_arm_that_may_rest_is_never_below_plain() -> None:
+    dear = ForwardTimes(Curve.of({1: 1.0, 17: 8.0}), Curve.of({1: 1.0}), {}, {})
+    made = Theory(script(0.5), dear, SMALL, rows=1)
+    auto, best = made.of("speculative-auto"), made.of("speculative-best")
+    assert auto is not None
+    assert best is not None
+    assert (auto.speedup, auto.draft_tokens) == (1.0, 0)
+    assert best.speedup < 1
+    assert best.draft_tokens == 1
+    assert Theory(script(0.5), dear, SMALL, rows=8).of("parallel") is None
+
+
+def test_trees_know_their_path_length() -> None:
+    chances = Process(0.6).chances()
+    assert RankedTree.chain(3).expected(chances) == pytest.approx(0.6 + 0.36 + 0.216)
+    tree = RankedTree((-1, -1, 0, 1), (0, 1, 0, 0), (1, 2))
+    assert tree.expected(chances) == pytest.approx(0.6 + 0.2 + 0.36 + 0.12)
+    assert tree.accepted([1, 0, 0], 0) == 2
+    assert tree.accepted([2, 0, 0], 0) == 0
+    assert tree.accepted([0, 1, 0], 0) == 1
+    ranks = script(0.6).used
+    for one in (tree, static_tree(), RankedTree.dynamic(Process(0.6), SMALL)):
+        mean = walked(lambda place, one=one: one.accepted(ranks, place), len(ranks))
+        assert mean == pytest.approx(1 + one.expected(chances), rel=0.03)
+
+
+def test_a_dynamic_tree_holds_the_likeliest_paths() -> None:
+    tree = RankedTree.dynamic(Process(0.9), SMALL)
+    assert (tree.nodes, len(tree.sources)) == (SMALL.eagle_nodes, SMALL.eagle_depth)
+    assert tree.ranks.count(0) >= SMALL.eagle_depth
+    assert tree.accepted([0] * 9, 0) == SMALL.eagle_depth
