@@ -2,19 +2,56 @@
 
 from __future__ import annotations
 
+import logging
+import traceback
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import torch
+from torch import Tensor
+
 from .checks import check_whole
 from .decoding.loop import Decoding, OnTokens
-from .errors import UnsupportedError
-from .generation import session_of
+from .decoding.ranks import Ranks
+from .decoding.rows import Reason
+from .errors import SoonerError, UnsupportedError
+from .generation import out_of_memory, session_of
 from .methods import Autoregressive, Method
 
 if TYPE_CHECKING:
     from .decoding.graphs import GraphRecorder
+
+logger = logging.getLogger("sooner")
+
+
+@dataclass(frozen=True)
+class TokenLogprobs:
+    """Log-probabilities of the model itself at one token, before any processor.
+
+    Attributes:
+        token: what was said.
+        logprob: of it.
+        top: the likeliest tokens and theirs, best first.
+    """
+
+    token: int
+    logprob: float
+    top: list[tuple[int, float]]
+
+    @staticmethod
+    def of(logits: Tensor, tokens: list[int], most: int) -> list[TokenLogprobs]:
+        """Those of `tokens`, said behind `logits [tokens, vocab]`, with the `most` likeliest."""
+        own = logits.float().log_softmax(-1)
+        said = own.gather(1, torch.tensor(tokens, device=own.device)[:, None])
+        best = own.topk(min(most, own.shape[-1]))
+        told = torch.cat([said, best.values, best.indices.to(own)], 1).tolist()  # one read
+        most = best.values.shape[1]
+        return [
+            TokenLogprobs(token, own, list(zip(map(int, rest[most:]), rest[:most], strict=True)))
+            for token, (own, *rest) in zip(tokens, told, strict=True)
+        ]
 
 
 @dataclass(eq=False)
@@ -23,41 +60,69 @@ class Request:
 
     Attributes:
         inputs, options: as they were given.
+        method: how it is decoded.
+        rows: of its batch.
         tokens: the new tokens of each row, once the request has ended.
-        error: why it ended without any, if it could not be begun.
+        finish_reasons: why each row ended, then.
+        error: what ended it, if that was an error; `tokens` are what it had said.
+        logprobs: of each row's tokens, if they were asked for; added to before `on_tokens` is
+            called.
         first: original row of the batch that it begins at, once it decodes.
+        is_cancelled: its end was asked for.
     """
 
     inputs: Mapping[str, Any] = field(repr=False)
     options: dict[str, Any] = field(repr=False)
+    method: Method
+    rows: int
     tokens: list[list[int]] | None = None
+    finish_reasons: list[Reason] = field(default_factory=list)
     error: Exception | None = None
+    logprobs: list[list[TokenLogprobs]] = field(default_factory=list, repr=False)
     first: int = field(default=0, repr=False)
+    is_cancelled: bool = field(default=False, repr=False)
+    waits_alone: bool = field(default=False, repr=False)  # its rows can't join those that decode
 
     @property
-    def rows(self) -> int:
-        copies = self.options.get("num_return_sequences") or 1
-        return len(self.inputs["input_ids"]) * copies
+    def finish_reason(self) -> Reason | None:
+        """Why its first row ended; `None` before."""
+        return self.finish_reasons[0] if self.finish_reasons else None
+
+    @property
+    def originals(self) -> range:
+        """Its rows' numbers in the batch."""
+        return range(self.first, self.first + self.rows)
 
 
 class Engine:
-    """Continuous batching over one model and one method.
+    """Continuous batching over one model.
 
     Every `step` prefills a chunk of one waiting prompt and decodes one round of all rows that are
     under way. A prompt that is prefilled joins them at once, if there is room. The ids of a greedy
-    request are those that it gets alone (fp32; elsewhere up to ties).
+    request, and of one with a seed, are those that it gets alone (fp32; elsewhere up to ties).
 
-    A method that decodes only rows that were admitted together, such as `ParallelVLM`, is given one
-    request at a time.
+    What decodes only rows that were admitted together (`ParallelVLM`, models that draw on a grid,
+    targets sharded by `tp_plan`) is given one request at a time; `alone` says so. So is a request
+    whose method is another than that of the rows that decode, or out of whose prompt a prefill
+    context took another number of tokens.
+
+    An error ends the requests it belongs to, with `Request.error`: what a callback or criterion
+    raises, or bad logits of a row, that request; a forward that fails, all that decode together.
+    The engine goes on with the others, and with whatever is admitted next.
 
     Args:
         model: a loaded HF model.
-        method: how to decode; plain by default.
+        method: how to decode what asks for no other; plain by default.
         max_rows: rows that decode together; a request with more has a batch of its own.
         prefill_chunk: prompt tokens of a row that one step prefills; `None` is the whole prompt.
             What listens to a whole prompt, and families whose decoder takes pixels that can't be
             split, prefill it at once.
         graphs, compile: how steps are launched; see `sooner.generate`.
+
+    Attributes:
+        waiting, running: requests that have not begun, and that decode.
+        batch: what decodes, if anything does.
+        alone: why no request may join another, in words; `None` if they may.
 
     Raises:
         SoonerError: a number below 1.
@@ -80,25 +145,41 @@ class Engine:
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []
         self.batch: Decoding | None = None
+        self.alone: str | None = None
         self._next: tuple[Request, Decoding, Iterator[None]] | None = None  # being prefilled
+        self._ended: list[Request] = []  # in the step under way
+        self._is_stepping = False
+        if Ranks.of(model) is not None:
+            self.alone = "a target under tp_plan decodes only rows that are admitted together"
 
     def admit(
         self,
         inputs: Mapping[str, Any],
         *,
+        method: Method | None = None,
         seed: int | None = None,
         on_tokens: OnTokens | None = None,
+        logprobs: int | None = None,
         **options: Any,
     ) -> Request:
         """Queue a request; its pixels are encoded when its turn comes.
 
         Args:
             inputs: what the model's processor returned.
+            method: another than the engine's, or the same with drafts of its own (`HSD`).
             seed: seeds every draw of this request.
-            on_tokens: called with `(row, new tokens, how many were drafted)` after each commit.
-            options: anything that `model.generate` takes, such as `max_new_tokens`.
+            on_tokens: called with `(row, new tokens, how many were drafted)` after each commit. It
+                may admit and cancel requests, this one among them.
+            logprobs: keep the log-probabilities of its tokens, and of so many likeliest ones.
+            options: anything that `sooner.generate` takes, such as `max_new_tokens`.
         """
-        request = Request(inputs, {"seed": seed, "on_tokens": on_tokens, **options})
+        if logprobs is not None:
+            check_whole("logprobs", logprobs, 0)
+        options |= {"seed": seed, "on_tokens": on_tokens, "logprobs": logprobs}
+        ids = inputs.get("input_ids")
+        copies = options.get("num_return_sequences") or 1
+        rows = copies * (1 if ids is None else len(ids))
+        request = Request(inputs, options, method or self.method, rows)
         self.waiting.append(request)
         return request
 
@@ -108,12 +189,23 @@ class Engine:
         return not (self.waiting or self.running or self._next)
 
     def step(self) -> list[Request]:
-        """Prefill a chunk, decode a round; returns the requests that have ended."""
-        failed = self._prefill()
-        batch = self.batch
-        if batch is not None and batch.rows.active:
-            batch.round()
-        return failed + self._collect()
+        """Prefill a chunk, decode a round; returns the requests that have ended.
+
+        Raises:
+            SoonerError: a callback of a step asked for another.
+        """
+        if self._is_stepping:
+            raise SoonerError("a callback can't call Engine.step; it may admit and cancel requests")
+        self._is_stepping, self._ended = True, []
+        try:
+            self._prefill()
+            if self.batch is not None and self.batch.rows.active:
+                self._guarded(self.batch.round)
+            self._guarded(self._collect)
+            self._drop_cancelled()
+        finally:
+            self._is_stepping = False
+        return self._ended
 
     def run(self) -> None:
         """Decode every request that was admitted to its end."""
@@ -121,90 +213,185 @@ class Engine:
             self.step()
 
     def cancel(self, request: Request) -> None:
-        """End a request before its time; `request.tokens` is what it said so far."""
-        if request in self.waiting:
-            self.waiting.remove(request)
-            request.tokens = [[] for _ in range(request.rows)]
-        elif self._next is not None and self._next[0] is request:
-            _, decoding, chunks = self._next
-            self._next = None
-            chunks.close()  # type: ignore[attr-defined]
-            decoding.close()
-            request.tokens = decoding.rows.generated
-        elif request in self.running and self.batch is not None:
-            for row in range(request.first, request.first + request.rows):
-                self.batch.drop(row)
-            self._collect()
+        """End a request before its time; `request.tokens` is what it said so far.
+
+        In a callback it ends with the step under way, and says nothing more.
+        """
+        request.is_cancelled = True
+        if not self._is_stepping:
+            self._drop_cancelled()
 
     def close(self) -> None:
         """End every request."""
-        for request in [*self.waiting, *self.running]:
+        prefilled = [] if self._next is None else [self._next[0]]
+        for request in [*self.waiting, *self.running, *prefilled]:
             self.cancel(request)
-        if self._next is not None:
-            self.cancel(self._next[0])
 
-    def _prefill(self) -> list[Request]:
-        """One chunk of a prompt; lets a request whose prefill has ended decode.
+    def _drop_cancelled(self) -> None:
+        for request in [one for one in self.waiting if one.is_cancelled]:
+            self.waiting.remove(request)
+            self._end(request, [[] for _ in range(request.rows)], "cancelled")
+        if self._next is not None and self._next[0].is_cancelled:
+            self._give_up("cancelled")
+        if any(request.is_cancelled for request in self.running):
+            self._guarded(self._collect)
 
-        Returns the request if it can't be begun.
-        """
-        if self._next is None and (not self.waiting or not self._has_room(self.waiting[0])):
-            return []
-        request = self.waiting[0] if self._next is None else self._next[0]
+    def _end(
+        self,
+        request: Request,
+        tokens: list[list[int]],
+        reasons: Reason | list[Reason],
+        error: Exception | None = None,
+    ) -> None:
+        request.tokens, request.error = tokens, error
+        request.finish_reasons = reasons if isinstance(reasons, list) else [reasons] * len(tokens)
+        self._ended.append(request)
+
+    def _told(self, error: Exception, request: Request) -> Exception:
+        """The error as the request is told of it; what its frames hold is let go."""
+        traceback.clear_frames(error.__traceback__)
+        told = None
+        if (ids := request.inputs.get("input_ids")) is not None:
+            told = out_of_memory(error, self.model, ids, request.options)
+        return told or error
+
+    def _guarded(self, act: Any) -> None:
+        """Do something with the batch; if that fails, every request that decodes is told."""
         try:
-            _, decoding, chunks = self._next = self._next or self._open(self.waiting.popleft())
-            if next(chunks, self) is not self:
-                return []  # more chunks are to come
+            act()
         except Exception as error:
-            if self._next is not None:
-                self._next[1].close()
-            self._next, request.error, request.tokens = None, error, []
-            return [request]
-        if self._start(request, decoding):
+            self._abandon(error)
+
+    def _abandon(self, error: Exception) -> None:
+        batch, self.batch = self.batch, None
+        running, self.running = self.running, []
+        assert batch is not None
+        for request in running:
+            said = [list(batch.rows.generated[row]) for row in request.originals]
+            self._end(request, said, "error", self._told(error, request))
+        _close(batch)
+
+    def _prefill(self) -> None:
+        """One chunk of a prompt, or its pixels; lets a request that is prefilled decode."""
+        if self._next is None:
+            if not self.waiting or not self._may_begin(self.waiting[0]):
+                return
+            request = self.waiting.popleft()
+            try:
+                self._next = self._open(request)
+            except Exception as error:
+                self._end(request, [[] for _ in range(request.rows)], "error",
+                          self._told(error, request))  # fmt: skip
+                return
+            if self.batch is not None:
+                return  # others decode: the pixels were this step's part
+        request, decoding, chunks = self._next
+        try:
+            if next(chunks, self) is not self:
+                return  # more chunks are to come
+        except Exception as error:
+            self._give_up("error", error)
+            return
+        if not decoding.rows.active or decoding.failed:
+            failure = next(iter(decoding.failed.values()), None)
+            self._give_up("error" if failure else None, failure)
+        elif self._join(request, decoding):
             self._next = None
-        return []
+            self.running.append(request)
+
+    def _may_begin(self, request: Request) -> bool:
+        """Whether a request may be prefilled, to decode with what decodes already."""
+        if self.batch is None:
+            return True
+        joins = self.running[0].method.joins(request.method)
+        room = len(self.batch.rows.active) + request.rows <= self.max_rows
+        return self.alone is None and joins and room
 
     def _open(self, request: Request) -> tuple[Request, Decoding, Iterator[None]]:
-        options = {**self.launch, **request.options}
-        if self.prefill_chunk is not None and not self.method.needs_whole_prompt:
+        options, method = {**self.launch, **request.options}, request.method
+        most = options.pop("logprobs")
+        if self.prefill_chunk is not None and not method.needs_whole_prompt:
             options.setdefault("prefill_chunk_size", self.prefill_chunk)
-        session = session_of(self.model, request.inputs, self.method, **options)
+        session = session_of(self.model, request.inputs, method, **options)
         session.target.cache.max_rows = self.max_rows
+        if session.constraint is not None:
+            name = type(self.model).__name__
+            self.alone = f"{name} draws on a grid, and decodes only rows that are admitted together"
+        if self.alone is not None:
+            session.stats.note(f"{self.alone}: each request has a batch of its own")
         if not session.target.adapter.may_split(session.prompt):
             session.prefill_chunk = None
+        request.rows = session.rows.batch
+        if most is not None:
+            request.logprobs = [[] for _ in range(request.rows)]
+
+            def keep(row: int, tokens: list[int], logits: Tensor) -> None:
+                request.logprobs[row] += TokenLogprobs.of(logits, tokens, most)
+
+            session.on_logits = keep
         decoding = Decoding(session, self.batch)
         return request, decoding, decoding.prefill()
 
-    def _start(self, request: Request, decoding: Decoding) -> bool:
+    def _give_up(self, reason: Reason | None, error: Exception | None = None) -> None:
+        """End the request that was to decode next; `None` is for its own reasons."""
+        assert self._next is not None
+        request, decoding, chunks = self._next
+        self._next = None
+        chunks.close()  # type: ignore[attr-defined]
+        rows = decoding.rows
+        reasons = [rows.reasons[row] for row in range(request.rows)] if reason is None else reason
+        told = None if error is None else self._told(error, request)
+        self._end(request, rows.generated, reasons, told)
+        if self.batch is not None and error is None:
+            self.batch.stats.join(decoding.stats, self.batch.rows.batch)
+        _close(decoding)
+
+    def _join(self, request: Request, decoding: Decoding) -> bool:
         """Let prefilled rows decode, unless they have to wait for a batch of their own."""
         if self.batch is None:
             self.batch = decoding
-        else:
-            try:
-                request.first = self.batch.join(decoding)
-            except UnsupportedError:
-                return False
-        self.running.append(request)
+            return True
+        if request.waits_alone:
+            return False
+        try:
+            request.first = self.batch.join(decoding)
+        except UnsupportedError as refusal:
+            request.waits_alone = True
+            decoding.stats.note(str(refusal))
+            return False
+        except Exception as error:  # half joined: neither can go on
+            self._abandon(error)
+            self._give_up("error", error)
+            return False
         return True
 
-    def _has_room(self, request: Request) -> bool:
-        active = 0 if self.batch is None else len(self.batch.rows.active)
-        return not active or active + request.rows <= self.max_rows
-
-    def _collect(self) -> list[Request]:
-        """The requests whose last row has ended; a batch without rows is closed."""
+    def _collect(self) -> None:
+        """End the requests whose last row has ended, or that failed or were cancelled; a batch
+        without rows is closed."""
         batch = self.batch
         if batch is None:
-            return []
-        active = set(batch.rows.active)
-        ended = []
-        for request in self.running:
-            rows = range(request.first, request.first + request.rows)
-            if active.isdisjoint(rows):
-                ended.append(request)
-                request.tokens = [batch.release(row) for row in rows]
-        self.running = [request for request in self.running if request.tokens is None]
-        if not active:
-            batch.close()
+            return
+        for request in list(self.running):
+            rows = request.originals
+            error = next((batch.failed[row] for row in rows if row in batch.failed), None)
+            if error is not None or request.is_cancelled:
+                for row in rows:
+                    batch.drop(row)
+            if not set(batch.rows.active).isdisjoint(rows):
+                continue
+            self.running.remove(request)
+            reasons: Reason | list[Reason] = [batch.rows.reasons[row] for row in rows]
+            if error is not None:
+                reasons, error = "error", self._told(error, request)
+            self._end(request, [batch.release(row) for row in rows], reasons, error)
+        if not batch.rows.active:
             self.batch = None
-        return ended
+            _close(batch)
+
+
+def _close(decoding: Decoding) -> None:
+    """Let go of what a batch holds; requests have ended, so a failure of that is only logged."""
+    try:
+        decoding.close()
+    except Exception:
+        logger.exception("a batch could not be closed")

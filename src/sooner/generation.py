@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from transformers import StoppingCriteriaList, StopStringCriteria
+from transformers import LogitsProcessorList, StoppingCriteriaList, StopStringCriteria
 
+from .checks import check_number
 from .decoding.loop import OnTokens, Session
 from .decoding.ranks import Ranks
 from .decoding.stats import Stats
 from .errors import MemoryRanOutError, SoonerError, UnsupportedError, is_out_of_memory
 from .methods import Autoregressive, Method
+from .methods.requests import SaidPenalty
 
 if TYPE_CHECKING:
     from .decoding.graphs import GraphRecorder
@@ -74,12 +76,14 @@ def generate(
             `stats.notes` says why not; `"off"` launches every operation.
         compile: let `torch.compile` make the target's forward of each shape that steps have, which
             takes a minute or so for each; `True`, or arguments of `torch.compile`.
-        options: anything that `model.generate` takes, such as `max_new_tokens`.
+        options: anything that `model.generate` takes, such as `max_new_tokens`; and OpenAI's
+            `presence_penalty` and `frequency_penalty`, which count what was generated.
 
     Raises:
         SoonerError: the request can't be honoured.
         MemoryRanOutError: a `SoonerError`, too: what it takes, and what makes it less.
     """
+    options = _with_penalties(inputs, options)
     _refuse(model, inputs, options, prefill)
     inputs = _without_types(model, inputs)
     criteria = _criteria(stopping_criteria, stop_strings, tokenizer)
@@ -140,6 +144,7 @@ def session_of(
     Raises:
         SoonerError: the request can't be honoured.
     """
+    options = _with_penalties(inputs, options)
     _refuse(model, inputs, options, None)
     if said:
         inputs = _continued(inputs, said)
@@ -186,6 +191,21 @@ def _continued(inputs: Mapping[str, Any], said: Sequence[int]) -> dict[str, Any]
             tail = more.get(name, torch.zeros(1, len(said))).to(value)
             continued[name] = torch.cat([value, tail], 1)
     return continued
+
+
+def _with_penalties(inputs: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """`options` with the penalties that HF lacks as a processor."""
+    left = dict(options)
+    presence, frequency = (
+        left.pop(name, None) or 0.0 for name in ("presence_penalty", "frequency_penalty")
+    )
+    check_number("presence_penalty", presence, -2, 2)
+    check_number("frequency_penalty", frequency, -2, 2)
+    if (presence or frequency) and (ids := inputs.get("input_ids")) is not None:
+        penalty = SaidPenalty(presence, frequency, ids.shape[1])
+        given = left.get("logits_processor") or []
+        left["logits_processor"] = LogitsProcessorList([*given, penalty])
+    return left
 
 
 def _criteria(

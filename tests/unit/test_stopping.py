@@ -44,32 +44,35 @@ def eos(*ids: int) -> EosTokenCriteria:
 @pytest.mark.parametrize(
     ("new", "kept", "ended"),
     [
-        ([4, 5], [4, 5], False),
-        ([9], [9], True),
-        ([4, 9, 5], [4, 9], True),
-        ([4, 8, 9], [4, 8], True),
-        ([], [], False),
+        ([4, 5], [4, 5], None),
+        ([9], [9], "stop"),
+        ([4, 9, 5], [4, 9], "stop"),
+        ([4, 8, 9], [4, 8], "stop"),
+        ([], [], None),
     ],
 )
-def test_an_end_token_cuts_what_follows_it(new: list[int], kept: list[int], ended: bool) -> None:
+def test_an_end_token_cuts_what_follows_it(
+    new: list[int], kept: list[int], ended: str | None
+) -> None:
     assert Stopping([eos(8, 9)], 3).cut(rows(), 0, new) == (kept, ended)
 
 
 @pytest.mark.parametrize(
     ("said", "new", "kept", "ended"),
     [
-        (0, [4, 5, 6, 7], [4, 5, 6], True),
-        (1, [4], [4], False),
-        (1, [4, 5], [4, 5], True),
-        (2, [4, 5], [4], True),
+        (0, [4, 5, 6, 7], [4, 5, 6], "length"),
+        (1, [4], [4], None),
+        (1, [4, 5], [4, 5], "length"),
+        (2, [4, 5], [4], "length"),
+        (1, [4, 9], [4, 9], "stop"),
     ],
 )
 def test_the_length_limit_counts_the_padded_prompt(
-    said: int, new: list[int], kept: list[int], ended: bool
+    said: int, new: list[int], kept: list[int], ended: str | None
 ) -> None:
     batch = rows()
     batch.generated[0] = [4] * said
-    stopping = Stopping([MaxLengthCriteria(6)], 3)
+    stopping = Stopping([MaxLengthCriteria(6), eos(9)], 3)
     assert stopping.budget(said) == 3 - said
     assert stopping.cut(batch, 0, new) == (kept, ended)
 
@@ -82,13 +85,13 @@ def test_the_smallest_of_several_limits_holds() -> None:
 def test_a_custom_criterion_sees_every_prefix_that_plain_decoding_shows_it() -> None:
     recorder, batch = Recorder(last=7), rows()
     batch.generated[0] = [4]
-    assert Stopping([recorder], 3).cut(batch, 0, [5, 6, 7, 8]) == ([5, 6, 7], True)
+    assert Stopping([recorder], 3).cut(batch, 0, [5, 6, 7, 8]) == ([5, 6, 7], "stop")
     assert recorder.seen == [[1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 5, 6, 7]]
 
 
 def test_a_custom_criterion_is_not_shown_what_lies_behind_an_end() -> None:
     recorder = Recorder(last=99)
-    assert Stopping([eos(9), recorder], 3).cut(rows(), 0, [5, 9, 6]) == ([5, 9], True)
+    assert Stopping([eos(9), recorder], 3).cut(rows(), 0, [5, 9, 6]) == ([5, 9], "stop")
     assert recorder.seen == [[1, 2, 3, 5]]
 
 
@@ -97,8 +100,8 @@ def test_a_criterion_that_knows_its_row_finds_it_in_a_batch() -> None:
     batch.end([True, False, False])  # the last row takes the place of the first
     assert batch.active == [2, 1]
     stopping = Stopping([OnlyRow(1)], 3)
-    assert stopping.cut(batch, 0, [5, 6]) == ([5, 6], False)
-    assert stopping.cut(batch, 1, [5, 6]) == ([5], True)
+    assert stopping.cut(batch, 0, [5, 6]) == ([5, 6], None)
+    assert stopping.cut(batch, 1, [5, 6]) == ([5], "stop")
 
 
 class Flag(StoppingCriteria):
@@ -107,7 +110,7 @@ class Flag(StoppingCriteria):
 
 
 def test_a_criterion_may_answer_with_one_flag_for_all() -> None:
-    assert Stopping([Flag()], 3).cut(rows(2), 1, [5, 6]) == ([5], True)
+    assert Stopping([Flag()], 3).cut(rows(2), 1, [5, 6]) == ([5], "stop")
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -127,7 +130,7 @@ def test_rows_cut_on_the_device_are_those_cut_on_the_host(seed: int) -> None:
         here.generated[row] = [0] * int(said[row])
         new = [*drafted[row, : accepted[row]].tolist(), int(bonus[row])]
         told, is_over = stopping.cut(here, row, new)
-        assert (int(kept[row]), bool(ended[row])) == (len(told), is_over), (new, said[row])
+        assert (int(kept[row]), bool(ended[row])) == (len(told), bool(is_over)), (new, said[row])
 
 
 def test_rows_have_their_own_stop_ids_and_limits() -> None:

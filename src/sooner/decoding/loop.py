@@ -17,7 +17,7 @@ from ..errors import UnsupportedError
 from .grid import GridConstraint
 from .interface import Drafter, Outcome, Prompt
 from .noise import RowNoise
-from .rows import Parts, Rows
+from .rows import Parts, Reason, Rows
 from .runner import Forward, ModelRunner
 from .sampling import Processing, bad_logits
 from .stats import APPROXIMATE, Stats
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 OnTokens = Callable[[int, list[int], int], None]
 """Told `(original row, new tokens, how many of them were drafted)` after every commit."""
+
+OnLogits = Callable[[int, list[int], Tensor], None]
+"""Told `(original row, new tokens, the model's logits of each [tokens, vocab])`."""
 
 
 @dataclass
@@ -47,6 +50,7 @@ class Session:
         stats: where counts and times go.
         noise: the random numbers of the rows that still decode, moved on by every commit.
         on_tokens: called after each commit, for streaming.
+        on_logits: told the logits of what is committed, before `on_tokens`.
         constraint: what each place of a picture allows; `None` for text.
         prefill_chunk: prompt tokens of a row that are prefilled at once; `None` is all of them.
         graphs: launch the steps as graphs; `None` launches each operation.
@@ -62,6 +66,7 @@ class Session:
     stats: Stats
     noise: RowNoise
     on_tokens: OnTokens | None = None
+    on_logits: OnLogits | None = None
     constraint: GridConstraint | None = None
     prefill_chunk: int | None = None
     graphs: StepGraphs | None = None
@@ -73,8 +78,10 @@ def run(session: Session) -> list[list[int]]:
     try:
         for _ in decoding.prefill():
             pass
+        decoding.raise_failure()
         while decoding.rows.active:
             decoding.round()
+            decoding.raise_failure()
     finally:
         decoding.close()
     return decoding.rows.generated
@@ -91,6 +98,8 @@ class Decoding:
         rows: the batch, in which rows end and join.
         sessions: what each group of rows was admitted with.
         outcome: of the last round; `None` before the target's prefill has ended.
+        failed: original rows that an error of their own has ended: bad logits, or what a callback
+            or criterion of theirs raised. Others go on.
     """
 
     def __init__(self, session: Session, beside: Decoding | None = None) -> None:
@@ -104,6 +113,12 @@ class Decoding:
         self.state = RowState(session.noise, eos, limit, cache.max_rows)
         self.tree = Tree.empty(self.rows.batch, session.prompt.embeds.device)
         self.outcome: Outcome | None = None
+        self.failed: dict[int, Exception] = {}
+
+    def raise_failure(self) -> None:
+        """For those who decode one request alone: the error of its first row that failed."""
+        for error in self.failed.values():
+            raise error
 
     @torch.inference_mode()
     def prefill(self) -> Iterator[None]:
@@ -200,12 +215,15 @@ class Decoding:
             one.stopping.first += own
             one.stopping.batch = one.stopping.batch or theirs
         self.sessions.join(other.sessions, own, theirs)
+        self.failed |= {own + row: error for row, error in other.failed.items()}
         self.stats.join(other.stats, own)
         return self.rows.join(other.rows)
 
     def release(self, original: int) -> list[int]:
         """Forget a row that has ended; returns what it generated."""
         self.sessions.release(original)
+        self.failed.pop(original, None)
+        self.stats.close_run(original)
         return self.rows.release(original)
 
     @torch.inference_mode()
@@ -213,6 +231,7 @@ class Decoding:
         """End a row before its time; other rows go on as they were."""
         finished = [row == original for row in self.rows.active]
         if any(finished) and self.outcome is not None:
+            self.rows.reasons[original] = "cancelled"
             self.outcome = self._without(self.outcome, finished)
 
     def close(self) -> None:
@@ -234,20 +253,17 @@ class Decoding:
     def _commit(
         self, judged: JudgedBlock, forward: Forward, time: Interval, is_first: bool = False
     ) -> Outcome:
-        """Tell the host what a step decided, and drop the rows that ended.
-
-        Raises:
-            BadLogitsError: the scores of a row are no numbers.
-        """
+        """Tell the host what a step decided, and drop the rows that ended or failed."""
         rows, target = self.rows, self.session.target
         self.stats.nfe += 1
         reports = read(judged.report, judged.depth)
         self.stats.timeline.settle()  # the device has come this far
-        if any(report.is_broken for report in reports):
-            raise bad_logits()
         if not is_first:
             target.note_commit([len(report.path) for report in reports])
-        finished = [self._commit_row(row, one, is_first) for row, one in enumerate(reports)]
+        finished = [
+            self._commit_row(row, one, forward.logits[row], is_first)
+            for row, one in enumerate(reports)
+        ]
         outcome = Outcome(
             rows=rows,
             new=[report.new for report in reports],
@@ -278,16 +294,34 @@ class Decoding:
         session, _ = self.sessions.of(self.rows.active[row])
         return session.stopping.budget(len(self.rows.said(row)))
 
-    def _commit_row(self, row: int, report: RowReport, is_first: bool) -> bool:
-        """Say what the row may still say; trims the report, returns whether the row ended.
+    def _commit_row(self, row: int, report: RowReport, logits: Tensor, is_first: bool) -> bool:
+        """Say what the row may still say; returns whether it ended, be it by an error."""
+        original = self.rows.active[row]
+        try:
+            reason = self._say(row, report, logits, is_first)
+        except Exception as error:  # its callback's, its criteria's or its logits': others go on
+            self.failed[original], reason = error, "error"
+        if reason is not None:
+            self.rows.reasons[original] = reason
+        return reason is not None
+
+    def _say(self, row: int, report: RowReport, logits: Tensor, is_first: bool) -> Reason | None:
+        """Commit a row's new tokens on the host; trims the report, returns why the row ended.
 
         The device has cut the tokens at its limit and its stop ids; criteria of the caller's own,
         which only the host can ask, may cut more. Such a row has ended, so nothing is taken back.
+
+        Raises:
+            BadLogitsError: the scores of the row are no numbers.
         """
+        if report.is_broken:
+            raise bad_logits()
         rows, stats = self.rows, self.stats
         original = rows.active[row]
         session, own = self.sessions.of(original)
-        kept, ended = report.new, report.ended
+        kept, ended = report.new, None
+        if report.ended:
+            ended = session.stopping.reason(kept)
         if session.stopping.asks_host:
             kept, ended = session.stopping.cut(rows, row, report.new)
             del report.new[len(kept) :]
@@ -297,6 +331,8 @@ class Decoding:
         stats.tokens += len(kept)
         if not is_first:
             stats.record_step(original, report.nodes, accepted, len(kept), report.levels)
+        if session.on_logits is not None and kept:
+            session.on_logits(own, kept, logits[report.path[: len(kept)]])
         if session.on_tokens is not None and kept:
             session.on_tokens(own, kept, accepted)
         return ended

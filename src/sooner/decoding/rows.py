@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Literal, TypeVar
 
 import torch
 from torch import Tensor
 
 T = TypeVar("T")
+
+NOTHING: list[int] = []
+"""Tokens of a row that was let go of."""
+
+Reason = Literal["stop", "length", "cancelled", "error"]
+"""Why a row ended: an end-of-sequence id or another criterion, the limit of its tokens, its caller,
+or an error."""
 
 
 class Parts(Generic[T]):
@@ -88,12 +95,14 @@ class Rows:
         device: of the prompt's ids.
         prompt: ids of the rows that it began with, padded, `[rows, width]`.
         generated: committed new tokens of each original row.
+        reasons: why original rows ended.
         active: original rows that have not ended.
     """
 
     def __init__(self, prompt: Tensor) -> None:
         self.device = prompt.device
         self.generated: list[list[int]] = [[] for _ in range(prompt.shape[0])]
+        self.reasons: dict[int, Reason] = {}
         self.active = list(range(prompt.shape[0]))
         self.prompt = prompt
         self._prompts: list[list[int]] | None = None
@@ -135,14 +144,17 @@ class Rows:
     def join(self, other: Rows) -> int:
         """Put the rows of `other` behind these; returns the number of its first original row."""
         start = self.batch
+        self.reasons |= {start + row: reason for row, reason in other.reasons.items()}
         self.prompts.extend(other.prompts)
         self.generated += other.generated
         self.active += [start + row for row in other.active]
         return start
 
     def release(self, original: int) -> list[int]:
-        """Let go of the tokens of an original row that has ended; returns what it generated."""
-        said, self.generated[original], self.prompts[original] = self.generated[original], [], []
+        """Let go of an original row that has ended; returns what it generated."""
+        said = self.generated[original]
+        self.generated[original] = self.prompts[original] = NOTHING  # one for all that have left
+        self.reasons.pop(original, None)
         return said
 
 

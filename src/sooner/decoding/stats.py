@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -19,6 +19,39 @@ logger = logging.getLogger("sooner")
 
 EXACT, RELAXED, APPROXIMATE = "exact", "relaxed", "approximate"
 PHASES = ("vision", "prefill", "draft_prefill", "draft", "verify", "other")
+
+
+MOST_NOTES, MOST_VALUES = 500, 8192
+"""What is kept of a run that goes on for days."""
+
+
+class LastValues(list[Any]):
+    """The last `MOST_VALUES` values or more, and the mean of all there ever were."""
+
+    added, total = 0, 0.0  # of all
+
+    def __init__(self, values: Iterable[Any] = ()) -> None:
+        super().__init__()
+        self.extend(values)
+
+    def append(self, value: Any) -> None:
+        super().append(value)
+        self.added, self.total = self.added + 1, self.total + value
+        if len(self) >= 2 * MOST_VALUES:
+            del self[:-MOST_VALUES]
+
+    def extend(self, values: Iterable[Any]) -> None:
+        for value in values:
+            self.append(value)
+
+    def __iadd__(self, values: Iterable[Any]) -> Self:  # type: ignore[misc]
+        self.extend(values)
+        return self
+
+    @property
+    def mean(self) -> float:
+        """Of all values; 0 without any."""
+        return self.total / self.added if self.added else 0.0
 
 
 @dataclass
@@ -71,10 +104,10 @@ class Stats:
     num_draft_levels: int = 0
     acceptance_histogram: Counter[int] = field(default_factory=Counter)
     rejection_histogram: Counter[int] = field(default_factory=Counter)
-    runs: list[int] = field(default_factory=list)
+    runs: LastValues = field(default_factory=LastValues)
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
-    verify_seconds: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
-    draft_seconds: list[float] = field(default_factory=list)
+    verify_seconds: dict[int, list[float]] = field(default_factory=lambda: defaultdict(LastValues))
+    draft_seconds: list[float] = field(default_factory=LastValues)
     draft_forwards: int = 0
     draft_forward_seconds: float = 0.0
     rows: int = 1
@@ -88,11 +121,12 @@ class Stats:
     capture_seconds: float = 0.0
     deviation: Deviation | None = None
     _open_runs: dict[int, int] = field(default_factory=lambda: defaultdict(int))
-    timeline: Timeline = field(init=False, repr=False)
+    timeline: Timeline = field(init=False, repr=False, compare=False)
     _phase: _Phase | None = field(default=None, init=False, repr=False)  # the one that is open
 
     def __post_init__(self) -> None:
         self.timeline = Timeline(self.device)
+        self.runs = LastValues(self.runs)
 
     @contextmanager
     def phase(self, name: str) -> Iterator[Interval]:
@@ -163,7 +197,7 @@ class Stats:
 
     def note(self, text: str) -> None:
         """Keep and log a decision worth telling."""
-        self.notes.append(text)
+        self.notes = [*self.notes[-MOST_NOTES + 1 :], text]
         logger.info(text)
 
     def record_step(
@@ -194,6 +228,11 @@ class Stats:
             self.rejection_histogram[accepted] += 1
             self.runs.append(self._open_runs.pop(row))
 
+    def close_run(self, row: int) -> None:
+        """Count what original row `row`, which has ended, said since its last rejection."""
+        if length := self._open_runs.pop(row, 0):
+            self.runs.append(length)
+
     def close_runs(self) -> None:
         """Count what was said since the last rejection of each row as a run of its own."""
         self.runs += [length for length in self._open_runs.values() if length]
@@ -212,7 +251,8 @@ class Stats:
             self.seconds[phase] += seconds
         for row, length in other._open_runs.items():
             self._open_runs[start + row] = length
-        self.notes += [text for text in other.notes if text not in self.notes]
+        new = [text for text in other.notes if text not in self.notes]
+        self.notes = [*self.notes, *new][-MOST_NOTES:]
         if other.mode != EXACT:
             self.mode = other.mode
 
@@ -247,7 +287,7 @@ class Stats:
         """Mean tokens between two rejections; 0 where nothing was drafted."""
         if not self.num_draft_tokens:
             return 0.0
-        return sum(self.runs) / len(self.runs) if self.runs else 0.0
+        return self.runs.mean
 
     @property
     def decode_seconds(self) -> float:

@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import StoppingCriteria
 from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengthCriteria
 
-from .rows import Rows
+from .rows import Reason, Rows
 
 
 class RowWatch(StoppingCriteria, ABC):
@@ -69,19 +69,24 @@ class Stopping:
         """How many more tokens a row may say that has said `said`."""
         return max(self.limit - said, 0) if self.limit is not None else 1 << 30
 
-    def cut(self, rows: Rows, row: int, new: list[int]) -> tuple[list[int], bool]:
-        """The part of `new` that active row `row` may still say, and whether it ends the row."""
+    def reason(self, new: list[int]) -> Reason:
+        """Why a row ended that the device has ended behind its tokens `new`."""
+        return "stop" if new and new[-1] in self.eos else "length"
+
+    def cut(self, rows: Rows, row: int, new: list[int]) -> tuple[list[int], Reason | None]:
+        """The part of `new` that active row `row` may still say, and why the row ends, if so."""
         new, ended = self._until_end(rows, row, new[: self.budget(len(rows.said(row)))])
         for watch in self.watches if new else ():
             if (count := watch.end(rows.active[row] - self.first, new)) is not None:
-                new, ended = new[:count], True
+                new, ended = new[:count], "stop"
         return new, ended
 
-    def _until_end(self, rows: Rows, row: int, new: list[int]) -> tuple[list[int], bool]:
+    def _until_end(self, rows: Rows, row: int, new: list[int]) -> tuple[list[int], Reason | None]:
         for count, token in enumerate(new, start=1):
             if token in self.eos or self._asked(rows, row, new[:count]):
-                return new[:count], True
-        return new, self.limit is not None and len(rows.said(row)) + len(new) >= self.limit
+                return new[:count], "stop"
+        is_full = self.limit is not None and len(rows.said(row)) + len(new) >= self.limit
+        return new, "length" if is_full else None
 
     def _asked(self, rows: Rows, row: int, new: list[int]) -> bool:
         if not self.others:

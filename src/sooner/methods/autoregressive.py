@@ -33,6 +33,4 @@ class Autoregressive(Method):
         return cls()
 
     def build(self, context: Context) -> tuple[Drafter, Rule]:
-        if self.shared_noise and context.processing.do_sample:
-            return Drafter(), follow_shared_noise
-        return Drafter(), follow_choices
+        return Drafter(), follow_shared_noise if self.shared_noise else follow_choices

@@ -84,6 +84,11 @@ class Method(KnowsOldNames):
         """Whether drafting listens to the target's prefill, which then can't be split."""
         return False
 
+    def joins(self, other: Method) -> bool:
+        """Whether rows decoded by `other` may join a batch that is decoded by this method: drafts
+        and inputs may differ, what judges them may not."""
+        return self is other or self == other
+
     def largest_block(self) -> int:
         """Most tokens that one target forward will be asked to verify, the root included."""
         return 1

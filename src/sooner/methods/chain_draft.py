@@ -52,6 +52,7 @@ class ChainDrafter(Drafter):
         self.round = RoundCost()  # that judges them
 
     def begin(self, outcome: Outcome) -> Iterator[None]:
+        yield  # the target's last chunk was prefilled just before; other rows may decode
         room = (self.context.stopping.limit or 0) + self.draft_length.largest + 1
         active = outcome.rows.active
         stats = self.context.stats

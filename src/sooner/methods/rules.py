@@ -28,8 +28,11 @@ def follow_shared_noise(
 ) -> Verdict:
     """The same with Gumbel noise: `argmax(log p + g)` decides every token.
 
-    A draft that was drawn with the noise `g` of its place tends to be that token.
+    A draft that was drawn with the noise `g` of its place tends to be that token. Where no row
+    draws, the best one decides.
     """
+    if not processing.do_sample:
+        return follow_choices(tree, scores, processing, noise)
     p = processing.probabilities(scores)  # [rows, 1 + nodes, vocab]
     waits = noise.waiting(Purpose.GUMBEL, tree.depths(), p.shape[-1])
     return follow(tree, first_to_come(p, waits))

@@ -134,7 +134,7 @@ class HSD(Method):
             another number of prompts, or of another vocabulary.
     """
 
-    drafts: Any = field(repr=False)
+    drafts: Any = field(repr=False, compare=False)
     reference_window: int = 3
     acceptance_threshold: float = 1.0
     nodes: int | Literal["auto"] = "auto"

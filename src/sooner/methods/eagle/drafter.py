@@ -216,8 +216,7 @@ class EagleDrafter(Drafter):
             self.ranks = torch.nn.functional.pad(self.ranks, (0, 0, 0, joining))
 
     def close(self) -> None:
-        generated = self.context.rows.generated
-        self.sizing.observe_call(sum(map(len, generated)) / len(generated))
+        self.sizing.observe_call(self.context.stats.tokens / self.context.stats.rows)
         if self.runner is not None:
             self.context.stats.draft_cache_bytes = self.runner.cache.nbytes()
 

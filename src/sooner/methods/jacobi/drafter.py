@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from ...decoding.grid import GridConstraint
 from ...decoding.interface import Drafter, Outcome
@@ -133,6 +134,16 @@ class JacobiDrafter(Drafter):
         self.pending = self.pending.keep_rows(torch.tensor(rows, device=self.pending.tokens.device))
         self.sizes = [self.sizes[row] for row in rows]
 
+    def join(self, other: JacobiDrafter) -> None:
+        """Nothing is pending of rows that have just begun."""
+        have, new = self.pending, other.pending.rows
+        self.pending = Tree.chain(
+            pad(have.tokens, (0, 0, 0, new)),
+            pad(have.sizes, (0, new)),
+            None if have.probs is None else pad(have.probs, (0, 0, 0, 0, 0, new)),
+        )
+        self.sizes += other.sizes
+
     def propose(self, outcome: Outcome) -> Tree:
         places = self._places(outcome)
         shift = self._shift(outcome, places)
@@ -196,11 +207,13 @@ class JacobiDrafter(Drafter):
 
     def _again(self, outcome: Outcome, shift: Shift, p: Tensor, draws: Draws) -> Tensor:
         """Drafts that replace those of the last window, `[rows, drafted]`."""
-        assert self.pending.probs is not None
         drafted = p.shape[1]
         source, draws = shift.source[:, :drafted], draws.of(slice(drafted))
-        q = _take(self.pending.probs, source)
         x = self.pending.tokens.gather(1, source.clamp(max=self.pending.nodes - 1))
+        if self.pending.probs is not None:
+            q = _take(self.pending.probs, source)
+        else:  # rows that draw have joined: before, every draft was certain
+            q = torch.zeros_like(p).scatter_(2, x[..., None], 1.0)
         y = self.coupling(p, q, x, draws)
         if self.trace is not None:
             real = _leading(shift.drafted, drafted, p.device)

@@ -12,7 +12,7 @@ from ...registry import DraftModel
 from ..base import Method
 from ..checks import positive, share
 from ..context import Context
-from ..rules import follow_choices, follow_shared_noise
+from ..rules import follow_shared_noise
 from ..speculative import reject
 from .couplings import COUPLINGS, weakened
 from .drafter import JacobiDrafter, Trace
@@ -97,8 +97,6 @@ class CoupledJacobi(Method):
             context.constraint,
             self.trace,
         )
-        if not context.processing.do_sample:
-            return drafter, follow_choices
         return drafter, follow_shared_noise if self.judges_by_noise else reject
 
     @property

@@ -150,6 +150,10 @@ class ParallelVLM(Method):
         """Attention is spread over the heads, and states are not."""
         return self.prune > 0 and self.criterion in BY_ATTENTION
 
+    def joins(self, other: Method) -> bool:
+        """A worker drafts for rows that were admitted together."""
+        return False
+
     def largest_block(self) -> int:
         return 1 + self.num_draft_tokens
 

@@ -1,0 +1,335 @@
+"""Errors and cancellations end the requests that they belong to, and the engine goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+from test_engine import alone, greedy
+from torch import Tensor
+from transformers import (
+    LogitsProcessor,
+    LogitsProcessorList,
+    StoppingCriteria,
+    StoppingCriteriaList,
+)
+
+import sooner
+import tiny
+from method_matrix import METHODS
+from sooner.decoding.interface import Outcome
+from sooner.decoding.runner import ModelRunner
+
+FAMILY, NEW = "llama", 12
+JOINING = ("plain", "prompt-lookup", "noisy-4", "sd-tree", "eagle", "jacobi-4")
+
+
+def engine(name: str = "plain", **options: Any) -> sooner.Engine:
+    return sooner.Engine(tiny.model(FAMILY), METHODS[name](FAMILY), max_rows=5, **options)
+
+
+def words(rows: int = 1) -> dict[str, Any]:
+    return tiny.inputs(FAMILY, "text", rows)
+
+
+def right(rows: int = 1, new: int = NEW) -> list[list[int]]:
+    return [row[:new] for row in alone(FAMILY, "text", rows, 23)]
+
+
+class FaultError(Exception):
+    pass
+
+
+def raising(at: int) -> Any:
+    """A callback that raises once it was told `at` tokens."""
+    told: list[int] = []
+
+    def tell(row: int, tokens: list[int], drafted: int) -> None:
+        told.extend(tokens)
+        if len(told) >= at:
+            raise FaultError(f"at {at}")
+
+    return tell
+
+
+@pytest.mark.parametrize("at", [1, 4])
+@pytest.mark.parametrize("name", JOINING)
+def test_a_callback_that_raises_fails_its_own_request(name: str, at: int) -> None:
+    batch = engine(name)
+    before = batch.admit(words(), **greedy(NEW))
+    bad = batch.admit(words(), on_tokens=raising(at), **greedy(NEW))
+    pair = batch.admit(words(2), **greedy(NEW))
+    batch.run()
+    assert isinstance(bad.error, FaultError)
+    assert (bad.finish_reason, bad.error.args) == ("error", (f"at {at}",))
+    assert bad.tokens is not None
+    assert right()[0][: len(bad.tokens[0])] == bad.tokens[0]
+    assert len(bad.tokens[0]) >= at
+    assert (before.tokens, pair.tokens) == (right(), right(2))
+    assert before.error is pair.error is None
+
+
+def test_one_row_that_fails_fails_all_rows_of_its_request() -> None:
+    batch = engine()
+
+    def tell(row: int, tokens: list[int], drafted: int) -> None:
+        if row == 1:
+            raise FaultError("one of two")
+
+    pair = batch.admit(words(2), on_tokens=tell, **greedy(NEW))
+    batch.run()
+    assert isinstance(pair.error, FaultError)
+    assert pair.finish_reasons == ["error", "error"]
+
+
+class Raises(StoppingCriteria):
+    def __call__(self, input_ids: Tensor, scores: Any, **kwargs: Any) -> bool:
+        if input_ids.shape[1] > words()["input_ids"].shape[1] + 3:
+            raise FaultError("a criterion")
+        return False
+
+
+def test_a_criterion_that_raises_fails_its_own_request() -> None:
+    batch = engine()
+    good = batch.admit(words(), **greedy(NEW))
+    bad = batch.admit(words(), stopping_criteria=StoppingCriteriaList([Raises()]), **greedy(NEW))
+    batch.run()
+    assert isinstance(bad.error, FaultError)
+    assert good.tokens == right()
+
+
+class Breaks(LogitsProcessor):
+    """Makes its row's scores no numbers behind so many tokens."""
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        return scores * torch.nan if input_ids.shape[1] >= self.width else scores
+
+
+@pytest.mark.parametrize("said", [0, 5])
+@pytest.mark.parametrize("name", ["plain", "noisy-4", "prompt-lookup"])
+def test_bad_logits_of_a_row_fail_its_own_request(name: str, said: int) -> None:
+    batch = engine(name)
+    good = batch.admit(words(), **greedy(NEW))
+    width = words()["input_ids"].shape[1] + said
+    bad = batch.admit(words(), logits_processor=LogitsProcessorList([Breaks(width)]), **greedy(NEW))
+    drawn = batch.admit(words(), do_sample=True, seed=1, max_new_tokens=NEW, eos_token_id=None)
+    batch.run()
+    assert isinstance(bad.error, sooner.SoonerError)
+    assert bad.tokens is not None
+    assert bad.tokens[0] == right()[0][: len(bad.tokens[0])]
+    assert len(bad.tokens[0]) <= said
+    assert good.tokens == right()
+    assert drawn.error is None
+
+
+@contextmanager
+def failing(at: int, error: Exception) -> Iterator[None]:
+    """The target's forward number `at` of all rounds fails."""
+    own, count = ModelRunner.forward_tree, 0
+
+    def forward(self: ModelRunner, *args: Any) -> Any:
+        nonlocal count
+        count += 1
+        if count == at:
+            raise error
+        return own(self, *args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ModelRunner, "forward_tree", forward)
+        yield
+
+
+@pytest.mark.parametrize(
+    "error",
+    [FaultError("a kernel"), torch.OutOfMemoryError("CUDA out of memory")],
+    ids=["any", "memory"],
+)
+@pytest.mark.parametrize("name", JOINING)
+def test_a_forward_that_fails_fails_all_that_decode_and_nothing_else(
+    name: str, error: Exception
+) -> None:
+    batch = engine(name)
+    for _ in range(2):
+        batch.admit(words(), **greedy(23))
+    for _ in range(3):
+        batch.step()
+    late = batch.admit(words(), prefill_chunk_size=3, **greedy(NEW))
+    decoding = list(batch.running)
+    assert decoding
+    with failing(1, error):
+        ended = batch.step()
+    assert ended == decoding
+    for request in ended:
+        wanted = sooner.errors.MemoryRanOutError if "memory" in str(error) else FaultError
+        assert isinstance(request.error, wanted)
+        assert request.tokens is not None
+        assert request.tokens[0] == right(new=23)[0][: len(request.tokens[0])]
+    after = batch.admit(words(2), **greedy(NEW))
+    batch.run()
+    assert (late.tokens, after.tokens) == (right(), right(2))
+
+
+def test_a_method_that_fails_in_a_round_leaves_a_usable_engine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    batch = engine("prompt-lookup")
+    lost = batch.admit(words(), **greedy(NEW))
+    batch.step()
+    drafter = type(batch.batch.drafter)  # type: ignore[union-attr]
+
+    def propose(self: Any, outcome: Outcome) -> Any:
+        raise FaultError("a drafter")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(drafter, "propose", propose)
+        batch.step()
+    assert isinstance(lost.error, FaultError)
+    assert batch.is_idle
+    found = batch.admit(words(), **greedy(NEW))
+    batch.run()
+    assert found.tokens == right()
+
+
+def test_a_prompt_that_fails_leaves_the_batch_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = engine()
+    good = batch.admit(words(), **greedy(NEW))
+    batch.step()
+    bad = batch.admit(words(), **greedy(NEW))
+    own = ModelRunner.prefill_chunks
+
+    def prefill(self: ModelRunner, *args: Any, **kwargs: Any) -> Any:
+        raise FaultError("a prompt")
+        yield from own(self, *args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ModelRunner, "prefill_chunks", prefill)
+        batch.step()
+        batch.step()
+    assert isinstance(bad.error, FaultError)
+    again = batch.admit(words(), **greedy(NEW))
+    batch.run()
+    assert good.tokens == again.tokens == right()
+
+
+@pytest.mark.parametrize("name", JOINING)
+def test_a_request_can_be_cancelled_wherever_it_is(name: str) -> None:
+    for steps in range(9):
+        batch = engine(name, prefill_chunk=3)
+        kept = batch.admit(words(), **greedy(NEW))
+        lost = batch.admit(words(2), **greedy(NEW))
+        for _ in range(steps):
+            batch.step()
+        is_over = lost.tokens is not None
+        batch.cancel(lost)
+        batch.cancel(lost)
+        assert lost.tokens is not None
+        assert len(lost.tokens) == 2
+        if not is_over:
+            assert lost.finish_reasons == ["cancelled"] * 2
+        batch.run()
+        assert kept.tokens == right()
+        assert (kept.finish_reason, lost.error) == ("length", None)
+
+
+@pytest.mark.parametrize("chunk", [None, 3])
+def test_callbacks_may_cancel_and_admit(chunk: int | None) -> None:
+    """Their own request or another, that decodes, is prefilled or waits."""
+    for whom in range(4):
+        batch = engine(prefill_chunk=chunk)
+        requests: list[sooner.Request] = []
+        late: list[sooner.Request] = []
+
+        def tell(
+            row: int, tokens: list[int], drafted: int, whom: int = whom,
+            batch: sooner.Engine = batch, requests: Any = requests, late: Any = late,
+        ) -> None:  # fmt: skip
+            if not late:
+                late.append(batch.admit(words(), **greedy(3)))
+                batch.cancel(requests[whom])
+                with pytest.raises(sooner.SoonerError, match="step"):
+                    batch.step()
+
+        for number in range(4):
+            told = {"on_tokens": tell} if number == 1 else {}
+            requests.append(batch.admit(words(), **greedy(NEW), **told))
+        batch.run()
+        for number, request in enumerate(requests):
+            reason = "cancelled" if number == whom else "length"
+            assert request.finish_reason == reason, (whom, number)
+            assert request.tokens is not None
+            assert request.tokens[0] == right()[0][: len(request.tokens[0])]
+            assert (len(request.tokens[0]) < NEW) == (number == whom)
+        assert late[0].tokens == right(new=3)
+
+
+def test_a_request_says_why_it_ended() -> None:
+    said = right()[0]
+    batch = engine()
+    requests = {
+        "length": batch.admit(words(), **greedy(NEW)),
+        "stop": batch.admit(words(), **{**greedy(NEW), "eos_token_id": said[4]}),
+        "criterion": batch.admit(
+            words(), stopping_criteria=StoppingCriteriaList([Ends()]), **greedy(NEW)
+        ),
+        "one": batch.admit(words(), **greedy(1)),
+    }
+    assert requests["length"].finish_reason is None
+    batch.run()
+    reasons = {name: request.finish_reason for name, request in requests.items()}
+    assert reasons == {"length": "length", "stop": "stop", "criterion": "stop", "one": "length"}
+
+
+class Ends(StoppingCriteria):
+    def __call__(self, input_ids: Tensor, scores: Any, **kwargs: Any) -> bool:
+        return input_ids.shape[1] > words()["input_ids"].shape[1] + 3
+
+
+@pytest.mark.parametrize("name", ["plain", "noisy-4", "sd-tree"])
+def test_logprobs_are_the_models_own(name: str) -> None:
+    """Before any processor, of the chosen token and the likeliest, also inside drafts."""
+    model, inputs = tiny.model(FAMILY), words()
+    batch = engine(name)
+    told: list[int] = []
+
+    def tell(row: int, tokens: list[int], drafted: int) -> None:
+        told.append(len(asked.logprobs[row]))
+
+    plain = batch.admit(inputs, **greedy(NEW))
+    asked = batch.admit(inputs, logprobs=3, repetition_penalty=1.3, on_tokens=tell, **greedy(NEW))
+    batch.run()
+    assert plain.logprobs == []
+    assert asked.tokens is not None
+    (tokens,), (kept,) = asked.tokens, asked.logprobs
+    assert [one.token for one in kept] == tokens
+    assert told[-1] == NEW, "there before the callback"
+    text = torch.cat([inputs["input_ids"], torch.tensor([tokens])], 1)
+    with torch.inference_mode():
+        logits = model(input_ids=text).logits[0, -NEW - 1 : -1].float().log_softmax(-1)
+    for one, line in zip(kept, logits, strict=True):
+        assert one.logprob == pytest.approx(float(line[one.token]), abs=1e-4)
+        assert [token for token, _ in one.top] == line.topk(3).indices.tolist()
+        assert [p for _, p in one.top] == pytest.approx(line.topk(3).values.tolist(), abs=1e-4)
+
+
+def test_a_long_life_needs_no_more_memory() -> None:
+    """What a batch keeps of requests that have left is bounded."""
+    batch = engine()
+    for _ in range(40):
+        batch.admit(words(), **greedy(23))
+        for _ in range(6):
+            batch.step()
+    decoding = batch.batch
+    assert decoding is not None, "one batch all the time"
+    rows = decoding.rows
+    assert rows.batch > 35
+    assert sum(map(len, rows.generated)) < 100
+    assert len(rows.reasons) + len(decoding.failed) + len(decoding.sessions.all) < 12
+    assert len(decoding.stats._open_runs) < 6
+    batch.close()
+    assert batch.is_idle
