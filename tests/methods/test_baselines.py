@@ -26,7 +26,7 @@ from sooner.methods.pruning import attention, attention_variation
 from sooner.methods.sd_tree import SDTree
 from sooner.methods.sparse_to_dense import SparseToDense
 from sooner.methods.specvlm import SpecVLM, staged
-from sooner.methods.tree_draft import TreeShape
+from sooner.methods.tree_draft import LevelTensors, TreeShape
 from sooner.models import adapt
 
 NEW = 20
@@ -340,11 +340,12 @@ def test_levels_one_by_one_equal_the_whole_tree_at_once(family: str) -> None:
     whole = runner.forward_tree(roots, Tree(tokens, parents, [shape.nodes] * 3)).logits
     runner.forward_chain(roots[:, None])
     runner.commit([[0]] * 3)
-    for depth, level in enumerate(shape.levels[1:]):
-        seen = torch.tensor(level.seen)[None]
-        logits = runner.forward_level(tokens[:, level.sources], depth, seen).logits
+    for depth, level in enumerate(shape.levels[1:], start=1):
+        sent = LevelTensors(shape, depth, torch.device("cpu"))
         expected = whole[:, [source + 1 for source in level.sources]]
-        torch.testing.assert_close(logits, expected, atol=1e-5, rtol=1e-5)
+        for seen in (sent.seen, torch.tensor([level.seen])):  # as bits, and plainly
+            logits = runner.forward_level(tokens[:, sent.sources], sent.depths, seen).logits
+            torch.testing.assert_close(logits, expected, atol=1e-5, rtol=1e-5)
     assert runner.lengths == [length + 1 for length in before]
 
 

@@ -39,7 +39,9 @@ def test_a_shorter_layer_follows_every_move(data: st.DataObject) -> None:
         for whole, short in zip(*seen, strict=True):
             assert torch.equal(whole[:, :, gone:], short)
         others = st.sets(st.integers(1, block - 1)) if block > 1 else st.just(set())
-        cache.keep_path([[0, *sorted(data.draw(others))]])
+        path = [0, *sorted(data.draw(others))]
+        cache.commit_path(torch.tensor([path[1:]]).long(), torch.tensor([len(path)]), False)
+        cache.note_commit([len(path)])
         fresh += block
     first, second = cache.slot_layers
     for whole, short in zip(first.stores, second.stores, strict=True):

@@ -39,6 +39,17 @@ def write(cache: SlotCache, block: list[list[int]]) -> tuple[Tensor, Tensor]:
     return result
 
 
+def commit(cache: SlotCache, paths: list[list[int]]) -> None:
+    """Keep the block entries `paths[row]`, entry 0 first, as a step and its report do."""
+    width = max(len(path) for path in paths)
+    behind = torch.tensor([path[1:] + [0] * (width - len(path)) for path in paths])
+    entries = [len(path) for path in paths]
+    is_chain = all(path == list(range(len(path))) for path in paths)
+    cache.commit_path(behind.view(len(paths), -1).long(), torch.tensor(entries), is_chain)
+    cache.note_commit(entries)
+    assert cache.lengths_on(behind.device).tolist() == cache.lengths
+
+
 def check(cache: SlotCache, model: ListCache) -> None:
     """Every layer holds just what the lists say in front of each row's length."""
     for number, layer in enumerate(cache.layers):
@@ -85,7 +96,7 @@ def test_the_cache_does_what_lists_do(data: st.DataObject) -> None:
             block = [[next(fresh) for _ in range(size)] for _ in range(count)]
             write(cache, block)
             kept = [data.draw(paths(size)) for _ in range(count)]
-            cache.keep_path(kept)
+            commit(cache, kept)
             for row, path in enumerate(kept):
                 model.rows[row] += [block[row][entry] for entry in path]
         check(cache, model)
@@ -131,7 +142,7 @@ def test_a_path_may_end_in_the_last_slot() -> None:
     write(cache, [[1], [5]])
     cache.set_lengths([1, 1])
     write(cache, [[2, 3, 4], [6, 7, 8]])
-    cache.keep_path([[0, 2], [0, 1, 2]])
+    commit(cache, [[0, 2], [0, 1, 2]])
     assert cache.lengths == [3, 4]
     assert cache.layers[0].keys[0, 0, :3, 0].tolist() == [1, 2, 4]
     assert cache.layers[0].keys[1, 0, :4, 0].tolist() == [5, 6, 7, 8]

@@ -371,24 +371,10 @@ class SlotCache(Cache):
         if self.pages is not None:
             self.pages.release(gone, self.lengths)
 
-    def keep_path(self, paths: list[list[int]]) -> None:
-        """Commit the block entries `paths[row]` (ascending, entry 0 is the root) of each row.
-
-        Entries that are already in place are not copied, so a chain costs nothing.
-        """
-        if any(path != list(range(len(path))) for path in paths):
-            depth = max(len(path) for path in paths)
-            padded = [path + list(range(len(path), depth)) for path in paths]
-            base = torch.tensor(self.lengths)[:, None]
-            source = base + torch.tensor(padded)  # [rows, depth]
-            target = base + torch.arange(depth)
-            self.move(source, target)  # a padded entry maps to itself only
-        self.set_lengths(
-            [length + len(path) for length, path in zip(self.lengths, paths, strict=True)]
-        )
-
     def commit_path(self, path: Tensor, entries: Tensor, is_chain: bool) -> None:
-        """`keep_path` on the device, where nothing is read; the host is told by `note_commit`.
+        """Keep the root and what follows it on a path; the host is told by `note_commit`.
+
+        Nothing is read. Entries of a chain are in place already, so it costs nothing.
 
         Args:
             path: accepted block entries of each row, ascending, `[rows, depth]`.
@@ -407,6 +393,14 @@ class SlotCache(Cache):
     def note_commit(self, entries: list[int]) -> None:
         """Tell the host what the last `commit_path` kept of each row."""
         self.lengths = [have + kept for have, kept in zip(self.lengths, entries, strict=True)]
+
+    def shift(self, count: int) -> None:
+        """Count so many more slots of every row as committed, or fewer; nothing is uploaded."""
+        if not count:
+            return
+        self.lengths = [have + count for have in self.lengths]
+        for held in self._lengths.values():
+            held.add_(count)
 
     def move(self, source: Tensor, target: Tensor) -> None:
         """Copy the slots `source` to the slots `target` of their rows, both `[rows, count]`.

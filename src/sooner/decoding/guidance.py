@@ -41,14 +41,11 @@ class GuidedRunner(ModelRunner):
     def forward_tree(self, roots: Tensor, tree: Tree) -> Forward:
         return self._mix(super().forward_tree(roots.repeat(2), _twice(tree)))
 
-    def forward_chain(self, tokens: Tensor) -> Forward:
+    def forward_chain(self, tokens: Tensor, written: int = 0) -> Forward:
         # `forward_tree` comes through here too, with rows that are doubled already.
         if tokens.shape[0] == len(self.lengths):
-            return super().forward_chain(tokens)
-        return self._mix(super().forward_chain(tokens.repeat(2, 1)))
-
-    def commit(self, paths: list[list[int]]) -> None:
-        super().commit([*paths, *paths])
+            return super().forward_chain(tokens, written)
+        return self._mix(super().forward_chain(tokens.repeat(2, 1), written))
 
     def commit_path(self, path: Tensor, entries: Tensor, is_chain: bool) -> None:
         super().commit_path(path.repeat(2, 1), entries.repeat(2), is_chain)

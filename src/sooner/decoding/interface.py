@@ -132,10 +132,11 @@ class CommittedBlock:
     path: Tensor
     entries: Tensor
 
-    @property
-    def roots(self) -> Tensor:
-        """The last token of each row, which the next step forwards, `[rows]`."""
-        return self.tokens.gather(1, self.entries[:, None] - 1)[:, 0]
+    def last(self, count: int) -> Tensor:
+        """The last `count` tokens of each row, `[rows, count]`; of those that said fewer, their
+        first one stands in front."""
+        line = torch.arange(-count, 0, device=self.entries.device)
+        return self.tokens.gather(1, (self.entries[:, None] + line).clamp(min=0))
 
     def keep_rows(self, rows: Tensor) -> CommittedBlock:
         """That of the rows with these indices, `[kept]`."""

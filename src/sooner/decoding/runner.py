@@ -13,7 +13,13 @@ from torch import Tensor
 from torch.nn.functional import pad
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from ..attention.block import MOST_ENTRIES, Block, block_slots, pack_ancestors
+from ..attention.block import (
+    MOST_ENTRIES,
+    Block,
+    block_slots,
+    pack_ancestors,
+    unpack_ancestors,
+)
 from ..attention.context import attending_to_blocks, block_arguments
 from .cache import SlotCache
 from .interface import AdapterLike, Prompt
@@ -145,66 +151,76 @@ class ModelRunner:
         """
         tokens = torch.cat([roots[:, None], tree.tokens], 1)
         ancestors = None if tree.is_chain else tree.ancestors()
-        return self._forward(tokens, tree.depths(), ancestors, sizes)
+        return self._forward(tokens, tree.depths(), ancestors, sizes=sizes)
 
-    def forward_chain(self, tokens: Tensor) -> Forward:
+    def forward_chain(self, tokens: Tensor, written: int = 0) -> Forward:
         """Forward `tokens [rows, entries]`, each continuing the one before it.
 
         Shorter rows are padded on the right: a padded entry never reaches a real one.
+
+        Args:
+            written: entries that they follow, which were forwarded before and are not committed.
         """
         depths = None  # one token has none to add
-        if tokens.shape[1] > 1:
-            depths = torch.arange(tokens.shape[1], device=tokens.device)
-        return self._forward(tokens, depths, None)
+        if (whole := written + tokens.shape[1]) > 1:
+            depths = torch.arange(whole, device=tokens.device)
+        return self._forward(tokens, depths, None, written)
 
-    def forward_level(self, tokens: Tensor, depth: int, seen: Tensor) -> Forward:
+    def forward_level(self, tokens: Tensor, depths: Tensor, seen: Tensor) -> Forward:
         """Forward one level of trees whose upper levels are written but not committed.
 
         Args:
             tokens: `[rows, entries]`.
-            depth: how far the level is behind the committed tokens; 0 is right behind them.
-            seen: what each entry sees of the uncommitted block, upper levels first and itself
-                last, `[rows or 1, entries, written + entries]` bool.
+            depths: of every entry so far, upper levels first, `[written + entries]`; 0 is right
+                behind the committed tokens.
+            seen: what each entry sees of them, itself included: `[rows or 1, entries, written +
+                entries]` bool, or its bits (`pack_ancestors`).
         """
-        return self._forward(tokens, torch.full_like(tokens[0], depth), seen)
+        return self._forward(tokens, depths, seen, depths.shape[0] - tokens.shape[1])
 
     def _forward(
         self,
         tokens: Tensor,
         depths: Tensor | None,
         ancestors: Tensor | None,
+        written: int = 0,
         sizes: Tensor | None = None,
     ) -> Forward:
-        written = 0 if ancestors is None else ancestors.shape[2] - tokens.shape[1]
-        committed = self.lengths
         if sizes is None:
             self.cache.reserve(written + tokens.shape[1])
         lengths = self.cache.lengths_on(tokens.device)
         # [rows, entries], or [axes, rows, entries]
         positions = (self._delta.used + lengths)[..., None]
         if depths is not None:
-            positions = positions + depths
+            positions = positions + depths[..., written:]
         if sizes is not None:  # padding has no position that every model knows
             real = torch.arange(tokens.shape[1], device=sizes.device) < sizes[:, None]
             positions = torch.where(real, positions, 0)
-        if not written and self._takes_block(tokens.shape[1], ancestors):
-            block = Block(lengths, sizes)
+        if self._takes_block(written + tokens.shape[1], ancestors):
+            block = Block(lengths + written if written else lengths, sizes)  # a chain sees them all
             if ancestors is not None and depths is not None:
-                bits = pack_ancestors(ancestors, sizes).expand(tokens.shape[0], -1, -1)
-                block = Block(lengths, sizes, bits, depths.expand_as(tokens))
+                rows, is_packed = tokens.shape[0], ancestors.dtype != torch.bool
+                bits = ancestors if is_packed else pack_ancestors(ancestors, sizes)
+                bits, depths = bits.expand(rows, -1, -1), depths.expand(rows, -1)
+                block = Block(lengths, sizes, bits, depths, written=written)
             hidden = self._forward_block(self.adapter.embed_tokens(tokens), positions, block)
             return Forward(self.adapter.logits(hidden), hidden)
-        mask = self._mask(tokens, ancestors)
-        if written:
-            self.cache.set_lengths([length + written for length in committed])
+        mask = None
+        if ancestors is not None:
+            is_packed = ancestors.dtype != torch.bool
+            mask = self._mask(
+                tokens, unpack_ancestors(ancestors, written) if is_packed else ancestors
+            )
+        self.cache.shift(written)
+        if ancestors is None:
+            mask = self._mask(tokens, None)
         hidden = self.adapter.decode(
             self.adapter.embed_tokens(tokens),
             positions,
             attention_mask=mask,
             past_key_values=self.cache,
         )
-        if written:
-            self.cache.set_lengths(committed)
+        self.cache.shift(-written)
         return Forward(self.adapter.logits(hidden), hidden)
 
     def _takes_block(self, entries: int, ancestors: Tensor | None) -> bool:
@@ -296,8 +312,13 @@ class ModelRunner:
         self._delta = RowTensor(delta, self.cache.max_rows, axis=-1)
 
     def commit(self, paths: list[list[int]]) -> None:
-        """Keep the block entries `paths[row]`; entry 0 is the root."""
-        self.cache.keep_path(paths)
+        """Keep the block entries `paths[row]`; entry 0 is the root. For those with host lists."""
+        width = max(len(path) for path in paths)
+        padded = [[*path, *[0] * (width - len(path)), len(path)] for path in paths]
+        table = torch.tensor(padded, device=self._delta.used.device)  # [rows, width + 1]
+        is_chain = all(path == list(range(len(path))) for path in paths)
+        self.commit_path(table[:, 1:-1], table[:, -1], is_chain)
+        self.note_commit([len(path) for path in paths])
 
     def commit_path(self, path: Tensor, entries: Tensor, is_chain: bool) -> None:
         """Keep the root and what follows it on a path, on the device.
@@ -308,6 +329,15 @@ class ModelRunner:
             is_chain: the entries of every path are in place.
         """
         self.cache.commit_path(path, entries, is_chain)
+
+    def commit_chain(self, entries: Tensor, counts: list[int]) -> None:
+        """Keep the first entries of each row's block, known to device and host.
+
+        Args:
+            entries: how many, `[rows]`, and `counts`: the same on the host.
+        """
+        self.cache.commit_path(entries[:, None], entries, is_chain=True)
+        self.cache.note_commit(counts)
 
     def note_commit(self, entries: list[int]) -> None:
         """Tell the host how many entries of each row the last `commit_path` kept."""

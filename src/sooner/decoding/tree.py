@@ -68,7 +68,11 @@ class Tree:
         """A tree whose sizes are on its device, or known to the host, which sends them there."""
         if isinstance(sizes, Tensor):
             return Tree(tokens, parents, sizes, probs, is_chain)
-        sent = torch.tensor(sizes, dtype=torch.long, device=tokens.device)
+        device = tokens.device
+        if len(set(sizes)) == 1:  # nothing to send
+            sent = torch.full((len(sizes),), sizes[0], dtype=torch.long, device=device)
+        else:
+            sent = torch.tensor(sizes, dtype=torch.long, device=device)
         return Tree(tokens, parents, sent, probs, is_chain, tuple(sizes))
 
     @staticmethod
@@ -131,6 +135,17 @@ class Tree:
         """Deepest level of each row's tree, `[rows]`: the most that a round can accept of it."""
         inside = pad(self.valid(), (1, 0), value=True)  # [rows, 1 + nodes]; padding has no depth
         return self.depths().masked_fill(~inside, 0).amax(1)
+
+    def trimmed(self) -> Tree:
+        """On CPUs, where reading costs nothing, without what is padding in every row."""
+        if self.tokens.device.type != "cpu":
+            return self
+        sizes = tuple(self.sizes.tolist())
+        nodes = max(sizes)
+        probs = None if self.probs is None else self.probs[:, : 1 + nodes]
+        return Tree(
+            self.tokens[:, :nodes], self.parents[:, :nodes], self.sizes, probs, self.is_chain, sizes
+        )
 
     def keep_rows(self, rows: Tensor) -> Tree:
         """The trees of the rows with the indices `rows`, `[kept]`."""

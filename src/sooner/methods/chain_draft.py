@@ -25,7 +25,9 @@ class ChainDrafter(Drafter):
 
     The draft's cache holds its own prompt and the generated tokens it was fed. After each round
     it keeps those that were committed and is fed the rest together with the newest token, so rows
-    whose drafts were all accepted, or that decoded plainly for a while, simply catch up.
+    whose drafts were all accepted, or that decoded plainly for a while, simply catch up. What was
+    committed behind a draft is on the device already; only rows that are further behind, or that
+    draft chains of several lengths, need something of the host, in one upload.
 
     Args:
         adapter: the draft model's adapter.
@@ -47,8 +49,9 @@ class ChainDrafter(Drafter):
         self.draft_length = draft_length
         self.runner: ModelRunner | None = None
         self.prompt_lengths: list[int] = []
-        self.fed: list[int] = []  # generated tokens of each active row in the draft's cache
         self.drafted: list[int] = []
+        # Tokens of the pending draft that are in the draft's cache, uncommitted; `None`: no draft.
+        self.written: int | None = None
         self.round = RoundCost()  # that judges them
 
     def begin(self, outcome: Outcome) -> Iterator[None]:
@@ -66,24 +69,21 @@ class ChainDrafter(Drafter):
         if len(active) < len(self.runner.lengths):
             self.runner.keep_rows(active)
         self.prompt_lengths = list(self.runner.lengths)
-        self.fed = [0] * len(active)
         self.drafted = [0] * len(active)
 
     def propose(self, outcome: Outcome) -> Tree:
         if not outcome.is_first:
             self._observe(outcome)
-            # The newest token was never fed; every committed one before it matches what was.
-            said = [len(outcome.rows.said(row)) for row in range(len(self.fed))]
-            self.fed = [min(fed, count - 1) for fed, count in zip(self.fed, said, strict=True)]
         sizes = self.draft_length.choose(outcome.rows.active)
         self.drafted = [
             max(min(size, budget - 1), 0)
             for size, budget in zip(sizes, outcome.budget, strict=True)
         ]
         self.round = RoundCost(len(sizes), 1 + max(self.drafted))
+        kept, self.written = self._keep(outcome), None
         if not any(self.drafted):
             return Tree.empty(len(self.drafted), outcome.hidden.device)
-        return self._draft(outcome)
+        return self._draft(outcome, kept)
 
     def _observe(self, outcome: Outcome) -> None:
         """Tell the sizing what the last round gave, and what it took as soon as that is known."""
@@ -99,7 +99,6 @@ class ChainDrafter(Drafter):
             return  # rows that end with the prefill are dropped when the draft is prefilled
         self.runner.keep_rows(rows)
         self.prompt_lengths = [self.prompt_lengths[row] for row in rows]
-        self.fed = [self.fed[row] for row in rows]
         self.drafted = [self.drafted[row] for row in rows]
 
     def join(self, other: ChainDrafter) -> None:
@@ -107,7 +106,6 @@ class ChainDrafter(Drafter):
         assert other.runner is not None
         self.runner.join(other.runner)
         self.prompt_lengths += other.prompt_lengths
-        self.fed += other.fed
         self.drafted += other.drafted
 
     def close(self) -> None:
@@ -131,59 +129,93 @@ class ChainDrafter(Drafter):
         context = self.context
         return embed(self.adapter, self.inputs, context.prompts, context.copies)
 
-    def _draft(self, outcome: Outcome) -> Tree:
+    @property
+    def fed(self) -> list[int]:
+        """Generated tokens of each active row in the draft's cache."""
+        assert self.runner is not None
+        lengths = zip(self.runner.lengths, self.prompt_lengths, strict=True)
+        return [length - prompt for length, prompt in lengths]
+
+    def _keep(self, outcome: Outcome) -> Tensor | None:
+        """Commit what was accepted of the pending draft and is in the draft's cache.
+
+        A row that has just joined has none of either.
+
+        Returns:
+            how many draft tokens of each row were kept, `[rows]`; `None`: nothing was pending.
+        """
+        assert self.runner is not None
+        if self.written is None:
+            return None
+        most = self.written
+        kept = (self._entries(outcome) - 1).clamp(max=most)
+        if most:
+            self.runner.commit_chain(kept, [min(count, most) for count in outcome.accepted])
+        return kept
+
+    def _entries(self, outcome: Outcome) -> Tensor:
+        return outcome.committed.entries.to(self.adapter.device)
+
+    def _draft(self, outcome: Outcome, kept: Tensor | None) -> Tree:
+        assert self.runner is not None
         stats = self.context.stats
         nodes = max(self.drafted)
-        backlog = [outcome.rows.said(row)[fed:] for row, fed in enumerate(self.fed)]
         start = stats.mark()
         chain: list[Tensor] = []
         given: list[Tensor] = []
-        forward = self._feed_backlog(backlog)
+        forward, missing = self._catch_up(outcome, kept)
         for node in range(nodes):
             if node:
-                forward = self._feed(chain[-1])
+                forward = self.runner.forward_chain(chain[-1], written=node - 1)
             p, token = self._choose(forward, outcome, chain)
             chain.append(token)
             given.append(p)
-        missed = max(len(row) for row in backlog) - 1
-        missed = missed if missed > 1 else 0  # two tokens take as long as one
+        self.written = nodes - 1
+        device = outcome.hidden.device
+        probs = self._stack(given).to(device) if self.context.processing.do_sample else None
+        tree = Tree.chain(torch.cat(chain, 1).to(device), self.drafted, probs)
+        missed = missing - 1 if missing > 2 else 0  # two tokens take as long as one
         self.round = replace(self.round, forwards=nodes, missed=missed)
         spent = stats.between(start, stats.mark())
         spent.then(self.round.add_drafting)
         stats.record_drafting(nodes, spent, is_typical=not missed)
-        device = outcome.hidden.device
-        probs = self._stack(given).to(device) if self.context.processing.do_sample else None
-        return Tree.chain(torch.cat(chain, 1).to(device), self.drafted, probs)
+        return tree
 
-    def _feed_backlog(self, backlog: list[list[int]]) -> Forward:
-        """Feed each row the committed tokens it has not seen; the forward of the last of each."""
-        assert self.runner is not None
-        self._rewind()
-        width = max(len(row) for row in backlog)
-        padded = [row + [0] * (width - len(row)) for row in backlog]
-        tokens = readable(torch.tensor(padded, device=self.adapter.device), self.adapter)
-        forward = self.runner.forward_chain(tokens)
-        self.fed = [fed + len(row) for fed, row in zip(self.fed, backlog, strict=True)]
-        self._rewind()
-        if width == 1:
-            return forward
-        last = torch.tensor([len(row) - 1 for row in backlog], device=forward.logits.device)
-        rows = torch.arange(len(backlog), device=last.device)
-        return Forward(forward.logits[rows, last][:, None], forward.hidden)
+    def _catch_up(self, outcome: Outcome, kept: Tensor | None) -> tuple[Forward, int]:
+        """Feed each row the committed tokens that the draft has not seen, and commit them.
 
-    def _feed(self, tokens: Tensor) -> Forward:
-        """Feed one draft token a row, `[rows, 1]`."""
-        assert self.runner is not None
-        forward = self.runner.forward_chain(tokens)
-        self.fed = [fed + 1 for fed in self.fed]
-        self._rewind()
-        return forward
+        Args:
+            kept: draft tokens of the last round that the draft's cache holds, `[rows]`, if it was
+                one with a draft.
 
-    def _rewind(self) -> None:
+        Returns:
+            the forward of the last one of each row, and most tokens of a row.
+        """
         assert self.runner is not None
-        self.runner.rewind(
-            [prompt + fed for prompt, fed in zip(self.prompt_lengths, self.fed, strict=True)]
-        )
+        said = [outcome.rows.said(row) for row in range(len(self.prompt_lengths))]
+        counts = [len(text) - fed for text, fed in zip(said, self.fed, strict=True)]
+        width, is_even = max(counts), len(set(counts)) == 1
+        sizes = None
+        if width == 1 or (kept is not None and width == 2):
+            tokens = outcome.committed.last(width).to(self.adapter.device)
+            if not is_even:  # of the others only the newest token is missing
+                sizes = self._entries(outcome) - kept
+                tokens = torch.where(sizes[:, None] > 1, tokens, tokens[:, 1:])
+        else:
+            lines = [
+                [count, *text[len(text) - count :], *[0] * (width - count)]
+                for text, count in zip(said, counts, strict=True)
+            ]
+            packed = torch.tensor(lines, device=self.adapter.device)
+            sizes, tokens = packed[:, 0], packed[:, 1:]
+        forward = self.runner.forward_chain(readable(tokens, self.adapter))
+        if is_even:
+            self.runner.cache.shift(width)
+            return Forward(forward.logits[:, -1:], forward.hidden), width
+        assert sizes is not None
+        self.runner.commit_chain(sizes, counts)
+        rows = torch.arange(len(sizes), device=sizes.device)
+        return Forward(forward.logits[rows, sizes - 1][:, None], forward.hidden), width
 
     def _choose(
         self, forward: Forward, outcome: Outcome, chain: list[Tensor]

@@ -101,11 +101,6 @@ class SparseDrafter(ChainDrafter):
         self._unplug()
         return super().begin(outcome)
 
-    def propose(self, outcome: Outcome) -> Tree:
-        if not outcome.is_first:
-            self._copy_committed(outcome)
-        return super().propose(outcome)
-
     def open_runner(self, room: int) -> tuple[ModelRunner, Iterator[Any]]:
         assert self.tap is not None
         # Rows that ended with the prefill are gone from the target's cache already.
@@ -139,22 +134,29 @@ class SparseDrafter(ChainDrafter):
             slots.append(best_slots(grouped, visual.to(scores.device), lengths, kept))
         return kept, slots
 
-    def _copy_committed(self, outcome: Outcome) -> None:
+    def _keep(self, outcome: Outcome) -> Tensor | None:
         """Take over the keys and values that the target's last forward computed."""
+        if not outcome.is_first:
+            self._copy_committed(outcome)
+        return None
+
+    def _copy_committed(self, outcome: Outcome) -> None:
         assert self.runner is not None
         counts = [len(path) for path in outcome.path]
         line = torch.arange(max(counts))
         starts = zip(self.dense.lengths, counts, strict=True)
         source = torch.tensor([length - count for length, count in starts])[:, None] + line
-        self.fed = [len(outcome.rows.said(row)) - 1 for row in range(len(counts))]
+        fed = [len(outcome.rows.said(row)) - 1 for row in range(len(counts))]
         # Of a row that has just joined all is there; what is copied lies behind, where it is free.
-        ends = zip(self.prompt_lengths, self.fed, counts, strict=True)
+        ends = zip(self.prompt_lengths, fed, counts, strict=True)
         begin = [prompt + max(fed - count, 0) for prompt, fed, count in ends]
         target = torch.tensor(begin)[:, None] + line
         # What a shorter row copies too much lies behind its length, in both caches.
         pairs = zip(self.dense.cache.slot_layers, self.runner.cache.slot_layers, strict=True)
         for dense, sparse in pairs:
             sparse.copy(dense, source, target)
+        ends = zip(self.prompt_lengths, fed, strict=True)
+        self.runner.rewind([prompt + count for prompt, count in ends])
 
     def close(self) -> None:
         self._unplug()

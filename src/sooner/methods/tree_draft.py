@@ -8,7 +8,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
+from ..attention.block import MOST_ENTRIES, pack_ancestors
 from ..decoding.interface import AdapterLike, Outcome
 from ..decoding.noise import Purpose, RowNoise
 from ..decoding.tree import ROOT, Paths, Tree
@@ -167,6 +169,39 @@ class _Growth:
     given: tuple[Tensor, ...] = ()
 
 
+class LevelTensors:
+    """What a level needs of the device, sent there once.
+
+    Args:
+        shape: of the tree.
+        depth: of the level, 0 behind the root.
+        device: of the draft.
+
+    Attributes:
+        sources: nodes above, `[sources]`; of the first level none is drafted.
+        parents: node above each node, `[nodes]`.
+        picks: place of each node among the best of all sources, `[nodes]`.
+        depths: of every source so far, `[sources so far]`; 0 is right behind the root.
+        seen: what each source sees of them, as bits where there are enough.
+    """
+
+    def __init__(self, shape: TreeShape, depth: int, device: torch.device) -> None:
+        level, first = shape.levels[depth], shape.sizes[depth]
+        self.sources = torch.tensor(level.sources, device=device)
+        self.parents = torch.tensor(shape.parents[first : shape.sizes[depth + 1]], device=device)
+        most = max(level.ranks) + 1
+        picks = [
+            most * parent + rank for parent, rank in zip(level.parents, level.ranks, strict=True)
+        ]
+        self.picks = torch.tensor(picks, device=device)
+        written = len(level.seen[0]) if level.seen else 0
+        depths = [len(shape.path(source)) - 1 for source in list(shape.slots)[:written]]
+        self.depths = torch.tensor(depths, device=device)
+        self.seen = torch.tensor([level.seen], device=device)
+        if 0 < written <= MOST_ENTRIES:
+            self.seen = pack_ancestors(self.seen)
+
+
 class TreeDrafter(ChainDrafter):
     """Drafts a static tree with a second model, after the target's forward.
 
@@ -194,111 +229,120 @@ class TreeDrafter(ChainDrafter):
         super().__init__(adapter, inputs, context, DraftLength(shape.nodes))
         self.shape = shape
         self.draws = draws
-        self.origin: list[list[int]] | None = (
-            None  # node of each pending node, if some were left out
-        )
+        self.origin: Tensor | None = None  # node of each pending node, if some were left out
         self.grown = 0  # levels of the pending tree
-        self._above = torch.tensor(shape.parents, device=adapter.device)
+        device = adapter.device
+        self._above = torch.tensor(shape.parents, device=device)
         whole = Tree.of(self._above[None], self._above[None], [shape.nodes])
         self._reach = whole.ancestors()[0]  # [1 + nodes, 1 + nodes]
-        self._seen = [
-            torch.tensor(level.seen, device=adapter.device)[None] for level in shape.levels
-        ]
+        self._levels = [LevelTensors(shape, depth, device) for depth in range(shape.depth)]
+        slots = [shape.slots.get(node, shape.nodes) for node in range(shape.nodes)]
+        self._slots = torch.tensor(slots, device=device)  # of each source, behind all: of a leaf
+        self._sources = torch.tensor([ROOT, *shape.slots], device=device)
 
     def propose(self, outcome: Outcome) -> Tree:
-        if not outcome.is_first:
-            self._keep_path(outcome)
+        kept, self.written = self._keep(outcome), None
         # For each row, how many levels it may still use; the last token is always the target's.
         self.drafted = [max(min(self.shape.depth, budget - 1), 0) for budget in outcome.budget]
         self.grown = max(self.drafted)
         if not self.grown:
             return Tree.empty(len(self.drafted), outcome.hidden.device)
-        return self._draft(outcome)
+        return self._draft(outcome, kept)
 
     def keep_rows(self, rows: list[int]) -> None:
         super().keep_rows(rows)
         if self.origin is not None:
-            self.origin = [self.origin[row] for row in rows]
+            self.origin = self.origin[torch.tensor(rows, device=self.origin.device)]
 
     def join(self, other: ChainDrafter) -> None:
         super().join(other)
         if self.origin is not None:  # nothing is pending of rows that have just begun
-            self.origin += [[] for _ in other.fed]
+            self.origin = pad(self.origin, (0, 0, 0, len(other.drafted)))
 
-    def _keep_path(self, outcome: Outcome) -> None:
-        """Commit what was accepted and is already in the draft's cache."""
+    def _keep(self, outcome: Outcome) -> Tensor | None:
+        """Commit the sources that were accepted.
+
+        They are the first nodes of an accepted path: a node with a child has been forwarded. The
+        last one may have been, too; where nodes were left out the host can't tell, and it is fed
+        again with the newest token.
+        """
+        if self.written is None:
+            return None
         assert self.runner is not None
-        kept = [self._sources_on(row, path[1:]) for row, path in enumerate(outcome.path)]
-        self.runner.commit(kept)
-        self.fed = [fed + len(slots) for fed, slots in zip(self.fed, kept, strict=True)]
-
-    def _sources_on(self, row: int, path: list[int]) -> list[int]:
-        """Slots, behind the committed ones, of the accepted block entries `path`."""
-        nodes = [entry - 1 for entry in path]
+        accepted, most = self._entries(outcome) - 1, self.written
+        nodes = (outcome.committed.path.to(accepted.device) - 1).clamp(min=0)
         if self.origin is not None:
-            nodes = [self.origin[row][node] for node in nodes]
-        # Sources of the last level that was grown are those above it; its own were not forwarded.
-        forwarded = self.shape.sizes[max(self.grown - 1, 0)]
-        return [
-            self.shape.slots[node]
-            for node in nodes
-            if node in self.shape.slots and node < forwarded
-        ]
+            nodes = self.origin.gather(1, nodes)
+        slots = self._slots[nodes]  # [rows, depth]
+        if self.origin is None:
+            line = torch.arange(slots.shape[1], device=slots.device)
+            kept = ((slots < most) & (line < accepted[:, None])).sum(1)
+            counts = [self._count_sources(path) for path in outcome.path]
+        else:
+            kept = (accepted - 1).clamp(min=0)
+            counts = [max(count - 1, 0) for count in outcome.accepted]
+        self.runner.cache.shift(-1)  # the newest token that was fed is the block's root
+        self.runner.commit_path(slots + 1, kept + 1, is_chain=self.shape.is_chain)
+        self.runner.note_commit([1 + count for count in counts])
+        return kept
 
-    def _draft(self, outcome: Outcome) -> Tree:
+    def _count_sources(self, path: list[int]) -> int:
+        """How many of the accepted block entries `path` the draft has forwarded."""
+        slots = (self.shape.slots.get(entry - 1) for entry in path[1:])
+        return sum(slot is not None and slot < (self.written or 0) for slot in slots)
+
+    def _draft(self, outcome: Outcome, kept: Tensor | None) -> Tree:
         assert self.runner is not None
         stats = self.context.stats
         start = stats.mark()
-        backlog = [outcome.rows.said(row)[fed:] for row, fed in enumerate(self.fed)]
-        logits = self._feed_backlog(backlog).logits  # [rows, 1, vocab]
-        none = torch.empty(len(backlog), 0, dtype=torch.long, device=logits.device)
+        forward, _ = self._catch_up(outcome, kept)
+        logits, rows = forward.logits, len(outcome.budget)  # [rows, 1, vocab]
+        none = torch.empty(rows, 0, dtype=torch.long, device=logits.device)
         growth = _Growth(none, none.bool())
-        for depth, level in enumerate(self.shape.levels[: self.grown]):
+        for depth in range(self.grown):
+            level = self._levels[depth]
             if depth:
-                tokens = readable(growth.tokens[:, level.sources], self.adapter)
-                logits = self.runner.forward_level(tokens, depth - 1, self._seen[depth]).logits
-            scores = self._scores(growth, level, logits, outcome)
-            growth = self._extend(growth, level, scores, outcome.noise.to(scores.device), depth)
+                tokens = readable(growth.tokens.index_select(1, level.sources), self.adapter)
+                logits = self.runner.forward_level(tokens, level.depths, level.seen).logits
+            scores = self._scores(growth, depth, logits, outcome)
+            growth = self._extend(growth, depth, scores, outcome.noise.to(scores.device))
+        self.written = len(self._levels[self.grown - 1].depths)
         tree = self._tree(growth, outcome.hidden.device)
         stats.record_drafting(self.grown, stats.between(start, stats.mark()))
         return tree
 
-    def _scores(self, growth: _Growth, level: Level, logits: Tensor, outcome: Outcome) -> Tensor:
-        """Processed scores behind the sources of `level`, `[rows, sources, vocab]`."""
-        rows = outcome.rows
+    def _scores(self, growth: _Growth, depth: int, logits: Tensor, outcome: Outcome) -> Tensor:
+        """Processed scores behind the sources of a level, `[rows, sources, vocab]`."""
+        sources = self._levels[depth].sources
 
         def drafted() -> Paths:
-            sources = torch.tensor(level.sources, device=growth.tokens.device)
             above = self._reach[sources + 1, 1 : 1 + growth.tokens.shape[1]]
             # A processor may have no answer behind a token that it forbade: it is not asked.
             return Paths(growth.tokens, above & growth.legal[:, sources, None])
 
         logits = match_vocabulary(logits, self.context.target.vocab_size)
-        return self.context.processing.scores(
-            logits, drafted if level.sources != [ROOT] else None, rows.prefix
-        )
+        prefix = outcome.rows.prefix
+        return self.context.processing.scores(logits, drafted if depth else None, prefix)
 
     def _parents(self, growth: _Growth) -> Tensor:
         return self._above[: growth.tokens.shape[1]].expand(growth.tokens.shape[0], -1)
 
-    def _extend(
-        self, growth: _Growth, level: Level, scores: Tensor, noise: RowNoise, depth: int
-    ) -> _Growth:
+    def _extend(self, growth: _Growth, depth: int, scores: Tensor, noise: RowNoise) -> _Growth:
         """Add the children of one level.
 
         When they are drawn, all nodes of a level share the noise of their place: only one of them
         can be on the path that is accepted.
         """
-        keys, given = scores, growth.given
+        keys, given, level = scores, growth.given, self._levels[depth]
         if self.draws and self.context.processing.do_sample:
             p = self.context.processing.probabilities(scores)
             waits = noise.waiting(Purpose.DRAFT, depth, p.shape[-1])  # [rows, 1, vocab]
             keys, given = race(p, waits).log(), (*given, p)
-        keys, best = keys.topk(max(level.ranks) + 1)  # [rows, sources, most]
-        tokens = best[:, level.parents, level.ranks]
-        legal = keys[:, level.parents, level.ranks] > -torch.inf
-        if level.sources[0] >= 0:
-            legal = legal & growth.legal[:, level.sources][:, level.parents]
+        keys, best = keys.topk(max(self.shape.levels[depth].ranks) + 1)  # [rows, sources, most]
+        tokens = best.flatten(1).index_select(1, level.picks)
+        legal = keys.flatten(1).index_select(1, level.picks) > -torch.inf
+        if depth:
+            legal = legal & growth.legal.index_select(1, level.parents)
         return _Growth(
             torch.cat([growth.tokens, tokens], 1),
             torch.cat([growth.legal, legal], 1),
@@ -326,29 +370,26 @@ class TreeDrafter(ChainDrafter):
         if not growth.given:
             return None
         given = torch.cat(growth.given, 1)
-        sources = [source for level in self.shape.levels[: self.grown] for source in level.sources]
         probs = given.new_zeros(given.shape[0], 1 + growth.tokens.shape[1], given.shape[2])
-        probs[:, [source + 1 for source in sources]] = given
-        return probs
+        return probs.index_copy_(1, self._sources[: given.shape[1]] + 1, given)
 
     def _without_illegal(self, tree: Tree, fine: Tensor) -> Tree:
         """Move the nodes that are `fine`, `[rows, nodes]`, to the front, in their order."""
         order = torch.where(fine, 0, 1).argsort(dim=1, stable=True)
-        table = torch.cat([order, fine.sum(1, keepdim=True)], 1).tolist()
-        self.origin = [line[:-1] for line in table]
-        sizes = [line[-1] for line in table]
-        order = order[:, : max(sizes)]
+        sizes = fine.sum(1)
         place = fine.cumsum(1) - 1  # [rows, nodes]: where each node goes
         above = torch.where(
             tree.parents < 0, tree.parents, place.gather(1, tree.parents.clamp(min=0))
         )
         probs = tree.probs
         if probs is not None:
-            entries = torch.cat([torch.zeros_like(order[:, :1]), order + 1], 1)
-            probs = probs[torch.arange(len(sizes), device=probs.device)[:, None], entries]
-        return Tree.of(
+            entries = pad(order + 1, (1, 0))[..., None]
+            probs = probs.gather(1, entries.expand(-1, -1, probs.shape[2]))
+        made = Tree(
             tree.tokens.gather(1, order), above.gather(1, order), sizes, probs, tree.is_chain
-        )
+        ).trimmed()
+        self.origin = order[:, : made.nodes]
+        return made
 
 
 def race(p: Tensor, waits: Tensor) -> Tensor:
