@@ -30,7 +30,7 @@ MAY_USE: dict[str, set[str]] = {
     "memory": {"attention", "decoding"},
     "models": {"decoding"},
     "sparse": {"decoding", "models"},
-    "methods": {"decoding", "models", "sparse"},
+    "methods": {"attention", "decoding", "models", "sparse"},
     "generation": {"decoding", "methods"},
     "engine": {"decoding", "generation", "methods"},
     "drawing": {"decoding", "methods", "models"},

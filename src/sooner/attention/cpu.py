@@ -77,8 +77,9 @@ def attend(
         parts = []
         for row in range(rows):
             one = slice(row, row + 1)
-            own = [None if part is None else part[one] for part in block[:-1]]
-            alone = Block(*own, block.written)  # type: ignore[arg-type]
+            each = zip(Block._fields, block, strict=True)
+            own = {name: part[one] for name, part in each if isinstance(part, Tensor)}
+            alone = block._replace(**own)  # type: ignore[arg-type]
             parts.append(_attend(query[one], keys[one], values[one], alone, lengths[one], call))
         output, lse = (torch.cat(part) for part in zip(*parts, strict=True))
     else:

@@ -199,6 +199,7 @@ class ChainDrafter(Drafter):
         if width == 1 or (kept is not None and width == 2):
             tokens = outcome.committed.last(width).to(self.adapter.device)
             if not is_even:  # of the others only the newest token is missing
+                assert kept is not None
                 sizes = self._entries(outcome) - kept
                 tokens = torch.where(sizes[:, None] > 1, tokens, tokens[:, 1:])
         else:

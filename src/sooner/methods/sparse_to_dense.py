@@ -155,8 +155,8 @@ class SparseDrafter(ChainDrafter):
         pairs = zip(self.dense.cache.slot_layers, self.runner.cache.slot_layers, strict=True)
         for dense, sparse in pairs:
             sparse.copy(dense, source, target)
-        ends = zip(self.prompt_lengths, fed, strict=True)
-        self.runner.rewind([prompt + count for prompt, count in ends])
+        held = zip(self.prompt_lengths, fed, strict=True)
+        self.runner.rewind([prompt + count for prompt, count in held])
 
     def close(self) -> None:
         self._unplug()
