@@ -229,7 +229,7 @@ class TreeDrafter(ChainDrafter):
         super().__init__(adapter, inputs, context, DraftLength(shape.nodes))
         self.shape = shape
         self.draws = draws
-        self.origin: Tensor | None = None  # node of each pending node, if some were left out
+        self.moved: Tensor | None = None  # slot of each pending node, if some were left out
         self.grown = 0  # levels of the pending tree
         device = adapter.device
         self._above = torch.tensor(shape.parents, device=device)
@@ -251,13 +251,13 @@ class TreeDrafter(ChainDrafter):
 
     def keep_rows(self, rows: list[int]) -> None:
         super().keep_rows(rows)
-        if self.origin is not None:
-            self.origin = self.origin[torch.tensor(rows, device=self.origin.device)]
+        if self.moved is not None:
+            self.moved = self.moved[torch.tensor(rows, device=self.moved.device)]
 
     def join(self, other: ChainDrafter) -> None:
         super().join(other)
-        if self.origin is not None:  # nothing is pending of rows that have just begun
-            self.origin = pad(self.origin, (0, 0, 0, len(other.drafted)))
+        if self.moved is not None:  # nothing is pending of rows that have just begun
+            self.moved = pad(self.moved, (0, 0, 0, len(other.drafted)))
 
     def _keep(self, outcome: Outcome) -> Tensor | None:
         """Commit the sources that were accepted.
@@ -270,11 +270,11 @@ class TreeDrafter(ChainDrafter):
             return None
         assert self.runner is not None
         accepted, most = self._entries(outcome) - 1, self.written
-        nodes = (outcome.committed.path.to(accepted.device) - 1).clamp(min=0)
-        if self.origin is not None:
-            nodes = self.origin.gather(1, nodes)
-        slots = self._slots[nodes]  # [rows, depth]
-        if self.origin is None:
+        table = self._slots[None] if self.moved is None else self.moved
+        # Behind what is accepted a path may hold anything.
+        nodes = (outcome.committed.path.to(table.device) - 1).clamp(0, table.shape[1] - 1)
+        slots = table.expand(len(nodes), -1).gather(1, nodes)  # [rows, depth]
+        if self.moved is None:
             line = torch.arange(slots.shape[1], device=slots.device)
             kept = ((slots < most) & (line < accepted[:, None])).sum(1)
             counts = [self._count_sources(path) for path in outcome.path]
@@ -354,7 +354,7 @@ class TreeDrafter(ChainDrafter):
         sizes = [self.shape.sizes[levels] for levels in self.drafted]
         parents = self._parents(growth)
         tree = Tree.of(growth.tokens, parents, sizes, self._probs(growth), self.shape.is_chain)
-        self.origin = None
+        self.moved = None
         if self.context.processing.do_sample or self.context.processing.processors:
             tree = self._without_illegal(tree, growth.legal & tree.valid())
         return replace(
@@ -388,7 +388,7 @@ class TreeDrafter(ChainDrafter):
         made = Tree(
             tree.tokens.gather(1, order), above.gather(1, order), sizes, probs, tree.is_chain
         ).trimmed()
-        self.origin = order[:, : made.nodes]
+        self.moved = self._slots[order[:, : made.nodes]]
         return made
 
 
