@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 import torch
+from functorch.compile import make_boxed_func
+from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.utils import counters
 
 import sooner
@@ -14,6 +16,8 @@ from method_matrix import LONG, METHODS, reference
 from methods.test_engine import schedule
 from recorders import Refusing, StandIn, poisoned
 from sooner.decoding.graphs import ENTRIES, MOST_CELLS, StepGraphs
+from sooner.decoding.loop import Decoding
+from sooner.generation import session_of
 
 SAMPLED: dict[str, Any] = {"do_sample": True, "top_k": 20, "temperature": 0.8, "seed": 5}
 GREEDY: dict[str, Any] = {"do_sample": False}
@@ -98,6 +102,30 @@ def test_processors_stand_between_the_two_graphs() -> None:
         ).tokens  # fmt: skip
 
 
+def test_more_rows_than_planned_let_graphs_be_captured_again() -> None:
+    """An engine's rows have room from the beginning; those of a batch that others join, none."""
+    family, recorders = "llama", [StandIn(), StandIn(), StandIn()]
+    sessions = [
+        session_of(
+            tiny.model(family), tiny.inputs(family), METHODS["plain"](family), graphs=recorder,
+            max_new_tokens=12, eos_token_id=None, **GREEDY,
+        )
+        for recorder in recorders
+    ]  # fmt: skip
+    first, *others = (Decoding(session) for session in sessions)
+    for one in (first, *others):
+        assert not list(one.prefill())
+    for other in others:
+        for _ in range(4):
+            first.round()
+        first.join(other)
+    while first.rows.active:
+        first.round()
+    expected = said(family, "plain", "off", 1, 12, **GREEDY).tokens
+    assert first.rows.generated == 3 * expected
+    assert recorders[0].forgotten >= 1
+
+
 def test_a_larger_cache_lets_graphs_be_captured_again() -> None:
     family, recorder = "llama", StandIn()
     engine = sooner.Engine(tiny.model(family), METHODS["plain"](family), graphs=recorder)
@@ -150,7 +178,13 @@ def test_buckets_hold_every_block() -> None:
 
 def test_a_compiled_forward_is_one_graph_a_bucket() -> None:
     """No break, and none is compiled again: not for other lengths, nor for a run that follows."""
-    options = {"backend": "aot_eager", "fullgraph": True}
+    kinds: set[str] = set()
+
+    def keep(graph: torch.fx.GraphModule, _: Any) -> Any:
+        kinds.update(str(node.target) for node in graph.graph.nodes)
+        return make_boxed_func(graph.forward)
+
+    options = {"backend": aot_autograd(fw_compiler=keep), "fullgraph": True}
     torch._dynamo.reset()
     counters.clear()
     counts = []
@@ -162,3 +196,5 @@ def test_a_compiled_forward_is_one_graph_a_bucket() -> None:
     assert counts[0] > 1, "several buckets"
     assert counts[1] == counts[0]
     assert counts[3] == counts[2]
+    assert "aten.index_put.default" in kinds
+    assert "aten.scatter.src" not in kinds, "for which Inductor copies all keys and values"

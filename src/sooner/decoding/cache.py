@@ -85,7 +85,13 @@ class SlotLayer(CacheLayerMixin):
             values[:, :, :block] = value_states
             return key_states, value_states
         if self.owner.block_slots is not None:
-            index = self.owner.block_slots.to(keys.device)[:, None, :, None]
+            slots = self.owner.block_slots.to(keys.device)
+            if torch.compiler.is_compiling():  # Inductor would copy the whole store to scatter
+                rows = torch.arange(len(slots), device=keys.device)[:, None]
+                keys[rows, :, slots] = key_states.transpose(1, 2)
+                values[rows, :, slots] = value_states.transpose(1, 2)
+                return keys, values
+            index = slots[:, None, :, None]
             keys.scatter_(2, index.expand_as(key_states), key_states)
             values.scatter_(2, index.expand_as(value_states), value_states)
             return keys, values

@@ -155,15 +155,16 @@ class StepGraphs:
         on_forward: Callable[[], None] = lambda: None,
     ) -> tuple[JudgedBlock, Forward]:
         """`step.step`, padded; its scores are gone with the next."""
+        target.cache.reserve(1 + tree.nodes)
+        target.cache.lengths_on(state.roots.device)  # the host may have changed them
+        self._look_at([*target.held, *state.held])
         bucket = self._bucket(target, tree, processing)
         if bucket is None or not self._results:
             judged, forward = step(target, tree, rule, processing, state, score, on_forward)
             if not self._results:
                 self._make_results(forward, target.cache.rows_held)
             return judged, forward
-        target.cache.reserve(1 + tree.nodes)
-        target.cache.lengths_on(state.roots.device)  # the host may have changed them
-        padded = self._padded(bucket, target, state)
+        padded = self._padded(bucket)
         padded.fill(tree)
         rows, entries = tree.rows, 1 + tree.nodes
         self._run(padded, "forward", lambda: padded.forward(target, state))
@@ -218,13 +219,15 @@ class StepGraphs:
                 for name, width in widths.items()
             }
 
-    def _padded(self, bucket: Bucket, target: ModelRunner, state: RowState) -> _Padded:
-        held = [*target.held, *state.held]
-        if [*map(id, held)] != [*map(id, self._held)]:  # some row needed more room
+    def _look_at(self, held: list[Tensor]) -> None:
+        """Drop all records if some row needed more room, so that other tensors are held."""
+        if [*map(id, held)] != [*map(id, self._held)]:
             if self._buckets and self.recorder is not None:
                 self.recorder.forget()
-            self._held = held
+            self._held, self._results = held, {}
             self._buckets.clear()
+
+    def _padded(self, bucket: Bucket) -> _Padded:
         if bucket not in self._buckets:
             if bucket.is_drawn and "probs" not in self._results:
                 with torch.inference_mode(False):
