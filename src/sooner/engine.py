@@ -15,7 +15,8 @@ from torch import Tensor
 from .checks import check_whole
 from .decoding.loop import Decoding, OnTokens
 from .decoding.ranks import Ranks
-from .decoding.rows import Reason
+from .decoding.rows import Reason, Rows
+from .decoding.stats import EXACT
 from .errors import SoonerError, UnsupportedError
 from .generation import out_of_memory, session_of
 from .methods import Autoregressive, Method
@@ -67,6 +68,9 @@ class Request:
         error: what ended it, if that was an error; `tokens` are what it had said.
         logprobs: of each row's tokens, if they were asked for; added to before `on_tokens` is
             called.
+        mode: `exact`, `relaxed` or `approximate`, once it decodes.
+        num_drafts, num_draft_tokens: rounds that had a draft, summed over its rows, and what was
+            verified in them, all nodes of a tree; once it has ended.
         first: original row of the batch that it begins at, once it decodes.
         is_cancelled: its end was asked for.
     """
@@ -79,6 +83,9 @@ class Request:
     finish_reasons: list[Reason] = field(default_factory=list)
     error: Exception | None = None
     logprobs: list[list[TokenLogprobs]] = field(default_factory=list, repr=False)
+    mode: str = EXACT
+    num_drafts: int = 0
+    num_draft_tokens: int = 0
     first: int = field(default=0, repr=False)
     is_cancelled: bool = field(default=False, repr=False)
     waits_alone: bool = field(default=False, repr=False)  # its rows can't join those that decode
@@ -93,13 +100,19 @@ class Request:
         """Its rows' numbers in the batch."""
         return range(self.first, self.first + self.rows)
 
+    def count(self, rows: Rows) -> None:
+        """Take over what `rows`, which it decodes in, have counted of it."""
+        self.num_drafts = sum(rows.num_drafts[row] for row in self.originals)
+        self.num_draft_tokens = sum(rows.num_draft_tokens[row] for row in self.originals)
+
 
 class Engine:
     """Continuous batching over one model.
 
-    Every `step` prefills a chunk of one waiting prompt and decodes one round of all rows that are
-    under way. A prompt that is prefilled joins them at once, if there is room. The ids of a greedy
-    request, and of one with a seed, are those that it gets alone (fp32; elsewhere up to ties).
+    Every `step` prefills a chunk of waiting prompts, one after the other, and decodes one round of
+    all rows that are under way. A prompt that is prefilled joins them at once, if there is room.
+    The ids of a greedy request, and of one with a seed, are those that it gets alone (fp32;
+    elsewhere up to ties).
 
     What decodes only rows that were admitted together (`ParallelVLM`, models that draw on a grid,
     targets sharded by `tp_plan`) is given one request at a time; `alone` says so. So is a request
@@ -114,9 +127,9 @@ class Engine:
         model: a loaded HF model.
         method: how to decode what asks for no other; plain by default.
         max_rows: rows that decode together; a request with more has a batch of its own.
-        prefill_chunk: prompt tokens of a row that one step prefills; `None` is the whole prompt.
-            What listens to a whole prompt, and families whose decoder takes pixels that can't be
-            split, prefill it at once.
+        prefill_chunk: prompt tokens of a row that one step prefills, of several requests if they
+            are short; `None` is the whole prompt of one. What listens to a whole prompt, and
+            families whose decoder takes pixels that can't be split, prefill it at once.
         graphs, compile: how steps are launched; see `sooner.generate`.
 
     Attributes:
@@ -198,7 +211,9 @@ class Engine:
             raise SoonerError("a callback can't call Engine.step; it may admit and cancel requests")
         self._is_stepping, self._ended = True, []
         try:
-            self._prefill()
+            left = self.prefill_chunk or 1
+            while left > 0 and (tokens := self._prefill()):
+                left -= tokens
             if self.batch is not None and self.batch.rows.active:
                 self._guarded(self.batch.round)
             self._guarded(self._collect)
@@ -267,37 +282,44 @@ class Engine:
         running, self.running = self.running, []
         assert batch is not None
         for request in running:
+            request.count(batch.rows)
             said = [list(batch.rows.generated[row]) for row in request.originals]
             self._end(request, said, "error", self._told(error, request))
         _close(batch)
 
-    def _prefill(self) -> None:
-        """One chunk of a prompt, or its pixels; lets a request that is prefilled decode."""
+    def _prefill(self) -> int:
+        """One chunk of a prompt, or its pixels; lets a request that is prefilled decode.
+
+        Returns how many tokens of a row that was if it does, and another request may be begun.
+        """
         if self._next is None:
             if not self.waiting or not self._may_begin(self.waiting[0]):
-                return
+                return 0
             request = self.waiting.popleft()
             try:
                 self._next = self._open(request)
             except Exception as error:
                 self._end(request, [[] for _ in range(request.rows)], "error",
                           self._told(error, request))  # fmt: skip
-                return
-            if self.batch is not None:
-                return  # others decode: the pixels were this step's part
+                return 0
+            if self.batch is not None and any("pixel" in name for name in request.inputs):
+                return 0  # others decode: the pixels were this step's part
         request, decoding, chunks = self._next
         try:
             if next(chunks, self) is not self:
-                return  # more chunks are to come
+                return 0  # more chunks are to come
         except Exception as error:
             self._give_up("error", error)
-            return
+            return 0
+        request.mode = decoding.stats.mode
         if not decoding.rows.active or decoding.failed:
             failure = next(iter(decoding.failed.values()), None)
             self._give_up("error" if failure else None, failure)
         elif self._join(request, decoding):
             self._next = None
             self.running.append(request)
+            return min(max(decoding.session.prompt.lengths), self.prefill_chunk or 1)
+        return 0
 
     def _may_begin(self, request: Request) -> bool:
         """Whether a request may be prefilled, to decode with what decodes already."""
@@ -380,6 +402,7 @@ class Engine:
             if not set(batch.rows.active).isdisjoint(rows):
                 continue
             self.running.remove(request)
+            request.count(batch.rows)
             reasons: Reason | list[Reason] = [batch.rows.reasons[row] for row in rows]
             if error is not None:
                 reasons, error = "error", self._told(error, request)

@@ -331,6 +331,7 @@ class Decoding:
         stats.tokens += len(kept)
         if not is_first:
             stats.record_step(original, report.nodes, accepted, len(kept), report.levels)
+            rows.note_draft(original, report.nodes)
         if session.on_logits is not None and kept:
             session.on_logits(own, kept, logits[report.path[: len(kept)]])
         if session.on_tokens is not None and kept:
