@@ -19,16 +19,17 @@ class _Watched(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.outside: list[tuple[str, int]] = []
+        self.known: set[int] = set()  # their storages
         self.made: dict[int, Tensor] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         for one in tree_iter((args, kwargs)):
             if isinstance(one, Tensor) and one.numel() and _address(one) not in self.made:
                 self.outside.append((str(func), one.data_ptr()))
+                self.known.add(_address(one))
         result = func(*args, **(kwargs or {}))
-        known = {address for _, address in self.outside}
         for one in tree_iter(result):
-            if isinstance(one, Tensor) and one.numel() and _address(one) not in known:
+            if isinstance(one, Tensor) and one.numel() and _address(one) not in self.known:
                 self.made.setdefault(_address(one), one)
         return result
 
