@@ -20,9 +20,9 @@ from sooner.decoding import loop
 from sooner.decoding.grid import TokenGrid
 from sooner.decoding.interface import Prompt
 from sooner.decoding.noise import RowNoise
-from sooner.decoding.stats import Stats
 from sooner.decoding.tree import Tree
 from sooner.methods import base, speculative
+from sooner.stats.run import Stats
 
 ERROR = 1e-4
 """Chance that a correct engine fails one chi-square test, were its seed not fixed."""

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
-from sooner.decoding.graphs import Run
+from sooner.graphs import Run
 
 
 class _Watched(TorchDispatchMode):

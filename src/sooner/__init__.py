@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.2.0"
 
 if TYPE_CHECKING:  # for type checkers, who can't ask `__getattr__`
-    from .decoding.stats import Stats
     from .drawing import Drawing, draw
     from .engine import Engine, Request
     from .errors import SoonerError, UnsupportedError
@@ -24,6 +23,7 @@ if TYPE_CHECKING:  # for type checkers, who can't ask `__getattr__`
     from .sparse.compression import VisionZip
     from .sparse.prefill import MMInference
     from .sparse.pruning import DyCoke, FastV, PyramidDrop, SparseVLM
+    from .stats.run import Stats
 
 _HOME = {
     "Drawing": "drawing",
@@ -40,7 +40,7 @@ _HOME = {
     "SparseVLM": "sparse.pruning",
     "SpawnedDraft": "methods",
     "StandingDraft": "methods",
-    "Stats": "decoding.stats",
+    "Stats": "stats.run",
     "Tolerance": "methods",
     "UnsupportedError": "errors",
     "VisionZip": "sparse.compression",

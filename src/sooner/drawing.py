@@ -20,10 +20,10 @@ from transformers import (
 
 from .checks import check_number, check_whole
 from .decoding.loop import OnTokens, run
-from .decoding.stats import Stats
 from .errors import SoonerError
 from .methods import CoupledJacobi, Method
 from .models.canvas import Canvas, Sampling
+from .stats.run import Stats
 
 DEFAULT: Any = object()
 """Stands for the checkpoint's own setting, where `None` means to leave a warper out."""

@@ -14,15 +14,15 @@ from torch import Tensor
 
 from .checks import check_whole
 from .decoding.loop import Decoding, OnTokens
-from .decoding.ranks import Ranks
 from .decoding.rows import Reason, Rows
-from .decoding.stats import EXACT
 from .errors import SoonerError, UnsupportedError
 from .generation import out_of_memory, session_of
 from .methods import Autoregressive, Method
+from .models.ranks import Ranks
+from .stats.run import EXACT
 
 if TYPE_CHECKING:
-    from .decoding.graphs import GraphRecorder
+    from .graphs import GraphRecorder
 
 logger = logging.getLogger("sooner")
 

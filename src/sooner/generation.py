@@ -16,14 +16,14 @@ from transformers import LogitsProcessorList, StoppingCriteriaList, StopStringCr
 
 from .checks import check_number
 from .decoding.loop import OnTokens, Session
-from .decoding.ranks import Ranks
-from .decoding.stats import Stats
 from .errors import MemoryRanOutError, SoonerError, UnsupportedError, is_out_of_memory
 from .methods import Autoregressive, Method
 from .methods.requests import SaidPenalty
+from .models.ranks import Ranks
+from .stats.run import Stats
 
 if TYPE_CHECKING:
-    from .decoding.graphs import GraphRecorder
+    from .graphs import GraphRecorder
 
 Prefill = Callable[[Any], AbstractContextManager]
 """A sparse prefill, such as `sooner.FastV()`: called with the model, it is a context manager."""

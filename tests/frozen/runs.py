@@ -21,7 +21,7 @@ import tiny
 import tiny_canvas
 from models import test_canvas_exactness as pictures
 from models import test_parsers as parsers
-from sooner.decoding.stats import Stats
+from sooner.stats.run import Stats
 
 SEED = 3
 TIMED = ("noisy-auto", "eagle-auto", "hsd-auto", "parallel")

@@ -15,9 +15,9 @@ import tiny
 from method_matrix import LONG, METHODS, reference
 from methods.test_engine import schedule
 from recorders import Refusing, StandIn, poisoned
-from sooner.decoding.graphs import ENTRIES, MOST_CELLS, StepGraphs
 from sooner.decoding.loop import Decoding
 from sooner.generation import session_of
+from sooner.graphs import ENTRIES, MOST_CELLS, StepGraphs
 
 SAMPLED: dict[str, Any] = {"do_sample": True, "top_k": 20, "temperature": 0.8, "seed": 5}
 GREEDY: dict[str, Any] = {"do_sample": False}

@@ -10,13 +10,13 @@ import pytest
 import torch
 
 import sooner
-from sooner.decoding.stats import EXACT, RELAXED
 from sooner.errors import SoonerError
 from sooner.methods import Autoregressive, Method, SDTree, Speculative
 from sooner.methods.tolerance import Relaxed, Tolerance
 from sooner.models import adapt
 from sooner.models.openvla.processing import OpenVLAProcessor
 from sooner.models.openvla.statistics import ActionTokens
+from sooner.stats.run import EXACT, RELAXED
 from sooner.tasks.act.batch import Decoded, decode
 from tiny_policy import BINS, DIMS, model, observations, tokenizer
 

@@ -11,11 +11,11 @@ from torch import Tensor
 import tiny
 import tiny_canvas
 from live_memory import LiveMemory
-from sooner.decoding.guidance import GuidedRunner
 from sooner.decoding.interface import Prompt
 from sooner.decoding.runner import Forward, ModelRunner
 from sooner.decoding.tree import Tree
 from sooner.errors import UnsupportedError
+from sooner.methods.guidance import GuidedRunner
 from sooner.models import Adapter, adapt
 
 TREES = Tree.from_lists(

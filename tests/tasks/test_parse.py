@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sooner.decoding.runner import ModelRunner
-from sooner.decoding.stats import Stats
 from sooner.documents import PageDraft, Region
 from sooner.errors import SoonerError
 from sooner.methods import Autoregressive
+from sooner.stats.run import Stats
 from sooner.tasks.loading import Loaded, ModelPair, load_pair
 from sooner.tasks.parse import PARTIAL, SUCCESS, PageParser, ParseSettings
 from sooner.tasks.parse.decoding import LONGEST, PERIODS, DecodedRow, decode_rows, runaway

@@ -12,7 +12,7 @@ import sooner
 import tiny
 from sooner.decoding import timing
 from sooner.decoding.loop import Decoding
-from sooner.decoding.stats import Stats
+from sooner.stats.run import Stats
 
 
 @dataclass

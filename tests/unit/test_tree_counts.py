@@ -14,8 +14,8 @@ import sooner
 import tiny
 from method_matrix import METHODS
 from sooner.decoding.interface import Drafter, Outcome
-from sooner.decoding.stats import Stats
 from sooner.decoding.tree import ROOT, Tree
+from sooner.stats.run import Stats
 
 # By hand: a root with two children, the first of which has two more and the second one.
 #

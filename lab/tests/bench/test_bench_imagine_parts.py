@@ -11,10 +11,10 @@ import torch
 from scipy.linalg import sqrtm
 
 import tiny_canvas
-from sooner.decoding.stats import Stats
 from sooner.errors import SoonerError
 from sooner.methods import CoupledJacobi
 from sooner.methods.jacobi.drafter import Round, Trace
+from sooner.stats.run import Stats
 from sooner_lab.bench.imagine import (
     breakdown,
     distances,

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from sooner.decoding.stats import Stats
 from sooner.errors import SoonerError
 from sooner.parity import Parity
+from sooner.stats.run import Stats
 from sooner_lab.bench.parallel.agreement import agreement, read_name
 from sooner_lab.bench.parallel.book import Book, book_path
 from sooner_lab.bench.parallel.contenders import FORKED, OURS, UNPRUNED, contenders, sweep

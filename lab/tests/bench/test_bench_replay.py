@@ -17,11 +17,11 @@ from sooner.decoding.interface import Drafter
 from sooner.decoding.loop import Rule
 from sooner.decoding.noise import RowNoise
 from sooner.decoding.sampling import Processing
-from sooner.decoding.stats import Stats
 from sooner.decoding.tree import Tree
 from sooner.errors import SoonerError
 from sooner.methods import Speculative
 from sooner.methods.context import Context
+from sooner.stats.run import Stats
 from sooner_lab.bench.replay import arms as replay_arms
 from sooner_lab.bench.replay import goals, page
 from sooner_lab.bench.replay.arms import Decoders, PointArms

@@ -14,7 +14,7 @@ import torch
 import sooner
 from bench.static_slots import FACTORY, build
 from sooner.cli.main import main
-from sooner.decoding.timing import Timeline
+from sooner.stats.timing import Timeline
 from sooner_lab.bench.step import engine, factories, rounds, shapes
 from sooner_lab.bench.step.guard import (
     IndexRanges,

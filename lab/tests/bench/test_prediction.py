@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sooner.decoding.stats import Stats
+from sooner.stats.run import Stats
 from sooner_lab.bench.prediction import predicted_speedup, step_curve
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sooner.decoding.stats import Stats
 from sooner.io import write_json
 from sooner.parity import Parity
+from sooner.stats.run import Stats
 from sooner_lab.bench import protocol, report
 from sooner_lab.bench.protocol import Arm, ArmSamples, TimedRun, measure, row, theory_speedup
 

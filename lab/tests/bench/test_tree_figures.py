@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sooner.decoding.stats import Stats
+from sooner.stats.run import Stats
 from sooner_lab.bench.parallel.records import plain_stats, to_stats
 from sooner_lab.bench.protocol import Arm, ArmSamples, TimedRun, engine_figures
 

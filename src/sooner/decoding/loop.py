@@ -8,32 +8,40 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from ..errors import UnsupportedError
+from ..stats.run import APPROXIMATE, Stats
+from ..stats.timing import NO_TIME, Interval
 from .grid import GridConstraint
 from .interface import Drafter, Outcome, Prompt
 from .noise import RowNoise
 from .rows import Parts, Reason, Rows
 from .runner import Forward, ModelRunner
 from .sampling import Processing, bad_logits
-from .stats import APPROXIMATE, Stats
 from .step import JudgedBlock, RowReport, RowState, Rule, judge, read, step
 from .stopping import Stopping
-from .timing import NO_TIME, Interval
 from .tree import Paths, Tree
-
-if TYPE_CHECKING:
-    from .graphs import StepGraphs
 
 OnTokens = Callable[[int, list[int], int], None]
 """Told `(original row, new tokens, how many of them were drafted)` after every commit."""
 
 OnLogits = Callable[[int, list[int], Tensor], None]
 """Told `(original row, new tokens, the model's logits of each [tokens, vocab])`."""
+
+
+class StepLauncher(Protocol):
+    """Launches steps in a way of its own, such as graphs."""
+
+    @property
+    def step(self) -> Callable[..., tuple[JudgedBlock, Forward]]:
+        """Like `step.step`."""
+
+    def tell(self, stats: Stats) -> None:
+        """Add what was launched to the statistics."""
 
 
 @dataclass
@@ -69,7 +77,7 @@ class Session:
     on_logits: OnLogits | None = None
     constraint: GridConstraint | None = None
     prefill_chunk: int | None = None
-    graphs: StepGraphs | None = None
+    graphs: StepLauncher | None = None
 
 
 def run(session: Session) -> list[list[int]]:

@@ -16,15 +16,15 @@ from ..decoding.grid import GridConstraint
 from ..decoding.interface import AdapterLike, Drafter, Prompt
 from ..decoding.loop import OnTokens, Rule, Session, run
 from ..decoding.noise import RowNoise, draw_seed
-from ..decoding.ranks import Ranks
 from ..decoding.rows import Rows
 from ..decoding.runner import ModelRunner
 from ..decoding.sampling import Processing
-from ..decoding.stats import EXACT, Stats
 from ..decoding.stopping import Stopping
 from ..errors import SoonerError
 from ..models import adapt
+from ..models.ranks import Ranks
 from ..registry import DraftModel
+from ..stats.run import EXACT, Stats
 from .calls import (
     pad_id,
     padded_sequences,
@@ -37,7 +37,7 @@ from .context import Context, embed
 from .requests import asked_rows, check_chunk, refuse_config
 
 if TYPE_CHECKING:
-    from ..decoding.graphs import GraphRecorder, StepGraphs
+    from ..graphs import GraphRecorder, StepGraphs
 
 
 @dataclass
@@ -288,7 +288,7 @@ def _graphs(
         check_choice("graphs", graphs, ("auto", "off"))
         if compile is False and (graphs == "off" or target.adapter.device.type != "cuda"):
             return None
-    from ..decoding.graphs import open_graphs  # where there are any
+    from ..graphs import open_graphs  # where there are any
 
     return open_graphs(target, graphs, entries, compile, stats)
 
@@ -306,7 +306,7 @@ def _embed(context: Context) -> Prompt:
 def _runner(target: AdapterLike, guidance: float) -> ModelRunner:
     if guidance == 1.0:
         return ModelRunner(target, 0)
-    from ..decoding.guidance import GuidedRunner  # pictures alone are guided
+    from .guidance import GuidedRunner  # pictures alone are guided
 
     return GuidedRunner(target, 0, guidance)
 

@@ -15,10 +15,10 @@ from ..decoding.noise import RowNoise
 from ..decoding.rows import Rows
 from ..decoding.runner import ModelRunner
 from ..decoding.sampling import Processing
-from ..decoding.stats import Stats
 from ..decoding.stopping import Stopping
 from ..errors import SoonerError
 from ..models.video import TextModel
+from ..stats.run import Stats
 
 
 def embed(adapter: AdapterLike, inputs: Mapping[str, Any], rows: int, copies: int = 1) -> Prompt:

@@ -18,11 +18,11 @@ from ..decoding.acceptance import Verdict
 from ..decoding.interface import Drafter, Outcome, Prompt
 from ..decoding.loop import Rule
 from ..decoding.noise import RowNoise
-from ..decoding.ranks import Decisions, Ranks
 from ..decoding.rows import Rows
 from ..decoding.sampling import Processing
 from ..decoding.tree import Tree
 from ..errors import UnsupportedError
+from ..models.ranks import Decisions, Ranks
 from .context import Context
 
 HEAD = 2

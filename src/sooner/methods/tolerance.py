@@ -13,15 +13,15 @@ from torch import Tensor
 
 from ..checks import check_number, check_whole
 from ..decoding.acceptance import Verdict
-from ..decoding.deviation import Deviation
 from ..decoding.interface import Drafter
 from ..decoding.loop import Rule
 from ..decoding.noise import RowNoise
 from ..decoding.sampling import Processing
-from ..decoding.stats import RELAXED
 from ..decoding.tree import Tree
 from ..errors import SoonerError
 from ..registry import DraftModel
+from ..stats.deviation import Deviation
+from ..stats.run import RELAXED
 from .base import Method
 from .context import Context
 from .rules import follow_choices

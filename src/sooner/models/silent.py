@@ -21,9 +21,9 @@ from typing import Any, TypeVar
 
 import torch
 
-from ..decoding.ranks import Ranks
 from ..errors import SoonerError
 from ..io import write_json
+from .ranks import Ranks
 
 NAME = "sooner.json"
 KEY = "layers"

@@ -22,12 +22,12 @@ from transformers import (
 
 from .. import miniatures
 from ..checks import check_choice
-from ..decoding.ranks import Ranks
 from ..errors import SoonerError, unknown
 from ..methods import StandingDraft
 from ..methods.checks import same_tokenizer
 from ..models import FAMILIES
 from ..models.openvla.adapter import OpenVLA
+from ..models.ranks import Ranks
 from ..models.silent import as_run
 from .identity import model_names
 from .model_types import (

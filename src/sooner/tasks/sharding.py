@@ -11,8 +11,8 @@ import torch
 from torch import distributed
 from transformers import AutoConfig
 
-from ..decoding.ranks import Ranks
 from ..errors import SoonerError
+from ..models.ranks import Ranks
 
 NAMED = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
 """Environment variables that `torchrun` sets for its processes."""

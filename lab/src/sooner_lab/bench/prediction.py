@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from sooner.decoding.stats import Stats
+from sooner.stats.run import Stats
 
 from ..theory import Agreement, Curve, StepCosts, free_running, vanilla
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from sooner.decoding.stats import EXACT, Stats
 from sooner.parity import Parity
+from sooner.stats.run import EXACT, Stats
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,11 @@ from ...decoding.interface import Drafter
 from ...decoding.loop import Rule
 from ...decoding.noise import RowNoise
 from ...decoding.sampling import Processing
-from ...decoding.stats import EXACT, RELAXED
 from ...decoding.step import pure
 from ...decoding.tree import Tree
 from ...errors import SoonerError
 from ...registry import DraftModel
+from ...stats.run import EXACT, RELAXED
 from ..base import Method
 from ..checks import positive, positive_or_auto
 from ..context import Context

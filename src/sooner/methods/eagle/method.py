@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from ...decoding.interface import Drafter
 from ...decoding.loop import Rule
-from ...decoding.stats import EXACT, RELAXED
 from ...errors import SoonerError, UnsupportedError
 from ...registry import DraftModel
+from ...stats.run import EXACT, RELAXED
 from ..base import Method
 from ..checks import positive, positive_or_auto
 from ..context import Context

@@ -13,10 +13,10 @@ from ...decoding.interface import Drafter
 from ...decoding.loop import Rule
 from ...decoding.noise import RowNoise
 from ...decoding.sampling import Processing
-from ...decoding.stats import RELAXED
 from ...decoding.tree import Tree
 from ...errors import SoonerError
 from ...registry import DraftModel
+from ...stats.run import RELAXED
 from ..base import Method
 from ..checks import positive
 from ..context import Context

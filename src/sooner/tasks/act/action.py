@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from ...decoding.deviation import Deviation
-    from ...decoding.stats import Stats
+    from ...stats.deviation import Deviation
+    from ...stats.run import Stats
 
 
 @dataclass(frozen=True, eq=False)

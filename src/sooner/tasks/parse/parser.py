@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...decoding.stats import APPROXIMATE, EXACT, Stats
 from ...documents import Page, PageDraft
 from ...methods import HSD, Autoregressive, Method
 from ...methods.aligned import Experience
+from ...stats.run import APPROXIMATE, EXACT, Stats
 from ..loading import ModelPair
 from ..prefill import build_prefill
 from ..prompting import chat

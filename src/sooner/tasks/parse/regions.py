@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...decoding.stats import Stats
 from ...documents import Page, Region
 from ...documents.page import Picture
 from ...errors import MemoryRanOutError, SoonerError, is_out_of_memory
 from ...methods import HSD
 from ...methods.aligned import Experience
+from ...stats.run import Stats
 from .budget import StageBudget
 from .contexts import Piece, region_drafts
 from .crops import Crop, Part, affordable, apart, batches, together, unsure

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from sooner.decoding.graphs import ENTRIES, MOST_CELLS, CudaGraphs, StepGraphs
+from sooner.graphs import ENTRIES, MOST_CELLS, CudaGraphs, StepGraphs
 from sooner.methods.rules import follow_choices
 from sooner_lab.bench.step.engine import StaticSteps, chain
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sooner.decoding.stats import EXACT
 from sooner.drawing import Drawing, draw
 from sooner.methods import Autoregressive, CoupledJacobi, Method
+from sooner.stats.run import EXACT
 
 from .settings import ImagineBenchSettings
 from .subjects import Subject

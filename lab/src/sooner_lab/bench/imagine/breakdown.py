@@ -18,12 +18,12 @@ import torch
 from sooner.decoding.acceptance import reject_chain
 from sooner.decoding.loop import Rule
 from sooner.decoding.noise import RowNoise
-from sooner.decoding.stats import Stats
 from sooner.decoding.tree import Tree
 from sooner.methods import CoupledJacobi
 from sooner.methods.context import Context
 from sooner.methods.jacobi.couplings import COUPLINGS, Draws
 from sooner.methods.jacobi.drafter import JacobiDrafter
+from sooner.stats.run import Stats
 
 from .arms import draw_beginning, draw_rows
 from .settings import ImagineBenchSettings

@@ -6,8 +6,8 @@ from collections import Counter, defaultdict
 from dataclasses import asdict
 from typing import Any
 
-from sooner.decoding.stats import Stats
 from sooner.parity import Parity
+from sooner.stats.run import Stats
 from sooner.tasks.comparison import plain_data
 
 from ..protocol import TimedRun

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sooner.decoding.stats import EXACT, RELAXED, Stats
 from sooner.documents import PageDraft
 from sooner.methods import Autoregressive, Method, PromptLookup, Speculative
+from sooner.stats.run import EXACT, RELAXED, Stats
 from sooner.tasks.loading import ModelPair, load, pick_device, pick_dtype
 from sooner.tasks.parse import PageParser, ParseSettings, load_parser
 from sooner.tasks.parse.decoding import decode_rows, runaway

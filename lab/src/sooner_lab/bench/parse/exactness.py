@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from sooner.decoding.stats import EXACT
 from sooner.documents import PageDraft
 from sooner.documents.drafters import OCR
+from sooner.stats.run import EXACT
 from sooner.tasks.parse.drafters import guard
 
 from .arms import ParseContender, Spoken, Stable

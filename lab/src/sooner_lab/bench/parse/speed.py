@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from sooner.decoding.stats import EXACT
 from sooner.documents import PageDraft, to_markdown
 from sooner.documents.drafters import PageDrafter
 from sooner.parity import compare, reference_run
+from sooner.stats.run import EXACT
 
 from .arms import ParseContender, Spoken, Stable
 from .sheets import Sheet

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sooner.decoding.stats import Stats
+from sooner.stats.run import Stats
 from sooner.tasks.act.rollout import wilson
 
 from ..intervals import RESAMPLES

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 from sooner.attention.context import attending_to_blocks
-from sooner.decoding.graphs import StepGraphs
 from sooner.decoding.noise import RowNoise
 from sooner.decoding.runner import ModelRunner
 from sooner.decoding.sampling import Processing
 from sooner.decoding.step import RowState, Rule, step
 from sooner.decoding.tree import Tree
+from sooner.graphs import StepGraphs
 from sooner.methods.aligned.method import follow_threshold
 from sooner.methods.rules import follow_choices
 from sooner.methods.sd_tree import reject_siblings

@@ -21,10 +21,10 @@ import sooner
 from sooner.decoding.interface import Drafter, Outcome, Prompt
 from sooner.decoding.loop import Rule
 from sooner.decoding.rows import Rows
-from sooner.decoding.timing import EVENTS
 from sooner.decoding.tree import Tree
 from sooner.methods import Method
 from sooner.methods.context import Context
+from sooner.stats.timing import EVENTS
 
 from .guard import Waits
 from .operations import Operations

@@ -18,14 +18,14 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from ..attention.context import attending_to_blocks
-from .interface import CommittedBlock
-from .ranks import Ranks
-from .runner import Forward, ModelRunner, is_split
-from .sampling import Processing
-from .stats import Stats
-from .step import JudgedBlock, RowState, Rule, judge, step
-from .tree import ROOT, Tree
+from .attention.context import attending_to_blocks
+from .decoding.interface import CommittedBlock
+from .decoding.runner import Forward, ModelRunner, is_split
+from .decoding.sampling import Processing
+from .decoding.step import JudgedBlock, RowState, Rule, judge, step
+from .decoding.tree import ROOT, Tree
+from .models.ranks import Ranks
+from .stats.run import Stats
 
 ENTRIES = (1, 2, 4, 8, 16, 32, 64, 65, 128)
 """Entries of a bucket, the root included; a Jacobi window or HSD tree of 64 is a block of 65."""

@@ -8,9 +8,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from .interface import AdapterLike, Prompt
-from .runner import Forward, ModelRunner, OnPrefill
-from .tree import Tree
+from ..decoding.interface import AdapterLike, Prompt
+from ..decoding.runner import Forward, ModelRunner, OnPrefill
+from ..decoding.tree import Tree
 
 
 class GuidedRunner(ModelRunner):
