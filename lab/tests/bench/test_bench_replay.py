@@ -92,6 +92,7 @@ def test_every_arm_says_the_script_beside_its_theory(tmp_path: Path) -> None:
             has_theory = arm["method"] != "parallel" or point["rows"] == 1
             assert ("of_theory" in arm) == has_theory, name
     assert len(result["goals"]) == 3
+    assert result["left_out"] == []
     assert page.faults(result) == []
     pytest.importorskip("matplotlib")
     with pytest.raises(SystemExit):
@@ -211,6 +212,14 @@ def test_acceptance_counts_what_was_judged() -> None:
     assert found["as_scripted"]
     assert "as_scripted" not in realized("speculative", [stats], Process(0.8, 0.5), seed=0)
     assert "as_scripted" not in realized("hsd", [stats], Process(0.8), seed=0)
+
+
+def test_points_beyond_the_budget_are_left_out_and_told() -> None:
+    settings = replace(SMALL, methods=("plain",), acceptance=(0.6, 0.9), budget=0.001)
+    result = quiet(settings)
+    assert [point["acceptance"] for point in result["points"]] == [0.6]
+    assert result["left_out"] == ["rows 1, a = 0.9, independent"]
+    assert "Left out, since the budget" in page.markdown(result, "replay.json")
 
 
 def figures(rows: int, acceptance: float, **speeds: float) -> dict[str, Any]:

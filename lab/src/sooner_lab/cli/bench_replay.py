@@ -29,6 +29,13 @@ def replay(
     full: Annotated[
         bool, typer.Option("--full", help="Every acceptance and pattern at 1 to 32 rows.")
     ] = False,
+    budget: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="Leave out points that do not fit; by default 270, and with --full none.",
+        ),
+    ] = None,
     device: Annotated[str, typer.Option(help="Where target and draft are.")] = "cpu",
     dtype: Annotated[str, typer.Option(help="Of weights and states.")] = "float32",
     threads: options.Threads = None,
@@ -62,6 +69,7 @@ def replay(
         "prompt_tokens": prompt_tokens,
         "texts": texts,
         "repeats": repeats,
+        "budget": budget,
         "device": device,
         "dtype": dtype,
         "threads": threads,
@@ -71,6 +79,8 @@ def replay(
     settings = replace(settings, **asked)  # type: ignore[arg-type]
     settings.check()
     result = run_bench(run, settings, json, debug, words=1)
+    for place in result["left_out"]:
+        typer.echo(f"left out for the budget: {place}", err=True)
     for fault in (found := faults(result)):
         typer.echo(fault, err=True)
     if found:

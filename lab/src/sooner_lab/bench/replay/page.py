@@ -42,6 +42,9 @@ def markdown(result: Figures, source: str) -> str:
     lines = [*head(result, source, "Replay: speed against acceptance"), "", ABOUT]
     lines += pictures({name: FIGURES[name] for name in drawable(result)}, source)
     lines += sections(tables(result))
+    if result["left_out"]:
+        told = "; ".join(result["left_out"])
+        lines += ["", f"Left out, since the budget had no room for them: {told}."]
     red = faults(result)
     if red:
         lines += ["", "## Faults", "", *[f"- {one}" for one in red]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from statistics import median
@@ -15,7 +16,7 @@ from ..intervals import quotient
 from ..protocol import ArmSamples, measure, row
 from .arms import Decoders, PointArms
 from .expected import Theory, static_tree
-from .goals import goals
+from .goals import goals, place
 from .realized import realized
 from .script import PATTERNS, Process, Script
 from .settings import ReplaySettings
@@ -30,8 +31,8 @@ def run(settings: ReplaySettings, progress: Callable[[str], None] = print) -> Fi
 
     Returns:
         `points`, each with `rows`, `pattern`, `acceptance`, the `steps` that its theory is made of
-        and its `arms`; `goals`; `model` (always `replay`: no figure is of a trained model),
-        `settings`, `provenance`.
+        and its `arms`; `left_out`, the points that the budget had no room for; `goals`; `model`
+        (always `replay`: no figure is of a trained model), `settings`, `provenance`.
 
     Raises:
         SoonerError: settings that make no script.
@@ -41,24 +42,42 @@ def run(settings: ReplaySettings, progress: Callable[[str], None] = print) -> Fi
     threads = Threads.plan(settings.threads, is_miniature=True, beside=beside).apply()
     progress("building decoders")
     decoders = Decoders(settings)
-    points = settings.points()
-    found = []
-    for number, (rows, pattern, acceptance) in enumerate(points, start=1):
-        label = f"point {number}/{len(points)} (rows {rows}, {pattern}, {acceptance:g})"
-
-        def tell(line: str, label: str = label) -> None:
-            progress(f"{label}: {line}")
-
-        found.append(_point(decoders, settings, rows, pattern, acceptance, tell))
+    found, left_out = _points(decoders, settings, progress)
     result: Figures = {
         "bench": "replay",
         "model": "replay",
         "settings": asdict(settings),
         "points": found,
+        "left_out": left_out,
         "goals": goals(found),
     }
     result["provenance"] = provenance(settings.device, settings.dtype, settings.seed, threads.draft)
     return result
+
+
+def _points(
+    decoders: Decoders, settings: ReplaySettings, progress: Callable[[str], None]
+) -> tuple[list[Figures], list[str]]:
+    """Every point that the budget has room for, and the places of the others."""
+    points, start = settings.points(), time.monotonic()
+    found: list[Figures] = []
+    left_out: list[str] = []
+    took: dict[int, float] = {}  # seconds of the last point by rows
+    for number, (rows, pattern, acceptance) in enumerate(points, start=1):
+        about = {"rows": rows, "pattern": pattern, "acceptance": acceptance}
+        label = f"point {number}/{len(points)} ({place(about)})"
+        began = time.monotonic()
+        needed = took.get(rows, max(took.values(), default=0.0))
+        if settings.budget is not None and began - start + needed > settings.budget and found:
+            left_out.append(place(about))
+            continue
+
+        def tell(line: str, label: str = label) -> None:
+            progress(f"{label}: {line}")
+
+        found.append(_point(decoders, settings, rows, pattern, acceptance, tell))
+        took[rows] = time.monotonic() - began
+    return found, left_out
 
 
 def _point(

@@ -20,6 +20,9 @@ SEQUENTIAL = ("speculative", "speculative-best", "speculative-auto")
 ACCEPTANCE = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 ROWS, FULL_ROWS = (1, 8, 32), (1, 2, 4, 8, 16, 32)
 
+BUDGET = 270.0
+"""Seconds of a default run, so that it ends within five minutes on a slower machine, too."""
+
 NEVER_SLOWER = 0.97
 """`speculative-auto` over plain decoding, at every acceptance and number of rows."""
 OF_THEORY, THEORY_FROM = 0.9, 0.6
@@ -55,6 +58,7 @@ class ReplaySettings:
         jacobi_window: of `jacobi`.
         eagle_nodes, eagle_depth, eagle_top_k: of `eagle`'s trees.
         step_repeats: timed forwards of each size.
+        budget: seconds; points that do not fit are left out, and told. `None`: all are measured.
         device, dtype, threads, seed: as everywhere. A draft beside the target has a core of its
             own.
     """
@@ -84,6 +88,7 @@ class ReplaySettings:
     eagle_depth: int = 5
     eagle_top_k: int = 4
     step_repeats: int = 12
+    budget: float | None = BUDGET
     device: str = "cpu"
     dtype: str = "float32"
     threads: int | None = None
@@ -100,6 +105,7 @@ class ReplaySettings:
             texts=4,
             repeats=3,
             step_repeats=40,
+            budget=None,
         )
         return replace(more, **given)  # type: ignore[arg-type]
 
