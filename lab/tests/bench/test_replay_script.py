@@ -13,7 +13,7 @@ from sooner_lab.bench.replay.expected import Theory, static_tree, walked
 from sooner_lab.bench.replay.models import CODE, ReplayAdapter
 from sooner_lab.bench.replay.script import CONTINUATIONS, LogitTable, Process, Script
 from sooner_lab.bench.replay.settings import ReplaySettings
-from sooner_lab.bench.replay.steps import ForwardTimes
+from sooner_lab.bench.replay.steps import ForwardTimes, pooled
 from sooner_lab.bench.replay.trees import RankedTree
 from sooner_lab.theory import Curve, renewal
 
@@ -21,7 +21,7 @@ SMALL = ReplaySettings(
     layers=2, width=32, draft_layers=1, draft_width=32, vocab=512, new_tokens=48, prompt_tokens=64
 )
 TIMES = ForwardTimes(
-    Curve.of({1: 6.0, 17: 9.0, 33: 12.0}), Curve.of({1: 1.0, 4: 1.5}), {"sd-tree": 10.0}, {}
+    Curve.of({1: 6.0, 17: 9.0, 33: 12.0}), Curve.of({1: 1.0, 4: 1.5}), {"sd-tree": 10.0}
 )
 """Seconds whose shape is that of a target with six times the draft's layers."""
 
@@ -157,7 +157,7 @@ def test_closed_forms_are_what_rounds_over_the_script_give(acceptance: float) ->
 
 
 def test_speculative_is_leviathans_equation() -> None:
-    flat = ForwardTimes(Curve.of({1: 6.0, 33: 6.0}), Curve.of({1: 1.0}), {}, {})
+    flat = ForwardTimes(Curve.of({1: 6.0, 33: 6.0}), Curve.of({1: 1.0}), {})
     made = Theory(script(0.8), flat, SMALL, rows=1).chain(5, 1.0)
     assert made.speedup == pytest.approx(6.0 / renewal.vanilla_time(6.0, 5, 0.8))
     assert made.tokens == pytest.approx((1 - 0.8**6) / (1 - 0.8))
@@ -168,7 +168,7 @@ def test_speculative_is_leviathans_equation() -> None:
 
 
 def test_an_arm_that_may_rest_is_never_below_plain() -> None:
-    dear = ForwardTimes(Curve.of({1: 1.0, 17: 8.0}), Curve.of({1: 1.0}), {}, {})
+    dear = ForwardTimes(Curve.of({1: 1.0, 17: 8.0}), Curve.of({1: 1.0}), {})
     made = Theory(script(0.5), dear, SMALL, rows=1)
     auto, best = made.of("speculative-auto"), made.of("speculative-best")
     assert auto is not None
@@ -198,3 +198,16 @@ def test_a_dynamic_tree_holds_the_likeliest_paths() -> None:
     assert (tree.nodes, len(tree.sources)) == (SMALL.eagle_nodes, SMALL.eagle_depth)
     assert tree.ranks.count(0) >= SMALL.eagle_depth
     assert tree.accepted([0] * 9, 0) == SMALL.eagle_depth
+
+
+def test_forwards_of_several_points_are_pooled_as_multiples_of_a_plain_step() -> None:
+    """One point was measured while the machine was busy; its multiples are like the others'."""
+    times = [
+        {"target 1": {"seconds": plain}, "target 5": {"seconds": 1.2 * plain},
+         "draft 1": {"seconds": 0.2 * plain}, "tree eagle": {"seconds": 1.5 * plain}}
+        for plain in (1.0, 5.0, 1.1)
+    ]  # fmt: skip
+    made = ForwardTimes.of(pooled(times))
+    assert made.plain == pytest.approx(1.1)
+    assert made.target(5) == pytest.approx(1.32)
+    assert (made.draft(1), made.trees["eagle"]) == (pytest.approx(0.22), pytest.approx(1.65))

@@ -77,7 +77,7 @@ class Theory:
         """What is expected of a method; `None` of one that theory has nothing to say about.
 
         Args:
-            level: seconds of a level of the tree of `eagle`'s head, as its runs measured them.
+            level: seconds of a level of the tree of `eagle`'s head, as runs measured them.
         """
         settings, draft = self.settings, self.times.draft(1)
         if method == "plain":

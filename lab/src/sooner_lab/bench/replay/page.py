@@ -7,6 +7,7 @@ from typing import Any
 
 from ..pages import ReportTable, cell, head, pictures, sections
 from .goals import fastest
+from .steps import PLAIN
 
 Figures = dict[str, Any]
 
@@ -34,7 +35,7 @@ def tables(result: Figures) -> list[ReportTable]:
             if (point["rows"], point["pattern"]) == (rows, pattern)
         ]
         found += [_speeds(points), _acceptance(points)]
-    return [*found, _forwards(result["points"])]
+    return [*found, _forwards(result["steps"])]
 
 
 def markdown(result: Figures, source: str) -> str:
@@ -172,29 +173,24 @@ def _accepted(arm: Figures) -> str:
     return f"**{told}**" if arm.get("as_scripted") is False else told
 
 
-def _forwards(points: Sequence[Figures]) -> ReportTable:
-    """Of the first point of each number of rows."""
-    firsts: dict[int, Figures] = {}
-    for point in points:
-        firsts.setdefault(point["rows"], point)
-    lines = []
-    for rows, point in firsts.items():
-        seconds = {name: one["seconds"] for name, one in point["steps"].items()}
-        plain = seconds["target 1"]
-        over = [
-            f"{seconds[name] / plain:.2f}"
-            for name in seconds
-            if name.startswith(("target", "tree")) and name != "target 1"
-        ]
-        draft = seconds["draft 1"]
+def _forwards(steps: Sequence[Figures]) -> ReportTable:
+    lines, names = [], []
+    for one in steps:
+        seconds = one["seconds"]
+        plain, draft = seconds[PLAIN], seconds["draft 1"]
+        names = [name for name in seconds if not name.startswith("draft") and name != PLAIN]
+        over = [f"{seconds[name] / plain:.2f}" for name in names]
         lines.append(
-            [str(rows), f"{1e3 * plain:.2f}", *over, f"{1e3 * draft:.2f}", f"{plain / draft:.1f}"]
-        )
-    names = [name for name in points[0]["steps"] if name.startswith(("target", "tree"))][1:]
+            [
+                str(one["rows"]), f"{1e3 * plain:.2f}", *over, f"{1e3 * draft:.2f}",
+                f"{plain / draft:.1f}",
+            ]
+        )  # fmt: skip
     heads = ["rows", "T(1), ms", *[_size(name) for name in names], "T_q, ms", "c"]
     remark = (
         "A forward of the target over one token of each row, others as multiples of it, a draft "
-        "step, and their ratio, in the middle of the text. Medians; intervals are in the JSON."
+        "step, and their ratio, in the middle of the text: medians of all points. Each point's own "
+        "are in the JSON."
     )
     return ReportTable("Replay: forwards", heads, lines, remark)
 

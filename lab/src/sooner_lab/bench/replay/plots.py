@@ -31,8 +31,12 @@ def curves(result: Data) -> Any:
     title = "Replay: speed-up of decoding over plain, one row (no trained model)"
     figure, panels = subplots(columns, title, (3.4, 2.7), rows)
     for axis, method in zip(panels, methods, strict=False):
+        if line := result["curves"].get(method):
+            color, _ = LOOK["independent"]
+            label = "theory, independent"
+            axis.plot(*zip(*line, strict=True), color=color, linewidth=1, label=label)
         for pattern, (color, marker) in LOOK.items():
-            _curve(axis, points, method, pattern, color, marker)
+            _points(axis, points, method, pattern, color, marker)
         axis.axhline(1, color="black", linewidth=0.8, linestyle=":")
         axis.set_title(method, fontsize=10)
         axis.set(xlabel="acceptance a", ylabel="speed-up, ×")
@@ -43,9 +47,10 @@ def curves(result: Data) -> Any:
     return figure
 
 
-def _curve(
+def _points(
     axis: Any, points: list[Data], method: str, pattern: str, color: str, marker: str
 ) -> None:
+    """What was measured, with its intervals; where tokens are clustered, theory too."""
     arms = [
         (point["acceptance"], arm)
         for point in points
@@ -54,13 +59,10 @@ def _curve(
         if arm["method"] == method
     ]
     theory = [(at, arm["expected_speedup"]) for at, arm in arms if "expected_speedup" in arm]
+    if theory and pattern != "independent":
+        look = {"color": color, "linestyle": "--", "linewidth": 1, "label": f"theory, {pattern}"}
+        axis.plot(*zip(*theory, strict=True), **look)
     measured = [(at, arm) for at, arm in arms if "decode_speedup" in arm]
-    style = "-" if pattern == "independent" else "--"
-    if theory:
-        label = f"theory, {pattern}"
-        axis.plot(
-            *zip(*theory, strict=True), color=color, linestyle=style, linewidth=1, label=label
-        )
     if measured:
         at = [place for place, _ in measured]
         speeds = [arm["decode_speedup"] for _, arm in measured]
@@ -100,11 +102,13 @@ def by_rows(result: Data) -> Any:
                 linewidth=1.2, markersize=5, label=method,
             )  # fmt: skip
         axis.axhline(1, color="black", linewidth=0.8, linestyle=":")
+        rows = sorted({place for line in lines.values() for place, _ in line})
         axis.set_xscale("log", base=2)
+        axis.set_xticks(rows, [str(one) for one in rows])
         axis.set_title(f"a = {acceptance:g}", fontsize=10)
         axis.set(xlabel="rows", ylabel="speed-up, ×")
         axis.set_ylim(bottom=0)
-    panels[-1].legend(fontsize=7)
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right center", fontsize=8)
     return figure
 
 

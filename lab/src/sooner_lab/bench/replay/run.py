@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
@@ -20,7 +20,7 @@ from .goals import goals, place
 from .realized import realized
 from .script import PATTERNS, Process, Script
 from .settings import ReplaySettings
-from .steps import ForwardTimes, forward_times
+from .steps import ForwardTimes, forward_times, pooled
 from .trees import RankedTree
 
 Figures = dict[str, Any]
@@ -30,9 +30,10 @@ def run(settings: ReplaySettings, progress: Callable[[str], None] = print) -> Fi
     """Measure every point.
 
     Returns:
-        `points`, each with `rows`, `pattern`, `acceptance`, the `steps` that its theory is made of
-        and its `arms`; `left_out`, the points that the budget had no room for; `goals`; `model`
-        (always `replay`: no figure is of a trained model), `settings`, `provenance`.
+        `points`, each with `rows`, `pattern`, `acceptance`, its own `steps` and its `arms`; `steps`
+        by rows, of all points, which theory is made of; `curves` of theory at one row; `left_out`,
+        the points that the budget had no room for; `goals`; `model` (always `replay`: no figure is
+        of a trained model), `settings`, `provenance`.
 
     Raises:
         SoonerError: settings that make no script.
@@ -42,61 +43,100 @@ def run(settings: ReplaySettings, progress: Callable[[str], None] = print) -> Fi
     threads = Threads.plan(settings.threads, is_miniature=True, beside=beside).apply()
     progress("building decoders")
     decoders = Decoders(settings)
-    found, left_out = _points(decoders, settings, progress)
+    measured, left_out = _measure(decoders, settings, progress)
+    steps = {
+        rows: pooled([one.times for one in measured if one.rows == rows])
+        for rows in settings.rows
+        if any(one.rows == rows for one in measured)
+    }
+    times = {rows: ForwardTimes.of(seconds) for rows, seconds in steps.items()}
+    levels = {rows: _level(measured, rows, one.plain) for rows, one in times.items()}
+    points = [_figures_of(one, times[one.rows], levels[one.rows], settings) for one in measured]
     result: Figures = {
         "bench": "replay",
         "model": "replay",
         "settings": asdict(settings),
-        "points": found,
+        "steps": [
+            {"rows": rows, "seconds": seconds, "head_level": levels[rows]}
+            for rows, seconds in steps.items()
+        ],
+        "points": points,
         "left_out": left_out,
-        "goals": goals(found),
+        "goals": goals(points),
     }
+    if 1 in steps:
+        result["curves"] = _curves(times[1], levels[1], settings)
     result["provenance"] = provenance(settings.device, settings.dtype, settings.seed, threads.draft)
     return result
 
 
-def _points(
+@dataclass(frozen=True)
+class MeasuredPoint:
+    """What was measured of one point.
+
+    Attributes:
+        rows, pattern, acceptance: which one it is.
+        script: where drafts were right.
+        times: of forwards, see `forward_times`.
+        arms: samples and parity of each.
+    """
+
+    rows: int
+    pattern: str
+    acceptance: float
+    script: Script
+    times: dict[str, dict[str, Any]]
+    arms: list[ArmSamples]
+
+    @property
+    def about(self) -> Figures:
+        return {"rows": self.rows, "pattern": self.pattern, "acceptance": self.acceptance}
+
+
+def _measure(
     decoders: Decoders, settings: ReplaySettings, progress: Callable[[str], None]
-) -> tuple[list[Figures], list[str]]:
+) -> tuple[list[MeasuredPoint], list[str]]:
     """Every point that the budget has room for, and the places of the others."""
     points, start = settings.points(), time.monotonic()
-    found: list[Figures] = []
+    found: list[MeasuredPoint] = []
     left_out: list[str] = []
     took: dict[int, float] = {}  # seconds of the last point by rows
     for number, (rows, pattern, acceptance) in enumerate(points, start=1):
-        about = {"rows": rows, "pattern": pattern, "acceptance": acceptance}
-        label = f"point {number}/{len(points)} ({place(about)})"
+        where = place({"rows": rows, "pattern": pattern, "acceptance": acceptance})
         began = time.monotonic()
         needed = took.get(rows, max(took.values(), default=0.0))
         if settings.budget is not None and began - start + needed > settings.budget and found:
-            left_out.append(place(about))
+            left_out.append(where)
             continue
 
-        def tell(line: str, label: str = label) -> None:
+        def tell(line: str, label: str = f"point {number}/{len(points)} ({where})") -> None:
             progress(f"{label}: {line}")
 
-        found.append(_point(decoders, settings, rows, pattern, acceptance, tell))
+        process = Process(acceptance, PATTERNS[pattern], settings.sibling)
+        script = Script.draw(process, settings.vocab, settings.new_tokens, settings.seed)
+        tell("forwards")
+        times = _times(decoders, script, settings, rows)
+        before = [one.times for one in found if one.rows == rows]
+        theory = Theory(script, ForwardTimes.of(pooled([*before, times])), settings, rows)
+        arms = _arms(decoders, script, settings, theory, tell)
+        found.append(MeasuredPoint(rows, pattern, acceptance, script, times, arms))
         took[rows] = time.monotonic() - began
     return found, left_out
 
 
-def _point(
+def _arms(
     decoders: Decoders,
+    script: Script,
     settings: ReplaySettings,
-    rows: int,
-    pattern: str,
-    acceptance: float,
+    theory: Theory,
     progress: Callable[[str], None],
-) -> Figures:
-    process = Process(acceptance, PATTERNS[pattern], settings.sibling)
-    script = Script.draw(process, settings.vocab, settings.new_tokens, settings.seed)
-    progress("forwards")
-    times = _times(decoders, script, settings, rows)
-    theory = Theory(script, times, settings, rows)
-    best = theory.best_chain(settings.max_draft_tokens, times.draft(1), may_rest=False)
-    made = PointArms(decoders, script, settings, rows, best.draft_tokens or 1)
+) -> list[ArmSamples]:
+    """Every arm timed, its texts held against the script."""
+    draft = theory.times.draft(1)
+    best = theory.best_chain(settings.max_draft_tokens, draft, may_rest=False).draft_tokens
+    made = PointArms(decoders, script, settings, theory.rows, best or 1)
     with made.arms() as arms:
-        measured = measure(arms, settings.inputs(rows), settings.repeats, progress)
+        measured = measure(arms, settings.inputs(theory.rows), settings.repeats, progress)
     for one in measured:
         for index, runs in enumerate(one.samples):
             texts = made.texts(index)
@@ -105,31 +145,73 @@ def _point(
                 for sample in runs
                 for text, said in zip(texts, sample.tokens, strict=True)
             ]
-    plain = next(one for one in measured if one.arm.name == "plain")
-    return {
-        "rows": rows,
-        "pattern": pattern,
-        "acceptance": acceptance,
-        "plain_over_draft": times.plain / times.draft(1),
-        "steps": times.told,
-        "arms": [_figures(one, plain, theory, settings.seed) for one in measured],
-    }
+    return measured
 
 
-def _times(decoders: Decoders, script: Script, settings: ReplaySettings, rows: int) -> ForwardTimes:
+def _times(
+    decoders: Decoders, script: Script, settings: ReplaySettings, rows: int
+) -> dict[str, dict[str, Any]]:
     """In the middle of the text, of the adapters that decode it."""
-    draft = decoders.draft(script)
     made = PointArms(decoders, script, settings, rows, 1)
-    trees = {
-        "sd-tree": static_tree(),
-        "eagle": RankedTree.dynamic(script.process, settings),
+    trees = {"sd-tree": static_tree(), "eagle": RankedTree.dynamic(script.process, settings)}
+    return forward_times(
+        decoders.target,
+        made.draft,
+        made.prompts(0),
+        settings.new_tokens // 2,
+        trees,
+        settings.step_repeats,
+    )
+
+
+def _level(measured: Sequence[MeasuredPoint], rows: int, plain: float) -> float | None:
+    """Seconds of a level of `eagle`'s head as its runs had it, pooled as forwards are.
+
+    Args:
+        plain: seconds of a plain step.
+    """
+    over = []
+    for one in measured:
+        arms = {arm.arm.name: arm for arm in one.arms}
+        if one.rows == rows and "eagle" in arms:
+            own = [seconds for each in arms["eagle"].stats for seconds in each.draft_seconds]
+            steps = [time for each in arms["plain"].stats for time in each.verify_seconds[1]]
+            over.append(median(own) / median(steps))
+    return median(over) * plain if over else None
+
+
+def _figures_of(
+    one: MeasuredPoint, times: ForwardTimes, level: float | None, settings: ReplaySettings
+) -> Figures:
+    theory = Theory(one.script, times, settings, one.rows)
+    plain = next(arm for arm in one.arms if arm.arm.name == "plain")
+    return {
+        **one.about,
+        "steps": one.times,
+        "arms": [_figures(arm, plain, theory, level, settings.seed) for arm in one.arms],
     }
-    behind = settings.new_tokens // 2
-    prompts = made.prompts(0)
-    return forward_times(decoders.target, draft, prompts, behind, trees, settings.step_repeats)
 
 
-def _figures(one: ArmSamples, plain: ArmSamples, theory: Theory, seed: int) -> Figures:
+def _curves(
+    times: ForwardTimes, level: float | None, settings: ReplaySettings
+) -> dict[str, list[list[float]]]:
+    """What theory expects of each method at one row between the points, `[acceptance, speed-up]`;
+    tokens are independent."""
+    found: dict[str, list[list[float]]] = {}
+    for percent in range(50, 97):
+        process = Process(percent / 100, sibling=settings.sibling)
+        script = Script.draw(process, settings.vocab, settings.new_tokens, settings.seed)
+        theory = Theory(script, times, settings, 1)
+        for method in settings.methods:
+            expected = theory.of(method, level)
+            if expected is not None:
+                found.setdefault(method, []).append([percent / 100, expected.speedup])
+    return found
+
+
+def _figures(
+    one: ArmSamples, plain: ArmSamples, theory: Theory, level: float | None, seed: int
+) -> Figures:
     """One arm against plain decoding, and both against theory.
 
     `expected_speedup` is theory's at the script's acceptance, `of_theory` the measured share of it;
@@ -147,8 +229,7 @@ def _figures(one: ArmSamples, plain: ArmSamples, theory: Theory, seed: int) -> F
     }  # fmt: skip
     found["speedup_of_counts"] = told.get("theory_speedup")
     found["divergences"] = told["divergences"][:4]
-    drafts = [seconds for each in one.stats for seconds in each.draft_seconds]
-    expected = theory.of(one.arm.name, median(drafts) if drafts else None)
+    expected = theory.of(one.arm.name, level)
     once = [runs[0].stats for runs in one.samples if runs[0].stats is not None]
     found |= realized(one.arm.name, once, theory.process, seed)
     if expected is not None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from statistics import median
+from typing import Any, Self
 
 import torch
 
@@ -18,6 +19,7 @@ from .trees import RankedTree
 
 BLOCKS = (1, 2, 3, 5, 9, 11, 17, 33)
 """Entries of the target's chains; between them a forward's time is interpolated."""
+PLAIN = "target 1"
 WIDTHS = (1, 2, 4)
 """Entries of the draft's forwards: a step's, and the levels of a tree."""
 
@@ -30,17 +32,42 @@ class ForwardTimes:
         target: by entries of a chain.
         draft: by entries.
         trees: of the target over a whole tree, by the arm that drafts it.
-        told: all of it with intervals, ready for JSON.
     """
 
     target: Curve
     draft: Curve
     trees: Mapping[str, float]
-    told: dict[str, Any]
+
+    @classmethod
+    def of(cls, seconds: Mapping[str, float]) -> Self:
+        """From the names that `forward_times` gives."""
+        kinds: dict[str, dict[str, float]] = {"target": {}, "draft": {}, "tree": {}}
+        for name, each in seconds.items():
+            kind, what = name.split()
+            kinds[kind][what] = each
+        target, draft = (
+            Curve.of({int(size): each for size, each in kinds[kind].items()})
+            for kind in ("target", "draft")
+        )
+        return cls(target, draft, kinds["tree"])
 
     @property
     def plain(self) -> float:
         return self.target(1)
+
+
+def pooled(times: Sequence[Mapping[str, Mapping[str, Any]]]) -> dict[str, float]:
+    """Seconds by forward, from several results of `forward_times` over as many rows.
+
+    Forwards of one result took turns, so how they compare is known better than how long they take:
+    medians are of multiples of a plain step.
+    """
+    plain = [one[PLAIN]["seconds"] for one in times]
+    over = {
+        name: median(one[name]["seconds"] / own for one, own in zip(times, plain, strict=True))
+        for name in times[0]
+    }
+    return {name: ratio * median(plain) for name, ratio in over.items()}
 
 
 def forward_times(
@@ -50,34 +77,30 @@ def forward_times(
     behind: int,
     trees: Mapping[str, RankedTree],
     repeats: int,
-) -> ForwardTimes:
+) -> dict[str, dict[str, Any]]:
     """Time every forward in turns, so that a drift of the machine hits all alike.
 
     Args:
         ids: prompts, `[rows, width]`.
         behind: tokens behind the prompt that are in the cache, too.
         trees: shapes by arm.
+
+    Returns:
+        `seconds`, `interval` and `samples` of each forward: `target N`, `draft N`, `tree ARM`.
     """
-    verifying = _Forwards(
-        target, ids, behind, max(*BLOCKS, *(1 + one.nodes for one in trees.values()))
-    )
+    largest = max(*BLOCKS, *(1 + one.nodes for one in trees.values()))
+    verifying = _Forwards(target, ids, behind, largest)
     drafting = _Forwards(draft, ids, behind, max(WIDTHS))
     arms = {f"target {size}": verifying.chain(size) for size in BLOCKS}
     arms |= {f"draft {size}": drafting.chain(size) for size in WIDTHS}
     arms |= {f"tree {name}": verifying.tree(shape) for name, shape in trees.items()}
     timed = DeviceClock(target.device).interleaved(arms, repeats, warm_ups=2)
-    told: dict[str, Any] = {}
+    found = {}
     for name, one in timed.items():
         if not isinstance(one, Timing):
             raise RuntimeError(f"forward '{name}' failed: {one}")
-        told[name] = one.as_dict()
-    seconds = {name: float(one["seconds"]) for name, one in told.items()}
-    return ForwardTimes(
-        Curve.of({size: seconds[f"target {size}"] for size in BLOCKS}),
-        Curve.of({size: seconds[f"draft {size}"] for size in WIDTHS}),
-        {name: seconds[f"tree {name}"] for name in trees},
-        told,
-    )
+        found[name] = one.as_dict()
+    return found
 
 
 class _Forwards:
