@@ -51,7 +51,7 @@ def _eagle(**options: Any) -> Callable[[str], sooner.Method]:
     return lambda family: sooner.Eagle(tiny.head(family), **options)
 
 
-def _aligned(**options: Any) -> Callable[[str], sooner.Method]:
+def aligned(**options: Any) -> Callable[[str], sooner.Method]:
     """Drafts that are right for text prompts, in part and out of order, and chance for others."""
 
     def method(family: str) -> sooner.Method:
@@ -87,9 +87,9 @@ METHODS: dict[str, Callable[[str], sooner.Method]] = {
     "eagle-wide": _eagle(top_k=32, nodes=48, depth=3),
     "eagle-chain": _eagle(top_k=1, depth=4),
     "eagle-auto": _eagle(nodes="auto", top_k=24),
-    "hsd": _aligned(nodes=10),
-    "hsd-wide": _aligned(nodes=40, width=16, reference_window=1, repeats=True),
-    "hsd-auto": _aligned(),
+    "hsd": aligned(nodes=10),
+    "hsd-wide": aligned(nodes=40, width=16, reference_window=1, repeats=True),
+    "hsd-auto": aligned(),
     "sparse-to-dense": lambda family: sooner.SparseToDense(prune=0.5, num_draft_tokens=4),
 }
 

@@ -14,12 +14,13 @@ __version__ = "0.2.0"
 
 if TYPE_CHECKING:  # for type checkers, who can't ask `__getattr__`
     from .drawing import Drawing, draw
-    from .engine import Engine, Request
+    from .engine import Engine
     from .errors import SoonerError, UnsupportedError
     from .generation import Generation, generate
     from .methods import *  # noqa: F403
     from .models import canvas
     from .parity import compare
+    from .request import Request
     from .sparse.compression import VisionZip
     from .sparse.prefill import MMInference
     from .sparse.pruning import DyCoke, FastV, PyramidDrop, SparseVLM
@@ -35,7 +36,7 @@ _HOME = {
     "MMInference": "sparse.prefill",
     "Method": "methods",
     "PyramidDrop": "sparse.pruning",
-    "Request": "engine",
+    "Request": "request",
     "SoonerError": "errors",
     "SparseVLM": "sparse.pruning",
     "SpawnedDraft": "methods",

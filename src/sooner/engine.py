@@ -6,104 +6,23 @@ import logging
 import traceback
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor
 
 from .checks import check_whole
 from .decoding.loop import Decoding, OnTokens
-from .decoding.rows import Reason, Rows
+from .decoding.rows import Reason
 from .errors import SoonerError, UnsupportedError
 from .generation import out_of_memory, session_of
 from .methods import Autoregressive, Method
 from .models.ranks import Ranks
-from .stats.run import EXACT
+from .request import Request, TokenLogprobs
 
 if TYPE_CHECKING:
     from .graphs import GraphRecorder
 
 logger = logging.getLogger("sooner")
-
-
-@dataclass(frozen=True)
-class TokenLogprobs:
-    """Log-probabilities of the model itself at one token, before any processor.
-
-    Attributes:
-        token: what was said.
-        logprob: of it.
-        top: the likeliest tokens and theirs, best first.
-    """
-
-    token: int
-    logprob: float
-    top: list[tuple[int, float]]
-
-    @staticmethod
-    def of(logits: Tensor, tokens: list[int], most: int) -> list[TokenLogprobs]:
-        """Those of `tokens`, said behind `logits [tokens, vocab]`, with the `most` likeliest."""
-        own = logits.float().log_softmax(-1)
-        said = own.gather(1, torch.tensor(tokens, device=own.device)[:, None])
-        best = own.topk(min(most, own.shape[-1]))
-        told = torch.cat([said, best.values, best.indices.to(own)], 1).tolist()  # one read
-        most = best.values.shape[1]
-        return [
-            TokenLogprobs(token, own, list(zip(map(int, rest[most:]), rest[:most], strict=True)))
-            for token, (own, *rest) in zip(tokens, told, strict=True)
-        ]
-
-
-@dataclass(eq=False)
-class Request:
-    """What one call of `Engine.admit` asked for.
-
-    Attributes:
-        inputs, options: as they were given.
-        method: how it is decoded.
-        rows: of its batch.
-        tokens: the new tokens of each row, once the request has ended.
-        finish_reasons: why each row ended, then.
-        error: what ended it, if that was an error; `tokens` are what it had said.
-        logprobs: of each row's tokens, if they were asked for; added to before `on_tokens` is
-            called.
-        mode: `exact`, `relaxed` or `approximate`, once it decodes.
-        num_drafts, num_draft_tokens: rounds that had a draft, summed over its rows, and what was
-            verified in them, all nodes of a tree; once it has ended.
-        first: original row of the batch that it begins at, once it decodes.
-        is_cancelled: its end was asked for.
-    """
-
-    inputs: Mapping[str, Any] = field(repr=False)
-    options: dict[str, Any] = field(repr=False)
-    method: Method
-    rows: int
-    tokens: list[list[int]] | None = None
-    finish_reasons: list[Reason] = field(default_factory=list)
-    error: Exception | None = None
-    logprobs: list[list[TokenLogprobs]] = field(default_factory=list, repr=False)
-    mode: str = EXACT
-    num_drafts: int = 0
-    num_draft_tokens: int = 0
-    first: int = field(default=0, repr=False)
-    is_cancelled: bool = field(default=False, repr=False)
-    waits_alone: bool = field(default=False, repr=False)  # its rows can't join those that decode
-
-    @property
-    def finish_reason(self) -> Reason | None:
-        """Why its first row ended; `None` before."""
-        return self.finish_reasons[0] if self.finish_reasons else None
-
-    @property
-    def originals(self) -> range:
-        """Its rows' numbers in the batch."""
-        return range(self.first, self.first + self.rows)
-
-    def count(self, rows: Rows) -> None:
-        """Take over what `rows`, which it decodes in, have counted of it."""
-        self.num_drafts = sum(rows.num_drafts[row] for row in self.originals)
-        self.num_draft_tokens = sum(rows.num_draft_tokens[row] for row in self.originals)
 
 
 class Engine:
@@ -339,8 +258,9 @@ class Engine:
         if session.constraint is not None:
             name = type(self.model).__name__
             self.alone = f"{name} draws on a grid, and decodes only rows that are admitted together"
-        if self.alone is not None:
-            session.stats.note(f"{self.alone}: each request has a batch of its own")
+        own = f"{type(method).__name__} decodes only rows that are admitted together"
+        if (reason := self.alone or (None if method.joins(method) else own)) is not None:
+            session.stats.note(f"{reason}: each request has a batch of its own")
         if not session.target.adapter.may_split(session.prompt):
             session.prefill_chunk = None
         request.rows = session.rows.batch
@@ -363,6 +283,9 @@ class Engine:
         rows = decoding.rows
         reasons = [rows.reasons[row] for row in range(request.rows)] if reason is None else reason
         told = None if error is None else self._told(error, request)
+        if (strayed := decoding.stats.deviation) is not None:
+            request.deviations = [strayed.of(row) for row in range(request.rows)]
+            decoding.stats.deviation = None  # the batch never had these rows
         self._end(request, rows.generated, reasons, told)
         if self.batch is not None and error is None:
             self.batch.stats.join(decoding.stats, self.batch.rows.batch)
@@ -406,6 +329,8 @@ class Engine:
             reasons: Reason | list[Reason] = [batch.rows.reasons[row] for row in rows]
             if error is not None:
                 reasons, error = "error", self._told(error, request)
+            if (strayed := batch.stats.deviation) is not None:
+                request.deviations = [strayed.release(row) for row in rows]
             self._end(request, [batch.release(row) for row in rows], reasons, error)
         if not batch.rows.active:
             self.batch = None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -12,7 +14,10 @@ import torch
 
 import sooner
 import tiny
-from method_matrix import METHODS
+from method_matrix import LONG, METHODS, aligned
+from sooner.methods.tolerance import Tolerance
+from sooner.models.openvla.statistics import ActionTokens
+from sparse.contexts import sparse
 
 SCHEDULES = 40
 """Of all methods together; `slow` runs 500."""
@@ -31,8 +36,57 @@ JOINING = (
     "eagle-chain",
     "eagle-auto",
     "sparse-to-dense",
+    "jacobi-1",
+    "jacobi-4",
+    "jacobi-16",
+    "jacobi-noise",
+    "hsd",
+    "hsd-wide",
+    "hsd-auto",
+    "hsd-relaxed",
+    "relaxed",
 )
 """Methods whose rows may join others."""
+
+MORE: dict[str, Callable[[str], sooner.Method]] = {
+    "jacobi-noise": lambda family: sooner.CoupledJacobi(8),
+    "hsd-relaxed": aligned(acceptance_threshold=0.6, nodes=12),
+    "relaxed": lambda family: sooner.Relaxed(
+        METHODS["noisy-4"](family), Tolerance(ActionTokens(tiny.VOCAB, 40), 3, 4)
+    ),
+}
+
+FOLLOWED = (
+    "plain", "prompt-lookup", "eagle", "eagle-chain", "eagle-auto", "hsd", "hsd-wide", "hsd-auto",
+)  # fmt: skip
+"""Whose ids are plain decoding's, drawn or not."""
+
+CONTEXTS: dict[str, Callable[[str], Any]] = {
+    "fastv": lambda family: sooner.FastV(0.5, layer=1),
+    "mminference": sparse,
+}
+"""Sparse prefills, which may be entered around an engine."""
+
+TIMED = ("noisy-auto",)
+"""Whose drawn ids depend on draft lengths that a clock decides."""
+
+RELAXED = ("hsd-relaxed", "relaxed")
+"""Whose greedy ids are not plain decoding's either."""
+
+SETTINGS: tuple[dict[str, Any], ...] = (
+    {},
+    {"do_sample": True, "temperature": 0.8, "top_k": 20},
+    {"do_sample": True, "top_p": 0.9, "repetition_penalty": 1.2},
+    {"presence_penalty": 0.7, "frequency_penalty": 0.3},
+    {"do_sample": True, "temperature": 1.3, "min_p": 0.05, "sequence_bias": [[[17], 2.0]]},
+    {"no_repeat_ngram_size": 2, "suppress_tokens": [3]},
+    {"do_sample": True, "presence_penalty": 1.5, "top_k": 0},
+)
+"""What requests of one batch may ask for, each for itself."""
+
+
+def method_of(name: str, family: str) -> sooner.Method:
+    return (MORE | METHODS)[name](family)
 
 
 def greedy(new: int) -> dict[str, Any]:
@@ -49,47 +103,112 @@ def alone(family: str, kind: str, rows: int, new: int) -> list[list[int]]:
     return ids[:, inputs["input_ids"].shape[1] :].tolist()
 
 
-def schedule(seed: int, **launch: Any) -> None:
+@dataclass(frozen=True)
+class Asked:
+    """A request of a schedule.
+
+    Attributes:
+        setting: number of its `SETTINGS`.
+        end: place of the greedy text whose token ends it; -1 for none.
+    """
+
+    family: str
+    kind: str
+    rows: int
+    new: int
+    setting: int
+    seed: int
+    end: int
+
+    def options(self) -> dict[str, Any]:
+        stop = (
+            alone(self.family, self.kind, self.rows, LONG)[0][self.end] if self.end >= 0 else None
+        )
+        return {
+            **greedy(self.new),
+            "eos_token_id": stop,
+            "seed": self.seed,
+            **SETTINGS[self.setting],
+        }
+
+    def inputs(self) -> dict[str, Any]:
+        return tiny.inputs(self.family, self.kind, self.rows)
+
+
+@cache
+def right(asked: Asked, name: str, context: str = "none") -> list[list[int]]:
+    """What it is told alone: by HF where nothing was asked for, else by the method named."""
+    if not asked.setting and asked.end < 0 and name == "plain" and context == "none":
+        return [row[: asked.new] for row in alone(asked.family, asked.kind, asked.rows, LONG)]
+    prefill = None if context == "none" else CONTEXTS[context](asked.family)
+    return sooner.generate(
+        tiny.model(asked.family), asked.inputs(), method_of(name, asked.family), prefill=prefill,
+        **asked.options(),
+    ).tokens  # fmt: skip
+
+
+def reference(name: str, setting: int) -> str:
+    """The method whose ids, alone, a request has to get."""
+    is_drawn = SETTINGS[setting].get("do_sample", False)
+    return name if name in RELAXED or (is_drawn and name not in FOLLOWED) else "plain"
+
+
+def schedule(
+    seed: int, names: Sequence[str] = JOINING, families: Sequence[str] = tiny.FAMILIES,
+    context: str = "none", **launch: Any,
+) -> int:  # fmt: skip
     """Admit requests between rounds at random, and compare what each said.
 
     Args:
+        context: of the prefill, around all of them.
         launch: how the engine launches steps.
+
+    Returns:
+        Most rows that decoded together.
     """
     rng = random.Random(seed)
-    family = rng.choice(tiny.FAMILIES)
-    name = rng.choice(JOINING)
-    chunk = rng.choice((None, None, 3, 7))
+    family, name = rng.choice(families), rng.choice(names)
+    chunk = rng.choice((None, None, 3, 7)) if context == "none" else None
     engine = sooner.Engine(
-        tiny.model(family), METHODS[name](family), max_rows=rng.choice((2, 3, 5)),
+        tiny.model(family), method_of(name, family), max_rows=rng.choice((2, 3, 5)),
         prefill_chunk=chunk, **launch,
     )  # fmt: skip
-    asked: list[tuple[sooner.Request, str, int, int]] = []
+    prefill = nullcontext() if context == "none" else CONTEXTS[context](family)(engine.model)
+    running: list[tuple[sooner.Request, Asked]] = []
     cancelled: set[int] = set()
-    left = rng.randint(3, 6)
-    while left or not engine.is_idle:
-        if left and rng.random() < 0.4:
-            kind, rows, new = (
-                rng.choice(tiny.kinds(family)),
-                rng.choice((1, 1, 2)),
-                rng.choice((1, 2, 9, 23)),
-            )
-            inputs = tiny.inputs(family, kind, rows)
-            request = engine.admit(inputs, **greedy(new))
-            asked.append((request, kind, rows, new))
-            left -= 1
-        if asked and rng.random() < 0.03:
-            number = rng.randrange(len(asked))
-            if asked[number][0].tokens is None:
-                engine.cancel(asked[number][0])
-                cancelled.add(number)
-        engine.step()
-    for number, (request, kind, rows, new) in enumerate(asked):
+    left, together = rng.randint(3, 6), 0
+    several = (1,) if context == "fastv" else (1, 1, 2)  # it prunes a prompt at a time
+    for kind in tiny.kinds(family):  # HF's own loop can't decode under a context
+        for rows in (1, 2):
+            alone(family, kind, rows, LONG)
+    with prefill:
+        while left or not engine.is_idle:
+            if left and rng.random() < 0.4:
+                asked = Asked(
+                    family, rng.choice(tiny.kinds(family)), rng.choice(several),
+                    rng.choice((1, 2, 9, LONG)), rng.choice((0, 0, *range(len(SETTINGS)))),
+                    rng.randrange(3), rng.choice((-1, -1, 4, 11)),
+                )  # fmt: skip
+                if name in TIMED and SETTINGS[asked.setting].get("do_sample"):
+                    asked = replace(asked, setting=0)
+                running.append((engine.admit(asked.inputs(), **asked.options()), asked))
+                left -= 1
+            if running and rng.random() < 0.03:
+                number = rng.randrange(len(running))
+                if running[number][0].tokens is None:
+                    engine.cancel(running[number][0])
+                    cancelled.add(number)
+            engine.step()
+            if engine.batch is not None:
+                together = max(together, len(engine.running))
+    for number, (request, asked) in enumerate(running):
         assert request.error is None, (seed, family, name, request.error)
         assert request.tokens is not None
-        wanted = alone(family, kind, rows, 23)
+        wanted = right(asked, reference(name, asked.setting), context)
         for said, whole in zip(request.tokens, wanted, strict=True):
-            count = len(said) if number in cancelled else new
-            assert said == whole[:count], (seed, family, name, kind, rows, new)
+            count = len(said) if number in cancelled else len(whole)
+            assert said == whole[:count], (seed, name, asked)
+    return together
 
 
 @pytest.mark.parametrize("seed", range(SCHEDULES))
@@ -117,16 +236,15 @@ def test_rows_join_while_others_decode() -> None:
     assert max(together) == 3
 
 
-def test_a_method_that_needs_a_batch_of_its_own_waits_for_it() -> None:
-    engine = sooner.Engine(tiny.model("llama"), METHODS["parallel"]("llama"))
-    first, second = (
-        engine.admit(
-            tiny.inputs("llama", "text"), max_new_tokens=9, do_sample=False, eos_token_id=None
-        )
-        for _ in range(2)
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_prompts_under_a_sparse_prefill_join_and_say_what_they_say_alone(context: str) -> None:
+    """Where a context takes tokens out of a prompt, rows that lack as many join; others wait."""
+    names, families = (
+        ("plain", "prompt-lookup", "noisy-4", "sd-tree"),
+        ("llava_onevision", "qwen3_vl"),
     )
-    engine.run()
-    assert first.tokens == second.tokens == alone("llama", "text", 1, 9)
+    together = [schedule(seed, names, families, context) for seed in range(12)]
+    assert max(together) > 1
 
 
 def test_a_request_that_fails_ends_alone() -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from test_engine import alone, greedy
 from torch import Tensor
 from transformers import (
     LogitsProcessor,
@@ -20,6 +19,7 @@ from transformers import (
 import sooner
 import tiny
 from method_matrix import METHODS
+from methods.test_engine import alone, greedy
 from sooner.decoding.interface import Outcome
 from sooner.decoding.runner import ModelRunner
 

@@ -202,7 +202,7 @@ class Decoding:
         assert self.outcome is not None
         assert other.outcome is not None
         session, model = self.session, type(self.session.target.adapter.model).__name__
-        if session.constraint is not None or self.stats.deviation is not None:
+        if session.constraint is not None:
             raise UnsupportedError(
                 f"{self.stats.method} on {model} decodes only "
                 "rows that are admitted together; give such requests a batch of their own"

@@ -213,13 +213,15 @@ class Tolerance:
         rows, limit, stats = context.rows, context.stopping.limit or 0, context.stats
         span = self.tokens.edges - 1
         radii = torch.tensor(self.radii, device=context.target.device)  # [dims]
-        deviation = Deviation.zeros(rows.batch, self.dims, span, context.target.device)
+        deviation = Deviation.zeros(rows.batch, self.dims, span, context.target.device, limit)
         stats.mode, stats.deviation = RELAXED, deviation
 
         def rule(tree: Tree, scores: Tensor, processing: Processing, noise: RowNoise) -> Verdict:
             choices = processing.choose(scores, tree, noise)
             judged = self.judge(tree, choices, noise.places, radii)
-            counted = judged.committed((limit - noise.places).clamp(min=0))
+            said = ((row, len(rows.generated[row])) for row in rows.active)
+            room = torch.tensor([deviation.room(*one) for one in said], device=choices.device)
+            counted = judged.committed(room)
             deviation.add(rows.active, judged.dims, judged.distance, counted)
             return judged.verdict
 

@@ -20,15 +20,48 @@ class Deviation:
     Args:
         counts: how often each distance from `-span` to `span` was seen,
             `[rows, dims, 2 * span + 1]`.
+        limit: tokens that each row may say; what is accepted beyond them does not count.
     """
 
-    def __init__(self, counts: Tensor) -> None:
+    def __init__(self, counts: Tensor, limit: int = 0) -> None:
         self.counts = counts
+        self._lines = list(range(len(counts)))  # of original rows; -1 once they have left
+        self._limits = [limit] * len(counts)
+        self._free: list[int] = []  # lines of rows that have left
+        self._left = torch.zeros_like(counts[0]) if len(counts) else counts.sum(0)
 
     @classmethod
-    def zeros(cls, rows: int, dims: int, span: int, device: torch.device | str) -> Deviation:
+    def zeros(
+        cls, rows: int, dims: int, span: int, device: torch.device | str, limit: int = 0
+    ) -> Deviation:
         """Nothing seen yet; distances are at most `span`."""
-        return cls(torch.zeros(rows, dims, 2 * span + 1, dtype=torch.long, device=device))
+        counts = torch.zeros(rows, dims, 2 * span + 1, dtype=torch.long, device=device)
+        return cls(counts, limit)
+
+    @torch.inference_mode()
+    def join(self, other: Deviation) -> None:
+        """Count for the original rows of `other`, too, numbered behind these."""
+        for line, limit in zip(other._lines, other._limits, strict=True):
+            if not self._free:  # as many lines again, so that joining stays cheap
+                self._free = [*range(self.rows, 2 * self.rows)][::-1]
+                self.counts = torch.cat([self.counts, torch.zeros_like(self.counts)])
+            self._lines.append(self._free.pop())
+            self._limits.append(limit)
+            self.counts[self._lines[-1]] = other.counts[line].to(self.counts.device)
+
+    @torch.inference_mode()
+    def release(self, row: int) -> Deviation:
+        """That of an original row that has ended, which stays in the sum over all."""
+        told, line = Deviation(self.of(row).counts.clone()), self._lines[row]
+        self._left += told.counts[0]
+        self.counts[line] = 0
+        self._free.append(line)
+        self._lines[row] = -1
+        return told
+
+    def room(self, row: int, said: int) -> int:
+        """Tokens that original row `row` may still say, which has said `said`."""
+        return max(self._limits[row] - said, 0)
 
     @property
     def rows(self) -> int:
@@ -52,13 +85,14 @@ class Deviation:
             distance: signed, in bins, within the span, `[rows, depth]`.
             seen: which of them count, `[rows, depth]` bool.
         """
-        original = torch.tensor(list(rows), device=dims.device)[:, None]
-        places = (original * self.dims + dims) * self.counts.shape[2] + distance + self.span
+        lines = torch.tensor([self._lines[row] for row in rows], device=dims.device)[:, None]
+        places = (lines * self.dims + dims) * self.counts.shape[2] + distance + self.span
         self.counts.view(-1).index_add_(0, places.flatten(), seen.flatten().long())
 
     def of(self, row: int) -> Deviation:
         """Of one original row alone."""
-        return Deviation(self.counts[row : row + 1])
+        line = self._lines[row]
+        return Deviation(self.counts[line : line + 1])
 
     @property
     def accepted(self) -> np.ndarray:
@@ -91,7 +125,7 @@ class Deviation:
 
     def _histogram(self) -> np.ndarray:
         """Over all rows, `[dims, 2 * span + 1]`."""
-        return self.counts.sum(0).cpu().numpy()
+        return (self.counts.sum(0) + self._left).cpu().numpy()
 
     def _distances(self) -> np.ndarray:
         return np.arange(-self.span, self.span + 1)

@@ -255,6 +255,8 @@ class Stats:
         self.notes = [*self.notes, *new][-MOST_NOTES:]
         if other.mode != EXACT:
             self.mode = other.mode
+        if self.deviation is not None and other.deviation is not None:
+            self.deviation.join(other.deviation)
 
     @property
     def num_spec_steps(self) -> int:

@@ -1,0 +1,152 @@
+"""Which requests share a batch, which have one of their own, and how long a round waits."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+
+import sooner
+import tiny
+import tiny_canvas
+from method_matrix import LONG, METHODS
+from methods.test_engine import alone, greedy, method_of
+from sooner.decoding.runner import ModelRunner
+
+
+def test_rows_that_lack_other_numbers_of_tokens_wait_for_a_batch_of_their_own() -> None:
+    """And ask to join only once."""
+    family, asked = "llava_onevision", Counter[str]()
+    model = tiny.model(family)
+    with sooner.FastV(0.5, layer=1)(model), pytest.MonkeyPatch.context() as patch:
+        engine = sooner.Engine(model)
+        first = engine.admit(tiny.inputs(family, "image"), **greedy(LONG))
+        other = engine.admit(tiny.inputs(family, "text"), **greedy(9))
+        engine.step()
+        assert engine.batch is not None
+        join = type(engine.batch).join
+
+        def counted(*args: Any) -> int:
+            asked["to join"] += 1
+            return join(*args)
+
+        patch.setattr(type(engine.batch), "join", counted)
+        engine.run()
+    assert asked["to join"] == 1
+    for request, kind in ((first, "image"), (other, "text")):
+        assert request.tokens is not None
+        own = sooner.generate(
+            model, tiny.inputs(family, kind), prefill=sooner.FastV(0.5, layer=1),
+            **greedy(len(request.tokens[0])),
+        )  # fmt: skip
+        assert request.tokens == own.tokens
+
+
+@pytest.mark.parametrize("name", ["parallel", "picture"])
+def test_what_needs_a_batch_of_its_own_says_so_and_waits_for_it(name: str) -> None:
+    if name == "parallel":
+        model, method, inputs = tiny.model("llama"), METHODS[name]("llama"), tiny.inputs("llama")
+    else:
+        words = torch.arange(40, 50)[None]
+        model, method, inputs = tiny_canvas.model("chameleon"), None, {"input_ids": words}
+    engine = sooner.Engine(model, method)
+    first, second = (engine.admit(inputs, **greedy(9)) for _ in range(2))
+    most = 0
+    notes: set[str] = set()
+    while not engine.is_idle:
+        engine.step()
+        most = max(most, len(engine.running) + (engine._next is not None))
+        if engine.batch is not None:
+            notes |= set(engine.batch.stats.notes)
+    assert most == 1
+    assert any("a batch of its own" in note for note in notes)
+    assert first.tokens == second.tokens == sooner.generate(model, inputs, **greedy(9)).tokens
+
+
+def test_requests_bring_drafts_of_their_own() -> None:
+    """HSD's are a request's; another method waits until the batch is free."""
+    engine = sooner.Engine(tiny.model("llama"), max_rows=4)
+    text = alone("llama", "text", 1, LONG)[0]
+    right, wrong = sooner.HSD([[text]], nodes=8), sooner.HSD([[text[::-1]]], nodes=8)
+    requests = [
+        engine.admit(tiny.inputs("llama", "text"), method=method, **greedy(LONG))
+        for method in (right, wrong, sooner.HSD([[]], nodes=8), None, sooner.HSD([[text]], nodes=4))
+    ]
+    together, steps = [], 0
+    while not engine.is_idle:
+        engine.step()
+        together.append({requests.index(one) for one in engine.running})
+        steps += 1
+    assert all(request.tokens == [text] for request in requests)
+    assert any(len(some) > 1 for some in together)
+    assert not any(3 in some and len(some) > 1 for some in together)
+    assert not any(4 in some and len(some) > 1 for some in together)
+
+
+def test_each_request_is_told_how_far_its_own_rows_strayed() -> None:
+    family, kind = "llama", "text"
+    inputs = [tiny.inputs(family, kind, 1, seed) for seed in range(3)]
+    method = method_of("relaxed", family)
+    apart = [
+        sooner.generate(tiny.model(family), one, method, **greedy(LONG)).stats.deviation
+        for one in inputs
+    ]
+    engine = sooner.Engine(tiny.model(family), method)
+    requests = [engine.admit(one, **greedy(LONG)) for one in inputs]
+    while engine.batch is None:
+        engine.step()
+    batch = engine.batch
+    engine.run()
+    assert batch is not None
+    for request, told in zip(requests, apart, strict=True):
+        assert told is not None
+        assert [one.as_dict() for one in request.deviations] == [told.as_dict()]
+    assert batch.stats.deviation is not None
+    total = sum(int(one.accepted.sum()) for request in requests for one in request.deviations)
+    assert int(batch.stats.deviation.accepted.sum()) == total > 0
+
+
+@pytest.mark.parametrize("name", ["plain", "noisy-4"])
+@pytest.mark.parametrize("chunk", [2, 5])
+def test_decoding_rows_never_wait_for_more_than_a_chunk(
+    name: str, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counted in what forwards cost: so much for each, and for each of its tokens."""
+    family, spent = "llama", 0.0
+    target = tiny.model(family)
+
+    def cost(tokens: int) -> float:
+        return 10.0 + tokens
+
+    own, run_chunk = ModelRunner._forward, ModelRunner._run_chunk
+
+    def forward(self: ModelRunner, tokens: torch.Tensor, *args: Any) -> Any:
+        nonlocal spent
+        spent += cost(tokens.shape[1])
+        return own(self, tokens, *args)
+
+    def prefill(self: ModelRunner, prompt: Any, start: int, end: int, *args: Any) -> Any:
+        nonlocal spent
+        spent += cost(end - start)
+        return run_chunk(self, prompt, start, end, *args)
+
+    monkeypatch.setattr(ModelRunner, "_forward", forward)
+    monkeypatch.setattr(ModelRunner, "_run_chunk", prefill)
+    engine = sooner.Engine(target, METHODS[name](family), prefill_chunk=chunk, max_rows=6)
+    rounds, gaps = [], []
+    for _ in range(5):
+        engine.admit(tiny.inputs(family, "text"), **greedy(LONG))
+    while not engine.is_idle:
+        decoded = engine.batch is not None
+        before = spent
+        admitted = engine._next
+        engine.step()
+        if decoded:
+            gaps.append(spent - before)
+            if admitted is None and engine._next is None:
+                rounds.append(spent - before)
+    assert rounds
+    assert max(gaps) > max(rounds), "something was prefilled beside them"
+    assert max(gaps) <= cost(chunk) + 1.2 * max(rounds)
