@@ -25,6 +25,9 @@ from .trees import RankedTree
 
 Figures = dict[str, Any]
 
+MORE_ROWS = 3.0
+"""How much longer a point is thought to take than the longest before, if it has more rows."""
+
 
 def run(settings: ReplaySettings, progress: Callable[[str], None] = print) -> Figures:
     """Measure every point.
@@ -104,7 +107,7 @@ def _measure(
     for number, (rows, pattern, acceptance) in enumerate(points, start=1):
         where = place({"rows": rows, "pattern": pattern, "acceptance": acceptance})
         began = time.monotonic()
-        needed = took.get(rows, max(took.values(), default=0.0))
+        needed = took.get(rows, MORE_ROWS * max(took.values(), default=0.0))
         if settings.budget is not None and began - start + needed > settings.budget and found:
             left_out.append(where)
             continue
