@@ -8,12 +8,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 
-from .deviation import Deviation
 from .timing import Interval, Mark, Timeline
+
+if TYPE_CHECKING:
+    from .deviation import Deviation  # of relaxed runs alone
 
 logger = logging.getLogger("sooner")
 
