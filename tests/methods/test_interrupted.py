@@ -9,6 +9,7 @@ import pytest
 import sooner
 import tiny
 from method_matrix import METHODS
+from sooner.models import adapt
 
 NEW = 17
 
@@ -96,3 +97,26 @@ def test_several_rows_can_not_be_continued_at_once() -> None:
     request = engine.admit(tiny.inputs("llama", "text", 2), said=(1,), max_new_tokens=4)
     engine.run()
     assert "said= is for one row" in str(request.error)
+
+
+@pytest.mark.parametrize(
+    ("family", "name"),
+    [(family, "plain") for family in tiny.FAMILIES]
+    + [("qwen2_5_vl", name) for name in ("prompt-lookup", "noisy-4", "words-only", "eagle")],
+)
+def test_a_token_that_stands_for_pixels_is_a_word_where_it_was_said(family: str, name: str) -> None:
+    model = tiny.model(family)
+    pixels = [token for token in adapt(model).visual_ids if token < adapt(model).vocab_size]
+    if not pixels:
+        pytest.skip("no token stands for pixels")
+    options = {
+        "max_new_tokens": NEW, "do_sample": True, "seed": 3, "eos_token_id": None,
+        "sequence_bias": {(token,): 4.0 for token in pixels},
+    }  # fmt: skip
+    for kind in tiny.kinds(family):
+        expected = whole(family, kind, "plain", options)
+        assert not set(pixels).isdisjoint(expected[:6])
+        if name in ("noisy-4", "words-only", "eagle"):  # whose ids are their own when they draw
+            options |= {"do_sample": False, "seed": None}
+            expected = whole(family, kind, name, options)
+        assert interrupted(family, kind, name, options, (2, 6, 11)) == expected, kind

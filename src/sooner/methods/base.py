@@ -33,7 +33,7 @@ from .calls import (
     tell_both,
     to_device,
 )
-from .context import Context, embed
+from .context import Context, embed, without_said_pixels
 from .requests import asked_rows, check_chunk, refuse_config
 
 if TYPE_CHECKING:
@@ -230,6 +230,7 @@ class Method(KnowsOldNames):
         processing = Processing(asked, prompt=rows.prompt, said=said)
         if (costs := processing.costs) is not None:
             stats.note(costs)
+        inputs, own = without_said_pixels(target, inputs, said) if said else (inputs, None)
         seed = draw_seed(generator) if do_sample else 0
         numbers = torch.tensor(requests or range(rows.batch), device=target.device)
         noise = RowNoise.start(seed, numbers, said)
@@ -248,6 +249,7 @@ class Method(KnowsOldNames):
             guidance=guidance,
             constraint=_constraint(target),
             prefill_chunk=prefill_chunk,
+            own=own,
         )
         if stopping.limit is None:
             raise SoonerError("no limit on new tokens; pass max_new_tokens")
@@ -298,7 +300,7 @@ def _embed(context: Context) -> Prompt:
         inputs, prompts = context.inputs, context.prompts
         if context.guidance != 1.0:  # every prompt once more, without what it asks for
             inputs, prompts = context.target.guided_inputs(inputs), 2 * prompts
-        prompt = embed(context.target, inputs, prompts, context.copies)
+        prompt = embed(context.target, inputs, prompts, context.copies, context.own)
     _check_positions(context.target, max(prompt.lengths))
     return prompt
 

@@ -127,7 +127,7 @@ class ChainDrafter(Drafter):
     def prompt(self) -> Prompt:
         """The draft's embedded prompt."""
         context = self.context
-        return embed(self.adapter, self.inputs, context.prompts, context.copies)
+        return embed(self.adapter, self.inputs, context.prompts, context.copies, context.own)
 
     @property
     def fed(self) -> list[int]:

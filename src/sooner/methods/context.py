@@ -16,13 +16,22 @@ from ..decoding.rows import Rows
 from ..decoding.runner import ModelRunner
 from ..decoding.sampling import Processing
 from ..decoding.stopping import Stopping
-from ..errors import SoonerError
+from ..errors import SoonerError, UnsupportedError
 from ..models.video import TextModel
 from ..stats.run import Stats
 
 
-def embed(adapter: AdapterLike, inputs: Mapping[str, Any], rows: int, copies: int = 1) -> Prompt:
+def embed(
+    adapter: AdapterLike,
+    inputs: Mapping[str, Any],
+    rows: int,
+    copies: int = 1,
+    own: Tensor | None = None,
+) -> Prompt:
     """Embed `rows` prompts and repeat each `copies` times, so that pixels are encoded once.
+
+    Args:
+        own: what the prompts really end with; see `Context`.
 
     Raises:
         SoonerError: `inputs` hold another number of prompts.
@@ -34,7 +43,34 @@ def embed(adapter: AdapterLike, inputs: Mapping[str, Any], rows: int, copies: in
             "prompts for both"
         )
     prompt = adapter.embed_prompt(inputs)
+    if own is not None:
+        from ..models.own_prefill import EXTRA  # hardly ever needed
+
+        if EXTRA in prompt.extras:
+            raise UnsupportedError(
+                f"{type(adapter.model).__name__} said a token that stands for pixels in its "
+                "prompts, and would take it for one there; begin this request anew"
+            )
+        words = prompt.embeds[:, : -own.shape[1]]
+        prompt.embeds = torch.cat([words, adapter.embed_tokens(own)], 1)
     return prompt if copies == 1 else adapter.repeat_prompt(prompt, copies)
+
+
+def without_said_pixels(
+    adapter: AdapterLike, inputs: Mapping[str, Any], said: int
+) -> tuple[Mapping[str, Any], Tensor | None]:
+    """Inputs in whose last `said` ids nothing stands for pixels, and those ids if anything did.
+
+    A model may say such an id, and it is a word like any other then.
+    """
+    ids = inputs["input_ids"]
+    own = ids[:, ids.shape[1] - said :]
+    pixels = set(adapter.visual_ids)
+    if pixels.isdisjoint(own.flatten().tolist()):
+        return inputs, None
+    word = next(token for token in range(adapter.vocab_size) if token not in pixels)
+    words = torch.cat([ids[:, : -own.shape[1]], torch.full_like(own, word)], 1)
+    return {**inputs, "input_ids": words}, own
 
 
 def visual_tokens(context: Context) -> Tensor:
@@ -86,6 +122,8 @@ class Context:
         target: adapter of the target model.
         runner: runs it; its cache is empty until the prefill.
         inputs: the target's processed inputs on its device, one of each prompt.
+        own: what `inputs` end with in truth, `[prompts, ids]`, where rows said ids that stand for
+            pixels in a prompt; other words stand in their place.
         rows: the batch's bookkeeping.
         processing: the processed distribution, to be shared by the draft.
         stopping: when rows end; `stopping.limit` bounds the new tokens of a row.
@@ -111,6 +149,7 @@ class Context:
     guidance: float = 1.0
     constraint: GridConstraint | None = None
     prefill_chunk: int | None = None
+    own: Tensor | None = None
 
     @property
     def prompts(self) -> int:
