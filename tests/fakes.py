@@ -300,7 +300,7 @@ class FakeHead:
     def queries(self, fused: Tensor, rotation: Any) -> Tensor:
         return fused
 
-    def attend(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Any) -> Tensor:
+    def attend_block(self, queries: Tensor, keys: Tensor, values: Tensor, block: Any) -> Tensor:
         return queries
 
     def estimate(self, fused: Tensor, attended: Tensor) -> Tensor:

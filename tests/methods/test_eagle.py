@@ -104,7 +104,7 @@ def test_drafting_with_a_cache_equals_computing_everything_anew() -> None:
     with torch.no_grad():
         runner.remember(embeds[:, :6], states[:, :6], lengths)
         more = [torch.stack([part[row, 6:9] for row in range(3)]) for part in (embeds, states)]
-        got = runner.feed(*more, fed)
+        got = runner.feed(*more, torch.tensor(fed), fed)
         real = [
             [
                 torch.cat([part[row, : lengths[row]], part[row, 6 : 6 + fed[row]]])

@@ -148,7 +148,8 @@ def test_unrolling_is_drafting_tokens_that_are_all_accepted(tmp_path: Path) -> N
                 count = sample.prompt + start  # entries of the target's own states
                 runner = HeadRunner(head, adapter, 64)
                 runner.remember(embeds[:, : count - 1], states[:, : count - 1], [count - 1])
-                made = runner.feed(embeds[:, count - 1 : count], states[:, count - 1 : count], [1])
+                last = slice(count - 1, count)
+                made = runner.feed(embeds[:, last], states[:, last], torch.tensor([1]), [1])
                 visible, token = runner.visible, sample.tokens[None, count + 1 :]
                 for level in range(min(3, NEW - 1 - start)):
                     if level:

@@ -108,46 +108,45 @@ class Growth:
         above = reach.gather(1, self.frontier.nodes[..., None].expand(-1, -1, self.total))
         return Paths(self.tokens, above & (self.frontier.scores > -torch.inf)[..., None])
 
-    def best(self, nodes: int, levels: list[int], is_open: bool) -> tuple[Tree, Tensor]:
-        """The trees of the `nodes` best candidates.
+    def best(self, nodes: int, levels: list[int], is_open: bool) -> Tree:
+        """The trees of the `nodes` best candidates, the best first.
 
         Args:
             nodes: most nodes of a tree.
             levels: how many levels each row may use.
             is_open: some candidates may be of no chance at all, and are left out.
-
-        Returns:
-            The trees, and the rank of each node in its tree by value, `[rows, nodes]`.
         """
         counts = [sum(self.counts[:level]) for level in levels]
-        sizes = [min(nodes, count) for count in counts]
+        width, sizes = min(nodes, max(counts)), None
         scores = torch.cat(self._scores, 1)  # [rows, candidates]
         if min(counts) < self.total:
             line = torch.arange(self.total, device=scores.device)
-            limits = torch.tensor(counts, device=scores.device)[:, None]
-            scores = scores.masked_fill(line >= limits, -torch.inf)
+            limits = torch.tensor(counts, device=scores.device)
+            scores = scores.masked_fill(line >= limits[:, None], -torch.inf)
+            sizes = limits.clamp(max=nodes)
         values, order = scores.sort(dim=1, descending=True, stable=True)
-        values, order = values[:, : max(sizes)], order[:, : max(sizes)]
+        values, order = values[:, :width], order[:, :width]
         if is_open:
-            sizes = (values > -torch.inf).sum(1).tolist()
-            values, order = values[:, : max(sizes)], order[:, : max(sizes)]
-        return self._tree(order.masked_fill(values == -torch.inf, self.total), sizes)
+            sizes = (values > -torch.inf).sum(1)
+        if sizes is None:
+            return self._tree(order, [width] * len(levels))
+        tree = self._tree(order.masked_fill(values == -torch.inf, self.total), sizes)
+        return tree.trimmed() if is_open else tree
 
-    def _tree(self, order: Tensor, sizes: list[int]) -> tuple[Tree, Tensor]:
+    def _tree(self, order: Tensor, sizes: Tensor | list[int]) -> Tree:
         """Trees of the candidates `order [rows, nodes]`, best first; `total` stands for none."""
-        kept, ranks = order.sort(1)  # parents first again
-        line = torch.arange(kept.shape[1], device=kept.device).expand_as(kept)
-        places = torch.zeros(len(sizes), self.total + 1, dtype=torch.long, device=kept.device)
-        places.scatter_(1, kept, line)
-        index = kept.clamp(max=self.total - 1)
+        line = torch.arange(order.shape[1], device=order.device).expand_as(order)
+        places = torch.zeros(len(order), self.total + 1, dtype=torch.long, device=order.device)
+        places.scatter_(1, order, line)
+        index = order.clamp(max=self.total - 1)
         above = self.parents.gather(1, index)
         parents = torch.where(above < 0, ROOT, places.gather(1, above.clamp(min=0)))
         # Padding may have any parent that comes before it.
-        parents = parents.masked_fill(kept == self.total, ROOT)
+        parents = parents.masked_fill(order == self.total, ROOT)
         is_chain = self.top_k == 1
         if is_chain:  # padding included
             parents = line - 1
-        return Tree.of(self.tokens.gather(1, index), parents, sizes, is_chain=is_chain), ranks
+        return Tree.of(self.tokens.gather(1, index), parents, sizes, is_chain=is_chain)
 
 
 class EagleDrafter(Drafter):
@@ -184,7 +183,6 @@ class EagleDrafter(Drafter):
         self.backlog = Backlog()
         self.size, self.pending = NOTHING, RoundCost()  # of the pending trees
         self.levels: list[int] = []  # that each row may use of them
-        self.ranks: Tensor | None = None  # by value, of the pending nodes
 
     def on_prefill(self, prompt: Prompt, start: int, states: Tensor) -> None:
         if self.prompt is not None:
@@ -197,8 +195,6 @@ class EagleDrafter(Drafter):
             self.runner.keep_rows(rows)
         self.backlog.keep_rows(rows)
         self.levels = [self.levels[row] for row in rows] if self.levels else []
-        if self.ranks is not None:
-            self.ranks = self.ranks[torch.tensor(rows, device=self.ranks.device)]
 
     def join(self, other: EagleDrafter) -> None:
         if self.runner is None:
@@ -212,8 +208,6 @@ class EagleDrafter(Drafter):
         self.backlog.join(other.backlog, joining)
         if self.levels:
             self.levels += [0] * joining  # nothing is pending of rows that have just begun
-        if self.ranks is not None:
-            self.ranks = torch.nn.functional.pad(self.ranks, (0, 0, 0, joining))
 
     def close(self) -> None:
         self.sizing.observe_call(self.context.stats.tokens / self.context.stats.rows)
@@ -229,11 +223,11 @@ class EagleDrafter(Drafter):
     def _observe(self, outcome: Outcome) -> None:
         """Tell the sizing what the pending trees gave."""
         paths: list[list[int]] = []
-        if self.ranks is not None:
-            ranks = self.ranks.tolist()
-            # A row near its limit tells nothing about what a whole tree would have given.
+        if self.sizing.listens and self.size.depth:
+            # Nodes are numbered by value. A row near its limit tells nothing about what a whole
+            # tree would have given.
             paths = [
-                [ranks[row][entry - 1] for entry in path[1:]]
+                [entry - 1 for entry in path[1:]]
                 for row, path in enumerate(outcome.path)
                 if self.levels[row] == self.size.depth
             ]
@@ -249,7 +243,7 @@ class EagleDrafter(Drafter):
         rows = len(outcome.budget)
         self.size = self.sizing.choose(room, self.runner is not None, rows)
         self.levels = [max(min(self.size.depth, budget - 1), 0) for budget in outcome.budget]
-        depth, self.ranks, self.pending = max(self.levels), None, RoundCost(rows)
+        depth, self.pending = max(self.levels), RoundCost(rows)
         if not depth:
             self.size = NOTHING
             return Tree.empty(len(self.levels), outcome.hidden.device)
@@ -270,10 +264,10 @@ class EagleDrafter(Drafter):
         assert self.prompt is not None
         context = self.context
         limit, largest = context.stopping.limit or 0, self.sizing.largest
-        block = (self.top_k + 1) * (largest.depth + 1)
+        block = (self.top_k + 1) * (largest.depth + 1)  # committed at once, or of one tree
         width = self.prompt.embeds.shape[1]
         with context.stats.phase("draft_prefill") as spent:
-            self.runner = HeadRunner(self.head, context.target, width + limit + block)
+            self.runner = HeadRunner(self.head, context.target, width + limit + block, block)
             self.runner.remember(*self.prompt.entries())
         self.prompt = None
         spent.then(self.sizing.observe_prefill)
@@ -282,11 +276,11 @@ class EagleDrafter(Drafter):
         """The trees behind the committed tokens."""
         runner = self.runner
         assert runner is not None
-        states, tokens, sizes = self.backlog.take()
-        embeds = self.context.target.embed_tokens(tokens.to(self.context.target.device))
-        states = runner.feed(embeds, states, sizes)  # [rows, 1, hidden]
+        fed = self.backlog.take()
+        embeds = self.context.target.embed_tokens(fed.tokens.to(self.context.target.device))
+        states = runner.feed(embeds, fed.states, fed.sizes, fed.counts)  # [rows, 1, hidden]
         visible, written = runner.visible, 0
-        growth = Growth(self.top_k, len(sizes), states.device)
+        growth = Growth(self.top_k, len(states), states.device)
         growth.extend(*self._continuations(runner.logits(states), growth, outcome))
         for depth in range(self.size.depth - 1):
             front = growth.frontier
@@ -296,9 +290,7 @@ class EagleDrafter(Drafter):
             states, visible = runner.level(front.tokens, states, depth, visible, written)
             written += front.tokens.shape[1]
             growth.extend(*self._continuations(runner.logits(states), growth, outcome))
-        tree, ranks = growth.best(self.size.nodes, self.levels, self._is_open)
-        self.ranks = ranks if self.sizing.listens else None
-        return tree
+        return growth.best(self.size.nodes, self.levels, self._is_open)
 
     @property
     def _is_open(self) -> bool:

@@ -17,6 +17,8 @@ from transformers.models.llama.modeling_llama import (
     rotate_half,
 )
 
+from ...attention.block import Block
+from ...attention.ops import block_attention
 from ...errors import SoonerError
 from ...io import replacing
 from .config import EagleConfig
@@ -97,6 +99,14 @@ class EagleHead(nn.Module):
         """
         grouped = self.kv_heads != self.heads
         return scaled_dot_product_attention(queries, keys, values, mask, enable_gqa=grouped)
+
+    def attend_block(self, queries: Tensor, keys: Tensor, values: Tensor, block: Block) -> Tensor:
+        """A block's queries over the stores of a cache, `[rows, kv_heads, slots, dim]`.
+
+        Returns:
+            `[rows, heads, entries, head_dim]`.
+        """
+        return block_attention(queries, keys, values, block)
 
     def estimate(self, fused: Tensor, attended: Tensor) -> Tensor:
         """The next states, `[rows, entries, hidden]`, from the layer's input and its attention."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
+from ...attention.block import MOST_ENTRIES, WORDS, Block, block_slots, pack_ancestors
 from ...decoding.cache import SlotCache
 from ...decoding.interface import Outcome, Prompt
 from ...errors import UnsupportedError
@@ -57,65 +61,91 @@ class HeardPrompt:
         return self.embeds[:, 1:], self.states[:, :-1], sizes
 
 
-class Backlog:
-    """Committed tokens behind the prompt, with the target's state in front of each."""
+@dataclass(frozen=True)
+class CommittedTokens:
+    """Tokens that were committed behind each other, with the target's state in front of each.
 
-    def __init__(self) -> None:
-        self._states: list[Tensor] = []  # of each round, [rows, entries, hidden]
-        self._tokens: list[list[list[int]]] = []  # of each round and row
+    Attributes:
+        states: `[rows, entries, hidden]`.
+        tokens: `[rows, entries]`.
+        sizes: real entries of each row, the first ones, `[rows]`.
+        counts: the same on the host.
+    """
 
-    def add(self, outcome: Outcome) -> None:
-        """Take what a round committed."""
-        width = max(len(path) for path in outcome.path)
-        if all(len(path) == width for path in outcome.path) and width == 1:
-            states = outcome.hidden[:, :1]
-        else:
-            padded = [path + [0] * (width - len(path)) for path in outcome.path]
-            index = torch.tensor(padded, device=outcome.hidden.device)[..., None]
-            states = outcome.hidden.gather(1, index.expand(-1, -1, outcome.hidden.shape[2]))
-        self._states.append(states)
-        self._tokens.append([list(new) for new in outcome.new])
+    states: Tensor
+    tokens: Tensor
+    sizes: Tensor
+    counts: list[int]
 
-    def keep_rows(self, rows: list[int]) -> None:
-        """Drop every row but `rows`."""
-        self._states = [states[torch.tensor(rows, device=states.device)] for states in self._states]
-        self._tokens = [[tokens[row] for row in rows] for tokens in self._tokens]
+    @staticmethod
+    def of(outcome: Outcome) -> CommittedTokens:
+        """What a round committed; copies, since a step writes its states where the last one did."""
+        counts = [len(path) for path in outcome.path]
+        width, kept, hidden = max(counts), outcome.committed, outcome.hidden
+        # Behind what is accepted a path may hold anything.
+        path = pad(kept.path, (1, 0))[:, :width].clamp(0, hidden.shape[1] - 1).to(hidden.device)
+        states = hidden.gather(1, path[..., None].expand(-1, -1, hidden.shape[2]))
+        return CommittedTokens(states, kept.tokens[:, :width], kept.entries, counts)
 
-    def join(self, other: Backlog, rows: int) -> None:
-        """Put the backlog of `rows` rows that have just begun, which is empty, behind."""
-        assert not other._states
-        self._states = [
-            torch.nn.functional.pad(states, (0, 0, 0, 0, 0, rows)) for states in self._states
-        ]
-        self._tokens = [tokens + [[] for _ in range(rows)] for tokens in self._tokens]
+    def keep_rows(self, rows: list[int]) -> CommittedTokens:
+        """Those of some rows."""
+        index = torch.tensor(rows, device=self.sizes.device)
+        states, counts = self.states[index.to(self.states.device)], [self.counts[r] for r in rows]
+        return CommittedTokens(states, self.tokens[index], self.sizes[index], counts)
 
-    def take(self) -> tuple[Tensor, Tensor, list[int]]:
-        """All of it, packed: states `[rows, entries, hidden]`, tokens `[rows, entries]`, sizes."""
-        rounds, rows = self._tokens, len(self._tokens[0])
-        tokens = [[token for one in rounds for token in one[row]] for row in range(rows)]
-        sizes = [len(row) for row in tokens]
-        states = self._packed(max(sizes)) if len(rounds) > 1 else self._states[0]
-        padded = [row + [0] * (max(sizes) - len(row)) for row in tokens]
-        self._states, self._tokens = [], []
-        return states, torch.tensor(padded, device=states.device), sizes
+    def with_empty(self, rows: int) -> CommittedTokens:
+        """The same, and so many rows of none behind."""
+        return CommittedTokens(
+            pad(self.states, (0, 0, 0, 0, 0, rows)),
+            pad(self.tokens, (0, 0, 0, rows)),
+            pad(self.sizes, (0, rows)),
+            self.counts + [0] * rows,
+        )
 
-    def _packed(self, width: int) -> Tensor:
-        """The states of several rounds with their padding moved to the end."""
+    @staticmethod
+    def joined(rounds: list[CommittedTokens]) -> CommittedTokens:
+        """Those of several rounds, with their padding moved to the end."""
+        if len(rounds) == 1:
+            return rounds[0]
+        counts = [sum(each) for each in zip(*(one.counts for one in rounds), strict=True)]
+        tokens = torch.cat([one.tokens for one in rounds], 1)
+        states = torch.cat([one.states for one in rounds], 1)
         inside = torch.cat(
             [
-                _inside([len(row) for row in tokens], states.shape[1], states.device)
-                for states, tokens in zip(self._states, self._tokens, strict=True)
+                torch.arange(one.tokens.shape[1], device=one.sizes.device) < one.sizes[:, None]
+                for one in rounds
             ],
             1,
         )
-        order = torch.where(inside, 0, 1).argsort(dim=1, stable=True)[:, :width]
-        states = torch.cat(self._states, 1)
-        return states.gather(1, order[..., None].expand(-1, -1, states.shape[2]))
+        order = torch.where(inside, 0, 1).argsort(dim=1, stable=True)[:, : max(counts)]
+        index = order.to(states.device)[..., None].expand(-1, -1, states.shape[2])
+        sizes = torch.stack([one.sizes for one in rounds]).sum(0)
+        return CommittedTokens(states.gather(1, index), tokens.gather(1, order), sizes, counts)
 
 
-def _inside(sizes: list[int], width: int, device: torch.device) -> Tensor:
-    line = torch.arange(width, device=device)
-    return line[None] < torch.tensor(sizes, device=device)[:, None]
+class Backlog:
+    """Committed tokens that the head has not been fed yet."""
+
+    def __init__(self) -> None:
+        self._rounds: list[CommittedTokens] = []
+
+    def add(self, outcome: Outcome) -> None:
+        """Take what a round committed."""
+        self._rounds.append(CommittedTokens.of(outcome))
+
+    def keep_rows(self, rows: list[int]) -> None:
+        """Drop every row but `rows`."""
+        self._rounds = [one.keep_rows(rows) for one in self._rounds]
+
+    def join(self, other: Backlog, rows: int) -> None:
+        """Put the backlog of `rows` rows that have just begun, which is empty, behind."""
+        assert not other._rounds
+        self._rounds = [one.with_empty(rows) for one in self._rounds]
+
+    def take(self) -> CommittedTokens:
+        """All of it."""
+        rounds, self._rounds = self._rounds, []
+        return CommittedTokens.joined(rounds)
 
 
 class HeadRunner:
@@ -129,15 +159,18 @@ class HeadRunner:
         head: the draft head, or what has its methods.
         adapter: the target's adapter, for its embedding and LM head.
         capacity: slots a row, the largest tree included.
+        largest: entries of the largest tree's levels.
     """
 
-    def __init__(self, head: Any, adapter: Any, capacity: int) -> None:
+    def __init__(self, head: Any, adapter: Any, capacity: int, largest: int = MOST_ENTRIES) -> None:
         self.head = head
         self.adapter = adapter
         self.cache = SlotCache(1, capacity)
         line = torch.arange(capacity, device=head.device)
         self._rotation = head.rotation(line[None])  # of every position, each [1, 1, slots, dim]
-        self._slots = line
+        self._words = max(WORDS, math.ceil(largest / 32))
+        entries = torch.eye(32 * self._words, dtype=torch.bool, device=head.device)
+        self._own = pack_ancestors(entries[None], words=self._words)  # [1, entries, words]
 
     @property
     def lengths(self) -> list[int]:
@@ -146,10 +179,8 @@ class HeadRunner:
 
     @property
     def visible(self) -> Tensor:
-        """Additive mask of what a token behind the committed ones sees, `[rows, 1, capacity]`."""
-        return self._additive(self._slots < self.cache.lengths_on(self.head.device)[:, None])[
-            :, None
-        ]
+        """What a token behind the committed ones sees of a tree, as bits, `[rows, 1, words]`."""
+        return self._own.new_zeros(len(self.lengths), 1, self._words)
 
     def remember(self, embeds: Tensor, states: Tensor, sizes: list[int]) -> None:
         """Commit the entries of prompts, whose estimates nobody asks for.
@@ -161,32 +192,38 @@ class HeadRunner:
         """
         if embeds.shape[1]:
             fused = self.head.fuse(embeds.to(self.head.device), states.to(self.head.device))
-            rotation = self._at(self._slots[None, : embeds.shape[1]])
+            rotation = self._at(torch.arange(embeds.shape[1], device=self.head.device)[None])
             self.cache.update(*self.head.keys_values(fused, rotation), 0)
         self.cache.set_lengths(sizes)
 
-    def feed(self, embeds: Tensor, states: Tensor, sizes: list[int]) -> Tensor:
+    def feed(self, embeds: Tensor, states: Tensor, sizes: Tensor, counts: list[int]) -> Tensor:
         """Commit entries behind each row; the estimate of its last one, `[rows, 1, hidden]`.
 
         Args:
             embeds: of the token behind each state, `[rows, entries, hidden]`, padded on the right.
             states: as long.
-            sizes: real entries of each row, at least one.
+            sizes: real entries of each row, at least one, `[rows]`.
+            counts: the same on the host.
         """
         head, cache, entries = self.head, self.cache, embeds.shape[1]
         cache.reserve(entries)
-        slots = self._behind(cache.lengths, entries)
+        lengths = cache.lengths_on(head.device)
+        slots = lengths[:, None] + torch.arange(entries, device=head.device)
         fused = head.fuse(embeds.to(head.device), states.to(head.device))
-        keys, values = cache.update(*head.keys_values(fused, self._at(slots)), 0)
-        cache.set_lengths([have + size for have, size in zip(cache.lengths, sizes, strict=True)])
-        last, slots, mask = fused[:, -1:], slots[:, -1:], None
-        if not cache.is_uniform or min(sizes) < entries:
-            index = torch.tensor(sizes, device=fused.device)[:, None] - 1  # [rows, 1]
+        keys, values = self._write(Block(lengths), *head.keys_values(fused, self._at(slots)))
+        if len(set(counts)) == 1:
+            cache.shift(entries)
+            last, slots = fused[:, -1:], slots[:, -1:]
+        else:
+            sizes = sizes.to(head.device)
+            cache.commit_path(sizes[:, None], sizes, is_chain=True)
+            cache.note_commit(counts)
+            index = sizes[:, None] - 1  # [rows, 1]
             last = fused.gather(1, index[..., None].expand(-1, -1, fused.shape[2]))
-            slots = cache.lengths_on(fused.device)[:, None] - 1
-            mask = self._additive(self._slots[None, : keys.shape[2]] <= slots)[:, None, None]
+            slots = slots.gather(1, index)
         queries = head.queries(last, self._at(slots))
-        return head.estimate(last, head.attend(queries, keys, values, mask))
+        own = Block(slots[:, 0])  # the last entry, behind all others
+        return head.estimate(last, head.attend_block(queries, keys, values, own))
 
     def level(
         self, tokens: Tensor, states: Tensor, depth: int, visible: Tensor, written: int
@@ -197,26 +234,30 @@ class HeadRunner:
             tokens: `[rows, entries]`.
             states: the estimates that each of them follows, `[rows, entries, hidden]`.
             depth: how far the level lies behind the committed entries; 0 is right behind them.
-            visible: additive mask of what their parents see, `[rows, entries, capacity]`.
+            visible: what their parents see of the tree, as bits, `[rows, entries, words]`.
             written: entries of upper levels.
 
         Returns:
             The estimates `[rows, entries, hidden]`, and what each entry itself sees.
         """
-        head, cache, committed = self.head, self.cache, self.cache.lengths
-        entries, width = tokens.shape[1], cache.longest + written + tokens.shape[1]
-        rotation = self._at(self._behind(committed, 1) + depth)
-        own = self._behind([length + written for length in committed], entries)
-        visible = visible.scatter(2, own.expand(len(committed), -1)[..., None], 0.0)
+        head, whole = self.head, written + tokens.shape[1]
+        self.cache.reserve(whole)
+        lengths = self.cache.lengths_on(head.device)
+        visible = visible | self._own[:, written:whole]
+        block = Block(lengths, ancestors=visible, written=written)
+        rotation = self._at(lengths[:, None] + depth)
         fused = head.fuse(self.adapter.embed_tokens(tokens).to(head.device), states)
-        keys, values = head.keys_values(fused, rotation)
-        cache.reserve(written + entries)
-        cache.set_lengths([length + written for length in committed])
-        keys, values = cache.update(keys, values, 0)
-        cache.set_lengths(committed)
+        keys, values = self._write(block, *head.keys_values(fused, rotation))
         queries = head.queries(fused, rotation)
-        attended = head.attend(queries, keys, values, visible[:, None, :, :width])
-        return head.estimate(fused, attended), visible
+        return head.estimate(fused, head.attend_block(queries, keys, values, block)), visible
+
+    def _write(self, block: Block, keys: Tensor, values: Tensor) -> tuple[Tensor, ...]:
+        """Write a block's keys and values; the whole stores."""
+        cache = self.cache
+        cache.block_slots = block_slots(block, keys.shape[2], cache.capacity + 1)
+        stores = cache.update(keys, values, 0)
+        cache.block_slots = None
+        return stores
 
     def logits(self, states: Tensor) -> Tensor:
         """The target's LM head on estimates: `[rows, entries, vocab]`."""
@@ -229,21 +270,10 @@ class HeadRunner:
     def join(self, other: HeadRunner) -> None:
         """Put the rows of `other` behind these."""
         self.cache.join(other.cache)
-        if other._slots.shape[0] > self._slots.shape[0]:
-            self._slots, self._rotation = other._slots, other._rotation
-
-    def _behind(self, lengths: list[int], entries: int) -> Tensor:
-        """Slots of `entries` entries behind each row, `[rows or 1, entries]`."""
-        if min(lengths) == max(lengths):
-            return self._slots[None, lengths[0] : lengths[0] + entries]
-        starts = torch.tensor(lengths, device=self._slots.device)[:, None]
-        return starts + self._slots[:entries]
+        if other._rotation[0].shape[2] > self._rotation[0].shape[2]:
+            self._rotation = other._rotation
 
     def _at(self, slots: Tensor) -> tuple[Tensor, Tensor]:
         """The rotation of positions `slots [rows or 1, entries]`."""
         cos, sin = self._rotation
         return cos[0, 0][slots][:, None], sin[0, 0][slots][:, None]
-
-    def _additive(self, seen: Tensor) -> Tensor:
-        mask = torch.zeros(seen.shape, dtype=self.head.dtype, device=seen.device)
-        return mask.masked_fill_(~seen, torch.finfo(mask.dtype).min)

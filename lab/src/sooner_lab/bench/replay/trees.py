@@ -53,7 +53,7 @@ class RankedTree:
             width = growth.frontier.tokens.shape[1]
             sources.append(width)
             growth.extend(values.expand(1, width, -1), ranks.expand(1, width, -1))
-        tree, _ = growth.best(settings.eagle_nodes, [settings.eagle_depth], is_open=False)
+        tree = growth.best(settings.eagle_nodes, [settings.eagle_depth], is_open=False)
         return cls(tuple(tree.parents[0].tolist()), tuple(tree.tokens[0].tolist()), tuple(sources))
 
     @property
