@@ -14,6 +14,9 @@ import torch
 import sooner
 from bench.static_slots import FACTORY, build
 from sooner.cli.main import main
+from sooner.decoding.interface import Outcome
+from sooner.decoding.tree import Tree
+from sooner.methods.chain_draft import ChainDrafter
 from sooner.stats.timing import Timeline
 from sooner_lab.bench.step import engine, factories, rounds, shapes
 from sooner_lab.bench.step.guard import (
@@ -174,13 +177,37 @@ def test_copies_of_a_simulated_device_are_counted() -> None:
     assert waits.reads.total() == 3
 
 
-@pytest.mark.parametrize("name", ["plain", "speculative", "sd-tree", "eagle", "jacobi", "hsd"])
-def test_no_round_waits_for_a_clock(name: str) -> None:
+METHODS = ("plain", "prompt-lookup", "speculative", "sd-tree", "eagle", "jacobi", "hsd")
+
+
+ON_THE_HOST = ("prompt-lookup", "hsd")
+"""Methods that make their drafts there and send them."""
+
+
+@pytest.mark.parametrize("do_sample", [False, True])
+@pytest.mark.parametrize("name", METHODS)
+def test_a_round_reads_once_uploads_once_and_waits_for_no_clock(name: str, do_sample: bool) -> None:
+    """Nothing is read but the step's report."""
     model = shapes.tiny(2)
     made = rounds.methods(model)
-    one = rounds.measure(name, to_device(model), made[name]())
+    one = rounds.measure(name, to_device(model), made[name](), do_sample=do_sample)
     assert one.rounds > 3
     assert one.clocks == 0
+    assert (one.reads, one.reads_between) == (1, 0), one.lines
+    assert one.uploads == 0, one.lines
+    is_sent = name in ON_THE_HOST or (name == "jacobi" and do_sample)  # windows of ragged rows
+    assert one.uploads_between <= (1 if is_sent else 0.1), one.lines
+
+
+@pytest.mark.parametrize("name", ["speculative", "sd-tree", "eagle", "jacobi"])
+def test_ragged_rows_upload_no_more(name: str) -> None:
+    """Only where rows end the device is told which go on, and then how much each may say."""
+    model = shapes.tiny(2)
+    made = rounds.methods(model)
+    one = rounds.measure(name, to_device(model), made[name](), rows=3)
+    assert one.clocks == 0
+    assert (one.reads, one.reads_between) == (1, 0), one.lines
+    assert one.uploads + one.uploads_between <= 1, one.lines
 
 
 def test_a_clock_that_waits_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,10 +221,20 @@ def test_a_clock_that_waits_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rounds.measure("plain", to_device(model), made["plain"]()).clocks > 3
 
 
-def test_waits_of_the_drafter_are_told_apart() -> None:
+def test_waits_of_the_drafter_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A drafter that asks the device how long its chains are, and sends them anew."""
+    propose = ChainDrafter.propose
+
+    def planted(drafter: ChainDrafter, outcome: Outcome) -> Tree:
+        tree = propose(drafter, outcome)
+        sizes = torch.tensor(tree.sizes.tolist()).to(tree.sizes.device)
+        return replace(tree, sizes=sizes)
+
+    monkeypatch.setattr(ChainDrafter, "propose", planted)
     model = shapes.tiny(2)
     made = rounds.methods(model)
     one = rounds.measure("speculative", to_device(model), made["speculative"]())
     assert one.rounds > 5
-    assert one.reads >= 1, "the table of a round"
-    assert one.uploads_between > 1, "the draft model's own rounds"
+    assert one.reads == 1, "the table of a round"
+    assert (one.reads_between, one.uploads_between) == (1, 1)
+    assert sum("test_bench_step.py" in line for _, _, line in one.lines) == 2

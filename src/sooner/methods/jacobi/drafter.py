@@ -91,12 +91,16 @@ class Shift:
         drafted: leading places of each row that have a draft and a distribution.
         judged: leading places of each row that have a distribution.
         sizes: places of each row's next window.
+        sent: what draws need of the host, in one upload, `[rows, 4 + seen]`: `drafted`, `judged`,
+            `sizes` and the place in its picture of each row, then what it said last. `None` where
+            nothing is drawn.
     """
 
     source: Tensor
     drafted: list[int]
     judged: list[int]
     sizes: list[int]
+    sent: Tensor | None
 
 
 class JacobiDrafter(Drafter):
@@ -152,7 +156,7 @@ class JacobiDrafter(Drafter):
         elif not self.context.processing.do_sample:
             self.pending = self._greedy(outcome, shift)
         else:
-            self.pending = self._sampled(outcome, shift, places)
+            self.pending = self._sampled(outcome, shift)
         self.sizes = shift.sizes
         return self.pending
 
@@ -164,17 +168,18 @@ class JacobiDrafter(Drafter):
 
     def _shift(self, outcome: Outcome, places: list[int]) -> Shift:
         sizes = [self._size(outcome.budget[row], place) for row, place in enumerate(places)]
-        starts = [accepted + 1 for accepted in outcome.accepted]
         device = outcome.scores.device
         line = torch.arange(max(sizes, default=0) + 1, device=device)
-        source = torch.tensor(starts, device=device)[:, None] + line
-        rows = list(zip(self.sizes, starts, sizes, strict=True))
-        return Shift(
-            source.clamp(max=self.pending.nodes),
-            [min(max(last - start, 0), size) for last, start, size in rows],
-            [min(max(last - start + 1, 0), size) for last, start, size in rows],
-            sizes,
-        )
+        source = outcome.committed.entries[:, None] + line  # behind the root and what was accepted
+        rows = list(zip(self.sizes, outcome.accepted, sizes, strict=True))
+        drafted = [min(max(last - taken - 1, 0), size) for last, taken, size in rows]
+        judged = [min(max(last - taken, 0), size) for last, taken, size in rows]
+        sent = None
+        if self.context.processing.do_sample and any(sizes):
+            said = self._said(outcome, places)
+            lines = zip(drafted, judged, sizes, places, said, strict=True)
+            sent = torch.tensor([[*counts, *tail] for *counts, tail in lines], device=device)
+        return Shift(source.clamp(max=self.pending.nodes), drafted, judged, sizes, sent)
 
     def _size(self, budget: int, place: int) -> int:
         """Places to draft; the last token of a row or picture is left to the target's own."""
@@ -190,7 +195,7 @@ class JacobiDrafter(Drafter):
         last = self.pending.sizes[:, None]
         return Tree.chain(best.gather(1, torch.minimum(shift.source[:, :-1], last)), shift.sizes)
 
-    def _sampled(self, outcome: Outcome, shift: Shift, places: list[int]) -> Tree:
+    def _sampled(self, outcome: Outcome, shift: Shift) -> Tree:
         p = self.context.processing.probabilities(outcome.scores)  # [rows, 1 + nodes, vocab]
         draws = self._draws(outcome, shift)
         # One more entry, as every drawn chain has: the place behind the window is not drafted.
@@ -201,9 +206,10 @@ class JacobiDrafter(Drafter):
             tokens[:, :drafted] = self._again(outcome, shift, probs[:, :drafted], draws)
         # Where the drafts of the shortest row end, something is to be drawn for the first time.
         tail = slice(min(shift.drafted), tokens.shape[1])
-        window = self._window(outcome, shift, places, draws, tokens, probs, p, tail)
+        window = self._window(shift, draws, tokens, probs, p, tail)
         tokens[:, tail], probs[:, tail] = self.filling(window)
-        return Tree.chain(tokens, shift.sizes, probs)
+        assert shift.sent is not None
+        return Tree.chain(tokens, shift.sent[:, 2], probs)
 
     def _again(self, outcome: Outcome, shift: Shift, p: Tensor, draws: Draws) -> Tensor:
         """Drafts that replace those of the last window, `[rows, drafted]`."""
@@ -216,7 +222,8 @@ class JacobiDrafter(Drafter):
             q = torch.zeros_like(p).scatter_(2, x[..., None], 1.0)
         y = self.coupling(p, q, x, draws)
         if self.trace is not None:
-            real = _leading(shift.drafted, drafted, p.device)
+            assert shift.sent is not None
+            real = _leading(shift.sent[:, 0], drafted)
             self.trace.resampled(outcome, real, p, q, x, y, draws.places)
         return y
 
@@ -226,9 +233,7 @@ class JacobiDrafter(Drafter):
 
     def _window(
         self,
-        outcome: Outcome,
         shift: Shift,
-        places: list[int],
         draws: Draws,
         tokens: Tensor,
         probs: Tensor,
@@ -236,37 +241,39 @@ class JacobiDrafter(Drafter):
         tail: slice,
     ) -> JacobiWindow:
         """The places `tail`, in which those behind the last draft of each row are still to fill."""
+        assert shift.sent is not None
         device = tokens.device
-        roots = torch.tensor(places, device=device)[:, None]
+        drafted, judged, roots = shift.sent[:, 0], shift.sent[:, 1], shift.sent[:, 3:4]
         line = torch.arange(tail.start, tail.stop, device=device)
-        here = torch.arange(len(places), device=device)
+        here = torch.arange(len(tokens), device=device)
         draws, new, probs = draws.of(tail), tokens[:, tail], probs[:, tail]
         # The place behind the last draft was judged too, so it need not be guessed.
-        kept = _leading([count - tail.start for count in shift.drafted], len(line), device)
+        kept = _leading(drafted - tail.start, len(line))
         return JacobiWindow(
             tokens=torch.where(kept, new, gumbel_draw(probs, draws)),
             probs=probs,
             newest=p[here, self.pending.sizes],
-            filled=[count - tail.start for count in shift.judged],
+            filled=judged - tail.start,
+            least=min(shift.judged) - tail.start,
             grid_places=torch.where(roots >= 0, roots + line, -1),
-            said=torch.cat([self._said(outcome, places, device), tokens[:, : tail.start]], 1),
+            said=torch.cat([shift.sent[:, 4:], tokens[:, : tail.start]], 1),
             draws=draws,
             constraint=self.constraint,
         )
 
-    def _said(self, outcome: Outcome, places: list[int], device: torch.device) -> Tensor:
-        """The end of each row's picture so far, as far back as copies reach, `[rows, reach]`."""
+    def _said(self, outcome: Outcome, places: list[int]) -> list[list[int]]:
+        """The end of each row's picture so far, as far back as copies reach, `[rows][reach]`."""
         lines = []
         for row, place in enumerate(places):
             count = min(self.reach, max(place, 0))
             said = outcome.rows.prefix(row)[-count:] if count else []
             lines.append([-1] * (self.reach - count) + said)
-        return torch.tensor(lines, dtype=torch.long, device=device).view(len(lines), self.reach)
+        return lines
 
 
-def _leading(counts: list[int], width: int, device: torch.device) -> Tensor:
+def _leading(counts: Tensor, width: int) -> Tensor:
     """The first `counts[row]` places of each row, `[rows, width]` bool."""
-    return torch.arange(width, device=device) < torch.tensor(counts, device=device)[:, None]
+    return torch.arange(width, device=counts.device) < counts[:, None]
 
 
 def _take(distributions: Tensor, source: Tensor) -> Tensor:

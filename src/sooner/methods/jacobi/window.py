@@ -25,7 +25,7 @@ class JacobiWindow:
         tokens: `[rows, places]`; what stands at unfilled places is meaningless.
         probs: what they were drawn from, `[rows, places, vocab]`.
         newest: the last distribution that the target gave, `[rows, vocab]`.
-        filled: places of each row that have a draft.
+        filled: places of each row that have a draft, `[rows]`, and `least`: fewest of a row.
         grid_places: place of each token in its picture, `[rows, places]`; -1 outside of one.
         said: the end of each row's picture before these places, earlier places of the window
             included, `[rows, seen]`, padded with -1 on the left.
@@ -36,7 +36,8 @@ class JacobiWindow:
     tokens: Tensor
     probs: Tensor
     newest: Tensor
-    filled: list[int]
+    filled: Tensor
+    least: int
     grid_places: Tensor
     said: Tensor
     draws: Draws
@@ -44,8 +45,7 @@ class JacobiWindow:
 
     def unfilled(self) -> Tensor:
         """`[rows, places]` bool."""
-        line = torch.arange(self.tokens.shape[1], device=self.tokens.device)
-        return line >= torch.tensor(self.filled, device=line.device)[:, None]
+        return torch.arange(self.tokens.shape[1], device=self.tokens.device) >= self.filled[:, None]
 
 
 Filling = Callable[[JacobiWindow], tuple[Tensor, Tensor]]
@@ -81,7 +81,7 @@ def copied(window: JacobiWindow, offsets: Callable[[TokenGrid | None], tuple[int
     certain = torch.zeros_like(unfilled)
     grid = None if window.constraint is None else window.constraint.grid
     # Left to right, because a copy may be a copy of a copy.
-    for place in range(min(window.filled, default=0), tokens.shape[1]):
+    for place in range(window.least, tokens.shape[1]):
         for offset in offsets(grid):
             source = seen + place - offset
             if source < 0:

@@ -88,30 +88,35 @@ def methods(model: Any) -> dict[str, Callable[[], Method]]:
     }
 
 
-def inputs() -> dict[str, Tensor]:
-    """One prompt."""
+def inputs(rows: int = 1) -> dict[str, Tensor]:
+    """Prompts; of several each is a token longer than the one before it."""
     generator = torch.Generator().manual_seed(1)
-    ids = torch.randint(3, 90, (1, PROMPT), generator=generator)
-    return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    ids = torch.randint(3, 90, (rows, PROMPT), generator=generator)
+    padding = torch.arange(rows).flip(0)[:, None]
+    return {"input_ids": ids, "attention_mask": (torch.arange(PROMPT) >= padding).long()}
 
 
-def placed() -> dict[str, Tensor]:
-    """The prompt on the simulated device."""
-    return {name: ids.to(DEVICE) for name, ids in inputs().items()}
+def placed(rows: int = 1) -> dict[str, Tensor]:
+    """The prompts on the simulated device."""
+    return {name: ids.to(DEVICE) for name, ids in inputs(rows).items()}
 
 
-def measure(name: str, model: Any, method: Method) -> WatchedRound:
+def measure(
+    name: str, model: Any, method: Method, rows: int = 1, do_sample: bool = False
+) -> WatchedRound:
     """Decode once and count every round behind the prefill.
 
     Args:
         model: on the simulated device.
+        rows: of the batch.
+        do_sample: tokens are drawn.
     """
     waits, operations = Waits(), Operations()
     sections = _Sections(waits, operations)
     with simulated_device(), waits, operations, sections.clocks():
         sooner.generate(
-            model, placed(), _Watched(method, sections), max_new_tokens=NEW, eos_token_id=None,
-            do_sample=False,
+            model, placed(rows), _Watched(method, sections), max_new_tokens=NEW, eos_token_id=None,
+            do_sample=do_sample,
         )  # fmt: skip
     rounds = sections.rounds
     lines = sorted(
