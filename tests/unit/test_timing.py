@@ -10,8 +10,8 @@ import torch
 
 import sooner
 import tiny
-from sooner.decoding import timing
 from sooner.decoding.loop import Decoding
+from sooner.stats import timing
 from sooner.stats.run import Stats
 
 
