@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
-from sooner.graphs import Run
+from sooner.graphs.recorder import Run
 
 
 class _Watched(TorchDispatchMode):
@@ -47,13 +47,11 @@ class StandIn:
 
     Attributes:
         recorded, replayed: how often.
-        forgotten: times that addresses changed.
     """
 
     def __init__(self) -> None:
-        self.nbytes = self.recorded = self.replayed = self.forgotten = 0
+        self.nbytes = self.recorded = self.replayed = 0
         self._pool: list[Tensor] = []
-        self._epoch = 0
 
     def warm_up(self, run: Run) -> None:
         self._poison()
@@ -61,11 +59,10 @@ class StandIn:
 
     def record(self, run: Run, held: Sequence[Tensor]) -> Run:
         self.recorded += 1
-        addresses, epoch = [one.data_ptr() for one in held], self._epoch
+        addresses = [one.data_ptr() for one in held]
         first: list[tuple[str, int]] = []
 
         def replay() -> None:
-            assert epoch == self._epoch, "forgotten"
             assert addresses == [one.data_ptr() for one in held]
             self._poison()
             with _Watched() as watched:
@@ -76,10 +73,6 @@ class StandIn:
             self.replayed += 1
 
         return replay
-
-    def forget(self) -> None:
-        self.forgotten += 1
-        self._epoch += 1
 
     def _poison(self) -> None:
         for one in self._pool:

@@ -20,7 +20,7 @@ from .models.ranks import Ranks
 from .request import Request, TokenLogprobs
 
 if TYPE_CHECKING:
-    from .graphs import GraphRecorder
+    from .graphs.recorder import GraphRecorder
 
 logger = logging.getLogger("sooner")
 

@@ -23,7 +23,7 @@ from .models.ranks import Ranks
 from .stats.run import Stats
 
 if TYPE_CHECKING:
-    from .graphs import GraphRecorder
+    from .graphs.recorder import GraphRecorder
 
 Prefill = Callable[[Any], AbstractContextManager]
 """A sparse prefill, such as `sooner.FastV()`: called with the model, it is a context manager."""

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch._subclasses import FakeTensorMode
 
-from sooner.graphs import ENTRIES
+from sooner.graphs.steps import ENTRIES
 from sooner_lab.bench.gpu import goals, graphs, kernels, prefill, rows, run, verify, waits
 from sooner_lab.bench.gpu.bench import GpuBench
 from sooner_lab.bench.gpu.models import BuiltModels, build, step_bytes

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -41,6 +41,19 @@ class Forward:
     hidden: Tensor
 
 
+class LaunchesForwards(Protocol):
+    """Forwards blocks for a runner (`graphs.ForwardGraphs`); `None` leaves one to the runner."""
+
+    def forward(
+        self,
+        runner: ModelRunner,
+        tokens: Tensor,
+        depths: Tensor | None,
+        ancestors: Tensor | None,
+        written: int,
+    ) -> Forward | None: ...
+
+
 class ModelRunner:
     """Runs a decoder over committed prefixes and not yet committed blocks.
 
@@ -54,6 +67,7 @@ class ModelRunner:
 
     def __init__(self, adapter: AdapterLike, capacity: int) -> None:
         self.adapter = adapter
+        self.graphs: LaunchesForwards | None = None  # a draft's
         self.cache = SlotCache(adapter.layers, capacity)
         self.cache.one_allocation = not is_split(adapter.model)
         self._delta = RowTensor(torch.empty(0, dtype=torch.long))
@@ -153,6 +167,23 @@ class ModelRunner:
         ancestors = None if tree.is_chain else tree.ancestors()
         return self._forward(tokens, tree.depths(), ancestors, sizes=sizes)
 
+    def forward_sized(
+        self,
+        tokens: Tensor,
+        sizes: Tensor,
+        depths: Tensor | None,
+        ancestors: Tensor | None,
+        written: int,
+    ) -> Forward:
+        """`forward_chain`, or with ancestors `forward_level`, of rows of which some are inactive.
+
+        Args:
+            sizes: as of `forward_padded`; of a level with what was written before it.
+        """
+        if ancestors is None and (whole := written + tokens.shape[1]) > 1:
+            depths = torch.arange(whole, device=tokens.device)
+        return self._forward(tokens, depths, ancestors, written, sizes)
+
     def forward_chain(self, tokens: Tensor, written: int = 0) -> Forward:
         """Forward `tokens [rows, entries]`, each continuing the one before it.
 
@@ -186,6 +217,10 @@ class ModelRunner:
         written: int = 0,
         sizes: Tensor | None = None,
     ) -> Forward:
+        if sizes is None and self.graphs is not None:
+            made = self.graphs.forward(self, tokens, depths, ancestors, written)
+            if made is not None:
+                return made
         if sizes is None:
             self.cache.reserve(written + tokens.shape[1])
         lengths = self.cache.lengths_on(tokens.device)

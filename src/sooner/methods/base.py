@@ -37,7 +37,8 @@ from .context import Context, embed, without_said_pixels
 from .requests import asked_rows, check_chunk, refuse_config
 
 if TYPE_CHECKING:
-    from ..graphs import GraphRecorder, StepGraphs
+    from ..graphs.recorder import GraphRecorder
+    from ..graphs.steps import StepGraphs
 
 
 @dataclass
@@ -235,6 +236,7 @@ class Method(KnowsOldNames):
         numbers = torch.tensor(requests or range(rows.batch), device=target.device)
         noise = RowNoise.start(seed, numbers, said)
         runner = _runner(target, guidance)
+        launch = _graphs(runner, graphs, self.largest_block(), compile, stats)
         context = Context(
             target,
             runner,
@@ -249,6 +251,7 @@ class Method(KnowsOldNames):
             guidance=guidance,
             constraint=_constraint(target),
             prefill_chunk=prefill_chunk,
+            graphs=launch,
             own=own,
         )
         if stopping.limit is None:
@@ -275,7 +278,7 @@ class Method(KnowsOldNames):
             on_tokens=on_tokens,
             constraint=context.constraint,
             prefill_chunk=prefill_chunk,
-            graphs=_graphs(runner, graphs, way.largest_block(), compile, stats),
+            graphs=launch,
         )
 
 
@@ -290,7 +293,7 @@ def _graphs(
         check_choice("graphs", graphs, ("auto", "off"))
         if compile is False and (graphs == "off" or target.adapter.device.type != "cuda"):
             return None
-    from ..graphs import open_graphs  # where there are any
+    from ..graphs.steps import open_graphs  # where there are any
 
     return open_graphs(target, graphs, entries, compile, stats)
 

@@ -68,6 +68,9 @@ class ChainDrafter(Drafter):
             yield
         if len(active) < len(self.runner.lengths):
             self.runner.keep_rows(active)
+        graphs, device = self.context.graphs, self.context.target.device
+        if graphs is not None and self.adapter.device == device:
+            self.runner.graphs = graphs.forwards(self.runner)
         self.prompt_lengths = list(self.runner.lengths)
         self.drafted = [0] * len(active)
 
@@ -122,6 +125,7 @@ class ChainDrafter(Drafter):
             )
             chunk = None
         runner = ModelRunner(self.adapter, prompt.width + room)
+        runner.cache.max_rows = self.context.runner.cache.max_rows
         return runner, runner.prefill_chunks(prompt, chunk)
 
     def prompt(self) -> Prompt:

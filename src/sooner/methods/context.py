@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -19,6 +19,9 @@ from ..decoding.stopping import Stopping
 from ..errors import SoonerError, UnsupportedError
 from ..models.video import TextModel
 from ..stats.run import Stats
+
+if TYPE_CHECKING:
+    from ..graphs.steps import StepGraphs
 
 
 def embed(
@@ -134,6 +137,7 @@ class Context:
         guidance: scale of classifier-free guidance; 1 is none.
         constraint: places of the picture that is drawn; `None` for text.
         prefill_chunk: prompt tokens of a row that a model prefills at once; `None` is all of them.
+        graphs: launch the target's steps, and may launch a draft's forwards; `None` is one by one.
     """
 
     target: AdapterLike
@@ -149,6 +153,7 @@ class Context:
     guidance: float = 1.0
     constraint: GridConstraint | None = None
     prefill_chunk: int | None = None
+    graphs: StepGraphs | None = None
     own: Tensor | None = None
 
     @property

@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from sooner.graphs import ENTRIES, MOST_CELLS, CudaGraphs, StepGraphs
+from sooner.graphs.recorder import MOST_CELLS, CudaGraphs
+from sooner.graphs.steps import ENTRIES, StepGraphs
 from sooner.methods.rules import follow_choices
 from sooner_lab.bench.step.engine import StaticSteps, chain
 
@@ -46,5 +47,5 @@ def graphs(bench: GpuBench, out: dict[str, Any]) -> None:
     out["graphs"] = 2 * len(out["buckets"])
     out["capture_seconds"] = held.capture_seconds
     out["bytes"] = held.nbytes
-    if held.failure is not None:
-        raise RuntimeError(held.failure)
+    if held.records.failure is not None:
+        raise RuntimeError(held.records.failure)

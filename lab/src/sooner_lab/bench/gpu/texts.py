@@ -111,8 +111,6 @@ class Rerun:
     def record(self, run: Run, held: Sequence[Tensor]) -> Run:
         return run
 
-    def forget(self) -> None: ...
-
 
 def graph_options(bench: GpuBench) -> dict[str, Any]:
     """Arguments by which `sooner.generate` captures its steps."""

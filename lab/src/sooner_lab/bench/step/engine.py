@@ -19,7 +19,7 @@ from sooner.decoding.runner import ModelRunner
 from sooner.decoding.sampling import Processing
 from sooner.decoding.step import RowState, Rule, step
 from sooner.decoding.tree import Tree
-from sooner.graphs import StepGraphs
+from sooner.graphs.steps import StepGraphs
 from sooner.methods.aligned.method import follow_threshold
 from sooner.methods.rules import follow_choices
 from sooner.methods.sd_tree import reject_siblings

@@ -1,101 +1,34 @@
-"""Steps at fixed shapes, which a GPU replays as graphs instead of being told each kernel anew.
+"""The steps of a batch, padded to buckets of rows and entries, and launched as graphs.
 
-A step is padded to a *bucket*: so many rows, so many entries. `Tree.sizes` says what is real; the
-rest is written to the trash slot and seen by nobody. Each bucket has two graphs, the forward and
-judge + commit, so that what only the host can do to the scores stands between them.
+`Tree.sizes` says what of a bucket is real; the rest is written to the trash slot and seen by
+nobody. Each has two graphs, the forward and judge + commit, so that what only the host can do to
+the scores stands between them.
 """
 
 from __future__ import annotations
 
-import gc
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from types import CodeType, FunctionType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from .attention.context import attending_to_blocks
-from .decoding.interface import CommittedBlock
-from .decoding.runner import Forward, ModelRunner, is_split
-from .decoding.sampling import Processing
-from .decoding.step import JudgedBlock, RowState, Rule, judge, step
-from .decoding.tree import ROOT, Tree
-from .models.ranks import Ranks
-from .stats.run import Stats
+from ..attention.context import attending_to_blocks
+from ..decoding.interface import CommittedBlock
+from ..decoding.runner import Forward, ModelRunner, is_split
+from ..decoding.sampling import Processing
+from ..decoding.step import JudgedBlock, RowState, Rule, judge, step
+from ..decoding.tree import ROOT, Tree
+from ..models.ranks import Ranks
+from ..stats.run import Stats
+from .forwards import ForwardGraphs
+from .recorder import MOST_CELLS, CudaGraphs, GraphRecorder, Replays, power_of_two
 
 ENTRIES = (1, 2, 4, 8, 16, 32, 64, 65, 128)
 """Entries of a bucket, the root included; a Jacobi window or HSD tree of 64 is a block of 65."""
-
-MOST_CELLS = 1024
-"""Rows times entries of the largest bucket."""
-
-Run = Callable[[], None]
-
-
-class GraphRecorder(Protocol):
-    """Records what a function launches, so that it can be launched again at once."""
-
-    nbytes: int
-
-    def warm_up(self, run: Run) -> None:
-        """Run it where it would be recorded: what is made once must be there before."""
-
-    def record(self, run: Run, held: Sequence[Tensor]) -> Run:
-        """What `run` would launch, as a function that launches it; here it is not run.
-
-        Args:
-            held: what it reads and writes beside tensors of its own; at these addresses.
-        """
-
-    def forget(self) -> None:
-        """All records are gone: addresses have changed."""
-
-
-class CudaGraphs:
-    """CUDA graphs in one pool: none of them runs beside another, and none leaves a result there.
-
-    Attributes:
-        nbytes: memory that the pool has taken.
-    """
-
-    def __init__(self, device: torch.device) -> None:
-        self.device, self.stream, self.nbytes = device, torch.cuda.Stream(device), 0
-        self.forget()
-
-    def forget(self) -> None:
-        # A pool whose graphs are all gone can't be used again.
-        self.pool, self.nbytes = torch.cuda.graph_pool_handle(), 0
-
-    def warm_up(self, run: Run) -> None:
-        current = torch.cuda.current_stream(self.device)
-        self.stream.wait_stream(current)
-        with torch.cuda.stream(self.stream):
-            run()
-        current.wait_stream(self.stream)
-
-    def record(self, run: Run, held: Sequence[Tensor]) -> Run:
-        graph = torch.cuda.CUDAGraph()
-
-        def captured() -> None:
-            # Other threads, such as a parallel draft's, may go on allocating meanwhile.
-            graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
-            try:
-                run()
-            except BaseException:
-                with suppress(Exception):  # says again that the capture has failed
-                    graph.capture_end()
-                raise
-            graph.capture_end()
-
-        before = torch.cuda.memory_reserved(self.device)
-        with _without_collector():  # what it frees might be another graph's
-            self.warm_up(captured)
-        self.nbytes += torch.cuda.memory_reserved(self.device) - before
-        return graph.replay
 
 
 class Bucket(NamedTuple):
@@ -116,7 +49,7 @@ class Bucket(NamedTuple):
 
 
 class StepGraphs:
-    """The steps of one batch by bucket: run once as they are, then recorded, then replayed.
+    """The steps of one batch by bucket.
 
     The first step of all is not padded; it says what scores and states look like.
 
@@ -124,10 +57,6 @@ class StepGraphs:
         recorder: of the device; `None` only pads.
         entries: of the largest block that is expected; larger ones are not padded.
         compiled: arguments of `torch.compile` for the forward, a callable a bucket.
-
-    Attributes:
-        capture_seconds: that recording took.
-        failure: why nothing is recorded any more, if so.
     """
 
     def __init__(
@@ -136,13 +65,20 @@ class StepGraphs:
         entries: int,
         compiled: Mapping[str, Any] | None = None,
     ) -> None:
-        self.recorder, self.compiled = recorder, compiled
+        self.records, self.compiled = Replays(recorder), compiled
         self.entries = next((size for size in ENTRIES if size >= entries), ENTRIES[-1])
-        self.capture_seconds = 0.0
-        self.failure: str | None = None
+        self._recorder = recorder
         self._buckets: dict[Bucket, _Padded] = {}
-        self._held: list[Tensor] = []  # what records read and write at its address
         self._results: dict[str, Tensor] = {}  # of all buckets; flat
+        self._drafts: list[Replays] = []
+
+    def forwards(self, runner: ModelRunner) -> ForwardGraphs | None:
+        """Graphs for the forwards of a draft beside the target; `None` where it allows none."""
+        if self._recorder is None or why_not(runner) is not None:
+            return None
+        made = ForwardGraphs(self._recorder)
+        self._drafts.append(made.records)
+        return made
 
     def step(
         self,
@@ -157,7 +93,8 @@ class StepGraphs:
         """`step.step`, padded; its scores are gone with the next."""
         target.cache.reserve(1 + tree.nodes)
         target.cache.lengths_on(state.roots.device)  # the host may have changed them
-        self._look_at([*target.held, *state.held])
+        if not self.records.keeps([*target.held, *state.held]):
+            self._buckets, self._results = {}, {}
         bucket = self._bucket(target, tree, processing)
         if bucket is None or not self._results:
             judged, forward = step(target, tree, rule, processing, state, score, on_forward)
@@ -167,7 +104,8 @@ class StepGraphs:
         padded = self._padded(bucket)
         padded.fill(tree)
         rows, entries = tree.rows, 1 + tree.nodes
-        self._run(padded, "forward", lambda: padded.forward(target, state))
+        launch = self.records.run
+        launch((bucket, "forward"), lambda: padded.forward(target, state), padded.held)
         on_forward()
         seen = padded.scores[:rows, :entries]
         scores = score(seen)
@@ -175,7 +113,8 @@ class StepGraphs:
             seen.copy_(scores)
         states = Forward(seen, padded.hidden[:rows, :entries].clone())
         if getattr(rule, "is_pure", False) and not processing.counts_tokens:
-            self._run(padded, "judge", lambda: padded.judge(target, state, rule, processing))
+            key, run = (bucket, "judge"), lambda: padded.judge(target, state, rule, processing)
+            launch(key, run, padded.held)
             return padded.judged(seen), states
         judged = judge(tree, seen, rule, processing, state)
         kept = judged.committed
@@ -186,21 +125,27 @@ class StepGraphs:
     def nbytes(self) -> int:
         """Memory beside weights, keys and values: of records, and of what they leave."""
         taken = sum(one.nbytes for one in self._results.values())
-        return taken + (0 if self.recorder is None else self.recorder.nbytes)
+        return taken + (0 if self._recorder is None else self._recorder.nbytes)
+
+    @property
+    def capture_seconds(self) -> float:
+        """That recording took."""
+        return sum(one.seconds for one in (self.records, *self._drafts))
 
     def tell(self, stats: Stats) -> None:
         """Add what was recorded to the statistics."""
-        stats.graphs += sum(len(one.records) for one in self._buckets.values())
         stats.graph_bytes += self.nbytes
         stats.capture_seconds += self.capture_seconds
-        if self.failure is not None:
-            stats.note(f"graphs are off: {self.failure}")
+        for one in (self.records, *self._drafts):
+            stats.graphs += len(one)
+            if one.failure is not None:
+                stats.note(f"graphs are off: {one.failure}")
 
     def _bucket(self, target: ModelRunner, tree: Tree, processing: Processing) -> Bucket | None:
         """The smallest that holds the step; `None` if there is none."""
-        if self.failure or not target.takes_graphs or tree.nodes >= self.entries:
+        if self.records.failure or not target.takes_graphs or tree.nodes >= self.entries:
             return None
-        rows = min(_power_of_two(tree.rows), target.cache.rows_held)
+        rows = min(power_of_two(tree.rows), target.cache.rows_held)
         entries = next(size for size in ENTRIES if size > tree.nodes)
         if rows * entries > MOST_CELLS:
             return None
@@ -210,7 +155,7 @@ class StepGraphs:
     def _make_results(self, forward: Forward, rows: int) -> None:
         """Where buckets leave scores and states: one place for all, of which each step writes the
         beginning; outside the pool, where nothing survives the next replay."""
-        cells = min(_power_of_two(rows) * self.entries, MOST_CELLS)
+        cells = min(power_of_two(rows) * self.entries, MOST_CELLS)
         widths = {"scores": forward.logits.shape[2], "hidden": forward.hidden.shape[2]}
         kinds = {"scores": torch.float32, "hidden": forward.hidden.dtype}
         with torch.inference_mode(False):
@@ -218,14 +163,6 @@ class StepGraphs:
                 name: torch.empty(cells, width, dtype=kinds[name], device=forward.hidden.device)
                 for name, width in widths.items()
             }
-
-    def _look_at(self, held: list[Tensor]) -> None:
-        """Drop all records if some row needed more room, so that other tensors are held."""
-        if [*map(id, held)] != [*map(id, self._held)]:
-            if self._buckets and self.recorder is not None:
-                self.recorder.forget()
-            self._held, self._results = held, {}
-            self._buckets.clear()
 
     def _padded(self, bucket: Bucket) -> _Padded:
         if bucket not in self._buckets:
@@ -238,31 +175,6 @@ class StepGraphs:
             self._buckets[bucket] = _Padded(bucket, parts, self.compiled)
         return self._buckets[bucket]
 
-    def _run(self, padded: _Padded, name: str, run: Run) -> None:
-        """Launch a part of a step: its record, or what it is made of."""
-        if (record := padded.records.get(name)) is not None:
-            record()
-        elif self.recorder is None:
-            run()
-        elif name not in padded.warm:
-            padded.warm.add(name)
-            self.recorder.warm_up(run)
-        else:
-            self._record(padded, name, run)
-
-    def _record(self, padded: _Padded, name: str, run: Run) -> None:
-        assert self.recorder is not None
-        start = time.perf_counter()
-        try:
-            padded.records[name] = self.recorder.record(run, [*self._held, *padded.held])
-        except Exception as error:  # nothing has run: the step goes on without
-            self.recorder, self.failure = None, str(error).splitlines()[0]
-            padded.records.clear()  # of what is left of this step
-            run()
-        else:
-            padded.records[name]()
-        self.capture_seconds += time.perf_counter() - start
-
 
 class _Padded:
     """The inputs of a bucket's steps at their addresses, and what is done with them.
@@ -270,14 +182,12 @@ class _Padded:
     Attributes:
         scores: `[rows, entries, vocab]` fp32.
         hidden: `[rows, entries, hidden]`.
-        records: of its parts.
-        warm: parts that have been run.
     """
 
     def __init__(
         self, bucket: Bucket, results: Mapping[str, Tensor], compiled: Mapping[str, Any] | None
     ) -> None:
-        self.bucket, self.records, self.warm = bucket, dict[str, Run](), set[str]()
+        self.bucket = bucket
         self.scores, self.hidden = results["scores"], results["hidden"]
         self.probs = results["probs"] if bucket.is_drawn else None
         rows, nodes, device = bucket.rows, bucket.entries - 1, self.scores.device
@@ -380,22 +290,6 @@ def _compiled(target: ModelRunner, is_compiled: bool) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def _without_collector() -> Iterator[None]:
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
-
-
-def _power_of_two(number: int) -> int:
-    """The smallest that is not below."""
-    return 1 << (number - 1).bit_length()
-
-
 def open_graphs(
     target: ModelRunner,
     graphs: str | GraphRecorder,
@@ -411,24 +305,29 @@ def open_graphs(
         compile: the forward, with these arguments of `torch.compile`.
         stats: told why nothing is recorded on a GPU.
     """
-    device = target.adapter.device
-    reason = None
-    if type(target) is not ModelRunner:
-        reason = "guidance forwards every row twice"
-    elif is_split(target.adapter.model):
-        reason = "the model's layers lie on several devices"
-    elif Ranks.of(target.adapter.model) is not None:
-        reason = "tensor parallelism waits for other ranks"
-    elif not target.adapter.takes_blocks:
-        reason = f"the attention of {type(target.adapter.model).__name__} takes masks"
+    reason = why_not(target)
     if reason is not None:
         if graphs != "off":
             stats.note(f"graphs are off: {reason}")
         return None
     recorder: GraphRecorder | None = None if isinstance(graphs, str) else graphs
-    if graphs == "auto" and device.type == "cuda":
-        recorder = CudaGraphs(device)
+    if graphs == "auto" and target.adapter.device.type == "cuda":
+        recorder = CudaGraphs(target.adapter.device)
     if recorder is None and compile is False:
         return None
     compiled = {} if compile is True else compile
     return StepGraphs(recorder, entries, None if compiled is False else compiled)
+
+
+def why_not(runner: ModelRunner) -> str | None:
+    """Why forwards of a model can't be graphs; `None` if they can."""
+    model = runner.adapter.model
+    if type(runner) is not ModelRunner:
+        return "guidance forwards every row twice"
+    if is_split(model):
+        return "the model's layers lie on several devices"
+    if Ranks.of(model) is not None:
+        return "tensor parallelism waits for other ranks"
+    if not runner.adapter.takes_blocks:
+        return f"the attention of {type(model).__name__} takes masks"
+    return None

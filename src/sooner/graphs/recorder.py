@@ -1,0 +1,147 @@
+"""What is launched, recorded to be launched again at once: on GPUs as CUDA graphs."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Protocol
+from weakref import WeakSet
+
+import torch
+from torch import Tensor
+
+MOST_CELLS = 1024
+"""Rows times entries of the largest bucket."""
+
+Run = Callable[[], None]
+
+
+class GraphRecorder(Protocol):
+    """Replays what a function launches, so that it can be launched again at once."""
+
+    nbytes: int
+
+    def warm_up(self, run: Run) -> None:
+        """Run it where it would be recorded: what is made once must be there before."""
+
+    def record(self, run: Run, held: Sequence[Tensor]) -> Run:
+        """What `run` would launch, as a function that launches it; here it is not run.
+
+        Args:
+            held: what it reads and writes beside tensors of its own; at these addresses.
+        """
+
+
+class CudaGraphs:
+    """CUDA graphs in one pool: none of them runs beside another, and none leaves a result there.
+
+    Attributes:
+        nbytes: memory that the pool has taken.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device, self.stream, self.nbytes = device, torch.cuda.Stream(device), 0
+        self._graphs: WeakSet[Any] = WeakSet()
+        self._pool: Any = None
+
+    def warm_up(self, run: Run) -> None:
+        current = torch.cuda.current_stream(self.device)
+        self.stream.wait_stream(current)
+        with torch.cuda.stream(self.stream):
+            run()
+        current.wait_stream(self.stream)
+
+    def record(self, run: Run, held: Sequence[Tensor]) -> Run:
+        if not len(self._graphs):  # a pool whose graphs are all gone can't be used again
+            self._pool, self.nbytes = torch.cuda.graph_pool_handle(), 0
+        graph = torch.cuda.CUDAGraph()
+
+        def captured() -> None:
+            # Other threads, such as a parallel draft's, may go on allocating meanwhile.
+            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+            try:
+                run()
+            except BaseException:
+                with suppress(Exception):  # says again that the capture has failed
+                    graph.capture_end()
+                raise
+            graph.capture_end()
+
+        before = torch.cuda.memory_reserved(self.device)
+        with _without_collector():  # what it frees might be another graph's
+            self.warm_up(captured)
+        self.nbytes += torch.cuda.memory_reserved(self.device) - before
+        self._graphs.add(graph)
+
+        def replay() -> None:
+            graph.replay()
+
+        return replay
+
+
+class Replays:
+    """What was recorded of one runner, by key: run once as it is, then recorded, then replayed.
+
+    Attributes:
+        held: what records read and write beside their inputs.
+        seconds: that recording took.
+        failure: why nothing is recorded any more, if so.
+    """
+
+    def __init__(self, recorder: GraphRecorder | None) -> None:
+        self.recorder = recorder
+        self.held: list[Tensor] = []
+        self.seconds = 0.0
+        self.failure: str | None = None
+        self._replays: dict[Hashable, Run | None] = {}
+
+    def __len__(self) -> int:
+        return sum(replay is not None for replay in self._replays.values())
+
+    def keeps(self, held: list[Tensor]) -> bool:
+        """Whether the same tensors are held as before; if some row needed more room, others are,
+        and all records are dropped."""
+        if [*map(id, held)] == [*map(id, self.held)]:
+            return True
+        self.held = held
+        self._replays.clear()
+        return False
+
+    def run(self, key: Hashable, run: Run, inputs: Sequence[Tensor]) -> None:
+        """Launch a part of a step: its record, or what it is made of."""
+        if self.recorder is None:
+            run()
+        elif key not in self._replays:
+            self._replays[key] = None
+            self.recorder.warm_up(run)
+        elif (replay := self._replays[key]) is not None:
+            replay()
+        else:
+            start = time.perf_counter()
+            try:
+                replay = self.recorder.record(run, [*self.held, *inputs])
+            except Exception as error:  # nothing has run: it goes on without
+                self.recorder, self.failure, replay = None, str(error).splitlines()[0], run
+                self._replays.clear()
+            else:
+                self._replays[key] = replay
+            replay()
+            self.seconds += time.perf_counter() - start
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def power_of_two(number: int) -> int:
+    """The smallest that is not below."""
+    return 1 << (number - 1).bit_length()
