@@ -150,3 +150,19 @@ def test_decoding_rows_never_wait_for_more_than_a_chunk(
     assert rounds
     assert max(gaps) > max(rounds), "something was prefilled beside them"
     assert max(gaps) <= cost(chunk) + 1.2 * max(rounds)
+
+
+def test_relaxed_rows_that_draw_wait_for_those_that_do_not() -> None:
+    """The threshold weighs scores that a greedy row among drawn ones does not have."""
+    method = method_of("hsd-relaxed", "llama")
+    engine = sooner.Engine(tiny.model("llama"), method, max_rows=4)
+    drawn = {**greedy(9), "do_sample": True, "seed": 1}
+    asked = [greedy(LONG), drawn, greedy(9), drawn]
+    requests = [engine.admit(tiny.inputs("llama", "text"), **options) for options in asked]
+    while not engine.is_idle:
+        engine.step()
+        kinds = {one.options["do_sample"] for one in engine.running}
+        assert len(kinds) < 2
+    for request, options in zip(requests, asked, strict=True):
+        own = sooner.generate(tiny.model("llama"), tiny.inputs("llama", "text"), method, **options)
+        assert request.tokens == own.tokens

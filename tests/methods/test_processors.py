@@ -13,6 +13,7 @@ from transformers.generation import logits_process as hf
 import sooner
 import tiny
 from fakes import row_noise
+from method_matrix import METHODS
 from sooner.decoding.sampling import Processing
 from sooner.decoding.tree import Tree
 from sooner.methods.requests import PREFIX_FREE, asked_rows
@@ -200,3 +201,20 @@ def test_the_first_of_equal_scores_wins_as_in_generate() -> None:
     scores[..., [7, 30, 49]] = 2.0
     chosen = Processing().choose(scores, Tree.empty(1), row_noise(1))
     assert chosen.item() == scores.argmax(-1).item() == 7
+
+
+@pytest.mark.parametrize("name", ["parallel", "sd-tree", "eagle", "jacobi-4", "hsd", "stranger"])
+def test_penalties_follow_every_kind_of_draft(name: str) -> None:
+    """Chains, trees, windows and a draft that counts beside the loop; rows end apart."""
+    model, inputs = tiny.model("llama"), tiny.inputs("llama", "text", 3)
+    options = {
+        "max_new_tokens": NEW, "do_sample": False, "repetition_penalty": 1.2,
+        "presence_penalty": 0.5, "frequency_penalty": 0.4,
+    }  # fmt: skip
+    free = sooner.generate(model, inputs, **options, eos_token_id=None)
+    bare = sooner.generate(model, inputs, max_new_tokens=NEW, do_sample=False, eos_token_id=None)
+    assert free.tokens != bare.tokens, "they should matter here"
+    end = free.tokens[1][4]
+    expected = sooner.generate(model, inputs, **options, eos_token_id=end)
+    found = sooner.generate(model, inputs, METHODS[name]("llama"), **options, eos_token_id=end)
+    assert found.tokens == expected.tokens

@@ -158,8 +158,8 @@ def test_a_bias_of_a_token_that_is_none_is_refused_by_number() -> None:
 
 def test_penalties_forget_rows_that_left() -> None:
     batch = processing(SaidPenalty(1.0, 0.0, 1))
+    batch.scores(torch.zeros(1, 1, VOCAB))  # behind the prompt
     batch.join(processing())
-    batch.scores(torch.zeros(2, 1, VOCAB))
     batch.count(torch.tensor([[4], [4]]), torch.tensor([1, 1]))
     assert batch.scores(torch.zeros(2, 1, VOCAB))[:, 0, 4].tolist() == [-1.0, 0.0]
     batch.keep_rows([1])

@@ -269,8 +269,7 @@ class Decoding:
         if not is_first:
             target.note_commit([len(report.path) for report in reports])
         finished = [
-            self._commit_row(row, one, forward.logits[row], is_first)
-            for row, one in enumerate(reports)
+            self._commit_row(row, one, forward.logits, is_first) for row, one in enumerate(reports)
         ]
         outcome = Outcome(
             rows=rows,
@@ -341,7 +340,7 @@ class Decoding:
             stats.record_step(original, report.nodes, accepted, len(kept), report.levels)
             rows.note_draft(original, report.nodes)
         if session.on_logits is not None and kept:
-            session.on_logits(own, kept, logits[report.path[: len(kept)]])
+            session.on_logits(own, kept, logits[row, report.path[: len(kept)]])
         if session.on_tokens is not None and kept:
             session.on_tokens(own, kept, accepted)
         return ended

@@ -141,10 +141,13 @@ class Processing:
             theirs = theirs or some.without_text(len(other._rows))
             self._history = mine.join(theirs.to(mine.seen.device))
         self._set_rows(self._rows + other._rows)
+        self._prompt = None  # read where it matters: scores have been asked for
 
     def keep_rows(self, rows: list[int]) -> None:
         """Keep these active rows, in this order."""
         self._set_rows([self._rows[row] for row in rows])
+        if self._prompt is not None:
+            self._prompt = self._prompt[torch.tensor(rows, device=self._prompt.device)]
         if self._history is not None:
             index = torch.tensor(rows, device=self._history.seen.device)
             counts = any(one.settings.counts for one in self._rows)

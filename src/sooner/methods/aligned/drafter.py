@@ -9,6 +9,7 @@ from heapq import heappop, heappush
 
 from ...decoding.interface import Drafter, Outcome
 from ...decoding.tree import ROOT, Tree
+from ...errors import UnsupportedError
 from ..context import Context
 from .alignment import Alignment, Cursor
 from .size import NodeCount
@@ -102,6 +103,8 @@ class AlignedDrafter(Drafter):
         sizing: chooses how many nodes are verified.
         depth: most tokens on a path.
         width: most branches of a tree.
+        is_relaxed: the rule weighs scores, of which a greedy row among others that draw has none
+            but the best one's.
     """
 
     def __init__(
@@ -111,7 +114,9 @@ class AlignedDrafter(Drafter):
         sizing: NodeCount,
         depth: int,
         width: int,
+        is_relaxed: bool = False,
     ) -> None:
+        self.is_relaxed = is_relaxed
         self.context = context
         self.rows = [] if callable(rows) else rows
         self._make = rows if callable(rows) else None
@@ -124,6 +129,12 @@ class AlignedDrafter(Drafter):
             self.rows = [self.rows[row] for row in rows]
 
     def join(self, other: AlignedDrafter) -> None:
+        draws = {one.context.processing.do_sample for one in (self, other)}
+        if self.is_relaxed and len(draws) > 1:
+            raise UnsupportedError(
+                "HSD: under an acceptance_threshold below 1 rows that draw and rows that do not "
+                "can't decode together; they wait for a batch of their own"
+            )
         self.rows += other.rows
 
     def begin(self, outcome: Outcome) -> Iterator[None]:

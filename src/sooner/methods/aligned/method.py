@@ -181,6 +181,7 @@ class HSD(Method):
             self._sizing(experience),
             self.depth,
             self.width,
+            is_relaxed=self.mode != EXACT,
         )
         is_exact = self.mode == EXACT
         return drafter, follow_choices if is_exact else follow_threshold(self.acceptance_threshold)
