@@ -15,10 +15,13 @@ import tiny
 from method_matrix import LONG, METHODS, reference
 from methods.test_engine import schedule
 from recorders import Refusing, StandIn, poisoned
-from sooner.decoding.loop import Decoding
+from sooner.decoding.loop import Decoding, run
 from sooner.generation import session_of
+from sooner.graphs.forwards import ForwardGraphs
 from sooner.graphs.recorder import MOST_CELLS
 from sooner.graphs.steps import ENTRIES, StepGraphs
+from sooner.methods.chain_draft import ChainDrafter
+from sooner.methods.sizing.chain import DraftLength
 
 SAMPLED: dict[str, Any] = {"do_sample": True, "top_k": 20, "temperature": 0.8, "seed": 5}
 GREEDY: dict[str, Any] = {"do_sample": False}
@@ -156,6 +159,52 @@ def test_graphs_are_off_where_they_can_t_be_and_it_is_said(
     assert "graphs are off: the model's layers lie on several devices" in made.stats.notes
     with pytest.raises(sooner.SoonerError, match=r"graphs 'of'.*off"):
         said("llama", "plain", "of", **GREEDY)
+
+
+def test_a_drafts_forwards_are_recorded_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a chain, of its catching up, and of a tree's levels; and so they draft the same."""
+    launched: list[bool] = []
+    forward = ForwardGraphs.forward
+
+    def counted(*args: Any) -> Any:
+        made = forward(*args)
+        launched.append(made is not None)
+        return made
+
+    monkeypatch.setattr(ForwardGraphs, "forward", counted)
+    for name in ("noisy-4", "stranger", "sd-tree", "sparse-to-dense"):
+        launched.clear()
+        made, plain = (said("llama", name, graphs, **GREEDY) for graphs in (StandIn(), "off"))
+        assert made.stats.num_accepted_draft_tokens == plain.stats.num_accepted_draft_tokens, name
+        assert len(launched) > 5
+        assert all(launched)
+
+
+def test_rounds_that_capture_are_not_taken_for_what_rounds_cost() -> None:
+    told: list[float] = []
+
+    class Told(DraftLength):
+        def observe_cost(self, cost: Any, tokens: float) -> None:
+            told.append(cost.seconds)
+
+    family, recorder = "llama", StandIn()
+    session = session_of(
+        tiny.model(family), tiny.inputs(family), METHODS["noisy-4"](family), graphs=recorder,
+        max_new_tokens=60, eos_token_id=None, **GREEDY,
+    )  # fmt: skip
+    assert isinstance(session.drafter, ChainDrafter)
+    session.drafter.draft_length = Told(4)
+    run(session)
+    assert session.graphs is not None
+    rounds = session.stats.nfe - 1
+    assert 0 < len(told) < rounds
+    assert rounds - len(told) <= session.graphs.unsettled
+
+
+def test_a_length_that_is_measured_does_not_wait_for_rounds_that_capture() -> None:
+    made = said("llama", "noisy-auto", StandIn(), rows=1, new=80, **GREEDY)
+    assert made.tokens == said("llama", "plain", "off", 1, 80, **GREEDY).tokens
+    assert made.stats.num_draft_tokens > 0
 
 
 def test_memory_and_time_are_told() -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..errors import UnsupportedError
 from ..stats.run import APPROXIMATE, Stats
-from ..stats.timing import NO_TIME, Interval
+from ..stats.timing import LOST, NO_TIME, Interval
 from .grid import GridConstraint
 from .interface import Drafter, Outcome, Prompt
 from .noise import RowNoise
@@ -35,6 +35,10 @@ OnLogits = Callable[[int, list[int], Tensor], None]
 
 class StepLauncher(Protocol):
     """Launches steps in a way of its own, such as graphs."""
+
+    @property
+    def unsettled(self) -> int:
+        """Launches so far that took longer than later ones of their kind will, such as captures."""
 
     @property
     def step(self) -> Callable[..., tuple[JudgedBlock, Forward]]:
@@ -171,6 +175,8 @@ class Decoding:
         """Draft, verify, judge and commit, for every row."""
         stats, outcome = self.stats, self.outcome
         assert outcome is not None
+        launcher = self.session.graphs
+        unsettled = 0 if launcher is None else launcher.unsettled
         with stats.phase("other"):
             with stats.phase("draft"):
                 self.tree = self.drafter.propose(outcome)
@@ -179,7 +185,7 @@ class Decoding:
             started = stats.mark()
             ended = [started]
             session = self.session
-            take = step if session.graphs is None else session.graphs.step
+            take = step if launcher is None else launcher.step
             judged, forward = take(
                 session.target, self.tree, session.rule, session.processing, self.state,
                 self._score, lambda: ended.append(stats.mark()),
@@ -187,8 +193,11 @@ class Decoding:
             verify = stats.between(started, ended[-1])
             stats.move("verify", verify)
             verify.then(stats.verify_seconds[1 + self.tree.nodes].append)
-            self.outcome = self._commit(judged, forward, verify)
-            self.outcome.round_time = stats.between(handed, stats.mark())
+            is_typical = launcher is None or launcher.unsettled == unsettled
+            # Who chooses by the cost of rounds hears of those alone that others will be like.
+            self.outcome = self._commit(judged, forward, verify if is_typical else LOST)
+            whole = stats.between(handed, stats.mark())
+            self.outcome.round_time = whole if is_typical else LOST
 
     @torch.inference_mode()
     def join(self, other: Decoding) -> int:

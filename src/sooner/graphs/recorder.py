@@ -87,13 +87,14 @@ class Replays:
     Attributes:
         held: what records read and write beside their inputs.
         seconds: that recording took.
+        unsettled: runs that were the first or the second of their key.
         failure: why nothing is recorded any more, if so.
     """
 
     def __init__(self, recorder: GraphRecorder | None) -> None:
         self.recorder = recorder
         self.held: list[Tensor] = []
-        self.seconds = 0.0
+        self.seconds, self.unsettled = 0.0, 0
         self.failure: str | None = None
         self._replays: dict[Hashable, Run | None] = {}
 
@@ -115,10 +116,12 @@ class Replays:
             run()
         elif key not in self._replays:
             self._replays[key] = None
+            self.unsettled += 1
             self.recorder.warm_up(run)
         elif (replay := self._replays[key]) is not None:
             replay()
         else:
+            self.unsettled += 1
             start = time.perf_counter()
             try:
                 replay = self.recorder.record(run, [*self.held, *inputs])

@@ -99,6 +99,7 @@ class StepGraphs:
         if bucket is None or not self._results:
             judged, forward = step(target, tree, rule, processing, state, score, on_forward)
             if not self._results:
+                self.records.unsettled += 1
                 self._make_results(forward, target.cache.rows_held)
             return judged, forward
         padded = self._padded(bucket)
@@ -126,6 +127,11 @@ class StepGraphs:
         """Memory beside weights, keys and values: of records, and of what they leave."""
         taken = sum(one.nbytes for one in self._results.values())
         return taken + (0 if self._recorder is None else self._recorder.nbytes)
+
+    @property
+    def unsettled(self) -> int:
+        """Launches that took longer than those after them."""
+        return sum(one.unsettled for one in (self.records, *self._drafts))
 
     @property
     def capture_seconds(self) -> float:

@@ -95,7 +95,8 @@ class ChainDrafter(Drafter):
         outcome.round_time.then(
             lambda seconds: sizing.observe_cost(replace(done, seconds=seconds), tokens)
         )
-        sizing.observe(outcome.rows.active, self.drafted, outcome.accepted)
+        is_timed = not outcome.round_time.is_lost
+        sizing.observe(outcome.rows.active, self.drafted, outcome.accepted, is_timed)
 
     def keep_rows(self, rows: list[int]) -> None:
         if self.runner is None:

@@ -45,16 +45,19 @@ class Interval:
 
     Args:
         seconds: if they are known.
+        is_lost: they never will be, for they say nothing about other times of their kind.
     """
 
-    __slots__ = ("_seconds", "_told")
+    __slots__ = ("_seconds", "_told", "is_lost")
 
-    def __init__(self, seconds: float | None = None) -> None:
-        self._seconds = seconds
+    def __init__(self, seconds: float | None = None, is_lost: bool = False) -> None:
+        self._seconds, self.is_lost = seconds, is_lost
         self._told: list[Callable[[float], object]] = []
 
     def then(self, told: Callable[[float], object]) -> None:
-        """Call `told(seconds)`: at once if they are known, else when they are."""
+        """Call `told(seconds)`: at once if they are known, else when they are, if ever."""
+        if self.is_lost:
+            return
         if self._seconds is None:
             self._told.append(told)
         else:
@@ -69,6 +72,7 @@ class Interval:
 
 
 NO_TIME = Interval(0.0)
+LOST = Interval(is_lost=True)
 
 
 class Timeline:

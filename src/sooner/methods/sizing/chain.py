@@ -191,8 +191,18 @@ class DraftLength:
         """Draft tokens of the next round for each of `rows` (original numbers); 0 is plain."""
         return [self.largest] * len(rows)
 
-    def observe(self, rows: Sequence[int], drafted: Sequence[int], accepted: Sequence[int]) -> None:
-        """Of `rows`, which go on, `drafted` tokens were judged and `accepted` of them taken."""
+    def observe(
+        self,
+        rows: Sequence[int],
+        drafted: Sequence[int],
+        accepted: Sequence[int],
+        is_timed: bool = True,
+    ) -> None:
+        """Of `rows`, which go on, `drafted` tokens were judged and `accepted` of them taken.
+
+        Args:
+            is_timed: what the round took will be told to `observe_cost`.
+        """
 
     def observe_cost(self, done: RoundCost, tokens: float) -> None:
         """A round that gave `tokens` a row took this long; on GPUs told a round late."""
@@ -268,9 +278,15 @@ class AdaptiveDraftLength(DraftLength):
         model.observe_cost(done)
         self.pauses.observe(done, tokens, model.experience.is_known)
 
-    def observe(self, rows: Sequence[int], drafted: Sequence[int], accepted: Sequence[int]) -> None:
+    def observe(
+        self,
+        rows: Sequence[int],
+        drafted: Sequence[int],
+        accepted: Sequence[int],
+        is_timed: bool = True,
+    ) -> None:
         self.model.observe_verdicts(drafted, accepted)
-        self._untimed += 1
+        self._untimed += is_timed
         self._rows = {row: self._rows.get(row, (0.0, 0.0)) for row in rows}
         for row, many, right in zip(rows, drafted, accepted, strict=True):
             if many:
