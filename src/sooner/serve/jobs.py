@@ -1,0 +1,247 @@
+"""What the HTTP side and the engine's thread tell each other: jobs, events, and the service.
+
+A *job* is one choice of a request: `n` choices are `n` jobs. It is told its tokens as they are
+committed, and then, exactly once, how it ended. Nothing here imports torch or a web framework.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+Reason = Literal["stop", "length", "cancelled", "error", "deadline"]
+"""Why a job ended: a stop id, `max_tokens`, a hang-up, an error, or its deadline."""
+
+ServiceState = Literal["warming", "ready", "draining", "failed"]
+
+
+@dataclass(frozen=True)
+class JobSampling:
+    """How one job is sampled; `None` is what the model's `generation_config.json` says.
+
+    Attributes:
+        temperature: 0 is greedy decoding.
+        top_p, top_k, min_p, repetition_penalty: as in HF's `generate`.
+        presence_penalty, frequency_penalty: as in OpenAI's API, of generated tokens.
+        logit_bias: what is added to the scores of these token ids.
+        seed: the same seed gives the same tokens under any load (fp32); `None` draws one.
+        logprobs: how many of the likeliest tokens are told at each place; `None` is none at all,
+            0 the chosen token alone.
+    """
+
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    seed: int | None = None
+    logprobs: int | None = None
+
+
+@dataclass(frozen=True)
+class DraftStats:
+    """What speculation did for one job, under vLLM's names.
+
+    Attributes:
+        mode: `exact`, `relaxed` or `approximate`.
+        num_spec_steps: decoding rounds of the job, its prefill not counted.
+        num_draft_tokens: draft tokens that were verified; all nodes of a tree.
+        acceptance_histogram: accepted draft tokens of a round -> number of rounds.
+    """
+
+    mode: str = "exact"
+    num_spec_steps: int = 0
+    num_draft_tokens: int = 0
+    acceptance_histogram: Mapping[int, int] = field(default_factory=Counter)
+
+    @property
+    def num_accepted_tokens(self) -> int:
+        return sum(accepted * steps for accepted, steps in self.acceptance_histogram.items())
+
+    @property
+    def draft_acceptance_rate(self) -> float:
+        """Accepted share of the draft tokens; 0 without drafts."""
+        return self.num_accepted_tokens / self.num_draft_tokens if self.num_draft_tokens else 0.0
+
+
+@dataclass(frozen=True)
+class JobUsage:
+    """What a job took; counts of tokens.
+
+    Attributes:
+        prompt_tokens: of its prompt, those of pixels among them.
+        completion_tokens: that it was told.
+        cached_tokens: of the prompt, not prefilled because their pages were shared.
+        accepted_prediction_tokens, rejected_prediction_tokens: of its `prediction`.
+        stats: of its drafts.
+    """
+
+    prompt_tokens: int
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+    accepted_prediction_tokens: int = 0
+    rejected_prediction_tokens: int = 0
+    stats: DraftStats = DraftStats()
+
+
+@dataclass(frozen=True)
+class TokenLogprob:
+    """Log probability of a token under the processed distribution that it was drawn from.
+
+    Attributes:
+        top: `(token id, log probability)` of the likeliest tokens, best first.
+    """
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """New tokens of a job.
+
+    Attributes:
+        ids: committed together, one or more.
+        drafted: how many of them were drafted, from the first on.
+        logprobs: one for each of them, if the job asked.
+    """
+
+    ids: list[int]
+    drafted: int = 0
+    logprobs: list[TokenLogprob] | None = None
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The end of a job, told exactly once, when its row is free."""
+
+    reason: Reason
+    usage: JobUsage
+    error: Exception | None = None
+
+
+Event = Tokens | Finished
+Sink = Callable[[Event], None]
+
+
+def _nobody(event: Event) -> None:
+    pass
+
+
+@dataclass(eq=False)
+class GenerationJob:
+    """One choice of a request.
+
+    Attributes:
+        id: of the request, and the number of the choice, for the log.
+        inputs: what the model's processor returned: CPU tensors of one row.
+        prompt_tokens: ids in `inputs`, placeholders of pixels among them.
+        max_tokens: new tokens at most, 1 or more.
+        events: told each event, in the engine's thread; must not block. If it raises, the client
+            is taken to have left.
+        arrived: when it came, in the clock's seconds.
+        deadline: by when it has to be answered; `None` is whenever.
+        choice: its number among the `n` of a request; with the seed it is the key of the draws.
+        stop_token_ids: ids that end it; the one that does is told, too.
+        prediction: token ids of OpenAI's `prediction`, HSD's draft.
+        grammar: what masks its tokens, if anything does.
+        media_keys: content hashes of its pictures and videos, for caches.
+    """
+
+    id: str
+    inputs: Mapping[str, Any] = field(repr=False)
+    prompt_tokens: int
+    max_tokens: int
+    events: Sink = field(default=_nobody, repr=False)
+    arrived: float = 0.0
+    deadline: float | None = None
+    sampling: JobSampling = JobSampling()
+    choice: int = 0
+    stop_token_ids: frozenset[int] = frozenset()
+    prediction: list[int] | None = field(default=None, repr=False)
+    grammar: Any | None = field(default=None, repr=False)
+    media_keys: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ServiceLoad:
+    """What a service holds at a moment.
+
+    Attributes:
+        running: jobs that are prefilled or decode.
+        waiting: jobs that are not begun, or were preempted.
+        pages_used, pages: of the cache; `pages` is 0 where nobody counts them.
+    """
+
+    running: int
+    waiting: int
+    pages_used: int = 0
+    pages: int = 0
+
+
+class RequestLike(Protocol):
+    """A request as the engine knows it.
+
+    Attributes:
+        tokens: new tokens of each row, once it has ended.
+        error: why it could not be begun.
+        finish_reason: `stop` or `length`, of each row, once it has ended.
+    """
+
+    tokens: list[list[int]] | None
+    error: Exception | None
+
+
+class EngineLike(Protocol):
+    """What `sooner.Engine` is to the engine's thread; tests have a stub."""
+
+    max_rows: int
+
+    @property
+    def is_idle(self) -> bool: ...
+
+    def admit(
+        self,
+        inputs: Mapping[str, Any],
+        *,
+        seed: int | None = None,
+        on_tokens: Callable[[int, list[int], int], None] | None = None,
+        **options: Any,
+    ) -> RequestLike: ...
+
+    def step(self) -> list[Any]: ...
+
+    def cancel(self, request: Any) -> None: ...
+
+
+class Service(Protocol):
+    """What the HTTP side sees. Every method may be called in any thread and returns at once."""
+
+    @property
+    def state(self) -> ServiceState: ...
+
+    @property
+    def last_tick(self) -> float:
+        """When the engine's thread last went round, in seconds of `time.monotonic`."""
+
+    def submit(self, job: GenerationJob) -> None:
+        """Take a job; its events follow.
+
+        Raises:
+            RefusedError: 429 if too many wait (with `Retry-After`), 400 if it can never fit, 503
+                while warming up, draining or failed. No event follows.
+        """
+
+    def cancel(self, job: GenerationJob) -> None:
+        """The client left, or has what it wants: free its row within a round.
+
+        `Finished("cancelled")` follows, unless the job has ended already.
+        """
+
+    def load(self) -> ServiceLoad: ...
