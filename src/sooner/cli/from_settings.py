@@ -108,10 +108,12 @@ def _help(kind: type, name: str) -> str:
 
 @functools.cache
 def described(kind: type) -> Mapping[str, str]:
-    """What the docstring of a class says of each of its fields, in one line."""
-    text = inspect.getdoc(kind) or ""
-    section = re.search(r"^(?:Attributes|Args):\n((?: .*\n|\n)*)", text + "\n", re.M)
+    """What the docstrings of a class and its bases say of each of its fields, in one line."""
     found = {}
+    for base in kind.__bases__:
+        found.update(described(base))
+    text = inspect.cleandoc(kind.__dict__.get("__doc__") or "")
+    section = re.search(r"^(?:Attributes|Args):\n((?: .*\n|\n)*)", text + "\n", re.M)
     entries = re.finditer(
         r"^ {4}(\w[\w, ]*): ((?:.*\n)(?: {8}.*\n)*)", section[1] if section else "", re.M
     )

@@ -13,7 +13,7 @@ from fastapi import Request
 from starlette.requests import ClientDisconnect
 
 from .refusal import RefusedError, too_large, too_many_bytes, too_slow
-from .settings import ServeSettings
+from .settings import ServerSettings
 
 LINGER, LINGER_SECONDS = 8, 5.0
 """A refused body is read and thrown away if it has no more than this many times the largest one
@@ -31,7 +31,7 @@ class Bodies:
         held: bytes of all bodies that are being read, or were and are still in use.
     """
 
-    def __init__(self, settings: ServeSettings) -> None:
+    def __init__(self, settings: ServerSettings) -> None:
         self.settings = settings
         self.held = 0
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import SoonerError
 from ..tasks.act.policy import Policy
-from .settings import ServeSettings
+from .settings import ServerSettings, ServeSettings
 
 
 def require() -> None:
@@ -62,7 +62,7 @@ def build_server(
     return PolicyServer(create_app(policy, settings, on_ready), settings, log_level)
 
 
-def bind(settings: ServeSettings) -> socket.socket:
+def bind(settings: ServerSettings) -> socket.socket:
     """A listening socket of the address.
 
     Raises:

@@ -16,7 +16,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from .bodies import Bodies
 from .handlers import RequestHandler, refused
 from .refusal import too_many_connections
-from .settings import ServeSettings
+from .settings import ServerSettings
 
 HARD_LIMIT = 2
 """Multiple of the connection limit above which connections are closed without a response."""
@@ -31,7 +31,7 @@ class PolicyServer(uvicorn.Server):
     is under way is answered or refused within `grace_seconds`, and then listening ends.
     """
 
-    def __init__(self, app: FastAPI, settings: ServeSettings, log_level: str) -> None:
+    def __init__(self, app: FastAPI, settings: ServerSettings, log_level: str) -> None:
         self.handler: RequestHandler = app.state.handler
         config = uvicorn.Config(
             app,
@@ -62,7 +62,7 @@ class LimitedConnection(H11Protocol):
         settings: of the server.
     """
 
-    settings: ServeSettings
+    settings: ServerSettings
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -94,7 +94,7 @@ class LimitedConnection(H11Protocol):
 class _Full:
     """What answers on connections beyond the limit."""
 
-    def __init__(self, settings: ServeSettings) -> None:
+    def __init__(self, settings: ServerSettings) -> None:
         self.settings = settings
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -103,7 +103,7 @@ class _Full:
         await answer(scope, receive, send)
 
 
-def _limited(settings: ServeSettings) -> type[LimitedConnection]:
+def _limited(settings: ServerSettings) -> type[LimitedConnection]:
     """Uvicorn makes the connections and passes no arguments of ours."""
     return type("LimitedConnection", (LimitedConnection,), {"settings": settings})
 

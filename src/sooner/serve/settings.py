@@ -12,19 +12,13 @@ MEBI = 1 << 20
 
 
 @dataclass(frozen=True)
-class ServeSettings:
-    """Address, limits and method of a server.
+class ServerSettings:
+    """Address and limits of any server.
 
     Args:
         host: address to bind; others than the loopback need a token.
         port: 0 takes a free one.
         token: what clients send as `Authorization: Bearer TOKEN`; by default nothing is asked for.
-        method: how actions are decoded; the policy's own choice by default.
-        max_batch: robots that share a forward.
-        max_queue: requests that may be under way at once; others are told to come back.
-        window_ms: how long a batch waits for requests that are likely to come. It waits only
-            if the previous batch had several requests, so a single robot never waits.
-        deadline_ms: deadline of requests that name none; by default there is none.
         max_body: bytes of a request.
         max_bytes: of all bodies that are held at once; more are told to come back.
         max_connections: connections that may be open at once; more are refused.
@@ -40,11 +34,6 @@ class ServeSettings:
     host: str = option("127.0.0.1", metavar="ADDRESS")
     port: int = option(8000, 0, 65_535)
     token: str | None = option(None, metavar="SECRET")
-    method: str | None = None
-    max_batch: int = option(16, 1)
-    max_queue: int = option(64, 1)
-    window_ms: float = option(5.0, 0, metavar="MS")
-    deadline_ms: float | None = option(None, 0, above=True, metavar="MS")
     max_body: int = option(16 * MEBI, 1)
     max_bytes: int = option(128 * MEBI, 1)
     max_connections: int = option(256, 1)
@@ -68,6 +57,29 @@ class ServeSettings:
                 f"host '{self.host}' can be reached from other machines; give --token (or set "
                 "SOONER_TOKEN), or bind 127.0.0.1"
             )
+
+
+@dataclass(frozen=True)
+class ServeSettings(ServerSettings):
+    """The server of a robot policy.
+
+    Args:
+        method: how actions are decoded; the policy's own choice by default.
+        max_batch: robots that share a forward.
+        max_queue: requests that may be under way at once; others are told to come back.
+        window_ms: how long a batch waits for requests that are likely to come. It waits only
+            if the previous batch had several requests, so a single robot never waits.
+        deadline_ms: deadline of requests that name none; by default there is none.
+
+    Raises:
+        SoonerError: as `ServerSettings`.
+    """
+
+    method: str | None = None
+    max_batch: int = option(16, 1)
+    max_queue: int = option(64, 1)
+    window_ms: float = option(5.0, 0, metavar="MS")
+    deadline_ms: float | None = option(None, 0, above=True, metavar="MS")
 
 
 def is_loopback(host: str) -> bool:
