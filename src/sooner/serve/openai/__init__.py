@@ -1,0 +1,1 @@
+"""OpenAI's API over `serve.jobs`: what `sooner serve MODEL` answers to HTTP."""

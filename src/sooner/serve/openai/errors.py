@@ -1,0 +1,181 @@
+"""Refusals in the form of OpenAI's API: a status, and `{"error": {...}}`.
+
+400: a field is wrong (`param` names it) or the prompt is too long. 401: no token. 403: a Host or an
+Origin that is not this machine's. 404, 405: no such path or model, or another method. 408, 413: the
+body did not come, or is too large. 429: full, `Retry-After` says when to come back. 503: warming
+up, draining or failed. 504: the deadline passed, and the row is free again.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from fastapi.responses import JSONResponse, Response
+from starlette.requests import ClientDisconnect
+
+from ...errors import SoonerError, is_out_of_memory
+from ..refusal import RefusedError
+
+logger = logging.getLogger("sooner.serve")
+
+TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    405: "invalid_request_error",
+    408: "timeout_error",
+    413: "invalid_request_error",
+    429: "rate_limit_error",
+    503: "service_unavailable_error",
+    504: "timeout_error",
+}
+NO_RETRY = {"x-should-retry": "false"}
+"""OpenAI's clients send 5xx again by themselves, unless they are told that it is of no use."""
+
+
+class ApiError(RefusedError):
+    """A refusal with OpenAI's `code`, a word for programs such as `context_length_exceeded`."""
+
+    def __init__(
+        self,
+        status: int,
+        text: str,
+        field: str | None = None,
+        code: str | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(status, text, field, headers)
+        self.code = code
+
+
+class BadRequestError(ApiError):
+    """400: a field is missing or wrong.
+
+    Args:
+        field: its path in the body, such as `messages[0].content[1].image_url.url`.
+        text: what is wrong, and the way out.
+    """
+
+    def __init__(self, field: str | None, text: str, code: str | None = None) -> None:
+        super().__init__(400, text, field, code)
+
+
+def too_long(prompt: int, new: int, most: int) -> BadRequestError:
+    """The prompt and the tokens asked for do not fit the model."""
+    text = (
+        f"the model takes {most} tokens in all, and this is {prompt + new}: {prompt} of the prompt "
+        f"and {new} new ones; send a shorter prompt or fewer pixels, or ask for fewer tokens"
+    )
+    if prompt >= most:
+        text = (
+            f"the prompt has {prompt} tokens, and the model takes {most} with at least one new "
+            "one; send a shorter prompt or fewer pixels"
+        )
+    return BadRequestError("messages", text, "context_length_exceeded")
+
+
+def unknown_model(name: str, known: str) -> ApiError:
+    """Another model than the one that is served."""
+    return ApiError(
+        404,
+        f"no model '{name[:200]}' here; this server has '{known}' (or leave `model` out)",
+        "model",
+        "model_not_found",
+    )
+
+
+def past_deadline(seconds: float) -> ApiError:
+    """The deadline passed, and the row was freed."""
+    return ApiError(
+        504,
+        f"the deadline passed after {seconds:.1f} s; ask for fewer tokens, or give more time",
+        "deadline_ms",
+        "deadline_exceeded",
+        NO_RETRY,
+    )
+
+
+def warming() -> ApiError:
+    """No request is taken yet."""
+    return ApiError(
+        503, "the model is warming up; come back in 2 s", None, "warming_up", {"Retry-After": "2"}
+    )
+
+
+def draining() -> ApiError:
+    """No request is taken any more."""
+    return ApiError(
+        503, "the server is stopping; ask another one", None, "draining", {"Retry-After": "5"}
+    )
+
+
+def down() -> ApiError:
+    """The engine has failed."""
+    return ApiError(
+        503, "the engine has failed; this process ends", None, "failed", {"Retry-After": "5"}
+    )
+
+
+def engine_failed(error: Exception | None) -> RefusedError:
+    """What a client is told whose job ended with an error.
+
+    What the engine refuses on purpose is the request's fault; anything else is not, and is no
+    more than named: messages of other libraries may tell of the machine.
+    """
+    if isinstance(error, RefusedError):
+        return error
+    if error is not None and is_out_of_memory(error):
+        return ApiError(
+            503,
+            "memory ran out in this request; send a shorter prompt, fewer pixels, or wait for a "
+            "quieter moment",
+            None,
+            "out_of_memory",
+            NO_RETRY,
+        )
+    if isinstance(error, SoonerError):
+        return BadRequestError(None, str(error))
+    return ApiError(
+        503,
+        f"the engine failed on this request ({type(error).__name__}) and it was ended",
+        None,
+        "engine_error",
+        NO_RETRY,
+    )
+
+
+def known(error: Exception, name: str) -> RefusedError:
+    """The refusal that an exception of a handler stands for.
+
+    A 500 is a fault of ours, and no documented answer: the log has the traceback.
+
+    Args:
+        name: the request's id.
+    """
+    if isinstance(error, RefusedError):
+        return error
+    if isinstance(error, ClientDisconnect):
+        return RefusedError(499, "the client hung up")
+    if isinstance(error, SoonerError):
+        return BadRequestError(None, str(error))
+    logger.error("%s failed", name, exc_info=error)
+    return ApiError(500, f"a fault of the server ({type(error).__name__})", None, "internal_error")
+
+
+def body(error: RefusedError) -> dict[str, Any]:
+    """`{"error": {"message", "type", "param", "code"}}`."""
+    return {
+        "error": {
+            "message": error.text,
+            "type": TYPES.get(error.status, "server_error"),
+            "param": error.field,
+            "code": getattr(error, "code", None),
+        }
+    }
+
+
+def refused(error: RefusedError) -> Response:
+    """The answer to a request that gets nothing else."""
+    return JSONResponse(body(error), error.status, headers=error.headers)

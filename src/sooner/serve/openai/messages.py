@@ -1,0 +1,124 @@
+"""Messages of a chat and their parts, and the tools that a model may call."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+
+MOST_TOOLS, MOST_MESSAGES, MOST_PARTS = 128, 4096, 1024
+
+Text = Annotated[str, Field(max_length=1 << 28)]
+
+
+class Fields(BaseModel):
+    """Strict in types, deaf to names that it does not know."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+
+class TextPart(Fields):
+    type: Literal["text"]
+    text: Text
+
+
+class RefusalPart(Fields):
+    """What an assistant said instead of an answer; read as text."""
+
+    type: Literal["refusal"]
+    refusal: Text
+
+
+class MediaUrl(Fields):
+    """A `data:` URI, `file://` below the server's media root, or http(s) if it allows that."""
+
+    url: Text
+    detail: str | None = None
+
+
+class ImagePart(Fields):
+    type: Literal["image_url"]
+    image_url: MediaUrl
+
+
+class VideoPart(Fields):
+    type: Literal["video_url"]
+    video_url: MediaUrl
+
+
+class FileData(Fields):
+    """A PDF: `file_data` is base64, or a `data:` URI."""
+
+    file_data: Text | None = None
+    file_id: str | None = None
+    filename: str | None = None
+
+
+class FilePart(Fields):
+    type: Literal["file"]
+    file: FileData
+
+
+class AudioPart(Fields):
+    """Refused: no model here hears."""
+
+    type: Literal["input_audio"]
+
+
+Part = Annotated[
+    TextPart | RefusalPart | ImagePart | VideoPart | FilePart | AudioPart,
+    Field(discriminator="type"),
+]
+Parts = Annotated[list[Part], Field(max_length=MOST_PARTS, fail_fast=True)]
+
+
+def kind_of(value: Any) -> str:
+    """Which member of a union with text a value is for."""
+    return "text" if isinstance(value, str) else "list"
+
+
+def text_or(items: Any) -> Any:
+    """A string, or `items`, a list; what is neither is told to be no list."""
+    return Annotated[
+        Annotated[Text, Tag("text")] | Annotated[items, Tag("list")], Discriminator(kind_of)
+    ]
+
+
+class FunctionCall(Fields):
+    """A call as an assistant's earlier message has it."""
+
+    name: Annotated[str, Field(max_length=256)]
+    arguments: Text = "{}"
+
+
+class ToolCall(Fields):
+    id: str | None = None
+    type: Literal["function"] = "function"
+    function: FunctionCall
+
+
+class Message(Fields):
+    """One message. Fields that only a model's chat template knows are kept."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
+    content: text_or(Parts) | None = None  # type: ignore[valid-type]
+    name: str | None = None
+    tool_calls: Annotated[list[ToolCall], Field(max_length=MOST_TOOLS, fail_fast=True)] | None = (
+        None
+    )
+    tool_call_id: str | None = None
+    reasoning_content: str | None = None
+
+
+class Function(Fields):
+    name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_.-]{1,256}$")]
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class Tool(Fields):
+    type: Literal["function"]
+    function: Function

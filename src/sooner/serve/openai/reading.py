@@ -1,0 +1,96 @@
+"""Bodies to requests: JSON, types and limits, each error with the path of its field."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from ...tasks.act.observation import brief
+from .errors import BadRequestError
+from .protocol import GenerationRequest
+
+Request = TypeVar("Request", bound=GenerationRequest)
+UNIONS = {
+    "stop": "a string or a list of strings",
+    "content": "a string or a list of parts",
+    "prompt": "a string, a list of strings, or token ids",
+    "tool_choice": '"none", "auto", "required", or the name of a function as an object',
+}
+"""What pydantic would say of one member of a union alone."""
+SMALL = 8 << 20
+"""Bytes of a body that is read once more to tell the path of a wrong field, not only its first
+name; in a larger one that would hold up everybody else's tokens."""
+
+
+def parse(kind: type[Request], body: bytes) -> Request:
+    """Read a request.
+
+    Raises:
+        BadRequestError: the body is no JSON, or a field is wrong; names its path.
+    """
+    try:
+        request = kind.model_validate_json(body)
+    except ValidationError as error:
+        raise _refusal(error, body) from None
+    except RecursionError:
+        raise BadRequestError(None, "the body is nested too deeply") from None
+    request.check()
+    return request
+
+
+def deadline_seconds(header: str | None, asked: float | None, default: float | None) -> float:
+    """Seconds that a request may take; infinite if nobody says. The header comes first.
+
+    Raises:
+        BadRequestError: the header is no number above 0.
+    """
+    if header is not None:
+        try:
+            asked = float(header)
+        except ValueError:
+            asked = math.nan
+        if not math.isfinite(asked) or asked <= 0:
+            raise BadRequestError(
+                "deadline_ms", f"x-deadline-ms is {brief(header)}; it must be a number above 0"
+            )
+    if asked is not None:
+        return asked / 1e3
+    return math.inf if default is None else default
+
+
+def path_of(location: tuple[int | str, ...], told: Any) -> str:
+    """A field's path in the body, such as `messages[0].content`.
+
+    pydantic names the members of unions in between; what is no key of the body is left out.
+    """
+    path = ""
+    for index, key in enumerate(location):
+        is_last = index == len(location) - 1
+        if isinstance(key, int):
+            path += f"[{key}]"
+            told = told[key] if isinstance(told, list) and key < len(told) else None
+        elif isinstance(told, Mapping) and (key in told or is_last):
+            path += f".{key}" if path else key
+            told = told.get(key)
+    return path
+
+
+def _refusal(error: ValidationError, body: bytes) -> BadRequestError:
+    found = error.errors(include_url=False, include_context=False)[0]
+    if found["type"] == "json_invalid":
+        return BadRequestError(None, f"the body is no JSON: {found['msg'].partition(': ')[2]}")
+    if not found["loc"]:
+        return BadRequestError(None, f"the body is {brief(found['input'])}; send an object")
+    is_small = len(body) <= SMALL
+    path = path_of(found["loc"], json.loads(body)) if is_small else str(found["loc"][0])
+    name = path.rpartition(".")[2]
+    if found["type"] == "missing":
+        return BadRequestError(path, f"{path} is missing")
+    if name in UNIONS and found["type"].endswith("_type"):
+        return BadRequestError(path, f"{path} is {brief(found['input'])}; send {UNIONS[name]}")
+    wanted = found["msg"][0].lower() + found["msg"][1:]
+    return BadRequestError(path, f"{path} is {brief(found['input'])}; {wanted}")

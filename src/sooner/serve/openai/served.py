@@ -1,0 +1,64 @@
+"""The model that a server serves, as the HTTP side knows it; and a prompt that is ready for it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .protocol import ChatRequest
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Inputs of the model for one prompt.
+
+    Attributes:
+        inputs: what the processor returned: CPU tensors of one row, `input_ids [1, tokens]` among
+            them.
+        prompt_tokens: their number, placeholders of pixels included.
+        media_keys: content hashes of pictures and videos, for caches.
+    """
+
+    inputs: Mapping[str, Any] = field(repr=False)
+    prompt_tokens: int
+    media_keys: tuple[str, ...] = ()
+
+
+Prepare = Callable[[ChatRequest], Awaitable[Prepared]]
+"""Messages and media to inputs; raises `BadRequestError(field, text)`."""
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """What answers need to know of the model.
+
+    Attributes:
+        names: what clients may call it; the first is what it is told as.
+        tokenizer: HF's, the target's.
+        prepare: of chats.
+        max_model_len: tokens that prompt and answer may have together.
+        vocab_size: of the target's scores, which may be more than the tokenizer has.
+        stop_token_ids: `eos_token_id` of `generation_config.json`, all of them.
+        default_max_tokens: `max_new_tokens` of `generation_config.json`; by default what is left.
+        response_template: how answers are parsed into content, reasoning and tool calls, as
+            transformers' `parse_response` has it; by default the tokenizer's own.
+        method, mode: how it decodes, for `GET /v1/models`.
+        created: seconds since 1970.
+    """
+
+    names: tuple[str, ...]
+    tokenizer: Any = field(repr=False)
+    prepare: Prepare = field(repr=False)
+    max_model_len: int
+    vocab_size: int
+    stop_token_ids: frozenset[int]
+    default_max_tokens: int | None = None
+    response_template: dict[str, Any] | None = field(default=None, repr=False)
+    method: str = "plain"
+    mode: str = "exact"
+    created: int = 0
+
+    @property
+    def name(self) -> str:
+        return self.names[0]
