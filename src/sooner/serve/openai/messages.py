@@ -11,42 +11,42 @@ MOST_TOOLS, MOST_MESSAGES, MOST_PARTS = 128, 4096, 1024
 Text = Annotated[str, Field(max_length=1 << 28)]
 
 
-class Fields(BaseModel):
+class ApiFields(BaseModel):
     """Strict in types, deaf to names that it does not know."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
 
 
-class TextPart(Fields):
+class TextPart(ApiFields):
     type: Literal["text"]
     text: Text
 
 
-class RefusalPart(Fields):
+class RefusalPart(ApiFields):
     """What an assistant said instead of an answer; read as text."""
 
     type: Literal["refusal"]
     refusal: Text
 
 
-class MediaUrl(Fields):
+class MediaUrl(ApiFields):
     """A `data:` URI, `file://` below the server's media root, or http(s) if it allows that."""
 
     url: Text
     detail: str | None = None
 
 
-class ImagePart(Fields):
+class ImagePart(ApiFields):
     type: Literal["image_url"]
     image_url: MediaUrl
 
 
-class VideoPart(Fields):
+class VideoPart(ApiFields):
     type: Literal["video_url"]
     video_url: MediaUrl
 
 
-class FileData(Fields):
+class FileData(ApiFields):
     """A PDF: `file_data` is base64, or a `data:` URI."""
 
     file_data: Text | None = None
@@ -54,12 +54,12 @@ class FileData(Fields):
     filename: str | None = None
 
 
-class FilePart(Fields):
+class FilePart(ApiFields):
     type: Literal["file"]
     file: FileData
 
 
-class AudioPart(Fields):
+class AudioPart(ApiFields):
     """Refused: no model here hears."""
 
     type: Literal["input_audio"]
@@ -84,21 +84,21 @@ def text_or(items: Any) -> Any:
     ]
 
 
-class FunctionCall(Fields):
+class FunctionCall(ApiFields):
     """A call as an assistant's earlier message has it."""
 
     name: Annotated[str, Field(max_length=256)]
     arguments: Text = "{}"
 
 
-class ToolCall(Fields):
+class ToolCall(ApiFields):
     id: str | None = None
     type: Literal["function"] = "function"
     function: FunctionCall
 
 
-class Message(Fields):
-    """One message. Fields that only a model's chat template knows are kept."""
+class Message(ApiFields):
+    """One message. ApiFields that only a model's chat template knows are kept."""
 
     model_config = ConfigDict(strict=True, extra="allow")
 
@@ -112,13 +112,13 @@ class Message(Fields):
     reasoning_content: str | None = None
 
 
-class Function(Fields):
+class Function(ApiFields):
     name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_.-]{1,256}$")]
     description: str | None = None
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
 
 
-class Tool(Fields):
+class Tool(ApiFields):
     type: Literal["function"]
     function: Function

@@ -1,6 +1,6 @@
 """Requests of OpenAI's API, and of vLLM's where it has more, as pydantic models.
 
-Types are strict, so a wrong one is refused with its path. Fields that are not listed are ignored:
+Types are strict, so a wrong one is refused with its path. ApiFields that are not listed are ignored:
 clients send many (`user`, `store`, `metadata`, ...) that change nothing here. Those that would
 change the answer and can't be honoured are listed, and refused by name (`check`).
 """
@@ -16,8 +16,8 @@ from .messages import (
     MOST_MESSAGES,
     MOST_PARTS,
     MOST_TOOLS,
+    ApiFields,
     AudioPart,
-    Fields,
     Message,
     Text,
     TextPart,
@@ -32,11 +32,11 @@ INT64 = 1 << 63
 Finite = Field(allow_inf_nan=False)
 
 
-class FunctionName(Fields):
+class FunctionName(ApiFields):
     name: str
 
 
-class NamedTool(Fields):
+class NamedTool(ApiFields):
     type: Literal["function"]
     function: FunctionName
 
@@ -47,27 +47,27 @@ ToolChoice = Annotated[
 ]
 
 
-class JsonSchema(Fields):
+class JsonSchema(ApiFields):
     name: str | None = None
     description: str | None = None
     schema_: Annotated[dict[str, Any] | None, Field(alias="schema")] = None
     strict: bool | None = None
 
 
-class ResponseFormat(Fields):
+class ResponseFormat(ApiFields):
     """`json_schema` and `json_object` mask every token that would leave the grammar."""
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: JsonSchema | None = None
 
 
-class StreamOptions(Fields):
+class StreamOptions(ApiFields):
     """`include_usage` asks for a last chunk with usage and metrics, and no choices."""
 
     include_usage: bool | None = None
 
 
-class Prediction(Fields):
+class PredictedContent(ApiFields):
     """What the answer is likely to say: the draft. It never changes the answer."""
 
     type: Literal["content"]
@@ -80,7 +80,7 @@ class Prediction(Fields):
         return "".join(part.text for part in self.content)
 
 
-class GenerationRequest(Fields):
+class GenerationRequest(ApiFields):
     """What both completions have. Sampling that is not set follows `generation_config.json`."""
 
     model: str | None = None
@@ -115,7 +115,7 @@ class GenerationRequest(Fields):
     ignore_eos: bool | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    prediction: Prediction | None = None
+    prediction: PredictedContent | None = None
     response_format: ResponseFormat | None = None
     return_token_origins: bool | None = None
     deadline_ms: Annotated[float, Field(gt=0), Finite] | None = None
