@@ -105,7 +105,7 @@ def _upright(image: Image.Image, resolution: Resolution) -> tuple[Picture, float
     size = (max(round(square[0] * factor), 1), max(round(square[1] * factor), 1))
     image.load()
     exif = image.getexif()
-    picture = _rgb(image)
+    picture = as_rgb(image)
     if size != picture.size:
         picture = picture.resize(size, Image.Resampling.LANCZOS)
     if 0x0112 in exif:
@@ -124,7 +124,7 @@ def _dpi(image: Image.Image) -> tuple[float, float]:
     return (x, y) if sensible else (0.0, 0.0)
 
 
-def _rgb(image: Image.Image) -> Image.Image:
+def as_rgb(image: Image.Image) -> Image.Image:
     """As RGB, on white where it is transparent, 16 bits brought down to 8."""
     if image.mode.startswith("I") or image.mode == "F":
         values = np.asarray(image, dtype=np.float64)

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..errors import SoonerError
 from .inputs import PageRange
-from .page import BrokenPage, Page
+from .page import BrokenPage, Page, Picture
 from .pdf_text import page_text
 from .resolution import FINEST, POINTS, Resolution, size_problem
 
@@ -150,17 +150,25 @@ def _page(
 def _drawn(
     pdfium: ModuleType, page: Any, path: Path, number: int, count: int, resolution: Resolution
 ) -> Page | BrokenPage:
+    drawn = draw_page(page, resolution)
+    if isinstance(drawn, str):
+        return BrokenPage(path, number, drawn)
+    picture, scale = drawn
+    text = page_text(pdfium, page, picture)
+    return Page(path, number, picture, scale * POINTS, page.get_size(), count, text)
+
+
+def draw_page(page: Any, resolution: Resolution) -> tuple[Picture, float] | str:
+    """The picture of an open page, and its pixels a point; or why its size is not drawn."""
     native = page.get_size()  # as it is shown, so after rotation
     scale = resolution.of_pdf(*native)
     way_out = "; lower the dpi, or give the longest side"
     for pixels in (scale, min(scale, FINEST)):
         if problem := size_problem(native[0] * pixels, native[1] * pixels, way_out):
-            return BrokenPage(path, number, problem)
+            return problem
     bitmap = page.render(scale=scale, rev_byteorder=True, prefer_bgrx=False)
     picture = np.array(bitmap.to_numpy())  # own memory: the bitmap's ends with it
     bitmap.close()
     if picture.ndim == 2 or picture.shape[2] == 1:
         picture = np.repeat(picture.reshape(*picture.shape[:2], 1), 3, axis=2)
-    picture = np.ascontiguousarray(picture[:, :, :3])
-    text = page_text(pdfium, page, picture)
-    return Page(path, number, picture, scale * POINTS, native, count, text)
+    return np.ascontiguousarray(picture[:, :, :3]), scale

@@ -62,7 +62,7 @@ class ChatSettings(ServerSettings):
     max_video_seconds: float = option(1800.0, 0, above=True)
     max_pages: int = option(20, 1)
     media_seconds: float = option(20.0, 0, above=True, metavar="S")
-    media_memory: int = option(1024 * MEBI, 64 * MEBI)
+    media_memory: int = option(2048 * MEBI, 64 * MEBI)
     media_workers: int = option(2, 1)
     ping_seconds: float = option(5.0, 0, above=True)
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from transformers.video_utils import VideoMetadata
 
 from ..errors import SoonerError
 from .video import VideoInfo, frames_of, open_video
+
+if TYPE_CHECKING:
+    from transformers.video_utils import VideoMetadata
 
 DEFAULT_FRAMES = 32
 
@@ -82,6 +84,8 @@ class Sampler:
 
 def metadata(info: VideoInfo, indices: list[int] | None = None) -> VideoMetadata:
     """The file as transformers' processors describe it."""
+    from transformers.video_utils import VideoMetadata  # with torch, which decoding needs not
+
     return VideoMetadata(
         total_num_frames=info.frames,
         fps=info.fps,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,60 @@ TEXT_AS_FILM = "tty"
 """The demuxer with which FFmpeg renders any text as a film of a terminal; that is no video."""
 
 
+DEMUXERS = (
+    "mov", "mp4", "matroska", "webm", "avi", "mpegts", "mpeg", "flv", "ogg", "asf",
+)  # fmt: skip
+"""Containers that hold their pictures themselves. Playlists (HLS, DASH, concat) name other files and
+addresses, which a stranger could have opened; and each demuxer more is a parser more to attack."""
+
+
 @dataclass(frozen=True)
-class VideoInfo:
-    """Properties of a video file.
+class VideoBytes:
+    """A video in memory, of somebody who is not trusted.
+
+    FFmpeg gets the bytes alone: no file, no address, and only the demuxers of `DEMUXERS`.
 
     Attributes:
-        path: the file.
+        data: the file's content.
+        name: what messages call it.
+        max_pixels: of a frame; decoders refuse larger ones before they take memory.
+        threads: of the decoder.
+    """
+
+    data: bytes = field(repr=False)
+    name: str = "video"
+    max_pixels: int | None = None
+    threads: int = 1
+
+    def __str__(self) -> str:
+        return self.name
+
+    def open(self) -> Any:
+        """PyAV's container.
+
+        Raises:
+            av.error.FFmpegError: none of `DEMUXERS` knows it, or it is damaged.
+        """
+        allowed = {"format_whitelist": ",".join(DEMUXERS), "protocol_whitelist": "none"}
+        container = av.open(io.BytesIO(self.data), options=allowed, io_open=_nothing_else)
+        for stream in container.streams.video:
+            if stream.codec_context is not None:
+                stream.codec_context.thread_count = self.threads
+                if self.max_pixels is not None:
+                    stream.codec_context.options = {"max_pixels": str(self.max_pixels)}
+        return container
+
+
+def _nothing_else(url: str, flags: int, options: Any) -> Any:
+    raise PermissionError(f"a video that names '{url[:80]}' is not read")
+
+
+@dataclass(frozen=True)
+class VideoInfo:
+    """Properties of a video.
+
+    Attributes:
+        path: the file, or its bytes.
         frames: video frames, counted packet by packet, since headers lie or say nothing.
         fps: mean frames a second.
         seconds: from the first frame's beginning to the last one's end.
@@ -33,7 +82,7 @@ class VideoInfo:
         damage: what is wrong with the file, in words; `None` if nothing was seen.
     """
 
-    path: Path
+    path: Path | VideoBytes
     frames: int
     fps: float
     seconds: float
@@ -44,13 +93,13 @@ class VideoInfo:
     damage: str | None = None
 
 
-def probe(path: Path | str) -> VideoInfo:
+def probe(path: Path | str | VideoBytes) -> VideoInfo:
     """Look into a file without decoding more than its first frame.
 
     Raises:
         SoonerError: not there, not a video, audio only, or no frame that decodes.
     """
-    path = Path(path)
+    path = Path(path) if isinstance(path, str) else path
     with open_video(path) as (container, stream):
         times, broken = _packet_times(container, stream)
         declared, promised = stream.frames, _promised_seconds(stream)
@@ -75,17 +124,17 @@ def probe(path: Path | str) -> VideoInfo:
 
 
 @contextmanager
-def open_video(path: Path) -> Iterator[tuple[Any, Any]]:
+def open_video(path: Path | VideoBytes) -> Iterator[tuple[Any, Any]]:
     """Open a file and its first real video track: `(container, stream)`.
 
     Raises:
         SoonerError: one line about the file.
     """
-    if not path.is_file():
+    if isinstance(path, Path) and not path.is_file():
         kind = "is not a file" if path.exists() else "does not exist"
         raise SoonerError(f"'{path}' {kind}; check the path")
     try:
-        container = av.open(str(path))
+        container = path.open() if isinstance(path, VideoBytes) else av.open(str(path))
     except (av.error.FFmpegError, OSError, UnicodeError) as error:
         raise _unreadable(path, error) from error
     with container:
@@ -104,14 +153,16 @@ def open_video(path: Path) -> Iterator[tuple[Any, Any]]:
             raise SoonerError(
                 f"'{path}' uses a video codec that this PyAV can't decode; convert it to H.264"
             )
-        streams[0].thread_type = "AUTO"
+        if isinstance(path, Path):
+            streams[0].thread_type = "AUTO"
         yield container, streams[0]
 
 
-def _unreadable(path: Path, error: Exception) -> SoonerError:
+def _unreadable(path: Path | VideoBytes, error: Exception) -> SoonerError:
     if isinstance(error, PermissionError):
         return SoonerError(f"'{path}' can't be read: permission denied")
-    if path.stat().st_size == 0:
+    size = len(path.data) if isinstance(path, VideoBytes) else path.stat().st_size
+    if size == 0:
         return SoonerError(f"'{path}' is empty; it holds no video")
     return SoonerError(
         f"'{path}' is not a video, or its beginning or index is missing "
@@ -154,7 +205,7 @@ def _timing(times: list[float], rate: float) -> tuple[float, bool]:
     return times[-1] - times[0] + last, is_variable
 
 
-def _first_frame(path: Path) -> tuple[int, int, int]:
+def _first_frame(path: Path | VideoBytes) -> tuple[int, int, int]:
     """Shown width and height, and rotation."""
     with open_video(path) as (container, stream):
         for frame, _ in frames_of(container, stream):

@@ -1,0 +1,189 @@
+"""Pixels of pictures, videos and PDFs; each function runs in a process that may be killed.
+
+A decoder is called with a `Task`. It sends the pictures that it makes one by one, may ask the server
+a question in between, and returns what else there is to tell, as JSON has it.
+"""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from ...documents.pages import as_rgb
+from ...documents.pdf import draw_page
+from ...documents.resolution import Resolution
+from ...errors import SoonerError
+from ...tasks.frames import read
+from ...tasks.video import VideoBytes, VideoInfo, open_video, probe
+from .limits import MediaError, MediaLimits
+
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
+"""What Pillow may try. It knows forty others, and hands some of them (EPS) to another program."""
+PASSWORD = 4
+"""PDFium's error code for a password that is missing or wrong."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One file to decode.
+
+    Attributes:
+        data: its content.
+        limits: checked before anything is decoded.
+        send: takes a picture, uint8 `[..., height, width, 3]`.
+        ask: a question to the server and its answer, as JSON has it.
+        options: of the decoder.
+    """
+
+    data: bytes = field(repr=False)
+    limits: MediaLimits
+    send: Callable[[np.ndarray], None]
+    ask: Callable[[dict[str, Any]], dict[str, Any]]
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+def picture(task: Task) -> dict[str, Any]:
+    """One picture `[height, width, 3]`, turned as its EXIF says, on white where it is transparent.
+
+    Of several in a file (GIF, TIFF) it is the first.
+
+    Raises:
+        MediaError: no picture, damaged, or too large.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            opened = Image.open(io.BytesIO(task.data), formats=FORMATS)
+        with opened:
+            task.limits.check_size(*opened.size)
+            turned = ImageOps.exif_transpose(opened)
+            task.limits.check_size(*turned.size)
+            task.send(np.array(as_rgb(turned)))
+    except MediaError:
+        raise
+    except UnidentifiedImageError:
+        raise MediaError(
+            f"its {len(task.data)} bytes are none of {', '.join(FORMATS)}; send one of them"
+        ) from None
+    except Image.DecompressionBombError as error:
+        raise MediaError(f"it has too many pixels ({error}); send it smaller") from error
+    except MemoryError:
+        raise
+    except Exception as error:
+        # Decoders meet broken files with errors of many kinds (struct.error, EOFError, KeyError).
+        raise MediaError(f"it is damaged ({one_line(error)}); send it again") from error
+    return {}
+
+
+def video(task: Task) -> dict[str, Any]:
+    """Those frames `[frames, height, width, 3]` that the server wants of a video.
+
+    It is asked `{"choose": info}` and answers `{"indices": [...]}`; see `sooner.tasks.frames.read`.
+
+    Raises:
+        MediaError: no video, damaged, too long, or too large.
+    """
+    limits = task.limits
+    source = VideoBytes(task.data, max_pixels=limits.max_pixels)
+    try:
+        with open_video(source) as (container, stream):
+            limits.check_size(stream.codec_context.width, stream.codec_context.height)
+            _check_length(limits, (container.duration or 0) / 1e6, stream.frames)
+        info = probe(source)
+        _check_length(limits, info.seconds, info.frames)
+
+        def choose(found: VideoInfo) -> list[int]:
+            wanted = task.ask({"choose": as_told(found)})["indices"]
+            limits.check_size(found.width, found.height, len(wanted))
+            return [int(index) for index in wanted]
+
+        frames = read(info, choose)
+    except MediaError:
+        raise
+    except SoonerError as error:
+        raise MediaError(str(error).replace("'video' ", "it ").replace("'video'", "it")) from error
+    task.send(frames.pixels)
+    return {"info": as_told(frames.info), "indices": frames.indices}
+
+
+def as_told(info: VideoInfo) -> dict[str, Any]:
+    """What is known of a video, as JSON has it; `VideoInfo(path, **told)` is the way back."""
+    names = ("frames", "fps", "seconds", "width", "height", "rotation", "is_variable", "damage")
+    return {name: getattr(info, name) for name in names}
+
+
+def _check_length(limits: MediaLimits, seconds: float, frames: int) -> None:
+    if seconds > limits.max_video_seconds:
+        raise MediaError(
+            f"it is {seconds:.0f} s long; at most {limits.max_video_seconds:g} s are read, cut it"
+        )
+    if frames > limits.max_video_frames:
+        raise MediaError(
+            f"it has {frames} frames; at most {limits.max_video_frames} are read, cut it"
+        )
+
+
+def pages(task: Task) -> dict[str, Any]:
+    """The pages of a PDF, each `[height, width, 3]`, upright as its rotation says.
+
+    Options: `dpi`, or `within`, the width and height that a page shall just fit into.
+
+    Raises:
+        MediaError: no PDF, encrypted, damaged, too many pages or too large ones.
+        ImportError: PDFium is not installed.
+    """
+    import pypdfium2
+
+    if b"%PDF" not in task.data[:1024]:
+        raise MediaError("it is no PDF; send one, and pictures as image_url")
+    resolution = Resolution(**task.options)
+    try:
+        document = pypdfium2.PdfDocument(task.data)
+    except pypdfium2.PdfiumError as error:
+        is_locked = getattr(error, "err_code", None) == PASSWORD
+        told = "is encrypted; send it without its password" if is_locked else "is damaged"
+        raise MediaError(f"the PDF {told}") from error
+    count = len(document)
+    if not 1 <= count <= task.limits.max_pages:
+        raise MediaError(
+            f"the PDF has {count} pages; 1 to {task.limits.max_pages} are read, send a part of it"
+        )
+    total = 0
+    for number in range(count):
+        page = _page(pypdfium2, document, number, resolution, task.limits)
+        total += page.nbytes
+        if total > task.limits.max_total:
+            raise MediaError(
+                f"the PDF's pages take more than {task.limits.max_total} bytes; send fewer"
+            )
+        task.send(page)
+    return {}
+
+
+def _page(
+    pdfium: Any, document: Any, number: int, resolution: Resolution, limits: MediaLimits
+) -> np.ndarray:
+    try:
+        page = document[number]
+        width, height = (side * resolution.of_pdf(*page.get_size()) for side in page.get_size())
+        limits.check_size(round(width), round(height))
+        drawn = draw_page(page, resolution)
+        page.close()
+    except MediaError:
+        raise
+    except (pdfium.PdfiumError, ValueError, OSError) as error:
+        raise MediaError(f"page {number + 1} is damaged ({one_line(error)})") from error
+    if isinstance(drawn, str):
+        raise MediaError(f"page {number + 1} {drawn}")
+    return drawn[0]
+
+
+def one_line(error: BaseException) -> str:
+    """What a library said, short."""
+    return " ".join(str(error).split())[:100] or type(error).__name__

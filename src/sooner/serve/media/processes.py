@@ -1,0 +1,258 @@
+"""A few processes that decode, reused; one that is too slow is killed, one that crashed replaced."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+
+from .limits import MediaBusyError, MediaError, MediaLimits
+from .messages import send, told_limits
+
+DECODER = "sooner.serve.media.decoders"
+START_SECONDS = 60.0
+"""What starting a process may take: it imports its libraries."""
+MOST_TASKS = 500
+"""Files after which a process is replaced, so that what leaks is given back."""
+MOST_TOLD = 1 << 20
+"""Bytes of a message without pixels."""
+KEPT = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR")
+"""Of the environment; what decodes a stranger's file need not know tokens and passwords."""
+
+Answer = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """What became of a file.
+
+    Attributes:
+        pictures: uint8 `[..., height, width, 3]` each.
+        told: what else the decoder said.
+    """
+
+    pictures: list[np.ndarray] = field(repr=False)
+    told: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def nbytes(self) -> int:
+        """Of all pixels."""
+        return sum(one.nbytes for one in self.pictures)
+
+
+class DecodeProcesses:
+    """Processes that decode files; each call takes one of them. Calls come from any threads.
+
+    Args:
+        workers: processes at most.
+        limits: of each file.
+        start: starts a process; tests have their own.
+    """
+
+    def __init__(self, workers: int, limits: MediaLimits) -> None:
+        self.limits = limits
+        self._idle: queue.LifoQueue[_Process | None] = queue.LifoQueue()
+        for _ in range(workers):
+            self._idle.put(None)  # one that is to be started
+        self._lock = threading.Lock()
+        self._alive: set[_Process] = set()
+        self._closed = False
+
+    def start(self) -> None:
+        """Start one process ahead of the first file."""
+        held = self._idle.get()
+        self._idle.put(held if held is not None else self._started())
+
+    def decode(
+        self,
+        decoder: str,
+        data: bytes,
+        answer: Answer | None = None,
+        **options: Any,
+    ) -> Decoded:
+        """Decode one file; blocks.
+
+        Args:
+            decoder: a function of `decoders`, or any other's `module:name`.
+            answer: of the decoder's questions.
+            options: of the decoder.
+
+        Raises:
+            MediaError: the file is refused, took too long, or ended the process.
+            MediaBusyError: no process came free.
+        """
+        if self._closed:
+            raise MediaBusyError("the server is stopping; ask another one")
+        try:
+            held = self._idle.get(timeout=self.limits.seconds)
+        except queue.Empty:
+            raise MediaBusyError("all processes that decode are taken; come back in 2 s") from None
+        try:
+            held = held if held is not None else self._started()
+            name = decoder if ":" in decoder else f"{DECODER}:{decoder}"
+            decoded = held.decode(name, data, self.limits, answer, options)
+        except BaseException:
+            if held is not None and not held.is_idle:
+                self._end(held)
+                held = None
+            raise
+        finally:
+            if held is not None and (held.tasks >= MOST_TASKS or self._closed):
+                self._end(held)
+                held = None
+            self._idle.put(held)
+        return decoded
+
+    def close(self) -> None:
+        """Kill all processes; those who wait for one are told."""
+        with self._lock:
+            self._closed, alive = True, list(self._alive)
+        for process in alive:
+            self._end(process)
+
+    def _started(self) -> _Process:
+        process = _Process()
+        with self._lock:
+            self._alive.add(process)
+            is_late = self._closed
+        if is_late:
+            self._end(process)
+        return process
+
+    def _end(self, process: _Process) -> None:
+        with self._lock:
+            self._alive.discard(process)
+        process.kill()
+
+
+class _Process:
+    """One process.
+
+    Attributes:
+        tasks: files that it was given.
+        is_idle: it waits for the next one; else it has to be killed.
+    """
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "sooner.serve.media.worker", str(theirs.fileno())],
+                pass_fds=(theirs.fileno(),),
+                env=_environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C is for the server, which lets it finish
+            )
+        self.connection = Connection(ours.detach())
+        self.tasks, self.is_idle = 0, False
+
+    def decode(
+        self,
+        decoder: str,
+        data: bytes,
+        limits: MediaLimits,
+        answer: Answer | None,
+        options: dict[str, Any],
+    ) -> Decoded:
+        """One file; whatever goes wrong but a refusal leaves a process that is not idle."""
+        told = {"decoder": decoder, "limits": told_limits(limits), "options": options}
+        alarm = _Alarm(self.process, limits.seconds if self.tasks else START_SECONDS)
+        try:
+            if not self.tasks:
+                self._receive()
+                alarm.set(limits.seconds)
+            self.tasks, self.is_idle = self.tasks + 1, False
+            send(self.connection, told)
+            self.connection.send_bytes(data)
+            return self._decoded(limits.max_total, answer)
+        except MediaError:
+            raise
+        except (EOFError, OSError, ValueError, TypeError) as error:
+            raise MediaError(
+                f"decoding it took more than {limits.seconds:g} s; send something smaller"
+                if alarm.rang
+                else "the decoder ended while it read it: it is damaged, or takes too much memory"
+            ) from error
+        finally:
+            alarm.cancel()
+            self.is_idle &= not alarm.rang
+
+    def _decoded(self, room: int, answer: Answer | None) -> Decoded:
+        pictures: list[np.ndarray] = []
+        while True:
+            told = self._receive()
+            if "shape" in told:
+                content = self.connection.recv_bytes(room)
+                shape = [int(side) for side in told["shape"]]
+                pictures.append(np.frombuffer(content, np.uint8).reshape(shape))
+                room -= len(content)
+            elif "error" in told:
+                self.is_idle = True
+                raise MediaError(str(told["error"])[:400])
+            elif "done" in told:
+                self.is_idle = True
+                return Decoded(pictures, told["done"])
+            else:
+                self._answer(told, answer)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.connection.close()
+
+    def _answer(self, question: dict[str, Any], answer: Answer | None) -> None:
+        """Answer a question; a refusal is told to the process, which ends the file with it."""
+        if answer is None:
+            raise ValueError(f"nobody answers {sorted(question)}")
+        try:
+            reply = answer(question)
+        except MediaError as error:
+            reply = {"error": str(error)}
+        send(self.connection, reply)
+
+    def _receive(self) -> dict[str, Any]:
+        told = json.loads(self.connection.recv_bytes(MOST_TOLD))
+        if not isinstance(told, dict):
+            raise ValueError("no message")
+        return told
+
+
+class _Alarm:
+    """Kills a process after a time, whatever whoever waits for it is doing."""
+
+    def __init__(self, process: subprocess.Popen[bytes], seconds: float) -> None:
+        self.process, self.rang = process, False
+        self.set(seconds)
+
+    def set(self, seconds: float) -> None:
+        """Begin anew."""
+        self.cancel()
+        self._timer = threading.Timer(seconds, self._ring)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def cancel(self) -> None:
+        if hasattr(self, "_timer"):
+            self._timer.cancel()
+
+    def _ring(self) -> None:
+        self.rang = True
+        self.process.kill()
+
+
+def _environment() -> dict[str, str]:
+    """What a process needs to find Python's modules, and no more threads than it has work for."""
+    kept = {name: os.environ[name] for name in KEPT if name in os.environ}
+    path = os.pathsep.join(part or os.getcwd() for part in sys.path)
+    return {**kept, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}

@@ -1,0 +1,189 @@
+"""Media of requests as pixels: fetched, decoded, and kept for those who ask for them again."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...tasks.frames import Frames
+from ...tasks.video import VideoBytes, VideoInfo
+from ..chat_settings import ChatSettings
+from .fetch import Fetcher
+from .limits import MediaLimits
+from .processes import Decoded, DecodeProcesses
+from .sources import Sources, from_base64
+
+KEPT = 256 << 20
+"""Bytes of pixels that are kept for requests that show the same."""
+
+Choose = Callable[[VideoInfo], Sequence[int]]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture, or a page of a PDF.
+
+    Attributes:
+        pixels: uint8 `[height, width, 3]`.
+        key: hash of the content; the same key is the same pixels.
+    """
+
+    pixels: np.ndarray = field(repr=False)
+    key: str
+
+
+@dataclass(frozen=True)
+class Film:
+    """The frames of a video that a model sees.
+
+    Attributes:
+        frames: as `sooner.tasks.frames.read` gives them.
+        key: hash of the content and the chosen frames.
+    """
+
+    frames: Frames
+    key: str
+
+
+class MediaReader:
+    """Gets pictures, videos and PDFs; every method blocks, and may be called in any thread.
+
+    Args:
+        sources: where files may come from.
+        processes: that decode.
+        pages: options of the decoder of PDFs, see `decoders.pages`.
+        kept: bytes of pixels that are kept.
+    """
+
+    def __init__(
+        self,
+        sources: Sources,
+        processes: DecodeProcesses,
+        pages: dict[str, Any] | None = None,
+        kept: int = KEPT,
+    ) -> None:
+        self.sources, self.processes, self.page_options = sources, processes, pages or {}
+        self._kept = _Kept(kept)
+
+    def picture(self, url: str) -> Picture:
+        """The picture of a URL.
+
+        Raises:
+            MediaError: it can't be had, or is refused.
+            MediaBusyError: all processes that decode are taken.
+        """
+        data = self.sources.read(url)
+        key = f"picture:{hashed(data)}"
+        held = self._kept.get(key) or self._kept.put(key, self.processes.decode("picture", data))
+        return Picture(held.pictures[0], key)
+
+    def video(self, url: str, choose: Choose) -> Film:
+        """The frames of a video that `choose` picks.
+
+        Args:
+            choose: indices of frames, ascending; it may refuse by a `MediaError`. It is the same
+                for the same content.
+
+        Raises:
+            MediaError, MediaBusyError: as `picture`.
+        """
+        data = self.sources.read(url)
+        key = f"video:{hashed(data)}"
+        source = VideoBytes(b"")  # the content itself is not needed any more
+
+        def answer(question: dict[str, Any]) -> dict[str, Any]:
+            found = choose(VideoInfo(source, **question["choose"]))
+            return {"indices": [int(index) for index in found]}
+
+        held = self._kept.get(key) or self._kept.put(
+            key, self.processes.decode("video", data, answer)
+        )
+        told = held.told
+        frames = Frames(held.pictures[0], told["indices"], VideoInfo(source, **told["info"]))
+        return Film(frames, f"{key}:{hashed(str(told['indices']).encode())[:16]}")
+
+    def pages(self, data_or_url: str) -> list[Picture]:
+        """The pages of a PDF.
+
+        Args:
+            data_or_url: a URL, or the content in base64.
+
+        Raises:
+            MediaError, MediaBusyError: as `picture`.
+        """
+        is_url = ":" in data_or_url[:16]
+        data = (
+            self.sources.read(data_or_url)
+            if is_url
+            else from_base64(data_or_url, self.sources.limits)
+        )
+        key = f"pages:{hashed(data)}"
+        held = self._kept.get(key) or self._kept.put(
+            key, self.processes.decode("pages", data, **self.page_options)
+        )
+        numbered = enumerate(held.pictures, start=1)
+        return [Picture(page, f"{key}:{number}") for number, page in numbered]
+
+    def close(self) -> None:
+        """Kill the processes."""
+        self.processes.close()
+
+
+def hashed(data: bytes) -> str:
+    """Hash of a content."""
+    return hashlib.sha256(data).hexdigest()
+
+
+class _Kept:
+    """What was decoded last, within a number of bytes."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.size = most, 0
+        self._held: OrderedDict[str, Decoded] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: str) -> Decoded | None:
+        with self._lock:
+            if key in self._held:
+                self._held.move_to_end(key)
+            return self._held.get(key)
+
+    def put(self, key: str, decoded: Decoded) -> Decoded:
+        with self._lock:
+            if key not in self._held:
+                self._held[key] = decoded
+                self.size += decoded.nbytes
+            while self.size > self.most:
+                self.size -= self._held.popitem(last=False)[1].nbytes
+        return decoded
+
+
+def media_reader(settings: ChatSettings, page_size: tuple[int, int] | None = None) -> MediaReader:
+    """A reader as the settings have it.
+
+    Args:
+        page_size: width and height of the pages that the model was trained on, if that is known.
+    """
+    limits = MediaLimits(
+        max_bytes=settings.max_media_bytes,
+        max_pixels=settings.max_pixels,
+        max_total=settings.media_memory // 4,
+        max_video_seconds=settings.max_video_seconds,
+        max_pages=settings.max_pages,
+        seconds=settings.media_seconds,
+        memory=settings.media_memory,
+    )
+    root = None if settings.media_root is None else Path(settings.media_root)
+    fetch = Fetcher(limits).get if settings.allow_remote_media else None
+    return MediaReader(
+        Sources(limits, root, fetch),
+        DecodeProcesses(settings.media_workers, limits),
+        {} if page_size is None else {"within": page_size},
+    )

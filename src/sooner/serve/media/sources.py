@@ -1,0 +1,157 @@
+"""The bytes that a URL of a request stands for: in it, below the media root, or on another machine."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import re
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, unquote_to_bytes, urlsplit
+
+from .limits import MediaError, MediaLimits
+
+SHOWN = 60
+"""Characters of a URL that a message quotes."""
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where media may come from.
+
+    Args:
+        limits: of their size.
+        root: folder whose files may be named; `None`: none may.
+        fetch: gets http(s) URLs, such as `Fetcher.get`; `None`: they are refused.
+    """
+
+    limits: MediaLimits
+    root: Path | None = None
+    fetch: Callable[[str], bytes] | None = None
+
+    def read(self, url: str) -> bytes:
+        """The content of a `data:`, `file:` or `http(s):` URL, or of a path below the media root.
+
+        Raises:
+            MediaError: it is not allowed, not there, or too large.
+        """
+        scheme, colon, _ = url[:16].partition(":")
+        scheme = scheme.lower() if colon else ""
+        if scheme == "data":
+            return from_data(url, self.limits)
+        if scheme in ("http", "https"):
+            if self.fetch is None:
+                raise MediaError(
+                    f"'{shown(url)}' is on another machine, and this server fetches nothing "
+                    "(--allow-remote-media); send the content as a data URI"
+                )
+            return self.fetch(url)
+        if scheme == "file" or not colon or "/" in scheme:
+            return self._file(url)
+        raise MediaError(f"'{shown(url)}' has the scheme '{scheme}'; use data, file, http or https")
+
+    def _file(self, url: str) -> bytes:
+        if self.root is None:
+            raise MediaError(
+                f"'{shown(url)}' names a file, and this server reads none (--media-root); send the "
+                "content as a data URI"
+            )
+        return read_below(self.root, _path(url), self.limits)
+
+
+def from_data(url: str, limits: MediaLimits) -> bytes:
+    """The content of a data URI (RFC 2397), counted before it is decoded.
+
+    Raises:
+        MediaError: it is none, too large, or no base64.
+    """
+    head, comma, data = url.partition(",")
+    if not comma or not head[:5].lower() == "data:":
+        raise MediaError(f"'{shown(url)}' is no data URI; write data:image/png;base64,...")
+    if head.lower().endswith(";base64"):
+        return from_base64(data, limits)
+    limits.check_bytes(len(data), "the data URI")
+    return unquote_to_bytes(data)
+
+
+def from_base64(data: str, limits: MediaLimits) -> bytes:
+    """Bytes of base64, in lines or not.
+
+    Raises:
+        MediaError: too many, or other characters.
+    """
+    limits.check_bytes(len(data) // 4 * 3 - data[-2:].count("="), "the data URI")
+    if "%" in data:
+        data = unquote(data)
+    try:
+        return base64.b64decode(re.sub(r"\s+", "", data), validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise MediaError(f"the data URI is no base64: {error}; send it again") from error
+
+
+def read_below(root: Path, path: str, limits: MediaLimits) -> bytes:
+    """A file below `root`: no `..`, and no symbolic link on the way, even one that is made meanwhile.
+
+    Args:
+        path: relative to `root`, or absolute and in it.
+
+    Raises:
+        MediaError: outside, not there, no ordinary file, or too large.
+    """
+    parts = [part for part in _relative(root, path).split("/") if part]
+    if not parts or any(part in (".", "..") or "\0" in part for part in parts):
+        raise MediaError(f"'{shown(path)}' is no file below the media root; name one without '..'")
+    below = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+    opened = [os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
+    try:
+        for part in parts[:-1]:
+            opened.append(os.open(part, below | os.O_DIRECTORY, dir_fd=opened[-1]))
+        # A pipe would wait for its writer for ever.
+        opened.append(os.open(parts[-1], below | os.O_NONBLOCK, dir_fd=opened[-1]))
+        told = os.fstat(opened[-1])
+        if not stat.S_ISREG(told.st_mode):
+            raise MediaError(f"'{shown(path)}' is no ordinary file; name one")
+        limits.check_bytes(told.st_size, f"'{shown(path)}'")
+        with open(opened[-1], "rb", closefd=False) as file:
+            content = file.read(limits.max_bytes + 1)
+        limits.check_bytes(len(content), f"'{shown(path)}'")
+        return content
+    except OSError as error:
+        raise MediaError(
+            f"'{shown(path)}' can't be read below the media root: {error.strerror}; symbolic links "
+            "are not followed"
+        ) from error
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+
+
+def _path(url: str) -> str:
+    """The path of a `file:` URL, or the text itself."""
+    if url[:5].lower() != "file:":
+        return url
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise MediaError(f"'{shown(url)}' is no URL: {error}") from error
+    if parts.netloc not in ("", "localhost"):
+        raise MediaError(f"'{shown(url)}' names another machine; write file:///path")
+    return unquote(parts.path)
+
+
+def _relative(root: Path, path: str) -> str:
+    if not path.startswith("/"):
+        return path
+    for base in (str(root).rstrip("/"), str(root.resolve()).rstrip("/")):
+        if path.startswith(f"{base}/"):
+            return path[len(base) :]
+    raise MediaError(f"'{shown(path)}' is not below the media root; name a file that is")
+
+
+def shown(url: str) -> str:
+    """As much of a URL as a message quotes."""
+    clean = "".join(one if one.isprintable() else "?" for one in url[: SHOWN + 1])
+    return clean if len(clean) <= SHOWN else clean[:SHOWN] + "…"
