@@ -1,0 +1,346 @@
+"""Chats to a model's inputs: its own chat template, its own processor, media in their order.
+
+A request's text can't write control tokens: where transformers can tell them from the template's own
+(5.23), `<|im_end|>` and `<image>` in a message are letters, whatever they mean to the model.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import inspect
+import json
+import logging
+import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import torch
+from PIL import Image
+
+from ...tasks.frames import Frames, Sampler, metadata
+from ...tasks.loading import Loaded
+from ...tasks.prompting import video_tokens
+from ...tasks.video import VideoInfo
+from ..media.limits import MediaBusyError, MediaError
+from ..media.reader import MediaReader
+from .errors import ApiError, BadRequestError, too_long
+from .messages import FilePart, ImagePart, Message, RefusalPart, TextPart, VideoPart
+from .protocol import ChatRequest
+from .served import Prepared
+
+logger = logging.getLogger("sooner.serve")
+
+AT_ONCE = 4
+"""Requests whose pixels are in memory at a time; others wait."""
+LONGEST = 128
+"""Characters that a token may stand for, at least: some tokenizers make one of any unknown word."""
+OURS = ("messages", "tools", "documents", "add_generation_prompt", "continue_final_message")
+"""What a chat template is given that no request may set by `chat_template_kwargs`."""
+ROLES = {"developer": "system", "function": "tool"}
+SANITIZES = "sanitize_control_tokens"
+
+
+class ChatPrompts:
+    """Makes inputs of chats: `await prompts(request)`; see `served.Prepare`.
+
+    Args:
+        target: the model with its processor, or with its tokenizer if it reads text only.
+        media: gets pixels.
+        max_model_len: tokens that prompt and answer may have together.
+        max_media: pictures, videos and pages of a request.
+        max_pixels: bytes of all pixels of a request, as RGB.
+    """
+
+    def __init__(
+        self,
+        target: Loaded,
+        media: MediaReader,
+        max_model_len: int,
+        max_media: int = 64,
+        max_pixels: int = 1 << 30,
+    ) -> None:
+        self.target, self.media = target, media
+        # The tokenizer is not safe in two threads, and answers are turned into text elsewhere.
+        self.processor = copy.deepcopy(target.processor)
+        self.max_model_len, self.max_media, self.max_pixels = max_model_len, max_media, max_pixels
+        self.template = _template(self.processor)
+        self.dtype = target.model.dtype
+        self._longest = max(LONGEST, *map(len, self.tokenizer.get_vocab()))
+        self._reading = ThreadPoolExecutor(AT_ONCE, "media")
+        self._writing = ThreadPoolExecutor(1, "prompts")
+        self._at_once = asyncio.Semaphore(AT_ONCE)
+
+    @property
+    def tokenizer(self) -> Any:
+        return getattr(self.processor, "tokenizer", self.processor)
+
+    async def __call__(self, request: ChatRequest) -> Prepared:
+        """Inputs of a chat.
+
+        Raises:
+            BadRequestError: no chat template, media that are refused, or a prompt that is too long.
+            ApiError: 429 where all processes that decode are taken.
+        """
+        if self.template is None:
+            raise BadRequestError(
+                "messages",
+                f"model '{self.target.name}' has no chat template; use /v1/completions, or serve an "
+                "instruction-tuned checkpoint",
+                "no_chat_template",
+            )
+        self._check(request)
+        async with self._at_once:
+            loop = asyncio.get_running_loop()
+            chat = _Chat(self)
+            for index, message in enumerate(request.messages):
+                path = f"messages[{index}]"
+                if not isinstance(message.content, list):
+                    chat.add(path, message)
+                else:  # media may take long to come
+                    await loop.run_in_executor(self._reading, chat.add, path, message)
+            return await loop.run_in_executor(self._writing, self._written, chat, request)
+
+    def close(self) -> None:
+        """End the threads, and the processes that decode."""
+        self.media.close()
+        for pool in (self._reading, self._writing):
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def _check(self, request: ChatRequest) -> None:
+        """Refuse what needs no template to be refused."""
+        letters = sum(_letters(message) for message in request.messages)
+        if letters > self.max_model_len * self._longest:
+            raise BadRequestError(
+                "messages",
+                f"the messages have {letters} characters, and the model takes "
+                f"{self.max_model_len} tokens, of {self._longest} characters at most; send a "
+                "shorter prompt",
+                "context_length_exceeded",
+            )
+        if request.template_tools and not self._knows("tools"):
+            raise BadRequestError(
+                "tools", f"the chat template of '{self.target.name}' takes no tools; leave them out"
+            )
+        for name in request.chat_template_kwargs or ():
+            if name in OURS or not self._knows(name):
+                raise BadRequestError(
+                    f"chat_template_kwargs.{name[:64]}",
+                    f"the chat template of '{self.target.name}' takes no '{name[:64]}'; leave it out",
+                )
+
+    def _knows(self, name: str) -> bool:
+        """Whether the template reads a variable."""
+        is_name = name.isidentifier()
+        return is_name and re.search(rf"\b{name}\b", self.template or "") is not None
+
+    def _written(self, chat: _Chat, request: ChatRequest) -> Prepared:
+        """Template and processor; in the one thread that may use them."""
+        try:
+            batch = self._processed(chat, request)
+        except (MemoryError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:
+            # Templates and processors refuse messages and pictures with errors of many kinds.
+            logger.info("a prompt can't be written", exc_info=error)
+            told = " ".join(str(error).split())[:200] or type(error).__name__
+            raise BadRequestError(
+                "messages",
+                f"the model's own template and processor refuse these messages: {told}",
+            ) from error
+        inputs = {name: self._placed(name, value) for name, value in batch.items()}
+        tokens = int(inputs["input_ids"].shape[1])
+        if tokens >= self.max_model_len:
+            raise too_long(tokens, 1, self.max_model_len)
+        return Prepared(inputs, tokens, tuple(chat.keys))
+
+    def _processed(self, chat: _Chat, request: ChatRequest) -> Any:
+        options: dict[str, Any] = {
+            "tools": request.template_tools,
+            "add_generation_prompt": True,
+            "tokenize": True,
+            "return_dict": True,
+            "return_tensors": "pt",
+            **(request.chat_template_kwargs or {}),
+        }
+        if not hasattr(self.processor, "chat_template"):
+            options["chat_template"] = self.template
+        if chat.frames:
+            options["processor_kwargs"] = {
+                "videos_kwargs": {
+                    "do_sample_frames": False,
+                    "input_data_format": "channels_last",
+                    "video_metadata": [metadata(one.info, one.indices) for one in chat.frames],
+                }
+            }
+        apply = self.processor.apply_chat_template
+        if SANITIZES not in inspect.signature(apply).parameters:
+            return apply(chat.messages, **options)
+        try:
+            return apply(chat.messages, **options, sanitize_control_tokens=True)
+        except NotImplementedError:  # a tokenizer that puts tokens of its own around the template's
+            return apply(chat.messages, **options)
+
+    def _placed(self, name: str, value: Any) -> Any:
+        """Only pixels take the model's dtype: times in bfloat16 would be off by frames."""
+        if isinstance(value, torch.Tensor) and name.startswith("pixel_values"):
+            return value.to(self.dtype)
+        return value
+
+
+class _Chat:
+    """Messages as a chat template takes them, and their pixels in order.
+
+    Attributes:
+        messages: with pictures and frames in their parts.
+        frames: of each video.
+        keys: content hashes.
+    """
+
+    def __init__(self, prompts: ChatPrompts) -> None:
+        self.prompts = prompts
+        self.messages: list[dict[str, Any]] = []
+        self.frames: list[Frames] = []
+        self.keys: list[str] = []
+        self._bytes = 0
+
+    def add(self, path: str, message: Message) -> None:
+        """One message; fetches and decodes its media."""
+        told = message.model_dump(exclude_none=True, exclude={"content", "role"})
+        for index, call in enumerate(told.get("tool_calls", ())):
+            arguments = f"{path}.tool_calls[{index}].function.arguments"
+            call["function"]["arguments"] = _arguments(call["function"]["arguments"], arguments)
+        told["role"] = ROLES.get(message.role, message.role)
+        if isinstance(message.content, str):
+            told["content"] = self._shaped([{"type": "text", "text": message.content}])
+        elif message.content is not None:
+            parts: list[dict[str, Any]] = []
+            for index, part in enumerate(message.content):
+                parts += self._parts(f"{path}.content[{index}]", part)
+            told["content"] = self._shaped(parts)
+        self.messages.append(told)
+
+    def _shaped(self, parts: list[dict[str, Any]]) -> Any:
+        """A string where the template takes one, else the parts."""
+        is_text = all(part["type"] == "text" for part in parts)
+        template = self.prompts.template or ""
+        takes_text = self.prompts.target.is_text or "is string" in template
+        if is_text and takes_text:
+            return "\n".join(part["text"] for part in parts)
+        return parts
+
+    def _parts(self, path: str, part: Any) -> list[dict[str, Any]]:
+        """A part of a request as parts of a template; a PDF is a picture a page."""
+        if isinstance(part, TextPart | RefusalPart):
+            text = part.text if isinstance(part, TextPart) else part.refusal
+            return [{"type": "text", "text": text}]
+        media = self.prompts.media
+        if isinstance(part, ImagePart):
+            path, url = f"{path}.image_url.url", part.image_url.url
+            self._check_sees(path, "image_processor", "pictures")
+            picture = self._had(path, partial(media.picture, url))
+            self._take(path, picture.key, picture.pixels.nbytes)
+            return [{"type": "image", "image": Image.fromarray(picture.pixels)}]
+        if isinstance(part, VideoPart):
+            path, url = f"{path}.video_url.url", part.video_url.url
+            self._check_sees(path, "video_processor", "videos")
+            film = self._had(path, partial(media.video, url, self._choose))
+            self._take(path, film.key, film.frames.pixels.nbytes)
+            self.frames.append(film.frames)
+            # A copy: the frames are kept for others, and processors may write into what they get.
+            return [{"type": "video", "video": torch.from_numpy(film.frames.pixels.copy())}]
+        if isinstance(part, FilePart):
+            return self._pages(f"{path}.file", part)
+        raise BadRequestError(path, f"{path} is of a type that no model here takes")
+
+    def _pages(self, path: str, part: FilePart) -> list[dict[str, Any]]:
+        if part.file.file_id is not None or part.file.file_data is None:
+            raise BadRequestError(
+                f"{path}.file_id" if part.file.file_id is not None else f"{path}.file_data",
+                "this server keeps no files; send the PDF as file_data, in base64",
+            )
+        path = f"{path}.file_data"
+        self._check_sees(path, "image_processor", "pictures")
+        pages = self._had(path, partial(self.prompts.media.pages, part.file.file_data))
+        for page in pages:
+            self._take(path, page.key, page.pixels.nbytes)
+        return [{"type": "image", "image": Image.fromarray(page.pixels)} for page in pages]
+
+    def _check_sees(self, path: str, needed: str, what: str) -> None:
+        if not hasattr(self.prompts.processor, needed):
+            raise BadRequestError(
+                path, f"model '{self.prompts.target.name}' takes no {what}; send text"
+            )
+
+    def _had(self, path: str, get: Callable[[], Any]) -> Any:
+        """What `get` gets, its errors as refusals of the field."""
+        if len(self.keys) >= self.prompts.max_media:
+            raise self._too_many(path)
+        try:
+            return get()
+        except MediaError as error:
+            raise BadRequestError(path, f"{path}: {error}", "invalid_media") from error
+        except MediaBusyError as error:
+            raise ApiError(429, str(error), path, "media_busy", {"Retry-After": "2"}) from error
+
+    def _take(self, path: str, key: str, size: int) -> None:
+        """Count a picture, page or video."""
+        self.keys.append(key)
+        self._bytes += size
+        if len(self.keys) > self.prompts.max_media:
+            raise self._too_many(path)
+        if self._bytes > self.prompts.max_pixels:
+            raise BadRequestError(
+                path,
+                f"the request's pictures take {self._bytes} bytes up to here; at most "
+                f"{self.prompts.max_pixels} are taken, send fewer or smaller ones",
+                "invalid_media",
+            )
+
+    def _too_many(self, path: str) -> BadRequestError:
+        most = self.prompts.max_media
+        told = f"the request has more than {most} pictures, videos and pages; send fewer"
+        return BadRequestError(path, told, "invalid_media")
+
+    def _choose(self, info: VideoInfo) -> list[int]:
+        """Frames as the model's processor samples them; refuses those that can't fit at all."""
+        processor, most = self.prompts.processor, self.prompts.max_model_len
+        indices = Sampler(processor.video_processor)(info)
+        tokens = video_tokens(processor, info, len(indices))
+        if tokens is not None and tokens >= most:
+            raise MediaError(
+                f"its {len(indices)} frames of {info.width} x {info.height} px make {tokens} "
+                f"tokens, and the model takes {most}; send a shorter or smaller one"
+            )
+        return indices
+
+
+def _template(processor: Any) -> str | None:
+    """The chat template that a processor or its tokenizer goes by; `None` if there is none."""
+    found = getattr(processor, "chat_template", None)
+    if found is None:
+        found = getattr(getattr(processor, "tokenizer", None), "chat_template", None)
+    if isinstance(found, dict):
+        return found.get("default") or next(iter(found.values()), None)
+    return found
+
+
+def _arguments(text: str, path: str) -> Any:
+    """A call's arguments as templates take them.
+
+    Raises:
+        BadRequestError: no JSON.
+    """
+    try:
+        return json.loads(text or "{}")
+    except (ValueError, RecursionError) as error:
+        raise BadRequestError(path, f"{path} is no JSON: {error}") from error
+
+
+def _letters(message: Message) -> int:
+    if isinstance(message.content, str):
+        return len(message.content)
+    texts = [part.text for part in message.content or () if isinstance(part, TextPart)]
+    return sum(map(len, texts))
