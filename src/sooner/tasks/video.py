@@ -22,8 +22,8 @@ TEXT_AS_FILM = "tty"
 DEMUXERS = (
     "mov", "mp4", "matroska", "webm", "avi", "mpegts", "mpeg", "flv", "ogg", "asf",
 )  # fmt: skip
-"""Containers that hold their pictures themselves. Playlists (HLS, DASH, concat) name other files and
-addresses, which a stranger could have opened; and each demuxer more is a parser more to attack."""
+"""Containers that hold their pictures themselves. Playlists (HLS, DASH, concat) name other files
+and addresses, which a stranger could have opened; and each demuxer more is one more to attack."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Pixels of pictures, videos and PDFs; each function runs in a process that may be killed.
 
-A decoder is called with a `Task`. It sends the pictures that it makes one by one, may ask the server
-a question in between, and returns what else there is to tell, as JSON has it.
+A decoder is called with a `Task`. It sends the pictures that it makes one by one, may ask the
+server a question in between, and returns what else there is to tell, as JSON has it.
 """
 
 from __future__ import annotations

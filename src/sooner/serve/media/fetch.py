@@ -1,8 +1,8 @@
 """Files of other machines by http(s): the address that was checked is the one that is dialled.
 
-Whoever sends a request chooses the URL, and this machine may reach what the sender can't: services on
-the loopback, the cloud's metadata, the network behind. So a name is resolved once, every address that
-comes out must be a public one, the connection goes to one of these, and redirects are refused.
+Whoever sends a request chooses the URL, and this machine may reach what the sender can't: services
+on the loopback, the cloud's metadata, the network behind. So a name is resolved once, every address
+that comes out must be a public one, the connection goes to one of these, and redirects are refused.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Fetcher:
         """The content of a URL; blocks.
 
         Raises:
-            MediaError: a place that is not fetched from, another status than 200, too large or slow.
+            MediaError: nothing is fetched from there, no status 200, too large, or too slow.
         """
         scheme, host, port, path = split(url)
         deadline = time.monotonic() + self.limits.seconds

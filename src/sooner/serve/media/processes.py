@@ -1,4 +1,4 @@
-"""A few processes that decode, reused; one that is too slow is killed, one that crashed replaced."""
+"""A few processes that decode, reused; one that is too slow is killed, a dead one replaced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bytes that a URL of a request stands for: in it, below the media root, or on another machine."""
+"""The bytes that a URL stands for: in itself, below the media root, or on another machine."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def from_base64(data: str, limits: MediaLimits) -> bytes:
 
 
 def read_below(root: Path, path: str, limits: MediaLimits) -> bytes:
-    """A file below `root`: no `..`, and no symbolic link on the way, even one that is made meanwhile.
+    """A file below `root`: no `..`, and no symbolic link on the way, not even one made meanwhile.
 
     Args:
         path: relative to `root`, or absolute and in it.

@@ -23,7 +23,7 @@ from .limits import MediaError, MediaLimits
 from .messages import send
 
 SLACK = 5
-"""Seconds behind its limit after which a process ends itself: the server has killed it, or is gone."""
+"""Seconds behind its limit after which a process ends itself; a server that lives has killed it."""
 OPEN_FILES = 64
 
 

@@ -1,7 +1,7 @@
 """Chats to a model's inputs: its own chat template, its own processor, media in their order.
 
-A request's text can't write control tokens: where transformers can tell them from the template's own
-(5.23), `<|im_end|>` and `<image>` in a message are letters, whatever they mean to the model.
+A request's text can't write control tokens: where transformers can tell them from the template's
+own (5.23), `<|im_end|>` and `<image>` in a message are letters, whatever they mean to the model.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ class ChatPrompts:
         if self.template is None:
             raise BadRequestError(
                 "messages",
-                f"model '{self.target.name}' has no chat template; use /v1/completions, or serve an "
-                "instruction-tuned checkpoint",
+                f"model '{self.target.name}' has no chat template; use /v1/completions, or serve "
+                "an instruction-tuned checkpoint",
                 "no_chat_template",
             )
         self._check(request)
@@ -128,7 +128,8 @@ class ChatPrompts:
             if name in OURS or not self._knows(name):
                 raise BadRequestError(
                     f"chat_template_kwargs.{name[:64]}",
-                    f"the chat template of '{self.target.name}' takes no '{name[:64]}'; leave it out",
+                    f"the chat template of '{self.target.name}' takes no '{name[:64]}'; leave it "
+                    "out",
                 )
 
     def _knows(self, name: str) -> bool:

@@ -1,0 +1,369 @@
+"""Real files, whole, broken and hostile, through the processes that decode."""
+
+from __future__ import annotations
+
+import io
+import os
+import struct
+import threading
+import time
+import zlib
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from sooner.serve.media.limits import MEBI, MediaBusyError, MediaError, MediaLimits
+from sooner.serve.media.processes import DecodeProcesses
+from tasks import videos
+
+LIMITS = MediaLimits(
+    max_bytes=4 * MEBI, max_pixels=1_000_000, max_total=16 * MEBI, max_video_seconds=60,
+    max_video_frames=2000, max_pages=3, seconds=10, memory=256 * MEBI,
+)  # fmt: skip
+PLANTED = "planted_decoders"
+
+
+@pytest.fixture(scope="module")
+def processes() -> Iterator[DecodeProcesses]:
+    made = DecodeProcesses(1, LIMITS)
+    yield made
+    made.close()
+
+
+def png(image: Image.Image, kind: str = "PNG", **options: Any) -> bytes:
+    held = io.BytesIO()
+    image.save(held, kind, **options)
+    return held.getvalue()
+
+
+def decode_picture(processes: DecodeProcesses, data: bytes) -> np.ndarray:
+    (found,) = processes.decode("picture", data).pictures
+    return found
+
+
+def gradient(mode: str) -> Image.Image:
+    grey = Image.fromarray(np.tile(np.arange(0, 240, 8, dtype=np.uint8), (20, 1)))
+    if mode in ("RGBA", "LA", "PA"):
+        made = grey.convert("RGB" if mode != "LA" else "L")
+        made.putalpha(Image.fromarray(np.full((20, 30), 255, np.uint8)))
+        return made
+    if mode == "I;16":
+        return Image.fromarray(np.asarray(grey, np.uint16) * 257)
+    return grey.convert(mode)
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "I;16"])
+def test_pngs_of_every_mode_become_rgb(processes: DecodeProcesses, mode: str) -> None:
+    found = decode_picture(processes, png(gradient(mode)))
+    assert found.shape == (20, 30, 3)
+    assert found.dtype == np.uint8
+    assert found[0, -1].astype(int).tolist() == pytest.approx(
+        [255] * 3 if mode == "1" else [232] * 3, abs=3
+    )
+
+
+def test_a_cmyk_jpeg_and_a_transparent_png_are_pictures_of_what_is_seen(
+    processes: DecodeProcesses,
+) -> None:
+    red = Image.new("RGB", (32, 32), (200, 30, 30)).convert("CMYK")
+    found = decode_picture(processes, png(red, "JPEG"))
+    assert abs(found[16, 16].astype(int) - [200, 30, 30]).max() < 12
+    clear = Image.new("RGBA", (8, 8), (0, 0, 0, 0))
+    assert decode_picture(processes, png(clear)).min() == 255  # on white, not what it hides
+
+
+def test_exif_turns_a_picture(processes: DecodeProcesses) -> None:
+    image = Image.new("RGB", (40, 20), "blue")
+    exif = image.getexif()
+    exif[0x0112] = 6
+    assert decode_picture(processes, png(image, "JPEG", exif=exif)).shape == (40, 20, 3)
+
+
+@pytest.mark.parametrize("kind", ["GIF", "WEBP", "BMP", "TIFF"])
+def test_other_formats_are_read_and_of_several_frames_the_first(
+    processes: DecodeProcesses, kind: str
+) -> None:
+    frames = [Image.new("RGB", (16, 12), colour) for colour in ("red", "blue")]
+    options = {"save_all": True, "append_images": frames[1:]} if kind in ("GIF", "TIFF") else {}
+    found = decode_picture(processes, png(frames[0], kind, **options))
+    assert found.shape == (12, 16, 3)
+    assert found[5, 5, 0] > 240
+    assert found[5, 5, 2] < 15
+
+
+def claim(width: int, height: int, body: bytes = b"") -> bytes:
+    """A PNG whose header says any size."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", body) + chunk(b"IEND", b"")
+    )
+
+
+@pytest.mark.parametrize("side", [1001, 50_000])
+def test_a_decompression_bomb_is_refused_by_its_header(
+    processes: DecodeProcesses, side: int
+) -> None:
+    zeros = zlib.compress(bytes(64 * MEBI), 9)
+    start = time.monotonic()
+    with pytest.raises(MediaError, match=rf"{side * side} pixels"):
+        processes.decode("picture", claim(side, side, zeros))
+    assert time.monotonic() - start < 2
+
+
+def test_a_tiny_gif_with_a_huge_frame_is_refused(processes: DecodeProcesses) -> None:
+    """The screen is 1 x 1, and the picture on it claims 65,535 x 65,535."""
+    screen = b"GIF89a" + struct.pack("<HHBBB", 1, 1, 0x80, 0, 0) + bytes(6)
+    frame = b"," + struct.pack("<HHHHB", 0, 0, 65_535, 65_535, 0) + b"\x02\x02D\x01\x00;"
+    with pytest.raises(MediaError, match="pixels"):
+        processes.decode("picture", screen + frame)
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (b"", "0 bytes are none of"),
+        (b"no picture at all", "none of PNG"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "none of PNG"),
+        (png(Image.new("RGB", (64, 64), "red"))[:60], "damaged"),
+        (claim(0, 5), "none of|px|damaged"),
+    ],
+)
+def test_what_is_no_picture_is_told(processes: DecodeProcesses, data: bytes, told: str) -> None:
+    with pytest.raises(MediaError, match=told):
+        processes.decode("picture", data)
+
+
+def every(info: dict[str, Any]) -> dict[str, Any]:
+    return {"indices": list(range(info["choose"]["frames"]))}
+
+
+def test_the_frames_that_are_asked_for_come(processes: DecodeProcesses, tmp_path: Path) -> None:
+    data = videos.write(tmp_path / "a.mp4", frames=20).read_bytes()
+    asked: list[dict[str, Any]] = []
+
+    def some(question: dict[str, Any]) -> dict[str, Any]:
+        asked.append(question["choose"])
+        return {"indices": [0, 7, 19]}
+
+    found = processes.decode("video", data, some)
+    assert asked[0]["frames"] == 20
+    assert asked[0]["width"] == 64
+    (pixels,) = found.pictures
+    assert [videos.index_of(frame, near) for frame, near in zip(pixels, (0, 7, 19), strict=True)] \
+        == [0, 7, 19]  # fmt: skip
+    assert found.told["indices"] == [0, 7, 19]
+    assert found.told["info"]["damage"] is None
+
+
+@pytest.mark.parametrize(("suffix", "codec"), [("mkv", "h264"), ("avi", "mpeg4"), ("ts", "h264")])
+def test_other_containers(
+    processes: DecodeProcesses, tmp_path: Path, suffix: str, codec: str
+) -> None:
+    data = videos.write(tmp_path / f"a.{suffix}", codec, frames=8).read_bytes()
+    assert processes.decode("video", data, every).pictures[0].shape[1:] == (48, 64, 3)
+
+
+def test_a_truncated_mp4_is_told_and_a_truncated_mkv_is_read_as_far_as_it_goes(
+    processes: DecodeProcesses, tmp_path: Path
+) -> None:
+    whole = videos.write(tmp_path / "a.mp4", frames=30, noise=True).read_bytes()
+    with pytest.raises(MediaError, match="it is not a video, or its beginning or index is missing"):
+        processes.decode("video", whole[: len(whole) // 2], every)
+    half = videos.write(tmp_path / "a.mkv", frames=30, noise=True).read_bytes()
+    found = processes.decode("video", half[: len(half) // 2], every)
+    assert 0 < len(found.told["indices"]) < 30
+    assert found.told["info"]["damage"]
+
+
+SECRET = "sooner-secret-file"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "#EXTM3U\n#EXT-X-TARGETDURATION:9\n#EXTINF:9,\n{path}\n#EXT-X-ENDLIST\n",
+        "#EXTM3U\n#EXT-X-TARGETDURATION:9\n#EXTINF:9,\nhttp://127.0.0.1:9/x.ts\n#EXT-X-ENDLIST\n",
+        "ffconcat version 1.0\nfile '{path}'\n",
+        '<?xml version="1.0"?><MPD xmlns="urn:mpeg:dash:schema:mpd:2011" type="static"><Period>'
+        "<BaseURL>{path}</BaseURL></Period></MPD>",
+        "v=0\no=- 0 0 IN IP4 127.0.0.1\nm=video 9 RTP/AVP 96\n",
+    ],
+)
+def test_playlists_read_no_file_and_no_address(
+    processes: DecodeProcesses, tmp_path: Path, text: str
+) -> None:
+    """Each names a video that is there, and would be read."""
+    path = videos.write(tmp_path / f"{SECRET}.ts", frames=8)
+    with pytest.raises(MediaError, match="it is not a video") as caught:
+        processes.decode("video", text.format(path=path).encode(), every)
+    assert SECRET not in str(caught.value)
+
+
+def test_a_long_video_is_refused_before_a_frame_is_decoded(
+    processes: DecodeProcesses, tmp_path: Path
+) -> None:
+    times = [0, 1000, 90_000]
+    data = videos.write(tmp_path / "a.mkv", "mpeg4", 3, times=times, rate=25).read_bytes()
+    with pytest.raises(MediaError, match="it is 9.? s long; at most 60 s"):
+        processes.decode("video", data, every)
+    many = videos.write(tmp_path / "b.mkv", "mpeg4", 30).read_bytes()
+    small = DecodeProcesses(1, replace(LIMITS, max_video_frames=20))
+    try:
+        with pytest.raises(MediaError, match="has 30 frames; at most 20"):
+            small.decode("video", many, every)
+    finally:
+        small.close()
+
+
+def test_large_frames_and_many_of_them_are_refused(
+    processes: DecodeProcesses, tmp_path: Path
+) -> None:
+    wide = videos.write(tmp_path / "a.mp4", frames=2, size=(1280, 1024)).read_bytes()
+    with pytest.raises(MediaError, match="1280 x 1024 px, 1310720 pixels; at most 1000000"):
+        processes.decode("video", wide, every)
+    many = videos.write(tmp_path / "b.mp4", frames=30, size=(640, 480)).read_bytes()
+    with pytest.raises(MediaError, match="30 pictures of 640 x 480 px take 27648000 bytes"):
+        processes.decode("video", many, every)
+
+
+def test_the_server_may_refuse_the_frames(processes: DecodeProcesses, tmp_path: Path) -> None:
+    data = videos.write(tmp_path / "a.mp4", frames=4).read_bytes()
+
+    def refuse(question: dict[str, Any]) -> dict[str, Any]:
+        raise MediaError("it makes 9000 tokens")
+
+    with pytest.raises(MediaError, match="it makes 9000 tokens"):
+        processes.decode("video", data, refuse)
+    assert processes.decode("video", data, every).pictures
+
+
+def pdf(pages: int, claim: int | None = None, media: str = "[0 0 144 72]") -> bytes:
+    """A PDF with so many pages, or one that only says so."""
+    kids = " ".join(f"{number + 3} 0 R" for number in range(pages))
+    objects = ["<< /Type /Catalog /Pages 2 0 R >>",
+               f"<< /Type /Pages /Kids [{kids}] /Count {claim or pages} >>"]  # fmt: skip
+    objects += [f"<< /Type /Page /Parent 2 0 R /MediaBox {media} >>"] * pages
+    text = b"%PDF-1.4\n"
+    places = []
+    for number, one in enumerate(objects, start=1):
+        places.append(len(text))
+        text += f"{number} 0 obj\n{one}\nendobj\n".encode()
+    table = "".join(f"{place:010d} 00000 n \n" for place in places)
+    size = len(objects) + 1
+    end = f"xref\n0 {size}\n0000000000 65535 f \n{table}trailer\n<< /Size {size} /Root 1 0 R >>\n"
+    return text + f"{end}startxref\n{len(text)}\n%%EOF\n".encode()
+
+
+def test_pages_of_a_pdf_are_pictures(processes: DecodeProcesses) -> None:
+    pytest.importorskip("pypdfium2")
+    found = processes.decode("pages", pdf(2), dpi=72)
+    assert [page.shape for page in found.pictures] == [(72, 144, 3)] * 2
+    fitting = processes.decode("pages", pdf(1), within=[512, 640])
+    assert fitting.pictures[0].shape == (256, 512, 3)
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (pdf(10_000), "has 10000 pages; 1 to 3 are read"),
+        (pdf(1, claim=10_000), "has 10000 pages|damaged"),
+        (pdf(1, media="[0 0 99999 99999]"), r"px, \d+ pixels; at most|side"),
+        (pdf(0), "damaged|0 pages"),
+        (b"%PDF-1.4 and nothing else", "damaged"),
+        (b"<html>", "no PDF"),
+    ],
+)
+def test_pdfs_that_are_refused(processes: DecodeProcesses, data: bytes, told: str) -> None:
+    pytest.importorskip("pypdfium2")
+    with pytest.raises(MediaError, match=told):
+        processes.decode("pages", data)
+
+
+def test_an_encrypted_pdf_is_told(processes: DecodeProcesses, tmp_path: Path) -> None:
+    pytest.importorskip("pypdfium2")
+    canvas = pytest.importorskip("reportlab.pdfgen.canvas")
+    made = canvas.Canvas(str(tmp_path / "a.pdf"), encrypt="secret")
+    made.showPage()
+    made.save()
+    with pytest.raises(MediaError, match="encrypted"):
+        processes.decode("pages", (tmp_path / "a.pdf").read_bytes())
+
+
+def test_a_decoder_that_hangs_is_killed_and_the_next_file_is_read() -> None:
+    processes = DecodeProcesses(1, replace(LIMITS, seconds=0.5))
+    try:
+        pid = processes.decode(f"{PLANTED}:told", b"", path="/dev/null").told["pid"]
+        for name in ("hang", "hang_in_a_picture"):
+            start = time.monotonic()
+            with pytest.raises(MediaError, match=r"took more than 0\.5 s"):
+                processes.decode(f"{PLANTED}:{name}", b"")
+            assert time.monotonic() - start < 10
+            with pytest.raises(ProcessLookupError):
+                os.kill(pid, 0)
+            pid = processes.decode(f"{PLANTED}:told", b"", path="/dev/null").told["pid"]
+        assert decode_picture(processes, png(gradient("RGB"))).shape == (20, 30, 3)
+    finally:
+        processes.close()
+
+
+def test_a_crash_and_hunger_are_that_files_errors(processes: DecodeProcesses) -> None:
+    for _ in range(2):
+        with pytest.raises(MediaError, match="ended while it read it"):
+            processes.decode(f"{PLANTED}:crash", b"")
+    with pytest.raises(MediaError, match="more than 256 MiB"):
+        processes.decode(f"{PLANTED}:eat", b"", size=400 * MEBI)
+    assert processes.decode(f"{PLANTED}:eat", b"", size=MEBI).told == {"took": MEBI}
+    with pytest.raises(MediaError, match="ended while it read it"):
+        processes.decode(f"{PLANTED}:flood", b"")
+    assert processes.decode(f"{PLANTED}:eat", b"", size=MEBI).told == {"took": MEBI}
+
+
+def test_a_process_is_reused_knows_no_secrets_and_writes_nothing(
+    processes: DecodeProcesses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOONER_TOKEN", "secret")
+    fresh = DecodeProcesses(1, LIMITS)
+    try:
+        told = [fresh.decode(f"{PLANTED}:told", b"", path=str(tmp_path / "x")).told for _ in "ab"]
+    finally:
+        fresh.close()
+    assert told[0]["pid"] == told[1]["pid"] != os.getpid()
+    assert "SOONER_TOKEN" not in told[0]["environment"]
+    assert not told[0]["wrote"]
+
+
+def test_who_waits_too_long_is_told_to_come_back_and_close_ends_all() -> None:
+    processes = DecodeProcesses(1, replace(LIMITS, seconds=1.0))
+    pid = processes.decode(f"{PLANTED}:told", b"", path="/dev/null").told["pid"]
+    errors: list[Exception] = []
+
+    def slow() -> None:
+        try:
+            processes.decode(f"{PLANTED}:hang", b"")
+        except MediaError as error:
+            errors.append(error)
+
+    slow_one = threading.Thread(target=slow)
+    slow_one.start()
+    time.sleep(0.2)
+    processes.limits = replace(LIMITS, seconds=0.2)
+    with pytest.raises(MediaBusyError, match="come back"):
+        processes.decode("picture", b"")
+    processes.close()
+    slow_one.join(5)
+    assert len(errors) == 1
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+    with pytest.raises(MediaBusyError, match="stopping"):
+        processes.decode("picture", b"")
