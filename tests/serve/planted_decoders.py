@@ -9,17 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from sooner.serve.media.decoders import Task
+from sooner.serve.media.decoders import DecodeTask
 
 
-def hang(task: Task) -> dict[str, Any]:
+def hang(task: DecodeTask) -> dict[str, Any]:
     """Takes a nap behind its limit, and does not hear an alarm."""
     signal.signal(signal.SIGALRM, signal.SIG_IGN)
     time.sleep(60)
     return {}
 
 
-def hang_in_a_picture(task: Task) -> dict[str, Any]:
+def hang_in_a_picture(task: DecodeTask) -> dict[str, Any]:
     """Promises pixels and does not send them."""
     from sooner.serve.media.messages import send
 
@@ -28,26 +28,26 @@ def hang_in_a_picture(task: Task) -> dict[str, Any]:
     return {}
 
 
-def crash(task: Task) -> dict[str, Any]:
+def crash(task: DecodeTask) -> dict[str, Any]:
     """As a parser whose memory was overwritten."""
     os.kill(os.getpid(), signal.SIGSEGV)
     return {}
 
 
-def eat(task: Task) -> dict[str, Any]:
+def eat(task: DecodeTask) -> dict[str, Any]:
     """Takes more memory than it may."""
     held = [np.ones(task.options["size"], np.uint8)]
     return {"took": sum(one.nbytes for one in held)}
 
 
-def flood(task: Task) -> dict[str, Any]:
+def flood(task: DecodeTask) -> dict[str, Any]:
     """Sends more pixels than were allowed."""
     for _ in range(100):
         task.send(np.zeros((1024, 1024, 3), np.uint8))
     return {}
 
 
-def told(task: Task) -> dict[str, Any]:
+def told(task: DecodeTask) -> dict[str, Any]:
     """What it can see of the machine."""
     try:
         with open(task.options["path"], "wb") as file:

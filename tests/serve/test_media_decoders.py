@@ -215,7 +215,7 @@ def test_a_long_video_is_refused_before_a_frame_is_decoded(
 ) -> None:
     times = [0, 1000, 90_000]
     data = videos.write(tmp_path / "a.mkv", "mpeg4", 3, times=times, rate=25).read_bytes()
-    with pytest.raises(MediaError, match="it is 9.? s long; at most 60 s"):
+    with pytest.raises(MediaError, match=r"it is 9.? s long; at most 60 s"):
         processes.decode("video", data, every)
     many = videos.write(tmp_path / "b.mkv", "mpeg4", 30).read_bytes()
     small = DecodeProcesses(1, replace(LIMITS, max_video_frames=20))

@@ -239,7 +239,7 @@ def test_one_address_that_is_not_public_is_enough(site: Site, addresses: list[st
 def test_an_address_in_the_url_is_checked_as_well() -> None:
     """The system's own resolver takes numbers of any form."""
     for host in ("127.0.0.1", "localhost", "0x7f000001", "2130706433", "[::1]", "127.1"):
-        with pytest.raises(MediaError, match="not a public address|can't be fetched"):
+        with pytest.raises(MediaError, match=r"not a public address|can't be fetched"):
             Fetcher(LIMITS).get(f"http://{host}:9/")
 
 
@@ -286,7 +286,7 @@ def test_a_trickle_of_bytes_ends_with_the_time(site: Site, where: str) -> None:
 
     site.answer = drip
     start = time.monotonic()
-    with pytest.raises(MediaError, match="did not come within 0.4 s"):
+    with pytest.raises(MediaError, match=r"did not come within 0\.4 s"):
         site.fetcher(MediaLimits(max_bytes=1000, seconds=0.4)).get("http://example.com/")
     assert time.monotonic() - start < 3
     over.set()

@@ -43,7 +43,9 @@ MAY_USE: dict[str, set[str]] = {
         "decoding", "documents", "drawing", "generation", "methods", "miniatures", "models",
         "parity", "robots", "sparse", "stats",
     },
-    "serve": {"decoding", "engine", "generation", "methods", "models", "tasks"},
+    "serve": {
+        "decoding", "documents", "engine", "generation", "methods", "miniatures", "models", "tasks",
+    },
 }  # fmt: skip
 """Top-level parts and what they may import; `cli` may use everything, and nothing uses it."""
 

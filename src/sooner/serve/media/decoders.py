@@ -1,6 +1,6 @@
 """Pixels of pictures, videos and PDFs; each function runs in a process that may be killed.
 
-A decoder is called with a `Task`. It sends the pictures that it makes one by one, may ask the
+A decoder is called with a `DecodeTask`. It sends the pictures that it makes one by one, may ask the
 server a question in between, and returns what else there is to tell, as JSON has it.
 """
 
@@ -30,7 +30,7 @@ PASSWORD = 4
 
 
 @dataclass(frozen=True)
-class Task:
+class DecodeTask:
     """One file to decode.
 
     Attributes:
@@ -48,7 +48,7 @@ class Task:
     options: dict[str, Any] = field(default_factory=dict)
 
 
-def picture(task: Task) -> dict[str, Any]:
+def picture(task: DecodeTask) -> dict[str, Any]:
     """One picture `[height, width, 3]`, turned as its EXIF says, on white where it is transparent.
 
     Of several in a file (GIF, TIFF) it is the first.
@@ -81,7 +81,7 @@ def picture(task: Task) -> dict[str, Any]:
     return {}
 
 
-def video(task: Task) -> dict[str, Any]:
+def video(task: DecodeTask) -> dict[str, Any]:
     """Those frames `[frames, height, width, 3]` that the server wants of a video.
 
     It is asked `{"choose": info}` and answers `{"indices": [...]}`; see `sooner.tasks.frames.read`.
@@ -129,7 +129,7 @@ def _check_length(limits: MediaLimits, seconds: float, frames: int) -> None:
         )
 
 
-def pages(task: Task) -> dict[str, Any]:
+def pages(task: DecodeTask) -> dict[str, Any]:
     """The pages of a PDF, each `[height, width, 3]`, upright as its rotation says.
 
     Options: `dpi`, or `within`, the width and height that a page shall just fit into.

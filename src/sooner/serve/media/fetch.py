@@ -119,7 +119,7 @@ class Fetcher:
         kind = http.client.HTTPSConnection if scheme == "https" else http.client.HTTPConnection
         connection = kind(host, port)
         connection.auto_open = 0  # it would dial the name
-        connection.sock = connected  # type: ignore[assignment]
+        connection.sock = connected
         headers = {"Accept-Encoding": "identity", "User-Agent": "sooner", "Connection": "close"}
         connection.request("GET", path, headers=headers)
         response = connection.getresponse()

@@ -33,7 +33,7 @@ Answer = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 @dataclass(frozen=True)
-class Decoded:
+class DecodedMedia:
     """What became of a file.
 
     Attributes:
@@ -79,7 +79,7 @@ class DecodeProcesses:
         data: bytes,
         answer: Answer | None = None,
         **options: Any,
-    ) -> Decoded:
+    ) -> DecodedMedia:
         """Decode one file; blocks.
 
         Args:
@@ -164,7 +164,7 @@ class _Process:
         limits: MediaLimits,
         answer: Answer | None,
         options: dict[str, Any],
-    ) -> Decoded:
+    ) -> DecodedMedia:
         """One file; whatever goes wrong but a refusal leaves a process that is not idle."""
         told = {"decoder": decoder, "limits": told_limits(limits), "options": options}
         alarm = _Alarm(self.process, limits.seconds if self.tasks else START_SECONDS)
@@ -188,7 +188,7 @@ class _Process:
             alarm.cancel()
             self.is_idle &= not alarm.rang
 
-    def _decoded(self, room: int, answer: Answer | None) -> Decoded:
+    def _decoded(self, room: int, answer: Answer | None) -> DecodedMedia:
         pictures: list[np.ndarray] = []
         while True:
             told = self._receive()
@@ -202,7 +202,7 @@ class _Process:
                 raise MediaError(str(told["error"])[:400])
             elif "done" in told:
                 self.is_idle = True
-                return Decoded(pictures, told["done"])
+                return DecodedMedia(pictures, told["done"])
             else:
                 self._answer(told, answer)
 

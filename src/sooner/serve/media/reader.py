@@ -17,7 +17,7 @@ from ...tasks.video import VideoBytes, VideoInfo
 from ..chat_settings import ChatSettings
 from .fetch import Fetcher
 from .limits import MediaLimits
-from .processes import Decoded, DecodeProcesses
+from .processes import DecodedMedia, DecodeProcesses
 from .sources import Sources, from_base64
 
 KEPT = 256 << 20
@@ -27,7 +27,7 @@ Choose = Callable[[VideoInfo], Sequence[int]]
 
 
 @dataclass(frozen=True)
-class Picture:
+class SeenPicture:
     """A picture, or a page of a PDF.
 
     Attributes:
@@ -40,7 +40,7 @@ class Picture:
 
 
 @dataclass(frozen=True)
-class Film:
+class SeenVideo:
     """The frames of a video that a model sees.
 
     Attributes:
@@ -72,7 +72,7 @@ class MediaReader:
         self.sources, self.processes, self.page_options = sources, processes, pages or {}
         self._kept = _Kept(kept)
 
-    def picture(self, url: str) -> Picture:
+    def picture(self, url: str) -> SeenPicture:
         """The picture of a URL.
 
         Raises:
@@ -82,9 +82,9 @@ class MediaReader:
         data = self.sources.read(url)
         key = f"picture:{hashed(data)}"
         held = self._kept.get(key) or self._kept.put(key, self.processes.decode("picture", data))
-        return Picture(held.pictures[0], key)
+        return SeenPicture(held.pictures[0], key)
 
-    def video(self, url: str, choose: Choose) -> Film:
+    def video(self, url: str, choose: Choose) -> SeenVideo:
         """The frames of a video that `choose` picks.
 
         Args:
@@ -107,9 +107,9 @@ class MediaReader:
         )
         told = held.told
         frames = Frames(held.pictures[0], told["indices"], VideoInfo(source, **told["info"]))
-        return Film(frames, f"{key}:{hashed(str(told['indices']).encode())[:16]}")
+        return SeenVideo(frames, f"{key}:{hashed(str(told['indices']).encode())[:16]}")
 
-    def pages(self, data_or_url: str) -> list[Picture]:
+    def pages(self, data_or_url: str) -> list[SeenPicture]:
         """The pages of a PDF.
 
         Args:
@@ -129,7 +129,7 @@ class MediaReader:
             key, self.processes.decode("pages", data, **self.page_options)
         )
         numbered = enumerate(held.pictures, start=1)
-        return [Picture(page, f"{key}:{number}") for number, page in numbered]
+        return [SeenPicture(page, f"{key}:{number}") for number, page in numbered]
 
     def close(self) -> None:
         """Kill the processes."""
@@ -146,16 +146,16 @@ class _Kept:
 
     def __init__(self, most: int) -> None:
         self.most, self.size = most, 0
-        self._held: OrderedDict[str, Decoded] = OrderedDict()
+        self._held: OrderedDict[str, DecodedMedia] = OrderedDict()
         self._lock = threading.Lock()
 
-    def get(self, key: str) -> Decoded | None:
+    def get(self, key: str) -> DecodedMedia | None:
         with self._lock:
             if key in self._held:
                 self._held.move_to_end(key)
             return self._held.get(key)
 
-    def put(self, key: str, decoded: Decoded) -> Decoded:
+    def put(self, key: str, decoded: DecodedMedia) -> DecodedMedia:
         with self._lock:
             if key not in self._held:
                 self._held[key] = decoded

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from .decoders import Task
+from .decoders import DecodeTask
 from .limits import MediaError, MediaLimits
 from .messages import send
 
@@ -65,7 +65,7 @@ def _answer(
         connection.send_bytes(np.ascontiguousarray(pixels).data.cast("B"))
 
     try:
-        done = resolve_name(told["decoder"])(Task(data, limits, give, ask, told["options"]))
+        done = resolve_name(told["decoder"])(DecodeTask(data, limits, give, ask, told["options"]))
     except MediaError as error:
         return {"error": str(error)}
     except MemoryError:
