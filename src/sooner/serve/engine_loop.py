@@ -1,0 +1,322 @@
+"""One turn of the engine after the other: deadlines, the scheduler's plan, a step, what came of it.
+
+No thread and no waiting: `EngineThread` turns it, and tests do with a clock of their own.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from ..errors import is_device_fault
+from .jobs import (
+    DraftStats,
+    EngineLike,
+    Event,
+    Finished,
+    GenerationJob,
+    JobUsage,
+    Reason,
+    RequestLike,
+    Tokens,
+)
+from .scheduler import Scheduler, SchedulerLimits, Ticket
+
+logger = logging.getLogger("sooner.serve")
+
+Clock = Callable[[], float]
+OptionsOf = Callable[[GenerationJob], Mapping[str, Any]]
+"""What `Engine.admit` is told of a job, but for its inputs, seed and committed ids."""
+
+
+class EngineDiedError(Exception):
+    """The accelerator failed; nothing more can be computed in this process."""
+
+
+class LoopListener(Protocol):
+    """Hears what happens to jobs, for metrics. Its errors are logged and no job's."""
+
+    def begun(self, job: GenerationJob, waited: float) -> None: ...
+
+    def committed(self, job: GenerationJob, tokens: int, seconds: float, is_first: bool) -> None:
+        """New tokens, `seconds` after the ones before; the first ones after the job arrived."""
+
+    def preempted(self, job: GenerationJob) -> None: ...
+
+    def ended(self, job: GenerationJob, end: Finished, seconds: float) -> None: ...
+
+
+@dataclass(eq=False)
+class Held:
+    """A job that has not ended.
+
+    Attributes:
+        ticket: its place in line or among the rows.
+        seed: of its draws; it keeps them when it is preempted.
+        request: the engine's, while it has a row.
+        admission: of that row; what an earlier one still says is not heard.
+        is_lost: its client can't be told anything.
+    """
+
+    ticket: Ticket
+    seed: int
+    request: RequestLike | None = None
+    admission: int = 0
+    is_lost: bool = False
+    told: float = 0.0
+    cached: int = 0
+    drafted: int = 0
+    accepted: Counter[int] = field(default_factory=Counter)
+    mode: str = "exact"
+
+    @property
+    def job(self) -> GenerationJob:
+        return self.ticket.job
+
+    def stats(self) -> DraftStats:
+        """What was drafted for it so far."""
+        accepted = dict(sorted(self.accepted.items()))
+        return DraftStats(self.mode, sum(accepted.values()), self.drafted, accepted)
+
+
+class EngineLoop:
+    """Jobs in, steps of the engine, events out; each job ends exactly once.
+
+    Args:
+        build: makes the engine, and another one when a step failed.
+        limits: what it has room for.
+        options_of: a job's options of `Engine.admit`.
+        clock: seconds, of any origin, the same as in `GenerationJob.arrived`.
+        listener: hears of everything, for metrics.
+        takes_predictions: the engine drafts from `GenerationJob.prediction`.
+        on_end: called when a job has ended, before it is told.
+
+    Attributes:
+        engine: `None` until `open`, and after a failure that could not be repaired.
+    """
+
+    def __init__(
+        self,
+        build: Callable[[], EngineLike],
+        limits: SchedulerLimits,
+        options_of: OptionsOf,
+        clock: Clock,
+        listener: LoopListener | None = None,
+        takes_predictions: bool = False,
+        on_end: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.build, self.options_of, self.clock, self.listener = build, options_of, clock, listener
+        self.scheduler = Scheduler(limits)
+        self.takes_predictions, self.on_end = takes_predictions, on_end
+        self.engine: EngineLike | None = None
+        self._fault: BaseException | None = None
+        self._held: dict[GenerationJob, Held] = {}
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no job is held."""
+        return not self._held
+
+    def open(self) -> None:
+        """Make the engine.
+
+        Raises:
+            Exception: what its making raises.
+        """
+        self.engine = self.build()
+
+    def add(self, job: GenerationJob) -> None:
+        """Put a job in line."""
+        given = job.sampling.seed
+        seed = secrets.randbits(63) if given is None else given
+        self._held[job] = Held(self.scheduler.add(job), seed, told=job.arrived)
+
+    def cancel(self, job: GenerationJob) -> None:
+        """End a job before its time, unless it has ended; its row is free when this returns."""
+        if (held := self._held.get(job)) is not None:
+            self._end(held, "cancelled")
+        self._mend()
+
+    def close(self, error: Exception) -> None:
+        """End every job with an error, and let go of the engine."""
+        for held in list(self._held.values()):
+            self._end(held, "error", error)
+        engine, self.engine, self._fault = self.engine, None, None
+        _close(engine)
+
+    def turn(self) -> None:
+        """End what is too late, plan, and let the engine take a step.
+
+        Raises:
+            EngineDiedError: the accelerator failed. Jobs are still held: `close` tells them.
+            Exception: the engine failed, its jobs were told, and it could not be made again.
+        """
+        for ticket in self.scheduler.expired(self.clock()):
+            self._end(self._held[ticket.job], "deadline")
+        self._mend()
+        plan = self.scheduler.plan()
+        for ticket in plan.preempted:
+            self._preempt(self._held[ticket.job])
+        self._mend()
+        for ticket in plan.admitted:
+            self._admit(self._held[ticket.job])
+        if self.scheduler.running:
+            self._step()
+        for held in [one for one in self._held.values() if one.is_lost]:
+            self._end(held, "cancelled")
+        self._mend()
+
+    def _step(self) -> None:
+        assert self.engine is not None
+        try:
+            ended = self.engine.step()
+        except BaseException as error:
+            self._fault = error
+            self._mend()
+            return
+        requests = {id(request): request for request in ended}
+        for ticket in list(self.scheduler.running):
+            held = self._held[ticket.job]
+            request = requests.get(id(held.request))
+            if request is None:
+                continue
+            held.request = None  # its row is free
+            self._count(held, request)
+            if request.error is not None:
+                self._end(held, "error", request.error)
+            else:
+                self._end(held, _reason(request, held))
+        if self.scheduler.running and self.engine.is_idle:
+            self._fault = RuntimeError("the engine lost requests")
+            self._mend()
+
+    def _mend(self) -> None:
+        """If the engine raised, what it held is lost, and who waits goes on with another one."""
+        error, self._fault = self._fault, None
+        if error is None:
+            return
+        self._raise_if_dead(error)
+        told = error if isinstance(error, Exception) else RuntimeError(type(error).__name__)
+        lost = [self._held[ticket.job] for ticket in self.scheduler.running]
+        names = ", ".join(held.job.id for held in lost)
+        logger.error("the engine failed; requests lost: %s", names or "none", exc_info=error)
+        engine, self.engine = self.engine, None
+        _close(engine)
+        for held in lost:
+            held.request = None
+            self._end(held, "error", told)
+        self.open()
+
+    def _raise_if_dead(self, error: BaseException) -> None:
+        if is_device_fault(error):
+            self.engine = None  # whatever is asked of it now may hang
+            raise EngineDiedError(str(error)) from error
+
+    def _admit(self, held: Held) -> None:
+        assert self.engine is not None
+        job, ticket = held.job, held.ticket
+        held.admission += 1
+        admission = held.admission
+        is_first = not ticket.said
+
+        def tell(row: int, ids: list[int], drafted: int) -> None:
+            if held.admission == admission:
+                self._commit(held, list(ids), drafted)
+
+        if is_first:
+            self._hear("begun", job, self.clock() - job.arrived)
+        try:
+            held.request = self.engine.admit(
+                job.inputs, seed=held.seed, on_tokens=tell, said=tuple(ticket.said),
+                **self.options_of(job),
+            )  # fmt: skip
+        except Exception as error:
+            self._raise_if_dead(error)
+            self._end(held, "error", error)
+
+    def _commit(self, held: Held, ids: list[int], drafted: int) -> None:
+        """The engine committed tokens of a row, within a step."""
+        ticket, now = held.ticket, self.clock()
+        is_first = not ticket.said
+        if not ticket.is_prefilling:
+            held.accepted[drafted] += 1
+        self.scheduler.prefilled(ticket)
+        ticket.said += ids
+        self._hear("committed", held.job, len(ids), now - held.told, is_first)
+        held.told = now
+        self._tell(held, Tokens(ids, drafted))
+
+    def _preempt(self, held: Held) -> None:
+        self._leave(held)
+        self._hear("preempted", held.job)
+
+    def _leave(self, held: Held) -> None:
+        """Free the row of a job, if it has one."""
+        held.admission += 1
+        request, held.request = held.request, None
+        if request is not None and self.engine is not None:
+            self._count(held, request)
+            try:
+                self.engine.cancel(request)
+            except BaseException as error:
+                self._fault = error  # of all rows, so it waits until this job has been seen to
+
+    def _count(self, held: Held, request: RequestLike) -> None:
+        """Add what a request that leaves the engine has taken."""
+        held.drafted += getattr(request, "num_draft_tokens", 0)
+        held.cached += getattr(request, "cached_tokens", 0)
+        held.mode = getattr(request, "mode", held.mode)
+
+    def _end(self, held: Held, reason: Reason, error: Exception | None = None) -> None:
+        self._leave(held)
+        self.scheduler.end(held.ticket)
+        del self._held[held.job]
+        self.on_end()
+        end = Finished(reason, self._usage(held), error)
+        self._tell(held, end)
+        self._hear("ended", held.job, end, self.clock() - held.job.arrived)
+
+    def _usage(self, held: Held) -> JobUsage:
+        stats = held.stats()
+        expected = len(held.job.prediction or ()) if self.takes_predictions else 0
+        right = min(stats.num_accepted_tokens, expected)
+        said = len(held.ticket.said)
+        return JobUsage(held.job.prompt_tokens, said, held.cached, right, expected - right, stats)
+
+    def _tell(self, held: Held, event: Event) -> None:
+        if held.is_lost:
+            return
+        try:
+            held.job.events(event)
+        except Exception:
+            held.is_lost = True
+            logger.info("request %s can't be told anything any more; it is cancelled", held.job.id)
+
+    def _hear(self, name: str, *told: Any) -> None:
+        try:
+            if self.listener is not None:
+                getattr(self.listener, name)(*told)
+        except Exception:
+            logger.exception("metrics of a request are lost")
+
+
+def _reason(request: RequestLike, held: Held) -> Reason:
+    """Why a request ended by itself."""
+    given = getattr(request, "finish_reason", None)
+    if given in ("stop", "length"):
+        return given
+    said = held.ticket.said
+    return "stop" if said and said[-1] in held.job.stop_token_ids else "length"
+
+
+def _close(engine: Any) -> None:
+    """Let go of what a failed engine holds, as far as it still can."""
+    try:
+        if hasattr(engine, "close"):
+            engine.close()
+    except Exception:
+        logger.info("the failed engine could not be closed", exc_info=True)

@@ -1,0 +1,220 @@
+"""The thread that owns the engine: jobs and hang-ups in by a queue, events out.
+
+It is a daemon, so a forward that hangs does not keep the process alive, and it shows that it lives:
+`last_tick` moves with every round, and every second while there is nothing to do.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+from .engine_loop import Clock, EngineDiedError, EngineLoop, LoopListener, OptionsOf
+from .jobs import EngineLike, GenerationJob, ServiceLoad, ServiceState
+from .refusal import RefusedError, failed, stopping, too_many
+from .scheduler import SchedulerLimits
+
+logger = logging.getLogger("sooner.serve")
+
+IDLE_TICK = 1.0
+"""Seconds between two ticks of a thread that has nothing to do."""
+LAST_WORDS = 1.0
+"""Seconds for telling clients what happened before the process ends."""
+DEVICE_FAULT = 70
+"""Exit status of a process whose accelerator failed (`EX_SOFTWARE`)."""
+REMEMBERED = 16
+"""Ends of jobs from which it is estimated when the next one ends."""
+
+
+def end_process(status: int) -> None:
+    """End the process without cleaning up: on a broken device that hangs."""
+    time.sleep(LAST_WORDS)
+    logging.shutdown()
+    os._exit(status)
+
+
+class EngineThread:
+    """A `Service`: takes jobs from any thread, and runs the engine in one of its own.
+
+    Args:
+        build: makes the engine, in that thread; called again when a step failed.
+        limits: what it has room for.
+        options_of: a job's options of `Engine.admit`.
+        max_waiting: jobs that may be held beside those that have a row; more are refused.
+        warm_up: run on the new engine before the first job is taken.
+        listener: hears of every job, in that thread, for metrics.
+        takes_predictions: the engine drafts from `GenerationJob.prediction`.
+        clock: seconds; the one of `GenerationJob.arrived` and `deadline`.
+        end_process: called with an exit status when the accelerator failed.
+
+    Attributes:
+        state: `warming` until the engine is there, `ready`, `draining` once it is told to stop,
+            `failed` if there is no engine any more.
+        last_tick: when the thread last went round, in the clock's seconds.
+        fault: name of the error that it failed with.
+    """
+
+    def __init__(
+        self,
+        build: Callable[[], EngineLike],
+        limits: SchedulerLimits,
+        options_of: OptionsOf,
+        *,
+        max_waiting: int = 64,
+        warm_up: Callable[[EngineLike], None] = lambda engine: None,
+        listener: LoopListener | None = None,
+        takes_predictions: bool = False,
+        clock: Clock = time.monotonic,
+        end_process: Callable[[int], None] = end_process,
+    ) -> None:
+        self.limits, self.max_waiting, self.clock = limits, max_waiting, clock
+        self.warm_up, self.end_process = warm_up, end_process
+        self.state: ServiceState = "warming"
+        self.last_tick = clock()
+        self.fault: str | None = None
+        self._loop = EngineLoop(
+            build, limits, options_of, clock, listener, takes_predictions, self._count_end
+        )
+        self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._lock = threading.Condition()
+        self._submitted = 0  # jobs that have not ended, those in the queue of commands among them
+        self._ends: deque[float] = deque(maxlen=REMEMBERED)
+        self._is_closing = False
+        self._thread = threading.Thread(target=self._run, name="sooner-engine", daemon=True)
+
+    def start(self) -> None:
+        """Make the engine and begin to work; returns at once."""
+        self._thread.start()
+
+    def submit(self, job: GenerationJob) -> None:
+        """Take a job; see `Service.submit`.
+
+        Raises:
+            RefusedError: it is not taken.
+        """
+        if not self._loop.scheduler.fits(job):
+            raise self._too_long(job)
+        with self._lock:
+            if (refused := self._refusal()) is not None:
+                raise refused
+            self._submitted += 1
+            self._commands.put(lambda: self._loop.add(job))
+
+    def cancel(self, job: GenerationJob) -> None:
+        """End a job before its time; see `Service.cancel`."""
+        self._commands.put(lambda: self._loop.cancel(job))
+
+    def load(self) -> ServiceLoad:
+        """What is held now."""
+        scheduler = self._loop.scheduler
+        running = len(scheduler.running)
+        waiting = max(self._submitted - running, 0)
+        return ServiceLoad(running, waiting, scheduler.pages_used, self.limits.pages or 0)
+
+    def drain(self) -> None:
+        """Take nothing new; what is held goes on."""
+        with self._lock:
+            if self.state in ("warming", "ready"):
+                self.state = "draining"
+
+    def close(self, grace: float = 30.0) -> bool:
+        """Take nothing new, let what is held end, and end the thread.
+
+        Args:
+            grace: seconds after which whatever is left is told that the server stops.
+
+        Returns:
+            Whether the thread has ended; one that hangs in a forward is left behind.
+        """
+        self.drain()
+        with self._lock:
+            self._lock.wait_for(lambda: not self._submitted, grace)
+            self._is_closing = True
+            self._commands.put(lambda: self._loop.close(stopping()))
+        if self._thread.ident is not None:
+            self._thread.join(LAST_WORDS)
+        return not self._thread.is_alive()
+
+    def _refusal(self) -> RefusedError | None:
+        if self.state == "failed":
+            return failed(self.fault or "unknown")
+        if self.state == "draining":
+            return stopping()
+        if self.state == "warming":
+            return RefusedError(
+                503, "the model is being loaded and warmed up; come back in 5 s",
+                headers={"Retry-After": "5"},
+            )  # fmt: skip
+        if self._submitted >= (limit := self.limits.max_rows + self.max_waiting):
+            return too_many(limit, self._seconds_to_room())
+        return None
+
+    def _too_long(self, job: GenerationJob) -> RefusedError:
+        limits = self.limits
+        return RefusedError(
+            400,
+            f"{job.prompt_tokens} prompt tokens and {job.max_tokens} new ones take "
+            f"{limits.pages_at_most(job)} pages of {limits.page} slots, and the server has "
+            f"{limits.pages}; send a shorter prompt, or ask for fewer tokens",
+        )
+
+    def _seconds_to_room(self) -> float:
+        """Mean time between the last ends of jobs."""
+        ends = list(self._ends)
+        return (ends[-1] - ends[0]) / (len(ends) - 1) if len(ends) > 1 else 1.0
+
+    def _count_end(self) -> None:
+        """Before the client is told, so that it is not refused if it asks again at once."""
+        with self._lock:
+            self._submitted -= 1
+            self._ends.append(self.clock())
+            self._lock.notify_all()
+
+    def _run(self) -> None:
+        """The thread."""
+        try:
+            self._loop.open()
+            assert self._loop.engine is not None
+            self.warm_up(self._loop.engine)
+            with self._lock:
+                if self.state == "warming":
+                    self.state = "ready"
+            while not (self._is_closing and self._commands.empty() and self._loop.is_idle):
+                self._obey()
+                self._loop.turn()
+                self.last_tick = self.clock()
+        except EngineDiedError as error:
+            self._fail(error.__cause__ or error)
+            logger.critical("the device failed; the process ends")
+            self.end_process(DEVICE_FAULT)
+        except BaseException as error:
+            self._fail(error)
+
+    def _obey(self) -> None:
+        """Do what was asked meanwhile; wait for it a moment if there is nothing else to do."""
+        wait = self._loop.is_idle
+        while True:
+            try:
+                command = self._commands.get(wait, IDLE_TICK)
+            except queue.Empty:
+                return
+            command()
+            wait = False
+
+    def _fail(self, error: BaseException) -> None:
+        """There is no engine any more: tell everybody, and take nothing new."""
+        with self._lock:
+            self.fault, self.state = type(error).__name__, "failed"
+        logger.critical("the engine's thread ends", exc_info=error)
+        reason = failed(self.fault)
+        while True:
+            try:
+                self._commands.get_nowait()()  # jobs that were submitted meanwhile are told, too
+            except queue.Empty:
+                break
+        self._loop.close(reason)

@@ -1,0 +1,243 @@
+"""An engine without a model, for tests of what stands before it.
+
+Its tokens are a hash of (prompt ids, seed, place), so what a request says does not depend on who
+else decodes, how many tokens a round commits, or whether it was preempted on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sooner.serve.jobs import GenerationJob
+
+WORDS = range(1000)
+
+
+class StubClock:
+    """Seconds that pass when they are told to."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def token(prompt: Sequence[int], seed: int, place: int, words: Sequence[int] = WORDS) -> int:
+    """What a request says behind `place` tokens."""
+    return words[hash((hash(tuple(prompt)), seed, place)) % len(words)]
+
+
+def said_alone(
+    prompt: Sequence[int],
+    seed: int,
+    max_tokens: int,
+    stop_ids: Iterable[int] = (),
+    words: Sequence[int] = WORDS,
+) -> list[int]:
+    """All that a request says, nobody else being there."""
+    said: list[int] = []
+    stops = set(stop_ids)
+    while len(said) < max_tokens and not (said and said[-1] in stops):
+        said.append(token(prompt, seed, len(said), words))
+    return said
+
+
+def job_options(job: GenerationJob) -> dict[str, Any]:
+    """The options of a job that the stub knows."""
+    return {"max_new_tokens": job.max_tokens, "eos_token_id": sorted(job.stop_token_ids)}
+
+
+@dataclass(eq=False)
+class StubRequest:
+    """One row."""
+
+    prompt: list[int]
+    seed: int
+    max_tokens: int
+    stop_ids: frozenset[int]
+    tell: Callable[[int, list[int], int], None]
+    said: list[int]
+    options: dict[str, Any] = field(default_factory=dict)
+    to_prefill: int = 0
+    tokens: list[list[int]] | None = None
+    error: Exception | None = None
+    num_draft_tokens: int = 0
+    cached_tokens: int = 0
+    mode: str = "exact"
+
+    @property
+    def finish_reason(self) -> str:
+        return "stop" if self.said and self.said[-1] in self.stop_ids else "length"
+
+    @property
+    def is_prefilling(self) -> bool:
+        return self.to_prefill > 0
+
+    @property
+    def has_ended(self) -> bool:
+        return bool(self.said) and (
+            len(self.said) >= self.max_tokens or self.said[-1] in self.stop_ids
+        )
+
+
+class StubEngine:
+    """Continuous batching of rows that say hashes; one prefill chunk and one round a step.
+
+    Args:
+        max_rows: requests that it holds; one more is a mistake of its caller.
+        prefill_chunk: prompt tokens that a step prefills, of one request after the other.
+        blocks: how many tokens a row commits at once, chosen by its place.
+        pages, page: key-value memory; a step that would need more fails. `None` is any amount.
+        words: token ids that it says.
+        spend: called with the cost of a step: `prefill_cost` a token, `round_cost` a round.
+
+    Attributes:
+        failures: `(where, error)`, raised once each: in "admit", in "step" half-way through a
+            round, in "cancel", or for one request alone in its "prefill".
+        admitted: every request, in the order of their admission.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_rows: int = 8,
+        prefill_chunk: int = 16,
+        blocks: Sequence[int] = (1,),
+        pages: int | None = None,
+        page: int = 256,
+        words: Sequence[int] = WORDS,
+        spend: Callable[[float], None] = lambda seconds: None,
+        prefill_cost: float = 0.01,
+        round_cost: float = 1.0,
+    ) -> None:
+        self.max_rows, self.prefill_chunk, self.blocks = max_rows, prefill_chunk, tuple(blocks)
+        self.pages, self.page, self.words = pages, page, words
+        self.spend, self.prefill_cost, self.round_cost = spend, prefill_cost, round_cost
+        self.rows: list[StubRequest] = []
+        self.admitted: list[StubRequest] = []
+        self.failures: list[tuple[str, Exception]] = []
+        self.is_broken = self.is_closed = False
+        self.steps = 0
+
+    @property
+    def is_idle(self) -> bool:
+        return not self.rows
+
+    @property
+    def block(self) -> int:
+        """Slots that a round writes for a row at most."""
+        return max(self.blocks)
+
+    @property
+    def pages_used(self) -> int:
+        slots = (len(row.prompt) + len(row.said) + self.block for row in self.rows)
+        return sum(-(-each // self.page) for each in slots)
+
+    def admit(
+        self,
+        inputs: Mapping[str, Any],
+        *,
+        seed: int | None = None,
+        on_tokens: Callable[[int, list[int], int], None] | None = None,
+        said: Sequence[int] = (),
+        max_new_tokens: int = 16,
+        eos_token_id: Iterable[int] = (),
+        **options: Any,
+    ) -> StubRequest:
+        self._fail("admit")
+        assert not self.is_broken
+        assert seed is not None
+        assert len(self.rows) < self.max_rows, "more requests than rows"
+        (prompt,) = [[int(one) for one in row] for row in inputs["input_ids"]]
+        alone = said_alone(prompt, seed, len(said), eos_token_id, self.words)
+        assert list(said) == alone, "committed ids of another request"
+        request = StubRequest(
+            prompt, seed, max_new_tokens, frozenset(eos_token_id),
+            on_tokens or (lambda row, ids, drafted: None), list(said), options,
+        )  # fmt: skip
+        request.to_prefill = len(prompt) + len(said)
+        self.rows.append(request)
+        self.admitted.append(request)
+        return request
+
+    def step(self) -> list[StubRequest]:
+        assert not self.is_broken, "a broken engine was asked again"
+        self.steps += 1
+        if self.pages is not None and self.pages_used > self.pages:
+            raise AssertionError(f"{self.pages_used} pages of {self.pages}")
+        decoding = [row for row in self.rows if not row.is_prefilling]
+        self.spend(self.round_cost if decoding else 0)
+        ended = self._prefill()
+        for number, row in enumerate(decoding):
+            if number == len(decoding) // 2:
+                self._break("step")
+            self._round(row)
+        if not decoding:
+            self._break("step")
+        ended += [row for row in self.rows if row.has_ended]
+        for row in ended:
+            self.rows.remove(row)
+            row.tokens = [row.said]
+        return ended
+
+    def cancel(self, request: StubRequest) -> None:
+        assert not self.is_broken
+        assert request in self.rows, "cancelled twice"
+        self._break("cancel")
+        self.rows.remove(request)
+        request.tokens = [request.said]
+
+    def close(self) -> None:
+        self.rows, self.is_closed = [], True
+
+    def _prefill(self) -> list[StubRequest]:
+        left, failed = self.prefill_chunk, []
+        for row in [row for row in self.rows if row.is_prefilling]:
+            tokens = min(left, row.to_prefill)
+            left -= tokens
+            row.to_prefill -= tokens
+            self.spend(tokens * self.prefill_cost)
+            try:
+                if tokens:
+                    self._fail("prefill")
+            except Exception as error:
+                row.error, row.to_prefill = error, 0
+                failed.append(row)
+                continue
+            if tokens and not row.is_prefilling:
+                self._say(row, 1)
+        for row in failed:
+            row.said = []
+        return failed
+
+    def _round(self, row: StubRequest) -> None:
+        size = self.blocks[(len(row.prompt) + len(row.said)) % len(self.blocks)]
+        row.num_draft_tokens += self.block - 1
+        self._say(row, size)
+
+    def _say(self, row: StubRequest, most: int) -> None:
+        new: list[int] = []
+        while len(new) < most and not row.has_ended:
+            new.append(token(row.prompt, row.seed, len(row.said), self.words))
+            row.said.append(new[-1])
+        row.tell(0, new, min(len(new), most - 1))
+
+    def _fail(self, where: str) -> None:
+        for failure in self.failures:
+            if failure[0] == where:
+                self.failures.remove(failure)
+                raise failure[1]
+
+    def _break(self, where: str) -> None:
+        """Fail, and stay broken."""
+        try:
+            self._fail(where)
+        except Exception:
+            self.is_broken = True
+            raise

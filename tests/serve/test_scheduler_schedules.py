@@ -1,0 +1,288 @@
+"""Random arrivals, hang-ups, deadlines, failures and too few pages, on a made-up clock.
+
+Whatever happens, every job ends exactly once, its ids are those that it says alone, the order is
+the scheduler's, and no row and no page is left behind.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from stub_engine import StubClock, StubEngine, job_options, said_alone
+
+from sooner.serve.engine_loop import EngineLoop
+from sooner.serve.jobs import Event, Finished, GenerationJob, JobSampling, Tokens
+from sooner.serve.scheduler import SchedulerLimits
+
+WORDS = range(12)
+STOPS = frozenset({3})
+
+
+class Client:
+    """Keeps what a job is told; may be one that can't be told anything any more."""
+
+    def __init__(self, world: World, name: str, prompt: list[int], **options: Any) -> None:
+        self.world, self.prompt, self.is_deaf = world, prompt, False
+        self.ids: list[int] = []
+        self.end: Finished | None = None
+        self.hung_up = False
+        self.job = GenerationJob(
+            name, {"input_ids": [prompt]}, len(prompt), events=self.hear,
+            arrived=world.clock(), stop_token_ids=STOPS, **options,
+        )  # fmt: skip
+
+    def hear(self, event: Event) -> None:
+        if self.is_deaf:
+            raise RuntimeError("the event loop is closed")
+        assert self.end is None, "told something behind its end"
+        if isinstance(event, Tokens):
+            assert event.ids
+            assert 0 <= event.drafted <= len(event.ids)
+            deadline = self.job.deadline
+            assert deadline is None or self.world.turn_began < deadline
+            self.ids += event.ids
+            return
+        self.end = event
+        engine = self.world.engine
+        rows = [row.prompt for row in engine.rows if not engine.is_broken]
+        assert event.reason == "error" or self.prompt not in rows, "told before its row was free"
+
+    @property
+    def alone(self) -> list[int]:
+        seed = self.job.sampling.seed
+        assert seed is not None
+        return said_alone(self.prompt, seed, self.job.max_tokens, STOPS, WORDS)
+
+    def check(self) -> None:
+        """After the end: it ended once, as it should have."""
+        if self.is_deaf:
+            return
+        assert self.end is not None, f"{self.job.id} never ended"
+        assert self.ids == self.alone[: len(self.ids)]
+        if self.end.reason in ("stop", "length"):
+            assert self.ids == self.alone
+            assert (self.end.reason == "stop") == (self.ids[-1] in STOPS)
+        if self.end.reason == "cancelled":
+            assert self.hung_up
+        if self.end.reason == "deadline":
+            assert self.job.deadline is not None
+            assert self.job.deadline <= self.world.clock()
+        assert (self.end.error is None) == (self.end.reason != "error")
+        usage = self.end.usage
+        assert (usage.prompt_tokens, usage.completion_tokens) == (len(self.prompt), len(self.ids))
+
+
+class World:
+    """The loop and a stub engine, their clients, and what may happen to them."""
+
+    def __init__(self, rows: int, pages: int | None, page: int, chunk: int, block: int) -> None:
+        self.clock = StubClock()
+        self.engines: list[StubEngine] = []
+        self.clients: list[Client] = []
+        self.overtaken: Counter[str] = Counter()
+        self.turn_began = 0.0
+        self.shape: dict[str, Any] = {
+            "max_rows": rows, "prefill_chunk": chunk, "blocks": range(1, block + 1),
+            "pages": pages, "page": page, "words": WORDS, "spend": self.clock.advance,
+        }  # fmt: skip
+        self.limits = SchedulerLimits(
+            max_rows=rows, prefill_tokens=chunk, pages=pages, page=page, block=block, patience=20
+        )
+        self.loop = EngineLoop(self.build, self.limits, job_options, self.clock)
+        self.loop.open()
+
+    def build(self) -> StubEngine:
+        self.engines.append(StubEngine(**self.shape))
+        return self.engines[-1]
+
+    @property
+    def engine(self) -> StubEngine:
+        return self.engines[-1]
+
+    @property
+    def held(self) -> list[Client]:
+        return [one for one in self.clients if one.end is None and not one.is_deaf]
+
+    def arrive(self, size: int, limit: int, patience: float | None, seed: int) -> None:
+        number = len(self.clients)
+        prompt = [number, *range(size - 1)]
+        due = None if patience is None else self.clock() + patience
+        client = Client(
+            self, f"job {number}", prompt, max_tokens=limit, deadline=due,
+            sampling=JobSampling(seed=seed),
+        )  # fmt: skip
+        if self.loop.scheduler.fits(client.job):
+            self.clients.append(client)
+            self.loop.add(client.job)
+
+    def hang_up(self, number: int) -> None:
+        if self.clients:
+            client = self.clients[number % len(self.clients)]
+            client.hung_up = client.hung_up or client.end is None
+            self.loop.cancel(client.job)
+            assert client.is_deaf or client.end is not None
+            assert client.prompt not in [row.prompt for row in self.engine.rows]
+
+    def go_deaf(self, number: int) -> None:
+        if self.held:
+            self.held[number % len(self.held)].is_deaf = True
+
+    def fail(self, where: str) -> None:
+        self.engine.failures.append((where, RuntimeError(f"made up in {where}")))
+
+    def turn(self) -> None:
+        self.turn_began = self.clock()
+        first = {ticket.job.id: ticket for ticket in self.loop.scheduler.waiting}
+        engine, before = self.engine, len(self.engine.admitted)
+        self.loop.turn()
+        if engine is self.engine:
+            self.watch_order(first, engine.admitted[before:])
+        self.check()
+
+    def watch_order(self, waiting: dict[str, Any], admitted: list[Any]) -> None:
+        """Count who began while a more urgent one waited."""
+        by_prompt = {one.prompt[0]: one.job.id for one in self.clients}
+        for request in admitted:
+            began = waiting.pop(by_prompt[request.prompt[0]])
+            for name, other in waiting.items():
+                is_urgent = other.urgency < began.urgency
+                self.overtaken[name] += is_urgent and other in self.loop.scheduler.waiting
+
+    def check(self) -> None:
+        """What holds after every turn."""
+        scheduler, engine = self.loop.scheduler, self.engine
+        assert not self.overtaken.total()
+        assert len(scheduler.running) == len(engine.rows) <= engine.max_rows
+        held = len(scheduler.running) + len(scheduler.waiting)
+        assert held >= len(self.held)
+        assert scheduler.pages_used == sum(ticket.pages for ticket in scheduler.running)
+        assert all(ticket.pages == 0 for ticket in scheduler.waiting)
+        if engine.pages is not None:
+            assert scheduler.pages_used <= engine.pages
+        assert not any(one.is_broken and not one.is_closed for one in self.engines)
+
+    def finish(self) -> None:
+        """Let all that is held end."""
+        for engine in self.engines:
+            engine.failures.clear()
+        for _ in range(20_000):
+            if self.loop.is_idle:
+                break
+            self.turn()
+        assert self.loop.is_idle
+        assert self.loop.scheduler.is_idle
+        assert self.loop.scheduler.pages_used == 0
+        assert self.engine.is_idle
+        for client in self.clients:
+            client.check()
+
+
+def random_world(seed: int) -> World:
+    """A world in which something happens between any two turns."""
+    some = random.Random(seed)
+    page = some.choice([4, 16, 256])
+    pages = some.choice([None, 64 // page + 2, 200 // page + 1])
+    world = World(some.randint(1, 5), pages, page, some.choice([1, 7, 64]), some.randint(1, 4))
+    is_calm = some.random() < 0.3  # nothing but arrivals
+    for _ in range(some.randint(3, 40)):
+        what = (
+            "arrive" if is_calm else some.choice(["arrive"] * 6 + ["hang", "deaf", "fail", "wait"])
+        )
+        if what == "arrive":
+            due = None if is_calm or some.random() < 0.7 else some.choice([0, 1.5, 10, 40])
+            world.arrive(some.randint(1, 30), some.randint(1, 25), due, some.randint(0, 3))
+        elif what == "hang":
+            world.hang_up(some.randrange(99))
+        elif what == "deaf" and some.random() < 0.3:
+            world.go_deaf(some.randrange(99))
+        elif what == "fail" and some.random() < 0.3:
+            world.fail(some.choice(["step", "admit", "prefill", "cancel"]))
+        elif what == "wait":
+            world.clock.advance(some.random() * 20)
+        for _ in range(some.choice([0, 0, 1, 5])):
+            world.turn()
+    world.finish()
+    return world
+
+
+@pytest.mark.parametrize("block", range(10))
+def test_in_random_schedules_each_job_says_what_it_says_alone(block: int) -> None:
+    """A thousand of them."""
+    ends: Counter[str] = Counter()
+    for seed in range(100 * block, 100 * (block + 1)):
+        world = random_world(seed)
+        ends.update(one.end.reason for one in world.clients if one.end is not None)
+    assert min(ends[reason] for reason in ("stop", "length", "deadline", "error")) > 10
+    assert ends["cancelled"] > 10
+
+
+def test_where_nothing_fails_every_job_ends_by_itself() -> None:
+    """However few pages there are: preempted jobs are recomputed."""
+    preempted = 0
+    for seed in range(50):
+        some = random.Random(seed)
+        world = World(rows=4, pages=10, page=8, chunk=16, block=3)
+        for _ in range(20):
+            world.arrive(some.randint(1, 30), some.randint(10, 40), None, seed)
+            world.turn()
+        world.finish()
+        assert {one.end.reason for one in world.clients if one.end} <= {"stop", "length"}
+        preempted += len(world.engine.admitted) - len(world.clients)
+    assert preempted > 50
+
+
+class Service(RuleBasedStateMachine):
+    """The same, in schedules that hypothesis makes smaller when one fails."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World(rows=2, pages=12, page=4, chunk=6, block=3)
+
+    @rule(
+        size=st.integers(1, 12), limit=st.integers(1, 12), seed=st.integers(0, 2),
+        due=st.none() | st.sampled_from([0.0, 1.5, 10.0]),
+    )  # fmt: skip
+    def arrive(self, size: int, limit: int, seed: int, due: float | None) -> None:
+        self.world.arrive(size, limit, due, seed)
+
+    @rule(turns=st.integers(1, 4))
+    def turn(self, turns: int) -> None:
+        for _ in range(turns):
+            self.world.turn()
+
+    @precondition(lambda self: self.world.clients)
+    @rule(number=st.integers(0, 9))
+    def hang_up(self, number: int) -> None:
+        self.world.hang_up(number)
+
+    @precondition(lambda self: self.world.held)
+    @rule(number=st.integers(0, 9))
+    def go_deaf(self, number: int) -> None:
+        self.world.go_deaf(number)
+
+    @rule(where=st.sampled_from(["step", "admit", "prefill", "cancel"]))
+    def fail(self, where: str) -> None:
+        self.world.fail(where)
+
+    @rule(seconds=st.sampled_from([0.5, 5.0, 30.0]))
+    def wait(self, seconds: float) -> None:
+        self.world.clock.advance(seconds)
+
+    @invariant()
+    def nothing_is_left_behind(self) -> None:
+        held = {ticket.job for ticket in self.world.loop.scheduler.waiting}
+        held |= {ticket.job for ticket in self.world.loop.scheduler.running}
+        assert {one.job for one in self.world.held} <= held
+
+    def teardown(self) -> None:
+        self.world.finish()
+
+
+TestService = Service.TestCase
+TestService.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
