@@ -101,6 +101,7 @@ class StubEngine:
         failures: `(where, error)`, raised once each: in "admit", in "step" half-way through a
             round, in "cancel", or for one request alone in its "prefill".
         admitted: every request, in the order of their admission.
+        is_broken: a failure in "step" or "cancel" was raised; it must not be asked again.
     """
 
     def __init__(
@@ -122,7 +123,7 @@ class StubEngine:
         self.rows: list[StubRequest] = []
         self.admitted: list[StubRequest] = []
         self.failures: list[tuple[str, Exception]] = []
-        self.is_broken = self.is_closed = False
+        self.is_broken = self.is_closed = self.was_asked_when_broken = False
         self.steps = 0
 
     @property
@@ -151,7 +152,7 @@ class StubEngine:
         **options: Any,
     ) -> StubRequest:
         self._fail("admit")
-        assert not self.is_broken
+        self._check_whole()
         assert seed is not None
         assert len(self.rows) < self.max_rows, "more requests than rows"
         (prompt,) = [[int(one) for one in row] for row in inputs["input_ids"]]
@@ -167,7 +168,7 @@ class StubEngine:
         return request
 
     def step(self) -> list[StubRequest]:
-        assert not self.is_broken, "a broken engine was asked again"
+        self._check_whole()
         self.steps += 1
         if self.pages is not None and self.pages_used > self.pages:
             raise AssertionError(f"{self.pages_used} pages of {self.pages}")
@@ -187,7 +188,7 @@ class StubEngine:
         return ended
 
     def cancel(self, request: StubRequest) -> None:
-        assert not self.is_broken
+        self._check_whole()
         assert request in self.rows, "cancelled twice"
         self._break("cancel")
         self.rows.remove(request)
@@ -227,6 +228,11 @@ class StubEngine:
             new.append(token(row.prompt, row.seed, len(row.said), self.words))
             row.said.append(new[-1])
         row.tell(0, new, min(len(new), most - 1))
+
+    def _check_whole(self) -> None:
+        if self.is_broken:
+            self.was_asked_when_broken = True
+            raise AssertionError("a broken engine was asked again")
 
     def _fail(self, where: str) -> None:
         for failure in self.failures:

@@ -319,6 +319,7 @@ def test_a_device_fault_ends_the_process(where: str) -> None:
         assert service.state == "failed"
     assert statuses == [DEVICE_FAULT]
     assert engine.steps <= 1
+    assert not engine.was_asked_when_broken
 
 
 def test_an_engine_that_loses_requests_is_made_again() -> None:

@@ -166,6 +166,7 @@ class World:
         if engine.pages is not None:
             assert scheduler.pages_used <= engine.pages
         assert not any(one.is_broken and not one.is_closed for one in self.engines)
+        assert not any(one.was_asked_when_broken for one in self.engines)
 
     def finish(self) -> None:
         """Let all that is held end."""

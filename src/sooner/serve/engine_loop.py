@@ -58,14 +58,14 @@ class Held:
         ticket: its place in line or among the rows.
         seed: of its draws; it keeps them when it is preempted.
         request: the engine's, while it has a row.
-        admission: of that row; what an earlier one still says is not heard.
+        told: when it was last told tokens; when it came, before the first ones.
         is_lost: its client can't be told anything.
+        cached, drafted, accepted, mode: see `JobUsage` and `DraftStats`.
     """
 
     ticket: Ticket
     seed: int
     request: RequestLike | None = None
-    admission: int = 0
     is_lost: bool = False
     told: float = 0.0
     cached: int = 0
@@ -219,15 +219,11 @@ class EngineLoop:
     def _admit(self, held: Held) -> None:
         assert self.engine is not None
         job, ticket = held.job, held.ticket
-        held.admission += 1
-        admission = held.admission
-        is_first = not ticket.said
 
         def tell(row: int, ids: list[int], drafted: int) -> None:
-            if held.admission == admission:
-                self._commit(held, list(ids), drafted)
+            self._commit(held, list(ids), drafted)
 
-        if is_first:
+        if not ticket.said:
             self._hear("begun", job, self.clock() - job.arrived)
         try:
             held.request = self.engine.admit(
@@ -256,7 +252,6 @@ class EngineLoop:
 
     def _leave(self, held: Held) -> None:
         """Free the row of a job, if it has one."""
-        held.admission += 1
         request, held.request = held.request, None
         if request is not None and self.engine is not None:
             self._count(held, request)
