@@ -93,7 +93,7 @@ class Ticket:
 
 
 @dataclass(frozen=True)
-class Plan:
+class StepPlan:
     """What has to happen before the next step, in this order.
 
     Attributes:
@@ -156,13 +156,13 @@ class Scheduler:
         held = [*self.waiting, *self.running]
         return [one for one in held if one.job.deadline is not None and one.job.deadline <= now]
 
-    def plan(self) -> Plan:
+    def plan(self) -> StepPlan:
         """Preempt rows until the others can decode a round, or let waiting jobs begin.
 
         Never both: a page that a preempted row gave up is not for a job behind it.
         """
         preempted = self._grow()
-        return Plan(preempted, [] if preempted else self._admit())
+        return StepPlan(preempted, [] if preempted else self._admit())
 
     def _grow(self) -> list[Ticket]:
         """Give each row the pages of its next round, most urgent first."""
