@@ -67,6 +67,7 @@ class StubRequest:
     to_prefill: int = 0
     tokens: list[list[int]] | None = None
     error: Exception | None = None
+    num_drafts: int = 0
     num_draft_tokens: int = 0
     cached_tokens: int = 0
     mode: str = "exact"
@@ -219,6 +220,7 @@ class StubEngine:
 
     def _round(self, row: StubRequest) -> None:
         size = self.blocks[(len(row.prompt) + len(row.said)) % len(self.blocks)]
+        row.num_drafts += self.block > 1
         row.num_draft_tokens += self.block - 1
         self._say(row, size)
 

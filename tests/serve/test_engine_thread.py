@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from stub_engine import StubEngine, job_options, said_alone
 
+from sooner.errors import BadLogitsError
+from sooner.serve.engine_loop import StepFailedError
 from sooner.serve.engine_thread import DEVICE_FAULT, EngineThread
 from sooner.serve.jobs import Event, Finished, GenerationJob, JobSampling, Tokens
 from sooner.serve.refusal import RefusedError
@@ -106,7 +108,8 @@ def test_the_usage_tells_what_was_drafted() -> None:
         usage = client.wait().usage
     assert (usage.prompt_tokens, usage.completion_tokens) == (3, 10)
     assert usage.stats.acceptance_histogram == {2: 3}
-    assert (usage.stats.num_spec_steps, usage.stats.num_draft_tokens) == (3, 6)
+    stats = usage.stats
+    assert (stats.num_spec_steps, stats.num_drafts, stats.num_draft_tokens) == (3, 3, 6)
     assert usage.stats.draft_acceptance_rate == 1
     assert usage.accepted_prediction_tokens == usage.rejected_prediction_tokens == 0
 
@@ -249,6 +252,22 @@ def test_a_step_that_raises_ends_its_jobs_and_no_others() -> None:
         assert service.state == "ready"
     assert len(engines) == 2
     assert engines[0].is_closed
+
+
+def test_a_step_that_refuses_something_is_nobodys_fault_in_particular() -> None:
+    engines = [StubEngine() for _ in range(3)]
+    made = [MemoryError(), BadLogitsError("NaN")]
+    for engine, error in zip(engines[1:], made, strict=True):
+        engine.failures.append(("step", error))
+    with running(engines.pop) as service:
+        ends = []
+        for _ in range(3):
+            client = Listener()
+            service.submit(client.job)
+            ends.append(client.wait().error)
+        assert isinstance(ends[0], StepFailedError)
+        assert "NaN" in str(ends[0])
+        assert ends[1:] == [made[0], None]
 
 
 def test_a_request_that_can_not_be_begun_fails_alone() -> None:

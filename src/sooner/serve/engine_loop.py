@@ -12,13 +12,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ..errors import is_device_fault
+from ..errors import SoonerError, is_device_fault, is_out_of_memory
 from .jobs import (
     DraftStats,
     EngineLike,
     Event,
     Finished,
     GenerationJob,
+    JobTimes,
     JobUsage,
     Reason,
     RequestLike,
@@ -37,6 +38,10 @@ class EngineDiedError(Exception):
     """The accelerator failed; nothing more can be computed in this process."""
 
 
+class StepFailedError(Exception):
+    """A step raised what would be a request's own fault elsewhere; whose it was is not known."""
+
+
 class LoopListener(Protocol):
     """Hears what happens to jobs, for metrics. Its errors are logged and no job's."""
 
@@ -47,7 +52,7 @@ class LoopListener(Protocol):
 
     def preempted(self, job: GenerationJob) -> None: ...
 
-    def ended(self, job: GenerationJob, end: Finished, seconds: float) -> None: ...
+    def ended(self, job: GenerationJob, end: Finished, times: JobTimes) -> None: ...
 
 
 @dataclass(eq=False)
@@ -60,7 +65,8 @@ class Held:
         request: the engine's, while it has a row.
         told: when it was last told tokens; when it came, before the first ones.
         is_lost: its client can't be told anything.
-        cached, drafted, accepted, mode: see `JobUsage` and `DraftStats`.
+        first: when it was told its first token.
+        cached, drafts, drafted, accepted, mode: see `JobUsage` and `DraftStats`.
     """
 
     ticket: Ticket
@@ -68,7 +74,9 @@ class Held:
     request: RequestLike | None = None
     is_lost: bool = False
     told: float = 0.0
+    first: float | None = None
     cached: int = 0
+    drafts: int = 0
     drafted: int = 0
     accepted: Counter[int] = field(default_factory=Counter)
     mode: str = "exact"
@@ -80,7 +88,14 @@ class Held:
     def stats(self) -> DraftStats:
         """What was drafted for it so far."""
         accepted = dict(sorted(self.accepted.items()))
-        return DraftStats(self.mode, sum(accepted.values()), self.drafted, accepted)
+        steps = sum(accepted.values())
+        return DraftStats(self.mode, steps, self.drafts, self.drafted, accepted)
+
+    def times(self, now: float) -> JobTimes:
+        """When things happened to it, as of now."""
+        arrived = self.job.arrived
+        first = None if self.first is None else self.first - arrived
+        return JobTimes(first, self.told - arrived, now - arrived)
 
 
 class EngineLoop:
@@ -200,7 +215,6 @@ class EngineLoop:
         if error is None:
             return
         self._raise_if_dead(error)
-        told = error if isinstance(error, Exception) else RuntimeError(type(error).__name__)
         lost = [self._held[ticket.job] for ticket in self.scheduler.running]
         names = ", ".join(held.job.id for held in lost)
         logger.error("the engine failed; requests lost: %s", names or "none", exc_info=error)
@@ -208,7 +222,7 @@ class EngineLoop:
         _close(engine)
         for held in lost:
             held.request = None
-            self._end(held, "error", told)
+            self._end(held, "error", _blameless(error))
         self.open()
 
     def _raise_if_dead(self, error: BaseException) -> None:
@@ -237,7 +251,9 @@ class EngineLoop:
     def _commit(self, held: Held, ids: list[int], drafted: int) -> None:
         """The engine committed tokens of a row, within a step."""
         ticket, now = held.ticket, self.clock()
-        is_first = not ticket.said
+        is_first = held.first is None
+        if is_first:
+            held.first = now
         if not ticket.is_prefilling:
             held.accepted[drafted] += 1
         self.scheduler.prefilled(ticket)
@@ -262,6 +278,7 @@ class EngineLoop:
 
     def _count(self, held: Held, request: RequestLike) -> None:
         """Add what a request that leaves the engine has taken."""
+        held.drafts += getattr(request, "num_drafts", 0)
         held.drafted += getattr(request, "num_draft_tokens", 0)
         held.cached += getattr(request, "cached_tokens", 0)
         held.mode = getattr(request, "mode", held.mode)
@@ -273,7 +290,7 @@ class EngineLoop:
         self.on_end()
         end = Finished(reason, self._usage(held), error)
         self._tell(held, end)
-        self._hear("ended", held.job, end, self.clock() - held.job.arrived)
+        self._hear("ended", held.job, end, held.times(self.clock()))
 
     def _usage(self, held: Held) -> JobUsage:
         stats = held.stats()
@@ -306,6 +323,17 @@ def _reason(request: RequestLike, held: Held) -> Reason:
         return given
     said = held.ticket.said
     return "stop" if said and said[-1] in held.job.stop_token_ids else "length"
+
+
+def _blameless(error: BaseException) -> Exception:
+    """What the jobs of a failed step are told: most of them have nothing to do with it."""
+    if isinstance(error, Exception) and (
+        is_out_of_memory(error) or not isinstance(error, SoonerError)
+    ):
+        return error
+    told = StepFailedError(f"{type(error).__name__}: {error}")
+    told.__cause__ = error
+    return told
 
 
 def _close(engine: Any) -> None:

@@ -50,12 +50,14 @@ class DraftStats:
     Attributes:
         mode: `exact`, `relaxed` or `approximate`.
         num_spec_steps: decoding rounds of the job, its prefill not counted.
+        num_drafts: rounds among them that had a draft.
         num_draft_tokens: draft tokens that were verified; all nodes of a tree.
         acceptance_histogram: accepted draft tokens of a round -> number of rounds.
     """
 
     mode: str = "exact"
     num_spec_steps: int = 0
+    num_drafts: int = 0
     num_draft_tokens: int = 0
     acceptance_histogram: Mapping[int, int] = field(default_factory=Counter)
 
@@ -126,6 +128,26 @@ class Finished:
     error: Exception | None = None
 
 
+@dataclass(frozen=True)
+class JobTimes:
+    """Seconds since a job came, for metrics.
+
+    Attributes:
+        first: until it was told its first token; `None` if it never was.
+        last: until it was told its last tokens.
+        total: until its end.
+    """
+
+    first: float | None
+    last: float
+    total: float
+
+    @property
+    def decode(self) -> float:
+        """From the first token to the last."""
+        return 0.0 if self.first is None else self.last - self.first
+
+
 Event = Tokens | Finished
 Sink = Callable[[Event], None]
 
@@ -191,7 +213,9 @@ class RequestLike(Protocol):
     Attributes:
         tokens: new tokens of each row, once it has ended.
         error: why it could not be begun.
-        finish_reason: `stop` or `length`, of each row, once it has ended.
+
+    It may have more, which is told if it is there: `finish_reason` (`stop` or `length`),
+    `cached_tokens` of the prompt, `num_drafts` and `num_draft_tokens` as in `DraftStats`, `mode`.
     """
 
     tokens: list[list[int]] | None

@@ -1,0 +1,218 @@
+"""Metrics of the chat server: vLLM's names, what they count, and the board that shows them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from stub_engine import StubClock, StubEngine, job_options
+
+from sooner.serve.chat_metrics import PREFIX, ChatMetrics
+from sooner.serve.engine_loop import EngineLoop
+from sooner.serve.jobs import Event, GenerationJob, JobSampling, ServiceLoad
+from sooner.serve.scheduler import SchedulerLimits
+
+BOARD = Path(__file__).parents[2] / "examples" / "grafana" / "sooner.json"
+
+VLLM = {
+    "num_requests_running": "gauge", "num_requests_waiting": "gauge",
+    "kv_cache_usage_perc": "gauge",
+    "prompt_tokens": "counter", "generation_tokens": "counter", "request_success": "counter",
+    "num_preemptions": "counter", "prefix_cache_queries": "counter", "prefix_cache_hits": "counter",
+    "spec_decode_num_drafts": "counter", "spec_decode_num_draft_tokens": "counter",
+    "spec_decode_num_accepted_tokens": "counter",
+    "spec_decode_num_accepted_tokens_per_pos": "counter",
+    "time_to_first_token_seconds": "histogram", "inter_token_latency_seconds": "histogram",
+    "request_time_per_output_token_seconds": "histogram",
+    "e2e_request_latency_seconds": "histogram", "request_queue_time_seconds": "histogram",
+    "request_prompt_tokens": "histogram", "request_generation_tokens": "histogram",
+}  # fmt: skip
+"""Names and types of vLLM's documentation (docs/design/metrics.md, v1/metrics/loggers.py)."""
+
+
+class Server:
+    """A loop over a stub engine, and its metrics."""
+
+    def __init__(
+        self, *, rows: int = 2, pages: int | None = None, blocks: tuple[int, ...] = (3,)
+    ) -> None:
+        self.clock = StubClock()
+        self.engine = StubEngine(
+            max_rows=rows, blocks=blocks, pages=pages, page=8, spend=self.clock.advance,
+            prefill_cost=0.125, round_cost=0.5,
+        )  # fmt: skip
+        limits = SchedulerLimits(max_rows=rows, pages=pages, page=8, block=max(blocks))
+        self.metrics = ChatMetrics("toy", self.load, self.clock)
+        self.loop = EngineLoop(lambda: self.engine, limits, job_options, self.clock, self.metrics)
+        self.loop.open()
+
+    def load(self) -> ServiceLoad:
+        scheduler = self.loop.scheduler
+        held = len(scheduler.running), len(scheduler.waiting)
+        return ServiceLoad(*held, scheduler.pages_used, scheduler.limits.pages or 0)
+
+    def add(self, limit: int, due: float | None = None) -> GenerationJob:
+        job = GenerationJob(
+            "job", {"input_ids": [[1, 2, 3, 4]]}, 4, limit, arrived=self.clock(), deadline=due,
+            sampling=JobSampling(seed=1),
+        )  # fmt: skip
+        self.loop.add(job)
+        return job
+
+    def run(self) -> None:
+        while not self.loop.is_idle:
+            self.loop.turn()
+
+    def value(self, name: str, **labels: str) -> float | None:
+        return self.metrics.registry.get_sample_value(
+            PREFIX + name, {"model_name": "toy", **labels}
+        )
+
+
+def families(metrics: ChatMetrics) -> dict[str, str]:
+    """Name without the prefix -> type."""
+    found = text_string_to_metric_families(metrics.text().decode())
+    return {one.name.removeprefix(PREFIX): one.type for one in found}
+
+
+def samples(metrics: ChatMetrics) -> set[str]:
+    found = text_string_to_metric_families(metrics.text().decode())
+    return {sample.name for one in found for sample in one.samples}
+
+
+def test_names_and_types_are_those_of_vllm() -> None:
+    found = families(Server().metrics)
+    assert {name: found.get(name) for name in VLLM} == VLLM
+    own = {name for name in found if name not in VLLM and not name.endswith("_created")}
+    assert own == {"pages", "pages_used", "engine_tick_age_seconds"}
+
+
+def test_tokens_and_times_are_counted() -> None:
+    server = Server(rows=1)
+    server.add(8)
+    server.add(1)
+    server.run()
+    # 4 tokens are prefilled in 0.5 s, then 7 are said in rounds of 3, 3 and 1 of 0.5 s each;
+    # the other job waits until 2.0 s, and says its token at 2.5 s.
+    assert server.value("prompt_tokens_total") == 8
+    assert server.value("generation_tokens_total") == 9
+    assert server.value("time_to_first_token_seconds_sum") == 0.5 + 2.5
+    assert server.value("time_to_first_token_seconds_count") == 2
+    assert server.value("inter_token_latency_seconds_sum") == 1.5
+    assert server.value("inter_token_latency_seconds_count") == 3
+    assert server.value("request_time_per_output_token_seconds_sum") == pytest.approx(1.5 / 7)
+    assert server.value("request_time_per_output_token_seconds_count") == 1
+    assert server.value("request_queue_time_seconds_sum") == 2.0
+    assert server.value("e2e_request_latency_seconds_sum") == 2.0 + 2.5
+    assert server.value("request_generation_tokens_sum") == 9
+    assert server.value("request_success_total", finished_reason="length") == 2
+    assert server.value("request_success_total", finished_reason="abort") == 0
+
+
+def test_drafts_are_counted_by_place() -> None:
+    server = Server()
+    server.add(8)
+    server.run()
+    assert server.value("spec_decode_num_drafts_total") == 3
+    assert server.value("spec_decode_num_draft_tokens_total") == 6
+    assert server.value("spec_decode_num_accepted_tokens_total") == 2 + 2 + 1
+    by_place = [
+        server.value("spec_decode_num_accepted_tokens_per_pos_total", position=str(place))
+        for place in range(3)
+    ]
+    assert by_place == [3, 2, None]
+
+
+def test_plain_rounds_are_no_drafts() -> None:
+    server = Server(blocks=(1,))
+    server.add(8)
+    server.run()
+    assert server.value("spec_decode_num_drafts_total") == 0
+
+
+def test_the_state_is_read_when_the_metrics_are() -> None:
+    server = Server(rows=2, pages=8)
+    for _ in range(3):
+        server.add(20)
+    for _ in range(3):
+        server.loop.turn()
+    assert server.value("num_requests_running") == 2
+    assert server.value("num_requests_waiting") == 1
+    assert server.value("pages") == 8
+    assert server.value("pages_used") == server.engine.pages_used > 0
+    assert server.value("kv_cache_usage_perc") == server.engine.pages_used / 8
+    assert server.value("engine_tick_age_seconds") == server.clock.now
+
+
+def test_ends_of_every_kind_are_counted() -> None:
+    server = Server(rows=1)
+    gone = server.add(50)
+    server.loop.turn()
+    server.loop.cancel(gone)
+    server.add(50, due=0)
+    server.engine.failures.append(("prefill", ValueError("made up")))
+    server.add(50)
+    server.run()
+    ends = {
+        reason: server.value("request_success_total", finished_reason=reason)
+        for reason in ("abort", "deadline", "error", "length")
+    }
+    assert ends == {"abort": 1, "deadline": 1, "error": 1, "length": 0}
+
+
+def test_preempted_rows_are_counted_and_their_prompts_only_once() -> None:
+    server = Server(rows=3, pages=8)
+    for _ in range(3):
+        server.add(40)
+    server.run()
+    assert server.value("num_preemptions_total") == len(server.engine.admitted) - 3 > 0
+    assert server.value("prompt_tokens_total") == 12
+    assert server.value("generation_tokens_total") == 120
+    assert server.value("time_to_first_token_seconds_count") == 3
+
+
+def test_an_error_of_the_metrics_is_no_jobs(caplog: pytest.LogCaptureFixture) -> None:
+    server = Server()
+    server.metrics.first_token = None  # type: ignore[assignment]
+    told: list[Event] = []
+    server.add(5).events = told.append
+    server.run()
+    assert told
+    assert "metrics of a request are lost" in caplog.text
+
+
+def expressions(node: object) -> Iterator[str]:
+    """Every query of the board."""
+    if isinstance(node, dict):
+        for name, value in node.items():
+            if name in ("expr", "definition", "query") and isinstance(value, str):
+                yield value
+            yield from expressions(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from expressions(value)
+
+
+def test_the_board_shows_metrics_that_exist() -> None:
+    server = Server()
+    server.add(8)
+    server.run()
+    known = samples(server.metrics)
+    shown = {
+        name
+        for text in expressions(json.loads(BOARD.read_text(encoding="utf-8")))
+        for name in re.findall(rf"{PREFIX}\w+", text)
+    }
+    assert shown - known == set()
+    plain = {re.sub("_(total|bucket)$", "", name).removeprefix(PREFIX) for name in shown}
+    assert set(VLLM) | {"pages", "pages_used", "engine_tick_age_seconds"} == plain
+
+
+def test_the_boards_panels_do_not_overlap() -> None:
+    panels = json.loads(BOARD.read_text(encoding="utf-8"))["panels"]
+    places = {(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels}
+    assert len(places) == len({panel["id"] for panel in panels}) == len(panels)
