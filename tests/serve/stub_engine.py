@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sooner.serve.jobs import GenerationJob
+from sooner.serve.jobs import GenerationJob, TokenLogprob
 
 WORDS = range(1000)
 
@@ -48,9 +48,15 @@ def said_alone(
     return said
 
 
-def job_options(job: GenerationJob) -> dict[str, Any]:
+def logprob(token: int) -> TokenLogprob:
+    """What the stub tells of a token."""
+    return TokenLogprob(token, -token / 8, ((token, -token / 8), (token + 1, -9.0)))
+
+
+def job_options(job: GenerationJob, said: Callable[[], int] = lambda: 0) -> dict[str, Any]:
     """The options of a job that the stub knows."""
-    return {"max_new_tokens": job.max_tokens, "eos_token_id": sorted(job.stop_token_ids)}
+    stops, most = sorted(job.stop_token_ids), job.sampling.logprobs
+    return {"max_new_tokens": job.max_tokens, "eos_token_id": stops, "logprobs": most}
 
 
 @dataclass(eq=False)
@@ -71,6 +77,7 @@ class StubRequest:
     num_draft_tokens: int = 0
     cached_tokens: int = 0
     mode: str = "exact"
+    logprobs: list[list[TokenLogprob]] = field(default_factory=lambda: [[]])
 
     @property
     def finish_reason(self) -> str:
@@ -229,6 +236,7 @@ class StubEngine:
         while len(new) < most and not row.has_ended:
             new.append(token(row.prompt, row.seed, len(row.said), self.words))
             row.said.append(new[-1])
+        row.logprobs[0] += map(logprob, new)
         row.tell(0, new, min(len(new), most - 1))
 
     def _check_whole(self) -> None:

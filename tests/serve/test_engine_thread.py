@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from stub_engine import StubEngine, job_options, said_alone
+from stub_engine import StubEngine, job_options, logprob, said_alone
 
 from sooner.errors import BadLogitsError
-from sooner.serve.engine_loop import StepFailedError
+from sooner.serve.engine_loop import StepFailedError, seed_of
 from sooner.serve.engine_thread import DEVICE_FAULT, EngineThread
 from sooner.serve.jobs import Event, Finished, GenerationJob, JobSampling, Tokens
 from sooner.serve.refusal import RefusedError
@@ -133,6 +133,55 @@ def test_a_job_without_a_seed_draws_one() -> None:
             client.wait()
     assert clients[0].ids != clients[1].ids
     assert [request.seed for request in engine.admitted] != [1, 1]
+
+
+def test_the_choices_of_a_request_draw_apart_and_the_first_by_the_seed_itself() -> None:
+    jobs = [Listener(seed=7).job for _ in range(4)]
+    for number, job in enumerate(jobs):
+        job.choice = number
+    seeds = [seed_of(job) for job in jobs]
+    assert seeds[0] == 7
+    assert len(set(seeds)) == 4
+    assert all(0 <= seed < 1 << 63 for seed in seeds)
+    assert seeds == [seed_of(job) for job in jobs]
+
+
+def test_logprobs_come_with_the_tokens() -> None:
+    with running(lambda: StubEngine(blocks=(1, 3))) as service:
+        client = Listener(10)
+        client.job.sampling = JobSampling(seed=1, logprobs=1)
+        service.submit(client.job)
+        client.wait()
+    told = [
+        one for event in client.events if isinstance(event, Tokens) for one in event.logprobs or []
+    ]
+    assert told == [logprob(one) for one in client.ids]
+
+
+class Digits:
+    """A grammar that ends its answer at a given token."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.seen = most, []  # type: ignore[var-annotated]
+
+    def accept(self, ids: list[int]) -> None:
+        self.seen += ids
+        if len(self.seen) > self.most:
+            raise ValueError("the answer left its grammar")
+
+
+def test_a_grammar_follows_what_is_committed_and_fails_alone() -> None:
+    with running(lambda: StubEngine(blocks=(2,))) as service:
+        clients = [Listener(10, seed=seed) for seed in range(2)]
+        for client, most in zip(clients, (99, 5), strict=True):
+            client.job.grammar = Digits(most)
+            service.submit(client.job)
+        good, bad = (client.wait() for client in clients)
+    assert good.reason == "length"
+    assert clients[0].job.grammar.seen == clients[0].ids
+    assert bad.reason == "error"
+    assert str(bad.error) == "the answer left its grammar"
+    assert clients[1].ids == said_alone(PROMPT, 1, 5)
 
 
 def test_a_hang_up_frees_the_row_within_a_round() -> None:
@@ -316,7 +365,7 @@ def test_a_model_that_can_not_be_loaded_is_a_failed_service() -> None:
         assert service.fault == "OSError"
 
 
-@pytest.mark.parametrize("where", ["step", "cancel", "admit"])
+@pytest.mark.parametrize("where", ["step", "cancel", "admit", "prefill"])
 def test_a_device_fault_ends_the_process(where: str) -> None:
     statuses: list[int] = []
     gate = Gate()

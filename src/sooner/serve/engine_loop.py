@@ -23,6 +23,7 @@ from .jobs import (
     JobUsage,
     Reason,
     RequestLike,
+    TokenLogprob,
     Tokens,
 )
 from .scheduler import Scheduler, SchedulerLimits, Ticket
@@ -30,8 +31,9 @@ from .scheduler import Scheduler, SchedulerLimits, Ticket
 logger = logging.getLogger("sooner.serve")
 
 Clock = Callable[[], float]
-OptionsOf = Callable[[GenerationJob], Mapping[str, Any]]
-"""What `Engine.admit` is told of a job, but for its inputs, seed and committed ids."""
+OptionsOf = Callable[[GenerationJob, Callable[[], int]], Mapping[str, Any]]
+"""What `Engine.admit` is told of a job, but for its inputs, seed and committed ids; it may ask how
+many of those there are."""
 
 
 class EngineDiedError(Exception):
@@ -65,6 +67,7 @@ class Held:
         request: the engine's, while it has a row.
         told: when it was last told tokens; when it came, before the first ones.
         is_lost: its client can't be told anything.
+        failure: what its own tokens ran into.
         first: when it was told its first token.
         cached, drafts, drafted, accepted, mode: see `JobUsage` and `DraftStats`.
     """
@@ -73,6 +76,7 @@ class Held:
     seed: int
     request: RequestLike | None = None
     is_lost: bool = False
+    failure: Exception | None = None
     told: float = 0.0
     first: float | None = None
     cached: int = 0
@@ -146,9 +150,7 @@ class EngineLoop:
 
     def add(self, job: GenerationJob) -> None:
         """Put a job in line."""
-        given = job.sampling.seed
-        seed = secrets.randbits(63) if given is None else given
-        self._held[job] = Held(self.scheduler.add(job), seed, told=job.arrived)
+        self._held[job] = Held(self.scheduler.add(job), seed_of(job), told=job.arrived)
 
     def cancel(self, job: GenerationJob) -> None:
         """End a job before its time, unless it has ended; its row is free when this returns."""
@@ -181,8 +183,11 @@ class EngineLoop:
             self._admit(self._held[ticket.job])
         if self.scheduler.running:
             self._step()
-        for held in [one for one in self._held.values() if one.is_lost]:
-            self._end(held, "cancelled")
+        for held in list(self._held.values()):
+            if held.failure is not None:
+                self._end(held, "error", held.failure)
+            elif held.is_lost:
+                self._end(held, "cancelled")
         self._mend()
 
     def _step(self) -> None:
@@ -202,6 +207,7 @@ class EngineLoop:
             held.request = None  # its row is free
             self._count(held, request)
             if request.error is not None:
+                self._raise_if_dead(request.error)
                 self._end(held, "error", request.error)
             else:
                 self._end(held, _reason(request, held))
@@ -242,7 +248,7 @@ class EngineLoop:
         try:
             held.request = self.engine.admit(
                 job.inputs, seed=held.seed, on_tokens=tell, said=tuple(ticket.said),
-                **self.options_of(job),
+                **self.options_of(job, lambda: len(ticket.said)),
             )  # fmt: skip
         except Exception as error:
             self._raise_if_dead(error)
@@ -251,6 +257,15 @@ class EngineLoop:
     def _commit(self, held: Held, ids: list[int], drafted: int) -> None:
         """The engine committed tokens of a row, within a step."""
         ticket, now = held.ticket, self.clock()
+        if held.failure is not None:
+            return
+        try:
+            if held.job.grammar is not None:
+                held.job.grammar.accept(ids)
+            event = Tokens(ids, drafted, _logprobs(held, len(ids)))
+        except Exception as error:
+            held.failure = error
+            return
         is_first = held.first is None
         if is_first:
             held.first = now
@@ -260,7 +275,7 @@ class EngineLoop:
         ticket.said += ids
         self._hear("committed", held.job, len(ids), now - held.told, is_first)
         held.told = now
-        self._tell(held, Tokens(ids, drafted))
+        self._tell(held, event)
 
     def _preempt(self, held: Held) -> None:
         self._leave(held)
@@ -316,6 +331,22 @@ class EngineLoop:
             logger.exception("metrics of a request are lost")
 
 
+def seed_of(job: GenerationJob) -> int:
+    """What keys a job's draws, 63 bits: its seed and the number of the choice.
+
+    The first choice has the seed itself, so it says what `sooner.generate` says under it.
+    """
+    seed = job.sampling.seed
+    if seed is None:
+        return secrets.randbits(63)
+    mixed = (seed + job.choice * 0x9E3779B97F4A7C15) % (1 << 64)
+    if job.choice:
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+            mixed = ((mixed ^ (mixed >> shift)) * factor) % (1 << 64)  # SplitMix64's finaliser
+        mixed ^= mixed >> 31
+    return mixed % (1 << 63)
+
+
 def _reason(request: RequestLike, held: Held) -> Reason:
     """Why a request ended by itself."""
     given = getattr(request, "finish_reason", None)
@@ -323,6 +354,14 @@ def _reason(request: RequestLike, held: Held) -> Reason:
         return given
     said = held.ticket.said
     return "stop" if said and said[-1] in held.job.stop_token_ids else "length"
+
+
+def _logprobs(held: Held, tokens: int) -> list[TokenLogprob] | None:
+    """Of the last tokens of a row, if its job asked for them."""
+    if held.job.sampling.logprobs is None:
+        return None
+    told = getattr(held.request, "logprobs", [[]])[0][-tokens:]
+    return [TokenLogprob(one.token, one.logprob, tuple(one.top)) for one in told]
 
 
 def _blameless(error: BaseException) -> Exception:

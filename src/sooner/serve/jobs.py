@@ -26,7 +26,8 @@ class JobSampling:
         top_p, top_k, min_p, repetition_penalty: as in HF's `generate`.
         presence_penalty, frequency_penalty: as in OpenAI's API, of generated tokens.
         logit_bias: what is added to the scores of these token ids.
-        seed: the same seed gives the same tokens under any load (fp32); `None` draws one.
+        seed: the same seed gives the same tokens under any load (fp32); `None` draws one. Of 63
+            bits.
         logprobs: how many of the likeliest tokens are told at each place; `None` is none at all,
             0 the chosen token alone.
     """
@@ -93,7 +94,7 @@ class JobUsage:
 
 @dataclass(frozen=True)
 class TokenLogprob:
-    """Log probability of a token under the processed distribution that it was drawn from.
+    """Log probability of a token by the model itself, before penalties and temperature.
 
     Attributes:
         top: `(token id, log probability)` of the likeliest tokens, best first.
@@ -215,7 +216,8 @@ class RequestLike(Protocol):
         error: why it could not be begun.
 
     It may have more, which is told if it is there: `finish_reason` (`stop` or `length`),
-    `cached_tokens` of the prompt, `num_drafts` and `num_draft_tokens` as in `DraftStats`, `mode`.
+    `cached_tokens` of the prompt, `num_drafts` and `num_draft_tokens` as in `DraftStats`, `mode`,
+    and `logprobs` of each row, added to before `on_tokens` is called.
     """
 
     tokens: list[list[int]] | None
