@@ -96,6 +96,7 @@ class Models:
         placement: str | None = None,
         miniature: str = "video",
         method: str | None = None,
+        sees: bool = True,
     ) -> Any:
         """Load the pair, without the libraries' own progress bars and warnings unless `debug`, and
         set the threads, see `sooner.tasks.threads.plan_threads`.
@@ -105,6 +106,7 @@ class Models:
             miniature: which one, where no model is named.
             method: asked for; if that is `parallel` and spawns its draft, the process is started,
                 and nobody else needs the draft's weights.
+            sees: refuse a target that reads text only.
 
         Raises:
             SoonerError: as `load_pair`; or fewer than one thread.
@@ -129,6 +131,7 @@ class Models:
             draft_device=self.draft_device,
             spawn_draft=spawn_draft,
             miniature=miniature,
+            sees=sees,
         )
         plan_threads(pair, self.threads, placement).apply()
         if spawn_draft and pair.draft is not None and pair.draft.model is not None:

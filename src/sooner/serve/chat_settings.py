@@ -28,12 +28,12 @@ class ChatSettings(ServerSettings):
         deadline: seconds that a request may take, if it names none; by default any.
         media_root: folder whose files requests may name (`file:///...`); by default none.
         allow_remote_media: fetch pictures and videos that requests name by http(s).
-        max_media: pictures, videos and PDF pages of a request.
-        max_media_bytes: of one picture, video or PDF.
-        max_pixels: of one picture, page or frame.
-        max_video_seconds: of one video.
-        max_pages: of one PDF.
-        media_seconds: what fetching and decoding one of them may take.
+        max_media: most pictures, videos and PDF pages of a request.
+        max_media_bytes: most bytes of one picture, video or PDF.
+        max_pixels: most pixels of one picture, page or frame.
+        max_video_seconds: longest video.
+        max_pages: most pages of one PDF.
+        media_seconds: what fetching one of them may take, and decoding it.
         media_memory: bytes that a process may take to decode.
         media_workers: processes that decode.
         ping_seconds: after which a stream without tokens says that it is alive.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import socket
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import uvicorn
@@ -24,15 +25,26 @@ FLUSH_SECONDS = 2
 """What writing the last answers may take once they are there."""
 
 
-class PolicyServer(uvicorn.Server):
-    """Uvicorn's server for one policy.
+class DrainingServer(uvicorn.Server):
+    """Uvicorn's server for an application that ends what is under way before listening ends.
 
     Uvicorn stops listening first and tells the application last. Here, readiness flips first, what
     is under way is answered or refused within `grace_seconds`, and then listening ends.
+
+    Args:
+        close: ends what is under way.
+        is_broken: whether the application can't go on; then the server stops by itself.
     """
 
-    def __init__(self, app: FastAPI, settings: ServerSettings, log_level: str) -> None:
-        self.handler: RequestHandler = app.state.handler
+    def __init__(
+        self,
+        app: FastAPI,
+        settings: ServerSettings,
+        log_level: str,
+        close: Callable[[], Coroutine[Any, Any, None]],
+        is_broken: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.close, self.is_broken = close, is_broken
         config = uvicorn.Config(
             app,
             http=_limited(settings),
@@ -45,11 +57,23 @@ class PolicyServer(uvicorn.Server):
         )
         super().__init__(config)
 
+    async def on_tick(self, counter: int) -> bool:
+        self.should_exit |= self.is_broken()
+        return await super().on_tick(counter)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        closing = asyncio.ensure_future(self.handler.close())
+        closing = asyncio.ensure_future(self.close())
         while not closing.done() and not self.force_exit:  # a second Ctrl-C
             await asyncio.wait({closing}, timeout=0.1)
         await super().shutdown(sockets)
+
+
+class PolicyServer(DrainingServer):
+    """The server of one policy."""
+
+    def __init__(self, app: FastAPI, settings: ServerSettings, log_level: str) -> None:
+        self.handler: RequestHandler = app.state.handler
+        super().__init__(app, settings, log_level, self.handler.close)
 
 
 class LimitedConnection(H11Protocol):

@@ -134,6 +134,7 @@ def load_pair(
     spawn_draft: bool = False,
     miniature: str = "video",
     trust_remote_code: bool = False,
+    sees: bool = True,
 ) -> ModelPair:
     """Load a target and its draft.
 
@@ -152,6 +153,7 @@ def load_pair(
             that they are left out (see `Loaded.spawned`); what has no adapter of its own in
             `sooner.models` is loaded all the same, to be tried out.
         trust_remote_code: run the Python files of checkpoints that transformers has no class for.
+        sees: the target is to look at pixels, so that one that reads text only is refused.
 
     Raises:
         SoonerError: an unknown model, type, device or dtype, two different tokenizers, a `tp_plan`
@@ -173,7 +175,7 @@ def load_pair(
     names = model_names(model, draft, miniature)
     trust = trust_remote_code
     types = [model_type(name, trust) for name in names if name is not None]
-    if is_text_only(types[0]):
+    if sees and is_text_only(types[0]):
         raise SoonerError(
             f"model '{names[0]}' of type '{types[0]}' reads text only; a video needs one of "
             f"{', '.join(sorted(name for name in FAMILIES if not is_text_only(name)))}"

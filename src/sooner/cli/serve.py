@@ -1,0 +1,83 @@
+"""`sooner serve MODEL`: OpenAI's API over one model, many requests at once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Any
+
+import typer
+
+from ..serve.chat_settings import ChatSettings
+from . import options
+from .display import Display
+from .from_settings import Fields, from_settings
+
+MODELS = Fields(without=("model", "tp"))
+SERVED = Fields(
+    without=(
+        "max_body", "max_bytes", "max_connections", "body_seconds", "head_seconds",
+        "media_memory", "media_workers", "ping_seconds",
+    ),
+    env={"token": "SOONER_TOKEN"},
+)  # fmt: skip
+
+
+def register(app: typer.Typer) -> None:
+    """Add the subcommand."""
+    app.command(name="serve")(serve)
+
+
+@from_settings
+def serve(
+    *,
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="Hub id or folder; or miniature, the bundled one for videos (miniature:document "
+            "reads pages).",
+        ),
+    ],
+    adapter: Annotated[
+        str | None,
+        typer.Option(metavar="ID_OR_PATH", help="LoRA adapter, merged into the model's weights."),
+    ] = None,
+    models: Annotated[options.Models, MODELS],
+    settings: Annotated[ChatSettings, SERVED],
+    quiet: options.Quiet = False,
+    debug: options.Debug = False,
+) -> None:
+    """Answer OpenAI's API (chat, completions, models), several requests at once, exactly.
+
+    `GET /health` and `GET /ready` are for probes, `GET /metrics` is for Prometheus.
+    """
+    from ..serve.adapters import base_of
+    from ..serve.chat_run import require, run_chat
+    from ..serve.model import check_servable, merged_pair, miniature_of
+
+    require()
+    if debug:
+        options.log_decisions()
+    small = miniature_of(model)
+    base = None if small is not None else base_of(model)
+    if base is not None:
+        model, adapter = base, adapter or model
+    display = Display(quiet)
+    with display.job():
+        display.stage("load")
+        named = replace(models, model=None if small is not None else model)
+        placement = "auto" if settings.method == "parallel" else None
+        pair: Any = named.load(
+            debug, placement, small or "video", method=settings.method, sees=False
+        )
+        pair = merged_pair(pair, adapter)
+    check_servable(pair)
+
+    def tell(url: str) -> None:
+        display.line(f"  {model} answers at {url}/v1 (Ctrl-C ends)", "bold")
+        if small is not None:
+            from ..miniatures import MADE_UP
+
+            display.line(f"  the bundled {small} miniature {MADE_UP}", "yellow")
+
+    run_chat(pair, model, settings, tell, "info" if debug else "warning")

@@ -1,0 +1,83 @@
+"""LoRA adapters in PEFT's format: merged into a model's weights when it is loaded, or refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ..errors import SoonerError
+
+CONFIG = "adapter_config.json"
+
+
+def base_of(name: str) -> str | None:
+    """The model that an adapter is for; `None` if `name` is no adapter but a model, or a hub id.
+
+    Args:
+        name: a folder.
+
+    Raises:
+        SoonerError: an adapter's config that can't be read, or names no model.
+    """
+    told = _config(name)
+    if told is None or (Path(name) / "config.json").is_file():
+        return None
+    base = told.get("base_model_name_or_path")
+    if not isinstance(base, str) or not base:
+        raise SoonerError(f"adapter '{name}' does not name its model; give the model, and --adapter")
+    return base
+
+
+def merged(model: Any, name: str) -> Any:
+    """A model with a LoRA adapter in its weights.
+
+    Args:
+        name: folder or hub id of the adapter.
+
+    Raises:
+        SoonerError: no LoRA, one that does not fit the model, or PEFT is not installed.
+    """
+    try:
+        from peft import PeftModel
+    except ImportError:
+        raise SoonerError(
+            f"adapter '{name}' needs peft, which is not installed; pip install peft"
+        ) from None
+    told = _config(name)
+    if told is not None and str(told.get("peft_type", "")).upper() != "LORA":
+        raise SoonerError(
+            f"adapter '{name}' is of type '{told.get('peft_type')}'; only LoRA can be merged"
+        )
+    try:
+        return PeftModel.from_pretrained(model, name).merge_and_unload(safe_merge=True).eval()
+    except Exception as error:
+        # PEFT meets other weights with errors of many kinds, and NaN with a ValueError.
+        text = " ".join(str(error).split())[:200]
+        raise SoonerError(f"adapter '{name}' can't be merged: {text}") from error
+
+
+def refuse_unmerged(model: Any, name: str) -> None:
+    """Refuse a model whose folder had an adapter beside it, which transformers loads as it is.
+
+    Raises:
+        SoonerError: it has one; says what to do.
+    """
+    if getattr(model, "_hf_peft_config_loaded", False):
+        raise SoonerError(
+            f"'{name}' has an adapter beside its weights, which is not merged; name the model "
+            "without it and the adapter by --adapter"
+        )
+
+
+def _config(name: str) -> dict[str, Any] | None:
+    path = Path(name).expanduser() / CONFIG
+    if not path.is_file():
+        return None
+    try:
+        told = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(told, dict):
+            raise ValueError("no object")
+        return told
+    except (OSError, ValueError) as error:
+        raise SoonerError(f"'{path}' can't be read: {error}") from error

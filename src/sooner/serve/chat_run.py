@@ -1,0 +1,1 @@
+"""Runs `sooner serve MODEL`: the engine's thread, the processes that decode, uvicorn, and their end."""

@@ -1,0 +1,154 @@
+"""The model that is served: by its name, checked, with its method, and as the HTTP side knows it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+from .. import miniatures
+from ..checks import check_choice
+from ..errors import SoonerError
+from ..methods import Method
+from ..models import CANVASES
+from ..models.openvla.adapter import OpenVLA
+from ..tasks.loading import Loaded, ModelPair
+from ..tasks.parse.forms import habits_of
+from ..tasks.prompting import max_positions
+from ..tasks.registry import build_method, method_name
+from ..tasks.settings import CaptionSettings
+from .adapters import merged, refuse_unmerged
+from .chat_settings import ChatSettings
+from .media.reader import media_reader
+from .openai.prompts import ChatPrompts
+from .openai.served import ServedModel
+
+MINIATURE, MINIATURES = "miniature", ("video", "document")
+"""`miniature` is the first of these; `miniature:document` names one."""
+UNLIMITED = 1 << 20
+"""Tokens that a model without a limit to its positions is given."""
+
+
+def miniature_of(name: str) -> str | None:
+    """The bundled miniature that `miniature` or `miniature:NAME` means; `None` for other models.
+
+    Raises:
+        SoonerError: one that does not chat.
+    """
+    word, colon, which = name.partition(":")
+    if word != MINIATURE:
+        return None
+    which = which if colon else MINIATURES[0]
+    if which in miniatures.names() and which not in MINIATURES:
+        raise SoonerError(
+            f"the '{which}' miniature does not chat; serve {' or '.join(MINIATURES)} (policies: "
+            "sooner act serve)"
+        )
+    check_choice("miniature", which, MINIATURES)
+    return which
+
+
+def check_servable(pair: ModelPair) -> None:
+    """Refuse models that answer no questions, and drafts that see other pixels than their target.
+
+    Raises:
+        SoonerError: says which command is theirs, or what to do.
+    """
+    target, draft = pair.target, pair.draft
+    kind = str(target.model.config.model_type)
+    if kind in OpenVLA.model_types:
+        raise SoonerError(f"'{target.name}' is a robot policy; use sooner act serve")
+    if kind in CANVASES and getattr(target.processor, "chat_template", None) is None:
+        raise SoonerError(f"'{target.name}' draws and does not chat; use sooner imagine")
+    if draft is None or draft.is_text or target.is_text:
+        return
+    for part in ("image_processor", "video_processor"):
+        ours, theirs = (_told(loaded, part) for loaded in (target, draft))
+        if ours != theirs:
+            raise SoonerError(
+                f"draft '{draft.name}' processes pixels otherwise than '{target.name}' ({part}); "
+                "a server makes them once, so name a draft with the same processor"
+            )
+
+
+def merged_pair(pair: ModelPair, adapter: str | None) -> ModelPair:
+    """The pair with a LoRA adapter in the target's weights.
+
+    Raises:
+        SoonerError: it can't be merged; or the model came with one that is not.
+    """
+    target = pair.target
+    refuse_unmerged(target.model, target.name)
+    if adapter is None:
+        return pair
+    return replace(pair, target=replace(target, model=merged(target.model, adapter)))
+
+
+def _told(loaded: Loaded, part: str) -> dict[str, Any]:
+    made = getattr(loaded.processor, part, None)
+    told: dict[str, Any] = {} if made is None else dict(made.to_dict())
+    return {name: value for name, value in told.items() if not name.startswith("_")}
+
+
+def serving_method(pair: ModelPair, settings: ChatSettings) -> Method:
+    """How drafts are made, as the settings say; else the best that these models allow.
+
+    Raises:
+        SoonerError: an unknown method, one that lacks its draft, or one that serves no requests
+            that come and go.
+    """
+    return build_method(_decoding(settings), pair)
+
+
+def _decoding(settings: ChatSettings) -> CaptionSettings:
+    return CaptionSettings(
+        method=settings.method, num_draft_tokens=settings.num_draft_tokens, head=settings.head
+    )
+
+
+def max_model_len(pair: ModelPair) -> int:
+    """Tokens that prompt and answer may have together."""
+    models = [pair.target.model, *([] if pair.draft is None else [pair.draft.model])]
+    return min(max_positions(model) or UNLIMITED for model in models)
+
+
+def stop_ids(loaded: Loaded) -> frozenset[int]:
+    """Tokens that end an answer: those of `generation_config.json`, else the tokenizer's own."""
+    told = getattr(loaded.model.generation_config, "eos_token_id", None)
+    told = loaded.tokenizer.eos_token_id if told is None else told
+    found = told if isinstance(told, list | tuple) else [told]
+    return frozenset(int(one) for one in found if one is not None)
+
+
+def chat_prompts(pair: ModelPair, settings: ChatSettings) -> ChatPrompts:
+    """What makes inputs of chats, with the processes that decode."""
+    return ChatPrompts(
+        pair.target,
+        media_reader(settings, habits_of(pair.target.name).size),
+        max_model_len(pair),
+        settings.max_media,
+        settings.media_memory // 2,
+    )
+
+
+def served_model(
+    pair: ModelPair, asked: str, settings: ChatSettings, prompts: ChatPrompts, method: Method
+) -> ServedModel:
+    """The model as answers know it.
+
+    Args:
+        asked: as it was named on the command line.
+    """
+    model, name = pair.target.model, settings.served_model_name or asked
+    return ServedModel(
+        names=tuple(dict.fromkeys((name, asked, pair.target.name))),
+        tokenizer=pair.target.tokenizer,
+        prepare=prompts,
+        max_model_len=max_model_len(pair),
+        vocab_size=int(model.config.get_text_config(decoder=True).vocab_size),
+        stop_token_ids=stop_ids(pair.target),
+        default_max_tokens=model.generation_config.max_new_tokens,
+        method=method_name(_decoding(settings), pair),
+        mode=method.mode,
+        created=int(time.time()),
+    )
