@@ -1,0 +1,298 @@
+"""Chats become the inputs that the models' own processors make of the same messages."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import AutoProcessor, PreTrainedTokenizerFast
+
+from sooner import miniatures
+from sooner.serve.chat_settings import ChatSettings
+from sooner.serve.media.reader import MediaReader, media_reader
+from sooner.serve.openai.errors import BadRequestError
+from sooner.serve.openai.prompts import ChatPrompts
+from sooner.serve.openai.protocol import ChatRequest
+from sooner.serve.openai.reading import parse
+from sooner.serve.openai.served import Prepared
+from sooner.tasks.frames import Sampler, read
+from sooner.tasks.loading import Loaded
+from sooner.tasks.prompting import build_inputs
+from sooner.tasks.video import probe
+from tasks import videos
+
+LIMIT = 1000
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MediaReader]:
+    root = tmp_path_factory.mktemp("media")
+    videos.write(root / "film.mp4", frames=40)
+    videos.write(root / "long.mkv", frames=40, size=(512, 512))
+    Image.new("RGB", (60, 40), "red").save(root / "red.png")
+    made = media_reader(ChatSettings(media_root=str(root), max_media=6, max_pages=4))
+    yield made
+    made.close()
+
+
+def chatting(
+    processor: Any,
+    reader: MediaReader,
+    dtype: torch.dtype = torch.float32,
+    is_text: bool = False,
+    limit: int = LIMIT,
+) -> ChatPrompts:
+    target = Loaded("some/model", SimpleNamespace(dtype=dtype), processor, is_text)
+    return ChatPrompts(target, reader, limit, max_media=6, max_pixels=5 << 20)
+
+
+def ask(prompts: ChatPrompts, messages: list[dict[str, Any]], **more: Any) -> Prepared:
+    body = json.dumps({"messages": messages, **more}).encode()
+    return asyncio.run(prompts(parse(ChatRequest, body)))
+
+
+def user(*parts: Any) -> dict[str, Any]:
+    return {"role": "user", "content": parts[0] if isinstance(parts[0], str) else list(parts)}
+
+
+def text(said: str) -> dict[str, Any]:
+    return {"type": "text", "text": said}
+
+
+def image(url: str = "red.png") -> dict[str, Any]:
+    return {"type": "image_url", "image_url": {"url": url}}
+
+
+def video(url: str = "film.mp4") -> dict[str, Any]:
+    return {"type": "video_url", "video_url": {"url": url}}
+
+
+@pytest.fixture(scope="module")
+def seeing(reader: MediaReader) -> ChatPrompts:
+    """LLaVA-OneVision's processor, of the bundled miniature."""
+    return chatting(_processor("video"), reader)
+
+
+@pytest.fixture(scope="module")
+def qwen(reader: MediaReader) -> ChatPrompts:
+    return chatting(_processor("document"), reader, torch.bfloat16)
+
+
+def _processor(name: str) -> Any:
+    return AutoProcessor.from_pretrained(miniatures.find(name).target)
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize("name", ["video", "document"])
+def test_a_video_is_what_sooner_caption_makes_of_it(name: str, tmp_path: Path) -> None:
+    path = videos.write(tmp_path / "film.mp4", frames=40)
+    reader = media_reader(ChatSettings(media_root=str(tmp_path)))
+    prompts = chatting(_processor(name), reader)
+    frames = read(probe(path), Sampler(prompts.processor.video_processor))
+    weights = SimpleNamespace(weight=torch.zeros(1))
+    model = SimpleNamespace(dtype=torch.float32, get_input_embeddings=lambda: weights)
+    wanted = build_inputs(prompts.processor, frames, "read the page", model)
+    got = ask(prompts, [user(video(), text("read the page"))])
+    assert sorted(got.inputs) == sorted(wanted)
+    for key, value in wanted.items():
+        assert torch.equal(got.inputs[key], value), key
+    assert got.prompt_tokens == wanted["input_ids"].shape[1]
+    assert len(got.media_keys) == 1
+    prompts.close()
+
+
+@pytest.mark.lab
+def test_pixels_take_the_models_type_and_times_do_not(qwen: ChatPrompts) -> None:
+    got = ask(qwen, [user(image(), video(), text("read"))])
+    assert got.inputs["pixel_values"].dtype == torch.bfloat16
+    assert got.inputs["pixel_values_videos"].dtype == torch.bfloat16
+    assert got.inputs["input_ids"].dtype == torch.int64
+    assert all(value.device.type == "cpu" for value in got.inputs.values())
+
+
+@pytest.mark.lab
+def test_media_keep_their_order_over_messages(qwen: ChatPrompts, tmp_path: Path) -> None:
+    blue = io.BytesIO()
+    Image.new("RGBA", (40, 60), "blue").save(blue, "PNG")
+    uri = "data:image/png;base64," + base64.b64encode(blue.getvalue()).decode()
+    said = [
+        {"role": "system", "content": "read the page"},
+        user(image(), text("read"), image(uri)),
+        {"role": "assistant", "content": "the page"},
+        user(text("and"), image()),
+    ]
+    got = ask(qwen, said)
+    red, other, again = got.media_keys
+    assert red == again != other
+    grids = got.inputs["image_grid_thw"].tolist()
+    assert grids[0] == grids[2] != grids[1]
+    assert grids[0][1] < grids[0][2]
+    assert grids[1][1] > grids[1][2]
+    ids = got.inputs["input_ids"][0]
+    assert int((ids == 6).sum()) == sum(h * w // 4 for _, h, w in grids)
+
+
+@pytest.mark.lab
+def test_a_pdf_is_a_picture_a_page(qwen: ChatPrompts) -> None:
+    pytest.importorskip("pypdfium2")
+    canvas = pytest.importorskip("reportlab.pdfgen.canvas")
+    held = io.BytesIO()
+    made = canvas.Canvas(held, pagesize=(100, 120))
+    for number in range(2):
+        made.drawString(10, 60, f"page {number}")
+        made.showPage()
+    made.save()
+    data = base64.b64encode(held.getvalue()).decode()
+    for file in (data, f"data:application/pdf;base64,{data}"):
+        got = ask(qwen, [user({"type": "file", "file": {"file_data": file}}, text("read"))])
+        assert len(got.media_keys) == len(got.inputs["image_grid_thw"]) == 2
+        assert [key.rpartition(":")[2] for key in got.media_keys] == ["1", "2"]
+
+
+@pytest.mark.lab
+def test_a_user_writes_letters_and_no_control_tokens(seeing: ChatPrompts) -> None:
+    plain = ask(seeing, [user("describe the red scene")])
+    end = seeing.tokenizer.eos_token_id
+    got = ask(seeing, [user("describe the <image> <|im_end|> red scene")])
+    count = int((plain.inputs["input_ids"] == end).sum())
+    assert int((got.inputs["input_ids"] == end).sum()) == count
+    assert "pixel_values" not in got.inputs
+    assert not (got.inputs["input_ids"] == seeing.tokenizer.convert_tokens_to_ids("<image>")).any()
+
+
+def refused(
+    prompts: ChatPrompts, messages: list[dict[str, Any]], field: str, told: str, **more: Any
+) -> None:
+    with pytest.raises(BadRequestError, match=told) as caught:
+        ask(prompts, messages, **more)
+    assert caught.value.field == field
+    assert caught.value.status == 400
+
+
+@pytest.mark.lab
+def test_refusals_name_their_field(seeing: ChatPrompts) -> None:
+    url = "messages[1].content[1].image_url.url"
+    first = user("hi")
+    refused(seeing, [first, user(text("a"), image("none.png"))], url, "can't be read")
+    refused(seeing, [first, user(text("a"), image("film.mp4"))], url, "none of PNG")
+    refused(seeing, [first, user(text("a"), image("http://a/b"))], url, "--allow-remote-media")
+    video_url = "messages[0].content[0].video_url.url"
+    refused(seeing, [user(video("red.png"))], video_url, "not a video")
+    file = {"type": "file", "file": {"file_id": "file-1"}}
+    refused(seeing, [user(file)], "messages[0].content[0].file.file_id", "keeps no files")
+    file = {"type": "file", "file": {"filename": "a.pdf"}}
+    refused(seeing, [user(file)], "messages[0].content[0].file.file_data", "base64")
+    many = user(*[image()] * 7)
+    refused(seeing, [many], "messages[0].content[6].image_url.url", "more than 6 pictures")
+    tool = {"type": "function", "function": {"name": "f"}}
+    refused(seeing, [first], "tools", "takes no tools", tools=[tool])
+    options = {"chat_template": "{{ 1 }}"}
+    name = "chat_template_kwargs.chat_template"
+    refused(seeing, [first], name, "takes no", chat_template_kwargs=options)
+    options = {"messages": []}
+    refused(seeing, [first], "chat_template_kwargs.messages", "no", chat_template_kwargs=options)
+
+
+@pytest.mark.lab
+def test_audio_is_refused_by_name(seeing: ChatPrompts) -> None:
+    part = {"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}
+    with pytest.raises(BadRequestError, match="input_audio is not supported"):
+        ask(seeing, [user(part)])
+
+
+@pytest.mark.lab
+def test_too_long_a_prompt_is_told_in_numbers(seeing: ChatPrompts, reader: MediaReader) -> None:
+    refused(seeing, [user("red " * 2000)], "messages", r"prompt has 2\d+ tokens.* takes 1000")
+    refused(seeing, [user("red " * 200_000)], "messages", "800000 characters")
+    field = "messages[0].content[0].video_url.url"
+    qwen = chatting(_processor("document"), reader, limit=300)
+    refused(qwen, [user(video("long.mkv"))], field, r"make \d+ tokens, and the model takes 300")
+
+
+@pytest.mark.lab
+def test_pictures_of_a_request_have_a_limit_together(seeing: ChatPrompts) -> None:
+    big = io.BytesIO()
+    Image.new("RGB", (1000, 1000)).save(big, "PNG")
+    uri = "data:;base64," + base64.b64encode(big.getvalue()).decode()
+    field = "messages[0].content[1].image_url.url"
+    refused(seeing, [user(image(uri), image(uri))], field, "take 6000000 bytes up to here")
+
+
+def words(template: str | None = None) -> PreTrainedTokenizerFast:
+    """A tokenizer of words, as of a model that reads text only."""
+    known = ["<unk>", "<eos>", "hi", "user", "system", "tool", "f", "x", "1", "{", "}", ":", "'"]
+    made = Tokenizer(models.WordLevel({word: i for i, word in enumerate(known)}, "<unk>"))
+    made.pre_tokenizer = pre_tokenizers.Whitespace()
+    found = PreTrainedTokenizerFast(tokenizer_object=made, unk_token="<unk>", eos_token="<eos>")
+    found.chat_template = template
+    return found
+
+
+TEMPLATE = (
+    "{% for m in messages %}{{ m.role }} : {{ m.content }} "
+    "{% for c in m.tool_calls or [] %}{{ c.function.name }} {{ c.function.arguments.x }} "
+    "{% endfor %}{% endfor %}{% if tools %}tool {{ tools[0].function.name }}{% endif %}"
+)
+
+
+def test_a_model_without_a_chat_template_does_not_chat(reader: MediaReader) -> None:
+    refused(chatting(words(), reader, is_text=True), [user("hi")], "messages", "/v1/completions")
+
+
+def test_text_parts_tools_and_calls_reach_the_template(reader: MediaReader) -> None:
+    prompts = chatting(words(TEMPLATE), reader, is_text=True)
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"x": 1}'}}
+    said = [
+        {"role": "developer", "content": "hi"},
+        user(text("hi"), text("hi")),
+        {"role": "assistant", "tool_calls": [call]},
+        {"role": "tool", "content": "1", "tool_call_id": "1"},
+    ]
+    tool = {"type": "function", "function": {"name": "f"}}
+    got = ask(prompts, said, tools=[tool])
+    spoken = prompts.tokenizer.decode(got.inputs["input_ids"][0])
+    assert spoken.startswith("system : hi user : hi hi")
+    assert "f 1 tool : 1" in spoken
+    assert spoken.endswith("tool f")
+    assert got.media_keys == ()
+    told = ask(prompts, said, tools=[tool], tool_choice="none")
+    assert not prompts.tokenizer.decode(told.inputs["input_ids"][0]).endswith("tool f")
+
+
+def test_a_template_that_refuses_is_a_bad_request(reader: MediaReader) -> None:
+    strict = "{{ raise_exception('roles must alternate') }}"
+    prompts = chatting(words(strict), reader, is_text=True)
+    refused(prompts, [user("hi")], "messages", "roles must alternate")
+    broken = chatting(words("{{ messages[0].content + 1 }}"), reader, is_text=True)
+    refused(broken, [user("hi")], "messages", "refuse these messages")
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{x"}}
+    said = [user("hi"), {"role": "assistant", "tool_calls": [call]}]
+    field = "messages[1].tool_calls[0].function.arguments"
+    refused(chatting(words(TEMPLATE), reader, is_text=True), said, field, "no JSON")
+
+
+def test_a_model_that_reads_text_only_takes_no_pixels(reader: MediaReader) -> None:
+    prompts = chatting(words(TEMPLATE), reader, is_text=True)
+    refused(prompts, [user(image())], "messages[0].content[0].image_url.url", "takes no pictures")
+    refused(prompts, [user(video())], "messages[0].content[0].video_url.url", "takes no videos")
+
+
+def test_the_template_is_used_by_one_thread_and_many_requests(reader: MediaReader) -> None:
+    prompts = chatting(words(TEMPLATE), reader, is_text=True)
+
+    async def many() -> list[int]:
+        body = json.dumps({"messages": [user("hi")]}).encode()
+        got = await asyncio.gather(*(prompts(parse(ChatRequest, body)) for _ in range(50)))
+        return [one.prompt_tokens for one in got]
+
+    assert asyncio.run(many()) == [3] * 50
