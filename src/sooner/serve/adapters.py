@@ -25,7 +25,7 @@ def base_of(name: str) -> str | None:
         return None
     base = told.get("base_model_name_or_path")
     if not isinstance(base, str) or not base:
-        raise SoonerError(f"adapter '{name}' does not name its model; give the model, and --adapter")
+        raise SoonerError(f"adapter '{name}' names no model; give the model, and --adapter")
     return base
 
 

@@ -1,4 +1,4 @@
-"""The model that is served: by its name, checked, with its method, and as the HTTP side knows it."""
+"""The model that is served: by name, checked, with its method, and as the HTTP side knows it."""
 
 from __future__ import annotations
 

@@ -1,0 +1,188 @@
+"""The model that is served: names, adapters, methods, and what is refused before it is served."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+import tiny
+from sooner import miniatures
+from sooner.errors import SoonerError
+from sooner.serve.adapters import base_of, merged, refuse_unmerged
+from sooner.serve.chat_settings import ChatSettings
+from sooner.serve.model import (
+    check_servable,
+    max_model_len,
+    merged_pair,
+    miniature_of,
+    serving_method,
+    stop_ids,
+)
+from sooner.tasks.loading import Loaded, ModelPair
+
+
+def loaded(family: str = "qwen2", name: str = "some/model", processor: Any = None) -> Loaded:
+    return Loaded(name, tiny.model(family), processor, family in tiny.TEXT_FAMILIES)
+
+
+def test_the_miniature_is_named_by_a_word() -> None:
+    assert miniature_of("Qwen/Qwen3-VL-8B-Instruct") is None
+    assert miniature_of("./miniature") is None
+    assert miniature_of("miniature") == "video"
+    assert miniature_of("miniature:document") == "document"
+    with pytest.raises(SoonerError, match="did you mean 'document'"):
+        miniature_of("miniature:documnt")
+
+
+@pytest.mark.lab
+def test_miniatures_that_do_not_chat_are_refused() -> None:
+    for name in set(miniatures.names()) - {"video", "document"}:
+        with pytest.raises(SoonerError, match="does not chat; serve video or document"):
+            miniature_of(f"miniature:{name}")
+
+
+def test_policies_and_models_that_draw_are_sent_to_their_own_command() -> None:
+    with pytest.raises(SoonerError, match="sooner act serve"):
+        check_servable(ModelPair(loaded("openvla")))
+    config = SimpleNamespace(model_type="chameleon")
+    drawing = Loaded("a/b", SimpleNamespace(config=config), SimpleNamespace())
+    with pytest.raises(SoonerError, match="sooner imagine"):
+        check_servable(ModelPair(drawing))
+    check_servable(ModelPair(loaded("qwen2")))
+
+
+class _Part:
+    def __init__(self, **told: Any) -> None:
+        self.told = told
+
+    def to_dict(self) -> dict[str, Any]:
+        return self.told
+
+
+def test_a_draft_that_sees_other_pixels_is_refused() -> None:
+    def seeing(size: int) -> Loaded:
+        processor = SimpleNamespace(image_processor=_Part(size=size))
+        return loaded("qwen3_vl", processor=processor)
+
+    check_servable(ModelPair(seeing(28), seeing(28)))
+    with pytest.raises(SoonerError, match="processes pixels otherwise"):
+        check_servable(ModelPair(seeing(28), seeing(56)))
+    check_servable(ModelPair(seeing(28), loaded("qwen2")))  # it reads the words alone
+
+
+def test_the_method_is_the_best_that_the_models_allow() -> None:
+    alone, pair = ModelPair(loaded()), ModelPair(loaded(), loaded())
+    assert serving_method(alone, ChatSettings()).name == "prompt-lookup"
+    assert serving_method(pair, ChatSettings()).name == "speculative"
+    assert serving_method(pair, ChatSettings(method="plain")).name == "plain"
+    with pytest.raises(SoonerError, match="needs a draft"):
+        serving_method(alone, ChatSettings(method="speculative"))
+
+
+def test_prompt_and_answer_fit_target_and_draft(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = ModelPair(loaded(), loaded("llama"))
+    assert max_model_len(pair) == 512
+    monkeypatch.setattr(pair.draft.model.config, "max_position_embeddings", 100)  # type: ignore[union-attr]
+    assert max_model_len(pair) == 100
+
+
+def test_stop_ids_are_those_of_the_generation_config() -> None:
+    def model(told: Any) -> Loaded:
+        config = SimpleNamespace(eos_token_id=told)
+        tokenizer = SimpleNamespace(eos_token_id=7)
+        return Loaded("a", SimpleNamespace(generation_config=config), tokenizer)
+
+    assert stop_ids(model([3, 5])) == {3, 5}
+    assert stop_ids(model(3)) == {3}
+    assert stop_ids(model(None)) == {7}
+
+
+def adapter(folder: Path, model: Any, **told: Any) -> Path:
+    """A LoRA of all attention projections, with weights that change what the model says."""
+    peft = pytest.importorskip("peft")
+    config = peft.LoraConfig(r=4, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
+    tuned = peft.get_peft_model(model, config)
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for name, weights in tuned.named_parameters():
+            if "lora_" in name:
+                weights.normal_(std=0.3)
+    tuned.save_pretrained(folder)
+    if told:
+        path = folder / "adapter_config.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), **told}))
+    return folder
+
+
+def fresh() -> Any:
+    """A model of its own: adapters change weights."""
+    import copy
+
+    return copy.deepcopy(tiny.model("qwen2"))
+
+
+def test_a_lora_is_merged_into_the_weights(tmp_path: Path) -> None:
+    peft = pytest.importorskip("peft")
+    folder = adapter(tmp_path, fresh())
+    pair = merged_pair(ModelPair(Loaded("a", fresh(), None, True)), str(folder))
+    wanted = peft.PeftModel.from_pretrained(fresh(), folder).eval()
+    ids = torch.arange(2, 20)[None]
+    with torch.no_grad():
+        got, told = pair.target.model(ids).logits, wanted(ids).logits
+        plain = tiny.model("qwen2")(ids).logits
+    assert torch.allclose(got, told, atol=1e-4)
+    assert not torch.allclose(got, plain, atol=1e-2)
+    assert not any("lora" in name for name, _ in pair.target.model.named_modules())
+    assert not pair.target.model.training
+
+
+def test_adapters_that_can_not_be_merged_are_refused(tmp_path: Path) -> None:
+    folder = str(adapter(tmp_path / "a", fresh(), peft_type="IA3"))
+    with pytest.raises(SoonerError, match="of type 'IA3'; only LoRA"):
+        merged(fresh(), folder)
+    other = tiny.model("qwen2", layers=2)
+    folder = str(adapter(tmp_path / "b", fresh()))
+    (tmp_path / "b" / "adapter_model.safetensors").write_bytes(b"no weights")
+    with pytest.raises(SoonerError, match="can't be merged"):
+        merged(other, folder)
+    with pytest.raises(SoonerError, match="not merged; name the model"):
+        refuse_unmerged(SimpleNamespace(_hf_peft_config_loaded=True), "some/model")
+
+
+def test_an_adapters_folder_names_its_model(tmp_path: Path) -> None:
+    told = {"base_model_name_or_path": "Qwen/Qwen3-0.6B", "peft_type": "LORA"}
+    path = tmp_path / "adapter_config.json"
+    path.write_text(json.dumps(told))
+    assert base_of(str(tmp_path)) == "Qwen/Qwen3-0.6B"
+    assert base_of("Qwen/Qwen3-0.6B") is None
+    path.write_text("{}")
+    with pytest.raises(SoonerError, match="names no model"):
+        base_of(str(tmp_path))
+    path.write_text("[")
+    with pytest.raises(SoonerError, match="can't be read"):
+        base_of(str(tmp_path))
+    (tmp_path / "config.json").write_text("{}")
+    path.write_text(json.dumps(told))
+    assert base_of(str(tmp_path)) is None  # a whole model
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"host": "0.0.0.0"}, "--token"),
+        ({"media_root": "/nothing/there"}, "is no folder"),
+        ({"served_model_name": " "}, "is empty"),
+        ({"max_rows": 0}, "max_rows is 0"),
+        ({"method": "specultive"}, "did you mean 'speculative'"),
+        ({"num_draft_tokens": 0}, "num_draft_tokens is 0"),
+        ({"max_body": 10, "max_bytes": 5}, "less than"),
+    ],
+)
+def test_settings_that_are_refused(given: dict[str, Any], told: str) -> None:
+    with pytest.raises(SoonerError, match=told):
+        ChatSettings(**given)
