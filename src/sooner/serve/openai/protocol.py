@@ -1,6 +1,6 @@
 """Requests of OpenAI's API, and of vLLM's where it has more, as pydantic models.
 
-Types are strict, so a wrong one is refused with its path. ApiFields that are not listed are ignored:
+Types are strict, so a wrong one is refused with its path. Fields that are not listed are ignored:
 clients send many (`user`, `store`, `metadata`, ...) that change nothing here. Those that would
 change the answer and can't be honoured are listed, and refused by name (`check`).
 """

@@ -1,0 +1,215 @@
+"""Responses of OpenAI's API as pydantic models: what is sent, and what the API's schema says.
+
+Fields that are not set are not sent, but for those that OpenAI's clients require.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+FinishReason = Literal["stop", "length", "tool_calls"]
+
+
+class PromptDetails(BaseModel):
+    """Attributes:
+    cached_tokens: of the prompt, not prefilled: their pages were there already.
+    """
+
+    cached_tokens: int = 0
+
+
+class CompletionDetails(BaseModel):
+    """Of `prediction`: tokens that are in the answer, and those that are not."""
+
+    accepted_prediction_tokens: int = 0
+    rejected_prediction_tokens: int = 0
+
+
+class TokenUsage(BaseModel):
+    """Tokens behind a stop string are not counted; the prompt is counted once for all choices."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: PromptDetails
+    completion_tokens_details: CompletionDetails
+
+
+class SpeculativeDecoding(BaseModel):
+    """What drafting did, over all choices, under vLLM's names; rounds count whole.
+
+    Attributes:
+        mode: `exact`, `relaxed` or `approximate`.
+        num_spec_steps: decoding rounds.
+        num_draft_tokens: that were verified; all nodes of a tree.
+        acceptance_histogram: at `j` the rounds that accepted `j` draft tokens.
+    """
+
+    mode: str
+    num_spec_steps: int
+    num_draft_tokens: int
+    num_accepted_draft_tokens: int
+    draft_acceptance_rate: float
+    mean_acceptance_length: float
+    acceptance_histogram: list[int]
+
+
+class AnswerMetrics(BaseModel):
+    speculative_decoding: SpeculativeDecoding
+
+
+class TopLogprob(BaseModel):
+    token: str
+    logprob: float
+    bytes: list[int] | None
+
+
+class ContentLogprob(TopLogprob):
+    top_logprobs: list[TopLogprob]
+
+
+class ChatLogprobs(BaseModel):
+    content: list[ContentLogprob]
+
+
+class TextLogprobs(BaseModel):
+    tokens: list[str]
+    token_logprobs: list[float]
+    top_logprobs: list[dict[str, float]]
+    text_offset: list[int]
+
+
+class TokenOrigin(BaseModel):
+    """Where a token came from, if `return_token_origins` was asked."""
+
+    id: int
+    token: str
+    origin: Literal["draft", "target"]
+
+
+class CalledFunction(BaseModel):
+    name: str | None = None
+    arguments: str
+
+
+class AnsweredCall(BaseModel):
+    """A call of a tool; in a stream `id` and `name` come with its first piece."""
+
+    index: int | None = None
+    id: str | None = None
+    type: Literal["function"] | None = None
+    function: CalledFunction
+
+
+class AnswerMessage(BaseModel):
+    """An assistant's message; in a stream, what was added to it."""
+
+    role: Literal["assistant"] | None = None
+    content: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[AnsweredCall] | None = None
+
+
+class ChatChoice(BaseModel):
+    index: int
+    message: AnswerMessage
+    logprobs: ChatLogprobs | None = None
+    finish_reason: FinishReason
+    token_origins: list[TokenOrigin] | None = None
+
+
+class ChatDelta(BaseModel):
+    index: int
+    delta: AnswerMessage
+    logprobs: ChatLogprobs | None = None
+    finish_reason: FinishReason | None = None
+    token_origins: list[TokenOrigin] | None = None
+
+
+class TextChoice(BaseModel):
+    index: int
+    text: str
+    logprobs: TextLogprobs | None = None
+    finish_reason: FinishReason | None = None
+    token_origins: list[TokenOrigin] | None = None
+
+
+class Answered(BaseModel):
+    """What whole answers and chunks have; the last chunk has usage, and no choices."""
+
+    id: str
+    created: int
+    model: str
+    usage: TokenUsage | None = None
+    metrics: AnswerMetrics | None = None
+
+
+class ChatCompletion(Answered):
+    object: Literal["chat.completion"] = "chat.completion"
+    choices: list[ChatChoice]
+
+
+class ChatCompletionChunk(Answered):
+    object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
+    choices: list[ChatDelta]
+
+
+class TextCompletion(Answered):
+    """The whole answer of `/v1/completions`, and its chunks."""
+
+    object: Literal["text_completion"] = "text_completion"
+    choices: list[TextChoice]
+
+
+class ModelCard(BaseModel):
+    """Attributes:
+    max_model_len: tokens that prompt and answer may have together.
+    method, mode: how it decodes, and whether its tokens are the model's own.
+    """
+
+    model_config = ConfigDict(protected_namespaces=())
+
+    id: str
+    object: Literal["model"] = "model"
+    created: int
+    owned_by: str = "sooner"
+    max_model_len: int
+    method: str
+    mode: str
+
+
+class ModelList(BaseModel):
+    object: Literal["list"] = "list"
+    data: list[ModelCard]
+
+
+class ApiFault(BaseModel):
+    """Attributes:
+    param: path of the field that is at fault.
+    code: a word for programs.
+    """
+
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class ErrorAnswer(BaseModel):
+    error: ApiFault
+
+
+class HealthAnswer(BaseModel):
+    """State of the server.
+
+    Attributes:
+        seconds_since_tick: since the engine's loop last went round.
+        running, waiting: choices that decode, and that wait.
+    """
+
+    status: Literal["ok", "stalled", "warming", "ready", "draining", "failed"]
+    seconds_since_tick: float | None = None
+    running: int | None = None
+    waiting: int | None = None

@@ -1,0 +1,128 @@
+"""One choice of an answer: a job's tokens become pieces of text, up to a stop string."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ..jobs import Finished, JobUsage, TokenLogprob, Tokens
+from .answers import FinishReason
+from .text import Detokenizer, StopStrings
+from .tools import AnswerParser, Piece
+from .usage import ChoiceUsage
+
+
+@dataclass(frozen=True)
+class ToldToken:
+    """A token that counts.
+
+    Attributes:
+        offset: letters of text before it.
+        logprob: if the request asked.
+        is_end: an end token, which has no text.
+    """
+
+    id: int
+    is_drafted: bool
+    offset: int
+    logprob: TokenLogprob | None
+    is_end: bool
+
+
+@dataclass(frozen=True)
+class Update:
+    """What one event added to a choice."""
+
+    pieces: list[Piece] = field(default_factory=list)
+    tokens: list[ToldToken] = field(default_factory=list)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.pieces and not self.tokens
+
+
+class Choice:
+    """Turns a job's events into pieces of text.
+
+    Tokens are taken one by one, so that nothing depends on how many a round committed. Those behind
+    one that completes a stop string are dropped: neither told nor counted.
+
+    Args:
+        index: its number in the answer.
+        text: makes text of its tokens.
+        parser: reads it.
+        stops: strings that end it.
+        stop_token_ids: tokens that end it; they have no text.
+
+    Attributes:
+        is_over: nothing more will be told, though its job may still run.
+        finish_reason: once it is over.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        text: Detokenizer,
+        parser: AnswerParser,
+        stops: list[str],
+        stop_token_ids: frozenset[int],
+    ) -> None:
+        self.index, self.stop_token_ids = index, stop_token_ids
+        self.finish_reason: FinishReason | None = None
+        self._text, self._stops, self._parser = text, StopStrings(stops), parser
+        self._letters = self._tokens = self._cut_drafts = 0
+        self._has_calls = False
+
+    @property
+    def is_over(self) -> bool:
+        return self.finish_reason is not None
+
+    def add(self, event: Tokens) -> Update:
+        """Take a round's new tokens."""
+        update = Update()
+        for place, token in enumerate(event.ids):
+            is_drafted = place < event.drafted
+            if self.is_over:
+                self._cut_drafts += is_drafted
+                continue
+            logprob = None if event.logprobs is None else event.logprobs[place]
+            is_end = token in self.stop_token_ids
+            update.tokens.append(ToldToken(token, is_drafted, self._letters, logprob, is_end))
+            self._tokens += 1
+            if not is_end:
+                self._say(update, self._text.add(token))
+        return update
+
+    def end(self, event: Finished) -> Update:
+        """Tell what was held back, unless a stop string has ended it already."""
+        update = Update()
+        if self.is_over:
+            return update
+        self._say(update, self._text.end())
+        if not self.is_over:
+            self._parse(update, self._stops.end())
+            self._close(update, "length" if event.reason == "length" else "stop")
+        return update
+
+    def usage(self, job: JobUsage) -> ChoiceUsage:
+        """Args:
+        job: as the engine counted.
+        """
+        return ChoiceUsage(self._tokens, self._cut_drafts, job)
+
+    def _say(self, update: Update, text: str) -> None:
+        self._letters += len(text)
+        self._parse(update, self._stops.add(text))
+        if self._stops.found is not None:
+            self._close(update, "stop")
+
+    def _parse(self, update: Update, text: str) -> None:
+        self._tell(update, self._parser.add(text))
+
+    def _tell(self, update: Update, pieces: list[Piece]) -> None:
+        self._has_calls |= any(piece.kind == "call" for piece in pieces)
+        update.pieces.extend(pieces)
+
+    def _close(self, update: Update, reason: FinishReason) -> None:
+        self._tell(update, self._parser.end())
+        is_call = reason == "stop" and self._has_calls
+        self.finish_reason = "tool_calls" if is_call else reason

@@ -1,0 +1,104 @@
+"""Log probabilities and origins of tokens, in the forms of both completions."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from .answers import ChatLogprobs, ContentLogprob, TextLogprobs, TokenOrigin, TopLogprob
+from .choice import ToldToken
+from .text import BROKEN
+
+LEAST = -9999.0
+"""What minus infinity is in JSON, which has no such number."""
+BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+
+
+class TokenTexts:
+    """Texts and bytes of single tokens.
+
+    Args:
+        tokenizer: HF's.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.tokenizer = tokenizer
+
+    def text(self, token: int) -> str:
+        """With a replacement sign where its bytes are no whole letters."""
+        return str(
+            self.tokenizer.decode(
+                [token], skip_special_tokens=False, clean_up_tokenization_spaces=False
+            )
+        )
+
+    def bytes(self, token: int) -> list[int] | None:
+        """UTF-8, or `None` where its vocabulary does not say which bytes it is."""
+        text = self.text(token)
+        if BROKEN not in text:
+            return list(text.encode())
+        piece = self.tokenizer.convert_ids_to_tokens(token) or ""
+        if (found := BYTE.fullmatch(piece)) is not None:
+            return [int(found[1], 16)]
+        alphabet = byte_alphabet()
+        if piece and all(letter in alphabet for letter in piece):
+            return [alphabet[letter] for letter in piece]
+        return None
+
+    def chat_logprobs(self, tokens: Sequence[ToldToken]) -> ChatLogprobs:
+        """Of the tokens that have text."""
+        content = [
+            ContentLogprob(
+                **dict(self._top(token.id, token.logprob.logprob)),
+                top_logprobs=[self._top(*one) for one in token.logprob.top],
+            )
+            for token in tokens
+            if token.logprob is not None and not token.is_end
+        ]
+        return ChatLogprobs(content=content)
+
+    def text_logprobs(self, tokens: Sequence[ToldToken]) -> TextLogprobs:
+        """Of the tokens that have text, in the form of `/v1/completions`."""
+        told = [
+            (token, token.logprob)
+            for token in tokens
+            if token.logprob is not None and not token.is_end
+        ]
+        return TextLogprobs(
+            tokens=[self.text(token.id) for token, _ in told],
+            token_logprobs=[max(logprob.logprob, LEAST) for _, logprob in told],
+            top_logprobs=[
+                {self.text(one): max(value, LEAST) for one, value in logprob.top}
+                for _, logprob in told
+            ],
+            text_offset=[token.offset for token, _ in told],
+        )
+
+    def origins(self, tokens: Sequence[ToldToken]) -> list[TokenOrigin]:
+        """Which tokens were drafted, and which are the target's own."""
+        return [
+            TokenOrigin(
+                id=token.id,
+                token=self.text(token.id),
+                origin="draft" if token.is_drafted else "target",
+            )
+            for token in tokens
+        ]
+
+    def _top(self, token: int, logprob: float) -> TopLogprob:
+        return TopLogprob(
+            token=self.text(token), logprob=max(logprob, LEAST), bytes=self.bytes(token)
+        )
+
+
+@functools.cache
+def byte_alphabet() -> dict[str, int]:
+    """The letters by which byte-level vocabularies write bytes (GPT-2): printable ones stand for
+    themselves, the others for those from 256 on."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    rest = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {
+        chr(256 + number): byte for number, byte in enumerate(rest)
+    }

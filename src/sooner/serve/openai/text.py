@@ -1,0 +1,124 @@
+"""Token ids to text, one token at a time, and the stop strings in it.
+
+What comes out depends on the ids alone, never on how many of them a round committed: so a stream's
+pieces are the text that is told at once, and a stop string ends both at the same token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+BROKEN = "\ufffd"
+MOST_PENDING = 16
+"""Tokens without any text after which what is there is told as it is: a letter has four bytes at
+most, so these will never be one."""
+
+
+def special_ids(tokenizer: Any) -> frozenset[int]:
+    """Tokens that `decode(..., skip_special_tokens=True)` leaves out."""
+    added = tokenizer.added_tokens_decoder
+    return frozenset(one for one, token in added.items() if token.special)
+
+
+class Detokenizer:
+    """Turns tokens into text that is final.
+
+    The text of a few tokens is not always the sum of theirs: tokenizers join several byte tokens to
+    one letter, and write a token with or without the space before it. So a token's text is what it
+    adds to that of the tokens before it, and bytes that are no letter yet wait for the next token.
+
+    Args:
+        tokenizer: HF's.
+        skipped: tokens that are not written out, see `special_ids`; templates that parse an answer
+            want all of them.
+    """
+
+    def __init__(self, tokenizer: Any, skipped: Collection[int] = ()) -> None:
+        self.tokenizer, self.skipped = tokenizer, skipped
+        self._ids: list[int] = []  # the window: some tokens whose text was told, then the new ones
+        self._old = 0  # how many of them are old
+        self._told = 0  # letters of the window's text that were told
+
+    def add(self, token: int) -> str:
+        """The text that became final by this token; often that of the token, sometimes none."""
+        if token in self.skipped:
+            return ""
+        self._ids.append(token)
+        text = self._decode(self._ids)
+        is_stuck = len(self._ids) - self._old > MOST_PENDING
+        final = text if is_stuck else text.rstrip(BROKEN)
+        new = final[self._told :]
+        if len(final) == len(text) and (new or is_stuck):
+            del self._ids[: self._old]
+            self._old, self._told = len(self._ids), len(self._decode(self._ids))
+        else:
+            self._told += len(new)
+        return new
+
+    def end(self) -> str:
+        """What was held back: bytes that are no letter."""
+        new = self._decode(self._ids)[self._told :]
+        self._ids, self._old, self._told = [], 0, 0
+        return new
+
+    def _decode(self, ids: list[int]) -> str:
+        text: str = self.tokenizer.decode(
+            ids,
+            skip_special_tokens=False,
+            clean_up_tokenization_spaces=False,
+        )
+        return text
+
+
+class StopStrings:
+    """Ends a text before the first stop string that it completes.
+
+    Args:
+        stops: strings that end it, none of them empty.
+
+    Attributes:
+        found: the one that ended it.
+    """
+
+    def __init__(self, stops: Iterable[str]) -> None:
+        # Of two that end at the same letter, the longer one began first.
+        self.stops = sorted(set(stops), key=len, reverse=True)
+        self.found: str | None = None
+        self._held = ""
+
+    def add(self, text: str) -> str:
+        """The part of the text so far that is certainly told; `found` if nothing follows."""
+        if not self.stops or not text:
+            return text
+        start = len(self._held)
+        whole = self._held + text
+        hits = [(end, stop) for stop in self.stops if (end := _first_end(whole, stop, start))]
+        if hits:
+            end, self.found = min(hits, key=lambda hit: hit[0])  # the longest of several
+            self._held = ""
+            return whole[: end - len(self.found)]
+        size = held_back(whole, self.stops)
+        self._held = whole[len(whole) - size :]
+        return whole[: len(whole) - size]
+
+    def end(self) -> str:
+        """What was held back and began no stop string after all."""
+        held, self._held = self._held, ""
+        return held
+
+
+def held_back(text: str, stops: Sequence[str]) -> int:
+    """Length of the longest end of a text with which one of the stop strings may begin."""
+    most = min(max(map(len, stops), default=1) - 1, len(text))
+    for size in range(most, 0, -1):
+        tail = text[len(text) - size :]
+        if any(len(stop) > size and stop.startswith(tail) for stop in stops):
+            return size
+    return 0
+
+
+def _first_end(whole: str, stop: str, start: int) -> int | None:
+    """Where the first occurrence ends that ends behind `start`."""
+    at = whole.find(stop, max(start - len(stop) + 1, 0))
+    return None if at < 0 else at + len(stop)

@@ -1,0 +1,80 @@
+"""Usage and metrics of an answer, over its choices."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..jobs import DraftStats, JobUsage
+from .answers import (
+    AnswerMetrics,
+    CompletionDetails,
+    PromptDetails,
+    SpeculativeDecoding,
+    TokenUsage,
+)
+
+MODES = ("exact", "relaxed", "approximate", "draft")
+"""The last of those of several choices is the answer's."""
+
+
+@dataclass(frozen=True)
+class ChoiceUsage:
+    """What one choice took.
+
+    Attributes:
+        told: tokens that count: up to the one that completed a stop string, an end token included.
+        cut_drafts: drafted tokens behind it, which the engine had accepted.
+        job: as the engine counted.
+    """
+
+    told: int
+    cut_drafts: int
+    job: JobUsage
+
+
+def token_usage(choices: Sequence[ChoiceUsage], prompts: Sequence[int]) -> TokenUsage:
+    """Args:
+    prompts: tokens of each prompt, however many choices it has.
+    """
+    accepted = [max(one.job.accepted_prediction_tokens - one.cut_drafts, 0) for one in choices]
+    expected = sum(
+        one.job.accepted_prediction_tokens + one.job.rejected_prediction_tokens for one in choices
+    )
+    told = sum(one.told for one in choices)
+    each = max(len(choices) // max(len(prompts), 1), 1)
+    # Later choices of a prompt share the pages of the first, whatever came before the request.
+    cached = sum(one.job.cached_tokens for one in choices[::each])
+    return TokenUsage(
+        prompt_tokens=sum(prompts),
+        completion_tokens=told,
+        total_tokens=sum(prompts) + told,
+        prompt_tokens_details=PromptDetails(cached_tokens=cached),
+        completion_tokens_details=CompletionDetails(
+            accepted_prediction_tokens=sum(accepted),
+            rejected_prediction_tokens=expected - sum(accepted),
+        ),
+    )
+
+
+def speculative_decoding(stats: Sequence[DraftStats]) -> AnswerMetrics:
+    """Counts of all choices together; means are of the sums."""
+    histogram: Counter[int] = Counter()
+    for one in stats:
+        histogram.update(one.acceptance_histogram)
+    steps, drafted = sum(histogram.values()), sum(one.num_draft_tokens for one in stats)
+    accepted = sum(many * rounds for many, rounds in histogram.items())
+    return AnswerMetrics(
+        speculative_decoding=SpeculativeDecoding(
+            mode=max((one.mode for one in stats), key=MODES.index, default="exact"),
+            num_spec_steps=steps,
+            num_draft_tokens=drafted,
+            num_accepted_draft_tokens=accepted,
+            draft_acceptance_rate=accepted / drafted if drafted else 0.0,
+            mean_acceptance_length=1 + accepted / steps if steps else 1.0,
+            acceptance_histogram=[
+                histogram[many] for many in range(max(histogram, default=-1) + 1)
+            ],
+        )
+    )

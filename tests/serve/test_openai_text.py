@@ -1,0 +1,241 @@
+"""Streamed text: whatever is split between tokens or rounds, the pieces are the text."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as some
+
+from serve.spoken import RESPONSE_TEMPLATE, byte_fallback, byte_level, ids_of
+from sooner.serve.jobs import Finished, JobUsage, TokenLogprob, Tokens
+from sooner.serve.openai.choice import Choice, Update
+from sooner.serve.openai.text import (
+    BROKEN,
+    MOST_PENDING,
+    Detokenizer,
+    StopStrings,
+    held_back,
+    special_ids,
+)
+from sooner.serve.openai.tools import AnswerParser, PlainAnswer
+from sooner_lab.worlds.document import words
+
+texts = some.text(
+    some.one_of(
+        some.sampled_from("STOPEND ,.\n"),
+        some.characters(codec="utf-8"),
+        some.sampled_from("é漢🦊"),
+    ),
+    max_size=40,
+)
+blocks = some.lists(some.integers(1, 7), min_size=1, max_size=12)
+TOKENIZERS = {"bytes": byte_level, "fallback": byte_fallback}
+
+
+def in_blocks(ids: Sequence[int], sizes: Sequence[int]) -> Iterator[list[int]]:
+    left, size = list(ids), itertools.cycle(sizes)
+    while left:
+        many = next(size)
+        yield left[:many]
+        left = left[many:]
+
+
+def pieces_of(tokenizer: Any, ids: Sequence[int]) -> list[str]:
+    stream = Detokenizer(tokenizer, special_ids(tokenizer))
+    return [*(stream.add(one) for one in ids), stream.end()]
+
+
+@settings(max_examples=300, deadline=None)
+@given(texts)
+def test_pieces_are_the_text_and_no_letter_is_split(text: str) -> None:
+    tokenizer = byte_level()
+    ids = ids_of(text)
+    whole = tokenizer.decode(ids, skip_special_tokens=True)
+    pieces = pieces_of(tokenizer, ids)
+    assert "".join(pieces) == whole
+    if BROKEN not in whole:
+        assert not any(BROKEN in piece for piece in pieces)
+
+
+@settings(max_examples=300, deadline=None)
+@given(some.lists(some.integers(0, 419), max_size=60))
+def test_tokens_that_are_no_text_are_told_as_the_tokenizer_tells_them(ids: list[int]) -> None:
+    """Random bytes are mostly no UTF-8; what is told early is still the beginning of the whole."""
+    tokenizer = byte_level()
+    ids = [one % len(tokenizer) for one in ids]
+    whole = tokenizer.decode(ids, skip_special_tokens=True)
+    pieces = pieces_of(tokenizer, ids)
+    longest = max((len(run) for run in _silences(pieces)), default=0)
+    assert longest <= MOST_PENDING
+    assume(longest < MOST_PENDING)
+    assert "".join(pieces) == whole
+
+
+def _silences(pieces: list[str]) -> list[list[str]]:
+    groups = itertools.groupby(pieces, key=bool)
+    return [list(group) for has_text, group in groups if not has_text]
+
+
+@pytest.mark.parametrize("text", ["the 漢字 end", "🦊 a 🦊🦊 stop.", "é", " the", "a the"])
+def test_byte_fallback_joins_its_bytes(text: str) -> None:
+    tokenizer = byte_fallback()
+    vocab = tokenizer.get_vocab()
+    ids: list[int] = []
+    for at, word in enumerate(text.split(" ")):
+        piece = ("▁" if at else "") + word
+        if piece in vocab:
+            ids.append(vocab[piece])
+            continue
+        ids += [vocab["▁"]] * bool(at)
+        ids += [vocab[f"<0x{byte:02X}>"] for byte in word.encode()]
+    pieces = pieces_of(tokenizer, ids)
+    assert "".join(pieces) == tokenizer.decode(ids) == text.removeprefix(" ")
+    assert not any(BROKEN in piece for piece in pieces)
+
+
+def test_word_pieces_are_joined_and_special_tokens_left_out() -> None:
+    tokenizer = words.build_tokenizer()
+    text = "# read the page.\n\n- convert, the page"
+    ids = [*tokenizer(text, add_special_tokens=False).input_ids, tokenizer.eos_token_id]
+    ids[3:3] = [tokenizer.pad_token_id] * (2 * MOST_PENDING)
+    pieces = pieces_of(tokenizer, ids)
+    assert "".join(pieces) == tokenizer.decode(ids, skip_special_tokens=True)
+    kept = Detokenizer(tokenizer)
+    assert "".join([*(kept.add(one) for one in ids), kept.end()]).endswith(words.END)
+
+
+def test_the_window_stays_small() -> None:
+    seen: list[int] = []
+
+    class Counting:
+        added_tokens_decoder: dict[int, Any] = {}  # noqa: RUF012
+
+        def decode(self, ids: list[int], **options: Any) -> str:
+            seen.append(len(ids))
+            return str(byte_level().decode(ids, **options))
+
+    stream = Detokenizer(Counting())
+    for token in [*ids_of("漢字 and 🦊 " * 40), *[ids_of("é")[0]] * 200]:
+        stream.add(token)
+    assert max(seen) <= 2 * MOST_PENDING + 2
+
+
+# Stop strings.
+
+
+def told(stops: Sequence[str], pieces: Sequence[str]) -> tuple[str, str | None]:
+    stream, out = StopStrings(stops), ""
+    for piece in pieces:
+        out += stream.add(piece)
+        if stream.found:
+            return out, stream.found
+    return out + stream.end(), None
+
+
+def by_hand(stops: Sequence[str], text: str) -> tuple[str, str | None]:
+    """Letter by letter, with nothing held back."""
+    for end in range(1, len(text) + 1):
+        hits = [stop for stop in stops if text[:end].endswith(stop)]
+        if hits:
+            longest = max(hits, key=len)
+            return text[: end - len(longest)], longest
+    return text, None
+
+
+@settings(max_examples=500, deadline=None)
+@given(
+    some.text("abc", max_size=30),
+    some.lists(some.text("abc", min_size=1, max_size=5), min_size=1, max_size=4),
+    blocks,
+)
+def test_stop_strings_end_a_text_wherever_it_is_cut(
+    text: str, stops: list[str], sizes: list[int]
+) -> None:
+    pieces = ["".join(map(chr, block)) for block in in_blocks(list(map(ord, text)), sizes)]
+    assert told(stops, pieces) == by_hand(stops, text)
+
+
+def test_only_what_may_begin_a_stop_string_is_held_back() -> None:
+    stream = StopStrings(["STOP", "\n\n"])
+    assert stream.add("a S") == "a "
+    assert stream.add("T") == ""
+    assert stream.add("A\n") == "STA"
+    assert stream.add("b") == "\nb"
+    assert (held_back("xST", ["STOP", "TO"]), held_back("STOP", ["STOP"])) == (2, 0)
+    assert stream.add("x STOP y") == "x "
+    assert stream.found == "STOP"
+
+
+# Choices.
+
+
+def run(
+    ids: Sequence[int],
+    sizes: Sequence[int],
+    stops: Sequence[str] = (),
+    parser: AnswerParser | None = None,
+    reason: Any = "length",
+) -> tuple[Choice, list[Update]]:
+    """A choice whose job says `ids` in blocks of these sizes; half of each block is drafted."""
+    tokenizer = byte_level()
+    choice = Choice(
+        0,
+        Detokenizer(tokenizer, special_ids(tokenizer)),
+        parser or PlainAnswer(),
+        list(stops),
+        frozenset([tokenizer.eos_token_id]),
+    )
+    updates = []
+    for block in in_blocks(ids, sizes):
+        logprobs = [TokenLogprob(one, -float(one)) for one in block]
+        updates.append(choice.add(Tokens(block, len(block) // 2, logprobs)))
+    updates.append(choice.end(Finished(reason, JobUsage(1, len(ids)))))
+    return choice, updates
+
+
+def text_of(updates: list[Update]) -> str:
+    return "".join(piece.text for update in updates for piece in update.pieces)
+
+
+@settings(max_examples=300, deadline=None)
+@given(texts, some.lists(texts.filter(bool), max_size=3), blocks)
+def test_a_choice_is_the_same_at_every_split(text: str, stops: list[str], sizes: list[int]) -> None:
+    ids = ids_of(text)
+    choice, updates = run(ids, sizes, stops)
+    alone, whole = run(ids, [1], stops)
+    cut, found = by_hand(stops, byte_level().decode(ids, skip_special_tokens=True))
+    assert text_of(updates) == text_of(whole) == cut
+    assert choice.finish_reason == alone.finish_reason == ("stop" if found else "length")
+    told, expected = (
+        [token for one in every for token in one.tokens] for every in (updates, whole)
+    )
+    assert [(one.id, one.offset) for one in told] == [(one.id, one.offset) for one in expected]
+    assert choice.usage(JobUsage(1)).told == len(told)
+    assert all(one.logprob and one.logprob.token == one.id for one in told)
+
+
+def test_tokens_behind_a_stop_are_neither_told_nor_counted() -> None:
+    ids = ids_of("go STOP the END of it")
+    choice, updates = run(ids, [len(ids)], ["STOP"])
+    [told] = [update.tokens for update in updates if update.tokens]
+    assert byte_level().decode([one.id for one in told]).rstrip() in ("go STOP", "go STO P")
+    assert choice.usage(JobUsage(1, len(ids))).told == len(told) < len(ids)
+    assert choice.usage(JobUsage(1)).cut_drafts == max(len(ids) // 2 - len(told), 0)
+    assert text_of(updates) == "go "
+
+
+def test_an_end_token_counts_and_has_no_text() -> None:
+    end = byte_level().eos_token_id
+    choice, updates = run([*ids_of("fox"), end], [9], reason="stop")
+    assert text_of(updates) == "fox"
+    assert updates[0].tokens[-1].is_end
+    assert choice.usage(JobUsage(1)).told == len(ids_of("fox")) + 1
+    assert choice.finish_reason == "stop"
+
+
+def test_templates_are_those_of_the_tests() -> None:
+    assert set(RESPONSE_TEMPLATE["fields"]) == {"reasoning_content", "tool_calls", "content"}  # type: ignore[call-overload]
