@@ -1,0 +1,277 @@
+"""Masks of a draft's tree by a grammar, against matching each path from the beginning."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from typing import Any
+
+import pytest
+import torch
+
+from serve.chatting import HELLO, VOCAB, scripted, talking
+from serve.spoken import byte_level, ids_of
+from serve.test_openai_app import CHAT, chunks
+from sooner.serve.openai import compiling
+from sooner.serve.openai.grammar import (
+    GrammarError,
+    GuidanceGrammars,
+    GuidanceMatcher,
+    schema_of,
+)
+from sooner.serve.openai.protocol import ChatRequest
+
+llguidance = pytest.importorskip("llguidance")
+
+PERSON = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "city": {"enum": ["Bern", "Basel"]}},
+    "required": ["name", "city"],
+    "additionalProperties": False,
+}
+ANY = torch.ones(VOCAB, dtype=torch.bool)
+SAID = '{"name": "the 漢", "city": "Bern"}'
+TOOLS = [
+    {"type": "function", "function": {"name": name, "parameters": PERSON}}
+    for name in ("find", "call")
+]
+
+
+def grammars(**options: Any) -> GuidanceGrammars:
+    tokenizer = byte_level()
+    return GuidanceGrammars(tokenizer, VOCAB, [tokenizer.eos_token_id], **options)
+
+
+def request(**fields: Any) -> ChatRequest:
+    return ChatRequest.model_validate({**HELLO, **fields})
+
+
+def as_schema(schema: Any) -> dict[str, Any]:
+    return {"response_format": {"type": "json_schema", "json_schema": {"schema": schema}}}
+
+
+def matcher_of(schema: Any) -> GuidanceMatcher:
+    tokenizer = byte_level()
+    text = llguidance.LLMatcher.grammar_from_json_schema(json.dumps(schema))
+    ends = [tokenizer.eos_token_id]
+    inner = llguidance.LLTokenizer(
+        tokenizer.backend_tokenizer.to_str(), n_vocab=VOCAB, eos_token=ends
+    )
+    return GuidanceMatcher(llguidance.LLMatcher(inner, text), VOCAB, ends)
+
+
+def mask_behind(path: list[int]) -> Any:
+    """What may follow a path, by a matcher of its own; `None` if the path is not allowed."""
+    matcher, end = matcher_of(PERSON), byte_level().eos_token_id
+    if end in path[:-1]:
+        return None
+    try:
+        matcher.accept(path)
+    except GrammarError:
+        return None
+    return ANY if end in path else matcher.masks([], []).masks[0]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_masks_of_a_tree_are_those_of_its_paths(seed: int) -> None:
+    draw = random.Random(seed)
+    said = ids_of(SAID)
+    start = draw.randrange(len(said))
+    matcher = matcher_of(PERSON)
+    matcher.accept(said[:start])
+    tokens: list[int] = []
+    parents: list[int] = []
+    paths: list[list[int]] = [[]]
+    while len(tokens) < 24:
+        parent = draw.randrange(-1, len(tokens))
+        at = start + len(paths[1 + parent])
+        right = said[at] if at < len(said) else byte_level().eos_token_id
+        token = right if draw.random() < 0.7 else draw.randrange(420)
+        if [*paths[1 + parent], token] in paths:
+            if draw.random() < 0.1:
+                continue
+            token = draw.randrange(420)
+        if [*paths[1 + parent], token] in paths:
+            continue
+        tokens.append(token)
+        parents.append(parent)
+        paths.append([*paths[1 + parent], token])
+    found = matcher.masks(tokens, parents)
+    assert found.masks.shape == (25, VOCAB)
+    for entry, path in enumerate(paths):
+        wanted = mask_behind(said[:start] + path)
+        if entry:
+            assert bool(found.allowed[entry - 1]) == (wanted is not None)
+        torch.testing.assert_close(found.masks[entry], ANY if wanted is None else wanted)
+    again = matcher.masks(tokens, parents)  # it was rolled back
+    assert torch.equal(again.masks, found.masks)
+    matcher.accept(said[start:])
+
+
+def test_the_end_is_allowed_where_the_grammar_is_complete() -> None:
+    end = byte_level().eos_token_id
+    matcher = matcher_of(PERSON)
+    assert not matcher.masks([], []).masks[0, end]
+    matcher.accept(ids_of(SAID))
+    assert matcher.masks([], []).masks[0].nonzero().flatten().tolist() == [end]
+    matcher.accept([end])
+
+
+def test_tokens_that_leave_the_grammar_are_an_error() -> None:
+    matcher = matcher_of(PERSON)
+    with pytest.raises(GrammarError, match="the answer left its grammar"):
+        matcher.accept(ids_of('{"other'))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_whatever_the_masks_allow_is_what_the_schema_wants(seed: int) -> None:
+    schema = {
+        "type": "array", "minItems": 1, "maxItems": 3,
+        "items": {
+            "type": "object", "additionalProperties": False, "required": ["city", "big"],
+            "properties": {"city": {"enum": ["Bern", "Zürich"]}, "big": {"type": "boolean"}},
+        },
+    }  # fmt: skip
+    draw, said, end = random.Random(seed), list[int](), byte_level().eos_token_id
+    matcher = matcher_of(schema)
+    while not said or said[-1] != end:
+        allowed = matcher.masks([], []).masks[0].nonzero().flatten().tolist()
+        words = [one for one in allowed if byte_level().decode([one]).strip()]
+        said.append(draw.choice(words or allowed))
+        matcher.accept(said[-1:])
+    told = json.loads(byte_level().decode(said, skip_special_tokens=True))
+    assert 1 <= len(told) <= 3
+    assert {city["city"] for city in told} <= {"Bern", "Zürich"}
+    assert {type(city["big"]) for city in told} == {bool}
+
+
+def test_the_schema_is_that_of_the_field() -> None:
+    assert schema_of(request()) is None
+    assert schema_of(request(response_format={"type": "text"})) is None
+    assert schema_of(request(response_format={"type": "json_object"})) == (
+        "response_format", {"type": "object"},
+    )  # fmt: skip
+    field, schema = schema_of(request(**as_schema(PERSON))) or ("", {})
+    assert (field, schema) == ("response_format.json_schema.schema", PERSON)
+    assert schema_of(request(tools=TOOLS)) is None
+    named = {"type": "function", "function": {"name": "call"}}
+    assert schema_of(request(tools=TOOLS, tool_choice=named)) == ("tools", PERSON)
+    field, schema = schema_of(
+        request(tools=TOOLS, tool_choice="required", parallel_tool_calls=False)
+    ) or ("", {})
+    assert schema["maxItems"] == schema["minItems"] == 1
+    assert [one["properties"]["name"] for one in schema["items"]["anyOf"]] == [
+        {"const": "find"}, {"const": "call"},
+    ]  # fmt: skip
+
+
+BAD: list[tuple[Any, str]] = [
+    ({"type": "nonsense"}, "Invalid type: nonsense"),
+    ({"$ref": "#/none"}, "does not exist"),
+    ({"type": "string", "pattern": "("}, "regex parse error"),
+]
+
+
+def test_schemas_are_compiled_on_trial_and_kept() -> None:
+    async def run() -> None:
+        made = grammars()
+        try:
+            for schema, told in BAD:
+                with pytest.raises(Exception, match=told) as caught:
+                    await made.of(request(**as_schema(schema)))
+                assert caught.value.field == "response_format.json_schema.schema"  # type: ignore[attr-defined]
+            first = await made.of(request(**as_schema(PERSON)))
+            process = made._process._process
+            one, other = first(), (await made.of(request(**as_schema(PERSON))))()
+            assert made._process._process is process
+            assert len(made._compiled) == 1
+            assert one is not None
+            assert other is not None
+            one.accept(ids_of('{"name'))
+            other.accept(ids_of(SAID))  # each has its own place
+            with pytest.raises(Exception, match="letters as JSON"):
+                await made.of(request(**as_schema({"enum": ["x" * 300_000]})))
+            assert (await made.of(request()))() is None
+        finally:
+            await made.close()
+        assert process is not None
+        assert process.returncode is not None
+
+    asyncio.run(run())
+
+
+def test_a_schema_that_takes_too_long_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process hangs on one schema, and another one compiles the next."""
+    hanging = (
+        "import time, llguidance\n"
+        "from sooner.serve.openai import compiling\n"
+        "Inner = llguidance.LLMatcher\n"
+        "def slow(tokenizer, grammar, **options):\n"
+        "    if 'slow' in grammar:\n"
+        "        time.sleep(1000)\n"
+        "    return Inner(tokenizer, grammar, **options)\n"
+        "slow.grammar_from_json_schema = Inner.grammar_from_json_schema\n"
+        "llguidance.LLMatcher = slow\n"
+        "compiling.main()\n"
+    )
+    monkeypatch.setattr(compiling, "COMMAND", ("-c", hanging))
+
+    async def run() -> None:
+        made = grammars(compile_seconds=1.0)
+        try:
+            with pytest.raises(Exception, match="it takes more than 1 s"):
+                await made.of(request(**as_schema({"const": "slow"})))
+            assert made._process._process is None
+            assert (await made.of(request(**as_schema(PERSON))))() is not None
+        finally:
+            await made.close()
+
+    asyncio.run(run())
+
+
+def test_a_process_that_dies_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        made = grammars()
+        try:
+            await made.of(request(**as_schema(PERSON)))
+            process = made._process._process
+            assert process is not None
+            process.kill()
+            await process.wait()
+            with pytest.raises(Exception, match="compiling it failed"):
+                await made.of(request(**as_schema({"const": 1})))
+            assert (await made.of(request(**as_schema({"const": 1}))))() is not None
+        finally:
+            await made.close()
+
+    asyncio.run(run())
+
+
+def test_jobs_get_a_matcher_each() -> None:
+    named = {"type": "function", "function": {"name": "call"}}
+
+    async def run(service: Any) -> Any:
+        async with talking(service, grammars=grammars()) as client:
+            body = {**HELLO, "n": 2, **as_schema(PERSON)}
+            answer = await client.post(CHAT, json=body)
+            assert json.loads(answer.json()["choices"][1]["message"]["content"])["city"] == "Bern"
+            first, second = (job.grammar for job in service.jobs)
+            assert first is not second
+            assert isinstance(first, GuidanceMatcher)
+            bad = await client.post(CHAT, json={**HELLO, **as_schema({"type": "x"})})
+            assert (bad.status_code, bad.json()["error"]["param"]) == (
+                400, "response_format.json_schema.schema",
+            )  # fmt: skip
+            body = {**HELLO, "tools": TOOLS, "tool_choice": named, "stream": True}
+            return await client.post(CHAT, json=body)
+
+    with scripted(SAID) as service:
+        told = chunks(asyncio.run(run(service)))
+    calls = [
+        call for chunk in told for one in chunk["choices"]
+        for call in one["delta"].get("tool_calls", [])
+    ]  # fmt: skip
+    assert [call["function"].get("name") for call in calls if "id" in call] == ["call"]
+    assert json.loads("".join(call["function"]["arguments"] for call in calls))["city"] == "Bern"
+    assert told[-1]["choices"][0]["finish_reason"] == "tool_calls"
