@@ -88,7 +88,7 @@ def test_names_and_types_are_those_of_vllm() -> None:
     found = families(Server().metrics)
     assert {name: found.get(name) for name in VLLM} == VLLM
     own = {name for name in found if name not in VLLM and not name.endswith("_created")}
-    assert own == {"pages", "pages_used", "engine_tick_age_seconds"}
+    assert own == {"pages", "pages_used", "engine_tick_age_seconds", "http_requests"}
 
 
 def test_tokens_and_times_are_counted() -> None:

@@ -2,7 +2,7 @@
 
 Names are vLLM's with `sooner:` in place of `vllm:` where they mean the same, so that its boards
 and alerts need a new prefix only (vLLM, `docs/design/metrics.md`). Ours alone: `pages`,
-`pages_used` and `engine_tick_age_seconds`.
+`pages_used`, `engine_tick_age_seconds` and `http_requests`.
 """
 
 from __future__ import annotations
@@ -73,6 +73,7 @@ class ChatMetrics:
             "Draft tokens accepted by place in the draft, from 0 on.",
             "position",
         )
+        self.http_requests = self._counters("http_requests", "Requests by status.", "status")
         self.first_token = self._histogram(
             "time_to_first_token_seconds", "From a job's arrival to its first token.", FIRST_TOKEN
         )
@@ -134,6 +135,10 @@ class ChatMetrics:
             for accepted, rounds in stats.acceptance_histogram.items():
                 for place in range(accepted):
                     self.accepted_at.labels(self._model, str(place)).inc(rounds)
+
+    def answered(self, status: int, seconds: float) -> None:
+        """A request of OpenAI's API got a status; a stream, once it begins."""
+        self.http_requests.labels(self._model, str(status)).inc()
 
     def _add_gauges(self, load: Callable[[], ServiceLoad], tick_age: Callable[[], float]) -> None:
         self._gauge("num_requests_running", "Jobs that have a row.", lambda: load().running)

@@ -10,13 +10,14 @@ from typing import Any
 
 import uvicorn
 from fastapi import FastAPI, Request
+from fastapi.responses import Response
 from starlette.types import Receive, Scope, Send
 from uvicorn.config import LOGGING_CONFIG
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from .bodies import Bodies
 from .handlers import RequestHandler, refused
-from .refusal import too_many_connections
+from .refusal import RefusedError, too_many_connections
 from .settings import ServerSettings
 
 HARD_LIMIT = 2
@@ -34,6 +35,7 @@ class DrainingServer(uvicorn.Server):
     Args:
         close: ends what is under way.
         is_broken: whether the application can't go on; then the server stops by itself.
+        refuse: writes a refusal in the application's form.
     """
 
     def __init__(
@@ -43,11 +45,12 @@ class DrainingServer(uvicorn.Server):
         log_level: str,
         close: Callable[[], Coroutine[Any, Any, None]],
         is_broken: Callable[[], bool] = lambda: False,
+        refuse: Callable[[RefusedError], Response] = refused,
     ) -> None:
         self.close, self.is_broken = close, is_broken
         config = uvicorn.Config(
             app,
-            http=_limited(settings),
+            http=_limited(settings, refuse),
             ws="none",
             log_level=log_level,
             log_config=_log_config(log_level),
@@ -84,9 +87,11 @@ class LimitedConnection(H11Protocol):
 
     Attributes:
         settings: of the server.
+        full: answers on connections beyond the limit.
     """
 
     settings: ServerSettings
+    full: _Full
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -95,7 +100,7 @@ class LimitedConnection(H11Protocol):
             transport.abort()
             return
         if many > self.settings.max_connections:
-            self.app = _Full(self.settings)
+            self.app = self.full
         self._watch(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -107,29 +112,39 @@ class LimitedConnection(H11Protocol):
         self._timer = self.loop.call_later(self.settings.head_seconds, self._check, last)
 
     def _check(self, last: Any) -> None:
-        """Close if there was no request since the last look, whatever trickles in."""
+        """Close if there was no request since the last look, whatever trickles in.
+
+        A client that reads nothing of what was written never lets its connection close.
+        """
+        if self.transport.is_closing():
+            self.transport.abort()
+            return
         is_idle = self.cycle is None or self.cycle.response_complete
         if is_idle and self.cycle is last:
             self.transport.close()
-        else:
-            self._watch(self.cycle)
+        self._watch(self.cycle)
 
 
 class _Full:
     """What answers on connections beyond the limit."""
 
-    def __init__(self, settings: ServerSettings) -> None:
-        self.settings = settings
+    def __init__(
+        self, settings: ServerSettings, refuse: Callable[[RefusedError], Response]
+    ) -> None:
+        self.settings, self.refuse = settings, refuse
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await Bodies(self.settings).discard(Request(scope, receive))
-        answer = refused(too_many_connections(self.settings.max_connections))
+        answer = self.refuse(too_many_connections(self.settings.max_connections))
         await answer(scope, receive, send)
 
 
-def _limited(settings: ServerSettings) -> type[LimitedConnection]:
+def _limited(
+    settings: ServerSettings, refuse: Callable[[RefusedError], Response]
+) -> type[LimitedConnection]:
     """Uvicorn makes the connections and passes no arguments of ours."""
-    return type("LimitedConnection", (LimitedConnection,), {"settings": settings})
+    own = {"settings": settings, "full": _Full(settings, refuse)}
+    return type("LimitedConnection", (LimitedConnection,), own)
 
 
 def _log_config(level: str) -> dict[str, Any]:
