@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from ..jobs import Finished, JobUsage, TokenLogprob, Tokens
 from .answers import FinishReason
 from .text import Detokenizer, StopStrings
-from .tools import AnswerParser, Piece
+from .tools import AnswerParser, AnswerPiece
 from .usage import ChoiceUsage
 
 
@@ -32,7 +32,7 @@ class ToldToken:
 class Update:
     """What one event added to a choice."""
 
-    pieces: list[Piece] = field(default_factory=list)
+    pieces: list[AnswerPiece] = field(default_factory=list)
     tokens: list[ToldToken] = field(default_factory=list)
 
     @property
@@ -118,7 +118,7 @@ class Choice:
     def _parse(self, update: Update, text: str) -> None:
         self._tell(update, self._parser.add(text))
 
-    def _tell(self, update: Update, pieces: list[Piece]) -> None:
+    def _tell(self, update: Update, pieces: list[AnswerPiece]) -> None:
         self._has_calls |= any(piece.kind == "call" for piece in pieces)
         update.pieces.extend(pieces)
 

@@ -62,7 +62,7 @@ class BadRequestError(ApiError):
         super().__init__(400, text, field, code)
 
 
-def too_long(prompt: int, new: int, most: int) -> BadRequestError:
+def too_long(prompt: int, new: int, most: int, field: str = "messages") -> BadRequestError:
     """The prompt and the tokens asked for do not fit the model."""
     text = (
         f"the model takes {most} tokens in all, and this is {prompt + new}: {prompt} of the prompt "
@@ -73,7 +73,7 @@ def too_long(prompt: int, new: int, most: int) -> BadRequestError:
             f"the prompt has {prompt} tokens, and the model takes {most} with at least one new "
             "one; send a shorter prompt or fewer pixels"
         )
-    return BadRequestError("messages", text, "context_length_exceeded")
+    return BadRequestError(field, text, "context_length_exceeded")
 
 
 def unknown_model(name: str, known: str) -> ApiError:

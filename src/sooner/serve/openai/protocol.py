@@ -7,7 +7,7 @@ change the answer and can't be honoured are listed, and refused by name (`check`
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag
 
@@ -120,9 +120,21 @@ class GenerationRequest(ApiFields):
     return_token_origins: bool | None = None
     deadline_ms: Annotated[float, Field(gt=0), Finite] | None = None
 
+    prompt_field: ClassVar[str] = "prompt"
+
     @property
     def choices(self) -> int:
         return self.n or 1
+
+    @property
+    def limit(self) -> int | None:
+        """New tokens at most, as the request has it."""
+        return self.max_tokens
+
+    @property
+    def num_logprobs(self) -> int | None:
+        """As `JobSampling.logprobs`."""
+        return None
 
     @property
     def stops(self) -> list[str]:
@@ -155,6 +167,8 @@ class GenerationRequest(ApiFields):
 class ChatRequest(GenerationRequest):
     """The body of `POST /v1/chat/completions`."""
 
+    prompt_field: ClassVar[str] = "messages"
+
     messages: Annotated[
         list[Message], Field(min_length=1, max_length=MOST_MESSAGES, fail_fast=True)
     ]
@@ -172,12 +186,10 @@ class ChatRequest(GenerationRequest):
 
     @property
     def limit(self) -> int | None:
-        """New tokens at most, as the request has it."""
         return self.max_completion_tokens or self.max_tokens
 
     @property
     def num_logprobs(self) -> int | None:
-        """As `JobSampling.logprobs`."""
         return (self.top_logprobs or 0) if self.logprobs else None
 
     @property
@@ -265,10 +277,6 @@ class CompletionRequest(GenerationRequest):
     echo: bool | None = None
     suffix: str | None = None
     best_of: int | None = None
-
-    @property
-    def limit(self) -> int | None:
-        return self.max_tokens
 
     @property
     def num_logprobs(self) -> int | None:

@@ -43,6 +43,8 @@ class ServedModel:
         default_max_tokens: `max_new_tokens` of `generation_config.json`; by default what is left.
         response_template: how answers are parsed into content, reasoning and tool calls, as
             transformers' `parse_response` has it; by default the tokenizer's own.
+        unsupported: fields of requests that this way of decoding can't honour, such as `logprobs`
+            or `response_format`; they are refused instead of being ignored.
         method, mode: how it decodes, for `GET /v1/models`.
         created: seconds since 1970.
     """
@@ -55,6 +57,7 @@ class ServedModel:
     stop_token_ids: frozenset[int]
     default_max_tokens: int | None = None
     response_template: dict[str, Any] | None = field(default=None, repr=False)
+    unsupported: frozenset[str] = frozenset()
     method: str = "plain"
     mode: str = "exact"
     created: int = 0

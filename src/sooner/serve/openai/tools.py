@@ -25,7 +25,7 @@ PREFIX = 512
 
 
 @dataclass(frozen=True)
-class Piece:
+class AnswerPiece:
     """Some more of an answer.
 
     Attributes:
@@ -50,9 +50,9 @@ class AnswerParser(Protocol):
 
     keeps_special: bool
 
-    def add(self, text: str) -> list[Piece]: ...
+    def add(self, text: str) -> list[AnswerPiece]: ...
 
-    def end(self) -> list[Piece]: ...
+    def end(self) -> list[AnswerPiece]: ...
 
 
 class PlainAnswer:
@@ -60,10 +60,10 @@ class PlainAnswer:
 
     keeps_special = False
 
-    def add(self, text: str) -> list[Piece]:
-        return [Piece("content", text)] if text else []
+    def add(self, text: str) -> list[AnswerPiece]:
+        return [AnswerPiece("content", text)] if text else []
 
-    def end(self) -> list[Piece]:
+    def end(self) -> list[AnswerPiece]:
         return []
 
 
@@ -75,13 +75,13 @@ class ForcedCall:
     def __init__(self, name: str) -> None:
         self.name: str | None = name
 
-    def add(self, text: str) -> list[Piece]:
+    def add(self, text: str) -> list[AnswerPiece]:
         if not text:
             return []
         name, self.name = self.name, None
-        return [Piece("call", text, 0, name)]
+        return [AnswerPiece("call", text, 0, name)]
 
-    def end(self) -> list[Piece]:
+    def end(self) -> list[AnswerPiece]:
         return []
 
 
@@ -93,15 +93,17 @@ class ForcedCalls:
     def __init__(self) -> None:
         self.text = ""
 
-    def add(self, text: str) -> list[Piece]:
+    def add(self, text: str) -> list[AnswerPiece]:
         self.text += text
         return []
 
-    def end(self) -> list[Piece]:
+    def end(self) -> list[AnswerPiece]:
         try:
             calls = json.loads(self.text)
             return [
-                Piece("call", json.dumps(call[ARGUMENTS], ensure_ascii=False), at, call["name"])
+                AnswerPiece(
+                    "call", json.dumps(call[ARGUMENTS], ensure_ascii=False), at, call["name"]
+                )
                 for at, call in enumerate(calls)
             ]
         except (ValueError, KeyError, TypeError):  # cut by a limit
@@ -130,23 +132,23 @@ class TemplateAnswer:
         self._spaces: dict[str, str | None] = {}  # of each kind: behind what was told of it
         self._calls = 0
 
-    def add(self, text: str) -> list[Piece]:
+    def add(self, text: str) -> list[AnswerPiece]:
         if self._parser is None:
             return PlainAnswer().add(text)
-        pieces: list[Piece] = []
+        pieces: list[AnswerPiece] = []
         for place, letter in enumerate(text):
             self._untold += letter
             if not self._read(pieces, lambda one=letter: self._parser.feed(one)):  # type: ignore[misc]
                 return _joined(pieces + PlainAnswer().add(text[place + 1 :]))
         return _joined(pieces)
 
-    def end(self) -> list[Piece]:
-        pieces: list[Piece] = []
+    def end(self) -> list[AnswerPiece]:
+        pieces: list[AnswerPiece] = []
         if self._parser is not None:
             self._read(pieces, lambda: self._parser.finalize()[1])
         return _joined(pieces)
 
-    def _read(self, pieces: list[Piece], step: Callable[[], list[dict[str, Any]]]) -> bool:
+    def _read(self, pieces: list[AnswerPiece], step: Callable[[], list[dict[str, Any]]]) -> bool:
         """Take the parser a step further; whether the template still holds."""
         try:
             for event in step():
@@ -158,23 +160,21 @@ class TemplateAnswer:
             return False
         return True
 
-    def _pieces(self, event: dict[str, Any]) -> list[Piece]:
+    def _pieces(self, event: dict[str, Any]) -> list[AnswerPiece]:
         kind = _kind_of(event["field"])
         if event["type"] == "region_open" and kind != "call":
             self._untold = ""
         elif event["type"] == "region_chunk" and kind != "call":
             self._untold = self._untold[len(event["text"]) :]
             return [] if kind is None else self._stripped(kind, event["text"])
-        elif event["type"] == "region_close":
+        elif event["type"] == "region_close" and kind == "call":
+            value = event["value"]
+            calls = [self._call(call) for call in (value if isinstance(value, list) else [value])]
             self._untold = ""
-            if kind == "call":
-                value = event["value"]
-                return [
-                    self._call(call) for call in (value if isinstance(value, list) else [value])
-                ]
+            return calls
         return []
 
-    def _stripped(self, kind: Any, text: str) -> list[Piece]:
+    def _stripped(self, kind: Any, text: str) -> list[AnswerPiece]:
         """Without the space around it, as `parse_response` has it."""
         space = self._spaces.setdefault(kind, None)
         text = text.lstrip() if space is None else space + text
@@ -182,9 +182,9 @@ class TemplateAnswer:
             return []
         told = text.rstrip()
         self._spaces[kind] = text[len(told) :]
-        return [Piece(kind, told)] if told else []
+        return [AnswerPiece(kind, told)] if told else []
 
-    def _call(self, call: dict[str, Any]) -> Piece:
+    def _call(self, call: dict[str, Any]) -> AnswerPiece:
         """Raises `KeyError` or `TypeError` if it is none."""
         function = call["function"]
         name, arguments = function["name"], function.get("arguments", {})
@@ -193,7 +193,7 @@ class TemplateAnswer:
         if not isinstance(arguments, str):
             arguments = json.dumps(arguments, ensure_ascii=False)
         self._calls += 1
-        return Piece("call", arguments, self._calls - 1, name)
+        return AnswerPiece("call", arguments, self._calls - 1, name)
 
 
 def _kind_of(field: str) -> Literal["content", "reasoning", "call"] | None:
@@ -204,9 +204,9 @@ def _kind_of(field: str) -> Literal["content", "reasoning", "call"] | None:
     return "reasoning" if field in REASONING else None
 
 
-def _joined(pieces: list[Piece]) -> list[Piece]:
+def _joined(pieces: list[AnswerPiece]) -> list[AnswerPiece]:
     """Neighbours of the same kind as one, but for calls."""
-    joined: list[Piece] = []
+    joined: list[AnswerPiece] = []
     for piece in pieces:
         if joined and piece.kind == joined[-1].kind != "call":
             joined[-1] = replace(joined[-1], text=joined[-1].text + piece.text)

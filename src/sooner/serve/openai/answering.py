@@ -1,0 +1,146 @@
+"""One request under way: its choices, their jobs, and the events of all of them in order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+
+from ..jobs import Event, Finished, GenerationJob, JobUsage, Service, Tokens
+from .choice import Choice, Update
+from .errors import draining, engine_failed, past_deadline
+from .usage import ChoiceUsage
+
+
+@dataclass(eq=False)
+class Asked:
+    """A choice, the job that makes it, and how that ended."""
+
+    choice: Choice
+    job: GenerationJob
+    end: Finished | None = None
+    is_cancelled: bool = False
+
+
+class Answering:
+    """Submits jobs, and turns their events into updates; whatever fails, every job is ended.
+
+    Args:
+        service: that decodes.
+        asked: choices and jobs; the jobs' `events` are set here.
+        clock: the service's seconds.
+
+    Attributes:
+        is_done: every job has ended.
+    """
+
+    def __init__(
+        self, service: Service, asked: Sequence[Asked], clock: Callable[[], float]
+    ) -> None:
+        self.service, self.asked, self.clock = service, list(asked), clock
+        self._events: deque[tuple[Asked, Event]] = deque()
+        self._news = asyncio.Event()
+        self._submitted: list[Asked] = []
+
+    @property
+    def is_done(self) -> bool:
+        return all(one.end is not None for one in self.asked)
+
+    def start(self) -> None:
+        """Submit every job, or none.
+
+        Raises:
+            RefusedError: the service does not take one of them.
+        """
+        loop = asyncio.get_running_loop()
+        for one in self.asked:
+            # In the engine's thread; it raises if the loop is closed, as a sink may.
+            one.job.events = lambda event, one=one: loop.call_soon_threadsafe(  # type: ignore[misc]
+                self._take, one, event
+            )
+        try:
+            for one in self.asked:
+                self.service.submit(one.job)
+                self._submitted.append(one)
+        except Exception:
+            self.cancel()
+            raise
+
+    def cancel(self) -> None:
+        """The client left, or one choice failed: free every row."""
+        for one in self._submitted:
+            self._cancel(one)
+
+    async def begun(self, seconds: float) -> None:
+        """Wait for the first event, but not for longer.
+
+        Raises:
+            RefusedError: it is a failure.
+        """
+        try:
+            async with asyncio.timeout(seconds):
+                await self._news.wait()
+        except TimeoutError:
+            return
+        one, event = self._events[0]
+        if isinstance(event, Finished):
+            self._raise_if_failed(one, event)
+
+    async def updates(
+        self, ping: float | None = None
+    ) -> AsyncIterator[tuple[Choice, Update] | None]:
+        """What each event added, in order; `None` after every `ping` seconds without any.
+
+        Raises:
+            RefusedError: a job failed, or its deadline passed; the others are cancelled.
+        """
+        try:
+            while not self.is_done:
+                if not self._events:
+                    self._news.clear()
+                    try:
+                        async with asyncio.timeout(ping):
+                            await self._news.wait()
+                    except TimeoutError:
+                        yield None
+                    continue
+                one, event = self._events.popleft()
+                yield one.choice, self._apply(one, event)
+        finally:
+            self.cancel()
+
+    def usages(self) -> list[ChoiceUsage]:
+        """Of all choices, once it is done."""
+        return [
+            one.choice.usage(JobUsage(one.job.prompt_tokens) if one.end is None else one.end.usage)
+            for one in self.asked
+        ]
+
+    def _take(self, one: Asked, event: Event) -> None:
+        self._events.append((one, event))
+        self._news.set()
+
+    def _apply(self, one: Asked, event: Event) -> Update:
+        if isinstance(event, Tokens):
+            update = one.choice.add(event)
+            if one.choice.is_over:  # a stop string, which only we know of
+                self._cancel(one)
+            return update
+        one.end = event
+        self._raise_if_failed(one, event)
+        return one.choice.end(event)
+
+    def _cancel(self, one: Asked) -> None:
+        if one.end is None and not one.is_cancelled:
+            one.is_cancelled = True
+            self.service.cancel(one.job)
+
+    def _raise_if_failed(self, one: Asked, event: Finished) -> None:
+        if one.choice.is_over or event.reason in ("stop", "length"):
+            return
+        if event.reason == "deadline":
+            raise past_deadline(self.clock() - one.job.arrived)
+        if event.reason == "cancelled":
+            raise draining()
+        raise engine_failed(event.error)

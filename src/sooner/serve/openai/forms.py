@@ -1,0 +1,225 @@
+"""Answers and chunks of both completions, made of the same updates."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+from uuid import uuid4
+
+from .answers import (
+    Answered,
+    AnsweredCall,
+    AnswerMessage,
+    AnswerMetrics,
+    CalledFunction,
+    ChatChoice,
+    ChatCompletion,
+    ChatCompletionChunk,
+    ChatDelta,
+    TextChoice,
+    TextCompletion,
+    TokenUsage,
+)
+from .choice import Choice, ToldToken, Update
+from .logprobs import TokenTexts
+from .protocol import GenerationRequest
+from .tools import AnswerPiece
+
+
+@dataclass
+class Collected:
+    """All updates of one choice."""
+
+    pieces: list[AnswerPiece] = field(default_factory=list)
+    tokens: list[ToldToken] = field(default_factory=list)
+
+    def add(self, update: Update) -> None:
+        self.pieces += update.pieces
+        self.tokens += update.tokens
+
+    def text(self, kind: str) -> str:
+        return "".join(piece.text for piece in self.pieces if piece.kind == kind)
+
+
+class AnswerForm(Protocol):
+    """How one endpoint tells updates."""
+
+    def opening(self, choices: Sequence[Choice]) -> list[Answered]: ...
+
+    def chunk(self, choice: Choice, update: Update, is_last: bool) -> Answered | None: ...
+
+    def closing(self, usage: TokenUsage, metrics: AnswerMetrics) -> Answered: ...
+
+    def whole(
+        self,
+        choices: Sequence[tuple[Choice, Collected]],
+        usage: TokenUsage,
+        metrics: AnswerMetrics,
+    ) -> Answered: ...
+
+
+class _Form:
+    """What both have.
+
+    Args:
+        request: as it was read.
+        head: `id`, `created` and `model`.
+        texts: of single tokens.
+    """
+
+    def __init__(self, request: GenerationRequest, head: dict[str, Any], texts: TokenTexts) -> None:
+        self.request, self.texts = request, texts
+        # OpenAI's chunks say `usage: null` where a last one will have it.
+        self.head = {**head, "usage": None} if request.wants_usage else head
+
+    @property
+    def has_logprobs(self) -> bool:
+        return getattr(self.request, "num_logprobs", None) is not None
+
+    def extras(self, tokens: Sequence[ToldToken]) -> dict[str, Any]:
+        """Fields that are there if they were asked for."""
+        if not self.request.return_token_origins:
+            return {}
+        return {"token_origins": self.texts.origins(tokens)}
+
+    def is_silent(self, update: Update) -> bool:
+        """Whether an update has nothing that this client wants."""
+        wants_tokens = self.has_logprobs or self.request.return_token_origins
+        return not update.pieces and not (wants_tokens and update.tokens)
+
+
+class ChatForm(_Form):
+    """`POST /v1/chat/completions`. Calls get their ids here, the same in all their pieces."""
+
+    def opening(self, choices: Sequence[Choice]) -> list[Answered]:
+        return [
+            self._chunk(choice, AnswerMessage(role="assistant", content=""), [], None)
+            for choice in choices
+        ]
+
+    def chunk(self, choice: Choice, update: Update, is_last: bool) -> Answered | None:
+        if self.is_silent(update) and not is_last:
+            return None
+        reason = choice.finish_reason if is_last else None
+        return self._chunk(choice, self._delta(update.pieces), update.tokens, reason)
+
+    def closing(self, usage: TokenUsage, metrics: AnswerMetrics) -> Answered:
+        head = {**self.head, "usage": usage, "metrics": metrics}
+        return ChatCompletionChunk(**head, object="chat.completion.chunk", choices=[])
+
+    def whole(
+        self,
+        choices: Sequence[tuple[Choice, Collected]],
+        usage: TokenUsage,
+        metrics: AnswerMetrics,
+    ) -> Answered:
+        told = [
+            ChatChoice(
+                index=choice.index,
+                message=self._message(all_of),
+                logprobs=self._logprobs(all_of.tokens),
+                finish_reason=choice.finish_reason or "stop",
+                **self.extras(all_of.tokens),
+            )
+            for choice, all_of in choices
+        ]
+        head = {**self.head, "usage": usage, "metrics": metrics}
+        return ChatCompletion(**head, object="chat.completion", choices=told)
+
+    def _chunk(
+        self,
+        choice: Choice,
+        delta: AnswerMessage,
+        tokens: Sequence[ToldToken],
+        reason: Any,
+    ) -> ChatCompletionChunk:
+        told = ChatDelta(
+            index=choice.index, delta=delta, logprobs=self._logprobs(tokens),
+            finish_reason=reason, **self.extras(tokens),
+        )  # fmt: skip
+        return ChatCompletionChunk(**self.head, object="chat.completion.chunk", choices=[told])
+
+    def _logprobs(self, tokens: Sequence[ToldToken]) -> Any:
+        return self.texts.chat_logprobs(tokens) if self.has_logprobs else None
+
+    def _delta(self, pieces: Sequence[AnswerPiece]) -> AnswerMessage:
+        told: dict[str, Any] = {}
+        for kind, name in (("content", "content"), ("reasoning", "reasoning_content")):
+            if any(piece.kind == kind for piece in pieces):
+                told[name] = "".join(piece.text for piece in pieces if piece.kind == kind)
+        if calls := [piece for piece in pieces if piece.kind == "call"]:
+            told["tool_calls"] = [self._call(piece) for piece in calls]
+        return AnswerMessage(**told)
+
+    def _call(self, piece: AnswerPiece) -> AnsweredCall:
+        function = CalledFunction(arguments=piece.text)
+        if piece.name is None:
+            return AnsweredCall(index=piece.call, function=function)
+        function = CalledFunction(name=piece.name, arguments=piece.text)
+        return AnsweredCall(
+            index=piece.call, id=f"call_{uuid4().hex[:24]}", type="function", function=function
+        )
+
+    def _message(self, all_of: Collected) -> AnswerMessage:
+        names: dict[int, str] = {}
+        arguments: dict[int, str] = defaultdict(str)
+        for piece in all_of.pieces:
+            if piece.kind == "call":
+                arguments[piece.call] += piece.text
+                names.setdefault(piece.call, piece.name or "")
+        content, reasoning = all_of.text("content"), all_of.text("reasoning")
+        told: dict[str, Any] = {"content": content if content or not names else None}
+        if reasoning:
+            told["reasoning_content"] = reasoning
+        if names:
+            told["tool_calls"] = [
+                AnsweredCall(
+                    id=f"call_{uuid4().hex[:24]}", type="function",
+                    function=CalledFunction(name=name, arguments=arguments[number]),
+                )
+                for number, name in names.items()
+            ]  # fmt: skip
+        return AnswerMessage(role="assistant", **told)
+
+
+class TextForm(_Form):
+    """`POST /v1/completions`."""
+
+    def opening(self, choices: Sequence[Choice]) -> list[Answered]:
+        return []
+
+    def chunk(self, choice: Choice, update: Update, is_last: bool) -> Answered | None:
+        if self.is_silent(update) and not is_last:
+            return None
+        text = "".join(piece.text for piece in update.pieces)
+        reason = choice.finish_reason if is_last else None
+        told = self._choice(choice, text, update.tokens, reason)
+        return TextCompletion(**self.head, object="text_completion", choices=[told])
+
+    def closing(self, usage: TokenUsage, metrics: AnswerMetrics) -> Answered:
+        head = {**self.head, "usage": usage, "metrics": metrics}
+        return TextCompletion(**head, object="text_completion", choices=[])
+
+    def whole(
+        self,
+        choices: Sequence[tuple[Choice, Collected]],
+        usage: TokenUsage,
+        metrics: AnswerMetrics,
+    ) -> Answered:
+        told = [
+            self._choice(choice, all_of.text("content"), all_of.tokens, choice.finish_reason)
+            for choice, all_of in choices
+        ]
+        head = {**self.head, "usage": usage, "metrics": metrics}
+        return TextCompletion(**head, object="text_completion", choices=told)
+
+    def _choice(
+        self, choice: Choice, text: str, tokens: Sequence[ToldToken], reason: Any
+    ) -> TextChoice:
+        logprobs = self.texts.text_logprobs(tokens) if self.has_logprobs else None
+        return TextChoice(
+            index=choice.index, text=text, logprobs=logprobs, finish_reason=reason,
+            **self.extras(tokens),
+        )  # fmt: skip

@@ -1,0 +1,337 @@
+"""What each path answers."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol, TypeVar
+
+from fastapi import Request
+from fastapi.responses import Response
+from starlette.requests import ClientDisconnect
+
+from ..bodies import Bodies
+from ..chat_settings import ChatSettings
+from ..jobs import Service
+from ..refusal import RefusedError, too_many
+from ..request_ids import name_of
+from .answering import Answering
+from .answers import AnswerMetrics, HealthAnswer, ModelCard, ModelList, TokenUsage
+from .errors import down, draining, known, past_deadline, refused, unknown_model, warming
+from .forms import AnswerForm, ChatForm, Collected, TextForm
+from .grammar import Grammars, NoGrammars
+from .logprobs import TokenTexts
+from .planning import Planner, RequestTimes
+from .protocol import ChatRequest, CompletionRequest, GenerationRequest
+from .reading import deadline_seconds, parse
+from .served import Prepared, ServedModel
+from .stream import EventStream, frames, hang_up
+from .text_prompts import prepare_text
+from .usage import speculative_decoding, token_usage
+
+STALL = 30.0
+"""Seconds without a round of the engine's loop after which `/health` fails."""
+READERS = 2
+"""Threads that read bodies and tokenize."""
+LARGE = 64 << 10
+"""Bytes of a body that is read in one of them."""
+DEADLINE = "x-deadline-ms"
+
+Result = TypeVar("Result")
+
+
+class ServiceMetrics(Protocol):
+    """What `/metrics` tells, and who is told of answers."""
+
+    def answered(self, status: int, seconds: float) -> None: ...
+
+    def text(self) -> bytes: ...
+
+
+class OpenAIHandler:
+    """Reads requests, has their jobs done, and writes what came of them.
+
+    Args:
+        served: the model.
+        service: that decodes.
+        settings: limits.
+        metrics: of the whole server.
+        grammars: compiles what `response_format` and forced tools ask for.
+        on_close: waits until the service has ended what is under way; called in a thread.
+        clock: the service's seconds.
+    """
+
+    def __init__(
+        self,
+        served: ServedModel,
+        service: Service,
+        settings: ChatSettings,
+        metrics: ServiceMetrics,
+        grammars: Grammars | None = None,
+        on_close: Callable[[], Any] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.served, self.service, self.settings = served, service, settings
+        self.metrics, self.clock, self.on_close = metrics, clock, on_close
+        self.grammars = grammars or NoGrammars()
+        self.bodies = Bodies(settings)
+        self.under_way = 0
+        self.is_closing = False
+        self._planner = Planner(served)
+        self._texts = TokenTexts(served.tokenizer)
+        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="sooner-read")
+
+    async def close(self) -> None:
+        """Take nothing new, and wait until what is under way has ended."""
+        if self.is_closing:
+            return
+        self.is_closing = True
+        await asyncio.to_thread(self.on_close)
+        self._readers.shutdown(wait=False)
+        await self.grammars.close()
+
+    async def chat(self, request: Request) -> Response:
+        """`POST /v1/chat/completions`."""
+        return await self._counted(request, ChatRequest, ChatForm, self._chat_prompts, "chatcmpl")
+
+    async def completions(self, request: Request) -> Response:
+        """`POST /v1/completions`."""
+        return await self._counted(request, CompletionRequest, TextForm, self._text_prompts, "cmpl")
+
+    def models(self) -> Response:
+        """`GET /v1/models`."""
+        cards = [self._card(name) for name in self.served.names]
+        return _json(ModelList(object="list", data=cards))
+
+    def model(self, name: str) -> Response:
+        """`GET /v1/models/{model}`."""
+        if name not in self.served.names:
+            return refused(unknown_model(name, self.served.name))
+        return _json(self._card(name))
+
+    def health(self, is_known: bool) -> Response:
+        """`GET /health`: whether the process does its work."""
+        waited = max(self.clock() - self.service.last_tick, 0.0)
+        state = self.service.state
+        status: Any = state if state != "ready" else "ok"
+        if state in ("ready", "draining") and waited > STALL:
+            status = "stalled"
+        told = HealthAnswer(status=status)
+        if is_known:
+            load = self.service.load()
+            told = HealthAnswer(
+                status=status, seconds_since_tick=round(waited, 3),
+                running=load.running, waiting=load.waiting,
+            )  # fmt: skip
+        return _json(told, 503 if status in ("stalled", "failed") else 200)
+
+    def ready(self) -> Response:
+        """`GET /ready`: whether requests are taken."""
+        state = "draining" if self.is_closing else self.service.state
+        return _json(HealthAnswer(status=state), 200 if state == "ready" else 503)
+
+    def metrics_text(self) -> Response:
+        """`GET /metrics`."""
+        return Response(self.metrics.text(), media_type="text/plain; version=0.0.4")
+
+    async def _counted(
+        self,
+        request: Request,
+        kind: type[Any],
+        form: Callable[[Any, dict[str, Any], TokenTexts], AnswerForm],
+        prepare: Callable[[Any], Awaitable[list[Prepared]]],
+        prefix: str,
+    ) -> Response:
+        began, held = self.clock(), _Held(self)
+        try:
+            response = await self._admitted(request, kind, form, prepare, prefix, began, held)
+        except Exception as error:
+            response = refused(known(error, name_of(request)))
+        finally:
+            if not held.is_streamed:
+                held.release()
+        self.metrics.answered(response.status_code, self.clock() - began)
+        return response
+
+    async def _admitted(
+        self,
+        request: Request,
+        kind: type[GenerationRequest],
+        form: Callable[[Any, dict[str, Any], TokenTexts], AnswerForm],
+        prepare: Callable[[Any], Awaitable[list[Prepared]]],
+        prefix: str,
+        began: float,
+        held: _Held,
+    ) -> Response:
+        if (unwanted := self._refusal()) is not None:
+            await self.bodies.discard(request)
+            raise unwanted
+        held.take()
+        async with self.bodies.read(request) as body:
+            asked = await self._on_reader(lambda: parse(kind, body), len(body))
+            timing = self._timing(request, asked, began)
+            work = self._begin(name_of(request), asked, prepare, timing, held)
+            answering = await unless_gone(request, in_time(work, timing, self.clock))
+        head = {
+            "id": f"{prefix}-{name_of(request)}",
+            "created": int(time.time()),
+            "model": asked.model or self.served.name,
+        }
+        writer = form(asked, head, self._texts)
+        if not asked.stream:
+            return await unless_gone(request, self._whole(answering, writer, asked))
+        ping = self.settings.ping_seconds
+        # A failure that comes soon has a status of its own; a later one is told in the stream.
+        await unless_gone(request, answering.begun(ping))
+        totals = (lambda: self._totals(answering, asked)) if asked.wants_usage else None
+        held.is_streamed = True
+        told = frames(answering, writer, ping, totals, name_of(request))
+        return EventStream(told, held.release)
+
+    async def _begin(
+        self,
+        name: str,
+        asked: GenerationRequest,
+        prepare: Callable[[Any], Awaitable[list[Prepared]]],
+        timing: RequestTimes,
+        held: _Held,
+    ) -> Answering:
+        """Prepare a request and submit its jobs."""
+        if asked.model is not None and asked.model not in self.served.names:
+            raise unknown_model(asked.model, self.served.name)
+        self._planner.check(asked)
+        prompts = await prepare(asked)
+        size = LARGE if asked.prediction else 0
+        prediction = await self._on_reader(lambda: self._planner.prediction_of(asked), size)
+        matcher = await self.grammars.of(asked)
+        choices = self._planner.asked(name, asked, prompts, timing, prediction, matcher)
+        held.answering = Answering(self.service, choices, self.clock)
+        held.answering.start()
+        return held.answering
+
+    async def _whole(
+        self, answering: Answering, writer: AnswerForm, asked: GenerationRequest
+    ) -> Response:
+        told = [(one.choice, Collected()) for one in answering.asked]
+        async for step in answering.updates():
+            if step is not None:
+                choice, update = step
+                told[choice.index][1].add(update)
+        answer = writer.whole(told, *self._totals(answering, asked))
+        return Response(answer.model_dump_json(exclude_unset=True), media_type="application/json")
+
+    def _totals(
+        self, answering: Answering, asked: GenerationRequest
+    ) -> tuple[TokenUsage, AnswerMetrics]:
+        usages = answering.usages()
+        prompts = [one.job.prompt_tokens for one in answering.asked[:: asked.choices]]
+        drafts = speculative_decoding([one.job.stats for one in usages])
+        return token_usage(usages, prompts), drafts
+
+    async def _chat_prompts(self, asked: ChatRequest) -> list[Prepared]:
+        return [await self.served.prepare(asked)]
+
+    async def _text_prompts(self, asked: CompletionRequest) -> list[Prepared]:
+        prompts = asked.prompts
+        return await self._on_reader(lambda: [prepare_text(self.served, one) for one in prompts])
+
+    async def _on_reader(self, work: Callable[[], Result], size: int = LARGE) -> Result:
+        """Do what would block the event loop in a thread, if it is `size` enough."""
+        if size < LARGE:
+            return work()
+        return await asyncio.get_running_loop().run_in_executor(self._readers, work)
+
+    def _timing(self, request: Request, asked: GenerationRequest, began: float) -> RequestTimes:
+        header = request.headers.get(DEADLINE)
+        seconds = deadline_seconds(header, asked.deadline_ms, self.settings.deadline)
+        return RequestTimes(began, None if math.isinf(seconds) else began + seconds)
+
+    def _refusal(self) -> RefusedError | None:
+        """Why a request is not even read, if it is not."""
+        state = self.service.state
+        if self.is_closing or state == "draining":
+            return draining()
+        if state == "warming":
+            return warming()
+        if state == "failed":
+            return down()
+        most = self.settings.max_rows + self.settings.max_queue
+        return too_many(most, 1.0) if self.under_way >= most else None
+
+    def _card(self, name: str) -> ModelCard:
+        served = self.served
+        return ModelCard(
+            id=name, created=served.created, max_model_len=served.max_model_len,
+            method=served.method, mode=served.mode,
+        )  # fmt: skip
+
+
+class _Held:
+    """What a request holds: one of the places, and its jobs. Given back once, whatever happens.
+
+    Attributes:
+        is_streamed: the stream gives it back when it has ended.
+    """
+
+    def __init__(self, handler: OpenAIHandler) -> None:
+        self.handler = handler
+        self.answering: Answering | None = None
+        self.is_streamed = self.is_taken = False
+
+    def take(self) -> None:
+        self.is_taken = True
+        self.handler.under_way += 1
+
+    def release(self) -> None:
+        if self.answering is not None:
+            self.answering.cancel()
+        if self.is_taken:
+            self.is_taken = False
+            self.handler.under_way -= 1
+
+
+async def unless_gone(request: Request, work: Coroutine[Any, Any, Result]) -> Result:
+    """The result of `work`, which is cancelled if the client hangs up.
+
+    Raises:
+        ClientDisconnect: it did.
+    """
+    task, gone = asyncio.ensure_future(work), asyncio.ensure_future(hang_up(request.receive))
+    try:
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientDisconnect
+        return task.result()
+    finally:
+        task.cancel()
+        gone.cancel()
+        await asyncio.wait({task, gone})
+        if not task.cancelled():
+            task.exception()  # seen, even if nobody waits for it
+
+
+async def in_time(
+    work: Coroutine[Any, Any, Result], timing: RequestTimes, clock: Callable[[], float]
+) -> Result:
+    """The result of `work`, unless the deadline passes.
+
+    Raises:
+        ApiError: 504.
+    """
+    left = None if timing.deadline is None else timing.deadline - clock()
+    try:
+        async with asyncio.timeout(left) as limit:
+            return await work
+    except TimeoutError:
+        if limit.expired():
+            raise past_deadline(clock() - timing.arrived) from None
+        raise
+
+
+def _json(answer: Any, status: int = 200) -> Response:
+    return Response(
+        answer.model_dump_json(exclude_none=True), status, media_type="application/json"
+    )

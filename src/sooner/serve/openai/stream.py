@@ -1,0 +1,115 @@
+"""Server-sent events: chunks as they come, a ping in silence, an error where there was one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Callable
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from ..refusal import RefusedError
+from .answering import Answering
+from .answers import Answered, AnswerMetrics, TokenUsage
+from .errors import body, known
+from .forms import AnswerForm
+
+logger = logging.getLogger("sooner.serve")
+
+PING = b": ping\n\n"
+DONE = b"data: [DONE]\n\n"
+SEND_SECONDS = 60.0
+"""What a client may take to read what was sent, before it counts as gone."""
+HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+
+
+async def frames(
+    answering: Answering,
+    form: AnswerForm,
+    ping: float,
+    totals: Callable[[], tuple[TokenUsage, AnswerMetrics]] | None,
+    name: str,
+) -> AsyncIterator[bytes]:
+    """The body of a stream.
+
+    Args:
+        ping: seconds of silence after which the client is told that it is not forgotten.
+        totals: of usage and metrics, if a last chunk has them.
+        name: the request's id, for the log.
+    """
+    ended: set[int] = set()
+    try:
+        for chunk in form.opening([one.choice for one in answering.asked]):
+            yield _data(chunk)
+        async for told in answering.updates(ping):
+            if told is None:
+                yield PING
+                continue
+            choice, update = told
+            is_last = choice.is_over and choice.index not in ended
+            if choice.index in ended:
+                continue
+            if is_last:
+                ended.add(choice.index)
+            if (more := form.chunk(choice, update, is_last)) is not None:
+                yield _data(more)
+        if totals is not None:
+            yield _data(form.closing(*totals()))
+    except Exception as error:
+        refusal = error if isinstance(error, RefusedError) else known(error, name)
+        logger.info("%s ended late with %d: %s", name, refusal.status, refusal.text)
+        yield f"data: {json.dumps(body(refusal))}\n\n".encode()
+    yield DONE
+
+
+def _data(chunk: Answered) -> bytes:
+    return b"data: " + chunk.model_dump_json(exclude_unset=True).encode() + b"\n\n"
+
+
+async def hang_up(receive: Receive) -> None:
+    """Returns when the client is gone."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+class EventStream(Response):
+    """Sends frames until they end or the client is gone, whichever is first.
+
+    Args:
+        frames: of the body.
+        on_end: called in any case, once nothing more is sent.
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(self, frames: AsyncIterator[bytes], on_end: Callable[[], None]) -> None:
+        self.frames, self.on_end = frames, on_end
+        self.status_code, self.background, self.body = 200, None, b""
+        self.init_headers(HEADERS)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        writer = asyncio.ensure_future(self._write(send))
+        gone = asyncio.ensure_future(hang_up(receive))
+        try:
+            await asyncio.wait({writer, gone}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            writer.cancel()
+            gone.cancel()
+            await asyncio.wait({writer, gone})
+            self.on_end()
+        if not writer.cancelled():
+            writer.result()
+
+    async def _write(self, send: Send) -> None:
+        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+        await send(start)
+        try:
+            async for frame in self.frames:
+                async with asyncio.timeout(SEND_SECONDS):
+                    await send({"type": "http.response.body", "body": frame, "more_body": True})
+        except TimeoutError:
+            logger.info("a client has read nothing for %g s and is cut off", SEND_SECONDS)
+            return
+        await send({"type": "http.response.body", "body": b"", "more_body": False})

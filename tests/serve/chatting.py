@@ -1,0 +1,235 @@
+"""What tests of OpenAI's API share: a service that says a script, an app around it, clients."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+import httpx
+import torch
+
+from serve.robots import WAIT
+from serve.spoken import byte_level, ids_of
+from sooner.serve.chat_settings import ChatSettings
+from sooner.serve.jobs import (
+    DraftStats,
+    Finished,
+    GenerationJob,
+    JobUsage,
+    Reason,
+    ServiceLoad,
+    ServiceState,
+    TokenLogprob,
+    Tokens,
+)
+from sooner.serve.openai.app import create_app
+from sooner.serve.openai.errors import refused
+from sooner.serve.openai.protocol import ChatRequest
+from sooner.serve.openai.routes import OpenAIHandler
+from sooner.serve.openai.served import Prepared, ServedModel
+from sooner.serve.run import bind, url
+from sooner.serve.server import DrainingServer
+
+NAMES = ("tiny", "org/tiny")
+VOCAB = 512
+HELLO = {"messages": [{"role": "user", "content": "hello"}]}
+
+
+class ScriptedService:
+    """Says what it is told to, in a thread of its own; of each job a block a round.
+
+    Args:
+        script: text of a job; an end token follows where it fits.
+        blocks: tokens a round commits, by turns; all but the last of each are drafted.
+        pause: seconds that a round takes.
+
+    Attributes:
+        go: rounds wait for it.
+        failure: a job ends with it, after one round.
+        rows: jobs that have not ended.
+        jobs: all that were submitted.
+        refusal: raised by `submit`.
+    """
+
+    def __init__(
+        self,
+        script: str | Callable[[GenerationJob], str] = "hello",
+        blocks: Sequence[int] = (3,),
+        pause: float = 0.0,
+    ) -> None:
+        self.script, self.blocks, self.pause = script, tuple(blocks), pause
+        self.state: ServiceState = "ready"
+        self.go = threading.Event()
+        self.go.set()
+        self.failure: Exception | None = None
+        self.failed_reason: Reason = "error"
+        self.refusal: Exception | None = None
+        self.rows: dict[GenerationJob, list[int]] = {}
+        self.jobs: list[GenerationJob] = []
+        self.rounds = 0
+        self.ticked = time.monotonic()
+        self._said: dict[GenerationJob, int] = {}
+        self._lock = threading.Condition()
+        self._is_closed = False
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    @property
+    def last_tick(self) -> float:
+        return self.ticked
+
+    def submit(self, job: GenerationJob) -> None:
+        if self.refusal is not None:
+            raise self.refusal
+        text = self.script if isinstance(self.script, str) else self.script(job)
+        ids = [*ids_of(text), byte_level().eos_token_id]
+        with self._lock:
+            self.jobs.append(job)
+            self.rows[job], self._said[job] = ids[: job.max_tokens], 0
+            self._lock.notify_all()
+
+    def cancel(self, job: GenerationJob) -> None:
+        with self._lock:
+            if job in self.rows:
+                self._end(job, "cancelled")
+
+    def load(self) -> ServiceLoad:
+        return ServiceLoad(len(self.rows), 0)
+
+    def close(self) -> None:
+        with self._lock:
+            self._is_closed = True
+            for job in list(self.rows):
+                self._end(job, "cancelled")
+            self._lock.notify_all()
+        self._thread.join(WAIT)
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                self._lock.wait_for(lambda: self.rows or self._is_closed)
+                if self._is_closed:
+                    return
+            self.go.wait(0.01)
+            time.sleep(self.pause)
+            with self._lock:
+                if not self.go.is_set():
+                    continue
+                self.rounds += 1
+                for job in list(self.rows):
+                    self._round(job)
+
+    def _round(self, job: GenerationJob) -> None:
+        size = self.blocks[self._said[job] % len(self.blocks)]
+        block, self.rows[job] = self.rows[job][:size], self.rows[job][size:]
+        self._said[job] += len(block)
+        logprobs = None
+        if job.sampling.logprobs is not None:
+            top = tuple((1 + one, -0.5 * one) for one in range(job.sampling.logprobs))
+            logprobs = [
+                TokenLogprob(one, -float("inf") if one == 7 else -0.25, top) for one in block
+            ]
+        self._tell(job, Tokens(block, len(block) - 1, logprobs))
+        if self.failure is not None:
+            self._end(job, self.failed_reason, self.failure)
+        elif not self.rows[job]:
+            self._end(job, "stop" if block[-1] in job.stop_token_ids else "length")
+
+    def _end(self, job: GenerationJob, reason: Reason, error: Exception | None = None) -> None:
+        del self.rows[job]
+        said = self._said[job]
+        steps = -(-said // self.blocks[0])
+        stats = DraftStats("exact", steps, steps, 2 * steps, {self.blocks[0] - 1: steps})
+        right = min(said, len(job.prediction or ()))
+        wrong = len(job.prediction or ()) - right
+        usage = JobUsage(job.prompt_tokens, said, 2, right, wrong, stats)
+        self._tell(job, Finished(reason, usage, error))
+
+    def _tell(self, job: GenerationJob, event: Any) -> None:
+        try:
+            job.events(event)
+        except RuntimeError:  # the client's loop is closed
+            self.rows.pop(job, None)
+
+
+class CountedMetrics:
+    """Remembers statuses."""
+
+    def __init__(self) -> None:
+        self.statuses: list[int] = []
+
+    def answered(self, status: int, seconds: float) -> None:
+        self.statuses.append(status)
+
+    def text(self) -> bytes:
+        return f"sooner:answers {len(self.statuses)}\n".encode()
+
+
+async def prepare(request: ChatRequest) -> Prepared:
+    """Messages by the chat template; no media."""
+    told = [message.model_dump(exclude_none=True) for message in request.messages]
+    text = byte_level().apply_chat_template(
+        told, tools=request.template_tools, add_generation_prompt=True, tokenize=False
+    )
+    ids = ids_of(text)
+    return Prepared({"input_ids": torch.tensor([ids])}, len(ids))
+
+
+def served(**fields: Any) -> ServedModel:
+    tokenizer = byte_level()
+    known: dict[str, Any] = {
+        "names": NAMES, "tokenizer": tokenizer, "prepare": prepare, "max_model_len": 2048,
+        "vocab_size": VOCAB, "stop_token_ids": frozenset([tokenizer.eos_token_id]),
+        "created": 1_700_000_000,
+    }  # fmt: skip
+    return ServedModel(**{**known, **fields})
+
+
+def handler_of(service: Any, model: ServedModel | None = None, **options: Any) -> OpenAIHandler:
+    settings = ChatSettings(**options.pop("settings", {}))
+    return OpenAIHandler(model or served(), service, settings, CountedMetrics(), **options)
+
+
+@asynccontextmanager
+async def talking(service: Any, *told: Any, **options: Any) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of an app on the loopback."""
+    app = create_app(handler_of(service, *told, **options))
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    async with app.router.lifespan_context(app):
+        address = "http://127.0.0.1:8000"
+        async with httpx.AsyncClient(transport=transport, base_url=address) as client:
+            client.app = app  # type: ignore[attr-defined]
+            client.handler = app.state.handler  # type: ignore[attr-defined]
+            yield client
+
+
+@contextmanager
+def listening(service: Any, *told: Any, **options: Any) -> Iterator[str]:
+    """Address of a server on a socket, which runs in a thread."""
+    settings = {"port": 0, **options.pop("settings", {})}
+    handler = handler_of(service, *told, settings=settings, **options)
+    ready = threading.Event()
+    with bind(handler.settings) as socket:
+        app = create_app(handler, ready.set)
+        server = DrainingServer(app, handler.settings, "warning", handler.close, refuse=refused)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [socket]})
+        thread.start()
+        try:
+            assert ready.wait(WAIT)
+            yield url(socket)
+        finally:
+            server.should_exit = True
+            thread.join(WAIT)
+    assert not thread.is_alive()
+
+
+@contextmanager
+def scripted(*told: Any, **options: Any) -> Iterator[ScriptedService]:
+    service = ScriptedService(*told, **options)
+    try:
+        yield service
+    finally:
+        service.close()

@@ -1,0 +1,221 @@
+"""Calls of tools and reasoning, read by the tokenizer's template or forced by a grammar."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import itertools
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
+
+from serve.chatting import HELLO, ScriptedService, scripted, served, talking
+from serve.spoken import RESPONSE_TEMPLATE, byte_level
+from serve.test_openai_app import CHAT, chunks
+from sooner.serve.openai.protocol import ChatRequest
+from sooner.serve.openai.tools import AnswerParsers, AnswerPiece
+
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "weather",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+    },
+}
+CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Bern, 漢"}}\n</tool_call>'
+OTHER = '<tool_call>{"name": "clock", "arguments": {}}</tool_call>'
+BROKEN = '<tool_call>{"name": "weather", "argum</tool_call>'
+
+
+def request(**fields: Any) -> ChatRequest:
+    return ChatRequest.model_validate({**HELLO, "tools": [WEATHER], **fields})
+
+
+def parsed(
+    text: str, cuts: list[int], asked: ChatRequest, template: Any = RESPONSE_TEMPLATE
+) -> Any:
+    """Content, reasoning and calls of a text that comes in pieces."""
+    parser = AnswerParsers(byte_level(), template).of(asked, [])
+    pieces: list[AnswerPiece] = []
+    places = sorted({min(cut, len(text)) for cut in cuts} | {0, len(text)})
+    for start, end in itertools.pairwise(places):
+        pieces += parser.add(text[start:end])
+    pieces += parser.end()
+    told = {
+        kind: "".join(piece.text for piece in pieces if piece.kind == kind)
+        for kind in ("content", "reasoning")
+    }
+    calls: list[list[str]] = []
+    for piece in pieces:
+        if piece.kind == "call":
+            if piece.name is not None:
+                assert piece.call == len(calls)
+                calls.append([piece.name, ""])
+            calls[piece.call][1] += piece.text
+    return told["content"], told["reasoning"], [(name, json.loads(text)) for name, text in calls]
+
+
+TEXTS: dict[str, tuple[str, Any]] = {
+    "content": (" Sunny  today. ", ("Sunny  today.", "", [])),
+    "reasoning": ("<think>\nwell, 漢\n</think>\n\nYes.", ("Yes.", "well, 漢", [])),
+    "call": (CALL, ("", "", [("weather", {"city": "Bern, 漢"})])),
+    "calls": (
+        f"Let me see.\n{CALL}\n{OTHER}",
+        ("Let me see.", "", [("weather", {"city": "Bern, 漢"}), ("clock", {})]),
+    ),
+    "all": (
+        f"<think>a < b</think>I ask: {OTHER} <tool",
+        ("I ask: <tool", "a < b", [("clock", {})]),
+    ),
+    "broken": (f"Hm. {BROKEN} on", (f"Hm. {BROKEN} on", "", [])),
+    "cut": ('Hm.<tool_call>{"name": "wea', ('Hm.<tool_call>{"name": "wea', "", [])),
+    "no call": ("<tool_call>[5]</tool_call>", ("<tool_call>[5]</tool_call>", "", [])),
+    "nearly": ("a <tool_cat> b", ("a <tool_cat> b", "", [])),
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+@settings(max_examples=40, deadline=None)
+@given(cuts=some.lists(some.integers(0, 120), max_size=20))
+def test_an_answer_is_read_the_same_however_it_is_cut(name: str, cuts: list[int]) -> None:
+    text, wanted = TEXTS[name]
+    content, reasoning, calls = parsed(text, cuts, request())
+    assert (content.strip(), reasoning, calls) == (wanted[0].strip(), *wanted[1:])
+
+
+@pytest.mark.parametrize("name", ["content", "reasoning", "call"])
+def test_it_is_what_parse_response_says(name: str) -> None:
+    text, _ = TEXTS[name]
+    content, reasoning, calls = parsed(text, [], request())
+    whole = byte_level().parse_response(text, RESPONSE_TEMPLATE, prefix="")
+    assert content == whole.get("content", "")
+    assert reasoning == whole.get("reasoning_content", "")
+    told = [call["function"] for call in whole.get("tool_calls", [])]
+    assert calls == [(call["name"], call["arguments"]) for call in told]
+
+
+def test_a_template_that_begins_an_answer_is_seen_in_the_prompt() -> None:
+    tokenizer = byte_level()
+    prompt = tokenizer("<|im_start|>assistant\n<think>", add_special_tokens=False).input_ids
+    parser = AnswerParsers(tokenizer, RESPONSE_TEMPLATE).of(request(), prompt)
+    pieces = [*parser.add("hm</think>yes"), *parser.end()]
+    assert [(piece.kind, piece.text) for piece in pieces] == [
+        ("reasoning", "hm"),
+        ("content", "yes"),
+    ]
+
+
+def test_without_tools_a_call_is_content() -> None:
+    for asked in (request(tools=None), request(tool_choice="none")):
+        assert parsed(OTHER, [], asked) == (OTHER, "", [])
+    assert parsed(f"<think>a</think>{OTHER}", [], request(tools=None)) == (OTHER, "a", [])
+
+
+def test_without_a_template_all_is_content() -> None:
+    assert parsed(CALL, [3], request(), None) == (CALL, "", [])
+
+
+def test_the_tokenizers_own_template_is_found() -> None:
+    tokenizer = copy.copy(byte_level())
+    tokenizer.response_template = RESPONSE_TEMPLATE
+    assert AnswerParsers(tokenizer).of(request(), []).keeps_special
+    assert not AnswerParsers(byte_level()).of(request(), []).keeps_special
+
+
+def test_forced_calls_are_read_from_json() -> None:
+    named = request(tool_choice={"type": "function", "function": {"name": "weather"}})
+    assert parsed('{"city": "Bern"}', [3, 5], named) == ("", "", [("weather", {"city": "Bern"})])
+    needed = request(tool_choice="required")
+    text = '[{"name": "weather", "parameters": {"city": "漢"}}]'
+    assert parsed(text, [3, 5], needed) == ("", "", [("weather", {"city": "漢"})])
+    assert parsed(text[:20], [3], needed) == (text[:20], "", [])
+
+
+# Through the server.
+
+
+def asked(service: ScriptedService, body: dict[str, Any]) -> Any:
+    async def run() -> Any:
+        async with talking(service, served(response_template=RESPONSE_TEMPLATE)) as client:
+            return await client.post(CHAT, json={**HELLO, "tools": [WEATHER], **body})
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize("blocks", [(1,), (5,), (200,)])
+def test_calls_are_told_as_openai_has_them(blocks: tuple[int, ...]) -> None:
+    with scripted(f"<think>hm</think>Wait.\n{CALL}\n{OTHER}", blocks=blocks) as service:
+        [choice] = asked(service, {}).json()["choices"]
+        told = chunks(asked(service, {"stream": True}))
+        prompt = byte_level().decode(service.jobs[0].inputs["input_ids"][0])
+    assert choice["finish_reason"] == "tool_calls"
+    message = choice["message"]
+    assert (message["content"], message["reasoning_content"]) == ("Wait.", "hm")
+    calls = message["tool_calls"]
+    assert [call["function"]["name"] for call in calls] == ["weather", "clock"]
+    assert json.loads(calls[0]["function"]["arguments"]) == {"city": "Bern, 漢"}
+    assert all(call["id"].startswith("call_") and call["type"] == "function" for call in calls)
+    assert '"name": "weather"' in prompt  # the template was told of the tool
+
+    deltas = [one for chunk in told for one in chunk["choices"]]
+    assert deltas[-1]["finish_reason"] == "tool_calls"
+    pieces = [call for one in deltas for call in one["delta"].get("tool_calls", [])]
+    assert [(one["index"], one["function"]) for one in pieces] == [
+        (index, call["function"]) for index, call in enumerate(calls)
+    ]
+    for key in ("content", "reasoning_content"):
+        assert "".join(one["delta"].get(key, "") for one in deltas) == message[key]
+
+
+def test_special_tokens_are_written_out_for_templates_alone() -> None:
+    with scripted(f"fox<|im_start|> {OTHER}") as service:
+        [choice] = asked(service, {"tools": None}).json()["choices"]
+        assert choice["message"]["content"] == f"fox<|im_start|> {OTHER}"
+        assert choice["finish_reason"] == "stop"
+
+        async def plain() -> Any:
+            async with talking(service) as client:
+                return (await client.post(CHAT, json=HELLO)).json()["choices"]
+
+        [choice] = asyncio.run(plain())
+        assert "<|im_start|>" not in choice["message"]["content"]
+
+
+def test_a_message_of_calls_alone_has_no_content() -> None:
+    with scripted(CALL) as service:
+        [choice] = asked(service, {}).json()["choices"]
+        assert choice["message"]["content"] is None
+        assert len(choice["message"]["tool_calls"]) == 1
+
+
+def test_calls_that_are_cut_by_the_limit_end_by_length() -> None:
+    with scripted(f"{OTHER}{CALL}", blocks=[4]) as service:
+        [choice] = asked(service, {"max_tokens": 30}).json()["choices"]
+        assert choice["finish_reason"] == "length"
+        assert len(choice["message"]["tool_calls"]) <= 1
+
+
+def test_tools_that_can_not_be_are_refused() -> None:
+    named = {"type": "function", "function": {"name": "other"}}
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"tool_choice": named}, "tool_choice.function.name"),
+        ({"tool_choice": "required", "tools": []}, "tool_choice"),
+        ({"tool_choice": "sometimes"}, "tool_choice"),
+        ({"tools": [WEATHER, WEATHER]}, "tools"),
+        ({"tools": [{"type": "custom"}]}, "tools[0].type"),
+        ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name"),
+        (
+            {"tool_choice": "required", "response_format": {"type": "json_object"}},
+            "response_format",
+        ),
+        ({"tool_choice": "required"}, "tool_choice"),  # no grammars here
+    ]
+    with scripted() as service:
+        for body, field in wrong:
+            answer = asked(service, body)
+            assert answer.status_code == 400
+            assert answer.json()["error"]["param"] == field
+        assert not service.jobs
