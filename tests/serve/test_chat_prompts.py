@@ -53,7 +53,7 @@ def chatting(
     limit: int = LIMIT,
 ) -> ChatPrompts:
     target = Loaded("some/model", SimpleNamespace(dtype=dtype), processor, is_text)
-    return ChatPrompts(target, reader, limit, max_media=6, max_pixels=5 << 20)
+    return ChatPrompts("some/model", target, reader, limit, max_media=6, max_pixels=5 << 20)
 
 
 def ask(prompts: ChatPrompts, messages: list[dict[str, Any]], **more: Any) -> Prepared:

@@ -34,7 +34,13 @@ class ChainDrafter(Drafter):
         inputs: the draft's own processed inputs.
         context: the run.
         draft_length: chooses the draft length.
+
+    Attributes:
+        purpose: of the random numbers that drafts are drawn with; with the target's own, a draft
+            tends to be what the target draws.
     """
+
+    purpose = Purpose.DRAFT
 
     def __init__(
         self,
@@ -240,7 +246,7 @@ class ChainDrafter(Drafter):
             return scores, scores.argmax(-1)
         p = processing.probabilities(scores)
         noise = outcome.noise.to(p.device)
-        return p, pick(p, noise.uniforms(Purpose.DRAFT, len(chain)))
+        return p, pick(p, noise.uniforms(self.purpose, len(chain)))
 
     def _stack(self, given: list[Tensor]) -> Tensor:
         # Nothing was drawn behind the last node; its slot only keeps the shape.

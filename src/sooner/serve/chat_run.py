@@ -1,1 +1,204 @@
-"""Runs `sooner serve MODEL`: the engine's thread, the processes that decode, uvicorn, and their end."""
+"""Runs `sooner serve MODEL`: the engine's thread, processes that decode media, uvicorn, the end."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+
+from ..errors import SoonerError
+from ..methods import Method
+from ..tasks.loading import Loaded, ModelPair
+from .chat_metrics import ChatMetrics
+from .chat_settings import ChatSettings
+from .engine_options import JobOptions
+from .engine_thread import EngineThread
+from .model import chat_prompts, served_model, serving_method
+from .model_engine import ModelEngine
+from .openai.app import create_app
+from .openai.errors import refused
+from .openai.grammar import Grammars, GuidanceGrammars, NoGrammars
+from .openai.routes import OpenAIHandler
+from .openai.served import ServedModel
+from .run import bind, url
+from .run import require as require_server
+from .scheduler import SchedulerLimits
+from .server import DrainingServer
+
+logger = logging.getLogger("sooner.serve")
+
+WARM_TOKENS = 8
+"""New tokens of the request that a new engine is tried with."""
+
+
+def require() -> None:
+    """See that everything a server needs is installed.
+
+    Raises:
+        SoonerError: something is not; says how to get it.
+    """
+    require_server()
+
+
+class ChatServer:
+    """One model behind OpenAI's API.
+
+    Args:
+        pair: the models, loaded.
+        asked: the model as it was named, one of the names that clients may use.
+        settings: how.
+        on_ready: called once the engine has answered a request of its own; requests are taken.
+        log_level: uvicorn's.
+
+    Raises:
+        SoonerError: the method can't be run with these models.
+    """
+
+    def __init__(
+        self,
+        pair: ModelPair,
+        asked: str,
+        settings: ChatSettings,
+        on_ready: Callable[[], None] = lambda: None,
+        log_level: str = "warning",
+    ) -> None:
+        self.target, self.settings, self.on_ready = pair.target, settings, on_ready
+        method = serving_method(pair, settings)
+        self.prompts = chat_prompts(pair, asked, settings)
+        options = JobOptions(method)
+        served = served_model(pair, asked, settings, self.prompts, method)
+        self.metrics = ChatMetrics(
+            served.name,
+            lambda: self.thread.load(),
+            lambda: time.monotonic() - self.thread.last_tick,
+        )
+        self.thread = EngineThread(
+            partial(build_engine, pair.target.model, method, settings),
+            SchedulerLimits(
+                settings.max_rows, settings.prefill_chunk, block=method.largest_block()
+            ),
+            options,
+            max_waiting=settings.max_queue,
+            warm_up=self._warm_up,
+            listener=self.metrics,
+            takes_predictions=options.takes_predictions,
+        )
+        self.handler = OpenAIHandler(
+            served,
+            self.thread,
+            settings,
+            self.metrics,
+            grammars_of(served),
+            on_close=self._end_work,
+        )
+        app = create_app(self.handler)
+        self.server = DrainingServer(
+            app, settings, log_level, self.handler.close, self._is_lost, refused
+        )
+
+    def run(self, sockets: list[Any]) -> None:
+        """Serve until the process is told to stop (SIGINT, SIGTERM), or the engine is lost.
+
+        Raises:
+            SoonerError: the engine was lost.
+        """
+        starting = threading.Thread(target=self.prompts.media.processes.start, daemon=True)
+        starting.start()
+        self.thread.start()
+        try:
+            with _stopping_is_no_failure():
+                self.server.run(sockets=sockets)
+        finally:
+            self.prompts.close()
+        if self.thread.fault is not None:
+            raise SoonerError(
+                f"the engine was lost ({self.thread.fault}), and the server ended; the log tells "
+                "more"
+            )
+
+    def _warm_up(self, engine: Any) -> None:
+        warm_up(self.target, engine)
+        self.on_ready()
+
+    def _is_lost(self) -> bool:
+        return self.thread.state == "failed"
+
+    def _end_work(self) -> None:
+        if not self.thread.close(self.settings.grace_seconds):
+            logger.error("the engine hangs, and is left behind")
+
+
+def run_chat(
+    pair: ModelPair,
+    asked: str,
+    settings: ChatSettings,
+    on_ready: Callable[[str], None] = lambda url: None,
+    log_level: str = "warning",
+) -> None:
+    """Serve until the process is told to stop; then answer what is under way.
+
+    Args:
+        on_ready: told the address once requests are taken.
+
+    Raises:
+        SoonerError: the address is taken, the method can't be run, or the engine was lost.
+    """
+    with bind(settings) as listening:
+        server = ChatServer(pair, asked, settings, lambda: on_ready(url(listening)), log_level)
+        server.run([listening])
+
+
+def grammars_of(served: ServedModel) -> Grammars:
+    """What compiles grammars for a model's tokenizer; where none can, they are refused."""
+    try:
+        return GuidanceGrammars(served.tokenizer, served.vocab_size, list(served.stop_token_ids))
+    except Exception as error:
+        # llguidance meets tokenizers of words, which the miniatures have, with errors of its own.
+        logger.info("no grammars: %s", error)
+        return NoGrammars()
+
+
+def build_engine(model: Any, method: Method, settings: ChatSettings) -> Any:
+    """The engine, as the thread that owns it makes it."""
+    return ModelEngine(
+        model, method, max_rows=settings.max_rows, prefill_chunk=settings.prefill_chunk
+    )
+
+
+def warm_up(target: Loaded, engine: Any) -> None:
+    """Have an engine answer a request of its own, so that the first client waits for nothing.
+
+    Raises:
+        Exception: that the request ended with; the engine is of no use then.
+    """
+    ids = target.tokenizer("1 2 3", add_special_tokens=False)["input_ids"] or [0]
+    tokens = torch.tensor([ids], device=target.device)  # [1, tokens]
+    inputs = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
+    request = engine.admit(inputs, max_new_tokens=WARM_TOKENS)
+    while not engine.is_idle:
+        engine.step()
+    if request.error is not None:
+        raise request.error
+
+
+@contextmanager
+def _stopping_is_no_failure() -> Iterator[None]:
+    """Uvicorn raises the signal that ended it again, which would end the process as if by it.
+
+    SIGTERM is how servers are told to stop; one that has answered everybody ends with 0.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda *told: None)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -11,6 +11,11 @@ from ..errors import SoonerError
 from ..registry import choices
 from .settings import MEBI, ServerSettings
 
+METHODS = {name: entry.summary for name, entry in choices().items()} | {
+    "hsd": "a request's `prediction`; others decode plainly"
+}
+"""What `--method` may be, and what each drafts."""
+
 
 @dataclass(frozen=True)
 class ChatSettings(ServerSettings):
@@ -45,9 +50,7 @@ class ChatSettings(ServerSettings):
     max_body: int = option(64 * MEBI, 1)
     max_bytes: int = option(512 * MEBI, 1)
     served_model_name: str | None = option(None, metavar="NAME")
-    method: str | None = option(
-        None, known={name: entry.summary for name, entry in choices().items()}
-    )
+    method: str | None = option(None, known=METHODS)
     num_draft_tokens: int | Literal["auto"] = option("auto")
     head: str | None = option(None, metavar="DIR")
     max_rows: int = option(8, 1)

@@ -9,13 +9,13 @@ from typing import Any
 from .. import miniatures
 from ..checks import check_choice
 from ..errors import SoonerError
-from ..methods import Method
+from ..methods import HSD, Method, Speculative
 from ..models import CANVASES
 from ..models.openvla.adapter import OpenVLA
 from ..tasks.loading import Loaded, ModelPair
 from ..tasks.parse.forms import habits_of
 from ..tasks.prompting import max_positions
-from ..tasks.registry import build_method, method_name
+from ..tasks.registry import build_method
 from ..tasks.settings import CaptionSettings
 from .adapters import merged, refuse_unmerged
 from .chat_settings import ChatSettings
@@ -25,6 +25,8 @@ from .openai.served import ServedModel
 
 MINIATURE, MINIATURES = "miniature", ("video", "document")
 """`miniature` is the first of these; `miniature:document` names one."""
+UNSUPPORTED = frozenset({"logprobs"})
+"""Fields of requests that no engine here honours yet."""
 UNLIMITED = 1 << 20
 """Tokens that a model without a limit to its positions is given."""
 
@@ -97,7 +99,11 @@ def serving_method(pair: ModelPair, settings: ChatSettings) -> Method:
         SoonerError: an unknown method, one that lacks its draft, or one that serves no requests
             that come and go.
     """
-    return build_method(_decoding(settings), pair)
+    if settings.method == "hsd":
+        return HSD(drafts=[[]], nodes=settings.num_draft_tokens)
+    method = build_method(_decoding(settings), pair)
+    # A seed is to give the same text under any load, and how much is drafted depends on that.
+    return replace(method, is_coupled=True) if isinstance(method, Speculative) else method
 
 
 def _decoding(settings: ChatSettings) -> CaptionSettings:
@@ -120,9 +126,10 @@ def stop_ids(loaded: Loaded) -> frozenset[int]:
     return frozenset(int(one) for one in found if one is not None)
 
 
-def chat_prompts(pair: ModelPair, settings: ChatSettings) -> ChatPrompts:
+def chat_prompts(pair: ModelPair, asked: str, settings: ChatSettings) -> ChatPrompts:
     """What makes inputs of chats, with the processes that decode."""
     return ChatPrompts(
+        settings.served_model_name or asked,
         pair.target,
         media_reader(settings, habits_of(pair.target.name).size),
         max_model_len(pair),
@@ -141,14 +148,15 @@ def served_model(
     """
     model, name = pair.target.model, settings.served_model_name or asked
     return ServedModel(
-        names=tuple(dict.fromkeys((name, asked, pair.target.name))),
+        names=tuple(dict.fromkeys((name, asked))),
         tokenizer=pair.target.tokenizer,
         prepare=prompts,
         max_model_len=max_model_len(pair),
         vocab_size=int(model.config.get_text_config(decoder=True).vocab_size),
         stop_token_ids=stop_ids(pair.target),
         default_max_tokens=model.generation_config.max_new_tokens,
-        method=method_name(_decoding(settings), pair),
+        unsupported=UNSUPPORTED,
+        method=method.name,
         mode=method.mode,
         created=int(time.time()),
     )

@@ -47,6 +47,7 @@ class ChatPrompts:
     """Makes inputs of chats: `await prompts(request)`; see `served.Prepare`.
 
     Args:
+        name: of the model, as its clients know it.
         target: the model with its processor, or with its tokenizer if it reads text only.
         media: gets pixels.
         max_model_len: tokens that prompt and answer may have together.
@@ -56,13 +57,14 @@ class ChatPrompts:
 
     def __init__(
         self,
+        name: str,
         target: Loaded,
         media: MediaReader,
         max_model_len: int,
         max_media: int = 64,
         max_pixels: int = 1 << 30,
     ) -> None:
-        self.target, self.media = target, media
+        self.name, self.target, self.media = name, target, media
         # The tokenizer is not safe in two threads, and answers are turned into text elsewhere.
         self.processor = copy.deepcopy(target.processor)
         self.max_model_len, self.max_media, self.max_pixels = max_model_len, max_media, max_pixels
@@ -87,7 +89,7 @@ class ChatPrompts:
         if self.template is None:
             raise BadRequestError(
                 "messages",
-                f"model '{self.target.name}' has no chat template; use /v1/completions, or serve "
+                f"model '{self.name}' has no chat template; use /v1/completions, or serve "
                 "an instruction-tuned checkpoint",
                 "no_chat_template",
             )
@@ -122,14 +124,13 @@ class ChatPrompts:
             )
         if request.template_tools and not self._knows("tools"):
             raise BadRequestError(
-                "tools", f"the chat template of '{self.target.name}' takes no tools; leave them out"
+                "tools", f"the chat template of '{self.name}' takes no tools; leave them out"
             )
         for name in request.chat_template_kwargs or ():
             if name in OURS or not self._knows(name):
                 raise BadRequestError(
                     f"chat_template_kwargs.{name[:64]}",
-                    f"the chat template of '{self.target.name}' takes no '{name[:64]}'; leave it "
-                    "out",
+                    f"the chat template of '{self.name}' takes no '{name[:64]}'; leave it out",
                 )
 
     def _knows(self, name: str) -> bool:
@@ -271,9 +272,7 @@ class _Chat:
 
     def _check_sees(self, path: str, needed: str, what: str) -> None:
         if not hasattr(self.prompts.processor, needed):
-            raise BadRequestError(
-                path, f"model '{self.prompts.target.name}' takes no {what}; send text"
-            )
+            raise BadRequestError(path, f"model '{self.prompts.name}' takes no {what}; send text")
 
     def _had(self, path: str, get: Callable[[], Any]) -> Any:
         """What `get` gets, its errors as refusals of the field."""

@@ -86,7 +86,7 @@ class EventStream(Response):
 
     def __init__(self, frames: AsyncIterator[bytes], on_end: Callable[[], None]) -> None:
         self.frames, self.on_end = frames, on_end
-        self.status_code, self.background, self.body = 200, None, b""
+        self.status_code, self.background = 200, None  # and no body, whose length would be told
         self.init_headers(HEADERS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,0 +1,118 @@
+"""The engine of a loaded model, asked as the engine's thread asks it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import tiny
+from sooner import HSD, PromptLookup, Speculative, generate
+from sooner.errors import UnsupportedError
+from sooner.serve.engine_options import JobOptions
+from sooner.serve.jobs import GenerationJob, JobSampling
+from sooner.serve.model_engine import ModelEngine
+
+PROMPT = [7, 8, 9, 10, 7, 8, 9, 10, 7, 8]
+NEW = 24
+
+
+def inputs(ids: list[int] = PROMPT) -> dict[str, torch.Tensor]:
+    tokens = torch.tensor([ids])
+    return {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
+
+
+def job(ids: list[int] = PROMPT, **more: Any) -> GenerationJob:
+    return GenerationJob("a", inputs(ids), len(ids), more.pop("max_tokens", NEW), **more)
+
+
+def model() -> Any:
+    return tiny.model("qwen2")
+
+
+def plain(ids: list[int] = PROMPT, **options: Any) -> list[int]:
+    told = {"max_new_tokens": NEW, "eos_token_id": -1, "do_sample": False, **options}
+    return generate(model(), inputs(ids), **told).tokens[0]
+
+
+def run(engine: ModelEngine, *jobs: GenerationJob) -> list[Any]:
+    options = JobOptions(engine.method)
+    requests = [
+        engine.admit(one.inputs, seed=one.sampling.seed, said=(), **options(one)) for one in jobs
+    ]
+    engine.run()
+    for request in requests:
+        if request.error is not None:
+            raise request.error
+    return requests
+
+
+def test_jobs_with_their_own_settings_share_a_batch() -> None:
+    engine = ModelEngine(model(), PromptLookup(), max_rows=4, prefill_chunk=4)
+    wanted = plain()
+    stop = wanted[5]
+    found = run(
+        engine,
+        job(),
+        job(stop_token_ids=frozenset([stop])),
+        job(max_tokens=3),
+        job(sampling=JobSampling(temperature=0.0)),
+    )
+    assert [one.tokens[0] for one in found] == [
+        wanted, wanted[: wanted.index(stop) + 1], wanted[:3], wanted,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("length", ["auto", 1, 5])
+def test_a_seed_gives_the_same_text_alone_and_in_company(length: Any) -> None:
+    drawn = JobSampling(temperature=1.2, top_p=0.9, seed=7)
+    alone = run(ModelEngine(model(), max_rows=4), job(sampling=drawn))[0].tokens
+    method = Speculative(model(), is_coupled=True, num_draft_tokens=length)
+    engine = ModelEngine(model(), method, max_rows=4)
+    other = JobSampling(temperature=0.8, seed=8)
+    company = run(engine, job(sampling=other), job(sampling=drawn), job([1, 2, 3]))
+    assert company[1].tokens == alone
+    assert company[0].tokens != alone
+    if length == 5:  # the draft is the target itself, so it draws what that draws
+        assert company[1].num_drafts < NEW // 4
+
+
+def test_predictions_are_drafted_from_and_counted() -> None:
+    wanted = plain()
+    engine = ModelEngine(model(), HSD(drafts=[[]], nodes=8), max_rows=4)
+    with_one, without = run(engine, job(prediction=wanted), job())
+    assert with_one.tokens[0] == without.tokens[0] == wanted
+    assert with_one.num_draft_tokens >= NEW // 2
+    assert 0 < with_one.num_drafts < NEW // 2
+    assert without.num_draft_tokens == 0
+
+
+def test_openais_penalties_count_the_answer_alone() -> None:
+    again = JobSampling(temperature=0.0, frequency_penalty=2.0, presence_penalty=2.0)
+    (found,) = run(ModelEngine(model()), job(sampling=again))
+    said: list[int] = []
+    for _ in range(NEW):
+        with torch.no_grad():
+            scores = model()(torch.tensor([[*PROMPT, *said]])).logits[0, -1]
+        for token in set(said):
+            scores[token] -= 2.0 + 2.0 * said.count(token)
+        said.append(int(scores.argmax()))
+    assert found.tokens[0] == said
+    assert said != plain()
+
+
+def test_without_stop_ids_an_answer_goes_on_behind_the_models_own() -> None:
+    bias = JobSampling(temperature=0.0, logit_bias={tiny.EOS: 100.0})
+    stopped, endless = run(
+        ModelEngine(model(), max_rows=2),
+        job(sampling=bias, stop_token_ids=frozenset([tiny.EOS])),
+        job(sampling=bias),
+    )
+    assert stopped.tokens[0] == [tiny.EOS]
+    assert endless.tokens[0] == [tiny.EOS] * NEW
+
+
+def test_a_request_that_was_preempted_is_refused_until_it_can_go_on() -> None:
+    with pytest.raises(UnsupportedError, match="lost its row"):
+        ModelEngine(model()).admit(inputs(), said=(1, 2))
