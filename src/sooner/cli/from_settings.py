@@ -109,7 +109,7 @@ def _help(kind: type, name: str) -> str:
 @functools.cache
 def described(kind: type) -> Mapping[str, str]:
     """What the docstrings of a class and its bases say of each of its fields, in one line."""
-    found = {}
+    found: dict[str, str] = {}
     for base in kind.__bases__:
         found.update(described(base))
     text = inspect.cleandoc(kind.__dict__.get("__doc__") or "")
