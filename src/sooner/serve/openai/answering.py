@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from ..jobs import Event, Finished, GenerationJob, JobUsage, Service, Tokens
 from .choice import Choice, Update
@@ -55,10 +56,7 @@ class Answering:
         """
         loop = asyncio.get_running_loop()
         for one in self.asked:
-            # In the engine's thread; it raises if the loop is closed, as a sink may.
-            one.job.events = lambda event, one=one: loop.call_soon_threadsafe(  # type: ignore[misc]
-                self._take, one, event
-            )
+            one.job.events = partial(_tell, loop, self._take, one)
         try:
             for one in self.asked:
                 self.service.submit(one.job)
@@ -144,3 +142,10 @@ class Answering:
         if event.reason == "cancelled":
             raise draining()
         raise engine_failed(event.error)
+
+
+def _tell(
+    loop: asyncio.AbstractEventLoop, take: Callable[[Asked, Event], None], one: Asked, event: Event
+) -> None:
+    """In the engine's thread; raises `RuntimeError` if the loop is closed, as a sink may."""
+    loop.call_soon_threadsafe(take, one, event)

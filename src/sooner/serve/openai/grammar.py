@@ -88,7 +88,8 @@ class GuidanceMatcher:
         masks[0] = self._mask()
         path = [iter(children[0])]
         while path:
-            if (node := next(path[-1], None)) is None:
+            node = next(path[-1], -1)
+            if node < 0:
                 path.pop()
                 if path:
                     self.matcher.rollback(1)

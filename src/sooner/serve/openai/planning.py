@@ -79,7 +79,7 @@ class Planner:
             BadRequestError: a prompt does not fit.
         """
         limits = [self._limit(request, prompt.prompt_tokens) for prompt in prompts]
-        asked = []
+        asked: list[Asked] = []
         for prompt, limit in zip(prompts, limits, strict=True):
             ids = _ids_of(prompt)
             for number in range(request.choices):

@@ -124,7 +124,7 @@ class TemplateAnswer:
 
     keeps_special = True
 
-    def __init__(self, template: Any, prefix: str, tools: list[dict[str, Any]] | None) -> None:
+    def __init__(self, template: Any, prefix: str, tools: list[Any] | None) -> None:
         from transformers.utils.chat_parsing import ResponseParser
 
         self._parser: Any = ResponseParser(template, prefix=prefix, tools=tools)

@@ -1,0 +1,279 @@
+"""The `openai` package as a client: over the application, and over a socket with a real thread."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import logging
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from serve.chatting import HELLO, ScriptedService, handler_of, listening, scripted, served
+from serve.robots import WAIT, raw
+from serve.spoken import RESPONSE_TEMPLATE, byte_level
+from serve.stub_engine import StubEngine, job_options, said_alone
+from serve.test_openai_app import CHAT
+from serve.test_openai_tools import CALL, WEATHER
+from sooner.serve.engine_thread import EngineThread
+from sooner.serve.openai.app import create_app
+from sooner.serve.openai.stream import DONE
+from sooner.serve.scheduler import SchedulerLimits
+
+openai = pytest.importorskip("openai")
+httpx2 = pytest.importorskip("httpx2")
+
+WORDS = range(20, 110)
+"""Ids of printable ASCII, so that every text of the stub is one."""
+SCRIPT = "the quick 漢字 brown fox, naïve 🦊🦊 café STOP it"
+
+
+def client_of(address: str, **options: Any) -> Any:
+    return openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0, **options)
+
+
+def ask(client: Any, text: str = "hello", **options: Any) -> Any:
+    messages = [{"role": "user", "content": text}]
+    return client.chat.completions.create(model="tiny", messages=messages, **options)
+
+
+@contextmanager
+def stub_thread(**options: Any) -> Iterator[EngineThread]:
+    """The real thread and scheduler around an engine without a model."""
+    waiting = options.pop("max_waiting", 64)
+    thread = EngineThread(
+        lambda: StubEngine(**{"words": WORDS, "blocks": (1, 3, 2), **options}),
+        SchedulerLimits(max_rows=options.get("max_rows", 8)),
+        job_options,
+        max_waiting=waiting,
+    )
+    thread.start()
+    deadline = time.monotonic() + WAIT
+    while thread.state == "warming" and time.monotonic() < deadline:
+        time.sleep(0.002)
+    try:
+        yield thread
+    finally:
+        thread.close(0)
+
+
+def test_the_client_over_the_application() -> None:
+    async def run(service: ScriptedService) -> None:
+        app = create_app(handler_of(service, served(response_template=RESPONSE_TEMPLATE)))
+        transport = httpx2.ASGITransport(app)
+        async with (
+            app.router.lifespan_context(app),
+            httpx2.AsyncClient(transport=transport) as inner,
+            openai.AsyncOpenAI(
+                base_url="http://localhost:8000/v1", api_key="none", http_client=inner
+            ) as client,
+        ):
+            messages: Any = HELLO["messages"]
+            whole = await client.chat.completions.create(
+                model="tiny", messages=messages, stop="STOP", n=2, logprobs=True, top_logprobs=1,
+                prediction={"type": "content", "content": "the quick"},
+            )  # fmt: skip
+            assert [one.message.content for one in whole.choices] == ["the quick 漢字 brown fox, naïve 🦊🦊 café"] * 2
+            assert whole.usage.completion_tokens_details.accepted_prediction_tokens > 0
+            assert whole.choices[0].logprobs.content[0].top_logprobs
+            assert whole.metrics["speculative_decoding"]["mode"] == "exact"
+            stream = await client.chat.completions.create(
+                model="tiny", messages=messages, stop="STOP", stream=True,
+                stream_options={"include_usage": True},
+            )  # fmt: skip
+            chunks = [chunk async for chunk in stream]
+            texts = [one.delta.content or "" for chunk in chunks for one in chunk.choices]
+            assert "".join(texts) == whole.choices[0].message.content
+            assert chunks[-1].choices == []
+            assert 2 * chunks[-1].usage.completion_tokens == whole.usage.completion_tokens
+            told = await client.completions.create(model="tiny", prompt="a")
+            assert told.choices[0].text == SCRIPT
+            assert [card.id async for card in client.models.list()] == ["tiny", "org/tiny"]
+            assert (await client.models.retrieve("org/tiny")).id == "org/tiny"
+            service.script = CALL
+            told = await client.chat.completions.create(
+                model="tiny", messages=messages, tools=[WEATHER]
+            )
+            [call] = told.choices[0].message.tool_calls
+            assert json.loads(call.function.arguments) == {"city": "Bern, 漢"}
+            assert told.choices[0].finish_reason == "tool_calls"
+            with pytest.raises(openai.BadRequestError) as refused:
+                await client.chat.completions.create(model="tiny", messages=messages, temperature=7)
+            assert refused.value.param == "temperature"
+            with pytest.raises(openai.NotFoundError):
+                await client.chat.completions.create(model="gpt", messages=messages)
+
+    with scripted(SCRIPT) as service:
+        asyncio.run(run(service))
+
+
+def test_errors_are_those_that_clients_know() -> None:
+    with scripted(SCRIPT) as service, listening(service) as address:
+        client = client_of(address)
+        service.failure = RuntimeError("broken")
+        with pytest.raises(openai.InternalServerError) as failed:
+            ask(client)
+        assert failed.value.code == "engine_error"
+        with pytest.raises(openai.APIError, match="the engine failed on this request"):
+            list(ask(client, stream=True))
+        service.failed_reason = "deadline"
+        with pytest.raises(openai.InternalServerError) as late:
+            ask(client_of(address).with_options(max_retries=3))
+        assert late.value.status_code == 504
+        assert len(service.jobs) == 3  # it was not sent again
+        service.failure, service.state = None, "draining"
+        with pytest.raises(openai.InternalServerError, match="stopping"):
+            ask(client)
+
+
+def test_many_clients_on_a_socket_get_what_each_gets_alone() -> None:
+    """The whole path: uvicorn, the scheduler's thread, rows that are shared."""
+    end = byte_level().eos_token_id
+    with stub_thread(max_rows=4) as thread, listening(thread) as address, client_of(address) as one:
+
+        def alone(number: int) -> str:
+            prompt = byte_level().apply_chat_template(
+                [{"role": "user", "content": f"number {number}"}], add_generation_prompt=True
+            )["input_ids"]
+            said = said_alone(prompt, number, 40, [end], WORDS)
+            return str(byte_level().decode(said, skip_special_tokens=True))
+
+        def talk(number: int) -> str:
+            options = {"seed": number, "max_tokens": 40}
+            if number % 2:
+                return str(ask(one, f"number {number}", **options).choices[0].message.content)
+            chunks = ask(one, f"number {number}", stream=True, **options)
+            return "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+
+        with ThreadPoolExecutor(12) as pool:
+            told = list(pool.map(talk, range(24)))
+        assert told == [alone(number) for number in range(24)]
+        assert len(set(told)) == 24
+        assert thread.load().running == thread.load().waiting == 0
+
+
+def test_choices_with_a_seed_differ() -> None:
+    with stub_thread() as thread, listening(thread) as address:
+        told = ask(client_of(address), n=3, seed=4, max_tokens=20)
+        assert len({one.message.content for one in told.choices}) == 3
+        again = ask(client_of(address), n=3, seed=4, max_tokens=20)
+        assert [one.message for one in again.choices] == [one.message for one in told.choices]
+
+
+def test_a_full_server_says_when_to_come_back() -> None:
+    with scripted() as service, listening(service, settings={"max_rows": 1, "max_queue": 0}) as at:
+        service.go.clear()
+        with ThreadPoolExecutor(1) as pool:
+            first = pool.submit(ask, client_of(at))
+            _until(lambda: bool(service.jobs))
+            with pytest.raises(openai.RateLimitError) as full:
+                ask(client_of(at))
+            assert full.value.response.headers["retry-after"] == "1"
+            service.go.set()
+            assert first.result(WAIT).choices[0].message.content == "hello"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_that_hangs_up_frees_its_row(stream: bool) -> None:
+    body = json.dumps({**HELLO, "stream": stream}).encode()
+    head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
+    with scripted("and on " * 5000, blocks=[1]) as service, listening(service) as address:
+        service.go.clear()
+        host, port = address.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=WAIT) as connection:
+            connection.sendall(head.encode() + body)
+            _until(lambda: bool(service.rows))
+            if stream:
+                service.go.set()
+                assert connection.recv(1000).startswith(b"HTTP/1.1 200")
+                service.go.clear()
+            assert service.rows
+        _until(lambda: not service.rows)
+
+
+def test_a_client_that_reads_nothing_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sooner.serve.openai.stream.SEND_SECONDS", 0.3)
+    body = json.dumps({**HELLO, "stream": True, "logprobs": True, "top_logprobs": 20, "n": 8})
+    head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
+    settings = {"head_seconds": 0.2}
+    model = served(max_model_len=1 << 20)
+    with (
+        scripted("and on " * 400, blocks=[64]) as service,
+        listening(service, model, settings=settings) as address,
+    ):
+        host, port = address.removeprefix("http://").split(":")
+        with socket.socket() as connection:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            connection.settimeout(WAIT)
+            connection.connect((host, int(port)))
+            connection.sendall((head + body).encode())
+            _until(lambda: bool(service.jobs))
+            _until(lambda: not service.rows)
+            time.sleep(1.0)  # it is cut off, and its connection is aborted
+            assert DONE not in read_to_the_end(connection)
+        assert http_status(address, "/health") == 200
+
+
+def test_a_server_that_is_stopped_ends_what_is_under_way() -> None:
+    with stub_thread(spend=lambda seconds: time.sleep(0.01)) as thread:
+        done = threading.Event()
+        texts: list[str] = []
+
+        def talk(address: str) -> None:
+            chunks = ask(client_of(address), max_tokens=30, stream=True)
+            texts.append("".join(chunk.choices[0].delta.content or "" for chunk in chunks))
+            done.set()
+
+        closing = {"on_close": lambda: thread.close(WAIT)}
+        with ThreadPoolExecutor(1) as pool, listening(thread, **closing) as address:
+            asked = pool.submit(talk, address)
+            _until(lambda: thread.load().running == 1)
+            # leaving the context stops the server
+        asked.result(WAIT)
+        assert done.is_set()
+        assert len(texts[0]) > 20
+        assert thread.state == "draining"
+
+
+def test_curl_and_nonsense_get_answers(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.ERROR, "sooner.serve")
+    with scripted() as service, listening(service) as address:
+        for data, status in [
+            (b"nonsense\r\n\r\n", b"400"),
+            (b"GET /health HTTP/1.0\r\n\r\n", b"200"),
+            (b"GET /health HTTP/1.1\r\nHost: evil.example\r\n\r\n", b"403"),
+            (f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nhello".encode(),
+             b"400"),
+        ]:  # fmt: skip
+            assert raw(address, data).split(b" ")[1] == status
+    assert not caplog.records
+
+
+def read_to_the_end(connection: socket.socket) -> bytes:
+    data = b""
+    try:
+        while piece := connection.recv(1 << 16):
+            data += piece
+    except ConnectionResetError:
+        pass
+    return data
+
+
+def http_status(address: str, path: str) -> int:
+    connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=WAIT)
+    connection.request("GET", path)
+    return connection.getresponse().status
+
+
+def _until(what: Any) -> None:
+    deadline = time.monotonic() + WAIT
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)

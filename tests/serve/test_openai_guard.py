@@ -1,0 +1,90 @@
+"""Who may ask: names and pages of this machine on the loopback, a token elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+
+from serve.chatting import HELLO, ScriptedService, scripted, talking
+from serve.test_openai_app import CHAT, error_of
+from sooner.serve.openai.guard import is_local
+
+OPEN = {"host": "0.0.0.0", "token": "secret"}
+
+
+def got(method: str, path: str, settings: Any = None, **headers: str) -> httpx.Response:
+    async def run(service: ScriptedService) -> httpx.Response:
+        async with talking(service, settings=settings or {}) as client:
+            body = HELLO if method == "POST" else None
+            return await client.request(method, path, json=body, headers=headers)
+
+    with scripted() as service:
+        answer = asyncio.run(run(service))
+        assert bool(service.jobs) == (answer.status_code == 200 and method == "POST")
+        return answer
+
+
+@pytest.mark.parametrize(
+    ("address", "wanted"),
+    [
+        ("//127.0.0.1", True), ("//127.0.0.1:8000", True), ("//localhost:80", True),
+        ("//[::1]:8000", True), ("//LOCALHOST", True), ("http://localhost:3000", True),
+        ("//127.0.0.1.evil.com", False), ("//evil.com:8000", False), ("null", False), ("", False),
+        ("//localhost.evil.com", False), ("//[::1", False), ("//10.0.0.1", False),
+        ("//evil.com#127.0.0.1", False), ("//127.0.0.1@evil.com", False), ("//:80", False),
+    ],
+)  # fmt: skip
+def test_this_machine_is_told_from_others(address: str, wanted: bool) -> None:
+    assert is_local(address) == wanted
+
+
+@pytest.mark.parametrize("path", [CHAT, "/health", "/docs", "/metrics", "/openapi.json"])
+def test_other_hosts_and_origins_are_refused_on_the_loopback(path: str) -> None:
+    method = "POST" if path == CHAT else "GET"
+    answer = got(method, path, host="rebound.example:8000")
+    assert (answer.status_code, error_of(answer)["code"]) == (403, "host_not_allowed")
+    for origin in ("https://evil.example", "null"):
+        answer = got(method, path, origin=origin)
+        assert (answer.status_code, error_of(answer)["code"]) == (403, "origin_not_allowed")
+        assert not [name for name in answer.headers if name.startswith("access-control")]
+    answer = got(method, path, origin="http://localhost:3000")
+    assert answer.status_code == 200
+    assert not [name for name in answer.headers if name.startswith("access-control")]
+
+
+def test_a_preflight_is_not_answered() -> None:
+    headers = {"origin": "http://localhost:1", "access-control-request-method": "POST"}
+    answer = got("OPTIONS", CHAT, **headers)
+    assert answer.status_code == 405
+    assert not [name for name in answer.headers if name.startswith("access-control")]
+
+
+def test_off_the_loopback_the_token_is_asked_for() -> None:
+    for authorization in ("", "Bearer other", "Basic secret", "Bearer", "secret"):
+        answer = got("POST", CHAT, OPEN, authorization=authorization, host="sooner.example")
+        assert answer.status_code == 401
+        assert answer.headers["www-authenticate"] == "Bearer"
+        assert error_of(answer)["type"] == "authentication_error"
+    for path in ("/docs", "/openapi.json", "/metrics", "/v1/models", "/nothing"):
+        assert got("GET", path, OPEN).status_code == 401
+    right = {"authorization": "bearer secret", "host": "sooner.example"}
+    assert got("POST", CHAT, OPEN, **right).status_code == 200
+    assert got("GET", "/v1/models", OPEN, **right).status_code == 200
+
+
+def test_probes_need_no_token_and_are_told_less() -> None:
+    assert got("GET", "/health", OPEN).json() == {"status": "ok"}
+    assert got("GET", "/ready", OPEN).json() == {"status": "ready"}
+    told = got("GET", "/health", OPEN, authorization="Bearer secret").json()
+    assert set(told) == {"status", "seconds_since_tick", "running", "waiting"}
+
+
+def test_a_token_on_the_loopback_is_asked_for_too() -> None:
+    settings = {"token": "secret"}
+    assert got("POST", CHAT, settings).status_code == 401
+    assert got("POST", CHAT, settings, authorization="Bearer secret").status_code == 200
+    answer = got("POST", CHAT, settings, authorization="Bearer secret", host="evil.example")
+    assert answer.status_code == 403
