@@ -80,7 +80,9 @@ def test_the_client_over_the_application() -> None:
                 model="tiny", messages=messages, stop="STOP", n=2, logprobs=True, top_logprobs=1,
                 prediction={"type": "content", "content": "the quick"},
             )  # fmt: skip
-            assert [one.message.content for one in whole.choices] == ["the quick 漢字 brown fox, naïve 🦊🦊 café"] * 2
+            assert [one.message.content for one in whole.choices] == [
+                "the quick 漢字 brown fox, naïve 🦊🦊 café"
+            ] * 2
             assert whole.usage.completion_tokens_details.accepted_prediction_tokens > 0
             assert whole.choices[0].logprobs.content[0].top_logprobs
             assert whole.metrics["speculative_decoding"]["mode"] == "exact"

@@ -224,7 +224,7 @@ def test_tokens_behind_a_stop_are_neither_told_nor_counted() -> None:
     [told] = [update.tokens for update in updates if update.tokens]
     assert byte_level().decode([one.id for one in told]).rstrip() in ("go STOP", "go STO P")
     assert choice.usage(JobUsage(1, len(ids))).told == len(told) < len(ids)
-    assert choice.usage(JobUsage(1)).cut_drafts == max(len(ids) // 2 - len(told), 0)
+    assert choice.usage(JobUsage(1)).told_drafts == min(len(ids) // 2, len(told))
     assert text_of(updates) == "go "
 
 

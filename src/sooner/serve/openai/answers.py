@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
+from typing_extensions import TypedDict  # pydantic wants this one before Python 3.12
 
 FinishReason = Literal["stop", "length", "tool_calls"]
 
@@ -60,7 +61,9 @@ class AnswerMetrics(BaseModel):
     speculative_decoding: SpeculativeDecoding
 
 
-class TopLogprob(BaseModel):
+class TopLogprob(TypedDict):
+    """A plain dict, as twenty of them a token are many."""
+
     token: str
     logprob: float
     bytes: list[int] | None
@@ -81,7 +84,7 @@ class TextLogprobs(BaseModel):
     text_offset: list[int]
 
 
-class TokenOrigin(BaseModel):
+class TokenOrigin(TypedDict):
     """Where a token came from, if `return_token_origins` was asked."""
 
     id: int

@@ -69,7 +69,7 @@ class Choice:
         self.index, self.stop_token_ids = index, stop_token_ids
         self.finish_reason: FinishReason | None = None
         self._text, self._stops, self._parser = text, StopStrings(stops), parser
-        self._letters = self._tokens = self._cut_drafts = 0
+        self._letters = self._tokens = self._drafts = 0
         self._has_calls = False
 
     @property
@@ -80,14 +80,14 @@ class Choice:
         """Take a round's new tokens."""
         update = Update()
         for place, token in enumerate(event.ids):
-            is_drafted = place < event.drafted
             if self.is_over:
-                self._cut_drafts += is_drafted
-                continue
+                break
+            is_drafted = place < event.drafted
             logprob = None if event.logprobs is None else event.logprobs[place]
             is_end = token in self.stop_token_ids
             update.tokens.append(ToldToken(token, is_drafted, self._letters, logprob, is_end))
             self._tokens += 1
+            self._drafts += is_drafted
             if not is_end:
                 self._say(update, self._text.add(token))
         return update
@@ -107,7 +107,7 @@ class Choice:
         """Args:
         job: as the engine counted.
         """
-        return ChoiceUsage(self._tokens, self._cut_drafts, job)
+        return ChoiceUsage(self._tokens, self._drafts, job)
 
     def _say(self, update: Update, text: str) -> None:
         self._letters += len(text)

@@ -13,6 +13,8 @@ from .text import BROKEN
 
 LEAST = -9999.0
 """What minus infinity is in JSON, which has no such number."""
+KEPT = 1 << 15
+"""Tokens whose text is kept."""
 BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
@@ -25,8 +27,11 @@ class TokenTexts:
 
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
+        # Twenty candidates a token are mostly the same few thousand.
+        self.text = functools.lru_cache(KEPT)(self._text)
+        self.bytes = functools.lru_cache(KEPT)(self._bytes)
 
-    def text(self, token: int) -> str:
+    def _text(self, token: int) -> str:
         """With a replacement sign where its bytes are no whole letters."""
         return str(
             self.tokenizer.decode(
@@ -34,7 +39,7 @@ class TokenTexts:
             )
         )
 
-    def bytes(self, token: int) -> list[int] | None:
+    def _bytes(self, token: int) -> list[int] | None:
         """UTF-8, or `None` where its vocabulary does not say which bytes it is."""
         text = self.text(token)
         if BROKEN not in text:
@@ -51,13 +56,13 @@ class TokenTexts:
         """Of the tokens that have text."""
         content = [
             ContentLogprob(
-                **dict(self._top(token.id, token.logprob.logprob)),
+                **self._top(token.id, token.logprob.logprob),
                 top_logprobs=[self._top(*one) for one in token.logprob.top],
             )
             for token in tokens
             if token.logprob is not None and not token.is_end
         ]
-        return ChatLogprobs(content=content)
+        return ChatLogprobs.model_construct(content=content)
 
     def text_logprobs(self, tokens: Sequence[ToldToken]) -> TextLogprobs:
         """Of the tokens that have text, in the form of `/v1/completions`."""

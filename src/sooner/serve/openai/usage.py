@@ -25,12 +25,12 @@ class ChoiceUsage:
 
     Attributes:
         told: tokens that count: up to the one that completed a stop string, an end token included.
-        cut_drafts: drafted tokens behind it, which the engine had accepted.
+        told_drafts: those of them that were drafted.
         job: as the engine counted.
     """
 
     told: int
-    cut_drafts: int
+    told_drafts: int
     job: JobUsage
 
 
@@ -38,7 +38,7 @@ def token_usage(choices: Sequence[ChoiceUsage], prompts: Sequence[int]) -> Token
     """Args:
     prompts: tokens of each prompt, however many choices it has.
     """
-    accepted = [max(one.job.accepted_prediction_tokens - one.cut_drafts, 0) for one in choices]
+    accepted = [min(one.job.accepted_prediction_tokens, one.told_drafts) for one in choices]
     expected = sum(
         one.job.accepted_prediction_tokens + one.job.rejected_prediction_tokens for one in choices
     )
