@@ -7,6 +7,7 @@ is verified, and so is all below it: the target's masked distribution could neve
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
@@ -209,14 +210,17 @@ class GuidanceGrammars:
             return kept
         if told := await self._process.error_of(schema):
             raise BadRequestError(field, f"{field} can't be made a grammar: {told}")
-        text = self._guidance.LLMatcher.grammar_from_json_schema(schema)
-        matcher = self._guidance.LLMatcher(self._tokenizer, text, log_level=0)
+        matcher = await asyncio.to_thread(self._compile, schema)
         if told := matcher.get_error():
             raise BadRequestError(field, f"{field} can't be made a grammar: {told}")
         self._compiled[schema] = matcher
         if len(self._compiled) > KEPT:
             self._compiled.popitem(last=False)
         return matcher
+
+    def _compile(self, schema: str) -> Any:
+        text = self._guidance.LLMatcher.grammar_from_json_schema(schema)
+        return self._guidance.LLMatcher(self._tokenizer, text, log_level=0)
 
 
 def schema_of(request: GenerationRequest) -> tuple[str, dict[str, Any]] | None:
