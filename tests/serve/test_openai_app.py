@@ -549,6 +549,13 @@ def test_a_full_server_refuses_before_it_reads() -> None:
         asyncio.run(run(service))
 
 
+def test_choices_that_never_fit_are_no_reason_to_come_back() -> None:
+    with scripted() as service:
+        answer = asked(service, {**HELLO, "n": 4}, settings={"max_rows": 2, "max_queue": 1})
+        assert (answer.status_code, error_of(answer)["param"]) == (400, "n")
+        assert not service.jobs
+
+
 def test_bodies_are_limited() -> None:
     with scripted() as service:
         settings = {"max_body": 1000, "max_bytes": 1000}

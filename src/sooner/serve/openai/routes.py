@@ -20,7 +20,16 @@ from ..refusal import RefusedError, too_many
 from ..request_ids import name_of
 from .answering import Answering
 from .answers import AnswerMetrics, HealthAnswer, ModelCard, ModelList, TokenUsage
-from .errors import down, draining, known, past_deadline, refused, unknown_model, warming
+from .errors import (
+    BadRequestError,
+    down,
+    draining,
+    known,
+    past_deadline,
+    refused,
+    unknown_model,
+    warming,
+)
 from .forms import AnswerForm, ChatForm, Collected, TextForm
 from .grammar import Grammars, NoGrammars
 from .logprobs import TokenTexts
@@ -62,6 +71,10 @@ class OpenAIHandler:
         grammars: compiles what `response_format` and forced tools ask for.
         on_close: waits until the service has ended what is under way; called in a thread.
         clock: the service's seconds.
+
+    Attributes:
+        most: requests, and choices of one, that are under way at once.
+        under_way: requests that are read, prepared or answered.
     """
 
     def __init__(
@@ -80,6 +93,7 @@ class OpenAIHandler:
         self.bodies = Bodies(settings)
         self.under_way = 0
         self.is_closing = False
+        self.most = settings.max_rows + settings.max_queue
         self._planner = Planner(served)
         self._texts = TokenTexts(served.tokenizer)
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="sooner-read")
@@ -208,6 +222,11 @@ class OpenAIHandler:
         prediction = await self._on_reader(lambda: self._planner.prediction_of(asked), size)
         matcher = await self.grammars.of(asked)
         choices = self._planner.asked(name, asked, prompts, timing, prediction, matcher)
+        if len(choices) > self.most:
+            raise BadRequestError(
+                "n", f"{len(choices)} choices are more than this server holds, {self.most}; ask "
+                "for fewer at a time",
+            )  # fmt: skip
         held.answering = Answering(self.service, choices, self.clock)
         held.answering.start()
         return held.answering
@@ -258,8 +277,7 @@ class OpenAIHandler:
             return warming()
         if state == "failed":
             return down()
-        most = self.settings.max_rows + self.settings.max_queue
-        return too_many(most, 1.0) if self.under_way >= most else None
+        return too_many(self.most, 1.0) if self.under_way >= self.most else None
 
     def _card(self, name: str) -> ModelCard:
         served = self.served
