@@ -1,0 +1,261 @@
+"""A whole server over a tiny model: OpenAI's own client, hang-ups, draining, a lost engine."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import pytest
+
+import tiny
+from serve.robots import WAIT
+from serve.spoken import byte_level
+from sooner.errors import SoonerError
+from sooner.serve import chat_run
+from sooner.serve.chat_run import ChatServer
+from sooner.serve.chat_settings import ChatSettings
+from sooner.serve.run import bind, url
+from sooner.tasks.loading import Loaded, ModelPair
+
+openai = pytest.importorskip("openai")
+
+VOCAB = 512
+TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:"
+HELLO = [{"role": "user", "content": "hello"}]
+
+
+@dataclass
+class Running:
+    """A server that runs, and what it raised in the end."""
+
+    server: ChatServer
+    address: str
+    errors: list[Exception]
+
+    @property
+    def client(self) -> Any:
+        return openai.OpenAI(base_url=f"{self.address}/v1", api_key="none", max_retries=0)
+
+    def say(self, said: str = "hello", **more: Any) -> Any:
+        options = {"max_tokens": 24, "temperature": 0.0, **more}
+        messages = [{"role": "user", "content": said}]
+        return self.client.chat.completions.create(model="tiny", messages=messages, **options)
+
+
+def pair(draft: bool = False, template: str | None = TEMPLATE) -> ModelPair:
+    tokenizer = byte_level()
+    tokenizer.chat_template = template
+    target = Loaded("org/tiny", tiny.model("qwen2", vocab=VOCAB), tokenizer, True)
+    other = Loaded("org/tinier", tiny.model("qwen2", seed=1, vocab=VOCAB), tokenizer, True)
+    return ModelPair(target, other if draft else None)
+
+
+@contextmanager
+def running(models: ModelPair | None = None, **settings: Any) -> Iterator[Running]:
+    told = ChatSettings(port=0, served_model_name="tiny", media_workers=1, **settings)
+    ready, errors = threading.Event(), []
+    with bind(told) as listening:
+        server = ChatServer(models or pair(), "org/tiny", told, ready.set)
+
+        def run() -> None:
+            try:
+                server.run([listening])
+            except Exception as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        try:
+            wait_for(lambda: ready.is_set() or not thread.is_alive())
+            yield Running(server, url(listening), errors)
+        finally:
+            server.server.should_exit = True
+            thread.join(WAIT)
+            assert not thread.is_alive()
+
+
+def wait_for(is_so: Any, seconds: float = WAIT) -> None:
+    end = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def streamed(told: Any) -> tuple[str, Any, str | None]:
+    """Text, usage and finish reason of a stream."""
+    text, usage, reason = "", None, None
+    for chunk in told:
+        for choice in chunk.choices:
+            text += choice.delta.content or ""
+            reason = choice.finish_reason or reason
+        usage = chunk.usage or usage
+    return text, usage, reason
+
+
+@pytest.fixture(scope="module")
+def plain() -> Iterator[Running]:
+    with running(method="prompt-lookup", max_rows=4) as one:
+        yield one
+
+
+def test_a_stream_says_what_an_answer_says(plain: Running) -> None:
+    whole = plain.say("hello hello hello")
+    told = plain.say("hello hello hello", stream=True, stream_options={"include_usage": True})
+    text, usage, reason = streamed(told)
+    assert text == whole.choices[0].message.content != ""
+    assert usage.completion_tokens == whole.usage.completion_tokens
+    assert reason == whole.choices[0].finish_reason
+    assert [one.id for one in plain.client.models.list()] == ["tiny", "org/tiny"]
+
+
+def test_company_changes_nothing(plain: Running) -> None:
+    drawn = {"temperature": 1.0, "seed": 5}
+    alone = [plain.say(f"say {n}", **(drawn if n % 2 else {})) for n in range(6)]
+    with ThreadPoolExecutor(6) as pool:
+        many = list(pool.map(lambda n: plain.say(f"say {n}", **(drawn if n % 2 else {})), range(6)))
+    texts = [one.choices[0].message.content for one in alone]
+    assert [one.choices[0].message.content for one in many] == texts
+    assert len(set(texts)) > 1
+
+
+def test_a_seed_gives_the_same_text_with_a_draft_and_without(plain: Running) -> None:
+    wanted = plain.say(temperature=1.1, seed=11).choices[0].message.content
+    with running(pair(draft=True)) as drafting:
+        assert drafting.client.models.list().data[0].model_extra["method"] == "speculative"
+        got = drafting.say(temperature=1.1, seed=11).choices[0].message.content
+    assert got == wanted
+
+
+def test_a_prediction_is_drafted_from_and_changes_nothing() -> None:
+    with running(method="hsd", num_draft_tokens=8) as server:
+        plain = server.say()
+        text = plain.choices[0].message.content
+        told = server.say(prediction={"type": "content", "content": text})
+    assert told.choices[0].message.content == text
+    assert plain.usage.completion_tokens_details.accepted_prediction_tokens == 0
+    assert told.usage.completion_tokens_details.accepted_prediction_tokens > 0
+    drafts = told.model_extra["metrics"]["speculative_decoding"]
+    assert drafts["num_accepted_draft_tokens"] > 0
+
+
+def test_what_this_engine_can_not_do_is_refused_by_name(plain: Running) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        plain.say(logprobs=True)
+    assert caught.value.body["param"] == "logprobs"
+    with pytest.raises(openai.BadRequestError) as caught:
+        plain.say(max_tokens=600)
+    assert caught.value.body["code"] == "context_length_exceeded"
+
+
+def test_a_model_without_a_chat_template_completes_texts() -> None:
+    with running(pair(template=None)) as server:
+        with pytest.raises(openai.BadRequestError) as caught:
+            server.say()
+        assert caught.value.body["code"] == "no_chat_template"
+        told = server.client.completions.create(
+            model="tiny", prompt=["hello", "he"], max_tokens=4
+        )
+        ids = server.client.completions.create(model="tiny", prompt=[104, 105], max_tokens=4)
+    assert len(told.choices) == 2
+    assert ids.usage.prompt_tokens == 2
+
+
+def test_a_hang_up_frees_the_row(plain: Running) -> None:
+    told = plain.say(stream=True, max_tokens=400)
+    next(iter(told))
+    assert plain.server.thread.load().running == 1
+    told.response.close()
+    wait_for(lambda: plain.server.thread.load().running == 0)
+    assert plain.say().choices[0].message.content
+
+
+def test_grammars_bind_answers(plain: Running) -> None:
+    pytest.importorskip("llguidance")
+    schema = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"],
+              "additionalProperties": False}  # fmt: skip
+    wanted = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    told = plain.say(response_format=wanted, max_tokens=60)
+    assert told.choices[0].message.content.replace(" ", "").replace("\n", "")[:4] == '{"a"'
+
+
+class Slow:
+    """Holds the engine up before each round, until it is let go."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.go = threading.Event()
+        self.go.set()
+        usual = chat_run.ModelEngine.step
+
+        def step(engine: Any) -> Any:
+            assert self.go.wait(WAIT)
+            return usual(engine)
+
+        monkeypatch.setattr(chat_run.ModelEngine, "step", step)
+
+
+def test_a_server_that_is_stopped_ends_what_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = Slow(monkeypatch)
+    with running() as server, ThreadPoolExecutor(1) as pool:
+        wanted = server.say().choices[0].message.content
+        slow.go.clear()
+        asked = pool.submit(server.say)
+        wait_for(lambda: server.server.thread.load().running + server.server.thread.load().waiting)
+        server.server.server.should_exit = True
+        wait_for(lambda: server.server.thread.state == "draining")
+        assert httpx.get(f"{server.address}/ready").status_code == 503
+        answer = httpx.post(f"{server.address}/v1/chat/completions", json={"messages": HELLO})
+        assert answer.status_code == 503
+        slow.go.set()
+        assert asked.result(WAIT).choices[0].message.content == wanted
+    assert not server.errors
+
+
+def test_ready_is_said_once_the_engine_has_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = Slow(monkeypatch)
+    slow.go.clear()
+    told = ChatSettings(port=0, served_model_name="tiny", media_workers=1)
+    ready = threading.Event()
+    with bind(told) as listening:
+        server = ChatServer(pair(), "org/tiny", told, ready.set)
+        thread = threading.Thread(target=server.run, args=([listening],))
+        thread.start()
+        address = url(listening)
+        assert httpx.get(f"{address}/ready").status_code == 503
+        assert httpx.get(f"{address}/health").status_code == 200
+        assert not ready.is_set()
+        slow.go.set()
+        assert ready.wait(WAIT)
+        wait_for(lambda: httpx.get(f"{address}/ready").status_code == 200)
+        server.server.should_exit = True
+        thread.join(WAIT)
+
+
+def test_a_server_whose_engine_is_lost_ends_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine fails in a step, and can't be made again."""
+    with running() as server:
+
+        def broken(*given: Any, **more: Any) -> Any:
+            raise MemoryError("no room")
+
+        monkeypatch.setattr(chat_run.ModelEngine, "step", broken)
+        monkeypatch.setattr(chat_run.ModelEngine, "__init__", broken)
+        with pytest.raises(openai.APIStatusError) as caught:
+            server.say()
+        assert caught.value.status_code == 503
+        wait_for(lambda: server.errors)
+    (error,) = server.errors
+    assert isinstance(error, SoonerError)
+    assert "the engine was lost (MemoryError)" in str(error)
+
+
+def test_the_decode_processes_end_with_the_server() -> None:
+    with running() as server:
+        wait_for(lambda: server.server.prompts.media.processes._alive)
+        (process,) = server.server.prompts.media.processes._alive
+    assert process.process.poll() is not None
