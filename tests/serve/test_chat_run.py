@@ -158,9 +158,7 @@ def test_a_model_without_a_chat_template_completes_texts() -> None:
         with pytest.raises(openai.BadRequestError) as caught:
             server.say()
         assert caught.value.body["code"] == "no_chat_template"
-        told = server.client.completions.create(
-            model="tiny", prompt=["hello", "he"], max_tokens=4
-        )
+        told = server.client.completions.create(model="tiny", prompt=["hello", "he"], max_tokens=4)
         ids = server.client.completions.create(model="tiny", prompt=[104, 105], max_tokens=4)
     assert len(told.choices) == 2
     assert ids.usage.prompt_tokens == 2

@@ -1,0 +1,162 @@
+"""`sooner serve miniature` as a newcomer starts it: a process, a port, curl, the openai package."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from serve.robots import WAIT
+from sooner import miniatures
+
+openai = pytest.importorskip("openai")
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
+
+
+@dataclass
+class Started:
+    """A process of `sooner serve`."""
+
+    process: subprocess.Popen[str]
+    address: str
+    said: list[str]
+
+    @property
+    def client(self) -> Any:
+        return openai.OpenAI(base_url=f"{self.address}/v1", api_key="none", max_retries=0)
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(WAIT)
+
+
+def start(folder: Path, *arguments: str) -> Started:
+    command = [sys.executable, "-m", "sooner.cli", "serve", *arguments, "--port", "0"]
+    process = subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    assert process.stdout is not None
+    said: list[str] = []
+    for line in process.stdout:
+        said.append(line)
+        if found := re.search(r"http://\S+(?=/v1)", line):
+            drain = threading.Thread(target=lambda: said.extend(process.stdout or ()), daemon=True)
+            drain.start()
+            return Started(process, found[0], said)
+    raise AssertionError(f"it ended with {process.wait()}: {''.join(said)}")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("served")
+    for name in ("video", "document"):
+        sample = miniatures.find(name).sample
+        assert sample is not None
+        shutil.copy(sample, made / sample.name)
+    return made
+
+
+@pytest.fixture(scope="module")
+def video(folder: Path) -> Iterator[Started]:
+    started = start(folder, "miniature", "--media-root", ".")
+    yield started
+    started.process.kill()
+    started.process.wait()
+
+
+def about(
+    kind: str, url: str, text: str = "describe the scenes in order ."
+) -> list[dict[str, Any]]:
+    parts = [{"type": kind, kind: {"url": url}}, {"type": "text", "text": text}]
+    return [{"role": "user", "content": parts}]
+
+
+def data_uri(path: Path) -> str:
+    return f"data:application/octet-stream;base64,{base64.b64encode(path.read_bytes()).decode()}"
+
+
+def test_the_openai_client_streams_what_sooner_caption_says(video: Started, folder: Path) -> None:
+    told = subprocess.run(
+        [sys.executable, "-m", "sooner.cli", "caption", "--sample", "-o", "told.jsonl", "-q"],
+        cwd=folder, check=False, capture_output=True, text=True,
+    )  # fmt: skip
+    assert told.returncode == 0, told.stderr
+    wanted = json.loads((folder / "told.jsonl").read_text())["text"]
+    stream = video.client.chat.completions.create(
+        model="miniature", messages=about("video_url", data_uri(folder / "sample.mp4")), stream=True
+    )
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in stream if chunk.choices)
+    assert text.strip() == wanted
+    below = video.client.chat.completions.create(
+        model="miniature", messages=about("video_url", "sample.mp4")
+    )
+    assert below.choices[0].message.content == text
+    drafts = below.model_extra["metrics"]["speculative_decoding"]
+    assert drafts["mode"] == "exact"
+    assert drafts["num_accepted_draft_tokens"] > drafts["num_spec_steps"]
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not here")
+def test_curl_gets_the_stream_line_by_line(video: Started) -> None:
+    body = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 5, "stream": True}
+    told = subprocess.run(
+        ["curl", "-sN", f"{video.address}/v1/chat/completions", "-d", json.dumps(body)],
+        check=True, capture_output=True, text=True, timeout=WAIT,
+    )  # fmt: skip
+    lines = [line for line in told.stdout.split("\n\n") if line]
+    assert lines[-1] == "data: [DONE]"
+    first = json.loads(lines[0].removeprefix("data: "))
+    assert first["choices"][0]["delta"]["role"] == "assistant"
+
+
+def test_probes_and_prometheus_read_it(video: Started) -> None:
+    assert httpx.get(f"{video.address}/health").json()["status"] == "ok"
+    assert httpx.get(f"{video.address}/ready").status_code == 200
+    assert "sooner:num_requests_running" in httpx.get(f"{video.address}/metrics").text
+
+
+def test_a_page_is_read_and_a_server_that_is_stopped_ends_with_0(folder: Path) -> None:
+    started = start(folder, "miniature:document", "--media-root", str(folder), "--method", "hsd")
+    try:
+        messages = about("image_url", f"file://{folder}/sample.png", "read the page")
+        asked = {"model": "miniature:document", "messages": messages}
+        told = started.client.chat.completions.create(**asked)
+        text = told.choices[0].message.content
+        assert len(text.split()) > 50
+        guess = {"type": "content", "content": text}
+        again = started.client.chat.completions.create(**asked, prediction=guess)
+        assert again.choices[0].message.content == text
+        usage = again.usage.completion_tokens_details
+        assert usage.accepted_prediction_tokens > 0.8 * again.usage.completion_tokens
+        stream = started.client.chat.completions.create(**asked, stream=True)
+        pieces = [next(iter(stream))]
+        started.process.send_signal(signal.SIGTERM)
+        pieces += stream
+        said = "".join(one.choices[0].delta.content or "" for one in pieces if one.choices)
+        assert said == text
+        assert started.process.wait(WAIT) == 0
+    finally:
+        started.process.kill()
+        started.process.wait()
+
+
+def test_what_can_not_be_served_is_a_line_and_a_status(folder: Path) -> None:
+    for model, told in (("miniature:image", "does not chat"), ("./nothing", "does not exist")):
+        ended = subprocess.run(
+            [sys.executable, "-m", "sooner.cli", "serve", model],
+            cwd=folder, check=False, capture_output=True, text=True, timeout=WAIT,
+        )  # fmt: skip
+        assert ended.returncode == 2
+        assert told in ended.stderr.strip().splitlines()[-1]
