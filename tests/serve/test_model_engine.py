@@ -11,6 +11,7 @@ import tiny
 from sooner import HSD, PromptLookup, Speculative, generate
 from sooner.errors import UnsupportedError
 from sooner.serve.engine_options import JobOptions
+from sooner.serve.following import Following
 from sooner.serve.jobs import GenerationJob, JobSampling
 from sooner.serve.model_engine import ModelEngine
 
@@ -68,7 +69,7 @@ def test_jobs_with_their_own_settings_share_a_batch() -> None:
 def test_a_seed_gives_the_same_text_alone_and_in_company(length: Any) -> None:
     drawn = JobSampling(temperature=1.2, top_p=0.9, seed=7)
     alone = run(ModelEngine(model(), max_rows=4), job(sampling=drawn))[0].tokens
-    method = Speculative(model(), is_coupled=True, num_draft_tokens=length)
+    method = Following(Speculative(model(), num_draft_tokens=length))
     engine = ModelEngine(model(), method, max_rows=4)
     other = JobSampling(temperature=0.8, seed=8)
     company = run(engine, job(sampling=other), job(sampling=drawn), job([1, 2, 3]))

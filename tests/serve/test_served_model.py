@@ -15,6 +15,7 @@ from sooner import miniatures
 from sooner.errors import SoonerError
 from sooner.serve.adapters import base_of, merged, refuse_unmerged
 from sooner.serve.chat_settings import ChatSettings
+from sooner.serve.following import Following
 from sooner.serve.model import (
     check_servable,
     max_model_len,
@@ -77,9 +78,13 @@ def test_a_draft_that_sees_other_pixels_is_refused() -> None:
 
 def test_the_method_is_the_best_that_the_models_allow() -> None:
     alone, pair = ModelPair(loaded()), ModelPair(loaded(), loaded())
-    assert serving_method(alone, ChatSettings()).name == "prompt-lookup"
-    assert serving_method(pair, ChatSettings()).name == "speculative"
-    assert serving_method(pair, ChatSettings(method="plain")).name == "plain"
+    for models, asked, name in (
+        (alone, None, "prompt-lookup"), (pair, None, "speculative"), (pair, "plain", "plain"),
+    ):  # fmt: skip
+        method = serving_method(models, ChatSettings(method=asked))
+        assert isinstance(method, Following)
+        assert method.method.name == name
+    assert serving_method(alone, ChatSettings(method="hsd")).name == "hsd"
     with pytest.raises(SoonerError, match="needs a draft"):
         serving_method(alone, ChatSettings(method="speculative"))
 
@@ -179,6 +184,7 @@ def test_an_adapters_folder_names_its_model(tmp_path: Path) -> None:
         ({"served_model_name": " "}, "is empty"),
         ({"max_rows": 0}, "max_rows is 0"),
         ({"method": "specultive"}, "did you mean 'speculative'"),
+        ({"method": "parallel"}, "unknown method 'parallel'"),
         ({"num_draft_tokens": 0}, "num_draft_tokens is 0"),
         ({"max_body": 10, "max_bytes": 5}, "less than"),
     ],

@@ -15,7 +15,7 @@ from .from_settings import Fields, from_settings
 MODELS = Fields(without=("model", "tp"))
 SERVED = Fields(
     without=(
-        "max_body", "max_bytes", "max_connections", "body_seconds", "head_seconds",
+        "max_bytes", "max_connections", "body_seconds", "head_seconds",
         "media_memory", "media_workers", "ping_seconds",
     ),
     env={"token": "SOONER_TOKEN"},
@@ -66,10 +66,7 @@ def serve(
     with display.job():
         display.stage("load")
         named = replace(models, model=None if small is not None else model)
-        placement = "auto" if settings.method == "parallel" else None
-        pair: Any = named.load(
-            debug, placement, small or "video", method=settings.method, sees=False
-        )
+        pair: Any = named.load(debug, None, small or "video", sees=False)
         pair = merged_pair(pair, adapter)
     check_servable(pair)
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..decoding.acceptance import Verdict, reject_chain
 from ..decoding.interface import AdapterLike, Drafter
 from ..decoding.loop import Rule
-from ..decoding.noise import Purpose, RowNoise
+from ..decoding.noise import RowNoise
 from ..decoding.sampling import Processing
 from ..decoding.step import pure
 from ..decoding.tree import Tree
@@ -38,9 +38,6 @@ class Speculative(Method):
         max_draft_tokens: upper limit for `"auto"`.
         draft_inputs: the prompt as the draft's own processor gives it. Without it the draft gets
             the target's, which is right only if both process pixels alike.
-        is_coupled: under sampling, drafts are drawn with the target's own random numbers, and kept
-            as far as they are its draws: a seed gives the text that plain decoding gives, whatever
-            is drafted and whoever else is in the batch. Fewer are kept than by rejection sampling.
         tokenizer, draft_tokenizer: given both, they are compared token by token.
         experience: the acceptance of earlier runs, which `"auto"` begins with and adds to; for one
             pair of models. Without it every run begins with a guess.
@@ -53,7 +50,6 @@ class Speculative(Method):
     num_draft_tokens: int | Literal["auto"] = "auto"
     max_draft_tokens: int = 16
     draft_inputs: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
-    is_coupled: bool = False
     tokenizer: Any = field(default=None, repr=False, compare=False)
     draft_tokenizer: Any = field(default=None, repr=False, compare=False)
     experience: Acceptance | None = field(default=None, repr=False, compare=False)
@@ -88,9 +84,7 @@ class Speculative(Method):
         if inputs is None:
             inputs = self._prompt_for(adapter, context)
         drafter = ChainDrafter(adapter, inputs, context, self._draft_length(context))
-        if self.is_coupled:
-            drafter.purpose = Purpose.TOKEN
-        return drafter, follow_choices if self.is_coupled else reject
+        return drafter, reject
 
     def _prompt_for(self, adapter: AdapterLike, context: Context) -> Mapping[str, Any]:
         return prompt_for(adapter, context)

@@ -11,10 +11,11 @@ from ..errors import SoonerError
 from ..registry import choices
 from .settings import MEBI, ServerSettings
 
-METHODS = {name: entry.summary for name, entry in choices().items()} | {
-    "hsd": "a request's `prediction`; others decode plainly"
+METHODS = {
+    **{name: entry.summary for name, entry in choices().items() if name != "parallel"},
+    "hsd": "a request's `prediction`; others decode plainly",
 }
-"""What `--method` may be, and what each drafts."""
+"""What `--method` may be, and what each drafts. A draft beside the target takes no batches."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 from .. import miniatures
 from ..checks import check_choice
 from ..errors import SoonerError
-from ..methods import HSD, Method, Speculative
+from ..methods import HSD, Method
 from ..models import CANVASES
 from ..models.openvla.adapter import OpenVLA
 from ..tasks.loading import Loaded, ModelPair
@@ -19,6 +19,7 @@ from ..tasks.registry import build_method
 from ..tasks.settings import CaptionSettings
 from .adapters import merged, refuse_unmerged
 from .chat_settings import ChatSettings
+from .following import Following
 from .media.reader import media_reader
 from .openai.prompts import ChatPrompts
 from .openai.served import ServedModel
@@ -101,9 +102,7 @@ def serving_method(pair: ModelPair, settings: ChatSettings) -> Method:
     """
     if settings.method == "hsd":
         return HSD(drafts=[[]], nodes=settings.num_draft_tokens)
-    method = build_method(_decoding(settings), pair)
-    # A seed is to give the same text under any load, and how much is drafted depends on that.
-    return replace(method, is_coupled=True) if isinstance(method, Speculative) else method
+    return Following(build_method(_decoding(settings), pair))
 
 
 def _decoding(settings: ChatSettings) -> CaptionSettings:
@@ -156,7 +155,7 @@ def served_model(
         stop_token_ids=stop_ids(pair.target),
         default_max_tokens=model.generation_config.max_new_tokens,
         unsupported=UNSUPPORTED,
-        method=method.name,
+        method=method.method.name if isinstance(method, Following) else method.name,
         mode=method.mode,
         created=int(time.time()),
     )

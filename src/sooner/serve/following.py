@@ -1,0 +1,53 @@
+"""Drafts that never change a draw, so that a seed gives the same text under any load."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..decoding.loop import Session
+from ..decoding.noise import Purpose
+from ..decoding.stats import EXACT
+from ..methods import Method
+from ..methods.chain_draft import ChainDrafter
+from ..methods.rules import follow_choices
+
+
+@dataclass(frozen=True)
+class Following(Method):
+    """A method whose drafts are kept as far as they are what the target draws.
+
+    How much is drafted depends on the load, and under rejection sampling the text depends on what
+    is drafted. Here every draw belongs to the seed and the place in the text, as in plain decoding.
+    A chain is drafted with the target's own random numbers, so that it tends to be what the target
+    draws; still fewer drafts are kept than by rejection sampling. Greedy decoding is the same.
+
+    Args:
+        method: how to draft.
+    """
+
+    method: Method
+
+    @property
+    def mode(self) -> str:
+        return self.method.mode
+
+    @property
+    def needs_whole_target(self) -> bool:
+        return self.method.needs_whole_target
+
+    @property
+    def needs_whole_prompt(self) -> bool:
+        return self.method.needs_whole_prompt
+
+    def largest_block(self) -> int:
+        return self.method.largest_block()
+
+    def session(self, model: Any, inputs: Mapping[str, Any], **options: Any) -> Session:
+        session = self.method.session(model, inputs, **options)
+        if self.mode == EXACT:
+            session.rule = follow_choices
+        if isinstance(session.drafter, ChainDrafter):
+            session.drafter.purpose = Purpose.TOKEN
+        return session
