@@ -45,11 +45,11 @@ def ask(client: Any, text: str = "hello", **options: Any) -> Any:
 
 
 @contextmanager
-def stub_thread(**options: Any) -> Iterator[EngineThread]:
+def stub_thread(kind: type[StubEngine] = StubEngine, **options: Any) -> Iterator[EngineThread]:
     """The real thread and scheduler around an engine without a model."""
     waiting = options.pop("max_waiting", 64)
     thread = EngineThread(
-        lambda: StubEngine(**{"words": WORDS, "blocks": (1, 3, 2), **options}),
+        lambda: kind(**{"words": WORDS, "blocks": (1, 3, 2), **options}),
         SchedulerLimits(max_rows=options.get("max_rows", 8)),
         job_options,
         max_waiting=waiting,

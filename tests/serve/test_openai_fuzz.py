@@ -19,6 +19,7 @@ from hypothesis import strategies as some
 
 from serve.chatting import HELLO, VOCAB, listening, served
 from serve.spoken import RESPONSE_TEMPLATE, byte_level
+from serve.stub_engine import StubEngine
 from serve.test_openai_app import CHAT, TEXT
 from serve.test_openai_clients import http_status, stub_thread
 from sooner.serve.openai.grammar import GuidanceGrammars
@@ -116,14 +117,30 @@ asks = some.one_of(
 )
 
 
+class CompiledOnly(GuidanceGrammars):
+    """Compiles schemas as asked; the stub, which knows no grammar, is not held to them."""
+
+    async def of(self, request: Any) -> Any:
+        await super().of(request)
+        return lambda: None
+
+
+class Forgetful(StubEngine):
+    """Keeps no list of all that it has ever answered."""
+
+    def admit(self, *told: Any, **options: Any) -> Any:
+        self.admitted.clear()
+        return super().admit(*told, **options)
+
+
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
     """A server of a stub engine behind the real scheduler; it lives through all of this."""
     tokenizer = byte_level()
-    grammars = GuidanceGrammars(tokenizer, VOCAB, [tokenizer.eos_token_id])
+    grammars = CompiledOnly(tokenizer, VOCAB, [tokenizer.eos_token_id])
     model = served(response_template=RESPONSE_TEMPLATE, default_max_tokens=20)
     with (
-        stub_thread(max_rows=8) as thread,
+        stub_thread(Forgetful, max_rows=8) as thread,
         listening(thread, model, grammars=grammars, settings={"max_body": 1 << 20}) as where,
     ):
         yield where

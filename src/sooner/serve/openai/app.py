@@ -39,9 +39,9 @@ STATUSES = {
 }
 ASKING = (400, 401, 403, 404, 408, 413, 429, 503, 504)
 SCHEMAS = "#/components/schemas/"
-STREAM = {
-    "schema": {"type": "string", "description": "With `stream: true`: `data: {chunk}` lines."}
-}
+EVENT = {"type": "object", "required": ["data"], "properties": {"data": {"type": "string"}}}
+"""A server-sent event, with `stream: true`; its data is a chunk as JSON, or `[DONE]`."""
+STREAM = {"text/event-stream": {"schema": EVENT}}
 LOCKED = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'",
     "X-Content-Type-Options": "nosniff",
@@ -178,7 +178,7 @@ def _responses(
         for status in statuses
     }
     if answer is not None:
-        content = {**_json(answer), **({"text/event-stream": STREAM} if streams else {})}
+        content = {**_json(answer), **(STREAM if streams else {})}
         told[200] = {"description": "The answer.", "content": content}
         if unwell:
             told[503] = {"description": "Not so.", "content": _json(answer)}

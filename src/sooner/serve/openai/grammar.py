@@ -31,8 +31,8 @@ KEPT = 64
 COMPILE_SECONDS = 5.0
 
 
-class GrammarError(SoonerError):
-    """A grammar and the tokens that were committed do not go together."""
+class GrammarError(RuntimeError):
+    """A grammar and committed tokens do not go together: the engine's fault, not the client's."""
 
 
 @dataclass(frozen=True)
