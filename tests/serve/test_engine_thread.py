@@ -114,6 +114,16 @@ def test_the_usage_tells_what_was_drafted() -> None:
     assert usage.accepted_prediction_tokens == usage.rejected_prediction_tokens == 0
 
 
+def test_an_engine_may_say_that_it_decodes_one_request_at_a_time() -> None:
+    engine = StubEngine(max_rows=1)
+    engine.alone = "drafts beside the target"  # type: ignore[attr-defined]
+    with running(lambda: engine) as service:  # the limits say 8 rows, and the stub refuses two
+        clients = [Listener(seed=seed) for seed in range(3)]
+        for client in clients:
+            service.submit(client.job)
+        assert [client.wait().reason for client in clients] == ["length"] * 3
+
+
 def test_the_usage_tells_how_much_of_a_prediction_held() -> None:
     with running(lambda: StubEngine(blocks=(3,)), takes_predictions=True) as service:
         client = Listener(10)

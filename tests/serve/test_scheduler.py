@@ -47,6 +47,15 @@ def test_jobs_get_rows_in_the_order_of_their_arrival() -> None:
     assert begin(scheduler) == ["c"]
 
 
+def test_an_engine_that_decodes_nothing_together_gets_one_job_at_a_time() -> None:
+    scheduler = filled(SchedulerLimits(max_rows=4), job("a"), job("b"))
+    scheduler.is_one_by_one = True
+    assert begin(scheduler) == ["a"]
+    assert begin(scheduler) == []
+    scheduler.end(scheduler.running[0])
+    assert begin(scheduler) == ["b"]
+
+
 def test_the_earliest_deadline_goes_first() -> None:
     scheduler = filled(
         SchedulerLimits(max_rows=1, patience=30),

@@ -175,6 +175,8 @@ class EngineLoop:
         for ticket in self.scheduler.expired(self.clock()):
             self._end(self._held[ticket.job], "deadline")
         self._mend()
+        # A batch of its own for each: those that would wait in the engine stay in line instead.
+        self.scheduler.is_one_by_one = bool(getattr(self.engine, "alone", None))
         plan = self.scheduler.plan()
         for ticket in plan.preempted:
             self._preempt(self._held[ticket.job])
@@ -285,11 +287,11 @@ class EngineLoop:
         """Free the row of a job, if it has one."""
         request, held.request = held.request, None
         if request is not None and self.engine is not None:
-            self._count(held, request)
             try:
                 self.engine.cancel(request)
             except BaseException as error:
                 self._fault = error  # of all rows, so it waits until this job has been seen to
+            self._count(held, request)
 
     def _count(self, held: Held, request: RequestLike) -> None:
         """Add what a request that leaves the engine has taken."""

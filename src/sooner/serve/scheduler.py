@@ -111,12 +111,14 @@ class Scheduler:
     Attributes:
         waiting: most urgent first.
         running: in the order in which they got their rows.
+        is_one_by_one: the engine decodes nothing together, so one job has a row at a time.
     """
 
     def __init__(self, limits: SchedulerLimits) -> None:
         self.limits = limits
         self.waiting: list[Ticket] = []
         self.running: list[Ticket] = []
+        self.is_one_by_one = False
         self._arrivals = 0
 
     @property
@@ -182,7 +184,8 @@ class Scheduler:
 
     def _admit(self) -> list[Ticket]:
         admitted: list[Ticket] = []
-        while self.waiting and len(self.running) < self.limits.max_rows:
+        rows = 1 if self.is_one_by_one else self.limits.max_rows
+        while self.waiting and len(self.running) < rows:
             ticket = self.waiting[0]
             pages = self._need(ticket)
             if pages + self._to_come() > self._spare or not self._may_prefill(ticket):
