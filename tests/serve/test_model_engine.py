@@ -9,7 +9,6 @@ import torch
 
 import tiny
 from sooner import HSD, PromptLookup, Speculative, generate
-from sooner.errors import UnsupportedError
 from sooner.serve.engine_options import JobOptions
 from sooner.serve.following import Following
 from sooner.serve.jobs import GenerationJob, JobSampling
@@ -114,6 +113,10 @@ def test_without_stop_ids_an_answer_goes_on_behind_the_models_own() -> None:
     assert endless.tokens[0] == [tiny.EOS] * NEW
 
 
-def test_a_request_that_was_preempted_is_refused_until_it_can_go_on() -> None:
-    with pytest.raises(UnsupportedError, match="lost its row"):
-        ModelEngine(model()).admit(inputs(), said=(1, 2))
+def test_a_request_that_was_preempted_goes_on_from_its_tokens() -> None:
+    wanted = plain()
+    engine = ModelEngine(model())
+    request = engine.admit(inputs(), said=tuple(wanted[:7]), **JobOptions()(job()))
+    engine.run()
+    assert request.error is None
+    assert request.tokens == [wanted[7:]]

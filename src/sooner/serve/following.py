@@ -8,10 +8,10 @@ from typing import Any
 
 from ..decoding.loop import Session
 from ..decoding.noise import Purpose
-from ..decoding.stats import EXACT
 from ..methods import Method
 from ..methods.chain_draft import ChainDrafter
 from ..methods.rules import follow_choices
+from ..stats.run import EXACT
 
 
 @dataclass(frozen=True)
