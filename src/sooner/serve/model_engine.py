@@ -7,7 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
-from ..engine import Engine, Request
+from ..engine import Engine
+from ..request import Request
 
 NO_TOKEN = -1
 """A stop id that no token has; without any, `generate` takes those of the model's config."""

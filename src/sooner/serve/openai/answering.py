@@ -15,7 +15,7 @@ from .usage import ChoiceUsage
 
 
 @dataclass(eq=False)
-class Asked:
+class AskedChoice:
     """A choice, the job that makes it, and how that ended."""
 
     choice: Choice
@@ -37,12 +37,12 @@ class Answering:
     """
 
     def __init__(
-        self, service: Service, asked: Sequence[Asked], clock: Callable[[], float]
+        self, service: Service, asked: Sequence[AskedChoice], clock: Callable[[], float]
     ) -> None:
         self.service, self.asked, self.clock = service, list(asked), clock
-        self._events: deque[tuple[Asked, Event]] = deque()
+        self._events: deque[tuple[AskedChoice, Event]] = deque()
         self._news = asyncio.Event()
-        self._submitted: list[Asked] = []
+        self._submitted: list[AskedChoice] = []
 
     @property
     def is_done(self) -> bool:
@@ -115,11 +115,11 @@ class Answering:
             for one in self.asked
         ]
 
-    def _take(self, one: Asked, event: Event) -> None:
+    def _take(self, one: AskedChoice, event: Event) -> None:
         self._events.append((one, event))
         self._news.set()
 
-    def _apply(self, one: Asked, event: Event) -> Update:
+    def _apply(self, one: AskedChoice, event: Event) -> Update:
         if isinstance(event, Tokens):
             update = one.choice.add(event)
             if one.choice.is_over:  # a stop string, which only we know of
@@ -129,12 +129,12 @@ class Answering:
         self._raise_if_failed(one, event)
         return one.choice.end(event)
 
-    def _cancel(self, one: Asked) -> None:
+    def _cancel(self, one: AskedChoice) -> None:
         if one.end is None and not one.is_cancelled:
             one.is_cancelled = True
             self.service.cancel(one.job)
 
-    def _raise_if_failed(self, one: Asked, event: Finished) -> None:
+    def _raise_if_failed(self, one: AskedChoice, event: Finished) -> None:
         if one.choice.is_over or event.reason in ("stop", "length"):
             return
         if event.reason == "deadline":
@@ -145,7 +145,10 @@ class Answering:
 
 
 def _tell(
-    loop: asyncio.AbstractEventLoop, take: Callable[[Asked, Event], None], one: Asked, event: Event
+    loop: asyncio.AbstractEventLoop,
+    take: Callable[[AskedChoice, Event], None],
+    one: AskedChoice,
+    event: Event,
 ) -> None:
     """In the engine's thread; raises `RuntimeError` if the loop is closed, as a sink may."""
     loop.call_soon_threadsafe(take, one, event)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..jobs import GenerationJob, JobSampling
-from .answering import Asked
+from .answering import AskedChoice
 from .choice import Choice
 from .errors import BadRequestError, too_long
 from .protocol import ChatRequest, GenerationRequest
@@ -68,7 +68,7 @@ class Planner:
         timing: RequestTimes,
         prediction: list[int] | None = None,
         matcher: Callable[[], Any] = lambda: None,
-    ) -> list[Asked]:
+    ) -> list[AskedChoice]:
         """The choices of each prompt after the other, and their jobs.
 
         Args:
@@ -79,7 +79,7 @@ class Planner:
             BadRequestError: a prompt does not fit.
         """
         limits = [self._limit(request, prompt.prompt_tokens) for prompt in prompts]
-        asked: list[Asked] = []
+        asked: list[AskedChoice] = []
         for prompt, limit in zip(prompts, limits, strict=True):
             ids = _ids_of(prompt)
             for number in range(request.choices):
@@ -98,7 +98,7 @@ class Planner:
                     grammar=matcher(),
                     media_keys=prompt.media_keys,
                 )
-                asked.append(Asked(self._choice(index, request, job, ids), job))
+                asked.append(AskedChoice(self._choice(index, request, job, ids), job))
         return asked
 
     def _choice(
