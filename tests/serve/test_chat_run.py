@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 import time
 from collections.abc import Iterator
@@ -49,7 +50,7 @@ class Running:
 
 
 def pair(draft: bool = False, template: str | None = TEMPLATE) -> ModelPair:
-    tokenizer = byte_level()
+    tokenizer = copy.copy(byte_level())  # which other tests share
     tokenizer.chat_template = template
     target = Loaded("org/tiny", tiny.model("qwen2", vocab=VOCAB), tokenizer, True)
     other = Loaded("org/tinier", tiny.model("qwen2", seed=1, vocab=VOCAB), tokenizer, True)
