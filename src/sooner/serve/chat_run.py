@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import signal
 import threading
@@ -125,6 +126,12 @@ class ChatServer:
 
     def _warm_up(self, engine: Any) -> None:
         warm_up(self.target, engine)
+        # What is there now stays, so a full collection need not look at it. It comes once a quarter
+        # as many objects are new as the last one found, hence the second one: cycles that hold a
+        # request's pixels would be gone after hundreds of requests only.
+        gc.collect()
+        gc.freeze()
+        gc.collect()
         self.on_ready()
 
     def _is_lost(self) -> bool:

@@ -308,6 +308,7 @@ class EngineLoop:
         end = Finished(reason, self._usage(held), error)
         self._tell(held, end)
         self._hear("ended", held.job, end, held.times(self.clock()))
+        held.job.inputs = {}  # pixels: whoever awaited the job may still hold it, in a cycle
 
     def _usage(self, held: Held) -> JobUsage:
         stats = held.stats()
