@@ -118,6 +118,7 @@ class ChatServer:
                 self.server.run(sockets=sockets)
         finally:
             self.prompts.close()
+            gc.unfreeze()  # see `_warm_up`; libraries complain at the end about what is left
         if self.thread.fault is not None:
             raise SoonerError(
                 f"the engine was lost ({self.thread.fault}), and the server ended; the log tells "
