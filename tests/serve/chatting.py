@@ -13,7 +13,6 @@ import torch
 
 from serve.robots import WAIT
 from serve.spoken import byte_level, ids_of
-from sooner.serve.chat_settings import ChatSettings
 from sooner.serve.jobs import (
     DraftStats,
     Finished,
@@ -32,6 +31,7 @@ from sooner.serve.openai.routes import OpenAIHandler
 from sooner.serve.openai.served import Prepared, ServedModel
 from sooner.serve.run import bind, url
 from sooner.serve.server import DrainingServer
+from sooner.serve.settings import ChatSettings
 
 NAMES = ("tiny", "org/tiny")
 VOCAB = 512

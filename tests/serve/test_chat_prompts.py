@@ -18,13 +18,13 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoProcessor, PreTrainedTokenizerFast
 
 from sooner import miniatures
-from sooner.serve.chat_settings import ChatSettings
 from sooner.serve.media.reader import MediaReader, media_reader
 from sooner.serve.openai.errors import BadRequestError
 from sooner.serve.openai.prompts import ChatPrompts
 from sooner.serve.openai.protocol import ChatRequest
 from sooner.serve.openai.reading import parse
 from sooner.serve.openai.served import Prepared
+from sooner.serve.settings import ChatSettings
 from sooner.tasks.frames import Sampler, read
 from sooner.tasks.loading import Loaded
 from sooner.tasks.prompting import build_inputs

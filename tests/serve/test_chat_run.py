@@ -20,8 +20,8 @@ from serve.spoken import byte_level
 from sooner.errors import SoonerError
 from sooner.serve import chat_run
 from sooner.serve.chat_run import ChatServer
-from sooner.serve.chat_settings import ChatSettings
 from sooner.serve.run import bind, url
+from sooner.serve.settings import ChatSettings
 from sooner.tasks.loading import Loaded, ModelPair
 
 openai = pytest.importorskip("openai")

@@ -14,7 +14,6 @@ import tiny
 from sooner import miniatures
 from sooner.errors import SoonerError
 from sooner.serve.adapters import base_of, merged, refuse_unmerged
-from sooner.serve.chat_settings import ChatSettings
 from sooner.serve.following import Following
 from sooner.serve.model import (
     check_servable,
@@ -24,6 +23,7 @@ from sooner.serve.model import (
     serving_method,
     stop_ids,
 )
+from sooner.serve.settings import ChatSettings
 from sooner.tasks.loading import Loaded, ModelPair
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..serve.chat_settings import ChatSettings
+from ..serve.settings import ChatSettings
 from . import options
 from .display import Display
 from .from_settings import Fields, from_settings

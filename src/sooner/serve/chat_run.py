@@ -18,7 +18,6 @@ from ..errors import SoonerError
 from ..methods import Method
 from ..tasks.loading import Loaded, ModelPair
 from .chat_metrics import ChatMetrics
-from .chat_settings import ChatSettings
 from .engine_options import JobOptions
 from .engine_thread import EngineThread
 from .model import chat_prompts, served_model, serving_method
@@ -32,6 +31,7 @@ from .run import bind, url
 from .run import require as require_server
 from .scheduler import SchedulerLimits
 from .server import DrainingServer
+from .settings import ChatSettings
 
 logger = logging.getLogger("sooner.serve")
 

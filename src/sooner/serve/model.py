@@ -18,11 +18,11 @@ from ..tasks.prompting import max_positions
 from ..tasks.registry import build_method
 from ..tasks.settings import CaptionSettings
 from .adapters import merged, refuse_unmerged
-from .chat_settings import ChatSettings
 from .following import Following
 from .media.reader import media_reader
 from .openai.prompts import ChatPrompts
 from .openai.served import ServedModel
+from .settings import ChatSettings
 
 MINIATURE, MINIATURES = "miniature", ("video", "document")
 """`miniature` is the first of these; `miniature:document` names one."""

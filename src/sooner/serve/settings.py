@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
 
 from ..checks import check_fields, option
 from ..errors import SoonerError
+from ..registry import choices
 
 MEBI = 1 << 20
 
@@ -80,6 +83,73 @@ class ServeSettings(ServerSettings):
     max_queue: int = option(64, 1)
     window_ms: float = option(5.0, 0, metavar="MS")
     deadline_ms: float | None = option(None, 0, above=True, metavar="MS")
+
+
+METHODS = {
+    **{name: entry.summary for name, entry in choices().items() if name != "parallel"},
+    "hsd": "a request's `prediction`; others decode plainly",
+}
+"""What `--method` may be, and what each drafts. A draft beside the target takes no batches."""
+
+
+@dataclass(frozen=True)
+class ChatSettings(ServerSettings):
+    """The server of a model that answers OpenAI's API.
+
+    Args:
+        served_model_name: what clients call the model; by default as it was named here.
+        method: how drafts are made; by default `eagle` with a head, `speculative` with a draft
+            model, else `prompt-lookup`.
+        num_draft_tokens: draft tokens a round, for `eagle` nodes of the tree.
+        head: folder of a draft head that was trained for the model, for `eagle`.
+        max_rows: requests that decode together.
+        prefill_chunk: prompt tokens of one step; others decode in between.
+        max_queue: requests that may wait for a row; more are told to come back.
+        deadline: seconds that a request may take, if it names none; by default any.
+        media_root: folder whose files requests may name (`file:///...`); by default none.
+        allow_remote_media: fetch pictures and videos that requests name by http(s).
+        max_media: most pictures, videos and PDF pages of a request.
+        max_media_bytes: most bytes of one picture, video or PDF.
+        max_pixels: most pixels of one picture, page or frame.
+        max_video_seconds: longest video.
+        max_pages: most pages of one PDF.
+        media_seconds: what fetching one of them may take, and decoding it.
+        media_memory: bytes that a process may take to decode.
+        media_workers: processes that decode.
+        ping_seconds: after which a stream without tokens says that it is alive.
+
+    Raises:
+        SoonerError: as `ServerSettings`; or a media folder that is none.
+    """
+
+    max_body: int = option(64 * MEBI, 1)
+    max_bytes: int = option(512 * MEBI, 1)
+    served_model_name: str | None = option(None, metavar="NAME")
+    method: str | None = option(None, known=METHODS)
+    num_draft_tokens: int | Literal["auto"] = option("auto")
+    head: str | None = option(None, metavar="DIR")
+    max_rows: int = option(8, 1)
+    prefill_chunk: int = option(512, 1)
+    max_queue: int = option(64, 0)
+    deadline: float | None = option(None, 0, above=True, metavar="S")
+    media_root: str | None = option(None, metavar="DIR")
+    allow_remote_media: bool = False
+    max_media: int = option(64, 1)
+    max_media_bytes: int = option(48 * MEBI, 1)
+    max_pixels: int = option(40_000_000, 1)
+    max_video_seconds: float = option(1800.0, 0, above=True)
+    max_pages: int = option(20, 1)
+    media_seconds: float = option(20.0, 0, above=True, metavar="S")
+    media_memory: int = option(2048 * MEBI, 64 * MEBI)
+    media_workers: int = option(2, 1)
+    ping_seconds: float = option(5.0, 0, above=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.media_root is not None and not Path(self.media_root).is_dir():
+            raise SoonerError(f"media root '{self.media_root}' is no folder; name one that is")
+        if self.served_model_name is not None and not self.served_model_name.strip():
+            raise SoonerError("the served model name is empty; leave it out for the model's own")
 
 
 def is_loopback(host: str) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...tasks.frames import Frames
 from ...tasks.video import VideoBytes, VideoInfo
-from ..chat_settings import ChatSettings
+from ..settings import ChatSettings
 from .fetch import Fetcher
 from .limits import MediaLimits
 from .processes import DecodedMedia, DecodeProcesses

@@ -14,10 +14,10 @@ from fastapi.responses import Response
 from starlette.requests import ClientDisconnect
 
 from ..bodies import Bodies
-from ..chat_settings import ChatSettings
 from ..jobs import Service
 from ..refusal import RefusedError, too_many
 from ..request_ids import name_of
+from ..settings import ChatSettings
 from .answering import Answering
 from .answers import AnswerMetrics, HealthAnswer, ModelCard, ModelList, TokenUsage
 from .errors import (
