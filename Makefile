@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.complete
 
-.PHONY: setup demo test test-all check lint types docs wheels clean
+.PHONY: setup demo test test-all soak check lint types docs wheels clean
 
 setup: $(STAMP)
 
@@ -18,10 +18,14 @@ demo: $(STAMP)
 	$(BIN)/sooner parse --sample --compare --fresh -o build/demo
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow"
+	$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow and not soak"
 
 test-all: $(STAMP)
-	$(BIN)/python -m pytest -n auto --dist loadfile
+	$(BIN)/python -m pytest -n auto --dist loadfile -m "not soak"
+
+# Hundreds of random schedules and ten thousand requests: an hour, before a release.
+soak: $(STAMP)
+	$(BIN)/python -m pytest -n auto -m soak
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

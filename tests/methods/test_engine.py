@@ -20,7 +20,7 @@ from sooner.models.openvla.statistics import ActionTokens
 from sparse.contexts import sparse
 
 SCHEDULES = 40
-"""Of all methods together; `slow` runs 500."""
+"""Of all methods together; `make soak` runs 500."""
 
 JOINING = (
     "plain",
@@ -216,7 +216,7 @@ def test_a_request_gets_the_tokens_it_gets_alone(seed: int) -> None:
     schedule(seed)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_and_so_it_does_in_many_more_schedules() -> None:
     for seed in range(SCHEDULES, 500):
         schedule(seed)

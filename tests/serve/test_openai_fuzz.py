@@ -1,7 +1,7 @@
 """Requests by the thousand, by the server's own description and nearly right ones of our own.
 
 Every answer has a documented status, the form that is documented for it, and no fault of the server
-stands behind it. A few hundred by default, 10,000 in the test that is marked slow.
+stands behind it. A few hundred by default, 10,000 in the test that `make soak` runs.
 """
 
 from __future__ import annotations
@@ -255,7 +255,7 @@ def test_requests_by_the_description(address: str, caplog: pytest.LogCaptureFixt
     lives(address, caplog)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_ten_thousand_requests(address: str, caplog: pytest.LogCaptureFixture) -> None:
     statuses = fuzz_schema(address, 8000) + fuzz_bodies(address, 4000)
     assert sum(statuses.values()) >= 10_000

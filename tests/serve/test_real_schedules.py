@@ -112,7 +112,7 @@ def test_some_of_them_were_preempted() -> None:
     assert sum(schedule(seed) for seed in range(3, 7)) > 0
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("seed", range(SCHEDULES, 500))
 def test_requests_say_what_they_say_alone_in_many_schedules(seed: int) -> None:
     schedule(seed)
