@@ -18,7 +18,6 @@ from torch import Tensor
 from ..decoding.runner import ModelRunner
 from ..methods.parallel.policy import best_policy
 from ..methods.parallel.shared_memory import Arena, room
-from ..methods.parallel.side_stream import SideStream
 from ..methods.parallel.worker import ProcessWorker, place
 from ..methods.sizing.chain import Acceptance, CostModel
 from ..methods.threads import DRAFT_THREADS
@@ -135,6 +134,8 @@ def busy(steps: Steps, placement: str) -> Iterator[Tensor]:
     tally = Arena(room(*TALLY)).take(*TALLY)  # anonymous, so zeros
     device = steps.adapter.device
     forks = device.type == "cpu" and place(placement, device) is ProcessWorker
+    from ..methods.parallel.side_stream import SideStream  # where a choice is measured
+
     stream = SideStream(device)
     arguments = (steps, tally, stream, os.getpid() if forks else None)
     kind: Any = multiprocessing.get_context("fork").Process if forks else threading.Thread
@@ -153,7 +154,7 @@ def busy(steps: Steps, placement: str) -> Iterator[Tensor]:
             worker.join()
 
 
-def _go_on(steps: Steps, tally: Tensor, stream: SideStream, parent: int | None) -> None:
+def _go_on(steps: Steps, tally: Tensor, stream: Any, parent: int | None) -> None:
     """Body of the worker; a forked one ends with its parent and runs none of its exit handlers."""
     if parent is not None:
         torch.set_num_threads(DRAFT_THREADS)

@@ -20,7 +20,6 @@ from ..threads import DRAFT_THREADS, cores
 from .mailbox import Kept, Mailbox
 from .server import DraftJob, DraftServer
 from .shared_memory import Arena, Board
-from .side_stream import SideStream
 from .wakeup import ChildEnd, ParentEnd, ThreadWakeup, Wakeup, socket_ends
 
 logger = logging.getLogger("sooner")
@@ -152,6 +151,8 @@ class ThreadWorker(_ConcurrentWorker):
     wakeup: ThreadWakeup
 
     def _launch(self) -> None:
+        from .side_stream import SideStream  # of threads alone
+
         job = self.server.job
         self.wakeup = ThreadWakeup()
         self.stream = SideStream(job.adapter.device, job.inputs.values())
