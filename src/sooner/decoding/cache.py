@@ -261,7 +261,7 @@ class SlotCache(Cache):
             if part.shape[1:] == shapes[0] and (part.dtype, part.device) == (
                 keys.dtype, keys.device,
             ):  # fmt: skip
-                return part.unbind()
+                return part[0], part[1]  # not unbind: its views may not be written in grad mode
         self.separate()
         return tuple(_zeros(one, *shape) for one, shape in zip((keys, values), shapes, strict=True))
 
