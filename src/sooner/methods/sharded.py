@@ -147,7 +147,9 @@ class BroadcastDrafter(Drafter):
 
     def close(self) -> None:
         try:
-            self.decisions.close(is_over=not self.rows.active)
+            # Rows that an error ended on this rank go on elsewhere.
+            has_failed = "error" in self.rows.reasons.values()
+            self.decisions.close(is_over=not (self.rows.active or has_failed))
         finally:
             self.own.close()
 
