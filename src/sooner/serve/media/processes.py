@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
@@ -56,7 +57,6 @@ class DecodeProcesses:
     Args:
         workers: processes at most.
         limits: of each file.
-        start: starts a process; tests have their own.
     """
 
     def __init__(self, workers: int, limits: MediaLimits) -> None:
@@ -97,6 +97,9 @@ class DecodeProcesses:
             held = self._idle.get(timeout=self.limits.seconds)
         except queue.Empty:
             raise MediaBusyError("all processes that decode are taken; come back in 2 s") from None
+        if self._closed:
+            self._idle.put(held)
+            raise MediaBusyError("the server is stopping; ask another one")
         try:
             held = held if held is not None else self._started()
             name = decoder if ":" in decoder else f"{DECODER}:{decoder}"
@@ -117,8 +120,15 @@ class DecodeProcesses:
         """Kill all processes; those who wait for one are told."""
         with self._lock:
             self._closed, alive = True, list(self._alive)
+        # Who decodes with one closes its connection: a descriptor that a thread reads stays open.
         for process in alive:
-            self._end(process)
+            process.process.kill()
+        for _ in range(self._idle.qsize()):
+            with suppress(queue.Empty):
+                idle = self._idle.get_nowait()
+                if idle is not None:
+                    self._end(idle)
+                self._idle.put(None)
 
     def _started(self) -> _Process:
         process = _Process()
@@ -126,7 +136,7 @@ class DecodeProcesses:
             self._alive.add(process)
             is_late = self._closed
         if is_late:
-            self._end(process)
+            process.process.kill()
         return process
 
     def _end(self, process: _Process) -> None:
