@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import traceback
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from .checks import check_whole
-from .decoding.loop import Decoding, OnTokens
+from .decoding.loop import Decoding, OnTokens, Session
 from .decoding.rows import Reason
 from .errors import SoonerError, UnsupportedError
 from .generation import out_of_memory, session_of
@@ -21,6 +21,7 @@ from .request import Request, TokenLogprobs
 
 if TYPE_CHECKING:
     from .graphs.recorder import GraphRecorder
+    from .memory.manager import EngineMemory
 
 logger = logging.getLogger("sooner")
 
@@ -42,6 +43,11 @@ class Engine:
     raises, or bad logits of a row, that request; a forward that fails, all that decode together.
     The engine goes on with the others, and with whatever is admitted next.
 
+    With `pages` or `memory` rows take memory as they grow. A request begins when its prompt fits;
+    when no page is left, the youngest makes room and is prefilled again later, prompt and what it
+    has said, so that it says what it would have said. The beginning that a prompt has in common
+    with an earlier one is not prefilled again, nor are its pictures and clips encoded.
+
     Args:
         model: a loaded HF model.
         method: how to decode what asks for no other; plain by default.
@@ -49,6 +55,11 @@ class Engine:
         prefill_chunk: prompt tokens of a row that one step prefills, of several requests if they
             are short; `None` is the whole prompt of one. What listens to a whole prompt, and
             families whose decoder takes pixels that can't be split, prefill it at once.
+        pages: memory of the engine in pages of 256 tokens, the drafter's own cache included;
+            without it and `memory` every row is given what it may ever need.
+        memory: the same in bytes.
+        paged: rows share the pages of a common prefix, as they do on GPUs by default; otherwise
+            their slots are contiguous, and a prefix is copied.
         graphs, compile: how steps are launched; see `sooner.generate`.
 
     Attributes:
@@ -67,6 +78,9 @@ class Engine:
         *,
         max_rows: int = 8,
         prefill_chunk: int | None = None,
+        pages: int | None = None,
+        memory: int | None = None,
+        paged: bool | None = None,
         graphs: str | GraphRecorder = "auto",
         compile: bool | Mapping[str, Any] = False,
     ) -> None:
@@ -78,6 +92,17 @@ class Engine:
         self.running: list[Request] = []
         self.batch: Decoding | None = None
         self.alone: str | None = None
+        self.memory: EngineMemory | None = None
+        self._admitted = 0
+        if pages is not None or memory is not None:
+            from .memory.manager import EngineMemory  # for those who count pages
+
+            for name, number in (("pages", pages), ("memory", memory)):
+                if number is not None:
+                    check_whole(name, number)
+            self.memory = EngineMemory(
+                model, self.method, pages=pages, memory=memory, paged=paged, max_rows=max_rows
+            )
         self._next: tuple[Request, Decoding, Iterator[None]] | None = None  # being prefilled
         self._ended: list[Request] = []  # in the step under way
         self._is_stepping = False
@@ -92,6 +117,7 @@ class Engine:
         seed: int | None = None,
         on_tokens: OnTokens | None = None,
         logprobs: int | None = None,
+        media_keys: Sequence[str] = (),
         **options: Any,
     ) -> Request:
         """Queue a request; its pixels are encoded when its turn comes.
@@ -103,6 +129,8 @@ class Engine:
             on_tokens: called with `(row, new tokens, how many were drafted)` after each commit. It
                 may admit and cancel requests, this one among them.
             logprobs: keep the log-probabilities of its tokens, and of so many likeliest ones.
+            media_keys: hashes of the content of its pictures and clips, in the order of the
+                prompt, for an engine with pages; without them it takes hashes of the pixels.
             options: anything that `sooner.generate` takes, such as `max_new_tokens`.
         """
         if logprobs is not None:
@@ -112,6 +140,11 @@ class Engine:
         copies = options.get("num_return_sequences") or 1
         rows = copies * (1 if ids is None else len(ids))
         request = Request(inputs, options, method or self.method, rows)
+        self._admitted += 1
+        request.number = self._admitted
+        if self.memory is not None:
+            shown = self.memory.describe(inputs, media_keys)
+            request.shown = shown.continued(options.get("said", ()))
         self.waiting.append(request)
         return request
 
@@ -133,6 +166,7 @@ class Engine:
             left = self.prefill_chunk or 1
             while left > 0 and (tokens := self._prefill()):
                 left -= tokens
+            self._guarded(self._make_room)
             if self.batch is not None and self.batch.rows.active:
                 self._guarded(self.batch.round)
             self._guarded(self._collect)
@@ -177,6 +211,8 @@ class Engine:
         reasons: Reason | list[Reason],
         error: Exception | None = None,
     ) -> None:
+        if request.before is not None:
+            tokens = [[*request.before.said, *new] for new in tokens]
         request.tokens, request.error = tokens, error
         request.finish_reasons = reasons if isinstance(reasons, list) else [reasons] * len(tokens)
         self._ended.append(request)
@@ -217,6 +253,9 @@ class Engine:
             request = self.waiting.popleft()
             try:
                 self._next = self._open(request)
+                if self._next is None:
+                    self.waiting.appendleft(request)
+                    return 0
             except Exception as error:
                 self._end(request, [[] for _ in range(request.rows)], "error",
                           self._told(error, request))  # fmt: skip
@@ -237,24 +276,49 @@ class Engine:
         elif self._join(request, decoding):
             self._next = None
             self.running.append(request)
-            return min(max(decoding.session.prompt.lengths), self.prefill_chunk or 1)
+            session = decoding.session
+            forwarded = max(session.prompt.lengths) - session.target.cache.prefix
+            return min(forwarded, self.prefill_chunk or 1)
         return 0
 
     def _may_begin(self, request: Request) -> bool:
         """Whether a request may be prefilled, to decode with what decodes already."""
         if self.batch is None:
             return True
+        if self.memory is not None and request.shown is not None:
+            block = request.method.largest_block()
+            if not self.memory.has_room(request.shown, request.rows, block):
+                return False
         joins = self.running[0].method.joins(request.method)
         room = len(self.batch.rows.active) + request.rows <= self.max_rows
         return self.alone is None and joins and room
 
-    def _open(self, request: Request) -> tuple[Request, Decoding, Iterator[None]]:
+    def _open(self, request: Request) -> tuple[Request, Decoding, Iterator[None]] | None:
+        """A request that is to be prefilled; `None` if there is no memory for it yet."""
         options, method = {**self.launch, **request.options}, request.method
-        most = options.pop("logprobs")
+        most, own = options.pop("logprobs"), options.pop("said", ())
         if self.prefill_chunk is not None and not method.needs_whole_prompt:
             options.setdefault("prefill_chunk_size", self.prefill_chunk)
-        session = session_of(self.model, request.inputs, method, **options)
-        session.target.cache.max_rows = self.max_rows
+        before = request.before
+
+        def make() -> Session:
+            said = [*own, *(() if before is None else before.said)]
+            session = session_of(self.model, request.inputs, method, said=said, **options)
+            session.target.cache.max_rows = self.max_rows
+            if before is not None:
+                before.go_on(session)
+            return session
+
+        if self.memory is None or request.shown is None:
+            session = make()
+        else:
+            beside = None if self.batch is None else self.batch.session.target.cache
+            opened = self.memory.open(make, request.shown, method, beside)
+            if opened is None:
+                return None
+            session, cached = opened
+            if before is None:
+                request.cached_tokens = cached
         if session.constraint is not None:
             name = type(self.model).__name__
             self.alone = f"{name} draws on a grid, and decodes only rows that are admitted together"
@@ -265,7 +329,7 @@ class Engine:
             session.prefill_chunk = None
         request.rows = session.rows.batch
         if most is not None:
-            request.logprobs = [[] for _ in range(request.rows)]
+            request.logprobs = request.logprobs or [[] for _ in range(request.rows)]
 
             def keep(row: int, tokens: list[int], logits: Tensor) -> None:
                 request.logprobs[row] += TokenLogprobs.of(logits, tokens, most)
@@ -273,6 +337,45 @@ class Engine:
             session.on_logits = keep
         decoding = Decoding(session, self.batch)
         return request, decoding, decoding.prefill()
+
+    def _make_room(self) -> None:
+        """Give every row that decodes pages for a round; the youngest leave until there are."""
+        memory = self.memory
+        while memory is not None and self.batch is not None and self.batch.rows.active:
+            block = max(request.method.largest_block() for request in self.running)
+            if memory.room_for(self.batch.session.target.cache, block):
+                return
+            young = [one for one in self.running if one.rows == 1]
+            if self._next is not None and self._next[0].rows == 1:
+                young.append(self._next[0])
+            self._interrupt(max(young, key=lambda request: request.number))
+
+    def _interrupt(self, request: Request) -> None:
+        """Let a request of one row wait again, with what it has said."""
+        from .memory.interrupted import InterruptedRow  # by an engine that counts pages
+
+        batch, had = self.batch, request.before
+        assert batch is not None
+        if self._next is not None and self._next[0] is request:
+            _, decoding, chunks = self._next
+            self._next = None
+            chunks.close()  # type: ignore[attr-defined]
+            request.before = InterruptedRow.of(decoding, 0, had)
+            _close(decoding)
+        else:
+            request.before = InterruptedRow.of(batch, request.first, had)
+            request.count(batch.rows)
+            batch.drop(request.first)
+            batch.release(request.first)
+            self.running.remove(request)
+        new = request.before.said[0 if had is None else len(had.said) :]
+        assert request.shown is not None
+        request.shown = request.shown.continued(new)
+        request.first, request.waits_alone = 0, False
+        self.waiting.appendleft(request)
+        batch.stats.note(f"a row that has said {len(request.before.said)} tokens made room")
+        if not batch.rows.active:
+            self._collect()
 
     def _give_up(self, reason: Reason | None, error: Exception | None = None) -> None:
         """End the request that was to decode next; `None` is for its own reasons."""

@@ -150,6 +150,8 @@ def session_of(
         inputs = _continued(inputs, said)
         if (limit := options.get("max_new_tokens")) is not None:
             options["max_new_tokens"] = limit - len(said)
+        if (least := options.get("min_new_tokens")) is not None:
+            options["min_new_tokens"] = max(least - len(said), 0)
     held: list[Session] = []
 
     def hold(session: Session) -> list[list[int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -13,6 +13,10 @@ from .decoding.rows import Reason, Rows
 from .methods import Method
 from .stats.deviation import Deviation
 from .stats.run import EXACT
+
+if TYPE_CHECKING:
+    from .memory.interrupted import InterruptedRow
+    from .memory.manager import ShownPrompt
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,7 @@ class Request:
         rows: of its batch.
         tokens: the new tokens of each row, once the request has ended.
         finish_reasons: why each row ended, then.
+        cached_tokens: of its prompt, whose keys and values were there already.
         error: what ended it, if that was an error; `tokens` are what it had said.
         logprobs: of each row's tokens, if they were asked for; added to before `on_tokens` is
             called.
@@ -71,6 +76,7 @@ class Request:
     tokens: list[list[int]] | None = None
     finish_reasons: list[Reason] = field(default_factory=list)
     error: Exception | None = None
+    cached_tokens: int = 0
     logprobs: list[list[TokenLogprobs]] = field(default_factory=list, repr=False)
     mode: str = EXACT
     num_drafts: int = 0
@@ -79,6 +85,9 @@ class Request:
     first: int = field(default=0, repr=False)
     is_cancelled: bool = field(default=False, repr=False)
     waits_alone: bool = field(default=False, repr=False)  # its rows can't join those that decode
+    number: int = field(default=0, repr=False)  # in the order of admission
+    shown: ShownPrompt | None = field(default=None, repr=False)  # to an engine that counts pages
+    before: InterruptedRow | None = field(default=None, repr=False)
 
     @property
     def finish_reason(self) -> Reason | None:
@@ -92,5 +101,5 @@ class Request:
 
     def count(self, rows: Rows) -> None:
         """Take over what `rows`, which it decodes in, have counted of it."""
-        self.num_drafts = sum(rows.num_drafts[row] for row in self.originals)
-        self.num_draft_tokens = sum(rows.num_draft_tokens[row] for row in self.originals)
+        self.num_drafts += sum(rows.num_drafts[row] for row in self.originals)
+        self.num_draft_tokens += sum(rows.num_draft_tokens[row] for row in self.originals)

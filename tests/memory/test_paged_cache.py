@@ -186,7 +186,11 @@ def test_random_pages_hold_what_rows_of_slots_hold() -> None:
                 cache.reserve(block)
                 for layer in range(2):
                     cache.update(states + layer, -states, layer)
-                cache.keep_path(paths)
+                width = max(map(len, paths))
+                path = torch.tensor([one[1:] + [0] * (width - len(one)) for one in paths]).long()
+                entries = torch.tensor([len(one) for one in paths])
+                cache.commit_path(path.view(len(paths), -1), entries, is_chain=False)
+                cache.note_commit(entries.tolist())
             if len(paths) > 1 and rng.random() < 0.2:
                 order = rng.sample(range(len(paths)), rng.randint(1, len(paths)))
                 for cache in caches:

@@ -58,11 +58,13 @@ def attend(
     The query heads that share keys are packed into one head's queries, so that keys and values are
     read once and never expanded.
     """
-    if block.page_table is not None:
-        keys, values = (read_pages(store, block.page_table) for store in (keys, values))
-        block = block._replace(page_table=None)
     rows, heads, entries, dim = query.shape
     lengths, whole = block.lengths.tolist(), block.written + entries
+    if block.page_table is not None:
+        pages = -(-(max(lengths) + whole) // keys.shape[2])
+        table = block.page_table[:, :pages]  # what no row sees is not copied
+        keys, values = (read_pages(store, table) for store in (keys, values))
+        block = block._replace(page_table=None)
     if softcap is not None or query.dtype not in DTYPES:
         end = min(max(lengths) + whole, keys.shape[2])
         keys, values = keys[:, :, :end], values[:, :, :end]

@@ -27,6 +27,8 @@ class HeldPages(Protocol):
 
     def grow(self, slots: Sequence[int]) -> None: ...
 
+    def publish(self, slots: Sequence[int]) -> None: ...
+
     def release(self, gone: Mapping[int, Sequence[int]], slots: Sequence[int]) -> None: ...
 
     def keep_rows(self, rows: list[int]) -> None: ...
@@ -376,6 +378,11 @@ class SlotCache(Cache):
         """
         if self.pages is not None:
             self.pages.release(gone, self.lengths)
+
+    def close(self) -> None:
+        """Let go of what rows hold, whose slots may mean nothing."""
+        if self.pages is not None:
+            self.pages.keep_rows([])
 
     def commit_path(self, path: Tensor, entries: Tensor, is_chain: bool) -> None:
         """Keep the root and what follows it on a path; the host is told by `note_commit`.

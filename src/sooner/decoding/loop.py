@@ -257,6 +257,7 @@ class Decoding:
         self.stats.cache_bytes = self.session.target.cache.nbytes()
         if self.session.graphs is not None:
             self.session.graphs.tell(self.stats)
+        self.session.target.cache.close()
         self.drafter.close()
         self.stats.timeline.close()
 
@@ -297,6 +298,8 @@ class Decoding:
 
     def _without(self, outcome: Outcome, finished: list[bool]) -> Outcome:
         """Drop rows from the batch, and from what its last round gave."""
+        cache = self.session.target.cache
+        cache.release({row: self.rows.said(row) for row, ended in enumerate(finished) if ended})
         stay = self.rows.end(finished)
         if stay:
             self.session.target.keep_rows(stay)

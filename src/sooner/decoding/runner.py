@@ -118,6 +118,8 @@ class ModelRunner:
                 if rows:
                     last[rows, 0] = hidden[rows, [prompt.lengths[row] - 1 - start for row in rows]]
         self.resume(prompt.lengths, prompt.next_position)
+        if self.cache.pages is not None and not self.cache.approximations:
+            self.cache.pages.publish(prompt.lengths)
         yield Forward(self.adapter.logits(last), last)
 
     def _run_chunk(self, prompt: Prompt, start: int, end: int) -> Tensor:
@@ -129,7 +131,7 @@ class ModelRunner:
             # Padding is written too. It sits behind every real token of its row, so that none sees
             # it, and rows of any length share slots and one mask.
             self.cache.set_lengths([start] * prompt.rows)
-            if self._takes_block(end - start, None) and not self._is_sparse():
+            if self._takes_block(end - start, None) and not self.is_sparse:
                 block = Block(self.cache.lengths_on(embeds.device))
                 positions = prompt.positions[..., start:end]
                 return self._forward_block(embeds, positions, block, extras)
@@ -142,7 +144,8 @@ class ModelRunner:
             **extras,
         )
 
-    def _is_sparse(self) -> bool:
+    @property
+    def is_sparse(self) -> bool:
         """Whether a sparse prefill has put its own attention in place of the model's."""
         name = self.adapter.text_config._attn_implementation
         return hasattr(ALL_ATTENTION_FUNCTIONS.get(name), "original")

@@ -62,8 +62,13 @@ class RowPages:
             more = max(self.pool.pages_for(count) - len(row.pages), 0)
             row.pages += [taken.pop() for _ in range(more)]
 
-    def publish(self, row: int, said: Sequence[int], slots: int) -> None:
-        """Let others find the full pages of the first `slots` slots, whose text ends in `said`."""
+    def publish(self, slots: Sequence[int]) -> None:
+        """Let others find the full pages of the rows' prompts, of so many slots each."""
+        for row, count in enumerate(slots):
+            self._name(row, (), count)
+
+    def _name(self, row: int, said: Sequence[int], slots: int) -> None:
+        """Name the full pages of the first `slots` slots, whose text ends in `said`."""
         held = self.rows[row]
         if held.prefix is None:
             return
@@ -79,7 +84,7 @@ class RowPages:
             slots: committed ones of each row of the cache.
         """
         for row, said in gone.items():
-            self.publish(row, said, slots[row])
+            self._name(row, said, slots[row])
             self._drop(row)
 
     def _drop(self, row: int) -> None:

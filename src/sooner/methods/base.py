@@ -90,6 +90,11 @@ class Method(KnowsOldNames):
         and inputs may differ, what judges them may not."""
         return self is other or self == other
 
+    def slot_bytes(self) -> int:
+        """Bytes of a token of a row in the drafter's own cache; 0 without one."""
+        draft = getattr(self, "draft", None)
+        return 0 if draft is None else adapt(draft).slot_bytes
+
     def largest_block(self) -> int:
         """Most tokens that one target forward will be asked to verify, the root included."""
         return 1

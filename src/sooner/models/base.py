@@ -97,6 +97,14 @@ class Adapter:
         return bool(getattr(self.decoder, "_supports_attention_backend", False))
 
     @property
+    def slot_bytes(self) -> int:
+        """Bytes of a token's keys and values in all layers."""
+        text = self.text_config
+        heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+        width = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+        return int(2 * self.layers * heads * width * self.dtype.itemsize)
+
+    @property
     def max_positions(self) -> int | None:
         return getattr(self.text_config, "max_position_embeddings", None)
 

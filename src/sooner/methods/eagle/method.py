@@ -86,6 +86,11 @@ class Eagle(Method):
     def needs_whole_target(self) -> bool:
         return True
 
+    def slot_bytes(self) -> int:
+        config = self.head.config
+        heads = 2 * config.num_key_value_heads  # of keys, and of values
+        return int(heads * config.head_dim * self.head.dtype.itemsize)
+
     def largest_block(self) -> int:
         return 1 + (self.max_nodes if self.nodes == "auto" else int(self.nodes))
 

@@ -1,0 +1,336 @@
+"""An engine's memory: which rows fit, what of a prompt is there already, who has to wait."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from ..attention.block import PAGE
+from ..decoding.cache import SlotCache
+from ..decoding.interface import Drafter
+from ..decoding.loop import Session
+from ..decoding.runner import is_split
+from ..errors import MemoryRanOutError, SoonerError, UnsupportedError
+from ..methods import Method
+from ..models import Adapter, adapt
+from ..models.hooks import ForwardHooks
+from .features import VisualFeatures
+from .media import MediaItem, media_of
+from .paged import PagedCache, PageStores
+from .pages import PagePool
+from .prefix import Prefix
+from .row_pages import Content, KeptPages, RowMemory, RowPages, write_page
+
+FEATURES = 256 << 20
+"""Bytes of encoded pictures and clips that are kept unless an engine is told otherwise."""
+
+BEHIND = 1024
+"""Slots of a row behind the positions that its model knows, for blocks and for those who go on."""
+
+
+@dataclass
+class ShownPrompt:
+    """What is known of a prompt before it is embedded.
+
+    Attributes:
+        width: tokens of its longest row.
+        media: its pictures and clips by kind.
+        prefix: its text; `None` if nothing of it is shared.
+        keys: of the full pages of its text.
+        why_not: why nothing is shared, in words.
+    """
+
+    width: int
+    media: dict[str, list[MediaItem]] = field(default_factory=dict)
+    prefix: Prefix | None = None
+    keys: list[bytes] = field(default_factory=list)
+    why_not: str = ""
+
+    def within(self, slots: int) -> frozenset[bytes]:
+        """Keys of the media that lie wholly in the first `slots` slots."""
+        items = (item for kind in self.media.values() for item in kind)
+        return frozenset(item.key for item in items if item.tokens[-1] < slots)
+
+    def continued(self, said: Sequence[int]) -> ShownPrompt:
+        """The same with tokens behind it."""
+        width = self.width + len(said)
+        if self.prefix is None:
+            return replace(self, width=width)
+        prefix = Prefix([*self.prefix.ids, *said], self.prefix.media)
+        return replace(self, width=width, prefix=prefix, keys=prefix.keys(PAGE))
+
+
+class EngineMemory:
+    """Pages, prefixes and features of one engine.
+
+    A page counts `PAGE` tokens of the target and of the drafter's own cache.
+
+    Args:
+        model, method: the engine's.
+        pages: number of pages.
+        memory: the same in bytes.
+        paged: slots lie in pages, so that rows share those of a prefix; otherwise rows are
+            contiguous, take pages by number alone, and copy a prefix. `None` is pages on GPUs.
+        max_rows: rows of a batch.
+        features: bytes of encoded pictures and clips that are kept beside the pages.
+
+    Attributes:
+        pool: the pages.
+        features: encoded pictures and clips.
+
+    Raises:
+        SoonerError: fewer bytes than a page takes; `paged` for a model whose layers take masks.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        method: Method,
+        *,
+        pages: int | None = None,
+        memory: int | None = None,
+        paged: bool | None = None,
+        max_rows: int = 8,
+        features: int = FEATURES,
+    ) -> None:
+        self.adapter = model if isinstance(model, Adapter) else adapt(model)
+        self.max_rows = max_rows
+        self._kept = KeptPages()
+        if pages is None:
+            pages = _pages_in(memory or 0, self.adapter.slot_bytes + method.slot_bytes())
+        self.pool = PagePool(pages, PAGE, self._kept.evict)
+        self.features = VisualFeatures(features)
+        may_page = self.adapter.takes_blocks and not is_split(self.adapter.model)
+        if paged and not may_page:
+            raise UnsupportedError(
+                f"paged=True, but {type(self.adapter.model).__name__} decodes with masks or over "
+                "several devices, where slots are contiguous; leave paged out"
+            )
+        if paged is None:
+            paged = may_page and self.adapter.device.type == "cuda"
+        self._stores = PageStores(self.pool, self.adapter.layers) if paged else None
+        longest = (self.adapter.max_positions or self.pool.size * PAGE) + BEHIND
+        self._row_pages = min(self.pool.size, self.pool.pages_for(longest))  # of one row at most
+
+    def describe(self, inputs: Mapping[str, Any], keys: Sequence[str] = ()) -> ShownPrompt:
+        """What a request shows.
+
+        Args:
+            inputs: what the model's processor returned.
+            keys: of the content of its media, in its order; taken of the pixels if empty.
+
+        Raises:
+            SoonerError: another number of keys than of media.
+        """
+        ids, mask = inputs.get("input_ids"), inputs.get("attention_mask")
+        if ids is None or len(ids) > 1:
+            return ShownPrompt(
+                0 if ids is None else ids.shape[1], why_not="its prompts are prefilled together"
+            )
+        media = media_of(self.adapter, inputs, keys)
+        text = (ids[0] if mask is None else ids[0][mask[0].bool()]).tolist()
+        items = [item for kind in media.values() for item in kind]
+        prefix = Prefix(text, [*sorted(items, key=lambda item: item.tokens[0])])
+        return ShownPrompt(len(text), media, prefix, prefix.keys(PAGE))
+
+    def has_room(self, shown: ShownPrompt, rows: int, block: int) -> bool:
+        """Whether a request may be opened now, as far as its token ids tell.
+
+        Args:
+            shown: its text.
+            rows: of its batch.
+            block: entries of a round.
+        """
+        pool = self.pool
+        if not pool.used:
+            return True  # it is opened, or refused
+        wanted = rows * pool.pages_for(shown.width + block)
+        if self._stores is not None:  # pages that others hold are no further ones
+            found = pool.find(shown.keys)[: max(shown.width - 1, 0) // PAGE]
+            wanted -= sum(pool.holders(page) > 0 for page in found)
+        return wanted <= pool.available
+
+    def open(
+        self,
+        make: Callable[[], Session],
+        shown: ShownPrompt,
+        method: Method,
+        beside: SlotCache | None,
+    ) -> tuple[Session, int] | None:
+        """Set a request up, with pages for its prompt and what is there already in its slots.
+
+        Args:
+            make: embeds the prompt.
+            shown: its text.
+            method: of the request.
+            beside: cache of the rows that it is to join.
+
+        Returns:
+            The session and how many tokens of its prompt are in the cache; `None` if there is no
+            room for it yet.
+
+        Raises:
+            SoonerError: it may need more than all pages.
+        """
+        pool = self.pool
+        found = pool.find(shown.keys)
+        pool.hold(found)  # until it is known which are used
+        session = None
+        try:
+            session = self._embed(make, shown, found, method)
+            prefix, slots = self._shared(session, shown, found, method)
+            wanted = self._wanted(session, method)
+            cache, shared = session.target.cache, found[: pool.pages_for(slots)]
+            own = shared[: slots // PAGE] if self._stores is not None else []
+            content = [self._kept.find(page) for page in shared] if self._stores is None else []
+            pool.hold(own)
+        except BaseException:
+            if session is not None:
+                session.drafter.close()
+            raise
+        finally:
+            pool.drop(found)
+        if wanted - len(own) > pool.available:
+            pool.drop(own)
+            session.drafter.close()
+            return None
+        fresh = pool.take(wanted - len(own))
+        each = wanted // session.prompt.rows
+        pages = [*own, *fresh]
+        rows = [RowMemory(pages[start : start + each], prefix) for start in range(0, wanted, each)]
+        if self._stores is not None:
+            if len(shared) > len(own):  # of the last page the row writes some slots
+                self._stores.copy(shared[-1], fresh[0])
+            cache = session.target.cache = PagedCache(
+                self._stores, self._row_pages * PAGE - 1, self.max_rows, RowPages(pool, rows),
+                self.adapter.device,
+            )  # fmt: skip
+        else:
+            if beside is not None:
+                cache.borrow(beside, session.prompt.rows)
+            cache.pages = self._kept.rows_of(pool, cache, rows)
+            _fill(cache, content)
+        cache.prefix = slots
+        pool.queries += sum(session.prompt.lengths)
+        pool.hits += slots
+        return session, slots
+
+    def room_for(self, cache: SlotCache, block: int) -> bool:
+        """Let each row of a cache have room for a round, if there are pages for all.
+
+        Args:
+            cache: of rows that decode.
+            block: entries of the round.
+        """
+        assert isinstance(cache.pages, RowPages)
+        slots = [min(length + block, cache.capacity) for length in cache.lengths]
+        if cache.pages.missing(slots) > self.pool.available:
+            return False
+        cache.pages.grow(slots)
+        return True
+
+    def _embed(
+        self, make: Callable[[], Session], shown: ShownPrompt, found: list[int], method: Method
+    ) -> Session:
+        """The prompt, without features of media that lie in the slots that are there already."""
+        last = 0 if shown.prefix is None else len(shown.prefix.ids) - 1
+        skipped = shown.within(min(len(found) * PAGE, last))
+        with self.features.reusing(self.adapter.body, shown.media, skipped):
+            session = make()
+        if not skipped:
+            return session
+        try:
+            _, slots = self._shared(session, shown, found, method)
+        except BaseException:
+            session.drafter.close()
+            raise
+        if skipped <= shown.within(slots):
+            return session
+        session.drafter.close()  # positions differ, or something listens to the whole prompt
+        with self.features.reusing(self.adapter.body, shown.media):
+            return make()
+
+    def _shared(
+        self, session: Session, shown: ShownPrompt, found: list[int], method: Method
+    ) -> tuple[Prefix | None, int]:
+        """The prompt's text with positions, and how many of its slots are there already."""
+        prompt, prefix, pool = session.prompt, shown.prefix, self.pool
+        why_not = self._why_not(session, shown, method)
+        if why_not or prefix is None:
+            text = f"no prefix is shared: {why_not}"
+            if text not in session.stats.notes:
+                session.stats.note(text)
+            return None, 0
+        prefix.positions = prompt.positions[..., 0, : prompt.lengths[0]].cpu().numpy()
+        prefix.next_position = tuple(prompt.next_position[..., 0].reshape(-1).tolist())
+        agreed = 0
+        for page, name in zip(found, prefix.names(PAGE), strict=False):
+            if pool.name_of(page) != name:
+                break
+            agreed += 1
+        return prefix, min(agreed * PAGE, prompt.width - 1)
+
+    def _why_not(self, session: Session, shown: ShownPrompt, method: Method) -> str:
+        """What keeps an embedded prompt from sharing slots, in words."""
+        prompt, model = session.prompt, type(self.adapter.model).__name__
+        if shown.prefix is None:
+            return shown.why_not
+        if prompt.rows > 1:
+            return f"its {prompt.rows} rows are prefilled together"
+        if method.needs_whole_prompt:
+            return f"{method.name} listens to the whole prompt"
+        if type(session.drafter).on_prefill is not Drafter.on_prefill:
+            return f"{method.name} listens to the states of the whole prompt"
+        if not self.adapter.may_split(prompt):
+            return f"{model} takes its pixels in the decoder"
+        if any(ForwardHooks.installed(module) for module in self.adapter.decoder.modules()):
+            return f"a context works on the layers of {model}"
+        if session.target.is_sparse:
+            return "a sparse prefill looks at the whole prompt"
+        if prompt.lengths[0] != len(shown.prefix.ids):
+            return "the model's tokens are not those of the inputs"
+        return ""
+
+    def _wanted(self, session: Session, method: Method) -> int:
+        """Pages that a request begins with.
+
+        Raises:
+            SoonerError: it may need more than there are.
+        """
+        pool, prompt = self.pool, session.prompt
+        capacity = session.target.cache.capacity
+        each = pool.pages_for(capacity)
+        if each > self._row_pages or prompt.rows * each > pool.size:
+            raise SoonerError(
+                f"the request may need {prompt.rows * each} pages ({prompt.rows} x {capacity} "
+                f"tokens with all that it may say, {PAGE} a page), the engine has {pool.size}, and "
+                f"{self._row_pages} for a row; shorten the prompt, lower max_new_tokens or give "
+                "the engine more memory"
+            )
+        if prompt.rows > 1:
+            return prompt.rows * each  # such a request is never interrupted
+        return min(pool.pages_for(prompt.width + method.largest_block()), each)
+
+
+def _pages_in(memory: int, token: int) -> int:
+    """Pages of tokens that take so many bytes each."""
+    if memory < token * PAGE:
+        raise MemoryRanOutError(
+            f"memory={memory} bytes are less than a page of {PAGE} tokens takes, {token * PAGE}; "
+            "give more"
+        )
+    return memory // (token * PAGE)
+
+
+@torch.inference_mode()
+def _fill(cache: SlotCache, pages: list[Content]) -> None:
+    """Copy pages into the slots of a contiguous row that has none yet."""
+    if pages and not cache.slot_layers[0].is_initialized:
+        stores = [store[None] for tensor in pages[0] for store in tensor]
+        for layer, number in zip(cache.slot_layers, range(0, len(stores), 2), strict=True):
+            layer.lazy_initialization(stores[number], stores[number + 1])
+    for index, page in enumerate(pages):
+        write_page(cache, 0, index, page)

@@ -1,0 +1,164 @@
+"""Rows that leave for want of pages, and come back, say what they would have said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import sooner
+import tiny
+from method_matrix import METHODS
+from page_prompts import GREEDY, SLOTS, alone, asked
+from sooner.memory import manager
+
+PLACES = pytest.mark.parametrize("paged", [False, True])
+
+
+@pytest.fixture(autouse=True)
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(manager, "PAGE", SLOTS)
+
+
+SMALL = {
+    **{name: METHODS[name] for name in ("plain", "prompt-lookup", "noisy-4", "sd-tree")},
+    "eagle": lambda family: sooner.Eagle(tiny.head(family), nodes=4, depth=4, top_k=2),
+}
+"""Methods with blocks of a few entries."""
+
+
+def crowd(method: str, paged: bool, pages: int, **options: Any) -> list[sooner.Request]:
+    """Three requests whose prompts fit together, and whose answers do not."""
+    family = "llama"
+    engine = sooner.Engine(tiny.model(family), SMALL[method](family), pages=pages, paged=paged)
+    requests = [
+        engine.admit(
+            asked(family, "text", (20 + number,)), max_new_tokens=23, **{**GREEDY, **options}
+        )
+        for number in range(3)
+    ]
+    engine.run()
+    for one in requests:
+        assert one.error is None, one.error
+    return requests
+
+
+@PLACES
+@pytest.mark.parametrize("method", SMALL)
+def test_the_youngest_leaves_and_says_the_same(method: str, paged: bool) -> None:
+    pages = -(-(8 + 23 + SMALL[method]("llama").largest_block()) // SLOTS) + 3
+    requests = crowd(method, paged, pages)
+    assert requests[0].before is None, "the oldest stays"
+    assert any(one.before is not None for one in requests[1:])
+    for number, one in enumerate(requests):
+        assert one.tokens == [alone("llama", "text", (20 + number,), 1)[0]]
+        assert one.finish_reason == "length"
+
+
+@PLACES
+@pytest.mark.parametrize("seed", [None, 7])
+def test_draws_penalties_and_probabilities_go_on(seed: int | None, paged: bool) -> None:
+    """With room for all and without: the same draws from the same seed, and no token twice."""
+    options = {
+        "do_sample": True, "top_k": 20, "repetition_penalty": 1.3, "min_new_tokens": 20,
+        "logprobs": 2, "seed": seed,
+    }  # fmt: skip
+    torch.manual_seed(5)
+    roomy = crowd("plain", paged, 60, **options)
+    torch.manual_seed(5)
+    tight = crowd("plain", paged, 11, **options)
+    assert any(one.before is not None for one in tight)
+    if seed is None:
+        roomy, tight = roomy[:1], tight[:1]  # which number a request takes depends on its turn
+    for ours, theirs in zip(tight, roomy, strict=True):
+        assert ours.tokens == theirs.tokens
+        assert [one.token for one in ours.logprobs[0]] == ours.tokens[0]
+        logs = [[one.logprob for one in request.logprobs[0]] for request in (ours, theirs)]
+        torch.testing.assert_close(*map(torch.tensor, logs), atol=1e-4, rtol=1e-4)
+
+
+@PLACES
+def test_what_a_row_says_ends_where_it_would_have_ended(paged: bool) -> None:
+    drawn = {"do_sample": True, "top_k": 40, "temperature": 1.5, "seed": 3}
+    whole = [one.tokens[0] for one in crowd("plain", paged, 60, **drawn)]
+    late = {token for said in whole for token in said[7:]}
+    stop = min(late - {token for said in whole for token in said[:7]})
+    tight = crowd("plain", paged, 11, eos_token_id=stop, **drawn)
+    assert any(one.before is not None for one in tight)
+    assert [one.tokens[0] for one in tight] == [
+        said[: said.index(stop) + 1] if stop in said else said for said in whole
+    ]
+    assert [one.finish_reason for one in tight] == [
+        "stop" if stop in said else "length" for said in whole
+    ]
+
+
+def test_the_limit_of_the_config_is_not_begun_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny.model("llama")
+    monkeypatch.setattr(model.generation_config, "max_new_tokens", 23)
+    engine = sooner.Engine(model, pages=11)
+    requests = [engine.admit(asked("llama", "text", (20 + n,)), **GREEDY) for n in range(3)]
+    engine.run()
+    assert any(one.before is not None for one in requests)
+    assert [one.tokens for one in requests] == [
+        [alone("llama", "text", (20 + number,), 1)[0]] for number in range(3)
+    ]
+
+
+def test_a_row_that_left_can_be_cancelled() -> None:
+    engine = sooner.Engine(tiny.model("llama"), pages=11)
+    requests = [
+        engine.admit(asked("llama", "text", (20 + n,)), max_new_tokens=23, **GREEDY)
+        for n in range(3)
+    ]
+    while not any(one.before for one in engine.waiting):
+        engine.step()
+    left = next(one for one in engine.waiting if one.before)
+    engine.cancel(left)
+    assert left.finish_reason == "cancelled"
+    number = requests.index(left)
+    assert left.tokens == [alone("llama", "text", (20 + number,), 1)[0][: len(left.tokens[0])]]
+    assert left.tokens[0]
+    engine.run()
+    assert engine.memory.pool.used == 0
+
+
+def test_more_than_the_pool_is_refused_with_the_numbers() -> None:
+    engine = sooner.Engine(tiny.model("llama"), pages=6)
+    request = engine.admit(asked("llama", "text", ()), max_new_tokens=23, **GREEDY)
+    engine.run()
+    assert "the request may need 8 pages (1 x 31 tokens" in str(request.error)
+    assert "the engine has 6" in str(request.error)
+
+
+def test_memory_in_bytes_counts_the_draft_as_well() -> None:
+    model = tiny.model("llama")
+    token = 2 * 3 * 2 * 12 * 4  # keys and values of 3 layers, 2 heads of 12 numbers in fp32
+    for name, own in (("plain", 0), ("noisy-4", token), ("eagle", None)):
+        method = METHODS[name]("llama")
+        engine = sooner.Engine(model, method, memory=20 * SLOTS * token)
+        each = token + (method.slot_bytes() if own is None else own)
+        assert engine.memory.pool.size == 20 * token // each
+    with pytest.raises(sooner.SoonerError, match="less than a page of 4 tokens takes"):
+        sooner.Engine(model, memory=token)
+
+
+def test_a_prefill_that_fails_gives_its_pages_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = sooner.Engine(tiny.model("llama"), pages=40, prefill_chunk=3)
+    request = engine.admit(asked("llama", "text", ()), max_new_tokens=9, **GREEDY)
+    engine.step()
+    assert engine.memory.pool.used > 0
+    adapter = engine._next[1].session.target.adapter
+
+    def fail(*args: Any, **kwargs: Any) -> Any:
+        raise ValueError("broken")
+
+    monkeypatch.setattr(adapter, "decode", fail)
+    engine.run()
+    assert isinstance(request.error, ValueError)
+    assert engine.memory.pool.used == 0
+    again = engine.admit(asked("llama", "text", ()), max_new_tokens=9, **GREEDY)
+    monkeypatch.undo()
+    engine.run()
+    assert again.tokens == [alone("llama", "text", (), 1)[0][:9]]
