@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
+from serve.asking import CHAT
 from serve.chatting import HELLO, ScriptedService, handler_of, listening, scripted, served
 from serve.robots import WAIT, raw
 from serve.spoken import RESPONSE_TEMPLATE, byte_level
 from serve.stub_engine import StubEngine, job_options, said_alone
-from serve.test_openai_app import CHAT
 from serve.test_openai_tools import CALL, WEATHER
 from sooner.serve.engine_thread import EngineThread
 from sooner.serve.openai.app import create_app

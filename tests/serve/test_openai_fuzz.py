@@ -17,10 +17,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
+from serve.asking import CHAT, TEXT
 from serve.chatting import HELLO, VOCAB, listening, served
 from serve.spoken import RESPONSE_TEMPLATE, byte_level
 from serve.stub_engine import StubEngine
-from serve.test_openai_app import CHAT, TEXT
 from serve.test_openai_clients import http_status, stub_thread
 from sooner.serve.openai.grammar import GuidanceGrammars
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
+from serve.asking import CHAT, chunks
 from serve.chatting import HELLO, VOCAB, scripted, talking
 from serve.spoken import byte_level, ids_of
-from serve.test_openai_app import CHAT, chunks
 from sooner.serve.openai import compiling
 from sooner.serve.openai.grammar import (
     GrammarError,

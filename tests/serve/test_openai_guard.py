@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
+from serve.asking import CHAT, error_of
 from serve.chatting import HELLO, ScriptedService, scripted, talking
-from serve.test_openai_app import CHAT, error_of
 from sooner.serve.openai.guard import is_local
 
 OPEN = {"host": "0.0.0.0", "token": "secret"}

@@ -1,0 +1,82 @@
+"""A client of the engine's thread in tests, and the thread around a stub."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from serve.stub_engine import StubEngine, job_options
+from sooner.serve.engine_thread import EngineThread
+from sooner.serve.jobs import Event, Finished, GenerationJob, JobSampling, Tokens
+from sooner.serve.scheduler import SchedulerLimits
+
+WAIT = 60
+"""Seconds after which a test gives up; none depends on how long things take."""
+PROMPT = [5, 6, 7]
+
+
+class Listener:
+    """A client that keeps its events and can wait for them."""
+
+    def __init__(self, limit: int = 20, *, seed: int = 1, due: float | None = None) -> None:
+        self.events: list[Event] = []
+        self.ended, self.began = threading.Event(), threading.Event()
+        now = time.monotonic()
+        self.job = GenerationJob(
+            f"request {seed}", {"input_ids": [PROMPT]}, len(PROMPT), limit, self.hear, now,
+            None if due is None else now + due, JobSampling(seed=seed),
+        )  # fmt: skip
+
+    def hear(self, event: Event) -> None:
+        self.events.append(event)
+        self.began.set()
+        if isinstance(event, Finished):
+            self.ended.set()
+
+    @property
+    def ids(self) -> list[int]:
+        return [one for event in self.events if isinstance(event, Tokens) for one in event.ids]
+
+    def wait(self) -> Finished:
+        assert self.ended.wait(WAIT)
+        end = self.events[-1]
+        assert isinstance(end, Finished)
+        return end
+
+
+class Gate:
+    """Holds a stub's steps until it is opened."""
+
+    def __init__(self) -> None:
+        self.is_open = threading.Event()
+        self.is_held = threading.Event()
+
+    def __call__(self, seconds: float) -> None:
+        self.is_held.set()
+        assert self.is_open.wait(WAIT)
+
+
+@contextmanager
+def running(
+    engine: Callable[[], StubEngine] = StubEngine,
+    limits: SchedulerLimits | None = None,
+    **options: Any,
+) -> Iterator[EngineThread]:
+    limits = limits or SchedulerLimits(max_rows=8)
+    service = EngineThread(engine, limits, job_options, **options)
+    service.start()
+    until(lambda: service.state != "warming")
+    try:
+        yield service
+    finally:
+        service.close(0)
+
+
+def until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + WAIT
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.001)

@@ -1,0 +1,140 @@
+"""An engine that fails under its thread: whose jobs end, and whose go on."""
+
+from __future__ import annotations
+
+import pytest
+
+from serve.job_listener import PROMPT, WAIT, Gate, Listener, running, until
+from serve.stub_engine import StubEngine, said_alone
+from sooner.errors import BadLogitsError
+from sooner.serve.engine_loop import StepFailedError
+from sooner.serve.engine_thread import DEVICE_FAULT
+from sooner.serve.refusal import RefusedError
+from sooner.serve.scheduler import SchedulerLimits
+
+
+def test_a_step_that_raises_ends_its_jobs_and_no_others() -> None:
+    engines: list[StubEngine] = []
+    gate = Gate()
+
+    def build() -> StubEngine:
+        engines.append(StubEngine(max_rows=1, spend=gate))
+        return engines[-1]
+
+    with running(build, SchedulerLimits(max_rows=1)) as service:
+        hit, waits = Listener(seed=1), Listener(seed=2)
+        engines[0].failures.append(("step", RuntimeError("made up")))
+        service.submit(hit.job)
+        service.submit(waits.job)
+        gate.is_open.set()
+        end = hit.wait()
+        assert end.reason == "error"
+        assert str(end.error) == "made up"
+        assert waits.wait().reason == "length"
+        assert waits.ids == said_alone(PROMPT, 2, 20)
+        assert service.state == "ready"
+    assert len(engines) == 2
+    assert engines[0].is_closed
+
+
+def test_a_step_that_refuses_something_is_nobodys_fault_in_particular() -> None:
+    engines = [StubEngine() for _ in range(3)]
+    made = [MemoryError(), BadLogitsError("NaN")]
+    for engine, error in zip(engines[1:], made, strict=True):
+        engine.failures.append(("step", error))
+    with running(engines.pop) as service:
+        ends = []
+        for _ in range(3):
+            client = Listener()
+            service.submit(client.job)
+            ends.append(client.wait().error)
+        assert isinstance(ends[0], StepFailedError)
+        assert "NaN" in str(ends[0])
+        assert ends[1:] == [made[0], None]
+
+
+def test_a_request_that_can_not_be_begun_fails_alone() -> None:
+    engine = StubEngine()
+    with running(lambda: engine) as service:
+        engine.failures += [
+            ("prefill", ValueError("a picture of no pixels")),
+            ("admit", ValueError("no")),
+        ]
+        clients = [Listener(seed=seed) for seed in range(3)]
+        for client in clients:
+            service.submit(client.job)
+            client.wait()
+        assert sorted(client.wait().reason for client in clients) == ["error", "error", "length"]
+
+
+def test_an_engine_that_can_not_be_made_again_is_told_to_all() -> None:
+    engines = iter([StubEngine(max_rows=1)])
+    engine = next(engines)
+    first = [engine]
+
+    def build() -> StubEngine:
+        return first.pop()
+
+    gate = Gate()
+    engine.spend = gate
+    with running(build, SchedulerLimits(max_rows=1)) as service:
+        hit, waits = Listener(seed=1), Listener(seed=2)
+        engine.failures.append(("step", RuntimeError("made up")))
+        service.submit(hit.job)
+        service.submit(waits.job)
+        gate.is_open.set()
+        assert hit.wait().reason == waits.wait().reason == "error"
+        until(lambda: service.state == "failed")
+        with pytest.raises(RefusedError, match="IndexError") as refused:
+            service.submit(Listener().job)
+        assert refused.value.status == 503
+
+
+def test_a_model_that_can_not_be_loaded_is_a_failed_service() -> None:
+    def build() -> StubEngine:
+        raise OSError("no such file")
+
+    with running(build) as service:
+        assert service.state == "failed"
+        assert service.fault == "OSError"
+
+
+@pytest.mark.parametrize("where", ["step", "cancel", "admit", "prefill"])
+def test_a_device_fault_ends_the_process(where: str) -> None:
+    statuses: list[int] = []
+    gate = Gate()
+    engine = StubEngine(max_rows=1, spend=gate)
+    with running(
+        lambda: engine, SchedulerLimits(max_rows=1), end_process=statuses.append
+    ) as service:
+        engine.failures.append((where, RuntimeError("CUDA error: device-side assert triggered")))
+        hit, waits = Listener(seed=1), Listener(seed=2)
+        service.submit(hit.job)
+        service.submit(waits.job)
+        if where == "cancel":
+            assert gate.is_held.wait(WAIT)
+            service.cancel(hit.job)
+        gate.is_open.set()
+        for client in (hit, waits):
+            assert client.wait().reason in ("error", "cancelled")
+        until(lambda: bool(statuses))
+        assert service.state == "failed"
+    assert statuses == [DEVICE_FAULT]
+    assert engine.steps <= 1
+    assert not engine.was_asked_when_broken
+
+
+def test_an_engine_that_loses_requests_is_made_again() -> None:
+    engine = StubEngine()
+    engines = [StubEngine(), engine]
+
+    def forget(seconds: float) -> None:
+        engine.rows.clear()
+
+    engine.spend = forget
+    with running(engines.pop) as service:
+        client, other = Listener(), Listener()
+        service.submit(client.job)
+        assert "lost" in str(client.wait().error)
+        service.submit(other.job)
+        assert other.wait().reason == "length"

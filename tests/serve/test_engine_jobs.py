@@ -1,0 +1,158 @@
+"""What jobs of the engine's thread are told: tokens, usage, hang-ups, deadlines."""
+
+from __future__ import annotations
+
+import time
+
+from serve.job_listener import PROMPT, WAIT, Gate, Listener, running, until
+from serve.stub_engine import StubEngine, logprob, said_alone
+from sooner.serve.engine_loop import seed_of
+from sooner.serve.jobs import Event, JobSampling, Tokens
+from sooner.serve.scheduler import SchedulerLimits
+
+
+def test_the_usage_tells_what_was_drafted() -> None:
+    with running(lambda: StubEngine(blocks=(3,))) as service:
+        client = Listener(10)
+        service.submit(client.job)
+        usage = client.wait().usage
+    assert (usage.prompt_tokens, usage.completion_tokens) == (3, 10)
+    assert usage.stats.acceptance_histogram == {2: 3}
+    stats = usage.stats
+    assert (stats.num_spec_steps, stats.num_drafts, stats.num_draft_tokens) == (3, 3, 6)
+    assert usage.stats.draft_acceptance_rate == 1
+    assert usage.accepted_prediction_tokens == usage.rejected_prediction_tokens == 0
+
+
+def test_the_usage_tells_how_much_of_a_prediction_held() -> None:
+    with running(lambda: StubEngine(blocks=(3,)), takes_predictions=True) as service:
+        client = Listener(10)
+        client.job.prediction = [1] * 8
+        service.submit(client.job)
+        usage = client.wait().usage
+    assert (usage.accepted_prediction_tokens, usage.rejected_prediction_tokens) == (6, 2)
+
+
+def test_a_job_without_a_seed_draws_one() -> None:
+    engine = StubEngine()
+    with running(lambda: engine) as service:
+        clients = [Listener() for _ in range(2)]
+        for client in clients:
+            client.job.sampling = JobSampling()
+            service.submit(client.job)
+            client.wait()
+    assert clients[0].ids != clients[1].ids
+    assert [request.seed for request in engine.admitted] != [1, 1]
+
+
+def test_the_choices_of_a_request_draw_apart_and_the_first_by_the_seed_itself() -> None:
+    jobs = [Listener(seed=7).job for _ in range(4)]
+    for number, job in enumerate(jobs):
+        job.choice = number
+    seeds = [seed_of(job) for job in jobs]
+    assert seeds[0] == 7
+    assert len(set(seeds)) == 4
+    assert all(0 <= seed < 1 << 63 for seed in seeds)
+    assert seeds == [seed_of(job) for job in jobs]
+
+
+def test_logprobs_come_with_the_tokens() -> None:
+    with running(lambda: StubEngine(blocks=(1, 3))) as service:
+        client = Listener(10)
+        client.job.sampling = JobSampling(seed=1, logprobs=1)
+        service.submit(client.job)
+        client.wait()
+    told = [
+        one for event in client.events if isinstance(event, Tokens) for one in event.logprobs or []
+    ]
+    assert told == [logprob(one) for one in client.ids]
+
+
+class Digits:
+    """A grammar that ends its answer at a given token."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.seen = most, []  # type: ignore[var-annotated]
+
+    def accept(self, ids: list[int]) -> None:
+        self.seen += ids
+        if len(self.seen) > self.most:
+            raise ValueError("the answer left its grammar")
+
+
+def test_a_grammar_follows_what_is_committed_and_fails_alone() -> None:
+    with running(lambda: StubEngine(blocks=(2,))) as service:
+        clients = [Listener(10, seed=seed) for seed in range(2)]
+        for client, most in zip(clients, (99, 5), strict=True):
+            client.job.grammar = Digits(most)
+            service.submit(client.job)
+        good, bad = (client.wait() for client in clients)
+    assert good.reason == "length"
+    assert clients[0].job.grammar.seen == clients[0].ids
+    assert bad.reason == "error"
+    assert str(bad.error) == "the answer left its grammar"
+    assert clients[1].ids == said_alone(PROMPT, 1, 5)
+
+
+def test_a_hang_up_frees_the_row_within_a_round() -> None:
+    gate = Gate()
+    engine = StubEngine(spend=gate)
+    with running(lambda: engine) as service:
+        client, other = Listener(10_000), Listener(40, seed=2)
+        service.submit(client.job)
+        assert gate.is_held.wait(WAIT)
+        service.cancel(client.job)
+        service.submit(other.job)
+        steps = engine.steps
+        gate.is_open.set()
+        assert client.wait().reason == "cancelled"
+        assert other.wait().reason == "length"
+        assert len(client.ids) <= 2
+    assert engine.steps - steps < 50
+
+
+def test_whoever_can_not_be_told_anything_is_taken_to_have_left() -> None:
+    with running() as service:
+
+        def raises(event: Event) -> None:
+            raise RuntimeError("Event loop is closed")
+
+        client = Listener(10_000)
+        client.job.events = raises
+        service.submit(client.job)
+        until(lambda: service.load().running == service.load().waiting == 0)
+        other = Listener()
+        service.submit(other.job)
+        assert other.wait().reason == "length"
+
+
+def test_a_job_whose_deadline_passes_in_line_never_starts() -> None:
+    gate = Gate()
+    engine = StubEngine(max_rows=1, spend=gate)
+    with running(lambda: engine, SchedulerLimits(max_rows=1)) as service:
+        first, late = Listener(seed=1), Listener(seed=2, due=0)
+        service.submit(first.job)
+        assert gate.is_held.wait(WAIT)
+        service.submit(late.job)
+        gate.is_open.set()
+        assert late.wait().reason == "deadline"
+        assert first.wait().reason == "length"
+    assert [request.seed for request in engine.admitted] == [1]
+
+
+def test_a_row_whose_deadline_passes_is_freed_and_then_told() -> None:
+    engine = StubEngine(spend=lambda seconds: time.sleep(1e-3))
+    rows: list[int] = []
+    with running(lambda: engine) as service:
+        client = Listener(10**9, due=0.2)
+        hear = client.hear
+
+        def look(event: Event) -> None:
+            rows.append(len(engine.rows))
+            hear(event)
+
+        client.job.events = look
+        service.submit(client.job)
+        assert client.wait().reason == "deadline"
+    assert rows[-1] == 0
+    assert client.ids == said_alone(PROMPT, 1, len(client.ids))

@@ -1,0 +1,231 @@
+"""What OpenAI's paths answer: whole, and as streams."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from typing import Any
+
+import pytest
+
+from serve.asking import CHAT, TEXT, asked, chunks
+from serve.chatting import HELLO, ScriptedService, scripted, served, talking
+from serve.spoken import byte_level, ids_of
+
+
+def test_an_answer_has_its_text_its_usage_and_its_metrics() -> None:
+    with scripted("the quick brown fox") as service:
+        answer = asked(service, {**HELLO, "model": "org/tiny"}, headers={"X-Request-Id": "abc"})
+    told = answer.json()
+    assert answer.status_code == 200
+    assert answer.headers["x-request-id"] == "abc"
+    assert (told["id"], told["object"], told["model"]) == (
+        "chatcmpl-abc", "chat.completion", "org/tiny",
+    )  # fmt: skip
+    [choice] = told["choices"]
+    assert choice["message"] == {"role": "assistant", "content": "the quick brown fox"}
+    assert choice["finish_reason"] == "stop"
+    said = len(ids_of("the quick brown fox")) + 1
+    prompt = service.jobs[0].prompt_tokens
+    assert told["usage"] == {
+        "prompt_tokens": prompt, "completion_tokens": said, "total_tokens": prompt + said,
+        "prompt_tokens_details": {"cached_tokens": 2},
+        "completion_tokens_details": {
+            "accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0,
+        },
+    }  # fmt: skip
+    drafts = told["metrics"]["speculative_decoding"]
+    steps = -(-said // 3)
+    assert drafts == {
+        "mode": "exact", "num_spec_steps": steps, "num_draft_tokens": 2 * steps,
+        "num_accepted_draft_tokens": 2 * steps, "draft_acceptance_rate": 1.0,
+        "mean_acceptance_length": 3.0, "acceptance_histogram": [0, 0, steps],
+    }  # fmt: skip
+
+
+def test_a_stream_has_the_role_first_and_the_usage_last() -> None:
+    with scripted("the fox: 漢字 🦊") as service:
+        options = {"include_usage": True}
+        told = chunks(asked(service, {**HELLO, "stream": True, "stream_options": options}))
+    first, *middle, last, usage = told
+    assert first["choices"][0]["delta"] == {"role": "assistant", "content": ""}
+    assert all(chunk["usage"] is None for chunk in told[:-1])
+    assert all(chunk["choices"][0]["finish_reason"] is None for chunk in [first, *middle])
+    text = "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in [*middle, last])
+    assert text == "the fox: 漢字 🦊"
+    assert last["choices"][0]["finish_reason"] == "stop"
+    assert usage["choices"] == []
+    assert usage["usage"]["completion_tokens"] == len(ids_of(text)) + 1
+    assert usage["metrics"]["speculative_decoding"]["num_spec_steps"] > 0
+    assert len({(chunk["id"], chunk["created"], chunk["object"]) for chunk in told}) == 1
+    assert told[0]["object"] == "chat.completion.chunk"
+
+
+def test_usage_is_told_to_those_who_ask() -> None:
+    with scripted() as service:
+        told = chunks(asked(service, {**HELLO, "stream": True}))
+    assert all(chunk["choices"] and "usage" not in chunk for chunk in told)
+
+
+BODIES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "stop": {"stop": ["STOP", "brown f"]},
+    "choices": {"n": 3, "stop": "fox"},
+    "limit": {"max_tokens": 7},
+    "logprobs": {"logprobs": True, "top_logprobs": 2},
+    "origins": {"return_token_origins": True, "stop": "fox"},
+}
+
+
+@pytest.mark.parametrize("blocks", [(1,), (4,), (2, 7, 1), (100,)])
+@pytest.mark.parametrize("name", BODIES)
+def test_a_stream_says_what_an_answer_says(name: str, blocks: tuple[int, ...]) -> None:
+    script = "the quick 漢字 brown fox, naïve 🦊🦊 café STOP it"
+    with scripted(script, blocks=blocks) as service:
+        whole = asked(service, {**HELLO, **BODIES[name]}).json()
+        options = {"stream": True, "stream_options": {"include_usage": True}}
+        told = chunks(asked(service, {**HELLO, **BODIES[name], **options}))
+    assert told[-1]["usage"] == whole["usage"]
+    for choice in whole["choices"]:
+        mine = [
+            one for chunk in told[:-1] for one in chunk["choices"]
+            if one["index"] == choice["index"]
+        ]  # fmt: skip
+        assert choice["message"]["content"] == "".join(
+            one["delta"].get("content", "") for one in mine
+        )
+        assert [one["finish_reason"] for one in mine if one["finish_reason"]] == [
+            choice["finish_reason"]
+        ]
+        if name == "logprobs":
+            joined = [row for one in mine for row in one["logprobs"]["content"]]
+            assert joined == choice["logprobs"]["content"]
+        if name == "origins":
+            assert choice["token_origins"] == [row for one in mine for row in one["token_origins"]]
+    assert "�" not in json.dumps(told, ensure_ascii=False)
+
+
+def test_the_answer_is_the_same_at_every_block_size() -> None:
+    script = "the quick 漢字 brown fox, naïve 🦊🦊 café STOP it"
+    answers = []
+    for blocks in [(1,), (2,), (5, 3), (64,)]:
+        with scripted(script, blocks=blocks) as service:
+            told = asked(service, {**HELLO, "stop": ["é S", "xyz"]}).json()
+            answers.append((told["choices"], told["usage"]["completion_tokens"]))
+    assert all(answer == answers[0] for answer in answers)
+    assert answers[0][0][0]["message"]["content"] == "the quick 漢字 brown fox, naïve 🦊🦊 caf"
+
+
+def test_a_stop_string_frees_the_row() -> None:
+    with scripted("the END of it" + " and on" * 300, blocks=[2], pause=0.002) as service:
+        told = asked(service, {**HELLO, "stop": "END"}).json()
+        assert told["choices"][0]["message"]["content"] == "the "
+        assert told["usage"]["completion_tokens"] < 10
+        assert not service.rows
+        assert service.rounds < 300
+
+
+def test_each_choice_has_a_job_with_its_number() -> None:
+    with scripted(lambda job: f"fox {job.choice}") as service:
+        told = asked(service, {**HELLO, "n": 3, "seed": 5, "temperature": 0.5}).json()
+        assert [one["message"]["content"] for one in told["choices"]] == ["fox 0", "fox 1", "fox 2"]
+        assert [job.choice for job in service.jobs] == [0, 1, 2]
+        assert {job.sampling.seed for job in service.jobs} == {5}
+        assert told["usage"]["prompt_tokens"] == service.jobs[0].prompt_tokens
+        assert told["usage"]["completion_tokens"] == 3 * (len(ids_of("fox 0")) + 1)
+        assert told["usage"]["prompt_tokens_details"]["cached_tokens"] == 2
+
+
+def test_a_job_gets_what_was_asked() -> None:
+    end = byte_level().eos_token_id
+    body = {
+        **HELLO, "temperature": 0.5, "top_p": 0.9, "top_k": -1, "min_p": 0.1, "seed": -3,
+        "repetition_penalty": 1.1, "presence_penalty": -1, "frequency_penalty": 0.5,
+        "logit_bias": {"5": -100, "6": 1.5}, "max_tokens": 9, "max_completion_tokens": 4,
+        "stop_token_ids": [77], "logprobs": True, "top_logprobs": 3,
+        "prediction": {"type": "content", "content": [{"type": "text", "text": "the fox"}]},
+    }  # fmt: skip
+    with scripted() as service:
+        answer = asked(service, body)
+        assert answer.status_code == 200
+        [job] = service.jobs
+    sampling = job.sampling
+    assert (sampling.temperature, sampling.top_p, sampling.top_k) == (0.5, 0.9, 0)
+    assert (sampling.min_p, sampling.seed, sampling.repetition_penalty) == (0.1, -3, 1.1)
+    assert (sampling.presence_penalty, sampling.frequency_penalty) == (-1, 0.5)
+    assert (dict(sampling.logit_bias), sampling.logprobs) == ({5: -100, 6: 1.5}, 3)
+    assert (job.max_tokens, job.stop_token_ids) == (4, {77, end})
+    assert job.prediction == ids_of("the fox")
+    assert answer.json()["usage"]["completion_tokens_details"] == {
+        "accepted_prediction_tokens": min(4, len(ids_of("the fox"))),
+        "rejected_prediction_tokens": max(len(ids_of("the fox")) - 4, 0),
+    }
+
+
+def test_what_is_not_asked_is_left_to_the_generation_config() -> None:
+    with scripted() as service:
+        asked(service, {**HELLO, "temperature": None, "user": "me", "store": False})
+        [job] = service.jobs
+        sampling = job.sampling
+        assert sampling.temperature is sampling.top_p is sampling.top_k is sampling.seed is None
+        assert job.max_tokens == 2048 - job.prompt_tokens
+        assert job.deadline is None
+
+
+def test_the_default_limit_is_the_models() -> None:
+    async def run(service: ScriptedService) -> None:
+        async with talking(service, served(default_max_tokens=5)) as client:
+            told = (await client.post(CHAT, json=HELLO)).json()
+            assert told["choices"][0]["finish_reason"] == "length"
+            assert told["usage"]["completion_tokens"] == 5
+
+    with scripted("the quick brown fox and on") as service:
+        asyncio.run(run(service))
+
+
+def test_an_ignored_end_token_is_one_like_others() -> None:
+    with scripted("fox") as service:
+        told = asked(service, {**HELLO, "ignore_eos": True}).json()
+        assert service.jobs[0].stop_token_ids == frozenset()
+        assert told["choices"][0]["finish_reason"] == "length"
+
+
+def test_logprobs_have_bytes_and_no_infinity() -> None:
+    with scripted("é漢") as service:
+        told = asked(service, {**HELLO, "logprobs": True, "top_logprobs": 1}).json()
+    rows = told["choices"][0]["logprobs"]["content"]
+    assert bytes(itertools.chain(*(row["bytes"] for row in rows))).decode() == "é漢"
+    assert all(row["logprob"] >= -9999 and len(row["top_logprobs"]) == 1 for row in rows)
+
+
+def test_origins_say_which_tokens_were_drafted() -> None:
+    with scripted("the quick fox", blocks=[4]) as service:
+        told = asked(service, {**HELLO, "return_token_origins": True}).json()
+    rows = told["choices"][0]["token_origins"]
+    assert [row["origin"] for row in rows[:4]] == ["draft", "draft", "draft", "target"]
+    assert [row["id"] for row in rows][:-1] == ids_of("the quick fox")
+    assert "".join(row["token"] for row in rows[:-1]) == "the quick fox"
+
+
+def test_completions_take_texts_and_tokens() -> None:
+    with scripted("the fox") as service:
+        told = asked(service, {"prompt": ["a b", "c"], "n": 2, "logprobs": 1}, TEXT).json()
+        assert [one["index"] for one in told["choices"]] == [0, 1, 2, 3]
+        assert [one["text"] for one in told["choices"]] == ["the fox"] * 4
+        prompts = [ids_of("a b"), ids_of("a b"), ids_of("c"), ids_of("c")]
+        assert [job.inputs["input_ids"].tolist() for job in service.jobs] == [[p] for p in prompts]
+        assert told["usage"]["prompt_tokens"] == len(prompts[0]) + len(prompts[2])
+        logprobs = told["choices"][0]["logprobs"]
+        assert "".join(logprobs["tokens"]) == "the fox"
+        places = [0, *itertools.accumulate(map(len, logprobs["tokens"]))][:-1]
+        assert logprobs["text_offset"] == places
+        assert told["object"] == "text_completion"
+
+        told = asked(service, {"prompt": [[1, 2], [3]], "stream": True}, TEXT)
+        texts = {0: "", 1: ""}
+        for chunk in chunks(told):
+            for one in chunk["choices"]:
+                texts[one["index"]] += one["text"]
+        assert texts == {0: "the fox", 1: "the fox"}
+        assert service.jobs[-1].inputs["input_ids"].tolist() == [[3]]

@@ -1,0 +1,248 @@
+"""What OpenAI's paths refuse, and what requests that fail are told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from serve.asking import CHAT, TEXT, asked, chunks, error_of
+from serve.chatting import HELLO, ScriptedService, scripted, served, talking
+from serve.robots import until
+from sooner.errors import SoonerError, UnsupportedError
+from sooner.serve.openai.errors import BadRequestError
+from sooner.serve.refusal import RefusedError, too_many
+
+REFUSED: list[tuple[Any, str | None, str]] = [
+    (b"", None, "the body is no JSON"),
+    (b"[1]", None, "the body is [1]; send an object"),
+    ({}, "messages", "messages is missing"),
+    ({**HELLO, "temperature": "1"}, "temperature", "temperature is '1'"),
+    ({**HELLO, "n": 0}, "n", "n is 0"),
+    ({**HELLO, "max_tokens": 3000}, "messages", "the model takes 2048 tokens in all"),
+    ({"messages": [{"role": "user", "content": "a" * 9000}]}, "messages", "the prompt has"),
+    ({**HELLO, "logit_bias": {"512": 1}}, "logit_bias", "logit_bias names token 512"),
+    ({**HELLO, "top_logprobs": 2}, "top_logprobs", "top_logprobs goes with logprobs"),
+    ({**HELLO, "functions": []}, "functions", "functions is not supported here; send tools"),
+    ({**HELLO, "response_format": {"type": "json_object"}}, "response_format", "response_format n"),
+    ({"messages": [{"role": "user", "content": [{"type": "text", "text": 5}]}]},
+     "messages[0].content[0].text", "messages[0].content[0].text is 5"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("body", "field", "text"), REFUSED)
+def test_bad_requests_are_refused_with_their_field(body: Any, field: str | None, text: str) -> None:
+    with scripted() as service:
+        answer = asked(service, body)
+        assert not service.jobs
+    assert answer.status_code == 400
+    told = error_of(answer)
+    assert told["type"] == "invalid_request_error"
+    assert told["param"] == field
+    assert told["message"].startswith(text)
+    is_long = "2048" in told["message"]
+    assert told["code"] == ("context_length_exceeded" if is_long else None)
+
+
+def test_completions_that_can_not_be_are_refused() -> None:
+    wrong: list[dict[str, Any]] = [
+        {"prompt": "a", "echo": True}, {"prompt": "a", "suffix": "b"}, {"prompt": ""},
+        {"prompt": "a", "best_of": 4}, {"prompt": [512]}, {"prompt": ["a", [1]]}, {},
+        {"prompt": ["a"] * 300},
+    ]  # fmt: skip
+    with scripted() as service:
+        for body in wrong:
+            answer = asked(service, body, TEXT)
+            assert answer.status_code == 400, body
+            assert error_of(answer)["param"] in {"echo", "suffix", "prompt", "best_of"}
+        assert not service.jobs
+
+
+def test_what_the_method_does_not_support_is_refused() -> None:
+    model = served(unsupported=frozenset(["logprobs", "presence_penalty"]), method="hsd")
+
+    async def run(service: ScriptedService) -> None:
+        async with talking(service, model) as client:
+            for field, value in (("logprobs", True), ("presence_penalty", 1)):
+                answer = await client.post(CHAT, json={**HELLO, field: value})
+                assert (answer.status_code, error_of(answer)["param"]) == (400, field)
+                assert "'hsd'" in error_of(answer)["message"]
+            assert (await client.post(CHAT, json={**HELLO, "logprobs": False})).status_code == 200
+
+    with scripted() as service:
+        asyncio.run(run(service))
+
+
+def test_another_model_is_unknown() -> None:
+    with scripted() as service:
+        answer = asked(service, {**HELLO, "model": "gpt-4"})
+        assert (answer.status_code, error_of(answer)["code"]) == (404, "model_not_found")
+        assert "this server has 'tiny'" in error_of(answer)["message"]
+
+
+def test_prompts_that_can_not_be_prepared_are_refused() -> None:
+    async def refuse(request: Any) -> Any:
+        raise BadRequestError("messages[0].content[1].image_url.url", "that is no picture")
+
+    async def break_down(request: Any) -> Any:
+        raise RuntimeError("/secret/path")
+
+    async def run(service: ScriptedService) -> None:
+        async with talking(service, served(prepare=refuse)) as client:
+            answer = await client.post(CHAT, json=HELLO)
+            assert answer.status_code == 400
+            assert error_of(answer)["param"] == "messages[0].content[1].image_url.url"
+        async with talking(service, served(prepare=break_down)) as client:
+            answer = await client.post(CHAT, json=HELLO)
+            assert answer.status_code == 500  # a fault of ours, undocumented
+            assert "secret" not in answer.text
+            assert client.handler.under_way == 0  # type: ignore[attr-defined]
+
+    with scripted() as service:
+        asyncio.run(run(service))
+
+
+def test_what_the_service_refuses_has_its_status() -> None:
+    with scripted() as service:
+        service.refusal = too_many(4, 2.5)
+        answer = asked(service, HELLO)
+        assert (answer.status_code, answer.headers["retry-after"]) == (429, "3")
+        assert error_of(answer)["type"] == "rate_limit_error"
+        service.refusal = RefusedError(400, "it takes 9 pages, and there are 4")
+        assert asked(service, {**HELLO, "stream": True}).status_code == 400
+
+
+def test_choices_of_which_one_is_refused_are_all_cancelled() -> None:
+    class Half(ScriptedService):
+        def submit(self, job: Any) -> None:
+            if job.choice == 2:
+                raise too_many(2, 1)
+            super().submit(job)
+
+    service = Half("fox" * 100)
+    service.go.clear()
+    assert asked(service, {**HELLO, "n": 3}).status_code == 429
+    assert len(service.jobs) == 2
+    assert not service.rows
+    service.close()
+
+
+@pytest.mark.parametrize(
+    ("state", "code"), [("warming", "warming_up"), ("draining", "draining"), ("failed", "failed")]
+)
+def test_a_server_that_is_not_ready_says_so(state: Any, code: str) -> None:
+    async def run(service: ScriptedService) -> None:
+        async with talking(service) as client:
+            answer = await client.post(CHAT, json=HELLO)
+            assert (answer.status_code, error_of(answer)["code"]) == (503, code)
+            assert answer.headers["retry-after"]
+            ready = await client.get("/ready")
+            assert (ready.status_code, ready.json()) == (503, {"status": state})
+            health = await client.get("/health")
+            assert health.status_code == (503 if state == "failed" else 200)
+
+    with scripted() as service:
+        service.state = state
+        asyncio.run(run(service))
+
+
+FAILURES: list[tuple[Any, Exception | None, int, str | None]] = [
+    ("error", RuntimeError("/secret"), 503, "engine_error"),
+    ("error", UnsupportedError("no such thing"), 400, None),
+    ("error", SoonerError("no"), 400, None),
+    ("error", MemoryError(), 503, "out_of_memory"),
+    ("error", RefusedError(503, "the server is stopping"), 503, None),
+    ("deadline", None, 504, "deadline_exceeded"),
+    ("cancelled", None, 503, "draining"),
+]
+
+
+@pytest.mark.parametrize(("reason", "error", "status", "code"), FAILURES)
+def test_a_job_that_fails_has_a_status(
+    reason: Any, error: Exception | None, status: int, code: str | None
+) -> None:
+    with scripted("the fox", blocks=[100]) as service:
+        service.failure, service.failed_reason = error or RuntimeError(), reason
+        answer = asked(service, {**HELLO, "n": 2})
+        assert answer.status_code == status
+        assert error_of(answer)["code"] == code
+        assert "secret" not in answer.text
+        if status == 504 or code in ("engine_error", "out_of_memory"):
+            assert answer.headers["x-should-retry"] == "false"
+        assert not service.rows
+
+
+def test_a_late_error_is_told_in_the_stream() -> None:
+    with scripted("the fox", blocks=[2]) as service:
+        service.failure = RuntimeError("/secret")
+        told = chunks(asked(service, {**HELLO, "stream": True}))
+    assert told[0]["choices"][0]["delta"]["role"] == "assistant"
+    assert told[-1]["error"]["code"] == "engine_error"
+    assert "secret" not in json.dumps(told)
+
+
+def test_an_early_error_of_a_stream_has_its_status() -> None:
+    class Failing(ScriptedService):
+        def _round(self, job: Any) -> None:
+            self._end(job, "deadline")
+
+    service = Failing()
+    answer = asked(service, {**HELLO, "stream": True})
+    assert (answer.status_code, error_of(answer)["code"]) == (504, "deadline_exceeded")
+    service.close()
+
+
+def test_preparing_that_takes_too_long_is_ended() -> None:
+    async def hang(request: Any) -> Any:
+        await asyncio.sleep(100)
+
+    async def own_timeout(request: Any) -> Any:
+        raise TimeoutError
+
+    async def run(service: ScriptedService) -> None:
+        async with talking(service, served(prepare=hang)) as client:
+            answer = await client.post(CHAT, json={**HELLO, "deadline_ms": 20})
+            assert (answer.status_code, error_of(answer)["code"]) == (504, "deadline_exceeded")
+        async with talking(service, served(prepare=own_timeout)) as client:
+            answer = await client.post(CHAT, json={**HELLO, "deadline_ms": 20_000})
+            assert answer.status_code == 500
+        assert not service.jobs
+
+    with scripted() as service:
+        asyncio.run(run(service))
+
+
+def test_a_full_server_refuses_before_it_reads() -> None:
+    async def run(service: ScriptedService) -> None:
+        settings = {"max_rows": 1, "max_queue": 1}
+        async with talking(service, settings=settings) as client:
+            first = [asyncio.ensure_future(client.post(CHAT, json=HELLO)) for _ in range(2)]
+            await until(lambda: len(service.jobs) == 2)
+            answer = await client.post(CHAT, content=b"nonsense")
+            assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
+            service.go.set()
+            assert [one.status_code for one in await asyncio.gather(*first)] == [200, 200]
+            assert (await client.post(CHAT, json=HELLO)).status_code == 200
+            assert client.handler.under_way == 0  # type: ignore[attr-defined]
+            assert client.handler.metrics.statuses == [429, 200, 200, 200]  # type: ignore[attr-defined]
+
+    with scripted() as service:
+        service.go.clear()
+        asyncio.run(run(service))
+
+
+def test_choices_that_never_fit_are_no_reason_to_come_back() -> None:
+    with scripted() as service:
+        answer = asked(service, {**HELLO, "n": 4}, settings={"max_rows": 2, "max_queue": 1})
+        assert (answer.status_code, error_of(answer)["param"]) == (400, "n")
+        assert not service.jobs
+
+
+def test_bodies_are_limited() -> None:
+    with scripted() as service:
+        settings = {"max_body": 1000, "max_bytes": 1000}
+        answer = asked(service, b"x" * 2000, settings=settings)
+        assert answer.status_code == 413
+        assert error_of(answer)["message"].startswith("the request has more than")
