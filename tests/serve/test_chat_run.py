@@ -147,8 +147,8 @@ def test_a_prediction_is_drafted_from_and_changes_nothing() -> None:
 
 def test_what_this_engine_can_not_do_is_refused_by_name(plain: Running) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
-        plain.say(logprobs=True)
-    assert caught.value.body["param"] == "logprobs"
+        plain.client.completions.create(model="tiny", prompt="a", echo=True, logprobs=1)
+    assert caught.value.body["param"] == "echo"
     with pytest.raises(openai.BadRequestError) as caught:
         plain.say(max_tokens=600)
     assert caught.value.body["code"] == "context_length_exceeded"

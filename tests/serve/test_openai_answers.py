@@ -24,7 +24,9 @@ def test_an_answer_has_its_text_its_usage_and_its_metrics() -> None:
         "chatcmpl-abc", "chat.completion", "org/tiny",
     )  # fmt: skip
     [choice] = told["choices"]
-    assert choice["message"] == {"role": "assistant", "content": "the quick brown fox"}
+    assert choice["message"] == {
+        "role": "assistant", "content": "the quick brown fox", "refusal": None,
+    }  # fmt: skip
     assert choice["finish_reason"] == "stop"
     said = len(ids_of("the quick brown fox")) + 1
     prompt = service.jobs[0].prompt_tokens
@@ -49,7 +51,7 @@ def test_a_stream_has_the_role_first_and_the_usage_last() -> None:
         options = {"include_usage": True}
         told = chunks(asked(service, {**HELLO, "stream": True, "stream_options": options}))
     first, *middle, last, usage = told
-    assert first["choices"][0]["delta"] == {"role": "assistant", "content": ""}
+    assert first["choices"][0]["delta"] == {"role": "assistant", "content": "", "refusal": None}
     assert all(chunk["usage"] is None for chunk in told[:-1])
     assert all(chunk["choices"][0]["finish_reason"] is None for chunk in [first, *middle])
     text = "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in [*middle, last])

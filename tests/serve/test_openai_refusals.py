@@ -48,9 +48,9 @@ def test_bad_requests_are_refused_with_their_field(body: Any, field: str | None,
 
 def test_completions_that_can_not_be_are_refused() -> None:
     wrong: list[dict[str, Any]] = [
-        {"prompt": "a", "echo": True}, {"prompt": "a", "suffix": "b"}, {"prompt": ""},
-        {"prompt": "a", "best_of": 4}, {"prompt": [512]}, {"prompt": ["a", [1]]}, {},
-        {"prompt": ["a"] * 300},
+        {"prompt": "a", "echo": True, "logprobs": 0}, {"prompt": "a", "suffix": "b"},
+        {"prompt": ""}, {"prompt": "a", "best_of": 4}, {"prompt": [512]}, {"prompt": ["a", [1]]},
+        {}, {"prompt": ["a"] * 300},
     ]  # fmt: skip
     with scripted() as service:
         for body in wrong:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from dataclasses import replace
 from typing import Any
 
-from .. import miniatures
+from .. import __version__, miniatures
 from ..checks import check_choice
 from ..errors import SoonerError
 from ..methods import HSD, Method
@@ -26,8 +27,6 @@ from .settings import ChatSettings
 
 MINIATURE, MINIATURES = "miniature", ("video", "document")
 """`miniature` is the first of these; `miniature:document` names one."""
-UNSUPPORTED = frozenset({"logprobs"})
-"""Fields of requests that no engine here honours yet."""
 UNLIMITED = 1 << 20
 """Tokens that a model without a limit to its positions is given."""
 
@@ -154,8 +153,16 @@ def served_model(
         vocab_size=int(model.config.get_text_config(decoder=True).vocab_size),
         stop_token_ids=stop_ids(pair.target),
         default_max_tokens=model.generation_config.max_new_tokens,
-        unsupported=UNSUPPORTED,
         method=method.method.name if isinstance(method, Following) else method.name,
         mode=method.mode,
         created=int(time.time()),
+        fingerprint=fingerprint_of(pair.target),
     )
+
+
+def fingerprint_of(target: Loaded) -> str:
+    """Of what decides the text under a seed: version, model and number format, not the drafts."""
+    config = target.model.config
+    known = (__version__, target.name, target.model.dtype, getattr(config, "_commit_hash", None),
+             config.to_json_string())  # fmt: skip
+    return f"fp_{hashlib.sha256(repr(known).encode()).hexdigest()[:10]}"

@@ -107,10 +107,15 @@ class AnsweredCall(BaseModel):
 
 
 class AnswerMessage(BaseModel):
-    """An assistant's message; in a stream, what was added to it."""
+    """An assistant's message; in a stream, what was added to it.
+
+    Attributes:
+        refusal: always null: no model here refuses in a field of its own.
+    """
 
     role: Literal["assistant"] | None = None
     content: str | None = None
+    refusal: str | None = None
     reasoning_content: str | None = None
     tool_calls: list[AnsweredCall] | None = None
 
@@ -140,11 +145,17 @@ class TextChoice(BaseModel):
 
 
 class Answered(BaseModel):
-    """What whole answers and chunks have; the last chunk has usage, and no choices."""
+    """What whole answers and chunks have; the last chunk has usage, and no choices.
+
+    Attributes:
+        system_fingerprint: of model, number format and version: while it stays, so does what a
+            `seed` gives.
+    """
 
     id: str
     created: int
     model: str
+    system_fingerprint: str | None = None
     usage: TokenUsage | None = None
     metrics: AnswerMetrics | None = None
 

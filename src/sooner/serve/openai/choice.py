@@ -19,6 +19,7 @@ class ToldToken:
         offset: letters of text before it.
         logprob: if the request asked.
         is_end: an end token, which has no text.
+        leads: it is the first token that has text.
     """
 
     id: int
@@ -26,6 +27,7 @@ class ToldToken:
     offset: int
     logprob: TokenLogprob | None
     is_end: bool
+    leads: bool = False
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,9 @@ class Choice:
             is_drafted = place < event.drafted
             logprob = None if event.logprobs is None else event.logprobs[place]
             is_end = token in self.stop_token_ids
-            update.tokens.append(ToldToken(token, is_drafted, self._letters, logprob, is_end))
+            leads = not self._tokens
+            told = ToldToken(token, is_drafted, self._letters, logprob, is_end, leads)
+            update.tokens.append(told)
             self._tokens += 1
             self._drafts += is_drafted
             if not is_end:

@@ -24,7 +24,7 @@ from .answers import (
 )
 from .choice import Choice, ToldToken, Update
 from .logprobs import TokenTexts
-from .protocol import GenerationRequest
+from .protocol import CompletionRequest, GenerationRequest
 from .tools import AnswerPiece
 
 
@@ -95,7 +95,7 @@ class ChatForm(_Form):
 
     def opening(self, choices: Sequence[Choice]) -> list[Answered]:
         return [
-            self._chunk(choice, AnswerMessage(role="assistant", content=""), [], None)
+            self._chunk(choice, AnswerMessage(role="assistant", content="", refusal=None), [], None)
             for choice in choices
         ]
 
@@ -171,6 +171,7 @@ class ChatForm(_Form):
                 names.setdefault(piece.call, piece.name or "")
         content, reasoning = all_of.text("content"), all_of.text("reasoning")
         told: dict[str, Any] = {"content": content if content or not names else None}
+        told["refusal"] = None
         if reasoning:
             told["reasoning_content"] = reasoning
         if names:
@@ -187,8 +188,15 @@ class ChatForm(_Form):
 class TextForm(_Form):
     """`POST /v1/completions`."""
 
+    request: CompletionRequest
+
     def opening(self, choices: Sequence[Choice]) -> list[Answered]:
-        return []
+        if not self.request.echo:
+            return []
+        told = [self._choice(choice, self._echoed(choice), [], None) for choice in choices]
+        return [
+            TextCompletion(**self.head, object="text_completion", choices=[one]) for one in told
+        ]
 
     def chunk(self, choice: Choice, update: Update, is_last: bool) -> Answered | None:
         if self.is_silent(update) and not is_last:
@@ -209,11 +217,23 @@ class TextForm(_Form):
         metrics: AnswerMetrics,
     ) -> Answered:
         told = [
-            self._choice(choice, all_of.text("content"), all_of.tokens, choice.finish_reason)
+            self._choice(
+                choice,
+                self._echoed(choice) + all_of.text("content"),
+                all_of.tokens,
+                choice.finish_reason,
+            )
             for choice, all_of in choices
         ]
         head = {**self.head, "usage": usage, "metrics": metrics}
         return TextCompletion(**head, object="text_completion", choices=told)
+
+    def _echoed(self, choice: Choice) -> str:
+        """The prompt, if the answer is to begin with it."""
+        if not self.request.echo:
+            return ""
+        prompt = self.request.prompts[choice.index // self.request.choices]
+        return prompt if isinstance(prompt, str) else self.texts.decode(prompt)
 
     def _choice(
         self, choice: Choice, text: str, tokens: Sequence[ToldToken], reason: Any

@@ -31,17 +31,24 @@ class TokenTexts:
         self.text = functools.lru_cache(KEPT)(self._text)
         self.bytes = functools.lru_cache(KEPT)(self._bytes)
 
-    def _text(self, token: int) -> str:
-        """With a replacement sign where its bytes are no whole letters."""
-        return str(
-            self.tokenizer.decode(
-                [token], skip_special_tokens=False, clean_up_tokenization_spaces=False
-            )
-        )
+    def _text(self, token: int, leads: bool = False) -> str:
+        """As OpenAI has it: bytes that are no whole letters are written as `\\xf0`.
 
-    def _bytes(self, token: int) -> list[int] | None:
+        Args:
+            leads: it is the first of a text, where some tokenizers leave out its space.
+        """
+        known = self.bytes(token, leads)
+        if known is None:
+            return self._decoded(token, leads)
+        try:
+            return bytes(known).decode()
+        except UnicodeDecodeError:
+            signs = (chr(one) if 32 <= one < 127 else f"\\x{one:02x}" for one in known)
+            return "".join(signs)
+
+    def _bytes(self, token: int, leads: bool = False) -> list[int] | None:
         """UTF-8, or `None` where its vocabulary does not say which bytes it is."""
-        text = self.text(token)
+        text = self._decoded(token, leads)
         if BROKEN not in text:
             return list(text.encode())
         piece = self.tokenizer.convert_ids_to_tokens(token) or ""
@@ -52,12 +59,35 @@ class TokenTexts:
             return [alphabet[letter] for letter in piece]
         return None
 
+    def _decoded(self, token: int, leads: bool) -> str:
+        """With a replacement sign where its bytes are no whole letters."""
+        if leads or self._pivot is None:
+            return self.decode([token])
+        pivot, before = self._pivot
+        text = self.decode([pivot, token])
+        return text[len(before) :] if text.startswith(before) else self.decode([token])
+
+    @functools.cached_property
+    def _pivot(self) -> tuple[int, str] | None:
+        """A token of plain letters, behind which others are written as they are within a text."""
+        for token in range(len(self.tokenizer)):
+            if (text := self.decode([token])).isascii() and text.isalpha():
+                return token, text
+        return None
+
+    def decode(self, ids: list[int]) -> str:
+        """Text of several tokens, special ones written out."""
+        text: str = self.tokenizer.decode(
+            ids, skip_special_tokens=False, clean_up_tokenization_spaces=False
+        )
+        return text
+
     def chat_logprobs(self, tokens: Sequence[ToldToken]) -> ChatLogprobs:
         """Of the tokens that have text."""
         content = [
             ContentLogprob(
-                **self._top(token.id, token.logprob.logprob),
-                top_logprobs=[self._top(*one) for one in token.logprob.top],
+                **self._top(token.id, token.logprob.logprob, token.leads),
+                top_logprobs=[self._top(*one, token.leads) for one in token.logprob.top],
             )
             for token in tokens
             if token.logprob is not None and not token.is_end
@@ -65,18 +95,22 @@ class TokenTexts:
         return ChatLogprobs.model_construct(content=content)
 
     def text_logprobs(self, tokens: Sequence[ToldToken]) -> TextLogprobs:
-        """Of the tokens that have text, in the form of `/v1/completions`."""
+        """Of the tokens that have text, in the form of `/v1/completions`: what was said is among
+        the likeliest tokens, wherever it ranks."""
         told = [
             (token, token.logprob)
             for token in tokens
             if token.logprob is not None and not token.is_end
         ]
         return TextLogprobs(
-            tokens=[self.text(token.id) for token, _ in told],
+            tokens=[self.named(token.id, token.leads) for token, _ in told],
             token_logprobs=[max(logprob.logprob, LEAST) for _, logprob in told],
             top_logprobs=[
-                {self.text(one): max(value, LEAST) for one, value in logprob.top}
-                for _, logprob in told
+                {
+                    self.named(one, token.leads): max(value, LEAST)
+                    for one, value in (*logprob.top, (token.id, logprob.logprob))
+                }
+                for token, logprob in told
             ],
             text_offset=[token.offset for token, _ in told],
         )
@@ -86,16 +120,23 @@ class TokenTexts:
         return [
             TokenOrigin(
                 id=token.id,
-                token=self.text(token.id),
+                token=self.text(token.id, token.leads),
                 origin="draft" if token.is_drafted else "target",
             )
             for token in tokens
         ]
 
-    def _top(self, token: int, logprob: float) -> TopLogprob:
+    def _top(self, token: int, logprob: float, leads: bool) -> TopLogprob:
         return TopLogprob(
-            token=self.text(token), logprob=max(logprob, LEAST), bytes=self.bytes(token)
+            token=self.text(token, leads),
+            logprob=max(logprob, LEAST),
+            bytes=self.bytes(token, leads),
         )
+
+    def named(self, token: int, leads: bool) -> str:
+        """A token of `/v1/completions`, where no field has its bytes."""
+        text, known = self.text(token, leads), self.bytes(token, leads)
+        return text if known is None or text.encode() == bytes(known) else f"bytes:{text}"
 
 
 @functools.cache

@@ -129,6 +129,8 @@ def is_asked(request: GenerationRequest, name: str) -> bool:
     """Whether a request wants what a field of it is for."""
     if name == "tool_choice":
         return getattr(request, name, None) not in (None, "none", "auto")
+    if name == "logprobs":
+        return request.num_logprobs is not None
     if name == "response_format":
         return request.response_format is not None and request.response_format.type != "text"
     return getattr(request, name, None) not in (None, False, 0, {}, [])

@@ -89,7 +89,7 @@ class GenerationRequest(ApiFields):
     seed: Annotated[int, Field(ge=-INT64, lt=INT64)] | None = None
     stop: text_or(Annotated[list[Text], Field(max_length=MOST_STOPS, fail_fast=True)]) | None = None  # type: ignore[valid-type]
     temperature: Annotated[float, Field(ge=0, le=2), Finite] | None = None
-    top_p: Annotated[float, Field(gt=0, le=1), Finite] | None = None
+    top_p: Annotated[float, Field(ge=0, le=1), Finite] | None = None
     top_k: Annotated[int, Field(ge=-1, lt=INT64)] | None = None
     min_p: Annotated[float, Field(ge=0, le=1), Finite] | None = None
     repetition_penalty: Annotated[float, Field(gt=0, le=10), Finite] | None = None
@@ -292,8 +292,10 @@ class CompletionRequest(GenerationRequest):
 
     def check(self) -> None:
         super().check()
-        if self.echo:
-            raise BadRequestError("echo", "echo is not supported; the prompt is known to you")
+        if self.echo and self.logprobs is not None:
+            raise BadRequestError(
+                "echo", "echo goes without logprobs: those of prompts are not kept; leave one out"
+            )
         if self.suffix:
             raise BadRequestError("suffix", "suffix is not supported; put it into the prompt")
         if self.best_of is not None and self.best_of != self.choices:

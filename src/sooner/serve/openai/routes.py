@@ -193,6 +193,7 @@ class OpenAIHandler:
             "id": f"{prefix}-{name_of(request)}",
             "created": int(time.time()),
             "model": asked.model or self.served.name,
+            "system_fingerprint": self.served.fingerprint,
         }
         writer = form(asked, head, self._texts)
         if not asked.stream:

@@ -43,10 +43,11 @@ class ServedModel:
         default_max_tokens: `max_new_tokens` of `generation_config.json`; by default what is left.
         response_template: how answers are parsed into content, reasoning and tool calls, as
             transformers' `parse_response` has it; by default the tokenizer's own.
-        unsupported: fields of requests that this way of decoding can't honour, such as `logprobs`
-            or `response_format`; they are refused instead of being ignored.
+        unsupported: fields of requests that this way of decoding can't honour, such as
+            `response_format`; they are refused instead of being ignored.
         method, mode: how it decodes, for `GET /v1/models`.
         created: seconds since 1970.
+        fingerprint: of what decides the text under a seed, as OpenAI's `system_fingerprint`.
     """
 
     names: tuple[str, ...]
@@ -61,6 +62,7 @@ class ServedModel:
     method: str = "plain"
     mode: str = "exact"
     created: int = 0
+    fingerprint: str | None = None
 
     @property
     def name(self) -> str:

@@ -1,0 +1,130 @@
+"""Answers and chunks against OpenAI's own types, as its package has them, and against its page."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from serve.asking import CHAT, TEXT, asked, chunks
+from serve.chatting import HELLO, scripted, served
+from serve.spoken import RESPONSE_TEMPLATE
+from serve.test_openai_tools import CALL, WEATHER
+
+openai = pytest.importorskip("openai")
+types = pytest.importorskip("openai.types")
+chat = pytest.importorskip("openai.types.chat")
+
+OURS = {"metrics", "token_origins"}
+"""Fields that OpenAI's answers do not have; docs/serve.md tells of each."""
+SCRIPT = "the quick 漢字 brown fox, naïve 🦊🦊 café STOP it"
+CHATS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "choices": {"n": 3, "stop": "fox"},
+    "limit": {"max_tokens": 3},
+    "logprobs": {"logprobs": True, "top_logprobs": 3, "n": 2},
+    "origins": {"return_token_origins": True},
+    "tools": {"tools": [WEATHER]},
+    "prediction": {"prediction": {"type": "content", "content": "the quick"}},
+}
+TEXTS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "several": {"prompt": ["a", "b"], "n": 2},
+    "logprobs": {"logprobs": 2, "stop": "fox"},
+    "chosen": {"logprobs": 0},
+    "echo": {"echo": True, "n": 2},
+    "origins": {"return_token_origins": True},
+}
+
+
+def strictly(kind: Any, told: Any) -> BaseModel:
+    """A value of OpenAI's type, read without converting anything."""
+    read: BaseModel = kind.model_validate_json(json.dumps(told), strict=True)
+    return read
+
+
+def unknown(read: Any) -> set[str]:
+    """Names of fields that OpenAI's types do not have, at any depth."""
+    if isinstance(read, list):
+        return set().union(*map(unknown, read))
+    if not isinstance(read, BaseModel):
+        return set()
+    inner = [unknown(getattr(read, name)) for name in type(read).model_fields]
+    return set(read.model_extra or ()).union(*inner)
+
+
+def script_of(name: str) -> str:
+    return CALL if name == "tools" else SCRIPT
+
+
+@pytest.mark.parametrize("name", CHATS)
+def test_chats_are_of_openais_types(name: str) -> None:
+    body = {**HELLO, **CHATS[name]}
+    model = served(response_template=RESPONSE_TEMPLATE, fingerprint="fp_1")
+    with scripted(script_of(name)) as service:
+        told = asked(service, body, model=model).json()
+        stream = {"stream": True, "stream_options": {"include_usage": True}}
+        pieces = chunks(asked(service, {**body, **stream}, model=model))
+    read: Any = strictly(chat.ChatCompletion, told)
+    assert unknown(read) <= OURS
+    assert read.system_fingerprint == "fp_1"
+    for choice in told["choices"]:  # what OpenAI's page calls required, null or not
+        assert {"index", "message", "logprobs", "finish_reason"} <= set(choice)
+        assert {"role", "content", "refusal"} <= set(choice["message"])
+    if name == "tools":
+        assert read.choices[0].message.content is None
+        assert read.choices[0].finish_reason == "tool_calls"
+    for piece in pieces:
+        one: Any = strictly(chat.ChatCompletionChunk, piece)
+        assert unknown(one) <= OURS
+        assert (one.id, one.created) == (pieces[0]["id"], pieces[0]["created"])
+        assert all({"index", "delta", "finish_reason"} <= set(two) for two in piece["choices"])
+    places = {two["index"] for piece in pieces for two in piece["choices"]}
+    assert places == {choice["index"] for choice in told["choices"]}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_completions_are_of_openais_types(name: str) -> None:
+    body = {"prompt": "ab", **TEXTS[name]}
+    with scripted(SCRIPT) as service:
+        told = asked(service, body, TEXT).json()
+        stream = {"stream": True, "stream_options": {"include_usage": True}}
+        pieces = chunks(asked(service, {**body, **stream}, TEXT))
+    assert unknown(strictly(types.Completion, told)) <= OURS
+    texts = dict.fromkeys(range(len(told["choices"])), "")
+    for piece in pieces:
+        for choice in piece["choices"]:
+            texts[choice["index"]] += choice["text"]
+            if choice["finish_reason"] is None:  # as OpenAI's streams have it, unlike its type
+                del choice["finish_reason"]
+                choice["finish_reason"] = "stop"
+        assert unknown(strictly(types.Completion, piece)) <= OURS
+    assert texts == {choice["index"]: choice["text"] for choice in told["choices"]}
+    assert all(choice["logprobs"] is None for choice in told["choices"]) == ("logprobs" not in body)
+
+
+def test_errors_and_models_are_of_openais_types() -> None:
+    from openai.types.shared import ErrorObject
+
+    with scripted() as service:
+        refused = asked(service, {**HELLO, "temperature": 7}).json()
+    assert unknown(strictly(ErrorObject, refused["error"])) == set()
+
+
+def test_an_echo_is_the_prompt_in_front() -> None:
+    with scripted("the fox") as service:
+        told = asked(service, {"prompt": ["a b", "c"], "n": 2, "echo": True}, TEXT).json()
+        ids = service.jobs[0].inputs["input_ids"].tolist()
+        again = asked(service, {"prompt": ids, "echo": True}, TEXT).json()
+    assert [one["text"] for one in told["choices"]] == [
+        "a bthe fox", "a bthe fox", "cthe fox", "cthe fox",
+    ]  # fmt: skip
+    assert again["choices"][0]["text"] == "a bthe fox"
+    assert told["usage"]["prompt_tokens"] == len(ids[0]) + 1
+
+
+def test_chats_take_no_echo() -> None:
+    with scripted() as service:
+        assert asked(service, {**HELLO, "echo": True}, CHAT).status_code == 200  # unknown there
