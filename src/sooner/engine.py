@@ -44,9 +44,10 @@ class Engine:
     The engine goes on with the others, and with whatever is admitted next.
 
     With `pages` or `memory` rows take memory as they grow. A request begins when its prompt fits;
-    when no page is left, the youngest makes room and is prefilled again later, prompt and what it
-    has said, so that it says what it would have said. The beginning that a prompt has in common
-    with an earlier one is not prefilled again, nor are its pictures and clips encoded.
+    when no page is left, the last in order (`priority`, then admission) makes room and is prefilled
+    again later, prompt and what it has said, so that it says what it would have said. The beginning
+    that a prompt has in common with an earlier one is not prefilled again, nor are its pictures and
+    clips encoded.
 
     Args:
         model: a loaded HF model.
@@ -60,10 +61,11 @@ class Engine:
         memory: the same in bytes.
         paged: rows share the pages of a common prefix, as they do on GPUs by default; otherwise
             their slots are contiguous, and a prefix is copied.
+        prefix_caching: reuse what prompts have in common; needs `pages` or `memory`.
         graphs, compile: how steps are launched; see `sooner.generate`.
 
     Attributes:
-        waiting, running: requests that have not begun, and that decode.
+        waiting, running: requests that have not begun, in order, and that decode.
         batch: what decodes, if anything does.
         alone: why no request may join another, in words; `None` if they may.
 
@@ -81,6 +83,7 @@ class Engine:
         pages: int | None = None,
         memory: int | None = None,
         paged: bool | None = None,
+        prefix_caching: bool = True,
         graphs: str | GraphRecorder = "auto",
         compile: bool | Mapping[str, Any] = False,
     ) -> None:
@@ -101,8 +104,9 @@ class Engine:
                 if number is not None:
                     check_whole(name, number)
             self.memory = EngineMemory(
-                model, self.method, pages=pages, memory=memory, paged=paged, max_rows=max_rows
-            )
+                model, self.method, pages=pages, memory=memory, paged=paged, max_rows=max_rows,
+                prefix_caching=prefix_caching,
+            )  # fmt: skip
         self._next: tuple[Request, Decoding, Iterator[None]] | None = None  # being prefilled
         self._ended: list[Request] = []  # in the step under way
         self._is_stepping = False
@@ -118,6 +122,7 @@ class Engine:
         on_tokens: OnTokens | None = None,
         logprobs: int | None = None,
         media_keys: Sequence[str] = (),
+        priority: float = 0.0,
         **options: Any,
     ) -> Request:
         """Queue a request; its pixels are encoded when its turn comes.
@@ -131,6 +136,8 @@ class Engine:
             logprobs: keep the log-probabilities of its tokens, and of so many likeliest ones.
             media_keys: hashes of the content of its pictures and clips, in the order of the
                 prompt, for an engine with pages; without them it takes hashes of the pixels.
+            priority: requests with less of it begin first, and make room last; equal ones in the
+                order of their admission.
             options: anything that `sooner.generate` takes, such as `max_new_tokens`.
         """
         if logprobs is not None:
@@ -139,19 +146,35 @@ class Engine:
         ids = inputs.get("input_ids")
         copies = options.get("num_return_sequences") or 1
         rows = copies * (1 if ids is None else len(ids))
-        request = Request(inputs, options, method or self.method, rows)
+        request = Request(inputs, options, method or self.method, rows, priority=priority)
         self._admitted += 1
         request.number = self._admitted
         if self.memory is not None:
             shown = self.memory.describe(inputs, media_keys)
             request.shown = shown.continued(options.get("said", ()))
-        self.waiting.append(request)
+        self._wait(request)
         return request
+
+    def _wait(self, request: Request) -> None:
+        """Put a request in line, behind those that go first."""
+        request.is_waiting = True
+        ahead = sum(one.order < request.order for one in self.waiting)
+        self.waiting.insert(ahead, request)
 
     @property
     def is_idle(self) -> bool:
         """Whether no request waits or decodes."""
         return not (self.waiting or self.running or self._next)
+
+    @property
+    def pages(self) -> int:
+        """Pages of its memory; 0 where nobody counts them."""
+        return 0 if self.memory is None else self.memory.pool.size
+
+    @property
+    def pages_used(self) -> int:
+        """Pages that requests hold; those that only keep a prefix are not among them."""
+        return 0 if self.memory is None else self.memory.pool.used
 
     def step(self) -> list[Request]:
         """Prefill a chunk, decode a round; returns the requests that have ended.
@@ -256,6 +279,7 @@ class Engine:
                 if self._next is None:
                     self.waiting.appendleft(request)
                     return 0
+                request.is_waiting = False
             except Exception as error:
                 self._end(request, [[] for _ in range(request.rows)], "error",
                           self._told(error, request))  # fmt: skip
@@ -287,7 +311,8 @@ class Engine:
             return True
         if self.memory is not None and request.shown is not None:
             block = request.method.largest_block()
-            if not self.memory.has_room(request.shown, request.rows, block):
+            others = sum(one.rows == 1 for one in self.running)
+            if not self.memory.has_room(request.shown, request.rows, block, others):
                 return False
         joins = self.running[0].method.joins(request.method)
         room = len(self.batch.rows.active) + request.rows <= self.max_rows
@@ -339,7 +364,7 @@ class Engine:
         return request, decoding, decoding.prefill()
 
     def _make_room(self) -> None:
-        """Give every row that decodes pages for a round; the youngest leave until there are."""
+        """Give every row that decodes pages for a round; the last in order leave for that."""
         memory = self.memory
         while memory is not None and self.batch is not None and self.batch.rows.active:
             block = max(request.method.largest_block() for request in self.running)
@@ -348,7 +373,7 @@ class Engine:
             young = [one for one in self.running if one.rows == 1]
             if self._next is not None and self._next[0].rows == 1:
                 young.append(self._next[0])
-            self._interrupt(max(young, key=lambda request: request.number))
+            self._interrupt(max(young, key=lambda request: request.order))
 
     def _interrupt(self, request: Request) -> None:
         """Let a request of one row wait again, with what it has said."""
@@ -372,7 +397,8 @@ class Engine:
         assert request.shown is not None
         request.shown = request.shown.continued(new)
         request.first, request.waits_alone = 0, False
-        self.waiting.appendleft(request)
+        request.num_preemptions += 1
+        self._wait(request)
         batch.stats.note(f"a row that has said {len(request.before.said)} tokens made room")
         if not batch.rows.active:
             self._collect()

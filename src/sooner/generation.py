@@ -263,8 +263,8 @@ def out_of_memory(
     error: Exception, model: Any, ids: Tensor, options: Mapping[str, Any]
 ) -> MemoryRanOutError | None:
     """If memory ran out, the error to show: an estimate and a way out."""
-    if not is_out_of_memory(error):
-        return None
+    if not is_out_of_memory(error) or isinstance(error, MemoryRanOutError):
+        return None  # the latter says itself what was too much
     config = model.config.get_text_config(decoder=True)
     heads = getattr(config, "num_key_value_heads", config.num_attention_heads)
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads

@@ -58,6 +58,9 @@ class Request:
         tokens: the new tokens of each row, once the request has ended.
         finish_reasons: why each row ended, then.
         cached_tokens: of its prompt, whose keys and values were there already.
+        priority: who has less of it goes first.
+        is_waiting: it has not begun, or made room for others and has not begun again.
+        num_preemptions: how often it made room.
         error: what ended it, if that was an error; `tokens` are what it had said.
         logprobs: of each row's tokens, if they were asked for; added to before `on_tokens` is
             called.
@@ -77,6 +80,9 @@ class Request:
     finish_reasons: list[Reason] = field(default_factory=list)
     error: Exception | None = None
     cached_tokens: int = 0
+    priority: float = 0.0
+    is_waiting: bool = True
+    num_preemptions: int = 0
     logprobs: list[list[TokenLogprobs]] = field(default_factory=list, repr=False)
     mode: str = EXACT
     num_drafts: int = 0
@@ -88,6 +94,11 @@ class Request:
     number: int = field(default=0, repr=False)  # in the order of admission
     shown: ShownPrompt | None = field(default=None, repr=False)  # to an engine that counts pages
     before: InterruptedRow | None = field(default=None, repr=False)
+
+    @property
+    def order(self) -> tuple[float, int]:
+        """Who has less of it goes first, and makes room last."""
+        return self.priority, self.number
 
     @property
     def finish_reason(self) -> Reason | None:

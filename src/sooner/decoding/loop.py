@@ -334,6 +334,8 @@ class Decoding:
             BadLogitsError: the scores of the row are no numbers.
         """
         if report.is_broken:
+            if (pages := self.session.target.cache.pages) is not None:
+                pages.forget(row)  # what it holds may be no numbers either
             raise bad_logits()
         rows, stats = self.rows, self.stats
         original = rows.active[row]

@@ -41,6 +41,7 @@ class ShownPrompt:
         prefix: its text; `None` if nothing of it is shared.
         keys: of the full pages of its text.
         why_not: why nothing is shared, in words.
+        fresh: pages that it lacked when it was embedded and found no room.
     """
 
     width: int
@@ -48,6 +49,7 @@ class ShownPrompt:
     prefix: Prefix | None = None
     keys: list[bytes] = field(default_factory=list)
     why_not: str = ""
+    fresh: int = 0
 
     def within(self, slots: int) -> frozenset[bytes]:
         """Keys of the media that lie wholly in the first `slots` slots."""
@@ -58,9 +60,9 @@ class ShownPrompt:
         """The same with tokens behind it."""
         width = self.width + len(said)
         if self.prefix is None:
-            return replace(self, width=width)
+            return replace(self, width=width, fresh=0)
         prefix = Prefix([*self.prefix.ids, *said], self.prefix.media)
-        return replace(self, width=width, prefix=prefix, keys=prefix.keys(PAGE))
+        return replace(self, width=width, prefix=prefix, keys=prefix.keys(PAGE), fresh=0)
 
 
 class EngineMemory:
@@ -76,6 +78,7 @@ class EngineMemory:
             contiguous, take pages by number alone, and copy a prefix. `None` is pages on GPUs.
         max_rows: rows of a batch.
         features: bytes of encoded pictures and clips that are kept beside the pages.
+        prefix_caching: what prompts have in common is shared.
 
     Attributes:
         pool: the pages.
@@ -95,9 +98,10 @@ class EngineMemory:
         paged: bool | None = None,
         max_rows: int = 8,
         features: int = FEATURES,
+        prefix_caching: bool = True,
     ) -> None:
         self.adapter = model if isinstance(model, Adapter) else adapt(model)
-        self.max_rows = max_rows
+        self.max_rows, self.prefix_caching = max_rows, prefix_caching
         self._kept = KeptPages()
         if pages is None:
             pages = _pages_in(memory or 0, self.adapter.slot_bytes + method.slot_bytes())
@@ -131,18 +135,23 @@ class EngineMemory:
                 0 if ids is None else ids.shape[1], why_not="its prompts are prefilled together"
             )
         media = media_of(self.adapter, inputs, keys)
+        if not self.prefix_caching:
+            width = ids.shape[1] if mask is None else int(mask.sum())
+            return ShownPrompt(width, media, why_not="prefix_caching=False")
         text = (ids[0] if mask is None else ids[0][mask[0].bool()]).tolist()
         items = [item for kind in media.values() for item in kind]
         prefix = Prefix(text, [*sorted(items, key=lambda item: item.tokens[0])])
         return ShownPrompt(len(text), media, prefix, prefix.keys(PAGE))
 
-    def has_room(self, shown: ShownPrompt, rows: int, block: int) -> bool:
+    def has_room(self, shown: ShownPrompt, rows: int, block: int, others: int = 0) -> bool:
         """Whether a request may be opened now, as far as its token ids tell.
 
         Args:
             shown: its text.
             rows: of its batch.
             block: entries of a round.
+            others: rows that may grow; a page is left to each, or else one would have to make room
+                at once.
         """
         pool = self.pool
         if not pool.used:
@@ -151,7 +160,7 @@ class EngineMemory:
         if self._stores is not None:  # pages that others hold are no further ones
             found = pool.find(shown.keys)[: max(shown.width - 1, 0) // PAGE]
             wanted -= sum(pool.holders(page) > 0 for page in found)
-        return wanted <= pool.available
+        return max(wanted, shown.fresh) + others <= pool.available
 
     def open(
         self,
@@ -183,7 +192,7 @@ class EngineMemory:
             session = self._embed(make, shown, found, method)
             prefix, slots = self._shared(session, shown, found, method)
             wanted = self._wanted(session, method)
-            cache, shared = session.target.cache, found[: pool.pages_for(slots)]
+            shared = found[: pool.pages_for(slots)]
             own = shared[: slots // PAGE] if self._stores is not None else []
             content = [self._kept.find(page) for page in shared] if self._stores is None else []
             pool.hold(own)
@@ -196,23 +205,31 @@ class EngineMemory:
         if wanted - len(own) > pool.available:
             pool.drop(own)
             session.drafter.close()
+            shown.fresh = wanted - len(own)
             return None
         fresh = pool.take(wanted - len(own))
         each = wanted // session.prompt.rows
         pages = [*own, *fresh]
         rows = [RowMemory(pages[start : start + each], prefix) for start in range(0, wanted, each)]
-        if self._stores is not None:
-            if len(shared) > len(own):  # of the last page the row writes some slots
-                self._stores.copy(shared[-1], fresh[0])
-            cache = session.target.cache = PagedCache(
-                self._stores, self._row_pages * PAGE - 1, self.max_rows, RowPages(pool, rows),
-                self.adapter.device,
-            )  # fmt: skip
-        else:
-            if beside is not None:
-                cache.borrow(beside, session.prompt.rows)
-            cache.pages = self._kept.rows_of(pool, cache, rows)
-            _fill(cache, content)
+        is_paged, cache = self._stores is not None, session.target.cache
+        held = RowPages(pool, rows) if is_paged else self._kept.rows_of(pool, cache, rows)
+        try:
+            if self._stores is not None:
+                if len(shared) > len(own):  # of the last page the row writes some slots
+                    self._stores.copy(shared[-1], fresh[0])
+                cache = session.target.cache = PagedCache(
+                    self._stores, self._row_pages * PAGE - 1, self.max_rows, held,
+                    self.adapter.device,
+                )  # fmt: skip
+            else:
+                if beside is not None:
+                    cache.borrow(beside, session.prompt.rows)
+                cache.pages = held
+                _fill(cache, content)
+        except BaseException:  # such as too little memory for the row
+            held.keep_rows([])
+            session.drafter.close()
+            raise
         cache.prefix = slots
         pool.queries += sum(session.prompt.lengths)
         pool.hits += slots
@@ -281,9 +298,9 @@ class EngineMemory:
         if prompt.rows > 1:
             return f"its {prompt.rows} rows are prefilled together"
         if method.needs_whole_prompt:
-            return f"{method.name} listens to the whole prompt"
+            return f"{session.stats.method} listens to the whole prompt"
         if type(session.drafter).on_prefill is not Drafter.on_prefill:
-            return f"{method.name} listens to the states of the whole prompt"
+            return f"{session.stats.method} listens to the states of the whole prompt"
         if not self.adapter.may_split(prompt):
             return f"{model} takes its pixels in the decoder"
         if any(ForwardHooks.installed(module) for module in self.adapter.decoder.modules()):

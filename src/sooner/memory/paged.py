@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from torch import Tensor
 from ..attention.reference import read_pages
 from ..decoding.cache import SlotCache, SlotLayer
 from ..decoding.rows import RowTensor
-from ..errors import UnsupportedError
+from ..errors import MemoryRanOutError, UnsupportedError, is_out_of_memory
 from .pages import PagePool
 from .row_pages import RowPages
 
@@ -47,12 +48,10 @@ class PageStores:
 
         Raises:
             UnsupportedError: layers differ in heads, width, type or device.
+            MemoryRanOutError: there is no room for all pages.
         """
         if self.stack is None:
-            shape = (keys.shape[1], self.pool.slots, keys.shape[3])
-            self.stack = torch.zeros(
-                2 * self.layers, self.trash + 1, *shape, dtype=keys.dtype, device=keys.device
-            )
+            self.stack = self._allocate(keys)
         for one in (keys, values):
             fits = one.shape[1::2] == self.stack.shape[2::2]
             if not fits or (one.dtype, one.device) != (self.stack.dtype, self.stack.device):
@@ -61,6 +60,19 @@ class PageStores:
                     "they can't lie in pages with them; use paged=False"
                 )
         return self.stack[2 * layer], self.stack[2 * layer + 1]
+
+    def _allocate(self, like: Tensor) -> Tensor:
+        shape = (2 * self.layers, self.trash + 1, like.shape[1], self.pool.slots, like.shape[3])
+        try:
+            return torch.zeros(shape, dtype=like.dtype, device=like.device)
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            size = math.prod(shape) * like.element_size() / 2**30
+            raise MemoryRanOutError(
+                f"the engine's {self.trash} pages take {size:.2f} GiB of keys and values, and "
+                f"there is no room on {like.device}; give it fewer pages"
+            ) from error
 
     def copy(self, source: int, target: int) -> None:
         """Copy a page, of all layers."""

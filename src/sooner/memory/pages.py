@@ -120,6 +120,17 @@ class PagePool:
         if name.key not in self._pages and page not in self._names:
             self._names[page], self._pages[name.key] = name, page
 
+    def forget(self, pages: Iterable[int]) -> None:
+        """Let nobody find pages any more, because of what is in them."""
+        for page in pages:
+            if (name := self._names.pop(page, None)) is None:
+                continue
+            del self._pages[name.key]
+            if page in self._cached:
+                del self._cached[page]
+                self.on_evict(page)
+                self._free.append(page)
+
     def find(self, keys: Sequence[bytes]) -> list[int]:
         """Pages of the longest known prefix of a text whose full pages have these keys."""
         found = []

@@ -76,6 +76,13 @@ class RowPages:
         for page, name in zip(held.pages[: slots // self.pool.slots], names, strict=False):
             self.pool.name(page, name)
 
+    def forget(self, row: int) -> None:
+        """Let nobody find what a row holds, or was given: it may be no numbers."""
+        held = self.rows[row]
+        known = [] if held.prefix is None else self.pool.find(held.prefix.keys(self.pool.slots))
+        self.pool.forget([*known, *held.pages])
+        held.prefix = None
+
     def release(self, gone: Mapping[int, Sequence[int]], slots: Sequence[int]) -> None:
         """Rows end: give back their pages, whose names stay known.
 
@@ -165,7 +172,10 @@ class CopiedRows(RowPages):
         pages, pool = self.rows[row].pages, self.pool
         for index, page in enumerate(pages):
             if pool.holders(page) == 1 and pool.name_of(page) is not None:
-                self.kept.content[page] = [one.clone() for one in self.read(row, index)]
+                try:
+                    self.kept.content[page] = [one.clone() for one in self.read(row, index)]
+                except Exception:  # no memory for a copy: the row leaves all the same
+                    pool.forget([page])
         super()._drop(row)
 
 

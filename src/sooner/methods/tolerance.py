@@ -294,6 +294,9 @@ class Relaxed(Method):
                 "them"
             )
 
+    def slot_bytes(self) -> int:
+        return self.method.slot_bytes()
+
     def largest_block(self) -> int:
         return self.method.largest_block()
 

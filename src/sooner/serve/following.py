@@ -41,6 +41,9 @@ class Following(Method):
     def needs_whole_prompt(self) -> bool:
         return self.method.needs_whole_prompt
 
+    def slot_bytes(self) -> int:
+        return self.method.slot_bytes()
+
     def largest_block(self) -> int:
         return self.method.largest_block()
 

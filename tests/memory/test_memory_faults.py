@@ -1,0 +1,184 @@
+"""Memory that runs out, or holds no numbers, ends what it belongs to and leaves nothing behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import sooner
+import tiny
+from page_prompts import GREEDY, SLOTS, alone, asked
+from sooner.memory import manager, row_pages
+from sooner.memory.paged import PagedCache, PageStores
+
+FAMILY = "qwen2_5_vl"
+TAIL = (5, 6, 7)
+NO_MEMORY = "CUDA out of memory. Tried to allocate 7.00 GiB"
+PLACES = pytest.mark.parametrize("paged", [False, True])
+
+
+@pytest.fixture(autouse=True)
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(manager, "PAGE", SLOTS)
+
+
+def engine(paged: bool, **options: Any) -> sooner.Engine:
+    return sooner.Engine(tiny.model(FAMILY), pages=60, paged=paged, **options)
+
+
+def ask(engine: sooner.Engine, tail: tuple[int, ...] = TAIL, **options: Any) -> Any:
+    inputs = asked(FAMILY, "video", tail)
+    return engine.admit(inputs, **{"max_new_tokens": 9, **GREEDY, **options})
+
+
+def right(tail: tuple[int, ...] = TAIL) -> list[list[int]]:
+    return [alone(FAMILY, "video", tail, 1)[0][:9]]
+
+
+class Fails:
+    """Raises once, then does what it stands for."""
+
+    def __init__(
+        self,
+        patch: pytest.MonkeyPatch,
+        owner: Any,
+        name: str,
+        when: Callable[..., bool] = lambda *args: True,
+    ) -> None:
+        self.own, self.left = getattr(owner, name), 1
+
+        def instead(*args: Any, **options: Any) -> Any:
+            if self.left and when(*args):
+                self.left -= 1
+                raise torch.OutOfMemoryError(NO_MEMORY)
+            return self.own(*args, **options)
+
+        patch.setattr(owner, name, instead)
+
+
+@pytest.mark.parametrize(
+    ("paged", "owner", "name"),
+    [
+        (False, manager, "_fill"),
+        (False, row_pages.KeptPages, "find"),
+        (True, PageStores, "copy"),
+        (True, PagedCache, "_new_table"),
+    ],
+)
+def test_a_row_that_finds_no_memory_takes_no_page(
+    paged: bool, owner: Any, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At admission, beside a row that decodes; the prefix is there already."""
+    batch = engine(paged)
+    ask(batch)
+    batch.run()
+    before = ask(batch, (8,), max_new_tokens=20)
+    batch.step()
+    used = batch.pages_used
+    failed = Fails(monkeypatch, owner, name)
+    request = ask(batch)
+    while request.error is None:
+        batch.step()
+    assert not failed.left
+    assert isinstance(request.error, sooner.errors.MemoryRanOutError)
+    assert batch.pages_used == used
+    again = ask(batch)
+    batch.run()
+    assert again.tokens == right()
+    assert again.cached_tokens > 0
+    assert before.tokens == [alone(FAMILY, "video", (8,), 1)[0][:20]]
+    assert batch.pages_used == 0
+
+
+def test_pages_that_can_not_be_had_say_how_much_they_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = engine(True)
+    Fails(
+        monkeypatch,
+        torch,
+        "zeros",
+        lambda *shape: isinstance(shape[0], tuple) and len(shape[0]) == 5,
+    )
+    first, second = ask(batch), ask(batch)
+    batch.run()
+    assert "60 pages take 0.00 GiB of keys and values" in str(first.error)
+    assert second.tokens == right()
+    assert batch.pages_used == 0
+
+
+def test_a_copy_that_can_not_be_kept_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = engine(False)
+    ask(batch)
+    while batch.batch is None or not batch.batch.rows.active:
+        batch.step()
+    Fails(monkeypatch, row_pages, "read_page")
+    batch.run()
+    pool = batch.memory.pool
+    assert pool.used == 0
+    assert len(batch.memory._kept.content) == pool.cached > 0
+    again = ask(batch)
+    batch.run()
+    assert again.tokens == right()
+
+
+@PLACES
+def test_a_row_that_a_forward_lost_gives_its_pages_back(
+    paged: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = engine(paged)
+    lost = [ask(batch, max_new_tokens=20), ask(batch, (8, 9), max_new_tokens=20)]
+    while len(batch.running) < 2:
+        batch.step()
+    Fails(monkeypatch, sooner.decoding.runner.ModelRunner, "forward_tree")
+    batch.step()
+    assert all(isinstance(one.error, sooner.errors.MemoryRanOutError) for one in lost)
+    assert batch.pages_used == 0
+    again = ask(batch)
+    batch.run()
+    assert again.tokens == right()
+    assert again.cached_tokens > 0, "prompts that were prefilled whole are as good as before"
+
+
+@PLACES
+@pytest.mark.parametrize("at", [0, 6])
+def test_what_holds_no_numbers_is_not_given_to_others(paged: bool, at: int) -> None:
+    """A forward goes wrong once, in the prefill or behind it: nobody is handed its slots."""
+    batch = engine(paged)
+    adapter, own = batch.memory.adapter, batch.memory.adapter.decode
+    left = [at]
+
+    def decode(*args: Any, **options: Any) -> Any:
+        left[0] -= 1
+        return own(*args, **options) * (torch.nan if left[0] == -1 else 1)
+
+    bad = ask(batch)
+    batch.memory.adapter.decode = decode
+    try:
+        while bad.error is None:
+            if batch._next is not None:
+                batch._next[1].session.target.adapter.decode = decode
+            if batch.batch is not None:
+                batch.batch.session.target.adapter.decode = decode
+            batch.step()
+    finally:
+        del adapter.decode
+    assert isinstance(bad.error, sooner.errors.BadLogitsError)
+    pool = batch.memory.pool
+    assert (pool.used, pool.cached) == (0, 0)
+    again = ask(batch)
+    batch.run()
+    assert (again.cached_tokens, again.tokens) == (0, right())
+
+
+@PLACES
+def test_a_prefix_is_not_looked_for_where_nobody_wants_it(paged: bool) -> None:
+    batch = engine(paged, prefix_caching=False)
+    for _ in range(2):
+        request = ask(batch)
+        batch.run()
+        assert (request.cached_tokens, request.tokens) == (0, right())
+    pool = batch.memory.pool
+    assert (pool.used, pool.cached) == (0, 0)
+    assert batch.memory.features.reused > 0, "what towers said is known by its content"
