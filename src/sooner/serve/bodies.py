@@ -1,6 +1,9 @@
-"""Request bodies: limited before they are read, and drained where they are refused.
+"""Request bodies: limited before they are read; who is refused is answered before the rest is read.
 
-A client whose connection is closed while it still sends never sees the response.
+A connection that is closed while bytes of the client lie unread is reset, and many a client then
+drops the response that it has received already. So a refusal is sent at once, and the connection is
+closed once the client has sent its body, or has read the answer and left (nginx calls it a
+lingering close).
 """
 
 from __future__ import annotations
@@ -8,16 +11,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from fastapi import Request
+from fastapi.responses import Response
 from starlette.requests import ClientDisconnect
+from starlette.types import Message, Receive, Scope, Send
 
-from .refusal import RefusedError, too_large, too_many_bytes, too_slow
+from .refusal import too_large, too_many_bytes, too_slow
 from .settings import ServerSettings
 
 LINGER, LINGER_SECONDS = 8, 5.0
 """A refused body is read and thrown away if it has no more than this many times the largest one
-that is taken, for as long as this."""
+that is taken, until this many seconds pass without any of it, or `body_seconds` in all."""
+IS_READ = "body_is_read"
+"""Key of a request's state, once the end of its body has come."""
 
 
 class Bodies:
@@ -53,26 +61,26 @@ class Bodies:
                     body = await self._whole(request, count)
             except TimeoutError:
                 raise too_slow(self.settings.body_seconds) from None
-            except RefusedError:
-                await self.discard(request)
-                raise
             yield body
         finally:
             self.held -= count.size
 
+    def refusal(self, answer: Response) -> LingeringResponse:
+        """A refusal as it is sent to a client that may still be sending its body."""
+        return LingeringResponse(answer, self)
+
     async def discard(self, request: Request) -> None:
-        """Read a body that is not wanted; one that is far too large is left where it is."""
+        """Read the rest of a body that is not wanted; what is far too large is left where it is."""
         most = LINGER * self.settings.max_body
-        if (declared_length(request) or 0) > most:
+        if _state(request).get(IS_READ) or (declared_length(request) or 0) > most:
             return
-        size = 0
+        size, pieces = 0, _pieces(request)
         try:
-            async with asyncio.timeout(min(LINGER_SECONDS, self.settings.body_seconds)):
-                async for piece in _pieces(request):
-                    size += len(piece)
-                    if size > most:
-                        return
-        except (TimeoutError, ClientDisconnect):
+            async with asyncio.timeout(self.settings.body_seconds):
+                while size <= most:
+                    async with asyncio.timeout(LINGER_SECONDS):
+                        size += len(await anext(pieces))
+        except (TimeoutError, ClientDisconnect, StopAsyncIteration):
             return
 
     async def _whole(self, request: Request, count: _Count) -> bytes:
@@ -82,6 +90,30 @@ class Bodies:
             count.reach(len(body) + len(piece))
             body += piece
         return bytes(body)
+
+
+class LingeringResponse(Response):
+    """A response that is sent whole, and ends when the client has sent its body.
+
+    It says its length, so the client has all of it before the connection is closed.
+
+    Args:
+        answer: what is sent.
+        bodies: read what the client still sends.
+    """
+
+    def __init__(self, answer: Response, bodies: Bodies) -> None:
+        self.answer, self.bodies = answer, bodies
+        self.status_code, self.raw_headers = answer.status_code, answer.raw_headers
+        self.background = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_but_the_end(message: Message) -> None:
+            await send({**message, "more_body": True} if "body" in message else message)
+
+        await self.answer(scope, receive, send_but_the_end)
+        await self.bodies.discard(Request(scope, receive))
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 class _Count:
@@ -109,6 +141,11 @@ def declared_length(request: Request) -> int | None:
     return int(told) if told.isascii() and told.isdecimal() else None
 
 
+def _state(request: Request) -> dict[str, Any]:
+    state: dict[str, Any] = request.scope.setdefault("state", {})
+    return state
+
+
 async def _pieces(request: Request) -> AsyncIterator[bytes]:
     more = True
     while more:
@@ -116,4 +153,6 @@ async def _pieces(request: Request) -> AsyncIterator[bytes]:
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
         more = message.get("more_body", False)
+        if not more:
+            _state(request)[IS_READ] = True
         yield message.get("body", b"")

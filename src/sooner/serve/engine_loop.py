@@ -25,6 +25,7 @@ from .jobs import (
     RequestLike,
     TokenLogprob,
     Tokens,
+    nobody,
 )
 from .scheduler import Scheduler, SchedulerLimits, Ticket
 
@@ -308,7 +309,8 @@ class EngineLoop:
         end = Finished(reason, self._usage(held), error)
         self._tell(held, end)
         self._hear("ended", held.job, end, held.times(self.clock()))
-        held.job.inputs = {}  # pixels: whoever awaited the job may still hold it, in a cycle
+        # Whoever awaited the job may hold it for long, and its sink holds whoever awaited it.
+        held.job.inputs, held.job.events = {}, nobody
 
     def _usage(self, held: Held) -> JobUsage:
         stats = held.stats()

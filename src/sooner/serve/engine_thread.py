@@ -100,8 +100,7 @@ class EngineThread:
         if not self._loop.scheduler.fits(job):
             raise self._too_long(job)
         with self._lock:
-            if (refused := self._refusal()) is not None:
-                raise refused
+            self._check_takes()
             self._submitted += 1
             self._commands.put(lambda: self._loop.add(job))
 
@@ -140,19 +139,18 @@ class EngineThread:
             self._thread.join(LAST_WORDS)
         return not self._thread.is_alive()
 
-    def _refusal(self) -> RefusedError | None:
+    def _check_takes(self) -> None:
         if self.state == "failed":
-            return failed(self.fault or "unknown")
+            raise failed(self.fault or "unknown")
         if self.state == "draining":
-            return stopping()
+            raise stopping()
         if self.state == "warming":
-            return RefusedError(
+            raise RefusedError(
                 503, "the model is being loaded and warmed up; come back in 5 s",
                 headers={"Retry-After": "5"},
             )  # fmt: skip
         if self._submitted >= (limit := self.limits.max_rows + self.max_waiting):
-            return too_many(limit, self._seconds_to_room())
-        return None
+            raise too_many(limit, self._seconds_to_room())
 
     def _too_long(self, job: GenerationJob) -> RefusedError:
         limits = self.limits

@@ -105,7 +105,7 @@ class RequestHandler:
         began = self.batcher.clock()
         response = await self._outcome(request, began)
         self.metrics.answered(response.status_code, self.batcher.clock() - began)
-        return response
+        return response if response.status_code == 200 else self.bodies.refusal(response)
 
     async def _outcome(self, request: Request, began: float) -> Response:
         try:
@@ -125,7 +125,6 @@ class RequestHandler:
     async def _admitted(self, request: Request, began: float) -> Response:
         unwanted = self._refusal(request)
         if unwanted is not None:
-            await self.bodies.discard(request)
             raise unwanted
         self.under_way += 1
         try:

@@ -153,8 +153,8 @@ Event = Tokens | Finished
 Sink = Callable[[Event], None]
 
 
-def _nobody(event: Event) -> None:
-    pass
+def nobody(event: Event) -> None:
+    """A sink that hears nothing."""
 
 
 @dataclass(eq=False)
@@ -181,7 +181,7 @@ class GenerationJob:
     inputs: Mapping[str, Any] = field(repr=False)
     prompt_tokens: int
     max_tokens: int
-    events: Sink = field(default=_nobody, repr=False)
+    events: Sink = field(default=nobody, repr=False)
     arrived: float = 0.0
     deadline: float | None = None
     sampling: JobSampling = JobSampling()

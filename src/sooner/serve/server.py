@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import uvicorn
-from fastapi import FastAPI, Request
+from fastapi import FastAPI
 from fastapi.responses import Response
 from starlette.types import Receive, Scope, Send
 from uvicorn.config import LOGGING_CONFIG
@@ -134,9 +134,8 @@ class _Full:
         self.settings, self.refuse = settings, refuse
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await Bodies(self.settings).discard(Request(scope, receive))
         answer = self.refuse(too_many_connections(self.settings.max_connections))
-        await answer(scope, receive, send)
+        await Bodies(self.settings).refusal(answer)(scope, receive, send)
 
 
 def _limited(

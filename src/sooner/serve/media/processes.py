@@ -243,6 +243,7 @@ class _Alarm:
 
     def __init__(self, process: subprocess.Popen[bytes], seconds: float) -> None:
         self.process, self.rang = process, False
+        self._timer: threading.Timer | None = None
         self.set(seconds)
 
     def set(self, seconds: float) -> None:
@@ -253,8 +254,9 @@ class _Alarm:
         self._timer.start()
 
     def cancel(self) -> None:
-        if hasattr(self, "_timer"):
+        if self._timer is not None:
             self._timer.cancel()
+            self._timer = None  # which holds this
 
     def _ring(self) -> None:
         self.rang = True

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from ..jobs import Event, Finished, GenerationJob, JobUsage, Service, Tokens
+from ..jobs import Event, Finished, GenerationJob, JobUsage, Service, Tokens, nobody
 from .choice import Choice, Update
 from .errors import draining, engine_failed, past_deadline
 from .usage import ChoiceUsage
@@ -63,6 +63,8 @@ class Answering:
                 self._submitted.append(one)
         except Exception:
             self.cancel()
+            for one in self.asked[len(self._submitted) :]:
+                one.job.events = nobody  # it never ends, and would hold itself by its sink
             raise
 
     def cancel(self) -> None:

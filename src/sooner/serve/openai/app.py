@@ -154,7 +154,9 @@ async def _refused(request: Request, error: Exception) -> Response:
     """Paths and methods that there are not."""
     assert isinstance(error, HTTPException)
     text = f"{error.detail}: {request.method} {request.url.path[:200]}; see /docs"
-    return refused(ApiError(error.status_code, text, headers=dict(error.headers or {})))
+    answer = refused(ApiError(error.status_code, text, headers=dict(error.headers or {})))
+    handler: OpenAIHandler = request.app.state.handler
+    return handler.bodies.refusal(answer)
 
 
 def _body(kind: type[BaseModel]) -> dict[str, Any]:

@@ -11,7 +11,6 @@ import hmac
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
-from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..bodies import Bodies
@@ -28,7 +27,7 @@ class Guard:
 
     Args:
         settings: `host` is where the server listens, `token` what clients send.
-        bodies: reads what a refused client still sends.
+        bodies: read what a refused client still sends.
     """
 
     def __init__(self, app: ASGIApp, settings: ServerSettings, bodies: Bodies) -> None:
@@ -44,8 +43,7 @@ class Guard:
         if refusal is None and not is_known and scope["path"] not in OPEN_PATHS:
             refusal = unknown_client()
         if refusal is not None:
-            await self.bodies.discard(Request(scope, receive))
-            await refused(refusal)(scope, receive, send)
+            await self.bodies.refusal(refused(refusal))(scope, receive, send)
             return
         scope.setdefault("state", {})["is_known"] = is_known
         await self.app(scope, receive, send)

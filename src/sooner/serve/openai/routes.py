@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from fastapi import Request
@@ -15,7 +16,7 @@ from starlette.requests import ClientDisconnect
 
 from ..bodies import Bodies
 from ..jobs import Service
-from ..refusal import RefusedError, too_many
+from ..refusal import too_many
 from ..request_ids import name_of
 from ..settings import ChatSettings
 from .answering import Answering
@@ -163,7 +164,7 @@ class OpenAIHandler:
         try:
             response = await self._admitted(request, kind, form, prepare, prefix, began, held)
         except Exception as error:
-            response = refused(known(error, name_of(request)))
+            response = self.bodies.refusal(refused(known(error, name_of(request))))
         finally:
             if not held.is_streamed:
                 held.release()
@@ -180,15 +181,14 @@ class OpenAIHandler:
         began: float,
         held: _Held,
     ) -> Response:
-        if (unwanted := self._refusal()) is not None:
-            await self.bodies.discard(request)
-            raise unwanted
+        self._check_takes()
         held.take()
         async with self.bodies.read(request) as body:
-            asked = await self._on_reader(lambda: parse(kind, body), len(body))
+            asked = await self._on_reader(partial(parse, kind, body), len(body))
             timing = self._timing(request, asked, began)
             work = self._begin(name_of(request), asked, prepare, timing, held)
             answering = await unless_gone(request, in_time(work, timing, self.clock))
+        del body  # it counts no more
         head = {
             "id": f"{prefix}-{name_of(request)}",
             "created": int(time.time()),
@@ -269,16 +269,21 @@ class OpenAIHandler:
         seconds = deadline_seconds(header, asked.deadline_ms, self.settings.deadline)
         return RequestTimes(began, None if math.isinf(seconds) else began + seconds)
 
-    def _refusal(self) -> RefusedError | None:
-        """Why a request is not even read, if it is not."""
+    def _check_takes(self) -> None:
+        """Refuse a request before it is read.
+
+        Raises:
+            RefusedError: nothing is taken now.
+        """
         state = self.service.state
         if self.is_closing or state == "draining":
-            return draining()
+            raise draining()
         if state == "warming":
-            return warming()
+            raise warming()
         if state == "failed":
-            return down()
-        return too_many(self.most, 1.0) if self.under_way >= self.most else None
+            raise down()
+        if self.under_way >= self.most:
+            raise too_many(self.most, 1.0)
 
     def _card(self, name: str) -> ModelCard:
         served = self.served
@@ -330,6 +335,9 @@ async def unless_gone(request: Request, work: Coroutine[Any, Any, Result]) -> Re
         await asyncio.wait({task, gone})
         if not task.cancelled():
             task.exception()  # seen, even if nobody waits for it
+        # An error's frames would hold the task that holds the error, and with it all the pixels
+        # that those frames had, until cycles are collected.
+        del task, gone
 
 
 async def in_time(
@@ -340,14 +348,16 @@ async def in_time(
     Raises:
         ApiError: 504.
     """
-    left = None if timing.deadline is None else timing.deadline - clock()
+    limit = asyncio.timeout(None if timing.deadline is None else timing.deadline - clock())
     try:
-        async with asyncio.timeout(left) as limit:
+        async with limit:
             return await work
     except TimeoutError:
         if limit.expired():
             raise past_deadline(clock() - timing.arrived) from None
         raise
+    finally:
+        del limit  # it holds the task that holds the error whose frames hold it
 
 
 def _json(answer: Any, status: int = 200) -> Response:

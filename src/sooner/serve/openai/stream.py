@@ -58,10 +58,13 @@ async def frames(
         if totals is not None:
             yield _data(form.closing(*totals()))
     except Exception as error:
-        refusal = error if isinstance(error, RefusedError) else known(error, name)
-        logger.info("%s ended late with %d: %s", name, refusal.status, refusal.text)
-        yield f"data: {json.dumps(body(refusal))}\n\n".encode()
+        yield _failure(known(error, name), name)
     yield DONE
+
+
+def _failure(refusal: RefusedError, name: str) -> bytes:
+    logger.info("%s ended late with %d: %s", name, refusal.status, refusal.text)
+    return f"data: {json.dumps(body(refusal))}\n\n".encode()
 
 
 def _data(chunk: Answered) -> bytes:
@@ -99,8 +102,11 @@ class EventStream(Response):
             gone.cancel()
             await asyncio.wait({writer, gone})
             self.on_end()
-        if not writer.cancelled():
-            writer.result()
+        try:
+            if not writer.cancelled():
+                writer.result()
+        finally:
+            del writer, gone  # an error's frames would hold the task that holds the error
 
     async def _write(self, send: Send) -> None:
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
