@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from serve.asking import CHAT, TEXT
 from serve.chatting import HELLO, listening, scripted
 from serve.robots import WAIT
-from serve.test_openai_app import CHAT, TEXT
 from sooner.serve import bodies
 
 MOST, PIECE = 200_000, 50_000

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import torch
 
+from serve.asking import CHAT
 from serve.chatting import HELLO, listening, served
-from serve.test_openai_app import CHAT
 from serve.test_openai_clients import stub_thread
 from serve.test_refused_bodies import connected, head
 from sooner.serve.openai.errors import BadRequestError
@@ -83,9 +83,7 @@ def ask(address: str, hang_up: float | None = None, **fields: Any) -> bytes:
 def server(pixels: Pixels, seconds: float = 0.0) -> Iterator[str]:
     """A server whose rounds take `seconds`; within, no cycle is collected."""
     with (
-        stub_thread(
-            spend=lambda cost: time.sleep(seconds), max_rows=2, max_waiting=1
-        ) as thread,
+        stub_thread(spend=lambda cost: time.sleep(seconds), max_rows=2, max_waiting=1) as thread,
         listening(thread, served(prepare=pixels)) as address,
         no_collection(),
     ):
