@@ -44,9 +44,10 @@ def case(
     dtype: torch.dtype = torch.float32,
     seed: int = 0,
     written: int = 0,
+    unseen: float = torch.nan,
     **options: Any,
 ) -> Case:
-    """Random states; every slot that is not written is NaN, the trash slot as well.
+    """Random states; every slot that is not written is `unseen`, the trash slot as well.
 
     Of the `entries` of each block the first `written` are no queries: they were forwarded before.
     """
@@ -56,7 +57,7 @@ def case(
         return torch.randn(*shape, generator=generator).to(dtype)
 
     rows, real = len(lengths), sizes or [entries] * len(lengths)
-    keys = torch.full((rows, kv_heads, capacity, dim), torch.nan, dtype=dtype)
+    keys = torch.full((rows, kv_heads, capacity, dim), unseen, dtype=dtype)
     values = keys.clone()
     for row, (length, size) in enumerate(zip(lengths, real, strict=True)):
         for store in (keys, values):

@@ -9,7 +9,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from attention_cases import WRITTEN, Case, case, worst
-from sooner.attention import reference
+from sooner.attention import cpu, reference
 from sooner.attention.block import (
     MOST_ENTRIES,
     PAGE,
@@ -33,10 +33,11 @@ def by_operator(one: Case) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("attend", [by_reference, by_operator])
+@pytest.mark.parametrize("unseen", [torch.nan, 1e6])
 @pytest.mark.parametrize("name", WRITTEN)
-def test_it_is_what_its_definition_says(name: str, attend: Any) -> None:
+def test_it_is_what_its_definition_says(name: str, unseen: float, attend: Any) -> None:
     lengths, entries, options = WRITTEN[name]
-    one = case(lengths, entries, **options)
+    one = case(lengths, entries, unseen=unseen, **options)
     assert worst(one, attend(one), every=1 + entries // 12) < 2e-6
 
 
@@ -62,7 +63,7 @@ def test_the_operator_and_the_reference_agree_on_anything() -> None:
             lengths, entries, group=pick(1, 2, 4, 7), tree=pick(False, True), capacity=1300,
             sizes=pick(None, sizes), seed=seed, window=pick(None, None, 7, 100),
             chunk=pick(None, None, None, 64), softcap=pick(None, None, None, 5.0),
-            sinks=pick(False, True),
+            sinks=pick(False, True), unseen=pick(torch.nan, -3e5),
         )  # fmt: skip
         made, held = by_operator(one), by_reference(one)
         real = torch.arange(entries) < torch.tensor(one.sizes)[:, None]
@@ -100,6 +101,35 @@ def test_pages_are_read_where_the_table_says() -> None:
     made = block_attention(one.query, keys, values, paged)
     assert torch.equal(made, by_operator(one))
     assert worst(one, reference.attend(one.query, keys, values, paged, 0.25)) < 2e-6
+
+
+@pytest.mark.parametrize(
+    ("lengths", "options", "calls"),
+    [
+        ([200, 190, 3], {}, 1),
+        ([200, 190, 3], {"tree": True, "sizes": [9, 2, 0]}, 1),
+        ([1100, 1100], {}, 2),
+        ([1190, 1150], {"tree": True, "group": 8}, 2),
+        ([1190, 0, 1190], {"kv_heads": 8, "dim": 64}, 5),
+    ],
+)
+def test_rows_share_a_call_unless_they_lie_far_apart(
+    lengths: list[int], options: Any, calls: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a copy of keys and values; only slots that are NaN cost one."""
+    one, made = case(lengths, 9, capacity=1300, unseen=7.0, **options), []
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        made.append(args)
+        return fused(*args, **kwargs)
+
+    fused = cpu.FUSED
+    monkeypatch.setattr(cpu, "FUSED", counted)
+    assert worst(one, by_operator(one)) < 2e-6
+    assert len(made) == calls
+    for _, keys, values, *_ in made:
+        assert keys.untyped_storage().data_ptr() == one.keys.untyped_storage().data_ptr()
+        assert values.untyped_storage().data_ptr() == one.values.untyped_storage().data_ptr()
 
 
 def test_stores_may_have_any_strides() -> None:

@@ -1,17 +1,18 @@
-"""Block attention on CPUs: the committed prefix without a mask, the block with one, merged."""
+"""Block attention on CPUs: one masked call, or the committed prefix without a mask and the rest."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from . import reference
-from .block import Block, unpack_ancestors
+from .block import Block
 from .reference import read_pages, seen_slots
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -22,15 +23,17 @@ FUSED = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 LONG = 128
 """Entries of a chain from which on heads are not packed: causality then skips half of the block."""
 
-SPREAD = 64
-"""Slots between the shortest and the longest row up to which ragged rows share one masked part."""
-
 SHORT = 1024
-"""Committed slots up to which a chain and its prefix are one masked call: merging costs more than a
-mask that is a view."""
+"""Committed slots up to which an even chain and its prefix are one masked call: merging costs more
+than a mask that is a view."""
 
-SHORT_TREE = 256
-"""The same for trees, whose mask is made for each call."""
+MASKED = 1 << 16
+"""Scores of one row and head up to which a tree, or rows of several lengths, are one masked call.
+Beyond, the prefix that all rows have is a call without a mask."""
+
+APART = 1 << 19
+"""Bytes of keys and values, a row, that a call over rows of several lengths may read beyond their
+ends; reading them costs what a call of its own for each row does."""
 
 
 class _Call(NamedTuple):
@@ -74,8 +77,7 @@ def attend(
     one_length = len(set(lengths)) == 1 and lengths[0] + entries <= keys.shape[2]
     if whole == 1 and sinks is None and block.sizes is None and one_length:
         return _plain(query, keys, values, lengths[0], call)
-    spread = max(lengths) - min(lengths)
-    if spread > SPREAD:
+    if _lie_apart(lengths, keys):
         parts = []
         for row in range(rows):
             one = slice(row, row + 1)
@@ -110,6 +112,13 @@ def _plain(query: Tensor, keys: Tensor, values: Tensor, length: int, call: _Call
     return output if call.group == 1 else output.reshape(query.shape)
 
 
+def _lie_apart(lengths: Sequence[int], keys: Tensor) -> bool:
+    """Whether rows are better attended to one by one than all as far as the longest."""
+    _, kv_heads, _, dim = keys.shape
+    beyond = len(lengths) * max(lengths) - sum(lengths)
+    return 2 * beyond * kv_heads * dim * keys.element_size() > APART * len(lengths)
+
+
 def _attend(
     query: Tensor, keys: Tensor, values: Tensor, block: Block, lengths: Sequence[int], call: _Call
 ) -> tuple[Tensor, Tensor]:
@@ -120,26 +129,26 @@ def _attend(
     shortest, longest = min(lengths), max(lengths)
     low, common = _window(shortest, longest + whole - 1, call)
     end = min(longest + whole, keys.shape[2])
-    full = block.sizes is None or min(block.sizes.tolist()) >= whole
-    uniform = full and shortest == longest and end == longest + whole
-    if whole == 1 and uniform:
+    is_full = block.sizes is None or min(block.sizes.tolist()) >= whole
+    is_even = is_full and shortest == longest and end == longest + whole
+    if whole == 1 and is_even:
         return _fused(packed, keys[:, :, low:end], values[:, :, low:end], call)
-    plain = uniform and call.window is None and call.chunk is None
-    short = SHORT if block.ancestors is None else SHORT_TREE
-    if common >= shortest or (plain and longest <= short and entries <= LONG):
-        slots = None if plain else torch.arange(low, end)
-        own, of_own = keys[:, :, low:end], values[:, :, low:end]  # all that any entry sees
-        return _masked(packed, own, of_own, block, slots, uniform, call)
+    is_chain = is_even and block.ancestors is None and call.window is call.chunk is None
+    if is_chain:
+        if not shortest or (entries <= LONG and longest <= SHORT):
+            return _chain(packed, keys[:, :, :end], values[:, :, :end], entries, call)
+    elif common >= shortest or (end - low) * packed.shape[2] <= MASKED:
+        whole_range = ((low, end),)
+        return _masked(packed, keys, values, block, lengths, whole_range, is_even, call)
     output, lse = _fused(packed, keys[:, :, common:shortest], values[:, :, common:shortest], call)
     if end == shortest:  # rows are full; torch's kernel can't take no keys
         return output.float(), lse
-    slots = None if plain else torch.arange(shortest, end)
-    own, of_own = keys[:, :, shortest:end], values[:, :, shortest:end]
-    if slots is not None and low < common:
-        slots = torch.cat([torch.arange(low, common), slots])
-        own = torch.cat([keys[:, :, low:common], own], 2)
-        of_own = torch.cat([values[:, :, low:common], of_own], 2)
-    return _merge(output, lse, *_masked(packed, own, of_own, block, slots, uniform, call))
+    if is_chain:
+        rest = _chain(packed, keys[:, :, shortest:end], values[:, :, shortest:end], entries, call)
+    else:
+        ranges = ((low, common), (shortest, end)) if low < common else ((shortest, end),)
+        rest = _masked(packed, keys, values, block, lengths, ranges, is_even, call)
+    return _merge(output, lse, *rest)
 
 
 def _window(first: int, last: int, call: _Call) -> tuple[int, int]:
@@ -158,42 +167,98 @@ def _masked(
     keys: Tensor,
     values: Tensor,
     block: Block,
-    slots: Tensor | None,
-    uniform: bool,
+    lengths: Sequence[int],
+    ranges: tuple[tuple[int, int], ...],
+    is_even: bool,
     call: _Call,
 ) -> tuple[Tensor, Tensor]:
-    """Attention over `slots`, whose `keys` and `values` are given; what nobody sees may be NaN.
+    """Attention over the slots of `ranges`.
 
     Args:
-        slots: their numbers; `None` says that every entry sees all that lie before the block, in
-            rows of one length without padding.
-        uniform: rows have one length and no padding.
+        is_even: rows have one length and no padding, so that somebody sees each slot.
     """
     entries = packed.shape[2] // call.group
-    prefix = keys.shape[2] - block.written - entries
-    if slots is None:
-        if block.ancestors is None:
-            if entries > LONG and not prefix:
-                return _causal(packed, keys, values, call)
-            mask = _chain_mask(entries, call.group, packed.dtype)
-            return _fused(packed, keys, values, call, mask[..., SHORT - prefix :])
-        seen = pad(unpack_ancestors(block.ancestors, block.written), (prefix, 0), value=True)
-    elif block.sizes is None and block.ancestors is None and call.window is call.chunk is None:
-        ragged = tuple(block.lengths.tolist())
-        mask, free = _ragged_mask(ragged, entries, keys.shape[2], call.group, packed.dtype)
-        return _fused(
-            packed, keys.masked_fill(free, 0.0), values.masked_fill(free, 0.0), call, mask
-        )
-    else:
-        seen = seen_slots(block, entries, slots, call.window, call.chunk)
-    if not uniform:
-        free = ~seen.any(1)[:, None, :, None]  # [rows, 1, slots, 1]
-        keys, values = keys.masked_fill(free, 0.0), values.masked_fill(free, 0.0)
-        blind = ~seen.any(2, keepdim=True)  # entries of padding: they get a mean of real values
-        seen = seen | blind
-    mask = torch.zeros(seen.shape, dtype=packed.dtype).masked_fill_(~seen, -torch.inf)
-    wide = mask[:, None, None].expand(-1, 1, call.group, -1, -1).flatten(2, 3)
-    return _fused(packed, keys, values, call, wide)
+    has_places = call.window is not None or call.chunk is not None
+    mask, free = _mask(
+        tuple(lengths),
+        None if block.sizes is None else tuple(block.sizes.tolist()),
+        None if block.ancestors is None else _bytes(block.ancestors),
+        _bytes(block.depths) if block.depths is not None and has_places else None,
+        block.written,
+        entries,
+        ranges,
+        call,
+        packed.dtype,
+    )
+    keys, values = (_slots(store, ranges) for store in (keys, values))
+    output, lse = _fused(packed, keys, values, call, mask)
+    if is_even or math.isfinite(output.sum().item()):
+        return output, lse
+    # What lies in a slot that nobody sees may be NaN, and 0 x NaN is NaN. It seldom is, and zeros
+    # in its place cost more than the attention.
+    return _fused(packed, keys.masked_fill(free, 0.0), values.masked_fill(free, 0.0), call, mask)
+
+
+def _slots(store: Tensor, ranges: tuple[tuple[int, int], ...]) -> Tensor:
+    """Those of one range, a view, or of several, a copy: `[rows, kv_heads, slots, dim]`."""
+    parts = [store[:, :, first:end] for first, end in ranges]
+    return parts[0] if len(parts) == 1 else torch.cat(parts, 2)
+
+
+def _bytes(numbers: Tensor) -> bytes:
+    return numbers.int().numpy().tobytes()
+
+
+@lru_cache(maxsize=4)
+def _mask(
+    lengths: tuple[int, ...],
+    sizes: tuple[int, ...] | None,
+    ancestors: bytes | None,
+    depths: bytes | None,
+    written: int,
+    entries: int,
+    ranges: tuple[tuple[int, int], ...],
+    call: _Call,
+    dtype: torch.dtype,
+) -> tuple[Tensor, Tensor]:
+    """What is added to the scores of the slots in `ranges`; made once a forward for all layers.
+
+    Args:
+        ancestors, depths: a block's, as bytes of int32.
+
+    Returns:
+        `[rows, 1, group * entries, slots]`, and the slots that nobody sees, `[rows, 1, slots, 1]`.
+    """
+
+    def read(numbers: bytes | None, *shape: int) -> Tensor | None:
+        if numbers is None:
+            return None
+        return torch.from_numpy(np.frombuffer(numbers, np.int32).copy()).view(len(lengths), *shape)
+
+    block = Block(
+        torch.tensor(lengths),
+        None if sizes is None else torch.tensor(sizes),
+        read(ancestors, entries, -1),
+        read(depths, -1),
+        written=written,
+    )
+    slots = torch.cat([torch.arange(first, end) for first, end in ranges])
+    seen = seen_slots(block, entries, slots, call.window, call.chunk)  # [rows, entries, slots]
+    free = ~seen.any(1)[:, None, :, None]
+    seen = seen | ~seen.any(2, keepdim=True)  # entries of padding get a mean of what is there
+    mask = torch.zeros(seen.shape, dtype=dtype).masked_fill_(~seen, -torch.inf)
+    return mask.repeat(1, call.group, 1)[:, None], free
+
+
+def _chain(
+    packed: Tensor, keys: Tensor, values: Tensor, entries: int, call: _Call
+) -> tuple[Tensor, Tensor]:
+    """A chain over itself, the last slots, and over the prefix that is given, of even rows."""
+    prefix = keys.shape[2] - entries
+    if entries > LONG:
+        return _causal(packed, keys, values, call)
+    mask = _chain_mask(entries, call.group, packed.dtype)
+    return _fused(packed, keys, values, call, mask[..., SHORT - prefix :])
 
 
 @lru_cache(maxsize=8)
@@ -204,23 +269,6 @@ def _chain_mask(entries: int, group: int, dtype: torch.dtype) -> Tensor:
     """
     mask = torch.full((entries, SHORT + entries), -torch.inf, dtype=dtype).triu_(SHORT + 1)
     return mask.repeat(group, 1)[None, None]
-
-
-@lru_cache(maxsize=2)
-def _ragged_mask(
-    lengths: tuple[int, ...], entries: int, count: int, group: int, dtype: torch.dtype
-) -> tuple[Tensor, Tensor]:
-    """For chains behind rows of several lengths; made once a forward, for all of its layers.
-
-    Returns:
-        what is added to the scores of the `count` slots from the shortest row's end on,
-        `[rows, 1, group * entries, count]`, and the slots that nobody sees, `[rows, 1, count, 1]`.
-    """
-    first = min(lengths)
-    slots = torch.arange(first, first + count)
-    seen = seen_slots(Block(torch.tensor(lengths)), entries, slots)  # [rows, entries, count]
-    mask = torch.zeros(seen.shape, dtype=dtype).masked_fill_(~seen, -torch.inf)
-    return mask.repeat(1, group, 1)[:, None], ~seen.any(1)[:, None, :, None]
 
 
 def _causal(packed: Tensor, keys: Tensor, values: Tensor, call: _Call) -> tuple[Tensor, Tensor]:
