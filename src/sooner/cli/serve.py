@@ -51,11 +51,13 @@ def serve(
 
     `GET /health` and `GET /ready` are for probes, `GET /metrics` is for Prometheus.
     """
-    from ..serve.adapters import base_of
-    from ..serve.chat_run import require, run_chat
-    from ..serve.model import check_servable, merged_pair, miniature_of
+    from ..serve.run import require
 
     require()
+    from ..serve.adapters import base_of
+    from ..serve.chat_run import run_chat
+    from ..serve.model import check_servable, merged_pair, miniature_of
+
     if debug:
         options.log_decisions()
     small = miniature_of(model)

@@ -28,7 +28,6 @@ from .openai.grammar import Grammars, GuidanceGrammars, NoGrammars
 from .openai.routes import OpenAIHandler
 from .openai.served import ServedModel
 from .run import bind, url
-from .run import require as require_server
 from .scheduler import SchedulerLimits
 from .server import DrainingServer
 from .settings import ChatSettings
@@ -37,15 +36,6 @@ logger = logging.getLogger("sooner.serve")
 
 WARM_TOKENS = 8
 """New tokens of the request that a new engine is tried with."""
-
-
-def require() -> None:
-    """See that everything a server needs is installed.
-
-    Raises:
-        SoonerError: something is not; says how to get it.
-    """
-    require_server()
 
 
 class ChatServer:

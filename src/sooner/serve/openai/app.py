@@ -42,6 +42,8 @@ SCHEMAS = "#/components/schemas/"
 EVENT = {"type": "object", "required": ["data"], "properties": {"data": {"type": "string"}}}
 """A server-sent event, with `stream: true`; its data is a chunk as JSON, or `[DONE]`."""
 STREAM = {"text/event-stream": {"schema": EVENT}}
+BARE = ("/chat/completions", "/completions", "/models")
+"""What clients ask for whose base URL lacks `/v1`."""
 LOCKED = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'",
     "X-Content-Type-Options": "nosniff",
@@ -153,10 +155,15 @@ def _add_pages(app: FastAPI) -> None:
 async def _refused(request: Request, error: Exception) -> Response:
     """Paths and methods that there are not."""
     assert isinstance(error, HTTPException)
-    text = f"{error.detail}: {request.method} {request.url.path[:200]}; see /docs"
-    answer = refused(ApiError(error.status_code, text, headers=dict(error.headers or {})))
+    path, headers = request.url.path[:200], dict(error.headers or {})
+    if error.status_code == 405:
+        text = f"{path} takes {headers.get('Allow')}, not {request.method}; see /docs"
+    elif path in BARE:
+        text = f"no path {path} here; a client's base URL of this server ends in /v1, see /docs"
+    else:
+        text = f"no path {path} here; chats are POST /v1/chat/completions, for others see /docs"
     handler: OpenAIHandler = request.app.state.handler
-    return handler.bodies.refusal(answer)
+    return handler.bodies.refusal(refused(ApiError(error.status_code, text, headers=headers)))
 
 
 def _body(kind: type[BaseModel]) -> dict[str, Any]:
