@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,10 +89,7 @@ def data_uri(path: Path) -> str:
 
 
 def test_the_openai_client_streams_what_sooner_caption_says(video: Started, folder: Path) -> None:
-    told = subprocess.run(
-        [sys.executable, "-m", "sooner.cli", "caption", "--sample", "-o", "told.jsonl", "-q"],
-        cwd=folder, check=False, capture_output=True, text=True,
-    )  # fmt: skip
+    told = sooner("caption", "--sample", "-o", "told.jsonl", "-q", folder=folder)
     assert told.returncode == 0, told.stderr
     wanted = json.loads((folder / "told.jsonl").read_text())["text"]
     stream = video.client.chat.completions.create(
@@ -152,11 +150,60 @@ def test_a_page_is_read_and_a_server_that_is_stopped_ends_with_0(folder: Path) -
         started.process.wait()
 
 
+def test_a_second_ctrl_c_refuses_what_is_under_way(folder: Path) -> None:
+    started = start(folder, "miniature", "--grace-seconds", "1000")
+    try:
+        stream = started.client.chat.completions.create(
+            model="miniature", messages=[{"role": "user", "content": "hi"}], stream=True,
+            max_tokens=1000, extra_body={"ignore_eos": True},
+        )  # fmt: skip
+        next(iter(stream))
+        started.process.send_signal(signal.SIGINT)
+        deadline = time.monotonic() + WAIT
+        while not any("stopping; 1 request under way" in line for line in started.said):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert httpx.get(f"{started.address}/ready").json()["status"] == "draining"
+        started.process.send_signal(signal.SIGINT)
+        with pytest.raises(openai.APIError, match="the server is stopping"):
+            list(stream)
+        assert started.process.wait(WAIT) == 130
+        assert "Traceback" not in "".join(started.said)
+    finally:
+        started.process.kill()
+        started.process.wait()
+
+
+def test_a_port_that_is_taken_is_told_before_a_model_is_loaded(video: Started) -> None:
+    port = video.address.rpartition(":")[2]
+    ended = sooner("serve", "miniature", "--port", port)
+    assert ended.returncode == 2
+    assert "loading" not in ended.stderr
+    assert re.search(rf"can't listen on 127.0.0.1 port {port}: .*--port", ended.stderr)
+
+
+@pytest.mark.parametrize("missing", ["fastapi", "uvicorn", "prometheus_client"])
+def test_a_package_that_is_missing_is_told(missing: str) -> None:
+    program = (
+        f"import sys; sys.modules['{missing}'] = None\n"
+        "from sooner.cli.main import main; main(['serve', 'miniature'])"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=WAIT
+    )
+    assert ended.returncode == 2
+    assert f"needs {missing}, which is not installed; pip install 'sooner[serve]'" in ended.stderr
+
+
+def sooner(*arguments: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "sooner.cli", *arguments],
+        cwd=folder, check=False, capture_output=True, text=True, timeout=WAIT,
+    )  # fmt: skip
+
+
 def test_what_can_not_be_served_is_a_line_and_a_status(folder: Path) -> None:
     for model, told in (("miniature:image", "does not chat"), ("./nothing", "does not exist")):
-        ended = subprocess.run(
-            [sys.executable, "-m", "sooner.cli", "serve", model],
-            cwd=folder, check=False, capture_output=True, text=True, timeout=WAIT,
-        )  # fmt: skip
+        ended = sooner("serve", model, folder=folder)
         assert ended.returncode == 2
         assert told in ended.stderr.strip().splitlines()[-1]

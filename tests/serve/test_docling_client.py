@@ -26,10 +26,9 @@ CLIENT = Path(__file__).parents[2] / "examples" / "docling_client.py"
 @functools.cache
 def python() -> str | None:
     """A Python that imports docling."""
-    for one in (os.environ.get("SOONER_DOCLING"), sys.executable):
-        if one and not subprocess.run([one, "-c", "import docling"], capture_output=True).returncode:
-            return one
-    return None
+    one = os.environ.get("SOONER_DOCLING", sys.executable)
+    found = subprocess.run([one, "-c", "import docling"], capture_output=True, check=False)
+    return one if found.returncode == 0 else None
 
 
 pytestmark = [

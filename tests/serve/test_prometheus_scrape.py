@@ -1,7 +1,7 @@
-"""Prometheus scrapes `sooner serve miniature` by the example's config and answers the board's queries.
+"""Prometheus scrapes `sooner serve miniature` by the example's config, and answers the board.
 
-Prometheus is a program of its own: `prometheus` on the PATH, or `SOONER_PROMETHEUS`; without it these
-tests are skipped.
+It is a program of its own: `prometheus` on the PATH, or what `SOONER_PROMETHEUS` names; without it
+these tests are skipped.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx

@@ -1,7 +1,7 @@
 """`sooner serve TARGET --draft DRAFT` on folders: a Qwen3-VL pair answers as HF's own `generate`.
 
-The pair is tiny and random. Its processor, chat template and checkpoint folders are what a published
-one has; each token is a letter, so that a text tells its ids.
+The pair is tiny and random. Its processor, chat template and checkpoint folders are what a
+published one has; each token is a letter, so that a text tells its ids.
 """
 
 from __future__ import annotations

@@ -51,9 +51,10 @@ def serve(
 
     `GET /health` and `GET /ready` are for probes, `GET /metrics` is for Prometheus.
     """
-    from ..serve.run import require
+    from ..serve.run import check_address, require
 
     require()
+    check_address(settings)
     from ..serve.adapters import base_of
     from ..serve.chat_run import run_chat
     from ..serve.model import check_servable, merged_pair, miniature_of
@@ -79,4 +80,9 @@ def serve(
 
             display.line(f"  the bundled {small} miniature {MADE_UP}", "yellow")
 
-    run_chat(pair, model, settings, tell, "info" if debug else "warning")
+    def tell_end(count: int) -> None:
+        requests = "1 request" if count == 1 else f"{count} requests"
+        grace = settings.grace_seconds
+        display.line(f"  stopping; {requests} under way, at most {grace:g} s (Ctrl-C: at once)")
+
+    run_chat(pair, model, settings, tell, tell_end, "info" if debug else "warning")

@@ -116,7 +116,7 @@ class Batcher:
         self.fault: str | None = None
         self._sample: Observation | None = None
         self._company = 1  # requests queued or running when the last batch ended
-        self._changed = asyncio.Event()
+        self._changed, self._hurried = asyncio.Event(), asyncio.Event()
         self._thread = ModelThread()
         self._task: asyncio.Task[None] | None = None
 
@@ -141,11 +141,21 @@ class Batcher:
         self._changed.set()
         task, self._task = self._task, None
         if task is not None:
-            await asyncio.wait({task}, timeout=self.settings.grace_seconds)
+            hurried = asyncio.ensure_future(self._hurried.wait())
+            await asyncio.wait(
+                {task, hurried},
+                timeout=self.settings.grace_seconds,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            hurried.cancel()
             task.cancel()  # does nothing if it is done
             self._fail_held(stopping())
             await asyncio.wait({task})
         self._thread.close()
+
+    def hurry(self) -> None:
+        """End the grace of a `close` that waits."""
+        self._hurried.set()
 
     async def warm(self, observation: Observation, methods: Sequence[str]) -> None:
         """Run each method twice, so that the first request finds everything measured.

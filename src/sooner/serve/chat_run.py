@@ -46,6 +46,7 @@ class ChatServer:
         asked: the model as it was named, one of the names that clients may use.
         settings: how.
         on_ready: called once the engine has answered a request of its own; requests are taken.
+        on_stop: told how many requests are under way, if any are, when the server is told to stop.
         log_level: uvicorn's.
 
     Raises:
@@ -58,9 +59,11 @@ class ChatServer:
         asked: str,
         settings: ChatSettings,
         on_ready: Callable[[], None] = lambda: None,
+        on_stop: Callable[[int], None] = lambda count: None,
         log_level: str = "warning",
     ) -> None:
-        self.target, self.settings, self.on_ready = pair.target, settings, on_ready
+        self.target, self.settings = pair.target, settings
+        self.on_ready, self.on_stop = on_ready, on_stop
         method = serving_method(pair, settings)
         self.prompts = chat_prompts(pair, asked, settings)
         options = JobOptions(method)
@@ -91,7 +94,7 @@ class ChatServer:
         )
         app = create_app(self.handler)
         self.server = DrainingServer(
-            app, settings, log_level, self.handler.close, self._is_lost, refused
+            app, settings, log_level, self.handler.close, self._is_lost, refused, self.thread.hurry
         )
 
     def run(self, sockets: list[Any]) -> None:
@@ -129,6 +132,8 @@ class ChatServer:
         return self.thread.state == "failed"
 
     def _end_work(self) -> None:
+        if self.handler.under_way:
+            self.on_stop(self.handler.under_way)
         if not self.thread.close(self.settings.grace_seconds):
             logger.error("the engine hangs, and is left behind")
 
@@ -138,18 +143,21 @@ def run_chat(
     asked: str,
     settings: ChatSettings,
     on_ready: Callable[[str], None] = lambda url: None,
+    on_stop: Callable[[int], None] = lambda count: None,
     log_level: str = "warning",
 ) -> None:
     """Serve until the process is told to stop; then answer what is under way.
 
     Args:
         on_ready: told the address once requests are taken.
+        on_stop: as `ChatServer`'s.
 
     Raises:
         SoonerError: the address is taken, the method can't be run, or the engine was lost.
     """
     with bind(settings) as listening:
-        server = ChatServer(pair, asked, settings, lambda: on_ready(url(listening)), log_level)
+        tell = partial(on_ready, url(listening))
+        server = ChatServer(pair, asked, settings, tell, on_stop, log_level)
         server.run([listening])
 
 

@@ -84,7 +84,7 @@ class EngineThread:
         self._lock = threading.Condition()
         self._submitted = 0  # jobs that have not ended, those in the queue of commands among them
         self._ends: deque[float] = deque(maxlen=REMEMBERED)
-        self._is_closing = False
+        self._is_closing = self._is_hurried = False
         self._thread = threading.Thread(target=self._run, name="sooner-engine", daemon=True)
 
     def start(self) -> None:
@@ -132,12 +132,18 @@ class EngineThread:
         """
         self.drain()
         with self._lock:
-            self._lock.wait_for(lambda: not self._submitted, grace)
+            self._lock.wait_for(lambda: self._is_hurried or not self._submitted, grace)
             self._is_closing = True
             self._commands.put(lambda: self._loop.close(stopping()))
         if self._thread.ident is not None:
             self._thread.join(LAST_WORDS)
         return not self._thread.is_alive()
+
+    def hurry(self) -> None:
+        """End the grace of a `close` that waits in another thread."""
+        with self._lock:
+            self._is_hurried = True
+            self._lock.notify_all()
 
     def _check_takes(self) -> None:
         if self.state == "failed":

@@ -85,6 +85,15 @@ def bind(settings: ServerSettings) -> socket.socket:
     return listening
 
 
+def check_address(settings: ServerSettings) -> None:
+    """Refuse an address that can't be had before a model is loaded, which may take minutes.
+
+    Raises:
+        SoonerError: as `bind`.
+    """
+    bind(settings).close()
+
+
 def url(listening: socket.socket) -> str:
     """Address of a listening socket."""
     host, port = listening.getsockname()[:2]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import signal
 import socket
 from collections.abc import Callable, Coroutine
+from types import FrameType
 from typing import Any
 
 import uvicorn
@@ -30,10 +32,12 @@ class DrainingServer(uvicorn.Server):
     """Uvicorn's server for an application that ends what is under way before listening ends.
 
     Uvicorn stops listening first and tells the application last. Here, readiness flips first, what
-    is under way is answered or refused within `grace_seconds`, and then listening ends.
+    is under way is answered or refused within `grace_seconds`, and then listening ends. A second
+    Ctrl-C ends the grace, so that clients are refused at once; a third one waits for nobody.
 
     Args:
         close: ends what is under way.
+        hurry: ends the grace of a `close` that is under way.
         is_broken: whether the application can't go on; then the server stops by itself.
         refuse: writes a refusal in the application's form.
     """
@@ -46,8 +50,10 @@ class DrainingServer(uvicorn.Server):
         close: Callable[[], Coroutine[Any, Any, None]],
         is_broken: Callable[[], bool] = lambda: False,
         refuse: Callable[[RefusedError], Response] = refused,
+        hurry: Callable[[], None] = lambda: None,
     ) -> None:
-        self.close, self.is_broken = close, is_broken
+        self.close, self.is_broken, self.hurry = close, is_broken, hurry
+        self._interrupts = 0
         config = uvicorn.Config(
             app,
             http=_limited(settings, refuse),
@@ -64,9 +70,22 @@ class DrainingServer(uvicorn.Server):
         self.should_exit |= self.is_broken()
         return await super().on_tick(counter)
 
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Uvicorn raises every signal again in the end, and a second one would end asyncio's loop
+        with a traceback for each connection: the first one is enough."""
+        if not self.should_exit:
+            super().handle_exit(sig, frame)
+            return
+        self._interrupts += sig == signal.SIGINT
+        self.force_exit = self._interrupts > 1
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         closing = asyncio.ensure_future(self.close())
-        while not closing.done() and not self.force_exit:  # a second Ctrl-C
+        is_hurried = False
+        while not closing.done() and not self.force_exit:
+            if self._interrupts and not is_hurried:
+                is_hurried = True
+                self.hurry()
             await asyncio.wait({closing}, timeout=0.1)
         await super().shutdown(sockets)
 
@@ -76,7 +95,9 @@ class PolicyServer(DrainingServer):
 
     def __init__(self, app: FastAPI, settings: ServerSettings, log_level: str) -> None:
         self.handler: RequestHandler = app.state.handler
-        super().__init__(app, settings, log_level, self.handler.close)
+        super().__init__(
+            app, settings, log_level, self.handler.close, hurry=self.handler.batcher.hurry
+        )
 
 
 class LimitedConnection(H11Protocol):
