@@ -121,6 +121,7 @@ class Engine:
         seed: int | None = None,
         on_tokens: OnTokens | None = None,
         logprobs: int | None = None,
+        num_draft_tokens: int | None = None,
         media_keys: Sequence[str] = (),
         priority: float = 0.0,
         **options: Any,
@@ -134,15 +135,18 @@ class Engine:
             on_tokens: called with `(row, new tokens, how many were drafted)` after each commit. It
                 may admit and cancel requests, this one among them.
             logprobs: keep the log-probabilities of its tokens, and of so many likeliest ones.
+            num_draft_tokens: most draft tokens of a round, on a path of a tree; 0 decodes plainly.
             media_keys: hashes of the content of its pictures and clips, in the order of the
                 prompt, for an engine with pages; without them it takes hashes of the pixels.
             priority: requests with less of it begin first, and make room last; equal ones in the
                 order of their admission.
             options: anything that `sooner.generate` takes, such as `max_new_tokens`.
         """
-        if logprobs is not None:
-            check_whole("logprobs", logprobs, 0)
-        options |= {"seed": seed, "on_tokens": on_tokens, "logprobs": logprobs}
+        kept = {"logprobs": logprobs, "num_draft_tokens": num_draft_tokens}
+        for name, number in kept.items():
+            if number is not None:
+                check_whole(name, number, 0)
+        options |= {"seed": seed, "on_tokens": on_tokens, **kept}
         ids = inputs.get("input_ids")
         copies = options.get("num_return_sequences") or 1
         rows = copies * (1 if ids is None else len(ids))
@@ -260,7 +264,6 @@ class Engine:
         running, self.running = self.running, []
         assert batch is not None
         for request in running:
-            request.count(batch.rows)
             said = [list(batch.rows.generated[row]) for row in request.originals]
             self._end(request, said, "error", self._told(error, request))
         _close(batch)
@@ -322,6 +325,7 @@ class Engine:
         """A request that is to be prefilled; `None` if there is no memory for it yet."""
         options, method = {**self.launch, **request.options}, request.method
         most, own = options.pop("logprobs"), options.pop("said", ())
+        longest = options.pop("num_draft_tokens")
         if self.prefill_chunk is not None and not method.needs_whole_prompt:
             options.setdefault("prefill_chunk_size", self.prefill_chunk)
         before = request.before
@@ -353,6 +357,7 @@ class Engine:
         if not session.target.adapter.may_split(session.prompt):
             session.prefill_chunk = None
         request.rows = session.rows.batch
+        session.drafts, session.max_draft = request.drafts, longest
         if most is not None:
             request.logprobs = request.logprobs or [[] for _ in range(request.rows)]
 
@@ -389,7 +394,6 @@ class Engine:
             _close(decoding)
         else:
             request.before = InterruptedRow.of(batch, request.first, had)
-            request.count(batch.rows)
             batch.drop(request.first)
             batch.release(request.first)
             self.running.remove(request)
@@ -454,7 +458,6 @@ class Engine:
             if not set(batch.rows.active).isdisjoint(rows):
                 continue
             self.running.remove(request)
-            request.count(batch.rows)
             reasons: Reason | list[Reason] = [batch.rows.reasons[row] for row in rows]
             if error is not None:
                 reasons, error = "error", self._told(error, request)

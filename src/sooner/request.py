@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from .decoding.rows import Reason, Rows
+from .decoding.rows import Reason
 from .methods import Method
 from .stats.deviation import Deviation
-from .stats.run import EXACT
+from .stats.run import EXACT, DraftCount
 
 if TYPE_CHECKING:
     from .memory.interrupted import InterruptedRow
@@ -65,8 +65,7 @@ class Request:
         logprobs: of each row's tokens, if they were asked for; added to before `on_tokens` is
             called.
         mode: `exact`, `relaxed` or `approximate`, once it decodes.
-        num_drafts, num_draft_tokens: rounds that had a draft, summed over its rows, and what was
-            verified in them, all nodes of a tree; once it has ended.
+        drafts: what was verified so far, over all its rows; counted before `on_tokens` is called.
         deviations: of each row from its target's choices, where a tolerance accepts others.
         first: original row of the batch that it begins at, once it decodes.
         is_cancelled: its end was asked for.
@@ -85,8 +84,7 @@ class Request:
     num_preemptions: int = 0
     logprobs: list[list[TokenLogprobs]] = field(default_factory=list, repr=False)
     mode: str = EXACT
-    num_drafts: int = 0
-    num_draft_tokens: int = 0
+    drafts: DraftCount = field(default_factory=DraftCount, repr=False)
     deviations: list[Deviation] = field(default_factory=list, repr=False)
     first: int = field(default=0, repr=False)
     is_cancelled: bool = field(default=False, repr=False)
@@ -110,7 +108,12 @@ class Request:
         """Its rows' numbers in the batch."""
         return range(self.first, self.first + self.rows)
 
-    def count(self, rows: Rows) -> None:
-        """Take over what `rows`, which it decodes in, have counted of it."""
-        self.num_drafts += sum(rows.num_drafts[row] for row in self.originals)
-        self.num_draft_tokens += sum(rows.num_draft_tokens[row] for row in self.originals)
+    @property
+    def num_drafts(self) -> int:
+        """Rounds of its rows that had a draft."""
+        return self.drafts.rounds
+
+    @property
+    def num_draft_tokens(self) -> int:
+        """What was verified in them, all nodes of a tree."""
+        return self.drafts.tokens

@@ -88,7 +88,10 @@ def test_names_and_types_are_those_of_vllm() -> None:
     found = families(Server().metrics)
     assert {name: found.get(name) for name in VLLM} == VLLM
     own = {name for name in found if name not in VLLM and not name.endswith("_created")}
-    assert own == {"pages", "pages_used", "engine_tick_age_seconds", "http_requests"}
+    assert own == {
+        "pages", "pages_used", "engine_tick_age_seconds", "http_requests",
+        "request_params_num_draft_tokens",
+    }  # fmt: skip
 
 
 def test_tokens_and_times_are_counted() -> None:
@@ -125,6 +128,30 @@ def test_drafts_are_counted_by_place() -> None:
         for place in range(3)
     ]
     assert by_place == [3, 2, None]
+
+
+def test_drafts_are_counted_as_rounds_go_and_once() -> None:
+    server = Server()
+    job = server.add(40)
+    counts = []
+    for _ in range(4):
+        server.loop.turn()
+        counts.append(
+            [server.value(f"spec_decode_num_{name}_total") for name in
+             ("drafts", "draft_tokens", "accepted_tokens")]
+        )  # fmt: skip
+    assert counts == [[0, 0, 0], [1, 2, 2], [2, 4, 4], [3, 6, 6]]  # the first is the prefill's
+    server.loop.cancel(job)
+    assert server.value("spec_decode_num_drafts_total") == 3
+
+
+def test_what_requests_ask_of_drafts_is_told() -> None:
+    server = Server()
+    server.add(3).num_draft_tokens = 0
+    server.add(3)
+    server.run()
+    assert server.value("request_params_num_draft_tokens_count") == 1
+    assert server.value("request_params_num_draft_tokens_bucket", le="0.0") == 1
 
 
 def test_plain_rounds_are_no_drafts() -> None:

@@ -160,7 +160,7 @@ class Outcome:
             order.
         new: tokens committed this round, each ending in the target's own token.
         accepted: how many of them were draft tokens.
-        budget: how many more tokens each row may say.
+        budget: how many tokens each row may say in the next round, its longest draft counted.
         forward_time: of the target's forward; none for the prefill.
         round_time: from the moment that a draft was handed over until it was judged.
         hidden: decoder states of the block, `[rows, 1 + nodes, hidden]` (the last prompt token's

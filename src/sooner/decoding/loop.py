@@ -7,14 +7,14 @@ a pure acceptance rule, commit, next draft. A method is a drafter and a rule; no
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from ..errors import UnsupportedError
-from ..stats.run import APPROXIMATE, Stats
+from ..stats.run import APPROXIMATE, DraftCount, Stats
 from ..stats.timing import LOST, NO_TIME, Interval
 from .grid import GridConstraint
 from .interface import Drafter, Outcome, Prompt
@@ -63,6 +63,8 @@ class Session:
         noise: the random numbers of the rows that still decode, moved on by every commit.
         on_tokens: called after each commit, for streaming.
         on_logits: told the logits of what is committed, before `on_tokens`.
+        drafts: counted as rounds go, before `on_tokens`.
+        max_draft: most draft tokens of a round, on a path; 0 decodes plainly.
         constraint: what each place of a picture allows; `None` for text.
         prefill_chunk: prompt tokens of a row that are prefilled at once; `None` is all of them.
         graphs: launch the steps as graphs; `None` launches each operation.
@@ -79,6 +81,8 @@ class Session:
     noise: RowNoise
     on_tokens: OnTokens | None = None
     on_logits: OnLogits | None = None
+    drafts: DraftCount = field(default_factory=DraftCount)
+    max_draft: int | None = None
     constraint: GridConstraint | None = None
     prefill_chunk: int | None = None
     graphs: StepLauncher | None = None
@@ -309,9 +313,10 @@ class Decoding:
         return replace(outcome.of(stay), noise=self.state.noise)
 
     def _budget(self, row: int) -> int:
-        """How many more tokens active row `row` may say."""
+        """How many tokens active row `row` may say in the next round."""
         session, _ = self.sessions.of(self.rows.active[row])
-        return session.stopping.budget(len(self.rows.said(row)))
+        left = session.stopping.budget(len(self.rows.said(row)))
+        return left if session.max_draft is None else min(left, 1 + session.max_draft)
 
     def _commit_row(self, row: int, report: RowReport, logits: Tensor, is_first: bool) -> bool:
         """Say what the row may still say; returns whether it ended, be it by an error."""
@@ -336,7 +341,8 @@ class Decoding:
         if report.is_broken:
             if (pages := self.session.target.cache.pages) is not None:
                 pages.forget(row)  # what it holds may be no numbers either
-            raise bad_logits()
+            failed = self.session.processing.asked(row).failed
+            raise failed[0] if failed else bad_logits()
         rows, stats = self.rows, self.stats
         original = rows.active[row]
         session, own = self.sessions.of(original)
@@ -352,7 +358,7 @@ class Decoding:
         stats.tokens += len(kept)
         if not is_first:
             stats.record_step(original, report.nodes, accepted, len(kept), report.levels)
-            rows.note_draft(original, report.nodes)
+            session.drafts.note(report.nodes)
         if session.on_logits is not None and kept:
             session.on_logits(own, kept, logits[row, report.path[: len(kept)]])
         if session.on_tokens is not None and kept:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
@@ -97,8 +96,6 @@ class Rows:
         prompt: ids of the rows that it began with, padded, `[rows, width]`.
         generated: committed new tokens of each original row.
         reasons: why original rows ended.
-        num_drafts, num_draft_tokens: rounds of each original row that had a draft, and what was
-            verified in them, all nodes of a tree.
         active: original rows that have not ended.
     """
 
@@ -106,8 +103,6 @@ class Rows:
         self.device = prompt.device
         self.generated: list[list[int]] = [[] for _ in range(prompt.shape[0])]
         self.reasons: dict[int, Reason] = {}
-        self.num_drafts: Counter[int] = Counter()
-        self.num_draft_tokens: Counter[int] = Counter()
         self.active = list(range(prompt.shape[0]))
         self.prompt = prompt
         self._prompts: list[list[int]] | None = None
@@ -134,11 +129,6 @@ class Rows:
         original = self.active[row]
         return self.prompts[original] + self.generated[original]
 
-    def note_draft(self, original: int, nodes: int) -> None:
-        """Count what was verified for a row in a round."""
-        self.num_drafts[original] += nodes > 0
-        self.num_draft_tokens[original] += nodes
-
     def end(self, finished: Sequence[bool]) -> list[int]:
         """Drop active rows that finished; returns the active indices that stay.
 
@@ -154,10 +144,6 @@ class Rows:
     def join(self, other: Rows) -> int:
         """Put the rows of `other` behind these; returns the number of its first original row."""
         start = self.batch
-        self.num_drafts.update({start + row: some for row, some in other.num_drafts.items()})
-        self.num_draft_tokens.update(
-            {start + row: some for row, some in other.num_draft_tokens.items()}
-        )
         self.reasons |= {start + row: reason for row, reason in other.reasons.items()}
         self.prompts.extend(other.prompts)
         self.generated += other.generated
@@ -168,8 +154,7 @@ class Rows:
         """Let go of an original row that has ended; returns what it generated."""
         said = self.generated[original]
         self.generated[original] = self.prompts[original] = NOTHING  # one for all that have left
-        for told in (self.reasons, self.num_drafts, self.num_draft_tokens):
-            told.pop(original, None)
+        self.reasons.pop(original, None)
         return said
 
 

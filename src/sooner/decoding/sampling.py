@@ -9,7 +9,7 @@ block entry, the very prefix that plain decoding would have shown them, which th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -35,6 +35,7 @@ class Asked:
         processors: all that were given.
         row, batch: the row's number among the rows that were admitted with it, and their number,
             for processors that look at it.
+        failed: what one of those that look at the tokens raised, which ends the row.
     """
 
     settings: RowSettings
@@ -43,6 +44,7 @@ class Asked:
     processors: tuple[Any, ...] = ()
     row: int = 0
     batch: int = 1
+    failed: list[Exception] = field(default_factory=list, compare=False)
 
     def by_text(self, scores: Tensor, texts: list[list[int]]) -> Tensor:
         """The host's processors on the scores of a block, `[entries, vocab]`.
@@ -64,14 +66,19 @@ class Asked:
                 lost.add(entry)
             else:
                 done[entry] = self._one(scores[entry], text)
+            if self.failed:
+                return done.fill_(torch.nan)
         return done
 
     def _one(self, scores: Tensor, text: tuple[int, ...]) -> Tensor:
         """One entry, as its row of a batch, so that row-aware processors find it."""
         ids = torch.tensor(text, dtype=torch.long, device=scores.device).expand(self.batch, -1)
         tiled = scores.expand(self.batch, -1).clone()
-        for one in self.host:
-            tiled = one(ids, tiled)
+        try:
+            for one in self.host:
+                tiled = one(ids, tiled)
+        except Exception as error:
+            self.failed.append(error)
         return tiled[self.row]
 
 
@@ -125,6 +132,10 @@ class Processing:
             return None
         names = sorted({type(each).__name__ for one in self._rows for each in one.host})
         return f"{', '.join(names)}: the host reads every block's tokens and asks at each of them"
+
+    def asked(self, row: int) -> Asked:
+        """What was asked for an active row."""
+        return self._rows[row]
 
     def watch(self, watcher: Any) -> None:
         """Show the logits of these rows to `watcher`, which changes nothing and reads no prefix,

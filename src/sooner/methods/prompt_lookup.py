@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar, Self
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal, Self
 
 from ..decoding.interface import Drafter, Outcome
 from ..decoding.loop import Rule
-from ..decoding.rows import Rows
 from ..decoding.tree import Tree
 from ..registry import DraftModel
 from .base import Method
-from .checks import positive
+from .checks import positive, positive_or_auto
 from .context import Context
+from .forbidden import allowed_nodes
 from .rules import follow_choices
 from .settings import MethodSettings
+from .sizing.chain import AdaptiveDraftLength, DraftLength
+from .sizing.costs import RoundCost
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,9 @@ class PromptLookup(Method):
     """Drafts by n-gram matching in prompt and output (Saxena 2023); needs no draft model.
 
     Args:
-        num_draft_tokens: draft tokens a round.
+        num_draft_tokens: draft tokens a round, or `"auto"` for the number that measurably pays with
+            as many rows as there are, which may be none.
+        max_draft_tokens: upper limit for `"auto"`.
         max_ngram: longest n-gram looked for; shorter ones are tried next, down to `min_ngram`.
         min_ngram: shortest n-gram that may match.
 
@@ -30,7 +34,8 @@ class PromptLookup(Method):
         SoonerError: a value below 1, or `min_ngram` above `max_ngram`.
     """
 
-    num_draft_tokens: int = 10
+    num_draft_tokens: int | Literal["auto"] = 10
+    max_draft_tokens: int = 10
     max_ngram: int = 3
     min_ngram: int = 1
     name: ClassVar[str] = "prompt-lookup"
@@ -38,7 +43,8 @@ class PromptLookup(Method):
     draft_model: ClassVar[DraftModel] = "none"
 
     def __post_init__(self) -> None:
-        positive(self, "num_draft_tokens", "max_ngram", "min_ngram")
+        positive_or_auto(self, "num_draft_tokens")
+        positive(self, "max_draft_tokens", "max_ngram", "min_ngram")
         positive(self, "max_ngram", at_least=self.min_ngram)
 
     @classmethod
@@ -46,32 +52,75 @@ class PromptLookup(Method):
         return cls(**settings.given("num_draft_tokens"))
 
     def largest_block(self) -> int:
-        return 1 + self.num_draft_tokens
+        return 1 + self._longest
+
+    @property
+    def _longest(self) -> int:
+        is_auto = self.num_draft_tokens == "auto"
+        return self.max_draft_tokens if is_auto else int(self.num_draft_tokens)
 
     def build(self, context: Context) -> tuple[Drafter, Rule]:
-        return LookupDrafter(self, context.rows), follow_choices
+        sizing = DraftLength(self._longest)
+        if self.num_draft_tokens == "auto":
+            sizing = AdaptiveDraftLength(self._longest, self._longest, context.stats.note)
+        return LookupDrafter(self, context, sizing), follow_choices
 
 
 class LookupDrafter(Drafter):
-    def __init__(self, method: PromptLookup, rows: Rows) -> None:
-        self.method = method
+    """Looks up each row's next draft.
+
+    Args:
+        method: which n-grams may match.
+        context: the run.
+        sizing: chooses how many tokens are drafted. They cost nothing to find.
+    """
+
+    def __init__(self, method: PromptLookup, context: Context, sizing: DraftLength) -> None:
+        self.context, self.sizing = context, sizing
+        self.drafted: list[int] = []  # of each row, under verification
+        self.round = RoundCost()  # that judges them
         self.indices = [
-            NgramIndex(method.min_ngram, method.max_ngram, prompt) for prompt in rows.prompts
+            NgramIndex(method.min_ngram, method.max_ngram, prompt)
+            for prompt in context.rows.prompts
         ]
 
     def keep_rows(self, rows: list[int]) -> None:
         self.indices = [self.indices[row] for row in rows]
+        self.drafted = [self.drafted[row] for row in rows] if self.drafted else []
 
     def join(self, other: LookupDrafter) -> None:
         self.indices += other.indices
+        if self.drafted:
+            self.drafted += [0] * len(other.indices)
 
     def propose(self, outcome: Outcome) -> Tree:
+        if self.drafted:
+            self._observe(outcome)
         drafts = []
-        for index, new, budget in zip(self.indices, outcome.new, outcome.budget, strict=True):
+        sizes = self.sizing.choose(outcome.rows.active)
+        lines = zip(self.indices, outcome.new, sizes, outcome.budget, strict=True)
+        for row, (index, new, size, budget) in enumerate(lines):
             index.extend(new)
-            drafts.append(index.continuation(min(self.method.num_draft_tokens, budget - 1)))
+            drafts.append(self._allowed(row, index.continuation(min(size, budget - 1))))
+        self.drafted = [len(draft) for draft in drafts]
+        self.round = RoundCost(len(drafts), 1 + max(self.drafted), forwards=1)
         parents = [list(range(-1, len(draft) - 1)) for draft in drafts]
         return Tree.from_lists(drafts, parents, device=str(outcome.hidden.device))
+
+    def _observe(self, outcome: Outcome) -> None:
+        """Tell the sizing what the last round gave, and what it took."""
+        done, sizing = self.round, self.sizing
+        tokens = 1 + sum(outcome.accepted) / len(outcome.accepted)
+        outcome.round_time.then(
+            lambda seconds: sizing.observe_cost(replace(done, seconds=seconds), tokens)
+        )
+        is_timed = not outcome.round_time.is_lost
+        sizing.observe(outcome.rows.active, self.drafted, outcome.accepted, is_timed)
+
+    def _allowed(self, row: int, draft: list[int]) -> list[int]:
+        """A row's draft up to the first token that its processors forbid."""
+        parents = range(-1, len(draft) - 1)
+        return draft[: len(allowed_nodes(self.context.processing, row, draft, parents))]
 
 
 class NgramIndex:

@@ -99,16 +99,31 @@ class ChatMetrics:
         self.job_tokens = self._histogram(
             "request_generation_tokens", "Tokens generated for a job.", TOKENS
         )
+        self.asked_drafts = self._histogram(
+            "request_params_num_draft_tokens",
+            "num_draft_tokens of jobs whose request says it; 0 decodes plainly.",
+            (0, *TOKENS[:6]),
+        )
 
     def begun(self, job: GenerationJob, waited: float) -> None:
         """A job got its first row."""
         self.queue_time.observe(waited)
         self.prompt_tokens.inc(job.prompt_tokens)
+        if job.num_draft_tokens is not None:
+            self.asked_drafts.observe(job.num_draft_tokens)
 
     def committed(self, job: GenerationJob, tokens: int, seconds: float, is_first: bool) -> None:
         """A round committed tokens of a job."""
         self.generation_tokens.inc(tokens)
         (self.first_token if is_first else self.between_tokens).observe(seconds)
+
+    def drafted(self, job: GenerationJob, drafts: int, tokens: int, accepted: int) -> None:
+        """Rounds of a job had drafts of so many tokens, of which so many were accepted."""
+        self.drafts.inc(drafts)
+        self.draft_tokens.inc(tokens)
+        self.accepted_tokens.inc(accepted)
+        for place in range(accepted):
+            self.accepted_at.labels(self._model, str(place)).inc()
 
     def preempted(self, job: GenerationJob) -> None:
         """A job lost its row, and waits for another."""
@@ -127,14 +142,6 @@ class ChatMetrics:
         self.job_tokens.observe(usage.completion_tokens)
         self.prefix_queries.inc(usage.prompt_tokens)
         self.prefix_hits.inc(usage.cached_tokens)
-        stats = usage.stats
-        if stats.num_draft_tokens:
-            self.drafts.inc(stats.num_drafts)
-            self.draft_tokens.inc(stats.num_draft_tokens)
-            self.accepted_tokens.inc(stats.num_accepted_tokens)
-            for accepted, rounds in stats.acceptance_histogram.items():
-                for place in range(accepted):
-                    self.accepted_at.labels(self._model, str(place)).inc(rounds)
 
     def answered(self, status: int, seconds: float) -> None:
         """A request of OpenAI's API got a status; a stream, once it begins."""

@@ -53,6 +53,10 @@ class LoopListener(Protocol):
     def committed(self, job: GenerationJob, tokens: int, seconds: float, is_first: bool) -> None:
         """New tokens, `seconds` after the ones before; the first ones after the job arrived."""
 
+    def drafted(self, job: GenerationJob, drafts: int, tokens: int, accepted: int) -> None:
+        """Rounds verified so many drafts of a job, `tokens` draft tokens in all (all nodes of
+        trees), and `accepted` of them; told when the round has committed."""
+
     def preempted(self, job: GenerationJob) -> None: ...
 
     def ended(self, job: GenerationJob, end: Finished, times: JobTimes) -> None: ...
@@ -71,6 +75,7 @@ class Held:
         failure: what its own tokens ran into.
         first: when it was told its first token.
         cached, drafts, drafted, accepted, mode: see `JobUsage` and `DraftStats`.
+        counted: drafts and draft tokens of its present request that were counted.
     """
 
     ticket: Ticket
@@ -85,6 +90,7 @@ class Held:
     drafted: int = 0
     accepted: Counter[int] = field(default_factory=Counter)
     mode: str = "exact"
+    counted: tuple[int, int] = (0, 0)
 
     @property
     def job(self) -> GenerationJob:
@@ -246,6 +252,7 @@ class EngineLoop:
         def tell(row: int, ids: list[int], drafted: int) -> None:
             self._commit(held, list(ids), drafted)
 
+        held.counted = (0, 0)
         if not ticket.said:
             self._hear("begun", job, self.clock() - job.arrived)
         try:
@@ -274,6 +281,7 @@ class EngineLoop:
             held.first = now
         if not ticket.is_prefilling:
             held.accepted[drafted] += 1
+            self._count_drafts(held, held.request, drafted)
         self.scheduler.prefilled(ticket)
         ticket.said += ids
         self._hear("committed", held.job, len(ids), now - held.told, is_first)
@@ -296,10 +304,21 @@ class EngineLoop:
 
     def _count(self, held: Held, request: RequestLike) -> None:
         """Add what a request that leaves the engine has taken."""
-        held.drafts += getattr(request, "num_drafts", 0)
-        held.drafted += getattr(request, "num_draft_tokens", 0)
+        self._count_drafts(held, request, 0)
         held.cached += getattr(request, "cached_tokens", 0)
         held.mode = getattr(request, "mode", held.mode)
+
+    def _count_drafts(self, held: Held, request: RequestLike | None, accepted: int) -> None:
+        """Take over what was verified since the last time; `accepted` tokens of that were right."""
+        drafts, tokens = (
+            getattr(request, name, 0) - before
+            for name, before in zip(("num_drafts", "num_draft_tokens"), held.counted, strict=True)
+        )
+        held.counted = held.counted[0] + drafts, held.counted[1] + tokens
+        held.drafts += drafts
+        held.drafted += tokens
+        if drafts:
+            self._hear("drafted", held.job, drafts, tokens, accepted)
 
     def _end(self, held: Held, reason: Reason, error: Exception | None = None) -> None:
         self._leave(held)

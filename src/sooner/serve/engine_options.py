@@ -28,7 +28,8 @@ class GrammarLike(Protocol):
 class GrammarProcessor(LogitsProcessor):
     """Forbids every token that leaves a grammar, behind any draft of the answer.
 
-    The grammar stands behind what is committed: whoever commits tokens has it accept them.
+    The grammar stands behind what is committed: whoever commits tokens has it accept them. Masks
+    of a round are made once: those of a draft when its forbidden nodes are left out.
 
     Args:
         grammar: of one answer.
@@ -38,12 +39,30 @@ class GrammarProcessor(LogitsProcessor):
 
     def __init__(self, grammar: GrammarLike, said: Callable[[], int], width: int) -> None:
         self.grammar, self.said, self.width = grammar, said, width
+        self._masks: dict[tuple[int, ...], Tensor] = {}  # by what is drafted above, `[vocab]`
+        self._place = 0  # tokens said when they were made
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Scores of what follows `input_ids [1, prompt and answer]`, `[1, vocab]`."""
-        drafted = input_ids[0, self.width + self.said() :].tolist()
-        masks = self.grammar.masks(drafted, range(-1, len(drafted) - 1)).masks
-        return scores.masked_fill(~masks[-1].to(scores.device), -torch.inf)
+        path = tuple(input_ids[0, self.width + self.said() :].tolist())
+        if path not in self._made():
+            self.allowed(path, range(-1, len(path) - 1))
+        return scores.masked_fill(~self._masks[path].to(scores.device), -torch.inf)
+
+    def allowed(self, tokens: Sequence[int], parents: Sequence[int]) -> list[bool]:
+        """Which nodes of a draft may stand where they are; see `methods.forbidden`."""
+        found = self.grammar.masks(tokens, parents)
+        paths: list[tuple[int, ...]] = [()]
+        for token, parent in zip(tokens, parents, strict=True):
+            paths.append((*paths[1 + parent], token))
+        self._made().update(zip(paths, found.masks, strict=True))
+        return [bool(one) for one in found.allowed]
+
+    def _made(self) -> dict[tuple[int, ...], Tensor]:
+        """Masks behind what is committed now."""
+        if self._place != (said := self.said()):
+            self._place, self._masks = said, {}
+        return self._masks
 
 
 class JobOptions:
@@ -82,6 +101,8 @@ class JobOptions:
         if isinstance(self.method, HSD):
             drafts = [job.prediction] if job.prediction else []
             options["method"] = replace(self.method, drafts=[drafts])
+        if job.num_draft_tokens is not None:
+            options["num_draft_tokens"] = job.num_draft_tokens
         if job.grammar is not None:
             processor = GrammarProcessor(job.grammar, said, job.prompt_tokens)
             options["logits_processor"] = LogitsProcessorList([processor])

@@ -173,6 +173,8 @@ class GenerationJob:
         choice: its number among the `n` of a request; with the seed it is the key of the draws.
         stop_token_ids: ids that end it; the one that does is told, too.
         prediction: token ids of OpenAI's `prediction`, HSD's draft.
+        num_draft_tokens: most draft tokens of a round, on a path of a tree; 0 decodes plainly,
+            `None` leaves it to the method.
         grammar: what masks its tokens, if anything does.
         media_keys: content hashes of its pictures and videos, for caches.
     """
@@ -188,6 +190,7 @@ class GenerationJob:
     choice: int = 0
     stop_token_ids: frozenset[int] = frozenset()
     prediction: list[int] | None = field(default=None, repr=False)
+    num_draft_tokens: int | None = None
     grammar: Any | None = field(default=None, repr=False)
     media_keys: tuple[str, ...] = ()
 
@@ -216,8 +219,9 @@ class RequestLike(Protocol):
         error: why it could not be begun.
 
     It may have more, which is told if it is there: `finish_reason` (`stop` or `length`),
-    `cached_tokens` of the prompt, `num_drafts` and `num_draft_tokens` as in `DraftStats`, `mode`,
-    and `logprobs` of each row, added to before `on_tokens` is called.
+    `cached_tokens` of the prompt, `num_drafts` and `num_draft_tokens` as in `DraftStats`, of the
+    round that `on_tokens` tells of among them, `mode`, and `logprobs` of each row, added to before
+    `on_tokens` is called.
     """
 
     tokens: list[list[int]] | None

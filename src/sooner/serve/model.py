@@ -10,7 +10,8 @@ from typing import Any
 from .. import __version__, miniatures
 from ..checks import check_choice
 from ..errors import SoonerError
-from ..methods import HSD, Method
+from ..methods import HSD, Method, PromptLookup
+from ..methods.aligned.size import Experience
 from ..models import CANVASES
 from ..models.openvla.adapter import OpenVLA
 from ..tasks.loading import Loaded, ModelPair
@@ -100,8 +101,11 @@ def serving_method(pair: ModelPair, settings: ChatSettings) -> Method:
             that come and go.
     """
     if settings.method == "hsd":
-        return HSD(drafts=[[]], nodes=settings.num_draft_tokens)
-    return Following(build_method(_decoding(settings), pair))
+        return HSD(drafts=[[]], nodes=settings.num_draft_tokens, experience=Experience())
+    method = build_method(_decoding(settings), pair)
+    if isinstance(method, PromptLookup) and settings.num_draft_tokens == "auto":
+        method = replace(method, num_draft_tokens="auto")  # one row pays for drafts, eight may not
+    return Following(method)
 
 
 def _decoding(settings: ChatSettings) -> CaptionSettings:
@@ -153,6 +157,7 @@ def served_model(
         vocab_size=int(model.config.get_text_config(decoder=True).vocab_size),
         stop_token_ids=stop_ids(pair.target),
         default_max_tokens=model.generation_config.max_new_tokens,
+        max_draft_tokens=method.largest_block() - 1,
         method=method.method.name if isinstance(method, Following) else method.name,
         mode=method.mode,
         created=int(time.time()),

@@ -57,6 +57,19 @@ class LastValues(list[Any]):
 
 
 @dataclass
+class DraftCount:
+    """What was verified of rows: rounds that had a draft, and the nodes of their trees."""
+
+    rounds: int = 0
+    tokens: int = 0
+
+    def note(self, nodes: int) -> None:
+        """A round of a row verified so many."""
+        self.rounds += nodes > 0
+        self.tokens += nodes
+
+
+@dataclass
 class _Phase:
     """One that is open: seconds of the phases within it."""
 

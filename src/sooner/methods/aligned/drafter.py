@@ -11,6 +11,7 @@ from ...decoding.interface import Drafter, Outcome
 from ...decoding.tree import ROOT, Tree
 from ...errors import UnsupportedError
 from ..context import Context
+from ..forbidden import allowed_nodes
 from .alignment import Alignment, Cursor
 from .size import NodeCount
 
@@ -69,6 +70,18 @@ def grow(row: Alignment, limits: Limits) -> PrefixTree:
         tree.chances.append(-value)
         growth.open(len(tree.tokens) - 1, depth, -value, cursors)
     return tree
+
+
+def cut(tree: PrefixTree, kept: list[int]) -> PrefixTree:
+    """The tree of some of its nodes, which hang together."""
+    if len(kept) == len(tree.tokens):
+        return tree
+    places = {ROOT: ROOT, **{node: at for at, node in enumerate(kept)}}
+    return PrefixTree(
+        [tree.tokens[node] for node in kept],
+        [places[tree.parents[node]] for node in kept],
+        [tree.chances[node] for node in kept],
+    )
 
 
 class _Growth:
@@ -154,8 +167,13 @@ class AlignedDrafter(Drafter):
         return tree
 
     def _tree(self, outcome: Outcome) -> Tree:
-        grown = [
+        whole = [
             self._grow(row, budget) for row, budget in zip(self.rows, outcome.budget, strict=True)
+        ]
+        processing = self.context.processing
+        grown = [
+            cut(tree, allowed_nodes(processing, row, tree.tokens, tree.parents))
+            for row, tree in enumerate(whole)
         ]
         size = self.sizing.choose([tree.chances for tree in grown])
         device = outcome.hidden.device

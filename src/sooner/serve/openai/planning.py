@@ -45,6 +45,13 @@ class Planner:
                     f"{name} is not supported by this server, which decodes by "
                     f"'{self.served.method}'; leave it out",
                 )
+        most = self.served.max_draft_tokens
+        if (request.num_draft_tokens or 0) > most:
+            raise BadRequestError(
+                "num_draft_tokens",
+                f"num_draft_tokens is {request.num_draft_tokens}, and this server, which decodes "
+                f"by '{self.served.method}', drafts {most} a round at most; 0 decodes plainly",
+            )
         for token in request.logit_bias or ():
             if int(token) >= self.served.vocab_size:
                 raise BadRequestError(
@@ -95,6 +102,7 @@ class Planner:
                     choice=number,
                     stop_token_ids=self._stop_ids(request),
                     prediction=prediction,
+                    num_draft_tokens=request.num_draft_tokens,
                     grammar=matcher(),
                     media_keys=prompt.media_keys,
                 )

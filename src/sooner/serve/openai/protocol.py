@@ -118,6 +118,7 @@ class GenerationRequest(ApiFields):
     prediction: PredictedContent | None = None
     response_format: ResponseFormat | None = None
     return_token_origins: bool | None = None
+    num_draft_tokens: Annotated[int, Field(ge=0, lt=INT64)] | None = None
     deadline_ms: Annotated[float, Field(gt=0), Finite] | None = None
 
     prompt_field: ClassVar[str] = "prompt"

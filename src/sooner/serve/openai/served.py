@@ -45,6 +45,7 @@ class ServedModel:
             transformers' `parse_response` has it; by default the tokenizer's own.
         unsupported: fields of requests that this way of decoding can't honour, such as
             `response_format`; they are refused instead of being ignored.
+        max_draft_tokens: that a round verifies at most.
         method, mode: how it decodes, for `GET /v1/models`.
         created: seconds since 1970.
         fingerprint: of what decides the text under a seed, as OpenAI's `system_fingerprint`.
@@ -59,6 +60,7 @@ class ServedModel:
     default_max_tokens: int | None = None
     response_template: dict[str, Any] | None = field(default=None, repr=False)
     unsupported: frozenset[str] = frozenset()
+    max_draft_tokens: int = 0
     method: str = "plain"
     mode: str = "exact"
     created: int = 0

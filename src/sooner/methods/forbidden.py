@@ -1,0 +1,40 @@
+"""Drafts that nobody asked the processors about, without what a row's processors forbid."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from ..decoding.sampling import Asked, Processing
+
+
+class KnowsTrees(Protocol):
+    """A logits processor that can tell of a whole draft which nodes it forbids, as a grammar."""
+
+    def allowed(self, tokens: Sequence[int], parents: Sequence[int]) -> Sequence[bool]:
+        """Which nodes may stand where they are, each with all above it.
+
+        Args:
+            tokens, parents: of one row, as `decoding.tree.Tree` has them.
+        """
+
+
+def allowed_nodes(
+    processing: Processing, row: int, tokens: Sequence[int], parents: Sequence[int]
+) -> list[int]:
+    """Nodes of a draft of active row `row` that are worth verifying; parents among them.
+
+    All, unless a processor of the row `KnowsTrees`. What such a one raises ends the row: nothing is
+    drafted for it any more, and the next round tells (`Asked.failed`).
+    """
+    nodes = list(range(len(tokens)))
+    asked: Asked = processing.asked(row)
+    known = [one for one in asked.host if hasattr(one, "allowed")]
+    if not nodes or not known:
+        return nodes
+    try:
+        verdicts = [one.allowed(tokens, parents) for one in known]
+    except Exception as error:
+        asked.failed.append(error)
+        return []
+    return [node for node in nodes if all(verdict[node] for verdict in verdicts)]

@@ -1,0 +1,213 @@
+"""Drafts of single requests: their own length, what is counted of them, and less under load."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+import torch
+
+from serve.asking import CHAT, TEXT, asked, chunks, error_of
+from serve.chatting import HELLO, scripted, served, talking
+from serve.job_listener import until
+from serve.real_service import serving, shaken, target
+from sooner import HSD, PromptLookup, SDTree, Speculative
+from sooner.decoding.runner import ModelRunner
+from sooner.serve.chat_metrics import ChatMetrics
+from sooner.serve.following import Following
+from sooner.serve.jobs import GenerationJob, JobSampling
+from sooner.serve.model_engine import ModelEngine
+from sooner.stats.run import Stats
+from sooner.stats.timing import Interval
+
+NEW = 40
+BODY = {"prompt": "the end, the end, the e", "max_tokens": NEW, "ignore_eos": True,
+        "temperature": 0, "frequency_penalty": -0.06}  # fmt: skip
+METHODS: dict[str, Any] = {
+    "prompt-lookup": lambda: Following(PromptLookup(num_draft_tokens=6)),
+    "speculative": lambda: Following(Speculative(shaken(), num_draft_tokens=5)),
+    "sd-tree": lambda: Following(SDTree(shaken())),
+    "hsd": lambda: HSD(drafts=[[]], nodes=8),
+}
+
+
+def drafts_of(told: Any) -> dict[str, Any]:
+    return dict(told["metrics"]["speculative_decoding"])
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_request_may_limit_its_drafts(name: str) -> None:
+    model = served(max_draft_tokens=50)
+    with serving(METHODS[name]()) as service:
+        body = dict(BODY)
+        if name == "hsd":
+            text = asked(service, body, TEXT, model=model).json()["choices"][0]["text"]
+            body["prediction"] = {"type": "content", "content": text}
+        whole, few, none = (
+            asked(service, {**body, **limit}, TEXT, model=model).json()
+            for limit in ({}, {"num_draft_tokens": 2}, {"num_draft_tokens": 0})
+        )
+    texts = {told["choices"][0]["text"] for told in (whole, few, none)}
+    assert len(texts) == 1
+    assert drafts_of(none)["num_draft_tokens"] == 0
+    assert drafts_of(none)["num_spec_steps"] == NEW - 1
+    assert drafts_of(few)["num_draft_tokens"] > 0
+    assert len(drafts_of(few)["acceptance_histogram"]) <= 3
+    if name in ("prompt-lookup", "speculative"):
+        assert len(drafts_of(whole)["acceptance_histogram"]) > 3
+
+
+def test_rows_of_one_batch_have_their_own_limits() -> None:
+    method = Following(Speculative(shaken(), num_draft_tokens=4))
+    engine = ModelEngine(target(), method, max_rows=3)
+    ids = torch.tensor([[7, 8, 9, 7, 8, 9]])
+    options = {"max_new_tokens": NEW, "eos_token_id": [], "do_sample": False}
+    requests = [
+        engine.admit({"input_ids": ids}, num_draft_tokens=limit, **options)
+        for limit in (None, 0, 2)
+    ]
+    engine.run()
+    free, plain, short = requests
+    assert free.tokens == plain.tokens == short.tokens
+    assert plain.num_drafts == plain.num_draft_tokens == 0
+    assert 0 < short.num_draft_tokens <= 2 * short.num_drafts
+    assert free.num_draft_tokens > 3 * free.num_drafts
+
+
+WRONG = [-1, 1.5, "2", True, 6, 1 << 64]
+
+
+@pytest.mark.parametrize("path", [CHAT, TEXT])
+@pytest.mark.parametrize("value", WRONG)
+def test_wrong_lengths_are_refused_with_their_field(value: Any, path: str) -> None:
+    body = {**(HELLO if path == CHAT else {"prompt": "a"}), "num_draft_tokens": value}
+    with scripted() as service:
+        answer = asked(service, body, path, model=served(max_draft_tokens=5))
+        assert not service.jobs
+        assert (answer.status_code, error_of(answer)["param"]) == (400, "num_draft_tokens")
+        asked(service, {**body, "num_draft_tokens": 5}, path, model=served(max_draft_tokens=5))
+        assert service.jobs[0].num_draft_tokens == 5
+
+
+@pytest.mark.parametrize("name", ["prompt-lookup", "speculative", "sd-tree"])
+def test_counts_are_true_where_a_stop_string_ends_an_answer(name: str) -> None:
+    metrics: Any = None
+
+    class Late:
+        def __getattr__(self, hook: str) -> Any:
+            return getattr(metrics, hook)
+
+    with serving(METHODS[name](), listener=Late()) as service:
+        metrics = ChatMetrics("tiny", service.load, lambda: 0.0)
+        text = asked(service, BODY, TEXT).json()["choices"][0]["text"]
+        half = len(text) // 2
+        body = {**BODY, "stop": text[half : half + 3], "return_token_origins": True}
+        told = asked(service, body, TEXT).json()
+        until(lambda: service.load().running == 0)
+    drafts, [choice] = drafts_of(told), told["choices"]
+    counted = {
+        one: metrics.registry.get_sample_value(f"sooner:spec_decode_num_{one}_total",
+                                               {"model_name": "tiny"})
+        for one in ("drafts", "draft_tokens", "accepted_tokens")
+    }  # fmt: skip
+    histogram = drafts["acceptance_histogram"]
+    assert sum(histogram) == drafts["num_spec_steps"] > 0
+    accepted = sum(many * rounds for many, rounds in enumerate(histogram))
+    assert drafts["num_accepted_draft_tokens"] == accepted <= drafts["num_draft_tokens"]
+    origins = [one["origin"] for one in choice["token_origins"]]
+    assert len(origins) == told["usage"]["completion_tokens"] < NEW
+    assert 0 <= accepted - origins.count("draft") <= max(len(histogram) - 1, 0)  # the last round's
+    assert counted["draft_tokens"] > drafts["num_draft_tokens"]  # the first request's, too
+    assert counted["accepted_tokens"] > accepted
+
+
+@pytest.mark.parametrize("path", [CHAT, TEXT])
+@pytest.mark.parametrize("name", ["prompt-lookup", "speculative", "sd-tree"])
+def test_origins_are_those_of_the_rounds(name: str, path: str) -> None:
+    body = {**BODY, "return_token_origins": True}
+    if path == CHAT:
+        body = {**body, **HELLO, "n": 2}
+        del body["prompt"]
+    with serving(METHODS[name]()) as service:
+        told = asked(service, body, path).json()
+        pieces = chunks(asked(service, {**body, "stream": True}, path))
+    found = [one["token_origins"] for one in told["choices"]]
+    drafted = sum(one["origin"] == "draft" for rows in found for one in rows)
+    assert drafted == drafts_of(told)["num_accepted_draft_tokens"]
+    assert all(rows[0]["origin"] == "target" for rows in found)  # the prefill's
+    for choice in told["choices"]:
+        streamed = [
+            one for piece in pieces for two in piece["choices"]
+            if two["index"] == choice["index"] for one in two["token_origins"]
+        ]  # fmt: skip
+        assert streamed == choice["token_origins"]
+
+
+class MadeUpTimes:
+    """A machine that takes a second for up to 4 tokens of a forward, and as much longer for more.
+
+    Attributes:
+        blocks: rows and entries of every forward.
+    """
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.blocks: list[tuple[int, int]] = []
+        usual = ModelRunner.forward_tree
+
+        def forward(runner: Any, roots: Any, tree: Any) -> Any:
+            self.blocks.append((tree.rows, 1 + tree.nodes))
+            return usual(runner, roots, tree)
+
+        patch.setattr(ModelRunner, "forward_tree", forward)
+        patch.setattr(Stats, "between", lambda *told: Interval(self.seconds))
+
+    @property
+    def seconds(self) -> float:
+        rows, entries = self.blocks[-1] if self.blocks else (1, 1)
+        return max(1.0, rows * entries / 4)
+
+
+def test_a_full_batch_drafts_less_than_a_row_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = MadeUpTimes(monkeypatch)
+    shares = {}
+    for rows in (1, 8):
+        times.blocks.clear()
+        engine = ModelEngine(target(), Following(PromptLookup("auto")), max_rows=rows)
+        ids = torch.tensor([[7, 8, 9, 7, 8, 9]])
+        for _ in range(rows):
+            engine.admit({"input_ids": ids}, max_new_tokens=120, eos_token_id=[], do_sample=False,
+                         frequency_penalty=-1.5)  # fmt: skip
+        engine.run()
+        whole = [entries for held, entries in times.blocks if held == rows]
+        shares[rows] = sum(entries > 1 for entries in whole) / len(whole)
+    assert shares[1] > 0.7
+    assert shares[8] < 0.3
+
+
+def test_a_hang_up_is_counted_up_to_it() -> None:
+    ends: list[Any] = []
+
+    class Ends:
+        def __getattr__(self, hook: str) -> Any:
+            return lambda *told: ends.append(told) if hook == "ended" else None
+
+    async def run(service: Any) -> None:
+        async with talking(service) as client:
+            body = {**BODY, "max_tokens": 400, "stream": True}
+            asking = asyncio.ensure_future(client.post(TEXT, json=body))
+            while not (service._loop._held and next(iter(service._loop._held.values())).drafts):
+                await asyncio.sleep(0.001)
+            asking.cancel()
+            service.cancel(next(iter(service._loop._held)))
+
+    with serving(METHODS["speculative"](), listener=Ends()) as service:
+        asyncio.run(run(service))
+        until(lambda: bool(ends))
+    job, end, _ = ends[0]
+    stats = end.usage.stats
+    assert isinstance(job, GenerationJob)
+    assert job.sampling == JobSampling(temperature=0, frequency_penalty=-0.06)
+    assert end.reason == "cancelled"
+    assert stats.num_spec_steps >= stats.num_drafts > 0
+    assert stats.num_draft_tokens >= stats.num_accepted_tokens

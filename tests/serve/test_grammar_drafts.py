@@ -1,0 +1,197 @@
+"""Grammars under every way to draft: what they forbid is never verified, answers are the same."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import pytest
+import torch
+
+from serve.real_service import shaken, target
+from serve.spoken import byte_level, ids_of
+from serve.stub_engine import StubClock
+from serve.test_openai_grammar import PERSON, matcher_of
+from sooner import HSD, Autoregressive, Eagle, EagleHead, PromptLookup, SDTree, Speculative
+from sooner.decoding import loop as decoding_loop
+from sooner.serve.engine_loop import EngineLoop
+from sooner.serve.engine_options import GrammarProcessor, JobOptions
+from sooner.serve.following import Following
+from sooner.serve.jobs import Event, Finished, GenerationJob, JobSampling, Tokens
+from sooner.serve.model_engine import ModelEngine
+from sooner.serve.scheduler import SchedulerLimits
+
+pytest.importorskip("llguidance")
+
+NEW = 30
+END = byte_level().eos_token_id
+PROMPT = ids_of('the {"name": "the fox", "city": "Basel"} and {"name": the {"name": "{"name"')
+"""So that looking up finds tokens that the grammar allows, and others."""
+WRONG = ids_of('{"name": the fox", "city": "Bern", "name": "the"}')
+SAMPLING = {"greedy": {"temperature": 0.0}, "drawn": {"temperature": 1.2, "seed": 5}}
+
+
+@functools.cache
+def head() -> Any:
+    torch.manual_seed(0)
+    return EagleHead.for_target(target())
+
+
+METHODS: dict[str, Any] = {
+    "plain": Autoregressive,
+    "prompt-lookup": lambda: Following(PromptLookup(num_draft_tokens=5, max_ngram=2)),
+    "hsd": lambda: HSD(drafts=[[]], nodes=8),
+    "speculative": lambda: Following(Speculative(shaken(), num_draft_tokens=4)),
+    "sd-tree": lambda: Following(SDTree(shaken())),
+    "eagle": lambda: Following(Eagle(head(), nodes=8)),
+}
+
+
+class Ear:
+    """A client."""
+
+    def __init__(self, sampling: str, grammar: Any = None, **more: Any) -> None:
+        self.ids: list[int] = []
+        self.end: Finished | None = None
+        inputs = {"input_ids": torch.tensor([PROMPT])}
+        self.job = GenerationJob(
+            "a", inputs, len(PROMPT), NEW, self.hear, sampling=JobSampling(**SAMPLING[sampling]),
+            stop_token_ids=frozenset([END]), grammar=grammar, prediction=WRONG, **more,
+        )  # fmt: skip
+
+    def hear(self, event: Event) -> None:
+        if isinstance(event, Tokens):
+            self.ids += event.ids
+        else:
+            self.end = event
+
+
+def decode(name: str, *ears: Ear) -> None:
+    method = METHODS[name]()
+    engine = ModelEngine(target(), method, max_rows=4)
+    loop = EngineLoop(lambda: engine, SchedulerLimits(max_rows=4), JobOptions(method), StubClock())
+    loop.open()
+    for ear in ears:
+        loop.add(ear.job)
+    while not loop.is_idle:
+        loop.turn()
+    loop.close(RuntimeError())
+
+
+@functools.cache
+def plainly(sampling: str, bound: bool) -> list[int]:
+    """What plain decoding says alone, under the grammar or without."""
+    ear = Ear(sampling, matcher_of(PERSON) if bound else None)
+    decode("plain", ear)
+    assert ear.end is not None
+    assert ear.end.error is None
+    return ear.ids
+
+
+class Watch:
+    """Looks at every tree before it is verified."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, ear: Ear) -> None:
+        self.nodes = self.forbidden = 0
+        usual = decoding_loop.step
+
+        def step(runner: Any, tree: Any, *told: Any) -> Any:
+            if tree.nodes:
+                self.look(ear.ids, tree)
+            return usual(runner, tree, *told)
+
+        patch.setattr(decoding_loop, "step", step)
+
+    def look(self, said: list[int], tree: Any) -> None:
+        matcher, many = matcher_of(PERSON), int(tree.sizes[0])
+        matcher.accept(said)
+        tokens, parents = tree.tokens[0, :many].tolist(), tree.parents[0, :many].tolist()
+        allowed = matcher.masks(tokens, parents).allowed.tolist()
+        over: list[bool] = []  # behind an end, where nothing is ever said
+        for parent in parents:
+            over.append(parent >= 0 and (over[parent] or tokens[parent] == END))
+        self.nodes += many
+        self.forbidden += sum(
+            not (fine or ended) for fine, ended in zip(allowed, over, strict=True)
+        )
+
+
+@pytest.mark.parametrize("sampling", SAMPLING)
+@pytest.mark.parametrize("name", list(METHODS)[1:])
+def test_what_a_grammar_forbids_is_never_verified(
+    name: str, sampling: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ear = Ear(sampling, matcher_of(PERSON))
+    watch = Watch(monkeypatch, ear)
+    decode(name, ear)
+    assert ear.end is not None
+    assert ear.end.error is None
+    assert watch.nodes > 0
+    assert watch.forbidden == 0
+    assert ear.ids == plainly(sampling, True) != plainly(sampling, False)
+
+
+@pytest.mark.parametrize("name", ["prompt-lookup", "hsd"])
+def test_it_would_be_verified_if_nobody_asked(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        GrammarProcessor, "allowed",
+        lambda self, tokens, parents: (self._made().update(masks_of(self, tokens)), [True] * 99)[1],
+    )  # fmt: skip
+    ear = Ear("greedy", matcher_of(PERSON))
+    watch = Watch(monkeypatch, ear)
+    decode(name, ear)
+    assert watch.forbidden > 0
+    assert ear.ids == plainly("greedy", True)  # the masks bind all the same
+
+
+def masks_of(processor: GrammarProcessor, tokens: Any) -> dict[tuple[int, ...], torch.Tensor]:
+    made = processor.grammar.masks(tokens, range(-1, len(tokens) - 1)).masks
+    return {tuple(tokens[:size]): mask for size, mask in enumerate(made)}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_bound_and_free_requests_share_a_batch(name: str) -> None:
+    ears = [
+        Ear("greedy", matcher_of(PERSON)), Ear("drawn"), Ear("drawn", matcher_of(PERSON)),
+        Ear("greedy"),
+    ]  # fmt: skip
+    decode(name, *ears)
+    wanted = [("greedy", True), ("drawn", False), ("drawn", True), ("greedy", False)]
+    assert [ear.ids for ear in ears] == [plainly(*one) for one in wanted]
+
+
+class Failing:
+    """A grammar that breaks down after some tokens.
+
+    Args:
+        where: `masks` or `accept`.
+    """
+
+    def __init__(self, where: str, after: int) -> None:
+        self.inner, self.where, self.left = matcher_of({"type": "object"}), where, after
+
+    def masks(self, tokens: Any, parents: Any) -> Any:
+        self._fail("masks")
+        return self.inner.masks(tokens, parents)
+
+    def accept(self, ids: Any) -> None:
+        self._fail("accept")
+        self.left -= len(ids)
+        self.inner.accept(ids)
+
+    def _fail(self, where: str) -> None:
+        if where == self.where and self.left <= 0:
+            raise RuntimeError("the grammar is broken")
+
+
+@pytest.mark.parametrize("where", ["masks", "accept"])
+@pytest.mark.parametrize("name", METHODS)
+def test_a_grammar_that_breaks_down_ends_its_request_alone(name: str, where: str) -> None:
+    ears = [Ear("greedy"), Ear("greedy", Failing(where, 3)), Ear("drawn", matcher_of(PERSON))]
+    decode(name, *ears)
+    good, bad, bound = ears
+    assert bad.end is not None
+    assert (bad.end.reason, str(bad.end.error)) == ("error", "the grammar is broken")
+    assert len(bad.ids) < 10
+    assert good.ids == plainly("greedy", False)
+    assert bound.ids == plainly("drawn", True)
