@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import re
 import types
 import typing
 from collections.abc import Callable, Collection, Mapping
@@ -54,6 +55,20 @@ def parse_whole_or(name: str, text: str, word: str = "auto") -> Any:
         return int(text)
     check_whole_or(name, text, word)
     return text
+
+
+def parse_bytes(text: str) -> int:
+    """A number of bytes, such as `8GiB`, `8G` (10**9 each) or `8589934592`.
+
+    Raises:
+        SoonerError: any other text.
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) *([kmgt]i?)?b?", text.strip(), re.IGNORECASE)
+    if found is None:
+        raise SoonerError(f"'{text}' is no number of bytes; write it as 8GiB, 8G or 8589934592")
+    unit = (found[2] or "").lower()
+    base = 1024 if unit.endswith("i") else 1000
+    return int(float(found[1]) * base ** (" kmgt".index(unit[0]) if unit else 0))
 
 
 def check_number(

@@ -180,6 +180,13 @@ class Engine:
         """Pages that requests hold; those that only keep a prefix are not among them."""
         return 0 if self.memory is None else self.memory.pool.used
 
+    @property
+    def longest(self) -> int | None:
+        """Tokens that a request of one row may have, prompt and answer; `None` is any number."""
+        if self.memory is None:
+            return None
+        return self.memory.longest(self.method.largest_block())
+
     def step(self) -> list[Request]:
         """Prefill a chunk, decode a round; returns the requests that have ended.
 

@@ -1,11 +1,13 @@
 """An engine without a model, for tests of what stands before it.
 
 Its tokens are a hash of (prompt ids, seed, place), so what a request says does not depend on who
-else decodes, how many tokens a round commits, or whether it was preempted on the way.
+else decodes, how many tokens a round commits, or whether it was preempted on the way. Its memory is
+counted as `sooner.Engine`'s is.
 """
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -68,9 +70,12 @@ class StubRequest:
     max_tokens: int
     stop_ids: frozenset[int]
     tell: Callable[[int, list[int], int], None]
-    said: list[int]
+    order: tuple[float, int]
     options: dict[str, Any] = field(default_factory=dict)
+    said: list[int] = field(default_factory=list)
     to_prefill: int = 0
+    is_waiting: bool = True
+    num_preemptions: int = 0
     tokens: list[list[int]] | None = None
     error: Exception | None = None
     num_drafts: int = 0
@@ -101,13 +106,15 @@ class StubEngine:
         max_rows: requests that it holds; one more is a mistake of its caller.
         prefill_chunk: prompt tokens that a step prefills, of one request after the other.
         blocks: how many tokens a row commits at once, chosen by its place.
-        pages, page: key-value memory; a step that would need more fails. `None` is any amount.
+        pages, page: key-value memory; `None` is any amount. A request begins when its prompt fits,
+            and where no page is left the last in order loses its row and waits for another.
         words: token ids that it says.
         spend: called with the cost of a step: `prefill_cost` a token, `round_cost` a round.
 
     Attributes:
         failures: `(where, error)`, raised once each: in "admit", in "step" half-way through a
             round, in "cancel", or for one request alone in its "prefill".
+        waiting: requests without a row, in order.
         admitted: every request, in the order of their admission.
         is_broken: a failure in "step" or "cancel" was raised; it must not be asked again.
     """
@@ -129,6 +136,7 @@ class StubEngine:
         self.pages, self.page, self.words = pages, page, words
         self.spend, self.prefill_cost, self.round_cost = spend, prefill_cost, round_cost
         self.rows: list[StubRequest] = []
+        self.waiting: list[StubRequest] = []
         self.admitted: list[StubRequest] = []
         self.failures: list[tuple[str, Exception]] = []
         self.is_broken = self.is_closed = self.was_asked_when_broken = False
@@ -136,7 +144,7 @@ class StubEngine:
 
     @property
     def is_idle(self) -> bool:
-        return not self.rows
+        return not (self.rows or self.waiting)
 
     @property
     def block(self) -> int:
@@ -145,8 +153,15 @@ class StubEngine:
 
     @property
     def pages_used(self) -> int:
-        slots = (len(row.prompt) + len(row.said) + self.block for row in self.rows)
-        return sum(-(-each // self.page) for each in slots)
+        return sum(map(self._pages_of, self.rows))
+
+    @property
+    def longest(self) -> int | None:
+        """Tokens that a request can have, prompt and answer."""
+        return None if self.pages is None else self.pages * self.page - self.block
+
+    def _pages_of(self, row: StubRequest) -> int:
+        return -(-(len(row.prompt) + len(row.said) + self.block) // self.page)
 
     def admit(
         self,
@@ -154,7 +169,7 @@ class StubEngine:
         *,
         seed: int | None = None,
         on_tokens: Callable[[int, list[int], int], None] | None = None,
-        said: Sequence[int] = (),
+        priority: float = 0.0,
         max_new_tokens: int = 16,
         eos_token_id: Iterable[int] = (),
         **options: Any,
@@ -164,22 +179,42 @@ class StubEngine:
         assert seed is not None
         assert len(self.rows) < self.max_rows, "more requests than rows"
         (prompt,) = [[int(one) for one in row] for row in inputs["input_ids"]]
-        alone = said_alone(prompt, seed, len(said), eos_token_id, self.words)
-        assert list(said) == alone, "committed ids of another request"
         request = StubRequest(
             prompt, seed, max_new_tokens, frozenset(eos_token_id),
-            on_tokens or (lambda row, ids, drafted: None), list(said), options,
+            on_tokens or (lambda row, ids, drafted: None), (priority, len(self.admitted)), options,
         )  # fmt: skip
-        request.to_prefill = len(prompt) + len(said)
-        self.rows.append(request)
         self.admitted.append(request)
+        self._wait(request)
         return request
+
+    def _wait(self, request: StubRequest) -> None:
+        request.is_waiting = True
+        insort(self.waiting, request, key=lambda one: one.order)
+
+    def _begin(self) -> None:
+        """Give rows to those that wait, in order, as far as there is memory."""
+        while self.waiting and len(self.rows) < self.max_rows:
+            pages = self.pages_used + self._pages_of(self.waiting[0]) + len(self.rows)
+            if self.rows and self.pages is not None and pages > self.pages:
+                return
+            request = self.waiting.pop(0)
+            request.is_waiting = False
+            request.to_prefill = len(request.prompt) + len(request.said)
+            self.rows.append(request)
+
+    def _make_room(self) -> None:
+        while self.pages is not None and self.pages_used > self.pages:
+            last = max(self.rows, key=lambda one: one.order)
+            self.rows.remove(last)
+            last.num_preemptions += 1
+            last.to_prefill = 0
+            self._wait(last)
 
     def step(self) -> list[StubRequest]:
         self._check_whole()
         self.steps += 1
-        if self.pages is not None and self.pages_used > self.pages:
-            raise AssertionError(f"{self.pages_used} pages of {self.pages}")
+        self._make_room()
+        self._begin()
         decoding = [row for row in self.rows if not row.is_prefilling]
         self.spend(self.round_cost if decoding else 0)
         ended = self._prefill()
@@ -197,13 +232,14 @@ class StubEngine:
 
     def cancel(self, request: StubRequest) -> None:
         self._check_whole()
-        assert request in self.rows, "cancelled twice"
+        line = self.waiting if request.is_waiting else self.rows
+        assert request in line, "cancelled twice"
         self._break("cancel")
-        self.rows.remove(request)
+        line.remove(request)
         request.tokens = [request.said]
 
     def close(self) -> None:
-        self.rows, self.is_closed = [], True
+        self.rows, self.waiting, self.is_closed = [], [], True
 
     def _prefill(self) -> list[StubRequest]:
         left, failed = self.prefill_chunk, []

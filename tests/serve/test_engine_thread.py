@@ -11,6 +11,7 @@ import pytest
 from serve.job_listener import PROMPT, WAIT, Gate, Listener, running, until
 from serve.stub_engine import StubEngine, job_options, said_alone
 from sooner.serve.engine_thread import EngineThread
+from sooner.serve.jobs import ServiceLoad
 from sooner.serve.refusal import RefusedError
 from sooner.serve.scheduler import SchedulerLimits
 
@@ -61,11 +62,9 @@ def test_more_jobs_than_it_holds_are_told_to_come_back() -> None:
 
 
 def test_what_can_never_fit_is_refused_with_the_numbers() -> None:
-    limits = SchedulerLimits(pages=2, page=256)
-    with running(lambda: StubEngine(pages=2), limits) as service:
-        with pytest.raises(
-            RefusedError, match="3 prompt tokens and 510 new ones take 3 pages of 256"
-        ) as refused:
+    with running(lambda: StubEngine(pages=2)) as service:
+        told = "3 prompt tokens and 510 new ones are more than the 511 that the server has memory"
+        with pytest.raises(RefusedError, match=told) as refused:
             service.submit(Listener(510).job)
         assert refused.value.status == 400
 
@@ -148,13 +147,13 @@ def test_a_service_that_never_started_can_be_closed() -> None:
 
 
 def test_preempted_jobs_end_as_if_nobody_else_had_been_there() -> None:
-    limits = SchedulerLimits(max_rows=4, pages=9, page=8, block=3)
     engine = StubEngine(max_rows=4, pages=9, page=8, blocks=(1, 2, 3))
-    with running(lambda: engine, limits) as service:
+    with running(lambda: engine, SchedulerLimits(max_rows=4)) as service:
         clients = [Listener(40, seed=seed) for seed in range(8)]
         for client in clients:
             service.submit(client.job)
         for seed, client in enumerate(clients):
             assert client.wait().reason == "length"
             assert client.ids == said_alone(PROMPT, seed, 40)
-    assert len(engine.admitted) > 8
+        assert service.load() == ServiceLoad(0, 0, 0, 9)
+    assert any(request.num_preemptions for request in engine.admitted)

@@ -9,6 +9,7 @@ import torch
 
 import tiny
 from sooner import HSD, PromptLookup, Speculative, generate
+from sooner.memory.media import media_of
 from sooner.serve.engine_options import JobOptions
 from sooner.serve.following import Following
 from sooner.serve.jobs import GenerationJob, JobSampling
@@ -38,9 +39,7 @@ def plain(ids: list[int] = PROMPT, **options: Any) -> list[int]:
 
 def run(engine: ModelEngine, *jobs: GenerationJob) -> list[Any]:
     options = JobOptions(engine.method)
-    requests = [
-        engine.admit(one.inputs, seed=one.sampling.seed, said=(), **options(one)) for one in jobs
-    ]
+    requests = [engine.admit(one.inputs, seed=one.sampling.seed, **options(one)) for one in jobs]
     engine.run()
     for request in requests:
         if request.error is not None:
@@ -113,10 +112,18 @@ def test_without_stop_ids_an_answer_goes_on_behind_the_models_own() -> None:
     assert endless.tokens[0] == [tiny.EOS] * NEW
 
 
-def test_a_request_that_was_preempted_goes_on_from_its_tokens() -> None:
-    wanted = plain()
-    engine = ModelEngine(model())
-    request = engine.admit(inputs(), said=tuple(wanted[:7]), **JobOptions()(job()))
-    engine.run()
-    assert request.error is None
-    assert request.tokens == [wanted[7:]]
+@pytest.mark.parametrize("keys", [(), ("one", "two"), ("one", "two", "tile", "tile")])
+def test_media_are_known_by_keys_as_far_as_there_is_one_for_each(keys: tuple[str, ...]) -> None:
+    """Some processors make several pictures of one; then pixels are hashed."""
+    family = "qwen2_5_vl"
+    shown = tiny.inputs(family, "mixed")
+    asked = GenerationJob("a", shown, shown["input_ids"].shape[1], 4, media_keys=keys)
+    engine = ModelEngine(tiny.model(family), pages=8)
+    (found,) = run(engine, asked)
+    wanted = generate(tiny.model(family), shown, max_new_tokens=4, eos_token_id=-1).tokens
+    assert found.tokens == wanted
+    assert engine.memory is not None
+    told = ["one", "two"] if keys == ("one", "two") else []
+    known = media_of(engine.memory.adapter, shown, told)
+    held = [item.key for kind in found.shown.media.values() for item in kind]
+    assert held == [item.key for kind in known.values() for item in kind]

@@ -1,4 +1,4 @@
-"""The scheduler's policy: order, rows, prefill budget, pages and preemption."""
+"""The scheduler's policy: order, rows, prefill budget, and those that wait in the engine."""
 
 from __future__ import annotations
 
@@ -28,15 +28,10 @@ def filled(limits: SchedulerLimits, *jobs: GenerationJob) -> Scheduler:
 
 def begin(scheduler: Scheduler) -> list[str]:
     """Plan, and let every job that begins be prefilled at once."""
-    plan = scheduler.plan()
-    for ticket in plan.admitted:
+    planned = scheduler.plan()
+    for ticket in planned:
         scheduler.prefilled(ticket)
-    return names(plan.admitted)
-
-
-def say(scheduler: Scheduler, name: str, tokens: int) -> None:
-    (ticket,) = [one for one in scheduler.running if one.job.id == name]
-    ticket.said += [0] * tokens
+    return names(planned)
 
 
 def test_jobs_get_rows_in_the_order_of_their_arrival() -> None:
@@ -75,25 +70,45 @@ def test_a_job_without_a_deadline_is_overtaken_for_its_patience_and_no_longer() 
     assert second == 25
 
 
-def test_nobody_passes_the_first_in_line() -> None:
-    limits = SchedulerLimits(max_rows=4, pages=5, page=10)
-    scheduler = filled(limits, job("a", 15, 5), job("large", 25, 5), job("small", 5, 1))
-    assert begin(scheduler) == ["a"]
+def test_nobody_passes_one_that_waits_in_the_engine_but_who_is_more_urgent() -> None:
+    """It may wait there for its first row, or for another."""
+    scheduler = filled(SchedulerLimits(max_rows=4), job("a"), job("large", 25), job("small", 5, 1))
+    assert begin(scheduler) == ["a", "large", "small"]
+    large = scheduler.running[1]
+    large.is_waiting = True
+    scheduler.add(job("late", arrived=1))
+    scheduler.add(job("urgent", arrived=2, due=3))
+    assert scheduler.rows == 2
+    assert begin(scheduler) == ["urgent"]
     assert begin(scheduler) == []
+    scheduler.prefilled(large)
+    assert begin(scheduler) == []  # four rows
     scheduler.end(scheduler.running[0])
-    assert begin(scheduler) == ["large", "small"]
+    assert begin(scheduler) == ["late"]
+
+
+def test_who_waits_in_the_engine_has_no_row_and_prefills_nothing() -> None:
+    scheduler = filled(SchedulerLimits(max_rows=1, prefill_tokens=20), job("old", 100, arrived=1))
+    assert begin(scheduler) == ["old"]
+    (old,) = scheduler.running
+    scheduler.preempted(old)
+    old.is_waiting = True
+    scheduler.add(job("urgent", 15, arrived=2, due=3))
+    assert begin(scheduler) == ["urgent"]
+    assert (scheduler.rows, len(scheduler.running)) == (1, 2)
+    assert old.is_prefilling, "once it has a row again, it says nothing before its prefill ends"
 
 
 def test_short_prompts_begin_together_and_long_ones_alone() -> None:
     scheduler = filled(
         SchedulerLimits(prefill_tokens=20), job("long", 100), job("a"), job("b"), job("c")
     )
-    assert names(scheduler.plan().admitted) == ["long"]
-    assert names(scheduler.plan().admitted) == []
+    assert names(scheduler.plan()) == ["long"]
+    assert names(scheduler.plan()) == []
     scheduler.prefilled(scheduler.running[0])
-    assert names(scheduler.plan().admitted) == ["a", "b"]
+    assert names(scheduler.plan()) == ["a", "b"]
     scheduler.prefilled(scheduler.running[1])
-    assert names(scheduler.plan().admitted) == ["c"]
+    assert names(scheduler.plan()) == ["c"]
 
 
 def test_an_urgent_job_overtakes_those_behind_a_long_prefill() -> None:
@@ -102,76 +117,7 @@ def test_an_urgent_job_overtakes_those_behind_a_long_prefill() -> None:
     scheduler.add(job("urgent", due=1))
     assert begin(scheduler) == []
     scheduler.prefilled(scheduler.running[0])
-    assert names(scheduler.plan().admitted) == ["urgent"]
-
-
-def test_rows_take_pages_as_they_grow() -> None:
-    scheduler = filled(SchedulerLimits(pages=9, page=10, block=3), job("a", 10, 30))
-    begin(scheduler)
-    assert scheduler.pages_used == 2
-    for said, pages in ((7, 2), (1, 3), (10, 4)):
-        say(scheduler, "a", said)
-        assert scheduler.plan().preempted == []
-        assert scheduler.pages_used == pages
-    scheduler.end(scheduler.running[0])
-    assert scheduler.pages_used == 0
-
-
-def test_the_youngest_row_gives_way_when_no_page_is_left() -> None:
-    scheduler = filled(
-        SchedulerLimits(pages=7, page=10), job("a", 10, 30), job("b", 10, 30), job("c", 10, 30, 1)
-    )
-    assert begin(scheduler) == ["a", "b"]  # a page is kept for each row that may grow
-    scheduler.limits = SchedulerLimits(pages=6, page=10)
-    say(scheduler, "b", 10)
-    assert scheduler.plan().preempted == []
-    say(scheduler, "a", 20)
-    plan = scheduler.plan()
-    assert (names(plan.preempted), names(plan.admitted)) == (["b"], [])
-    assert names(scheduler.waiting) == ["b", "c"]
-    assert scheduler.waiting[0].slots == 20
-    assert scheduler.waiting[0].pages == 0
-    assert scheduler.pages_used == 4
-
-
-def test_of_rows_with_deadlines_the_least_urgent_gives_way() -> None:
-    scheduler = filled(
-        SchedulerLimits(pages=8, page=10),
-        job("old", 10, 40), job("urgent", 10, 40, arrived=5, due=6),
-    )  # fmt: skip
-    assert begin(scheduler) == ["urgent", "old"]
-    say(scheduler, "urgent", 30)
-    say(scheduler, "old", 25)
-    assert names(scheduler.plan().preempted) == ["old"]
-
-
-def test_a_row_that_finds_no_page_may_itself_be_the_youngest() -> None:
-    scheduler = filled(SchedulerLimits(pages=6, page=10), job("a", 10, 40), job("b", 10, 40))
-    begin(scheduler)
-    say(scheduler, "a", 25)
-    assert scheduler.plan().preempted == []
-    say(scheduler, "b", 10)
-    assert names(scheduler.plan().preempted) == ["b"]
-    assert scheduler.pages_used == 4
-
-
-def test_a_preempted_job_waits_until_there_is_room_for_what_it_has_said() -> None:
-    scheduler = filled(SchedulerLimits(pages=6, page=10), job("a", 10, 30), job("b", 10, 30))
-    begin(scheduler)
-    say(scheduler, "a", 18)
-    say(scheduler, "b", 21)
-    assert scheduler.plan().preempted != []
-    assert begin(scheduler) == []
-    scheduler.end(scheduler.running[0])
-    assert begin(scheduler) == ["b"]
-    assert scheduler.pages_used == 4
-
-
-def test_what_can_never_fit_is_known_beforehand() -> None:
-    scheduler = Scheduler(SchedulerLimits(pages=4, page=10, block=5))
-    assert scheduler.fits(job(prompt=15, limit=20))
-    assert not scheduler.fits(job(prompt=15, limit=21))
-    assert Scheduler(SchedulerLimits()).fits(job(prompt=10**9))
+    assert names(scheduler.plan()) == ["urgent"]
 
 
 def test_deadlines_pass_for_jobs_that_wait_and_for_rows() -> None:
@@ -184,7 +130,7 @@ def test_deadlines_pass_for_jobs_that_wait_and_for_rows() -> None:
     assert names(scheduler.expired(99)) == ["waits", "row"]
 
 
-@pytest.mark.parametrize("name", ["max_rows", "prefill_tokens", "pages", "page", "block"])
+@pytest.mark.parametrize("name", ["max_rows", "prefill_tokens"])
 def test_limits_below_one_are_refused(name: str) -> None:
     with pytest.raises(SoonerError, match=name):
         SchedulerLimits(**{name: 0})

@@ -17,7 +17,6 @@ from sooner.serve.adapters import base_of, merged, refuse_unmerged
 from sooner.serve.following import Following
 from sooner.serve.model import (
     check_servable,
-    max_model_len,
     merged_pair,
     miniature_of,
     serving_method,
@@ -87,13 +86,6 @@ def test_the_method_is_the_best_that_the_models_allow() -> None:
     assert serving_method(alone, ChatSettings(method="hsd")).name == "hsd"
     with pytest.raises(SoonerError, match="needs a draft"):
         serving_method(alone, ChatSettings(method="speculative"))
-
-
-def test_prompt_and_answer_fit_target_and_draft(monkeypatch: pytest.MonkeyPatch) -> None:
-    pair = ModelPair(loaded(), loaded("llama"))
-    assert max_model_len(pair) == 512
-    monkeypatch.setattr(pair.draft.model.config, "max_position_embeddings", 100)  # type: ignore[union-attr]
-    assert max_model_len(pair) == 100
 
 
 def test_stop_ids_are_those_of_the_generation_config() -> None:

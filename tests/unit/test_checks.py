@@ -17,6 +17,7 @@ from sooner.checks import (
     check_whole,
     check_whole_or,
     option,
+    parse_bytes,
     parse_whole_or,
 )
 from sooner.errors import SoonerError
@@ -79,6 +80,20 @@ def test_errors_name_the_thing_and_the_way_out(check: Callable[[], None], said: 
     with pytest.raises(SoonerError) as caught:
         check()
     assert str(caught.value).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("17", 17), ("8GiB", 8 << 30), ("8g", 8 * 10**9), ("1.5 MiB", 3 << 19), ("2kB", 2000)],
+)
+def test_bytes_from_the_command_line(text: str, value: int) -> None:
+    assert parse_bytes(text) == value
+
+
+@pytest.mark.parametrize("text", ["", "GiB", "-1", "8 apples", "1e9", "8GiBs"])
+def test_what_is_no_number_of_bytes_is_refused(text: str) -> None:
+    with pytest.raises(SoonerError, match="is no number of bytes; write it as 8GiB"):
+        parse_bytes(text)
 
 
 def test_a_word_or_a_number_from_the_command_line() -> None:

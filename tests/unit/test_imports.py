@@ -44,8 +44,8 @@ MAY_USE: dict[str, set[str]] = {
         "parity", "robots", "sparse", "stats",
     },
     "serve": {
-        "decoding", "documents", "engine", "generation", "methods", "miniatures", "models",
-        "request", "stats", "tasks",
+        "decoding", "documents", "engine", "generation", "memory", "methods", "miniatures",
+        "models", "request", "stats", "tasks",
     },
 }  # fmt: skip
 """Top-level parts and what they may import; `cli` may use everything, and nothing uses it."""

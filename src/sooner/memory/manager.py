@@ -104,7 +104,7 @@ class EngineMemory:
         self.max_rows, self.prefix_caching = max_rows, prefix_caching
         self._kept = KeptPages()
         if pages is None:
-            pages = _pages_in(memory or 0, self.adapter.slot_bytes + method.slot_bytes())
+            pages = _pages_in(memory or 0, page_bytes(self.adapter, method))
         self.pool = PagePool(pages, PAGE, self._kept.evict)
         self.features = VisualFeatures(features)
         may_page = self.adapter.takes_blocks and not is_split(self.adapter.model)
@@ -118,6 +118,14 @@ class EngineMemory:
         self._stores = PageStores(self.pool, self.adapter.layers) if paged else None
         longest = (self.adapter.max_positions or self.pool.size * PAGE) + BEHIND
         self._row_pages = min(self.pool.size, self.pool.pages_for(longest))  # of one row at most
+
+    def longest(self, block: int) -> int:
+        """Tokens that a request of one row may have, prompt and answer.
+
+        Args:
+            block: entries of a round.
+        """
+        return max(self._row_pages * PAGE - block, 0)
 
     def describe(self, inputs: Mapping[str, Any], keys: Sequence[str] = ()) -> ShownPrompt:
         """What a request shows.
@@ -332,14 +340,18 @@ class EngineMemory:
         return min(pool.pages_for(prompt.width + method.largest_block()), each)
 
 
-def _pages_in(memory: int, token: int) -> int:
-    """Pages of tokens that take so many bytes each."""
-    if memory < token * PAGE:
+def page_bytes(adapter: Adapter, method: Method) -> int:
+    """Bytes of a page of the target, and of the drafter's own cache."""
+    return PAGE * (adapter.slot_bytes + method.slot_bytes())
+
+
+def _pages_in(memory: int, page: int) -> int:
+    """Pages that take so many bytes each."""
+    if memory < page:
         raise MemoryRanOutError(
-            f"memory={memory} bytes are less than a page of {PAGE} tokens takes, {token * PAGE}; "
-            "give more"
+            f"memory={memory} bytes are less than a page of {PAGE} tokens takes, {page}; give more"
         )
-    return memory // (token * PAGE)
+    return memory // page
 
 
 @torch.inference_mode()

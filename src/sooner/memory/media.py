@@ -84,6 +84,12 @@ def media_of(
     }  # fmt: skip
 
 
+def count_media(inputs: Mapping[str, Any]) -> int:
+    """Pictures and clips that inputs show, as `media_of` counts them."""
+    shown = (kind for kind, name in PIXELS.items() if isinstance(inputs.get(name), Tensor))
+    return sum(len(_sizes(kind, inputs)) for kind in shown)
+
+
 def parts_of(inputs: Mapping[str, Tensor], count: int) -> list[dict[str, Tensor]] | None:
     """The arguments of each item's pixels, or `None` where they can't be taken apart.
 

@@ -20,6 +20,7 @@ from ..tasks.loading import Loaded, ModelPair
 from .chat_metrics import ChatMetrics
 from .engine_options import JobOptions
 from .engine_thread import EngineThread
+from .kv_memory import kv_memory
 from .model import chat_prompts, served_model, serving_method
 from .model_engine import ModelEngine
 from .openai.app import create_app
@@ -65,7 +66,8 @@ class ChatServer:
         self.target, self.settings = pair.target, settings
         self.on_ready, self.on_stop = on_ready, on_stop
         method = serving_method(pair, settings)
-        self.prompts = chat_prompts(pair, asked, settings)
+        memory = kv_memory(pair, method, settings)
+        self.prompts = chat_prompts(pair, asked, settings, memory.max_model_len)
         options = JobOptions(method)
         served = served_model(pair, asked, settings, self.prompts, method)
         self.metrics = ChatMetrics(
@@ -74,10 +76,8 @@ class ChatServer:
             lambda: time.monotonic() - self.thread.last_tick,
         )
         self.thread = EngineThread(
-            partial(build_engine, pair.target.model, method, settings),
-            SchedulerLimits(
-                settings.max_rows, settings.prefill_chunk, block=method.largest_block()
-            ),
+            partial(build_engine, pair.target.model, method, settings, memory.pages),
+            SchedulerLimits(settings.max_rows, settings.prefill_chunk),
             options,
             max_waiting=settings.max_queue,
             warm_up=self._warm_up,
@@ -171,11 +171,12 @@ def grammars_of(served: ServedModel) -> Grammars:
         return NoGrammars()
 
 
-def build_engine(model: Any, method: Method, settings: ChatSettings) -> Any:
+def build_engine(model: Any, method: Method, settings: ChatSettings, pages: int) -> Any:
     """The engine, as the thread that owns it makes it."""
     return ModelEngine(
-        model, method, max_rows=settings.max_rows, prefill_chunk=settings.prefill_chunk
-    )
+        model, method, max_rows=settings.max_rows, prefill_chunk=settings.prefill_chunk,
+        pages=pages, prefix_caching=settings.prefix_caching,
+    )  # fmt: skip
 
 
 def warm_up(target: Loaded, engine: Any) -> None:

@@ -33,8 +33,8 @@ logger = logging.getLogger("sooner.serve")
 
 Clock = Callable[[], float]
 OptionsOf = Callable[[GenerationJob, Callable[[], int]], Mapping[str, Any]]
-"""What `Engine.admit` is told of a job, but for its inputs, seed and committed ids; it may ask how
-many of those there are."""
+"""What `Engine.admit` is told of a job, but for its inputs, seed and priority; it may ask how many
+ids the job has committed."""
 
 
 class EngineDiedError(Exception):
@@ -68,14 +68,15 @@ class Held:
 
     Attributes:
         ticket: its place in line or among the rows.
-        seed: of its draws; it keeps them when it is preempted.
+        seed: of its draws.
         request: the engine's, while it has a row.
         told: when it was last told tokens; when it came, before the first ones.
         is_lost: its client can't be told anything.
         failure: what its own tokens ran into.
         first: when it was told its first token.
+        has_begun: it has had a row.
+        preemptions: how often it lost it.
         cached, drafts, drafted, accepted, mode: see `JobUsage` and `DraftStats`.
-        counted: drafts and draft tokens of its present request that were counted.
     """
 
     ticket: Ticket
@@ -85,12 +86,13 @@ class Held:
     failure: Exception | None = None
     told: float = 0.0
     first: float | None = None
+    has_begun: bool = False
+    preemptions: int = 0
     cached: int = 0
     drafts: int = 0
     drafted: int = 0
     accepted: Counter[int] = field(default_factory=Counter)
     mode: str = "exact"
-    counted: tuple[int, int] = (0, 0)
 
     @property
     def job(self) -> GenerationJob:
@@ -184,11 +186,7 @@ class EngineLoop:
         self._mend()
         # A batch of its own for each: those that would wait in the engine stay in line instead.
         self.scheduler.is_one_by_one = bool(getattr(self.engine, "alone", None))
-        plan = self.scheduler.plan()
-        for ticket in plan.preempted:
-            self._preempt(self._held[ticket.job])
-        self._mend()
-        for ticket in plan.admitted:
+        for ticket in self.scheduler.plan():
             self._admit(self._held[ticket.job])
         if self.scheduler.running:
             self._step()
@@ -201,12 +199,15 @@ class EngineLoop:
 
     def _step(self) -> None:
         assert self.engine is not None
+        started = self.clock()
         try:
             ended = self.engine.step()
         except BaseException as error:
             self._fault = error
             self._mend()
             return
+        for ticket in self.scheduler.running:
+            self._follow(self._held[ticket.job], started)
         requests = {id(request): request for request in ended}
         for ticket in list(self.scheduler.running):
             held = self._held[ticket.job]
@@ -223,6 +224,18 @@ class EngineLoop:
         if self.scheduler.running and self.engine.is_idle:
             self._fault = RuntimeError("the engine lost requests")
             self._mend()
+
+    def _follow(self, held: Held, started: float) -> None:
+        """See whether the step that began at `started` gave a job a row, or took it."""
+        ticket, request = held.ticket, held.request
+        ticket.is_waiting = getattr(request, "is_waiting", False)
+        if not (held.has_begun or ticket.is_waiting):
+            held.has_begun = True
+            self._hear("begun", held.job, started - held.job.arrived)
+        if (lost := getattr(request, "num_preemptions", 0)) > held.preemptions:
+            held.preemptions = lost
+            self.scheduler.preempted(ticket)
+            self._hear("preempted", held.job)
 
     def _mend(self) -> None:
         """If the engine raised, what it held is lost, and who waits goes on with another one."""
@@ -252,12 +265,9 @@ class EngineLoop:
         def tell(row: int, ids: list[int], drafted: int) -> None:
             self._commit(held, list(ids), drafted)
 
-        held.counted = (0, 0)
-        if not ticket.said:
-            self._hear("begun", job, self.clock() - job.arrived)
         try:
             held.request = self.engine.admit(
-                job.inputs, seed=held.seed, on_tokens=tell, said=tuple(ticket.said),
+                job.inputs, seed=held.seed, on_tokens=tell, priority=ticket.due,
                 **self.options_of(job, lambda: len(ticket.said)),
             )  # fmt: skip
         except Exception as error:
@@ -288,10 +298,6 @@ class EngineLoop:
         held.told = now
         self._tell(held, event)
 
-    def _preempt(self, held: Held) -> None:
-        self._leave(held)
-        self._hear("preempted", held.job)
-
     def _leave(self, held: Held) -> None:
         """Free the row of a job, if it has one."""
         request, held.request = held.request, None
@@ -310,11 +316,8 @@ class EngineLoop:
 
     def _count_drafts(self, held: Held, request: RequestLike | None, accepted: int) -> None:
         """Take over what was verified since the last time; `accepted` tokens of that were right."""
-        drafts, tokens = (
-            getattr(request, name, 0) - before
-            for name, before in zip(("num_drafts", "num_draft_tokens"), held.counted, strict=True)
-        )
-        held.counted = held.counted[0] + drafts, held.counted[1] + tokens
+        drafts = getattr(request, "num_drafts", 0) - held.drafts
+        tokens = getattr(request, "num_draft_tokens", 0) - held.drafted
         held.drafts += drafts
         held.drafted += tokens
         if drafts:

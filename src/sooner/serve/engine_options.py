@@ -66,7 +66,7 @@ class GrammarProcessor(LogitsProcessor):
 
 
 class JobOptions:
-    """What `Engine.admit` is told of a job, but for its inputs, seed and committed ids.
+    """What `Engine.admit` is told of a job, but for its inputs, seed and priority.
 
     Args:
         method: of the engine. Where it is `HSD`, a job's `prediction` is its draft, and a job
@@ -91,6 +91,7 @@ class JobOptions:
         options: dict[str, Any] = {
             "max_new_tokens": job.max_tokens,
             "eos_token_id": sorted(job.stop_token_ids) or None,
+            "media_keys": job.media_keys,
             **_settings(sampling),
         }
         if sampling.logit_bias:

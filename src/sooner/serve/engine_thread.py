@@ -97,8 +97,14 @@ class EngineThread:
         Raises:
             RefusedError: it is not taken.
         """
-        if not self._loop.scheduler.fits(job):
-            raise self._too_long(job)
+        most = getattr(self._loop.engine, "longest", None)
+        if most is not None and job.prompt_tokens + job.max_tokens > most:
+            raise RefusedError(
+                400,
+                f"{job.prompt_tokens} prompt tokens and {job.max_tokens} new ones are more than "
+                f"the {most} that the server has memory for; send a shorter prompt, or ask for "
+                "fewer tokens",
+            )
         with self._lock:
             self._check_takes()
             self._submitted += 1
@@ -110,10 +116,10 @@ class EngineThread:
 
     def load(self) -> ServiceLoad:
         """What is held now."""
-        scheduler = self._loop.scheduler
-        running = len(scheduler.running)
+        running, engine = self._loop.scheduler.rows, self._loop.engine
         waiting = max(self._submitted - running, 0)
-        return ServiceLoad(running, waiting, scheduler.pages_used, self.limits.pages or 0)
+        used, pages = (getattr(engine, name, 0) or 0 for name in ("pages_used", "pages"))
+        return ServiceLoad(running, waiting, used, pages)
 
     def drain(self) -> None:
         """Take nothing new; what is held goes on."""
@@ -157,15 +163,6 @@ class EngineThread:
             )  # fmt: skip
         if self._submitted >= (limit := self.limits.max_rows + self.max_waiting):
             raise too_many(limit, self._seconds_to_room())
-
-    def _too_long(self, job: GenerationJob) -> RefusedError:
-        limits = self.limits
-        return RefusedError(
-            400,
-            f"{job.prompt_tokens} prompt tokens and {job.max_tokens} new ones take "
-            f"{limits.pages_at_most(job)} pages of {limits.page} slots, and the server has "
-            f"{limits.pages}; send a shorter prompt, or ask for fewer tokens",
-        )
 
     def _seconds_to_room(self) -> float:
         """Mean time between the last ends of jobs."""

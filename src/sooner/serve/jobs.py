@@ -202,7 +202,7 @@ class ServiceLoad:
     Attributes:
         running: jobs that are prefilled or decode.
         waiting: jobs that are not begun, or were preempted.
-        pages_used, pages: of the cache; `pages` is 0 where nobody counts them.
+        pages_used, pages: of the engine's memory; `pages` is 0 where nobody counts them.
     """
 
     running: int
@@ -221,7 +221,8 @@ class RequestLike(Protocol):
     It may have more, which is told if it is there: `finish_reason` (`stop` or `length`),
     `cached_tokens` of the prompt, `num_drafts` and `num_draft_tokens` as in `DraftStats`, of the
     round that `on_tokens` tells of among them, `mode`, and `logprobs` of each row, added to before
-    `on_tokens` is called.
+    `on_tokens` is called; `is_waiting` for its first row or for another, and `num_preemptions`, how
+    often it lost one.
     """
 
     tokens: list[list[int]] | None
@@ -229,7 +230,11 @@ class RequestLike(Protocol):
 
 
 class EngineLike(Protocol):
-    """What `sooner.Engine` is to the engine's thread; tests have a stub."""
+    """What `sooner.Engine` is to the engine's thread; tests have a stub.
+
+    It may have more: `pages` and `pages_used` of its memory, `longest` (tokens that a request can
+    have), `alone` (why it decodes one request at a time).
+    """
 
     max_rows: int
 
@@ -242,6 +247,7 @@ class EngineLike(Protocol):
         *,
         seed: int | None = None,
         on_tokens: Callable[[int, list[int], int], None] | None = None,
+        priority: float = 0.0,
         **options: Any,
     ) -> RequestLike: ...
 

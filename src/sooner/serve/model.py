@@ -16,7 +16,6 @@ from ..models import CANVASES
 from ..models.openvla.adapter import OpenVLA
 from ..tasks.loading import Loaded, ModelPair
 from ..tasks.parse.forms import habits_of
-from ..tasks.prompting import max_positions
 from ..tasks.registry import build_method
 from ..tasks.settings import CaptionSettings
 from .adapters import merged, refuse_unmerged
@@ -28,8 +27,6 @@ from .settings import ChatSettings
 
 MINIATURE, MINIATURES = "miniature", ("video", "document")
 """`miniature` is the first of these; `miniature:document` names one."""
-UNLIMITED = 1 << 20
-"""Tokens that a model without a limit to its positions is given."""
 
 
 def miniature_of(name: str) -> str | None:
@@ -114,12 +111,6 @@ def _decoding(settings: ChatSettings) -> CaptionSettings:
     )
 
 
-def max_model_len(pair: ModelPair) -> int:
-    """Tokens that prompt and answer may have together."""
-    models = [pair.target.model, *([] if pair.draft is None else [pair.draft.model])]
-    return min(max_positions(model) or UNLIMITED for model in models)
-
-
 def stop_ids(loaded: Loaded) -> frozenset[int]:
     """Tokens that end an answer: those of `generation_config.json`, else the tokenizer's own."""
     told = getattr(loaded.model.generation_config, "eos_token_id", None)
@@ -128,13 +119,19 @@ def stop_ids(loaded: Loaded) -> frozenset[int]:
     return frozenset(int(one) for one in found if one is not None)
 
 
-def chat_prompts(pair: ModelPair, asked: str, settings: ChatSettings) -> ChatPrompts:
-    """What makes inputs of chats, with the processes that decode."""
+def chat_prompts(
+    pair: ModelPair, asked: str, settings: ChatSettings, max_model_len: int
+) -> ChatPrompts:
+    """What makes inputs of chats, with the processes that decode.
+
+    Args:
+        max_model_len: tokens that prompt and answer may have together.
+    """
     return ChatPrompts(
         settings.served_model_name or asked,
         pair.target,
         media_reader(settings, habits_of(pair.target.name).size),
-        max_model_len(pair),
+        max_model_len,
         settings.max_media,
         settings.media_memory // 2,
     )
@@ -153,7 +150,7 @@ def served_model(
         names=tuple(dict.fromkeys((name, asked))),
         tokenizer=pair.target.tokenizer,
         prepare=prompts,
-        max_model_len=max_model_len(pair),
+        max_model_len=prompts.max_model_len,
         vocab_size=int(model.config.get_text_config(decoder=True).vocab_size),
         stop_token_ids=stop_ids(pair.target),
         default_max_tokens=model.generation_config.max_new_tokens,

@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from ..engine import Engine
+from ..memory.media import count_media
 from ..request import Request
 
 NO_TOKEN = -1
@@ -18,13 +19,15 @@ class ModelEngine(Engine):
     """An engine that takes tensors of CPUs, and what `JobOptions` says of jobs."""
 
     def admit(
-        self, inputs: Mapping[str, Any], *, said: Sequence[int] = (), **options: Any
+        self, inputs: Mapping[str, Any], *, media_keys: Sequence[str] = (), **options: Any
     ) -> Request:
         """Queue a request; see `Engine.admit`.
 
         Args:
-            said: tokens that it committed before it lost its row (`session_of`).
+            media_keys: as there, but of no use where a processor made another number of pictures of
+                what it was given, such as tiles: the engine then takes hashes of the pixels.
         """
+        keys = media_keys if len(media_keys) == count_media(inputs) else ()
         device = self.model.get_input_embeddings().weight.device
         placed = {
             name: value.to(device) if isinstance(value, Tensor) else value
@@ -32,4 +35,4 @@ class ModelEngine(Engine):
         }
         if "eos_token_id" in options and not options["eos_token_id"]:
             options["eos_token_id"] = NO_TOKEN
-        return super().admit(placed, said=said, **options)
+        return super().admit(placed, media_keys=keys, **options)

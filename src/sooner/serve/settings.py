@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ..checks import check_fields, option
+from ..checks import check_fields, option, parse_bytes
 from ..errors import SoonerError
 from ..registry import choices
 
@@ -103,6 +103,13 @@ class ChatSettings(ServerSettings):
         num_draft_tokens: draft tokens a round, for `eagle` nodes of the tree.
         head: folder of a draft head that was trained for the model, for `eagle`.
         max_rows: requests that decode together.
+        max_model_len: tokens that prompt and answer may have together; by default the model's
+            positions, or what fits into memory.
+        kv_cache_memory_bytes: memory for keys and values, such as 8GiB; by default a share of a
+            GPU, elsewhere what `max_rows` requests can need, 4 GiB at most.
+        gpu_memory_utilization: share of a GPU that weights, keys and values take; the rest is for
+            what is computed.
+        prefix_caching: reuse keys and values of what prompts have in common.
         prefill_chunk: prompt tokens of one step; others decode in between.
         max_queue: requests that may wait for a row; more are told to come back.
         deadline: seconds that a request may take, if it names none; by default any.
@@ -129,6 +136,10 @@ class ChatSettings(ServerSettings):
     num_draft_tokens: int | Literal["auto"] = option("auto")
     head: str | None = option(None, metavar="DIR")
     max_rows: int = option(8, 1)
+    max_model_len: int | None = option(None, 2)
+    kv_cache_memory_bytes: int | None = option(None, 1, metavar="BYTES", parse=parse_bytes)
+    gpu_memory_utilization: float = option(0.85, 0, 1, above=True)
+    prefix_caching: bool = True
     prefill_chunk: int = option(512, 1)
     max_queue: int = option(64, 0)
     deadline: float | None = option(None, 0, above=True, metavar="S")

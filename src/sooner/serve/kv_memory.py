@@ -1,0 +1,106 @@
+"""How much memory the engine of a server has for keys and values, in pages, and what fits there."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..errors import SoonerError
+from ..memory import manager
+from ..methods import Method
+from ..models import adapt
+from ..tasks.loading import ModelPair
+from ..tasks.prompting import max_positions
+from .settings import ChatSettings
+
+logger = logging.getLogger("sooner.serve")
+
+UNLIMITED = 1 << 20
+"""Tokens that a model without a limit to its positions is given."""
+ON_CPUS = 4 << 30
+"""Bytes at most where the memory is the machine's, unless a server is told otherwise."""
+KEPT = 4
+"""Pages at most, as a multiple of what all rows can hold at once; what is more keeps prefixes."""
+
+
+@dataclass(frozen=True)
+class KvMemory:
+    """The pages of a server.
+
+    Attributes:
+        pages: how many, of target and draft.
+        page_bytes: of each.
+        max_model_len: tokens that prompt and answer of a request may have together.
+    """
+
+    pages: int
+    page_bytes: int
+    max_model_len: int
+
+
+def kv_memory(pair: ModelPair, method: Method, settings: ChatSettings) -> KvMemory:
+    """What the settings say; without them what is free on a GPU, or what all rows may need.
+
+    Args:
+        pair: the models, loaded.
+        method: of the engine.
+
+    Raises:
+        SoonerError: there is not enough for one request, or for one of `max_model_len` tokens.
+    """
+    known = _positions(pair)
+    if settings.max_model_len is not None and settings.max_model_len > known:
+        raise SoonerError(
+            f"max_model_len is {settings.max_model_len}, and the models know {known} positions; "
+            "give that or less"
+        )
+    longest = settings.max_model_len or known
+    model, page, block = pair.target.model, manager.PAGE, method.largest_block()
+    page_bytes = manager.page_bytes(adapt(model), method)
+    each = -(-(longest + block) // page)  # of a row that is as long as it may be
+    if settings.kv_cache_memory_bytes is not None:
+        pages = settings.kv_cache_memory_bytes // page_bytes
+    elif devices := _gpus(model):
+        free = sum(_free(device, settings.gpu_memory_utilization) for device in devices)
+        pages = min(max(free, 0) // page_bytes, KEPT * settings.max_rows * each)
+    else:
+        pages = min(ON_CPUS // page_bytes, settings.max_rows * each)
+    fits = pages * page - block
+    if fits < 2 or (settings.max_model_len or 0) > fits:
+        raise SoonerError(
+            f"the memory for keys and values is {pages} pages of {page} tokens ({page_bytes} bytes "
+            f"each), in which {max(fits, 0)} tokens of a request fit, and {max(longest, 2)} are "
+            "wanted; give more (--kv-cache-memory-bytes, --gpu-memory-utilization), or a lower "
+            "--max-model-len"
+        )
+    if fits < longest:
+        logger.warning(
+            "requests have %d tokens at most, not the model's %d: there are %d pages of %d tokens "
+            "(%.2f GiB); --kv-cache-memory-bytes gives more",
+            fits, longest, pages, page, pages * page_bytes / 2**30,
+        )  # fmt: skip
+    return KvMemory(pages, page_bytes, min(longest, fits))
+
+
+def _positions(pair: ModelPair) -> int:
+    models = [pair.target.model, *([] if pair.draft is None else [pair.draft.model])]
+    return min(max_positions(model) or UNLIMITED for model in models)
+
+
+def _gpus(model: Any) -> list[torch.device]:
+    """The CUDA devices that a model lies on; none if a part of it does not."""
+    found = set((getattr(model, "hf_device_map", None) or {}).values())
+    if "disk" in found:
+        return []
+    devices = {torch.device(one) for one in found} or {model.device}
+    return list(devices) if all(one.type == "cuda" for one in devices) else []
+
+
+def _free(device: torch.device, share: float) -> int:
+    """Bytes of a GPU that `share` of it leaves beside what is used already."""
+    torch.cuda.empty_cache()
+    free, total = torch.cuda.mem_get_info(device)
+    return int(share * total) - (total - free)

@@ -1,0 +1,113 @@
+"""How many pages a server takes, and how long its requests may be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import sooner
+import tiny
+from sooner.errors import SoonerError
+from sooner.serve import kv_memory as module
+from sooner.serve.chat_run import build_engine
+from sooner.serve.following import Following
+from sooner.serve.kv_memory import kv_memory
+from sooner.serve.settings import ChatSettings
+from sooner.tasks.loading import Loaded, ModelPair
+
+TOKEN = 2 * 3 * 2 * 12 * 4
+"""Bytes of a token: keys and values of 3 layers, 2 heads of 12 numbers in fp32."""
+GIB = 1 << 30
+
+
+def loaded(family: str = "qwen2") -> Loaded:
+    return Loaded("some/model", tiny.model(family), None, True)
+
+
+PAIR = ModelPair(loaded())
+PLAIN = sooner.Autoregressive()
+
+
+def test_without_a_gpu_there_is_room_for_all_rows() -> None:
+    found = kv_memory(PAIR, PLAIN, ChatSettings(max_rows=5))
+    assert found.page_bytes == 256 * TOKEN
+    assert (found.pages, found.max_model_len) == (5 * 3, 512)  # a round writes behind the last
+    engine = build_engine(tiny.model("qwen2"), PLAIN, ChatSettings(max_rows=5), found.pages)
+    assert (engine.pages, engine.pages_used, engine.memory.prefix_caching) == (15, 0, True)
+    off = ChatSettings(prefix_caching=False)
+    assert not build_engine(tiny.model("qwen2"), PLAIN, off, 9).memory.prefix_caching
+
+
+def test_a_large_model_gets_no_more_than_a_few_gigabytes(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "ON_CPUS", 256 * TOKEN * 2 - 1)
+    found = kv_memory(PAIR, PLAIN, ChatSettings())
+    assert (found.pages, found.max_model_len) == (1, 255)
+    assert "requests have 255 tokens at most, not the model's 512: there are 1 pages" in caplog.text
+
+
+def test_what_is_asked_for_is_given() -> None:
+    asked = ChatSettings(kv_cache_memory_bytes=7 * 256 * TOKEN + 5, max_model_len=300)
+    found = kv_memory(PAIR, PLAIN, asked)
+    assert (found.pages, found.max_model_len) == (7, 300)
+    assert kv_memory(PAIR, PLAIN, ChatSettings(max_model_len=200, max_rows=4)).pages == 4
+
+
+def test_the_draft_counts_as_well() -> None:
+    pair = ModelPair(loaded(), loaded("llama"))
+    drafting = Following(sooner.Speculative(pair.draft.model, num_draft_tokens=4))
+    found = kv_memory(pair, drafting, ChatSettings())
+    assert found.page_bytes == 2 * 256 * TOKEN
+    assert found.max_model_len == 512
+
+
+def test_prompt_and_answer_fit_target_and_draft(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = ModelPair(loaded(), loaded("llama"))
+    monkeypatch.setattr(pair.draft.model.config, "max_position_embeddings", 100)
+    assert kv_memory(pair, PLAIN, ChatSettings()).max_model_len == 100
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"max_model_len": 600}, "max_model_len is 600, and the models know 512 positions"),
+        ({"kv_cache_memory_bytes": 1000}, "is 0 pages of 256 tokens .* in which 0 tokens"),
+        (
+            {"kv_cache_memory_bytes": 256 * TOKEN, "max_model_len": 400},
+            "1 pages of 256 tokens .* 255 tokens of a request fit, and 400 are wanted",
+        ),
+    ],
+)
+def test_too_little_is_refused_with_the_numbers(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(SoonerError, match=said):
+        kv_memory(PAIR, PLAIN, ChatSettings(**given))
+
+
+@pytest.mark.parametrize(("share", "pages"), [(0.5, 1000), (0.95, 8 * 4 * 3), (0.2, None)])
+def test_a_gpu_gives_a_share_of_itself(
+    share: float, pages: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """16 GiB, of which others and the weights have taken 6; half of it leaves 2."""
+    monkeypatch.setattr(module, "_gpus", lambda model: [torch.device("cuda:0")])
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10 * GIB, 16 * GIB))
+    asked = ChatSettings(gpu_memory_utilization=share)
+    if pages is None:
+        with pytest.raises(SoonerError, match="is 0 pages"):
+            kv_memory(PAIR, PLAIN, asked)
+        return
+    if share == 0.5:
+        monkeypatch.setattr(module.manager, "page_bytes", lambda adapter, method: 2 * GIB // 1000)
+        monkeypatch.setattr(module, "KEPT", 1000)
+    assert kv_memory(PAIR, PLAIN, asked).pages == pages
+
+
+def test_devices_are_those_that_the_layers_lie_on() -> None:
+    assert module._gpus(tiny.model("qwen2")) == []
+    split = type("Split", (), {"hf_device_map": {"a": 0, "b": 1, "c": 0}})()
+    assert sorted(map(str, module._gpus(split))) == ["cuda:0", "cuda:1"]
+    split.hf_device_map["b"] = "cpu"
+    assert module._gpus(split) == []
