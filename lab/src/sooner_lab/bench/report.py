@@ -14,6 +14,7 @@ from .parallel import page as parallel
 from .parse import page as parse
 from .prefill import page as prefill
 from .replay import page as replay
+from .soak import page as soak
 from .step import page as step
 
 PAGES: dict[str, Any] = {
@@ -24,11 +25,12 @@ PAGES: dict[str, Any] = {
     "parse": parse,
     "prefill": prefill,
     "replay": replay,
+    "soak": soak,
     "step": step,
 }
 """Pages of the benches that have more to show than one table of arms."""
 
-WITHOUT_FIGURES = ("gpu", "step")
+WITHOUT_FIGURES = ("gpu", "soak", "step")
 
 COLUMNS = (
     ("method", "method", "{}"),

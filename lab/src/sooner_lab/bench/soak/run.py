@@ -1,0 +1,251 @@
+"""The whole of `sooner bench soak`: a server, references, load and faults, the end, the laws."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from sooner import miniatures
+from sooner.provenance import provenance
+
+from .clients import Outcomes, write_plan
+from .connection import ask, connect, head, read
+from .faults import SoakClient
+from .laws import SoakEvents, growth, judge
+from .media import LARGE, contents, png, truncated, url_of
+from .requests import CHAT, Said, requests
+from .server import Look, SoakedServer, busy_seconds
+from .settings import DOCUMENTED, PATIENCE, SETTLE_SECONDS, SoakSettings
+
+FILL = 7
+"""Large pictures that fill what the server keeps of pixels (256 MiB) before the load."""
+STREAMS = 6
+"""Streams under way when the server is told to stop."""
+IDLE_SECONDS = 60.0
+"""What the last requests may take to leave their rows."""
+
+
+def run(settings: SoakSettings, progress: Callable[[str], None] = print) -> dict[str, Any]:
+    """Soak a server.
+
+    Returns:
+        `counts` of what clients did and how it ended, `broken` in words, `looks` at the server,
+        `growth` of its memory, `laws`; `settings`, `provenance`.
+
+    Raises:
+        SoonerError: the server did not start.
+    """
+    progress("starting the server")
+    server = SoakedServer(settings.model, "--max-queue", str(settings.max_queue))
+    try:
+        seen = _soaked(server, settings, progress)
+    finally:
+        server.kill()
+    laws = judge(seen)
+    return {
+        "bench": "soak",
+        "model": settings.model,
+        "settings": asdict(settings),
+        "statuses": sorted(DOCUMENTED),
+        **{name: value for name, value in asdict(seen).items() if name != "looks"},
+        "looks": [list(asdict(one).values()) for one in seen.looks],
+        "growth": growth(seen.looks),
+        "children_growth": growth(seen.looks, of_children=True),
+        "laws": [one.as_dict() for one in laws],
+        "provenance": provenance("cpu", "float32", settings.seed),
+    }
+
+
+def _soaked(
+    server: SoakedServer, settings: SoakSettings, progress: Callable[[str], None]
+) -> SoakEvents:
+    progress("answers of each request alone")
+    client = _client(server, settings)
+    _fill(client)
+    for request in client.requests:
+        urls = {name: url_of(name, client.media[name]) for name in request.media}
+        reply = ask(server.address, request.path, request.encoded(urls))
+        client.said.append(Said.of(json.loads(reply.content)))
+    with ThreadPoolExecutor(16) as pool:  # every thread that it will ever have is there then
+        list(pool.map(lambda _: client.asked(), range(48)))
+    _settled(server)
+    time.sleep(SETTLE_SECONDS)
+    before = server.look()
+    looks: list[Look] = []
+    counts, broken, kills = _load(server, client, settings, looks, progress)
+    progress("what is left")
+    busy = _settled(server)
+    time.sleep(SETTLE_SECONDS)
+    after = server.look()
+    progress("the end, in the middle of streams")
+    ends = _stopped(server, client)
+    code: int | None = None
+    with suppress(subprocess.TimeoutExpired):
+        code = server.process.wait(PATIENCE)
+    return SoakEvents(
+        counts, broken, looks, before, after, busy, kills, ends, code, server.left(),
+        server.faults(),
+    )  # fmt: skip
+
+
+def _client(server: SoakedServer, settings: SoakSettings) -> SoakClient:
+    """Who asks first; others are made of it."""
+    sample = miniatures.find("video").sample
+    assert sample is not None
+    return SoakClient(
+        server.address, requests(), [], contents(sample, settings.seed), truncated(),
+        settings.burst, random.Random(settings.seed),
+    )  # fmt: skip
+
+
+def _fill(client: SoakClient) -> None:
+    """Fill what is kept of pixels, so that it does not look like a leak later."""
+    for number in range(FILL):
+        url = url_of("picture", png(LARGE, number, noise=False))
+        parts = [{"type": "image_url", "image_url": {"url": url}}]
+        body = {"messages": [{"role": "user", "content": parts}], "max_tokens": 1}
+        client.expect({200}, CHAT, json.dumps(body).encode())
+
+
+def _load(
+    server: SoakedServer,
+    client: SoakClient,
+    settings: SoakSettings,
+    looks: list[Look],
+    progress: Callable[[str], None],
+) -> tuple[list[tuple[str, str, int]], list[str], int]:
+    """Clients, looks and kills until the time is over; counts, what was broken, and kills."""
+    killer, over = Killer(server, client), threading.Event()
+    seconds = 60 * settings.minutes
+    server.began = time.monotonic()
+
+    def watch() -> None:
+        while not over.wait(settings.sample_seconds):
+            looks.append(server.look())
+            last = looks[-1]
+            progress(f"{last.seconds / 60:.1f} min: {last.rss:.0f} MiB, {killer.kills} kills")
+
+    def kill() -> None:
+        while not over.wait(settings.kill_seconds):
+            killer.kill()
+
+    beside = [threading.Thread(target=watch), threading.Thread(target=kill)]
+    told = Outcomes().as_dict()
+    with tempfile.TemporaryDirectory() as folder:
+        plans = [Path(folder) / f"{number}.json" for number in range(settings.processes)]
+        for number, plan in enumerate(plans):
+            write_plan(plan, client, seconds, settings.threads, settings.seed + number)
+        command = [sys.executable, "-m", "sooner_lab.bench.soak.clients"]
+        started = [
+            subprocess.Popen([*command, str(plan)], stdout=subprocess.PIPE, text=True)
+            for plan in plans
+        ]
+        for thread in beside:
+            thread.start()
+        try:
+            for process in started:
+                said, _ = process.communicate(timeout=seconds + 2 * PATIENCE)
+                one = json.loads(said)
+                told = {name: told[name] + one[name] for name in told}
+        finally:
+            over.set()
+            for process in started:
+                process.kill()
+                process.wait()
+            for thread in beside:
+                thread.join()
+    told = {name: told[name] + killer.outcomes.as_dict()[name] for name in told}
+    total: Counter[tuple[str, str]] = Counter()
+    for kind, end, times in told["counts"]:
+        total[kind, end] += times
+    return [(*key, times) for key, times in sorted(total.items())], told["broken"], killer.kills
+
+
+class Killer:
+    """Kills processes that decode, in the middle of a file.
+
+    Attributes:
+        kills: so many so far.
+        outcomes: of the requests whose files these were.
+    """
+
+    def __init__(self, server: SoakedServer, client: SoakClient) -> None:
+        self.server, self.client = server, client
+        self.kills, self.outcomes = 0, Outcomes()
+
+    def kill(self) -> None:
+        """Send a large picture, and kill the process that begins to work."""
+        before = {one: busy_seconds(one) for one in self.server.decoders()}
+        asked = threading.Thread(target=self.outcomes.run, args=(self.client, "damaged-picture"))
+        asked.start()
+        while asked.is_alive():
+            for one in self.server.decoders():
+                if busy_seconds(one) > before.get(one, 0.0) + 0.02 and one in before:
+                    with suppress(ProcessLookupError):
+                        _kill(one)
+                        self.kills += 1
+                    asked.join()
+                    return
+            time.sleep(0.005)
+
+
+def _kill(pid: int) -> None:
+    import os
+    import signal
+
+    os.kill(pid, signal.SIGKILL)
+
+
+def _settled(server: SoakedServer) -> float | None:
+    """Seconds until nothing runs or waits; `None` if that never comes."""
+    began = time.monotonic()
+    while (waited := time.monotonic() - began) < IDLE_SECONDS:
+        told = json.loads(ask(server.address, "/health", None).content)
+        if told["status"] == "ok" and not told["running"] and not told["waiting"]:
+            return waited
+        time.sleep(0.2)
+    return None
+
+
+def _stopped(server: SoakedServer, client: SoakClient) -> list[str]:
+    """Tell the server to stop while it sends streams; how these end."""
+    begun = threading.Barrier(STREAMS + 1)
+    clips = [i for i, one in enumerate(client.requests) if one.name == "chat clip"]
+
+    def stream(number: int) -> str:
+        index = clips[number % len(clips)]
+        body = client.body(index, stream=True)
+        try:
+            with connect(server.address) as connection:
+                connection.sendall(head(CHAT, len(body)) + body)
+                begun.wait(PATIENCE)
+                return client.judged(index, read(connection), True)
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"[:300]
+
+    with ThreadPoolExecutor(STREAMS) as pool:
+        ends = [pool.submit(stream, number) for number in range(STREAMS)]
+        begun.wait(PATIENCE)
+        _running(server)
+        server.stop()
+        return [one.result() for one in ends]
+
+
+def _running(server: SoakedServer) -> None:
+    """Wait until rows decode."""
+    for _ in range(200):
+        if json.loads(ask(server.address, "/health", None).content)["running"]:
+            return
+        time.sleep(0.02)

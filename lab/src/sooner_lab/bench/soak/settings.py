@@ -1,0 +1,67 @@
+"""What `sooner bench soak` does to a server, and the laws that it is held to; fixed beforehand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MAX_SLOPE = 1.0
+"""MiB a minute that the server may grow in the second half: the upper end of the interval."""
+WINDOWS = 30
+"""Equal parts of the second half, whose medians the slope is fitted to."""
+SPARE = 4
+"""Descriptors and threads that an idle server may have more than at the beginning."""
+SETTLE_SECONDS = 30.0
+"""What an idle server is given to close connections: `head_seconds` (15), twice."""
+PATIENCE = 240.0
+"""Seconds after which an answer counts as lost."""
+DOCUMENTED = frozenset({200, 400, 401, 403, 404, 405, 408, 413, 429, 503, 504})
+"""Statuses of docs/serve.md."""
+OVERSIZED = 70_000_000
+"""Bytes of a body that is too large: `--max-body` is 64 MiB by default."""
+
+MIX: dict[str, float] = {
+    "ask": 60.0,
+    "slow-reader": 4.0,
+    "deadline": 4.0,
+    "hang-up": 6.0,
+    "hang-up-in-body": 2.0,
+    "truncated-body": 2.0,
+    "malformed": 4.0,
+    "wrong-type": 4.0,
+    "broken-media": 4.0,
+    "too-long": 2.0,
+    "stranger": 2.0,
+    "oversized": 0.7,
+    "oversized-chunked": 0.7,
+    "burst": 0.6,
+}
+"""How often clients do what, in parts; see `faults`. Kills have a clock of their own."""
+
+
+@dataclass(frozen=True)
+class SoakSettings:
+    """Settings of a run.
+
+    Attributes:
+        minutes: of load.
+        model: what is served.
+        processes, threads: clients, and threads of each.
+        max_queue: requests that wait, few enough for bursts to be refused.
+        sample_seconds: between two looks at the server's memory.
+        kill_seconds: between two kills of a process that decodes.
+        seed: of what clients do.
+    """
+
+    minutes: float = 30.0
+    model: str = "miniature"
+    processes: int = 2
+    threads: int = 4
+    max_queue: int = 16
+    sample_seconds: float = 2.0
+    kill_seconds: float = 15.0
+    seed: int = 20_261_123
+
+    @property
+    def burst(self) -> int:
+        """Requests of a burst: more than the server holds, which has 8 rows by default."""
+        return 8 + self.max_queue + 12
