@@ -13,10 +13,13 @@ from typing import Any
 import pytest
 import torch
 
+import tiny
 from serve.asking import CHAT
-from serve.chatting import HELLO, listening, served
+from serve.chatting import HELLO, VOCAB, listening, served
 from serve.test_openai_clients import stub_thread
 from serve.test_refused_bodies import connected, head
+from sooner.engine import Engine
+from sooner.methods import Autoregressive, PromptLookup, Speculative
 from sooner.serve.openai.errors import BadRequestError
 from sooner.serve.openai.served import Prepared
 
@@ -132,3 +135,23 @@ def test_of_a_refusal(pixels: Pixels, fields: dict[str, Any], status: bytes) -> 
         for stream in (False, True):
             assert status in ask(address, stream=stream, max_tokens=5, **fields)
         gone(pixels)
+
+
+@pytest.mark.parametrize("method", [Autoregressive(), PromptLookup(), Speculative])
+def test_of_the_keys_and_values_of_a_batch(method: Any) -> None:
+    target, draft = (tiny.model("qwen2", seed=seed, vocab=VOCAB) for seed in (0, 1))
+    engine = Engine(target, method(draft) if method is Speculative else method, prefill_chunk=4)
+    inputs = {"input_ids": torch.arange(9)[None], "attention_mask": torch.ones(1, 9).long()}
+    with no_collection():
+        for _ in range(2):
+            told = [engine.admit(inputs, max_new_tokens=8, seed=seed) for seed in range(3)]
+            while engine.batch is None:
+                engine.step()
+            cache = engine.batch.session.target.cache
+            stores = [weakref.ref(layer.whole[0]) for layer in cache.slot_layers]
+            ended, cache = weakref.ref(cache), None
+            engine.cancel(told[1])
+            engine.run()
+            assert [one.error for one in told] == [None] * 3
+            assert ended() is None
+            assert [store() for store in stores] == [None] * len(stores)

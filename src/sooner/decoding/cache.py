@@ -60,9 +60,15 @@ class SlotLayer(CacheLayerMixin):
 
     def __init__(self, owner: SlotCache) -> None:
         super().__init__()
-        self.owner = owner
+        self._owner = weakref.ref(owner)  # or keys and values would wait for the collector
         self.dropped = 0
         self.whole: tuple[Tensor, ...] = ()
+
+    @property
+    def owner(self) -> SlotCache:
+        owner = self._owner()
+        assert owner is not None
+        return owner
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         self.hold(self.owner.allocate(self, key_states, value_states), key_states.shape[0])

@@ -120,9 +120,9 @@ class ChatServer:
 
     def _warm_up(self, engine: Any) -> None:
         warm_up(self.target, engine)
-        # What is there now stays, so a full collection need not look at it. It comes once a quarter
-        # as many objects are new as the last one found, hence the second one: cycles that hold a
-        # request's pixels would be gone after hundreds of requests only.
+        # What is there now stays, so a full collection need not look at it, and is short. It comes
+        # once a quarter as many objects are new as the last one found, hence the second one: what
+        # little is left in cycles would pile up for hundreds of requests.
         gc.collect()
         gc.freeze()
         gc.collect()
