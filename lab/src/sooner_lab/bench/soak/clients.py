@@ -21,6 +21,8 @@ from .faults import SoakClient
 from .requests import Said, SoakRequest
 from .settings import MIX
 
+BROKEN = "broken"
+"""The end of what breaks a law."""
 MOST_TOLD = 20
 """Broken laws of a process that are told whole."""
 
@@ -41,11 +43,12 @@ class Outcomes:
     def run(self, client: SoakClient, kind: str) -> None:
         """Do one thing and count its end."""
         try:
-            end = client.do(kind)
+            ends = client.do(kind)
         except Exception as error:  # whatever it is, the request is lost
-            self._count(kind, "broken", f"{kind}: {type(error).__name__}: {error}"[:1000])
+            self._count(kind, BROKEN, f"{kind}: {type(error).__name__}: {error}"[:1000])
         else:
-            self._count(kind, end)
+            for end in ends:
+                self._count(kind, end)
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON has it."""

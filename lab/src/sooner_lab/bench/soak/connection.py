@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.client import HTTPResponse
 from typing import Any
@@ -52,11 +53,16 @@ def head(path: str, length: int | None, host: str = "localhost", method: str = "
     ).encode()
 
 
-def read(connection: socket.socket, pauses: list[float] | None = None) -> Reply:
+def read(
+    connection: socket.socket,
+    pauses: list[float] | None = None,
+    on_head: Callable[[], object] = lambda: None,
+) -> Reply:
     """The answer.
 
     Args:
         pauses: seconds without reading, before each of the first pieces.
+        on_head: called once the status is there.
 
     Raises:
         OSError: reset, or nothing came for too long.
@@ -65,6 +71,7 @@ def read(connection: socket.socket, pauses: list[float] | None = None) -> Reply:
     response = HTTPResponse(connection)
     try:
         response.begin()
+        on_head()
         content = bytearray()
         for pause in pauses or ():
             time.sleep(pause)

@@ -79,7 +79,7 @@ def _soaked(
         reply = ask(server.address, request.path, request.encoded(urls))
         client.said.append(Said.of(json.loads(reply.content)))
     with ThreadPoolExecutor(16) as pool:  # every thread that it will ever have is there then
-        list(pool.map(lambda _: client.asked(), range(48)))
+        list(pool.map(lambda _: client.asked(), range(32)))
     _settled(server)
     time.sleep(SETTLE_SECONDS)
     before = server.look()
@@ -221,7 +221,7 @@ def _settled(server: SoakedServer) -> float | None:
 
 def _stopped(server: SoakedServer, client: SoakClient) -> list[str]:
     """Tell the server to stop while it sends streams; how these end."""
-    begun = threading.Barrier(STREAMS + 1)
+    begun = threading.Barrier(STREAMS + 1, timeout=PATIENCE)
     clips = [i for i, one in enumerate(client.requests) if one.name == "chat clip"]
 
     def stream(number: int) -> str:
@@ -230,22 +230,12 @@ def _stopped(server: SoakedServer, client: SoakClient) -> list[str]:
         try:
             with connect(server.address) as connection:
                 connection.sendall(head(CHAT, len(body)) + body)
-                begun.wait(PATIENCE)
-                return client.judged(index, read(connection), True)
+                return client.judged(index, read(connection, on_head=begun.wait), True)
         except Exception as error:
             return f"{type(error).__name__}: {error}"[:300]
 
     with ThreadPoolExecutor(STREAMS) as pool:
         ends = [pool.submit(stream, number) for number in range(STREAMS)]
-        begun.wait(PATIENCE)
-        _running(server)
+        begun.wait()
         server.stop()
         return [one.result() for one in ends]
-
-
-def _running(server: SoakedServer) -> None:
-    """Wait until rows decode."""
-    for _ in range(200):
-        if json.loads(ask(server.address, "/health", None).content)["running"]:
-            return
-        time.sleep(0.02)
