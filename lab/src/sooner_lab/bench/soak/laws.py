@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from .server import Look
+from .server import ServerLook
 from .settings import MAX_SLOPE, SPARE, WINDOWS
 from .slope import medians, slope
 
@@ -51,9 +51,9 @@ class SoakEvents:
 
     counts: Counts
     broken: list[str]
-    looks: list[Look]
-    before: Look
-    after: Look
+    looks: list[ServerLook]
+    before: ServerLook
+    after: ServerLook
     busy: float | None
     kills: int
     ends: list[str]
@@ -66,7 +66,7 @@ class SoakEvents:
         return sum(times for _, one, times in self.counts if one == end)
 
 
-def growth(looks: Sequence[Look], of_children: bool = False) -> dict[str, float]:
+def growth(looks: Sequence[ServerLook], of_children: bool = False) -> dict[str, float]:
     """MiB a minute over the second half of a load: `slope`, and its interval `low` to `high`."""
     half = looks[len(looks) // 2 :]
     points = [(one.seconds / 60, one.children_rss if of_children else one.rss) for one in half]

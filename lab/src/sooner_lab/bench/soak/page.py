@@ -7,7 +7,7 @@ from typing import Any
 from ..pages import ReportTable, head, sections
 
 LOOK = ("seconds", "rss", "children_rss", "descriptors", "threads", "children")
-"""What a look in the JSON holds, in its order; see `server.Look`."""
+"""What a look in the JSON holds, in its order; see `server.ServerLook`."""
 ROWS = 10
 """Looks that the table of memory shows."""
 

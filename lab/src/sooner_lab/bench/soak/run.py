@@ -24,13 +24,14 @@ from .clients import Outcomes, write_plan
 from .connection import ask, connect, head, read
 from .faults import SoakClient
 from .laws import SoakEvents, growth, judge
-from .media import LARGE, contents, png, truncated, url_of
+from .media import contents, png, truncated, url_of
 from .requests import CHAT, Said, requests
-from .server import Look, SoakedServer, busy_seconds
+from .server import ServerLook, SoakedServer, busy_seconds
 from .settings import DOCUMENTED, PATIENCE, SETTLE_SECONDS, SoakSettings
 
-FILL = 7
-"""Large pictures that fill what the server keeps of pixels (256 MiB) before the load."""
+FILL, FILL_SIDE, FILL_AT_ONCE = 170, 724, 10
+"""Pictures that fill what the server keeps of pixels (256 MiB) before the load, each 1.5 MiB as
+RGB, and how many a request shows."""
 STREAMS = 6
 """Streams under way when the server is told to stop."""
 IDLE_SECONDS = 60.0
@@ -83,7 +84,7 @@ def _soaked(
     _settled(server)
     time.sleep(SETTLE_SECONDS)
     before = server.look()
-    looks: list[Look] = []
+    looks: list[ServerLook] = []
     counts, broken, kills = _load(server, client, settings, looks, progress)
     progress("what is left")
     busy = _settled(server)
@@ -112,9 +113,10 @@ def _client(server: SoakedServer, settings: SoakSettings) -> SoakClient:
 
 def _fill(client: SoakClient) -> None:
     """Fill what is kept of pixels, so that it does not look like a leak later."""
-    for number in range(FILL):
-        url = url_of("picture", png(LARGE, number, noise=False))
-        parts = [{"type": "image_url", "image_url": {"url": url}}]
+    for first in range(0, FILL, FILL_AT_ONCE):
+        numbers = range(first, first + FILL_AT_ONCE)
+        urls = [url_of("picture", png(FILL_SIDE, number, noise=False)) for number in numbers]
+        parts = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
         body = {"messages": [{"role": "user", "content": parts}], "max_tokens": 1}
         client.expect({200}, CHAT, json.dumps(body).encode())
 
@@ -123,7 +125,7 @@ def _load(
     server: SoakedServer,
     client: SoakClient,
     settings: SoakSettings,
-    looks: list[Look],
+    looks: list[ServerLook],
     progress: Callable[[str], None],
 ) -> tuple[list[tuple[str, str, int]], list[str], int]:
     """Clients, looks and kills until the time is over; counts, what was broken, and kills."""

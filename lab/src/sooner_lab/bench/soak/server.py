@@ -22,7 +22,7 @@ FAULTS = re.compile(r"Traceback|ERROR|CRITICAL|Error:")
 
 
 @dataclass(frozen=True)
-class Look:
+class ServerLook:
     """A server at a moment; MiB are 2^20 bytes.
 
     Attributes:
@@ -67,7 +67,7 @@ class SoakedServer:
         self.address = self._address()
         threading.Thread(target=self._listen, daemon=True).start()
 
-    def look(self) -> Look:
+    def look(self) -> ServerLook:
         """The server as it is now."""
         pid, children = self.process.pid, self.children()
         self.seen.update(children)
@@ -75,7 +75,7 @@ class SoakedServer:
         files = len(os.listdir(PROC / str(pid) / "fd"))
         beside = sum(resident(child) for child in children)
         now = time.monotonic() - self.began
-        return Look(now, resident(pid), beside, files, tasks, len(children))
+        return ServerLook(now, resident(pid), beside, files, tasks, len(children))
 
     def children(self) -> list[int]:
         """Its processes."""
