@@ -176,7 +176,7 @@ def test_an_adapters_folder_names_its_model(tmp_path: Path) -> None:
         ({"served_model_name": " "}, "is empty"),
         ({"max_rows": 0}, "max_rows is 0"),
         ({"method": "specultive"}, "did you mean 'speculative'"),
-        ({"method": "parallel"}, "unknown method 'parallel'"),
+        ({"method": "paralel"}, "did you mean 'parallel'"),
         ({"num_draft_tokens": 0}, "num_draft_tokens is 0"),
         ({"max_body": 10, "max_bytes": 5}, "less than"),
     ],

@@ -57,7 +57,8 @@ def serve(
     check_address(settings)
     from ..serve.adapters import base_of
     from ..serve.chat_run import run_chat
-    from ..serve.model import check_servable, merged_pair, miniature_of
+    from ..serve.model import check_servable, draft_placement, merged_pair, miniature_of
+    from ..tasks.loading import pick_device
 
     if debug:
         options.log_decisions()
@@ -69,12 +70,19 @@ def serve(
     with display.job():
         display.stage("load")
         named = replace(models, model=None if small is not None else model)
-        pair: Any = named.load(debug, None, small or "video", sees=False)
+        placement = None
+        if is_beside := settings.method == "parallel":
+            placement = draft_placement(pick_device(models.draft_device or models.device))
+        pair: Any = named.load(
+            debug, placement, small or "video", settings.method if is_beside else None, sees=False
+        )
         pair = merged_pair(pair, adapter)
     check_servable(pair)
 
     def tell(url: str) -> None:
         display.line(f"  {model} answers at {url}/v1 (Ctrl-C ends)", "bold")
+        if is_beside:
+            display.line("  one request decodes at a time, its draft beside it; others wait")
         if small is not None:
             from ..miniatures import MADE_UP
 

@@ -21,7 +21,7 @@ from .chat_metrics import ChatMetrics
 from .engine_options import JobOptions
 from .engine_thread import EngineThread
 from .kv_memory import kv_memory
-from .model import chat_prompts, served_model, serving_method
+from .model import chat_prompts, one_at_a_time, served_model, serving_method
 from .model_engine import ModelEngine
 from .openai.app import create_app
 from .openai.errors import refused
@@ -66,6 +66,8 @@ class ChatServer:
         self.target, self.settings = pair.target, settings
         self.on_ready, self.on_stop = on_ready, on_stop
         method = serving_method(pair, settings)
+        self.settings = settings = one_at_a_time(settings, method)
+        self._standing = getattr(getattr(method, "method", method), "standing", None)
         memory = kv_memory(pair, method, settings)
         self.prompts = chat_prompts(pair, asked, settings, memory.max_model_len)
         options = JobOptions(method)
@@ -111,6 +113,8 @@ class ChatServer:
                 self.server.run(sockets=sockets)
         finally:
             self.prompts.close()
+            if self._standing is not None:
+                self._standing.close()  # a draft's process
             gc.unfreeze()  # see `_warm_up`; libraries complain at the end about what is left
         if self.thread.fault is not None:
             raise SoonerError(

@@ -44,6 +44,9 @@ class Following(Method):
     def slot_bytes(self) -> int:
         return self.method.slot_bytes()
 
+    def joins(self, other: Method) -> bool:
+        return isinstance(other, Following) and self.method.joins(other.method)
+
     def largest_block(self) -> int:
         return self.method.largest_block()
 

@@ -7,10 +7,12 @@ import time
 from dataclasses import replace
 from typing import Any
 
+import torch
+
 from .. import __version__, miniatures
 from ..checks import check_choice
 from ..errors import SoonerError
-from ..methods import HSD, Method, PromptLookup
+from ..methods import HSD, Method, ParallelVLM, PromptLookup
 from ..methods.aligned.size import Experience
 from ..models import CANVASES
 from ..models.openvla.adapter import OpenVLA
@@ -99,15 +101,37 @@ def serving_method(pair: ModelPair, settings: ChatSettings) -> Method:
     """
     if settings.method == "hsd":
         return HSD(drafts=[[]], nodes=settings.num_draft_tokens, experience=Experience())
-    method = build_method(_decoding(settings), pair)
+    method = build_method(_decoding(settings, pair), pair)
+    if isinstance(method, ParallelVLM):
+        method = replace(method, draws_as_target=True)
     if isinstance(method, PromptLookup) and settings.num_draft_tokens == "auto":
         method = replace(method, num_draft_tokens="auto")  # one row pays for drafts, eight may not
     return Following(method)
 
 
-def _decoding(settings: ChatSettings) -> CaptionSettings:
+def one_at_a_time(settings: ChatSettings, method: Method) -> ChatSettings:
+    """The settings, with one row where the method decodes only rows that were admitted together."""
+    return settings if method.joins(method) else replace(settings, max_rows=1)
+
+
+def draft_placement(device: torch.device) -> str:
+    """Where a draft beside the target works in a server, by its device.
+
+    On CPUs it is a process that is spawned: one that was forked would hold whatever locks and
+    sockets the server's other threads had at that moment.
+    """
+    return "spawn" if device.type == "cpu" else "auto"
+
+
+def _decoding(settings: ChatSettings, pair: ModelPair) -> CaptionSettings:
+    placement = "auto"
+    if settings.method == "parallel" and pair.draft is not None:
+        placement = draft_placement(pair.draft.device)
     return CaptionSettings(
-        method=settings.method, num_draft_tokens=settings.num_draft_tokens, head=settings.head
+        method=settings.method,
+        num_draft_tokens=settings.num_draft_tokens,
+        head=settings.head,
+        placement=placement,
     )
 
 

@@ -86,10 +86,10 @@ class ServeSettings(ServerSettings):
 
 
 METHODS = {
-    **{name: entry.summary for name, entry in choices().items() if name != "parallel"},
+    **{name: entry.summary for name, entry in choices().items()},
     "hsd": "a request's `prediction`; others decode plainly",
 }
-"""What `--method` may be, and what each drafts. A draft beside the target takes no batches."""
+"""What `--method` may be, and what each drafts."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class ChatSettings(ServerSettings):
             model, else `prompt-lookup`.
         num_draft_tokens: draft tokens a round, for `eagle` nodes of the tree.
         head: folder of a draft head that was trained for the model, for `eagle`.
-        max_rows: requests that decode together.
+        max_rows: requests that decode together; 1 with `parallel`, which takes no batches.
         max_model_len: tokens that prompt and answer may have together; by default the model's
             positions, or what fits into memory.
         kv_cache_memory_bytes: memory for keys and values, such as 8GiB; by default a share of a

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ...checks import check_choice
 from ...decoding.loop import Rule
-from ...decoding.noise import draw_seed
+from ...decoding.noise import Purpose, draw_seed
 from ...errors import SoonerError
 from ...models import adapt
 from ...registry import DraftModel
@@ -71,6 +71,8 @@ class ParallelVLM(Method):
             `draft` is. By `auto`, a draft with such a device is spawned, except from CPU to CPU.
             The process stays for all runs of this object, see `SpawnedDraft`.
         repack: number the draft's kept tokens anew instead of leaving them their positions.
+        draws_as_target: draw drafts with the target's own random numbers, for a rule that follows
+            its draws.
         draft_inputs: the prompt as the draft's own processor gives it; the target's by default.
         standing: a draft process for all runs, instead of one for each; for the same draft.
         tokenizer, draft_tokenizer: given both, they are compared token by token.
@@ -90,6 +92,7 @@ class ParallelVLM(Method):
     placement: Literal["auto", "process", "spawn", "thread", "inline"] = "auto"
     draft_device: str | None = None
     repack: bool = False
+    draws_as_target: bool = False
     draft_inputs: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
     standing: StandingDraft | None = field(default=None, repr=False, compare=False)
     tokenizer: Any = field(default=None, repr=False, compare=False)
@@ -175,6 +178,7 @@ class ParallelVLM(Method):
             max_ahead=2 * self.num_draft_tokens,
             seeds=context.noise.seeds.tolist(),
             repack=self.repack,
+            purpose=Purpose.TOKEN if self.draws_as_target else Purpose.DRAFT,
             prompts=context.prompts,
             copies=context.copies,
             chunk=context.prefill_chunk,

@@ -70,6 +70,7 @@ class DraftStream:
         max_ahead: most tokens that a row may be ahead.
         noise: the rows' random numbers, at the first new token.
         chunk: prompt tokens of a row that are prefilled at once; `None` is all of them.
+        purpose: of the random numbers that drafts are drawn with.
     """
 
     def __init__(
@@ -83,7 +84,9 @@ class DraftStream:
         max_ahead: int,
         noise: RowNoise,
         chunk: int | None = None,
+        purpose: Purpose = Purpose.DRAFT,
     ) -> None:
+        self.purpose = purpose
         self.adapter = adapter
         self.processing = processing
         self.prompt_ids = prompt_ids
@@ -145,7 +148,7 @@ class DraftStream:
             raise bad_logits()
         p = self.processing.probabilities(scores)
         said = torch.tensor([[len(row.tokens)] for row in self.rows], device=p.device)
-        return p, pick(p, self.noise.uniforms(Purpose.DRAFT, said)[:, 0])
+        return p, pick(p, self.noise.uniforms(self.purpose, said)[:, 0])
 
     def _logits(self) -> Tensor:
         """Logits of the next token of each row, `[rows, 1, vocab]`."""
@@ -193,6 +196,7 @@ class DraftJob:
     prompts: int = 1
     copies: int = 1
     chunk: int | None = None
+    purpose: Purpose = Purpose.DRAFT
     views: list[VisualGrids] = field(default_factory=list)  # of each row, if pruned
 
 
@@ -264,6 +268,7 @@ class DraftServer:
             job.max_ahead,
             RowNoise(seeds, torch.zeros_like(seeds)),
             job.chunk,
+            job.purpose,
         )
         self.prompt = None
 
