@@ -23,7 +23,8 @@ test: $(STAMP)
 test-all: $(STAMP)
 	$(BIN)/python -m pytest -n auto --dist loadfile -m "not soak"
 
-# Hundreds of random schedules and ten thousand requests: an hour, before a release.
+# Hundreds of random schedules and ten thousand requests, in parts that run beside each other: an
+# hour, before a release. `sooner bench soak` keeps a server under load for half an hour more.
 soak: $(STAMP)
 	$(BIN)/python -m pytest -n auto -m soak
 

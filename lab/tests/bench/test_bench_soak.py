@@ -1,0 +1,287 @@
+"""`sooner bench soak`: servers that lose, lie or leak are caught; slopes are what they seem."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import random
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import pytest
+from PIL import Image
+
+from sooner import miniatures
+from sooner_lab.bench.report import markdown
+from sooner_lab.bench.soak.clients import BROKEN, Outcomes, clients_of, write_plan
+from sooner_lab.bench.soak.faults import KINDS, SoakClient
+from sooner_lab.bench.soak.laws import SoakEvents, growth, judge
+from sooner_lab.bench.soak.media import contents, png, truncated, url_of
+from sooner_lab.bench.soak.requests import CHAT, Said, SoakRequest, requests
+from sooner_lab.bench.soak.server import ServerLook, busy_seconds, resident
+from sooner_lab.bench.soak.settings import MIX, WINDOWS
+from sooner_lab.bench.soak.slope import medians, slope
+
+WORDS = "the red circle"
+REQUEST = SoakRequest("chat", CHAT, {"text": "what", "max_tokens": 4})
+SAID = Said(((WORDS, "stop"),))
+
+
+def whole(text: str = WORDS) -> dict[str, Any]:
+    message = {"role": "assistant", "content": text}
+    return {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
+
+
+def streamed(*pieces: str, end: bytes = b"data: [DONE]\n\n") -> bytes:
+    deltas: list[dict[str, Any]] = [{"role": "assistant"}, *({"content": one} for one in pieces)]
+    frames = [{"choices": [{"index": 0, "delta": one}]} for one in deltas]
+    frames.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+    told = b": ping\n\n" + b"".join(
+        b"data: " + json.dumps(one).encode() + b"\n\n" for one in frames
+    )
+    return told + end
+
+
+def refusal(message: str = "no") -> dict[str, Any]:
+    return {"error": {"message": message, "type": "t", "param": None, "code": None}}
+
+
+Answer = Callable[[dict[str, Any]], tuple[int, bytes, dict[str, str]]]
+
+
+def right(asked: dict[str, Any]) -> tuple[int, bytes, dict[str, str]]:
+    if asked.get("stream"):
+        return 200, streamed("the red", " circle"), {}
+    return 200, json.dumps(whole()).encode(), {}
+
+
+@contextmanager
+def served(answer: Answer) -> Iterator[SoakClient]:
+    """A client of a server that answers so."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            status, content, headers = answer(json.loads(body))
+            if not status:  # it hangs up
+                self.close_connection = True
+                return
+            self.send_response(status)
+            for name, value in {"Content-Length": str(len(content)), **headers}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *told: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        address = f"http://127.0.0.1:{server.server_port}"
+        yield SoakClient(address, [REQUEST], [SAID], {}, b"", 3, random.Random(0))
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def ends(answer: Answer, kind: str = "ask", times: int = 6) -> tuple[dict[str, int], list[str]]:
+    """How so many acts end with a server that answers so, and what is said of broken laws."""
+    outcomes = Outcomes()
+    with served(answer) as client:
+        for _ in range(times):
+            outcomes.run(client, kind)
+    return {end: count for (_, end), count in outcomes.counts.items()}, outcomes.broken
+
+
+def test_right_answers_are_answers_however_they_are_read() -> None:
+    assert ends(right) == ({"answered": 6}, [])
+    assert ends(right, "burst", 1) == ({"answered": 3}, [])
+    assert ends(right, "hang-up", 2) == ({"left": 2}, [])
+
+
+def test_documented_refusals_are_counted_by_their_status() -> None:
+    full = json.dumps(refusal()).encode()
+    assert ends(lambda asked: (503, full, {})) == ({"503": 6}, [])
+    assert ends(lambda asked: (429, full, {"Retry-After": "1"}), times=1)[0] == {"429": 1}
+    killed = json.dumps(refusal("it: the decoder ended while it read it: it is ...")).encode()
+    assert ends(lambda asked: (400, killed, {})) == ({"400 decoder killed": 6}, [])
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        ((0, b"", {}), "RemoteDisconnected"),
+        ((500, json.dumps(refusal()).encode(), {}), "status 500"),
+        ((499, json.dumps(refusal()).encode(), {}), "status 499"),
+        ((503, b'{"detail": "no"}', {}), "KeyError"),
+        ((429, json.dumps(refusal()).encode(), {}), "when to come back"),
+        ((200, json.dumps(whole("the blue circle")).encode(), {}), "the blue circle"),
+        ((200, json.dumps(whole()).encode(), {"Content-Length": "9999"}), "IncompleteRead"),
+        ((200, streamed("the red", " circle", end=b""), {}), "Error"),
+        ((200, streamed("the red", " circle", "s"), {}), "Error"),
+        ((200, streamed(WORDS, end=b'data: {"error": 1}\n\ndata: [DONE]\n\n'), {}), "Error"),
+    ],
+)
+def test_what_no_documented_server_does_is_broken(answer: Any, told: str) -> None:
+    found, broken = ends(lambda asked: answer)
+    if answer[0] == 200 and found != {BROKEN: 6}:  # half of them are asked for as a stream
+        found.pop("answered", None)
+    assert set(found) == {BROKEN}
+    assert all(one.startswith("ask: ") for one in broken)
+    assert told in " ".join(broken)
+
+
+def test_a_stream_says_what_the_answer_says() -> None:
+    assert Said.of_stream(streamed("the red", " circle")) == Said.of(whole()) == SAID
+    with pytest.raises(ValueError, match="ends with"):
+        Said.of_stream(streamed(WORDS, end=b""))
+    with pytest.raises(ValueError, match="ends with 1"):
+        Said.of_stream(streamed(end=b'data: {"error": 1}\n\ndata: [DONE]\n\n'))
+
+
+def test_every_act_of_the_mix_is_known_and_requests_are_well_formed() -> None:
+    assert set(MIX) <= set(KINDS)
+    names = {name for one in requests() for name in one.media}
+    for one in requests():
+        told = json.loads(one.encoded(dict.fromkeys(names, "data:x"), stream=True))
+        assert told["stream"]
+        assert ("messages" in told) == (one.path == CHAT)
+        assert "text" not in told
+        assert "seed" in told or "temperature" not in told
+
+
+def test_new_bytes_are_the_same_pixels(tmp_path: Path) -> None:
+    sample = miniatures.find("video").sample
+    assert sample is not None
+    found, draw = contents(sample, 3), random.Random(1)
+    for name in ("picture-0", "clip-1"):
+        plain, salted = (url_of(name, found[name], one).partition(",")[2] for one in (None, draw))
+        assert plain != salted
+        assert np.array_equal(pixels(name, plain), pixels(name, salted))
+    with pytest.raises(OSError, match="truncated"):
+        Image.open(io.BytesIO(truncated())).load()
+
+
+def pixels(name: str, encoded: str) -> np.ndarray:
+    import base64
+
+    file = io.BytesIO(base64.b64decode(encoded))
+    if name.startswith("picture"):
+        return np.array(Image.open(file))
+    with av.open(file) as container:
+        return np.stack([frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)])
+
+
+def test_a_plan_makes_the_same_clients(tmp_path: Path) -> None:
+    picture = png(8, 1)
+    client = SoakClient("http://a:1", requests(), [SAID], {"picture-0": picture}, b"x", 4, None)  # type: ignore[arg-type]
+    write_plan(tmp_path / "plan.json", client, 2.0, 3, 5)
+    made = clients_of(json.loads((tmp_path / "plan.json").read_text()))
+    assert len(made) == 4
+    assert all(replace(one, draw=None) == client for one in made)  # type: ignore[arg-type]
+    assert len({one.draw.random() for one in made}) == 4
+
+
+def test_slopes_are_those_of_most_points() -> None:
+    draw = random.Random(0)
+    line = [(x / 10, 3.0 + 0.5 * x / 10 + draw.gauss(0, 0.2)) for x in range(600)]
+    jumps = [(x, y + (40 if number % 7 == 0 else 0)) for number, (x, y) in enumerate(line)]
+    for points in (line, jumps):
+        value, low, high = slope(medians(points, WINDOWS))
+        assert value == pytest.approx(0.5, abs=0.03)
+        assert low < 0.5 < high
+        assert high - low < 0.1
+    assert slope([(0.0, 1.0), (1.0, 2.0)])[1:] == (float("-inf"), float("inf"))
+    assert len(medians(line, WINDOWS)) == WINDOWS
+
+
+def looks(rate: float) -> list[ServerLook]:
+    """Half an hour in which memory grows by so many MiB a minute, and jumps."""
+    draw = random.Random(1)
+    return [
+        ServerLook(2.0 * n, 900 + rate * n / 30 + draw.choice([0, 0, 40]), 120, 20, 15, 2)
+        for n in range(900)
+    ]
+
+
+KEPT = SoakEvents(
+    counts=[("ask", "answered", 90), ("ask", "429", 3), ("damaged-picture", "400", 1)],
+    broken=[], looks=looks(0.0), before=ServerLook(0, 900, 120, 10, 12, 2),
+    after=ServerLook(1800, 900, 60, 10, 13, 1), busy=0.4, kills=5, ends=["answered"] * 6,
+    exit_code=0, left=[], faults=[],
+)  # fmt: skip
+
+
+def test_a_healthy_server_keeps_every_law() -> None:
+    assert all(one.holds for one in judge(KEPT))
+
+
+@pytest.mark.parametrize(
+    ("number", "change"),
+    [
+        (0, {"counts": [("ask", "answered", 9), ("burst", BROKEN, 1)]}),
+        (0, {"counts": [("ask", "429", 9)]}),
+        (1, {"counts": [("ask", "answered", 9), ("ask", "400 decoder killed", 11)]}),
+        (1, {"kills": 0}),
+        (2, {"busy": None}),
+        (3, {"after": replace(KEPT.after, descriptors=15)}),
+        (3, {"after": replace(KEPT.after, threads=17)}),
+        (3, {"after": replace(KEPT.after, children=3)}),
+        (4, {"looks": looks(1.3)}),
+        (5, {"exit_code": None}),
+        (5, {"ends": ["answered", "503"]}),
+        (5, {"left": [17]}),
+        (6, {"faults": ["Traceback (most recent call last):"]}),
+    ],
+)
+def test_each_fault_breaks_its_law_alone(number: int, change: dict[str, Any]) -> None:
+    laws = judge(replace(KEPT, **change))
+    assert [n for n, one in enumerate(laws) if not one.holds] == [number]
+
+
+def test_growth_has_its_interval() -> None:
+    grown = growth(looks(0.6))
+    assert 0.55 < grown["low"] <= grown["high"] < 0.65
+    assert growth(looks(0.6), of_children=True)["slope"] == 0
+
+
+def test_the_page_tells_laws_acts_and_memory() -> None:
+    from dataclasses import asdict
+
+    versions = {"torch": "1", "transformers": "2"}
+    origin = {
+        "versions": versions, "argv": ["sooner"], "date": "today", "git": "abc", "device": "cpu",
+        "dtype": "float32", "threads": 1,
+    }  # fmt: skip
+    result = {
+        "bench": "soak", "model": "miniature", "provenance": origin,
+        "settings": {"minutes": 30.0, "processes": 2, "threads": 4},
+        **asdict(replace(KEPT, broken=["ask: lost"])),
+        "looks": [list(asdict(one).values()) for one in KEPT.looks],
+        "growth": growth(KEPT.looks), "children_growth": growth(KEPT.looks, of_children=True),
+        "laws": [one.as_dict() for one in judge(replace(KEPT, exit_code=1))],
+    }  # fmt: skip
+    page = markdown(result, "soak.json")
+    assert page.count("| kept |") == 6
+    assert page.count("| **broken** |") == 1
+    assert "| ask | 93 | 90 × answered, 3 × 429 |" in page
+    assert "- `ask: lost`" in page
+
+
+def test_a_process_is_seen_from_outside() -> None:
+    assert resident(os.getpid()) > 10
+    assert busy_seconds(os.getpid()) > 0
+    assert resident(2**22 + 1) == busy_seconds(2**22 + 1) == 0
