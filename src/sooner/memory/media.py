@@ -139,7 +139,7 @@ def _split(config: Any, kind: str, tokens: list[int], inputs: Mapping[str, Any])
     if grids is not None:
         merge = getattr(getattr(config, "vision_config", None), "spatial_merge_size", None) or 1
         counts = [patches // merge**2 for patches in grids.prod(-1).tolist()]
-    elif kind == "video" and len(tokens) % items == 0:
+    elif len(tokens) % items == 0 and (kind == "video" or _are_of_one_size(inputs)):
         counts = [len(tokens) // items] * items
     if sum(counts) != len(tokens):
         counts = _runs(tokens)
@@ -147,6 +147,12 @@ def _split(config: Any, kind: str, tokens: list[int], inputs: Mapping[str, Any])
         return [tokens]
     starts = [sum(counts[:number]) for number in range(items)]
     return [tokens[start : start + count] for start, count in zip(starts, counts, strict=True)]
+
+
+def _are_of_one_size(inputs: Mapping[str, Any]) -> bool:
+    """Whether pictures are known to be as large as each other, and so have as many tokens."""
+    sizes = inputs.get("image_sizes")
+    return isinstance(sizes, Tensor) and bool((sizes == sizes[:1]).all())
 
 
 def _runs(tokens: list[int]) -> list[int]:
