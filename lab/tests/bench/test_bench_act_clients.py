@@ -14,9 +14,10 @@ from sooner.serve import run
 from sooner_lab.bench.act import clients as bench
 from sooner_lab.bench.act.clients_table import clients_table, gain_sentence
 from sooner_lab.bench.act.goals import goals
-from sooner_lab.bench.act.load import Load, split_cores
+from sooner_lab.bench.act.load import Load
 from sooner_lab.bench.act.observations import Recorded
 from sooner_lab.bench.act.settings import ActSettings
+from sooner_lab.bench.cores import split_cores
 
 SETTINGS = ActSettings(clients=(1, 3), requests=2)
 

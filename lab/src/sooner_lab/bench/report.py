@@ -14,6 +14,7 @@ from .parallel import page as parallel
 from .parse import page as parse
 from .prefill import page as prefill
 from .replay import page as replay
+from .serve import page as serve
 from .soak import page as soak
 from .step import page as step
 
@@ -25,6 +26,7 @@ PAGES: dict[str, Any] = {
     "parse": parse,
     "prefill": prefill,
     "replay": replay,
+    "serve": serve,
     "soak": soak,
     "step": step,
 }

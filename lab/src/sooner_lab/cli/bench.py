@@ -44,6 +44,7 @@ def register(app: typer.Typer) -> None:
     from .bench_parse import parse
     from .bench_prefill import prefill
     from .bench_replay import replay
+    from .bench_serve import serve
     from .bench_soak import soak
     from .bench_step import step
 
@@ -54,6 +55,7 @@ def register(app: typer.Typer) -> None:
     group.command()(parse)
     group.command()(prefill)
     group.command()(replay)
+    group.command()(serve)
     group.command()(soak)
     group.command()(step)
     app.add_typer(group, name="bench")

@@ -12,11 +12,10 @@ import http.client
 import io
 import json
 import math
-import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -26,7 +25,8 @@ from PIL import Image
 from sooner.errors import SoonerError
 from sooner.tasks.act.policy import Policy
 
-from .load import PATIENCE, Clients, Load, split_cores
+from ..cores import pinned, split_cores
+from .load import PATIENCE, Clients, Load
 from .observations import Recorded
 from .settings import ActSettings
 
@@ -56,7 +56,7 @@ def clients(
     server_cores, client_cores = split_cores()
     bodies = [_body(one) for one in recorded]
     rows: list[dict[str, Any]] = []
-    with _pinned(server_cores), Clients(client_cores) as asking:
+    with pinned(server_cores), Clients(client_cores) as asking:
         for method in dict.fromkeys(("plain", policy.default_method)):
             direct = _direct(policy, method, recorded)
             with _served(policy, method, max(settings.clients)) as server:
@@ -148,20 +148,6 @@ class _Served:
             return bool(accepted) and all(one.getsockopt(*option) for one in accepted)
         finally:
             connection.close()
-
-
-@contextmanager
-def _pinned(cores: Sequence[int] | None) -> Iterator[None]:
-    """Threads that start within, the server's, inherit the cores of this one."""
-    if cores is None:
-        yield
-        return
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, cores)
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..cores import split_sentence
 from ..pages import ReportTable, cell
 
 TITLE = "A server under clients"
@@ -42,21 +43,9 @@ def gain_sentence(rows: list[dict[str, Any]]) -> str:
 
 
 def _how(row: dict[str, Any]) -> str:
-    server, clients = row["server_cores"], row["client_cores"]
-    if server is None:
-        where = "Server and clients are two processes, on cores that the system chose"
-    elif server == clients:
-        where = f"Server and clients are two processes that share {_cores(server)}"
-    else:
-        where = (
-            f"The server runs on {_cores(server)}, the clients in a process on {_cores(clients)}"
-        )
+    where = split_sentence(row["server_cores"], row["client_cores"])
     nagle = "off on both sides" if row["no_delay"] else "ON on a socket, so latencies are too long"
     return (
         f"{where}; Nagle's algorithm is {nagle}. Rounds alternate between the numbers of clients; "
         "requests a second are the median round's."
     )
-
-
-def _cores(numbers: list[int]) -> str:
-    return f"core{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"

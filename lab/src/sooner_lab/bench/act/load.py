@@ -6,7 +6,6 @@ In the server's process they would share its interpreter lock, and be measured a
 from __future__ import annotations
 
 import http.client
-import os
 import socket
 import threading
 import time
@@ -14,6 +13,8 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
+
+from ..cores import pin
 
 WARM = 2
 """Requests of each client that are not counted."""
@@ -46,7 +47,7 @@ class Clients:
     """
 
     def __init__(self, cores: Sequence[int] | None) -> None:
-        self._pool = ProcessPoolExecutor(1, get_context("spawn"), _pin, (cores,))
+        self._pool = ProcessPoolExecutor(1, get_context("spawn"), pin, (cores,))
 
     def __enter__(self) -> Clients:
         return self
@@ -57,19 +58,6 @@ class Clients:
     def ask(self, host: str, port: int, bodies: list[bytes], count: int, requests: int) -> Load:
         """`count` clients at once send `requests` each, behind a warm-up that begins together."""
         return self._pool.submit(_ask, host, port, bodies, count, requests).result()
-
-
-def split_cores() -> tuple[list[int] | None, list[int] | None]:
-    """Cores of the server and of the clients: apart if there are two, `None` if none can be set."""
-    if not hasattr(os, "sched_getaffinity"):
-        return None, None
-    cores = sorted(os.sched_getaffinity(0))
-    return (cores[:-1], cores[-1:]) if len(cores) > 1 else (cores, cores)
-
-
-def _pin(cores: Sequence[int] | None) -> None:
-    if cores is not None:
-        os.sched_setaffinity(0, cores)
 
 
 def _ask(host: str, port: int, bodies: list[bytes], count: int, requests: int) -> Load:

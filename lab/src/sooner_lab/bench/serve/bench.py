@@ -1,0 +1,329 @@
+"""The parts of the bench over servers that run: every arm on the same requests, in turns."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from statistics import mean
+from typing import Any
+
+import torch
+
+from ..intervals import quotient
+from .direct import Direct, DirectRun
+from .load import LoadProcess, mixed_order, poisson_arrivals
+from .parity import Gate
+from .requests import Copies, Question, two_questions
+from .servers import Servers
+from .settings import DRAFTS, HF_CONTINUOUS, HF_STATIC, LOAD, ONE_BY_ONE, PLAIN, ServeBenchSettings
+from .traces import Block, Figures, Load, figures, over
+
+DIRECT = (PLAIN, DRAFTS)
+"""Arms whose requests `sooner.generate` answers, too."""
+TEXT_TIMES = 8
+"""How often the text part asks each of its questions in a round."""
+
+
+class ServeBench:
+    """The arms of one run.
+
+    Args:
+        settings: what is measured.
+        asked: the mix.
+        direct: the models in this process.
+        servers: asleep.
+        asking: the process of clients.
+    """
+
+    def __init__(
+        self,
+        settings: ServeBenchSettings,
+        asked: Sequence[Question],
+        direct: Direct,
+        servers: Servers,
+        asking: LoadProcess,
+        progress: Callable[[str], None],
+    ) -> None:
+        self.settings, self.asked, self.direct = settings, list(asked), direct
+        self.servers, self.asking, self.progress = servers, asking, progress
+        self.copies = Copies()
+        self.loads: dict[tuple[str, int], list[Load]] = defaultdict(list)
+        self.gates: dict[str, Gate] = {}
+
+    def warm_up(self) -> None:
+        """References, and every arm once over every question with the ids of its tokens."""
+        self.progress("references")
+        references = [self.direct.reference(one) for one in self.asked]
+        is_exact = self.direct.model.dtype == torch.float32
+        names = (*self.settings.arms, *(f"generate, {arm}" for arm in self._direct_arms))
+        self.gates = {name: Gate(references, is_exact) for name in names}
+        most = max(self.settings.clients)
+        for arm in self.settings.served:
+            self.progress(f"warm-up: {arm}")
+            clients = 1 if arm == ONE_BY_ONE else most
+            times = 1 if arm == ONE_BY_ONE else -(-most // len(self.asked))
+            self._closed(arm, clients, mixed_order(len(self.asked), times, 0), origins=True)
+        if HF_STATIC in self.settings.arms:
+            self.progress(f"warm-up: {HF_STATIC}")
+            self.direct.static(self.asked[:2], 2)
+        for arm in self._direct_arms:
+            self.progress(f"warm-up: generate, {arm}")
+            for number, question in enumerate(self.asked):
+                self.gates[f"generate, {arm}"].tokens(
+                    number, self.direct.generate(arm, question).tokens[0]
+                )
+
+    def mix(self) -> Figures:
+        """What the requests are, from the references."""
+        gate = next(iter(self.gates.values()))
+        told = []
+        for kind in ("clip", "text"):
+            mine = [
+                (one, len(tokens))
+                for one, (tokens, _) in zip(self.asked, gate.references, strict=True)
+                if (one.clip is not None) == (kind == "clip")
+            ]
+            if not mine:
+                continue
+            widths = [self.direct.inputs(one)["input_ids"].shape[1] for one, _ in mine]
+            tokens = [count for _, count in mine]
+            told.append(
+                {
+                    "kind": kind,
+                    "requests": len(mine),
+                    "prompt_tokens": mean(widths),
+                    "tokens": [min(tokens), max(tokens)],
+                    "max_tokens": mine[0][0].max_tokens,
+                }
+            )
+        return {"kinds": told}
+
+    def told(self) -> list[Figures]:
+        """The gate of each arm."""
+        return [
+            {"arm": name, **gate.told()}
+            for name, gate in self.gates.items()
+            if gate.verdict is not None
+        ]
+
+    def clients_part(self) -> Figures:
+        """Closed loops; at one client `sooner.generate` beside them, HF's batches at theirs."""
+        settings = self.settings
+        seconds: dict[str, list[tuple[float, float]]] = defaultdict(list)
+        static: list[DirectRun] = []
+        for turn in range(settings.rounds):
+            for clients in settings.clients:
+                order = mixed_order(len(self.asked), settings.times(clients), settings.seed + turn)
+                for arm in settings.batched:
+                    self.progress(f"round {turn + 1}/{settings.rounds}, {clients} clients: {arm}")
+                    load = self._closed(arm, clients, order)
+                    self.loads[arm, clients].append(load)
+                    if clients == 1 and arm in self._direct_arms:
+                        seconds[arm] += self._beside(arm, load)
+                if clients == settings.static_rows and HF_STATIC in settings.arms:
+                    self.progress(f"round {turn + 1}/{settings.rounds}: {HF_STATIC}")
+                    static.append(self._static(order))
+            if ONE_BY_ONE in settings.arms:
+                self.progress(f"round {turn + 1}/{settings.rounds}: {ONE_BY_ONE}")
+                most = max(settings.clients)
+                order = mixed_order(len(self.asked), 1, settings.seed + turn)
+                self.loads[ONE_BY_ONE, most].append(self._closed(ONE_BY_ONE, most, order))
+        rows = [self._row(arm, clients, loads) for (arm, clients), loads in self.loads.items()]
+        if static:
+            rows.append(self._static_row(static, self._blocks(PLAIN, settings.static_rows)))
+        costs = [self._cost(arm, pairs) for arm, pairs in seconds.items()]
+        order_of = {arm: place for place, arm in enumerate(settings.arms)}
+        rows.sort(key=lambda row: (order_of[row["arm"]], row["clients"]))
+        return {"clients": rows, "direct": costs}
+
+    def poisson_part(self) -> Figures:
+        """Open loops at a share of each arm's saturation."""
+        settings, rows = self.settings, []
+        most = max(settings.clients)
+        for arm in DIRECT:
+            if arm not in settings.batched or self.gates[arm].is_red:
+                continue
+            busy = figures(self.loads[arm, most])
+            rate = LOAD * busy["requests_per_second"]
+            self.progress(f"arrivals, {rate:.1f} a second: {arm}")
+            times = -(-settings.arrivals // len(self.asked))
+            order = mixed_order(len(self.asked), times, settings.seed)[: settings.arrivals]
+            arrivals = poisson_arrivals(rate, len(order), settings.seed)
+            with self.servers.awake(arm) as server:
+                result = self.asking.open(
+                    server.port, self.copies.http(self.asked, order), arrivals
+                )
+            load = Load.of(result)
+            self.gates[arm].load(load)
+            row: Figures = {"arm": arm, "rate": rate, "parity": self.gates[arm].verdict}
+            if not self.gates[arm].is_red:
+                row |= figures([load])
+                idle = figures(self.loads[arm, min(settings.clients)])
+                row["idle_per_token_ms"] = idle["per_token_ms"]
+                row["tail"] = row["per_token_ms"]["p99"] / idle["per_token_ms"]["p99"]
+            rows.append(row)
+        return {"poisson": rows}
+
+    def second_part(self) -> Figures:
+        """Two questions on a clip that the server has not seen, one after the other."""
+        clips, times = self.settings.second
+        seeing = [one for one in self.asked if one.clip is not None][:clips]
+        wanted = [self.direct.reference(one) for clip in seeing for one in two_questions(clip)]
+        rows = []
+        for arm in DIRECT:
+            if arm not in self.settings.batched:
+                continue
+            self.progress(f"second questions: {arm}")
+            gate = Gate(wanted, self.gates[arm].is_exact)
+            pairs = [pair for _ in range(times) for pair in self._two(arm, seeing, gate)]
+            row: Figures = {"arm": arm, "pairs": len(pairs), "parity": gate.verdict}
+            if pairs and not gate.is_red:
+                first, second = ([pair[side].first_token for pair in pairs] for side in (0, 1))
+                ones = [1.0] * len(pairs)
+                row |= {
+                    "first_ms": 1000 * mean(first),
+                    "second_ms": 1000 * mean(second),
+                    "ratio": quotient((second, ones), (first, ones), self.settings.seed),
+                    "prompt_tokens": mean(pair[1].prompt for pair in pairs),
+                    "cached_tokens": mean(pair[1].cached for pair in pairs),
+                }
+            rows.append(row)
+        return {"second": rows}
+
+    def text_part(self) -> Figures:
+        """Text alone, beside HF's fixed batches and its continuous batching."""
+        settings = self.settings
+        texts = [number for number, one in enumerate(self.asked) if one.clip is None]
+        if not texts:
+            return {"text": []}
+        clients, loads = settings.static_rows, defaultdict(list)
+        runs: dict[str, list[DirectRun]] = defaultdict(list)
+        failed: list[Figures] = []
+        works = {HF_STATIC: self.direct.static, HF_CONTINUOUS: self.direct.continuous}
+        for turn in range(settings.rounds):
+            order = [
+                texts[place] for place in mixed_order(len(texts), TEXT_TIMES, settings.seed + turn)
+            ]
+            for arm in settings.batched:
+                self.progress(f"text, round {turn + 1}/{settings.rounds}: {arm}")
+                loads[arm].append(self._closed(arm, clients, order))
+            for arm, work in works.items():
+                if arm not in settings.arms or any(row["arm"] == arm for row in failed):
+                    continue
+                self.progress(f"text, round {turn + 1}/{settings.rounds}: {arm}")
+                try:
+                    if turn == 0:
+                        work([self.asked[number] for number in order[:clients]], clients)
+                    runs[arm].append(self._compared(arm, order, work))
+                except Exception as error:
+                    failed.append(
+                        {"arm": arm, "clients": clients,
+                         "error": f"{type(error).__name__}: {error}"[:400]}
+                    )  # fmt: skip
+        plain = [block for load in loads[PLAIN] for block in load.blocks()]
+        rows = [self._row(arm, clients, found, plain) for arm, found in loads.items()]
+        rows += [
+            self._static_row(found, plain, arm)
+            for arm, found in runs.items()
+            if not any(row["arm"] == arm for row in failed)
+        ]
+        return {"text": [*rows, *failed]}
+
+    @property
+    def _direct_arms(self) -> list[str]:
+        return [arm for arm in DIRECT if arm in self.settings.batched]
+
+    def _closed(self, arm: str, clients: int, order: Sequence[int], origins: bool = False) -> Load:
+        requests = self.copies.http(self.asked, order, origins)
+        with self.servers.awake(arm) as server:
+            load = Load.of(self.asking.closed(server.port, requests, clients))
+        self.gates[arm].load(load)
+        return load
+
+    def _beside(self, arm: str, load: Load) -> list[tuple[float, float]]:
+        """Seconds of each request by a server and by `sooner.generate`."""
+        pairs = []
+        for trace in load.traces:
+            run = self.direct.generate(arm, self.asked[trace.number])
+            self.gates[f"generate, {arm}"].tokens(trace.number, run.tokens[0])
+            pairs.append((trace.seconds, run.seconds))
+        return pairs
+
+    def _static(self, order: Sequence[int]) -> DirectRun:
+        return self._compared(HF_STATIC, order, self.direct.static)
+
+    def _compared(
+        self,
+        arm: str,
+        order: Sequence[int],
+        work: Callable[[Sequence[Question], int], DirectRun],
+    ) -> DirectRun:
+        run = work([self.asked[number] for number in order], self.settings.static_rows)
+        for number, tokens in zip(order, run.tokens, strict=True):
+            self.gates[arm].tokens(number, tokens)
+        return run
+
+    def _two(self, arm: str, seeing: Sequence[Question], gate: Gate) -> list[tuple[Any, Any]]:
+        pairs = []
+        for place, clip in enumerate(seeing):
+            copy, self.copies.given = self.copies.given, self.copies.given + 1
+            sent = [
+                one.http(2 * place + side, copy, origins=True)
+                for side, one in enumerate(two_questions(clip))
+            ]
+            with self.servers.awake(arm) as server:
+                load = Load.of(self.asking.closed(server.port, sent, 1))
+            gate.load(load)
+            if len(load.traces) == len(sent):
+                pairs.append((load.traces[0], load.traces[1]))
+        return pairs
+
+    def _blocks(self, arm: str, clients: int) -> list[Block]:
+        return [block for load in self.loads.get((arm, clients), []) for block in load.blocks()]
+
+    def _row(
+        self, arm: str, clients: int, loads: Sequence[Load], plain: Sequence[Block] | None = None
+    ) -> Figures:
+        gate = self.gates[arm]
+        row: Figures = {"arm": arm, "clients": clients, "parity": gate.verdict}
+        if gate.is_red:
+            return row
+        base = self._blocks(PLAIN, clients) if plain is None else plain
+        mine = [block for load in loads for block in load.blocks()]
+        return row | figures(loads) | {"over_plain": over(mine, base, self.settings.seed)}
+
+    def _static_row(
+        self, runs: Sequence[DirectRun], plain: Sequence[Block], arm: str = HF_STATIC
+    ) -> Figures:
+        gate = self.gates[arm]
+        row: Figures = {
+            "arm": arm, "clients": self.settings.static_rows, "parity": gate.verdict,
+        }  # fmt: skip
+        if gate.is_red:
+            return row
+        blocks = [block for run in runs for block in run.blocks]
+        seconds = sum(run.seconds for run in runs)
+        requests = sum(len(run.tokens) for run in runs)
+        return row | {
+            "requests": requests,
+            "requests_per_second": requests / seconds,
+            "tokens_per_second": sum(block[0] for block in blocks) / seconds,
+            "over_plain": over(blocks, plain, self.settings.seed),
+        }
+
+    def _cost(self, arm: str, pairs: Sequence[tuple[float, float]]) -> Figures:
+        """What a server adds to the same requests in this process, as a share of their time."""
+        server, direct = zip(*pairs, strict=True)
+        row: Figures = {"arm": arm, "requests": len(pairs)}
+        if self.gates[arm].is_red or self.gates[f"generate, {arm}"].is_red:
+            return row
+        ones = [1.0] * len(pairs)
+        ratio = quotient((server, ones), (direct, ones), self.settings.seed)
+        return row | {
+            "server_ms": 1000 * mean(server),
+            "generate_ms": 1000 * mean(direct),
+            "cost": {
+                "value": ratio["value"] - 1,
+                "interval": [one - 1 for one in ratio["interval"]],
+            },
+        }

@@ -1,0 +1,78 @@
+"""The gate: what every arm said, token by token, beside HF's own incremental decoding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from sooner.parity import Parity, compare
+
+from .traces import Load
+
+Reference = tuple[list[int], list[Tensor]]
+"""Tokens, and the scores of each."""
+ORDER = ("bug", "tie", "identical")
+LISTED = 4
+"""Differences that a result tells in full."""
+
+
+class Gate:
+    """What one arm said so far.
+
+    Args:
+        references: of each question.
+        is_exact: the dtype leaves no room for ties, so a text that differs from one whose tokens
+            were compared is a bug.
+    """
+
+    def __init__(self, references: Sequence[Reference], is_exact: bool) -> None:
+        self.references, self.is_exact = references, is_exact
+        self.answers = self.differing = 0
+        self._found: list[tuple[int, Parity]] = []
+        self._texts: dict[int, set[str]] = {}
+
+    def tokens(self, number: int, tokens: Sequence[int], text: str | None = None) -> None:
+        """Compare an answer's tokens with the reference; its text is that of these tokens."""
+        wanted, scores = self.references[number]
+        self._found.append((number, compare(wanted, tokens, scores)))
+        if text is not None:
+            self._texts.setdefault(number, set()).add(text)
+
+    def load(self, load: Load) -> None:
+        """Compare the answers of a load: by their tokens where it has them, else by their texts,
+        with those whose tokens were compared."""
+        for trace in load.traces:
+            if trace.ids:
+                self.tokens(trace.number, trace.ids, trace.text)
+                continue
+            self.answers += 1
+            self.differing += trace.text not in self._texts.get(trace.number, ())
+
+    @property
+    def verdict(self) -> str | None:
+        """The worst so far; `None` before anything was compared."""
+        found = {parity.verdict for _, parity in self._found}
+        if self.is_exact and self.differing:
+            found.add("bug")
+        return next((one for one in ORDER if one in found), None)
+
+    @property
+    def is_red(self) -> bool:
+        """Whether the arm may show no figure."""
+        return self.verdict in ("bug", None)
+
+    def told(self) -> dict[str, Any]:
+        """For the result."""
+        differ = [(number, one) for number, one in self._found if one.divergence is not None]
+        return {
+            "parity": self.verdict,
+            "compared": len(self._found),
+            "identical": len(self._found) - len(differ),
+            "answers": self.answers,
+            "differing": self.differing,
+            "divergences": [
+                {"question": number, **parity.as_dict()} for number, parity in differ[:LISTED]
+            ],
+        }

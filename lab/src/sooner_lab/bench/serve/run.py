@@ -1,0 +1,82 @@
+"""The whole of `sooner bench serve`: servers started, gate passed, loads in turns, figures."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import asdict
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from sooner.errors import SoonerError
+from sooner.provenance import provenance
+from sooner.tasks.loading import load_pair
+
+from ..cores import pinned, split_cores
+from .bench import ServeBench
+from .direct import Direct
+from .goals import goals
+from .load import LoadProcess
+from .requests import questions
+from .servers import started
+from .settings import ServeBenchSettings
+
+Progress = Callable[[str], None]
+Keep = Callable[[dict[str, Any]], None]
+NEEDED = ("fastapi", "uvicorn", "prometheus_client")
+
+
+def run(
+    settings: ServeBenchSettings, progress: Progress = print, keep: Keep | None = None
+) -> dict[str, Any]:
+    """Measure and return the result object.
+
+    Args:
+        keep: handed the result as far as it is, after each part.
+
+    Returns:
+        `parity` of each arm; `clients`, `direct`, `poisson`, `second`, `text`, a row for each arm
+        and load; `mix`, `split`, `goals`, `provenance`.
+
+    Raises:
+        SoonerError: a package is missing, or a server does not start.
+    """
+    missing = [name for name in NEEDED if find_spec(name) is None]
+    if missing:
+        raise SoonerError(
+            f"the servers need {', '.join(missing)}, not installed; pip install 'sooner[serve]'"
+        )
+    torch.set_num_threads(settings.threads)
+    server_cores, client_cores = split_cores()
+    progress("loading")
+    pair = load_pair(settings.model, settings.draft, device=settings.device, dtype=settings.dtype)
+    model = pair.target.model
+    result: dict[str, Any] = {
+        "bench": "serve",
+        "model": pair.target.name if settings.model else f"miniature:{pair.miniature}",
+        "settings": asdict(settings),
+        "split": {"server": server_cores, "clients": client_cores},
+        "provenance": provenance(
+            str(model.device), str(model.dtype).removeprefix("torch."), settings.seed
+        ),
+    }
+    with ExitStack() as held:
+        folder = Path(held.enter_context(tempfile.TemporaryDirectory()))
+        asked = questions(settings, folder)
+        asking = held.enter_context(LoadProcess(client_cores))
+        progress("starting servers")
+        servers = held.enter_context(started(settings, server_cores))
+        held.enter_context(pinned(server_cores))
+        bench = ServeBench(settings, asked, Direct(pair, settings), servers, asking, progress)
+        bench.warm_up()
+        result["mix"] = bench.mix()
+        for part in settings.parts:
+            result |= getattr(bench, f"{part}_part")()
+            result |= {"parity": bench.told(), "goals": goals(result)}
+            if keep is not None:
+                keep(result)
+    return result

@@ -1,0 +1,221 @@
+"""What the answers of a load say: times of tokens, texts, counts; and figures over many of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..intervals import RESAMPLES, quotient
+from .load import HttpAnswer, LoadResult
+
+DATA = b"data: "
+BLOCKS = 8
+"""Slices of a load's time: what the bootstrap draws."""
+
+LEAST_BLOCKS = 4
+"""Without as many there is no interval."""
+
+Figures = dict[str, Any]
+Block = tuple[float, float]
+"""Tokens, and the seconds that they took."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One answered request; seconds since the load began.
+
+    Attributes:
+        number: of what was asked.
+        due: when it came.
+        first, last: of its tokens.
+        ended: when its stream ended.
+        tokens: new ones, an end token among them.
+        text: of the answer.
+        ids: the tokens, where they were asked for.
+        prompt, cached: tokens of the prompt, and those among them that were not prefilled.
+        steps, drafted, accepted: rounds, and draft tokens in them.
+    """
+
+    number: int
+    due: float
+    first: float
+    last: float
+    ended: float
+    tokens: int
+    text: str
+    ids: tuple[int, ...]
+    prompt: int
+    cached: int
+    steps: int
+    drafted: int
+    accepted: int
+
+    @property
+    def seconds(self) -> float:
+        return self.ended - self.due
+
+    @property
+    def first_token(self) -> float:
+        """Seconds to the first token."""
+        return self.first - self.due
+
+    @property
+    def per_token(self) -> float | None:
+        """Seconds a token behind the first one; `None` if there is none."""
+        return (self.last - self.first) / (self.tokens - 1) if self.tokens > 1 else None
+
+
+def trace_of(answer: HttpAnswer) -> Trace | None:
+    """What an answer says; `None` if it is a refusal, broke off or tells an error."""
+    if answer.status != 200 or not answer.events or answer.events[-1][1] != DATA + b"[DONE]":
+        return None
+    first = last = None
+    text: list[str] = []
+    ids: list[int] = []
+    usage: Any = None
+    drafts: Any = None
+    for at, event in answer.events[:-1]:
+        if not event.startswith(DATA):
+            continue  # a ping
+        told = json.loads(event[len(DATA) :])
+        if "error" in told:
+            return None
+        if told.get("usage"):
+            usage, drafts = told["usage"], told["metrics"]["speculative_decoding"]
+        for choice in told["choices"]:
+            piece = choice["delta"].get("content") if "delta" in choice else choice["text"]
+            more = choice.get("token_origins") or []
+            if piece or more:
+                first = at if first is None else first
+            if piece or more or choice.get("finish_reason"):
+                last = at
+            text.append(piece or "")
+            ids += [one["id"] for one in more]
+    if usage is None or last is None:
+        return None
+    return Trace(
+        number=answer.number,
+        due=answer.due,
+        first=last if first is None else first,
+        last=last,
+        ended=answer.ended,
+        tokens=usage["completion_tokens"],
+        text="".join(text),
+        ids=tuple(ids),
+        prompt=usage["prompt_tokens"],
+        cached=usage["prompt_tokens_details"]["cached_tokens"],
+        steps=drafts["num_spec_steps"],
+        drafted=drafts["num_draft_tokens"],
+        accepted=drafts["num_accepted_draft_tokens"],
+    )
+
+
+@dataclass(frozen=True)
+class Load:
+    """The traces of one load.
+
+    Attributes:
+        traces: in the order in which they ended.
+        lost: requests that were not answered well.
+        seconds: that it took.
+    """
+
+    traces: list[Trace]
+    lost: int
+    seconds: float
+
+    @staticmethod
+    def of(result: LoadResult) -> Load:
+        found = [trace_of(one) for one in result.answers]
+        traces = [one for one in found if one is not None]
+        return Load(traces, len(found) - len(traces), result.seconds)
+
+    @property
+    def tokens(self) -> int:
+        return sum(one.tokens for one in self.traces)
+
+    def blocks(self, count: int = BLOCKS) -> list[Block]:
+        """Tokens and seconds of equal slices of its time; their sums are the load's.
+
+        An answer's tokens are spread evenly from its first to its last.
+        """
+        edges = np.linspace(0, self.seconds, count + 1)
+        tokens = np.zeros(count)
+        for one in self.traces:
+            span = max(one.last - one.first, 1e-9)
+            begun = np.clip((edges - one.first) / span, 0, 1)  # [count + 1] shares said so far
+            tokens += one.tokens * np.diff(begun)
+        return [(float(one), self.seconds / count) for one in tokens]
+
+
+def figures(loads: Sequence[Load]) -> Figures:
+    """Rates, percentiles, acceptance and cached tokens of loads of one arm.
+
+    Returns:
+        `requests`, `lost`, `requests_per_second` and `tokens_per_second` (all loads together),
+        `first_token_ms` and `per_token_ms` with `p50` and `p99` over requests,
+        `acceptance_rate`, `mean_acceptance_length`, `cached_tokens` and `prompt_tokens` a request.
+    """
+    traces = [one for load in loads for one in load.traces]
+    seconds = sum(load.seconds for load in loads)
+    found: Figures = {"requests": len(traces), "lost": sum(load.lost for load in loads)}
+    if not traces:
+        return found
+    drafted, steps = sum(one.drafted for one in traces), sum(one.steps for one in traces)
+    accepted = sum(one.accepted for one in traces)
+    return found | {
+        "requests_per_second": len(traces) / seconds,
+        "tokens_per_second": sum(one.tokens for one in traces) / seconds,
+        "first_token_ms": _percentiles([one.first_token for one in traces]),
+        "per_token_ms": _percentiles(
+            [one.per_token for one in traces if one.per_token is not None]
+        ),
+        "acceptance_rate": accepted / drafted if drafted else None,
+        "mean_acceptance_length": 1 + accepted / steps if steps and drafted else None,
+        "prompt_tokens": sum(one.prompt for one in traces) / len(traces),
+        "cached_tokens": sum(one.cached for one in traces) / len(traces),
+    }
+
+
+def over(ours: Sequence[Block], theirs: Sequence[Block], seed: int) -> Figures:
+    """Tokens a second over another arm's; `value` and `interval`.
+
+    The interval is a bootstrap over slices of time (batch means): requests that decode together
+    are not independent, slices of a load nearly are. It is paired where both arms have as many, of
+    the same requests in the same rounds; `None` where there are too few to draw from.
+    """
+    if not ours or not theirs:
+        return {"value": None, "interval": None}
+    if len(ours) == len(theirs) >= BLOCKS:
+        return quotient(_columns(ours), _columns(theirs), seed)
+    if min(len(ours), len(theirs)) < LEAST_BLOCKS:
+        return {"value": _rate(ours) / _rate(theirs), "interval": None}
+    rng = np.random.default_rng(seed)
+    low, high = np.percentile(_drawn(ours, rng) / _drawn(theirs, rng), (2.5, 97.5))
+    return {"value": _rate(ours) / _rate(theirs), "interval": [float(low), float(high)]}
+
+
+def _rate(blocks: Sequence[Block]) -> float:
+    return sum(one[0] for one in blocks) / sum(one[1] for one in blocks)
+
+
+def _drawn(blocks: Sequence[Block], rng: np.random.Generator) -> np.ndarray:
+    """Rates of blocks that are drawn with replacement, `[resamples]`."""
+    made = np.array(blocks)  # [blocks, 2]
+    sums = made[rng.integers(len(made), size=(RESAMPLES, len(made)))].sum(1)  # [resamples, 2]
+    rates: np.ndarray = sums[:, 0] / sums[:, 1]
+    return rates
+
+
+def _columns(blocks: Sequence[Block]) -> tuple[list[float], list[float]]:
+    return [one[0] for one in blocks], [one[1] for one in blocks]
+
+
+def _percentiles(seconds: Sequence[float]) -> Figures | None:
+    if not seconds:
+        return None
+    return {f"p{at}": 1000 * float(np.percentile(seconds, at)) for at in (50, 99)}
