@@ -24,6 +24,39 @@ class AskedChoice:
     is_cancelled: bool = False
 
 
+class EventMail:
+    """Events from the engine's thread to the event loop, which is woken once for all that came.
+
+    A round tells every row's tokens at nearly the same time; a wake-up for each would cost more
+    than what is done with them.
+    """
+
+    def __init__(self) -> None:
+        self._held: deque[Callable[[], None]] = deque()
+        self._is_called = False
+
+    def put(self, loop: asyncio.AbstractEventLoop, take: Callable[[], None]) -> None:
+        """Have `take` called in the loop, in order; in any thread.
+
+        Raises:
+            RuntimeError: the loop is closed.
+        """
+        self._held.append(take)
+        if self._is_called:  # it has not begun to empty: it sets this first
+            return
+        self._is_called = True
+        try:
+            loop.call_soon_threadsafe(self._empty)
+        except BaseException:
+            self._is_called = False
+            raise
+
+    def _empty(self) -> None:
+        self._is_called = False
+        while self._held:
+            self._held.popleft()()
+
+
 class Answering:
     """Submits jobs, and turns their events into updates; whatever fails, every job is ended.
 
@@ -31,15 +64,20 @@ class Answering:
         service: that decodes.
         asked: choices and jobs; the jobs' `events` are set here.
         clock: the service's seconds.
+        mail: of the event loop that this runs in, shared by all that run there.
 
     Attributes:
         is_done: every job has ended.
     """
 
     def __init__(
-        self, service: Service, asked: Sequence[AskedChoice], clock: Callable[[], float]
+        self,
+        service: Service,
+        asked: Sequence[AskedChoice],
+        clock: Callable[[], float],
+        mail: EventMail,
     ) -> None:
-        self.service, self.asked, self.clock = service, list(asked), clock
+        self.service, self.asked, self.clock, self.mail = service, list(asked), clock, mail
         self._events: deque[tuple[AskedChoice, Event]] = deque()
         self._news = asyncio.Event()
         self._submitted: list[AskedChoice] = []
@@ -56,7 +94,7 @@ class Answering:
         """
         loop = asyncio.get_running_loop()
         for one in self.asked:
-            one.job.events = partial(_tell, loop, self._take, one)
+            one.job.events = partial(self._tell, loop, one)
         try:
             for one in self.asked:
                 self.service.submit(one.job)
@@ -95,19 +133,22 @@ class Answering:
         Raises:
             RefusedError: a job failed, or its deadline passed; the others are cancelled.
         """
+        quiet = None if ping is None else _Quiet(self._news, ping)
         try:
             while not self.is_done:
-                if not self._events:
-                    self._news.clear()
-                    try:
-                        async with asyncio.timeout(ping):
-                            await self._news.wait()
-                    except TimeoutError:
-                        yield None
+                if self._events:
+                    one, event = self._events.popleft()
+                    yield one.choice, self._apply(one, event)
                     continue
-                one, event = self._events.popleft()
-                yield one.choice, self._apply(one, event)
+                self._news.clear()
+                if quiet is not None:
+                    quiet.begin()
+                await self._news.wait()
+                if not self._events:
+                    yield None
         finally:
+            if quiet is not None:
+                quiet.close()
             self.cancel()
 
     def usages(self) -> list[ChoiceUsage]:
@@ -116,6 +157,10 @@ class Answering:
             one.choice.usage(JobUsage(one.job.prompt_tokens) if one.end is None else one.end.usage)
             for one in self.asked
         ]
+
+    def _tell(self, loop: asyncio.AbstractEventLoop, one: AskedChoice, event: Event) -> None:
+        """In the engine's thread; raises `RuntimeError` if the loop is closed, as a sink may."""
+        self.mail.put(loop, partial(self._take, one, event))
 
     def _take(self, one: AskedChoice, event: Event) -> None:
         self._events.append((one, event))
@@ -146,11 +191,31 @@ class Answering:
         raise engine_failed(event.error)
 
 
-def _tell(
-    loop: asyncio.AbstractEventLoop,
-    take: Callable[[AskedChoice, Event], None],
-    one: AskedChoice,
-    event: Event,
-) -> None:
-    """In the engine's thread; raises `RuntimeError` if the loop is closed, as a sink may."""
-    loop.call_soon_threadsafe(take, one, event)
+class _Quiet:
+    """Sets an event that was waited for so many seconds; one timer, however often that is.
+
+    Args:
+        news: set by whoever has news, too.
+        seconds: of silence.
+    """
+
+    def __init__(self, news: asyncio.Event, seconds: float) -> None:
+        self._news, self._seconds = news, seconds
+        self._loop = asyncio.get_running_loop()
+        self._since = self._loop.time()
+        self._timer = self._loop.call_later(seconds, self._look)
+
+    def begin(self) -> None:
+        """Somebody begins to wait."""
+        self._since = self._loop.time()
+
+    def close(self) -> None:
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        now = self._loop.time()
+        left = self._since + self._seconds - now
+        if left <= 0:
+            self._news.set()
+            self._since, left = now, self._seconds
+        self._timer = self._loop.call_later(left, self._look)

@@ -50,6 +50,8 @@ class AnswerForm(Protocol):
 
     def chunk(self, choice: Choice, update: Update, is_last: bool) -> Answered | None: ...
 
+    def bare_text(self, update: Update) -> str | None: ...
+
     def closing(self, usage: TokenUsage, metrics: AnswerMetrics) -> Answered: ...
 
     def whole(
@@ -84,10 +86,21 @@ class _Form:
             return {}
         return {"token_origins": self.texts.origins(tokens)}
 
+    @property
+    def wants_tokens(self) -> bool:
+        """Whether more is told of tokens than their text."""
+        return self.has_logprobs or self.request.return_token_origins
+
     def is_silent(self, update: Update) -> bool:
         """Whether an update has nothing that this client wants."""
-        wants_tokens = self.has_logprobs or self.request.return_token_origins
-        return not update.pieces and not (wants_tokens and update.tokens)
+        return not update.pieces and not (self.wants_tokens and update.tokens)
+
+    def bare_text(self, update: Update) -> str | None:
+        """What an update adds, if that is text of the answer and nothing else."""
+        pieces = update.pieces
+        if not pieces or self.wants_tokens or any(one.kind != "content" for one in pieces):
+            return None
+        return "".join(piece.text for piece in pieces)
 
 
 class ChatForm(_Form):

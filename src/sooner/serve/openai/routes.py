@@ -19,7 +19,7 @@ from ..jobs import Service
 from ..refusal import too_many
 from ..request_ids import name_of
 from ..settings import ChatSettings
-from .answering import Answering
+from .answering import Answering, EventMail
 from .answers import AnswerMetrics, HealthAnswer, ModelCard, ModelList, TokenUsage
 from .errors import (
     BadRequestError,
@@ -95,7 +95,7 @@ class OpenAIHandler:
         self.under_way = 0
         self.is_closing = False
         self.most = settings.max_rows + settings.max_queue
-        self._planner = Planner(served)
+        self._planner, self._mail = Planner(served), EventMail()
         self._texts = TokenTexts(served.tokenizer)
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="sooner-read")
 
@@ -228,7 +228,7 @@ class OpenAIHandler:
                 "n", f"{len(choices)} choices are more than this server holds, {self.most}; ask "
                 "for fewer at a time",
             )  # fmt: skip
-        held.answering = Answering(self.service, choices, self.clock)
+        held.answering = Answering(self.service, choices, self.clock, self._mail)
         held.answering.start()
         return held.answering
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import secrets
 from collections.abc import AsyncIterator, Callable
 
 from starlette.responses import Response
@@ -13,8 +14,10 @@ from starlette.types import Receive, Scope, Send
 from ..refusal import RefusedError
 from .answering import Answering
 from .answers import Answered, AnswerMetrics, TokenUsage
+from .choice import Choice, Update
 from .errors import body, known
 from .forms import AnswerForm
+from .tools import AnswerPiece
 
 logger = logging.getLogger("sooner.serve")
 
@@ -22,6 +25,8 @@ PING = b": ping\n\n"
 DONE = b"data: [DONE]\n\n"
 SEND_SECONDS = 60.0
 """What a client may take to read what was sent, before it counts as gone."""
+LOOKS = 4
+"""How often in that time it is looked at: a timer for each frame would cost more than its text."""
 HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
@@ -40,6 +45,7 @@ async def frames(
         name: the request's id, for the log.
     """
     ended: set[int] = set()
+    texts = TextFrames(form)
     try:
         for chunk in form.opening([one.choice for one in answering.asked]):
             yield _data(chunk)
@@ -53,7 +59,9 @@ async def frames(
                 continue
             if is_last:
                 ended.add(choice.index)
-            if (more := form.chunk(choice, update, is_last)) is not None:
+            if not is_last and (text := form.bare_text(update)) is not None:
+                yield texts.frame(choice, text)
+            elif (more := form.chunk(choice, update, is_last)) is not None:
                 yield _data(more)
         if totals is not None:
             yield _data(form.closing(*totals()))
@@ -65,6 +73,30 @@ async def frames(
 def _failure(refusal: RefusedError, name: str) -> bytes:
     logger.info("%s ended late with %d: %s", name, refusal.status, refusal.text)
     return f"data: {json.dumps(body(refusal))}\n\n".encode()
+
+
+class TextFrames:
+    """Frames of chunks that add text and nothing else, as most do: of each choice one is made by
+    the form, and the others are that with their own text in it.
+
+    Args:
+        form: of the endpoint.
+    """
+
+    def __init__(self, form: AnswerForm) -> None:
+        self.form = form
+        self._around: dict[int, tuple[bytes, bytes]] = {}
+
+    def frame(self, choice: Choice, text: str) -> bytes:
+        """The frame that adds `text` to a choice that goes on."""
+        if choice.index not in self._around:
+            mark = secrets.token_hex(16)  # which no name or id of a request has in it
+            sample = self.form.chunk(choice, Update([AnswerPiece("content", mark)]), False)
+            assert sample is not None
+            before, _, behind = _data(sample).partition(f'"{mark}"'.encode())
+            self._around[choice.index] = before, behind
+        before, behind = self._around[choice.index]
+        return before + json.dumps(text, ensure_ascii=False).encode() + behind
 
 
 def _data(chunk: Answered) -> bytes:
@@ -89,15 +121,18 @@ class EventStream(Response):
 
     def __init__(self, frames: AsyncIterator[bytes], on_end: Callable[[], None]) -> None:
         self.frames, self.on_end = frames, on_end
+        self._sending: float | None = None  # since when, if a frame is being sent
         self.status_code, self.background = 200, None  # and no body, whose length would be told
         self.init_headers(HEADERS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         writer = asyncio.ensure_future(self._write(send))
         gone = asyncio.ensure_future(hang_up(receive))
+        self._watch(writer)
         try:
             await asyncio.wait({writer, gone}, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            self._timer.cancel()
             writer.cancel()
             gone.cancel()
             await asyncio.wait({writer, gone})
@@ -111,11 +146,18 @@ class EventStream(Response):
     async def _write(self, send: Send) -> None:
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
         await send(start)
-        try:
-            async for frame in self.frames:
-                async with asyncio.timeout(SEND_SECONDS):
-                    await send({"type": "http.response.body", "body": frame, "more_body": True})
-        except TimeoutError:
-            logger.info("a client has read nothing for %g s and is cut off", SEND_SECONDS)
-            return
+        clock = asyncio.get_running_loop().time
+        async for frame in self.frames:
+            self._sending = clock()
+            await send({"type": "http.response.body", "body": frame, "more_body": True})
+            self._sending = None
         await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    def _watch(self, writer: asyncio.Future[None]) -> None:
+        """Cut off a client that has not read what was sent."""
+        loop = asyncio.get_running_loop()
+        if self._sending is not None and loop.time() - self._sending >= SEND_SECONDS:
+            logger.info("a client has read nothing for %g s and is cut off", SEND_SECONDS)
+            writer.cancel()
+            return
+        self._timer = loop.call_later(SEND_SECONDS / LOOKS, self._watch, writer)
