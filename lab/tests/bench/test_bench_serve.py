@@ -1,0 +1,68 @@
+"""`sooner bench serve` as a user starts it: real servers of the miniature, every part."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sooner.cli.main import main
+
+
+def run(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as end:
+        main(list(arguments))
+    return int(end.value.code or 0)
+
+
+@pytest.mark.slow
+def test_a_small_run_reports_every_part(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = tmp_path / "serve.json"
+    sizes = "--clips 1 --texts 1 --clients 1,2 --max-rows 2 --rounds 1 --arrivals 3"
+    limits = "--clip-tokens 12 --text-tokens 12"
+    arms = "--arms one-by-one,speculative,hf-static,hf-continuous"
+    told = f"{sizes} {limits} {arms} --json {target}"
+    assert run("bench", "serve", *told.split()) == 0
+    result = json.loads(target.read_text())
+    rows = {(row["arm"], row["clients"]): row for row in result["clients"]}
+    assert set(rows) == {
+        ("plain", 1), ("plain", 2), ("one-by-one", 2), ("speculative", 1), ("speculative", 2),
+    }  # fmt: skip
+    for row in rows.values():
+        assert row["parity"] == "identical"
+        assert row["lost"] == 0
+        assert row["tokens_per_second"] > 0
+    assert rows["plain", 2]["over_plain"]["value"] == 1
+    assert rows["speculative", 1]["acceptance_rate"] > 0
+    assert {row["arm"] for row in result["direct"]} == {"plain", "speculative"}
+    assert {row["arm"] for row in result["poisson"]} == {"plain", "speculative"}
+    assert all(row["requests"] == 3 and row["tail"] > 0 for row in result["poisson"])
+    assert all(row["ratio"]["value"] > 0 for row in result["second"])
+    text = {row["arm"]: row for row in result["text"]}
+    assert set(text) == {"plain", "speculative", "hf-static", "hf-continuous"}
+    assert all("error" in row or row["tokens_per_second"] > 0 for row in text.values())
+    assert {row["parity"] for row in result["parity"]} == {"identical"}
+    assert len(result["goals"]) == 6
+    assert "Closed loops" in capsys.readouterr().out
+    assert run("bench", "report", str(target)) == 0
+    assert "## What the server costs" in target.with_suffix(".md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--arms", "speculativ"], "did you mean 'speculative'"),
+        (["--arms", "eagle"], "needs --head"),
+        (["--parts", "poisson"], "add clients to --parts"),
+        (["--clients", "0"], "--clients is 0"),
+        (["--rounds", "0"], "--rounds is 0"),
+    ],
+)
+def test_bad_requests_get_one_line(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("bench", "serve", *arguments) == 2
+    error = capsys.readouterr().err.strip()
+    assert message in error
+    assert len(error.splitlines()) == 1

@@ -1,0 +1,388 @@
+"""The parts of `sooner bench serve`: arrivals, traces, intervals, gate, goals, page, load."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from sooner.errors import SoonerError
+from sooner_lab.bench.report import markdown
+from sooner_lab.bench.serve.direct import together
+from sooner_lab.bench.serve.goals import goals
+from sooner_lab.bench.serve.load import (
+    HttpAnswer,
+    HttpRequest,
+    LoadProcess,
+    LoadResult,
+    mixed_order,
+    poisson_arrivals,
+)
+from sooner_lab.bench.serve.parity import Gate
+from sooner_lab.bench.serve.plots import write_figures
+from sooner_lab.bench.serve.requests import Copies, Question, questions, two_questions
+from sooner_lab.bench.serve.servers import arguments
+from sooner_lab.bench.serve.settings import ServeBenchSettings
+from sooner_lab.bench.serve.traces import BLOCKS, Load, Trace, figures, over, trace_of
+from sooner_lab.worlds.video.film import read_video
+
+SEED = 7
+
+
+def chunk(text: str | None = None, reason: str | None = None, ids: Any = None) -> bytes:
+    choice: dict[str, Any] = {"index": 0, "delta": {} if text is None else {"content": text}}
+    choice["finish_reason"] = reason
+    if ids is not None:
+        choice["token_origins"] = [{"id": one, "token": "", "origin": "draft"} for one in ids]
+    return b"data: " + json.dumps({"choices": [choice], "usage": None}).encode()
+
+
+def closing(tokens: int) -> bytes:
+    told = {
+        "choices": [],
+        "usage": {
+            "prompt_tokens": 30, "completion_tokens": tokens,
+            "prompt_tokens_details": {"cached_tokens": 10},
+        },
+        "metrics": {
+            "speculative_decoding": {
+                "num_spec_steps": 4, "num_draft_tokens": 10, "num_accepted_draft_tokens": 6,
+            }
+        },
+    }  # fmt: skip
+    return b"data: " + json.dumps(told).encode()
+
+
+def answer(events: list[tuple[float, bytes]], status: int = 200) -> HttpAnswer:
+    return HttpAnswer(3, 1.0, 1.5, status, events, events[-1][0] if events else 1.5)
+
+
+def trace(first: float, last: float, tokens: int, **more: Any) -> Trace:
+    known: dict[str, Any] = {
+        "number": 0, "due": 0.0, "first": first, "last": last, "ended": last, "tokens": tokens,
+        "text": "a", "ids": (), "prompt": 30, "cached": 10, "steps": 4, "drafted": 10,
+        "accepted": 6,
+    }  # fmt: skip
+    return Trace(**{**known, **more})
+
+
+# Arrivals and orders.
+
+
+def test_arrivals_belong_to_their_seed_and_have_their_rate() -> None:
+    found = poisson_arrivals(20.0, 4000, SEED)
+    assert found == poisson_arrivals(20.0, 4000, SEED)
+    assert found != poisson_arrivals(20.0, 4000, SEED + 1)
+    gaps = np.diff([0.0, *found])
+    assert gaps.min() > 0
+    assert gaps.mean() == pytest.approx(1 / 20, rel=0.05)
+    assert gaps.std() == pytest.approx(gaps.mean(), rel=0.05)  # as exponential gaps have it
+
+
+def test_orders_ask_all_equally_often_and_belong_to_their_seed() -> None:
+    found = mixed_order(9, 5, SEED)
+    assert sorted(found) == sorted(5 * list(range(9)))
+    assert found == mixed_order(9, 5, SEED)
+    assert found != mixed_order(9, 5, SEED + 1)
+    assert sorted(found[9:18]) == list(range(9))
+
+
+# Traces.
+
+
+def test_a_trace_has_the_times_of_its_tokens() -> None:
+    events = [
+        (2.0, chunk("")), (2.5, chunk("a b", ids=[4, 5])), (3.0, b": ping"),
+        (4.5, chunk(" c", "stop", ids=[6])), (4.6, closing(5)), (4.7, b"data: [DONE]"),
+    ]  # fmt: skip
+    found = trace_of(answer(events))
+    assert found is not None
+    assert (found.text, found.ids, found.tokens) == ("a b c", (4, 5, 6), 5)
+    assert found.first_token == 1.5  # from when it was due, not from when it was sent
+    assert found.per_token == pytest.approx(2.0 / 4)
+    assert found.seconds == pytest.approx(3.7)
+    assert (found.prompt, found.cached, found.accepted, found.drafted) == (30, 10, 6, 10)
+
+
+@pytest.mark.parametrize(
+    ("events", "status"),
+    [
+        ([], 0),
+        ([(2.0, b'{"error": {}}')], 429),
+        ([(2.0, chunk("a")), (2.5, closing(2))], 200),  # broken off
+        ([(2.0, b'data: {"error": {"message": "x"}}'), (2.1, b"data: [DONE]")], 200),
+    ],
+)
+def test_what_was_not_answered_well_is_lost(events: list[tuple[float, bytes]], status: int) -> None:
+    assert trace_of(answer(events, status)) is None
+    load = Load.of(LoadResult([answer(events, status)], 2.0, 1))
+    assert load.lost == 1
+    assert figures([load]) == {"requests": 0, "lost": 1}
+
+
+def test_figures_are_over_all_loads() -> None:
+    loads = [
+        Load([trace(0.1, 1.1, 11), trace(0.2, 2.2, 21)], 0, 4.0),
+        Load([trace(0.3, 3.3, 31, drafted=0, accepted=0)], 1, 6.0),
+    ]
+    found = figures(loads)
+    assert (found["requests"], found["lost"]) == (3, 1)
+    assert found["requests_per_second"] == pytest.approx(0.3)
+    assert found["tokens_per_second"] == pytest.approx(6.3)
+    assert found["first_token_ms"]["p50"] == pytest.approx(200)
+    assert found["per_token_ms"]["p50"] == pytest.approx(100)
+    assert found["acceptance_rate"] == pytest.approx(12 / 20)
+    assert found["mean_acceptance_length"] == pytest.approx(1 + 12 / 12)
+    assert found["cached_tokens"] == 10
+
+
+def test_blocks_are_slices_whose_sums_are_the_loads() -> None:
+    load = Load([trace(1.0, 3.0, 20), trace(2.0, 8.0, 60)], 0, 8.0)
+    blocks = load.blocks()
+    assert len(blocks) == BLOCKS
+    assert sum(one[0] for one in blocks) == pytest.approx(80)
+    assert sum(one[1] for one in blocks) == pytest.approx(8)
+    assert blocks[0][0] == 0  # nobody had a token yet
+    assert blocks[1][0] == pytest.approx(10)
+    assert blocks[-1][0] == pytest.approx(10)
+
+
+def test_speed_over_another_arm_has_an_interval_where_there_is_enough_to_draw_from() -> None:
+    rng = np.random.default_rng(0)
+    slow = [(100 + float(rng.normal(0, 5)), 1.0) for _ in range(16)]
+    fast = [(2 * tokens, seconds) for tokens, seconds in slow]
+    found = over(fast, slow, SEED)
+    assert found["value"] == pytest.approx(2)
+    assert found["interval"] == pytest.approx([2, 2])  # paired
+    found = over(fast[:5], slow, SEED)
+    low, high = found["interval"]
+    assert low < found["value"] < high
+    assert low > 1.8
+    assert over(fast[:2], slow, SEED)["interval"] is None
+    assert over([], slow, SEED)["value"] is None
+
+
+# The gate.
+
+
+def test_the_gate_goes_red_on_an_id_and_on_a_text_that_nobody_compared() -> None:
+    scores = [torch.tensor([0.0, 5.0, 1.0]) for _ in range(2)]
+    gate = Gate([([1, 1], scores)], is_exact=True)
+    assert gate.is_red  # nothing was compared yet
+    gate.load(Load([trace(0, 1, 2, ids=(1, 1), text="x x")], 0, 1.0))
+    gate.load(Load([trace(0, 1, 2, text="x x")], 0, 1.0))
+    assert not gate.is_red
+    assert gate.told()["parity"] == "identical"
+    gate.load(Load([trace(0, 1, 2, text="x y")], 0, 1.0))
+    assert gate.is_red
+    assert gate.told()["differing"] == 1
+    other = Gate([([1, 1], scores)], is_exact=True)
+    other.tokens(0, [1, 2])
+    assert other.is_red
+    assert other.told()["divergences"][0]["candidate"] == 2
+    tied = Gate([([1, 1], [torch.tensor([0.0, 5.0, 5.0])] * 2)], is_exact=False)
+    tied.tokens(0, [1, 2], "x y")
+    tied.load(Load([trace(0, 1, 2, text="x z")], 0, 1.0))
+    assert tied.verdict == "tie"
+
+
+# Requests and settings.
+
+
+def test_requests_have_bytes_of_their_own_and_the_same_pixels(tmp_path: Path) -> None:
+    settings = ServeBenchSettings(clips=1, texts=1)
+    clip, text = questions(settings, tmp_path)
+    sent = Copies().http([clip, text], [0, 1, 0])
+    assert [one.number for one in sent] == [0, 1, 0]
+    first, third = (json.loads(sent[place].body) for place in (0, 2))
+    assert first.keys() == third.keys()
+    assert first["messages"] != third["messages"]
+    copy = tmp_path / "copy.mp4"
+    from sooner_lab.bench.serve.requests import free_box
+
+    copy.write_bytes(clip.content + free_box(5))
+    assert clip.clip is not None
+    assert np.array_equal(read_video(copy), read_video(clip.clip))
+    asked = two_questions(clip)
+    assert asked[0].clip == asked[1].clip
+    assert asked[0].text != asked[1].text
+
+
+def test_servers_of_arms_differ_in_method_and_rows_alone() -> None:
+    settings = ServeBenchSettings(max_rows=12)
+    plain, alone, drafts = (
+        arguments(settings, arm) for arm in ("plain", "one-by-one", "speculative")
+    )
+    assert plain[plain.index("--max-rows") + 1] == "12"
+    assert alone[alone.index("--max-rows") + 1] == "1"
+    assert [one if one != "speculative" else "plain" for one in drafts] == plain
+    assert settings.served == ("plain", "one-by-one", "speculative", "prompt-lookup")
+
+
+@pytest.mark.parametrize("told", [{"arms": ("plain", "eagle")}, {"parts": ("poisson",)}])
+def test_settings_that_lack_something_are_refused(told: dict[str, Any]) -> None:
+    with pytest.raises(SoonerError):
+        ServeBenchSettings(**told)
+
+
+def test_rows_of_clips_and_text_make_one_batch() -> None:
+    ids = [torch.arange(1, 6)[None], torch.arange(1, 4)[None]]
+    rows = [{"input_ids": one, "attention_mask": torch.ones_like(one)} for one in ids]
+    rows[0]["pixel_values_videos"] = torch.zeros(1, 2, 3)
+    batch = together(rows)
+    assert batch["input_ids"].tolist()[1] == [0, 0, 1, 2, 3]
+    assert batch["attention_mask"].tolist()[1] == [0, 0, 1, 1, 1]
+    assert batch["pixel_values_videos"].shape == (1, 2, 3)
+
+
+# Goals and page.
+
+
+def row(arm: str, clients: int, over_plain: float | None, **more: Any) -> dict[str, Any]:
+    made = {"arm": arm, "clients": clients, "parity": "identical", **more}
+    if over_plain is None:
+        return made
+    times = {"p50": 10.0, "p99": 20.0}
+    return made | {
+        "requests": 9, "lost": 0, "requests_per_second": 3.0, "tokens_per_second": 100.0,
+        "first_token_ms": times, "per_token_ms": times, "acceptance_rate": 0.5,
+        "mean_acceptance_length": 2.0, "cached_tokens": 0.0, "prompt_tokens": 200.0,
+        "over_plain": {"value": over_plain, "interval": [over_plain - 0.1, over_plain + 0.1]},
+    }  # fmt: skip
+
+
+def result() -> dict[str, Any]:
+    interval = {"value": 0.2, "interval": [0.1, 0.3]}
+    made: dict[str, Any] = {
+        "bench": "serve", "model": "miniature:video",
+        "settings": {"max_rows": 8, "static_rows": 8},
+        "split": {"server": [0], "clients": [1]},
+        "mix": {"kinds": [{
+            "kind": "clip", "requests": 6, "prompt_tokens": 268.0, "tokens": [46, 92],
+            "max_tokens": 128,
+        }]},
+        "clients": [
+            row("plain", 1, 1.0), row("plain", 8, 1.0), row("one-by-one", 8, 0.25),
+            row("hf-static", 8, 0.8), row("speculative", 1, 2.0), row("speculative", 4, 1.2),
+            row("speculative", 8, 0.98), row("prompt-lookup", 8, 0.9),
+            row("prompt-lookup", 1, None, parity="bug"),
+        ],
+        "direct": [{"arm": "plain", "requests": 9, "server_ms": 102.0, "generate_ms": 100.0,
+                    "cost": {"value": 0.02, "interval": [0.01, 0.03]}}],
+        "poisson": [row("plain", 1, 1.0, rate=2.0, tail=1.5, idle_per_token_ms={"p99": 13.0})],
+        "second": [{"arm": "plain", "pairs": 6, "first_ms": 100.0, "second_ms": 20.0,
+                    "ratio": interval, "prompt_tokens": 268.0, "cached_tokens": 256.0}],
+        "text": [row("plain", 8, 1.0), {"arm": "hf-continuous", "clients": 8, "error": "No: way"}],
+        "parity": [{"arm": "plain", "parity": "identical", "compared": 9, "identical": 9,
+                    "answers": 30, "differing": 0}],
+        "provenance": {
+            "argv": ["sooner", "bench", "serve"], "date": "2026-11-23", "git": "abc",
+            "git_dirty": False, "device": "cpu", "threads": 1, "dtype": "float32",
+            "versions": {"torch": "2", "transformers": "5"},
+        },
+    }  # fmt: skip
+    made["goals"] = goals(made)
+    return made
+
+
+def test_goals_take_the_worst_point_and_leave_out_what_is_red() -> None:
+    told = goals(result())
+    few, never, continuous, tail, second, cost = told
+    assert (few["reached"], few["met"]) == (1.2, False)
+    assert few["missed"] == [["speculative, 4 clients", 1.2]]
+    assert (never["reached"], never["where"]) == (0.9, "prompt-lookup, 8 clients")
+    assert never["points"] == 4
+    assert (continuous["reached"], continuous["met"]) == (4.0, True)
+    assert (tail["reached"], tail["met"]) == (1.5, True)
+    assert (second["reached"], second["met"]) == (0.2, False)
+    assert (cost["reached"], cost["met"]) == (0.02, True)
+    assert goals({}) == []
+
+
+def test_the_page_tells_everything(tmp_path: Path) -> None:
+    page = markdown(result(), "serve.json")
+    for told in (
+        "# Serving: miniature:video", "The server runs on core 0", "6 questions about rendered",
+        "| one-by-one | 8 |", "0.25× (0.15–0.35)", "+2.0% (+1.0% to +3.0%)", "20.0% (10.0%–30.0%)",
+        "`hf-continuous` did not run: No: way", "**missed**", "| prompt-lookup | 1 | – | – |",
+        "figures/serve-throughput.png",
+    ):  # fmt: skip
+        assert told in page
+    pytest.importorskip("matplotlib")
+    assert write_figures(result(), tmp_path, "serve") == ["serve-throughput.png"]
+    assert (tmp_path / "serve-throughput.png").stat().st_size > 1000
+
+
+# The load generator, against a server of this test's.
+
+
+class Slow:
+    """Answers every request with a stream of three chunks, and notes how many it had at once."""
+
+    def __init__(self) -> None:
+        self.now = self.most = 0
+        self.ready = threading.Event()
+        self.port = 0
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
+        self._thread.start()
+        assert self.ready.wait(10)
+
+    async def _run(self) -> None:
+        server = await asyncio.start_server(self._answer, "127.0.0.1", 0)
+        self.port = server.sockets[0].getsockname()[1]
+        self.ready.set()
+        async with server:
+            await server.serve_forever()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while head := await reader.readuntil(b"\r\n\r\n"):
+            length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+            body = json.loads(await reader.readexactly(length))
+            if body.get("refuse"):
+                writer.write(b"HTTP/1.1 429 Full\r\nContent-Length: 2\r\n\r\n{}")
+                continue
+            self.now += 1
+            self.most = max(self.most, self.now)
+            writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+            for event in (chunk("a"), chunk("b", "stop"), closing(2), b"data: [DONE]"):
+                await asyncio.sleep(0.02)
+                half = len(event) // 2  # an event may come in two pieces
+                for piece in (event[:half], event[half:] + b"\n\n"):
+                    writer.write(f"{len(piece):x}\r\n".encode() + piece + b"\r\n")
+                    await writer.drain()
+            self.now -= 1
+            writer.write(b"0\r\n\r\n")
+
+
+def test_loads_are_closed_loops_or_arrivals_and_note_when_bytes_came() -> None:
+    server = Slow()
+    asked = [HttpRequest(number, "/v1/x", b"{}") for number in range(6)]
+    with LoadProcess(None) as asking:
+        closed = asking.closed(server.port, asked, 3)
+        assert server.most == 3
+        refused = asking.closed(server.port, [HttpRequest(0, "/v1/x", b'{"refuse": 1}')], 1)
+        arrivals = [0.0, 0.01, 0.02, 0.03, 0.3, 0.31]
+        opened = asking.open(server.port, asked, arrivals)
+        assert server.most >= 4
+    assert sorted(one.number for one in closed.answers) == list(range(6))
+    load = Load.of(closed)
+    assert load.lost == 0
+    assert all(one.text == "ab" and one.tokens == 2 for one in load.traces)
+    assert all(0.02 <= one.per_token < 1 for one in load.traces if one.per_token)
+    assert closed.seconds >= 0.16  # two rounds of three
+    assert [one.status for one in refused.answers] == [429]
+    late = {one.number: one for one in opened.answers}
+    assert [late[number].due for number in range(6)] == arrivals
+    assert all(one.sent >= one.due for one in opened.answers)
+
+
+def test_a_question_without_a_clip_is_text() -> None:
+    body = json.loads(Question("hi", 4).http(0, 0).body)
+    assert body["messages"] == [{"role": "user", "content": "hi"}]
+    assert body["max_tokens"] == 4

@@ -1,0 +1,168 @@
+"""What a streamed token passes through: one wake-up for many events, one timer, frames of text."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from functools import partial
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
+
+from serve.chatting import HELLO
+from serve.spoken import byte_fallback, byte_level, ids_of
+from sooner.serve.openai.answering import EventMail, _Quiet
+from sooner.serve.openai.choice import Choice, Update
+from sooner.serve.openai.forms import ChatForm, TextForm
+from sooner.serve.openai.logprobs import TokenTexts
+from sooner.serve.openai.protocol import ChatRequest, CompletionRequest
+from sooner.serve.openai.stream import TextFrames
+from sooner.serve.openai.text import Detokenizer, decoder_of
+from sooner.serve.openai.tools import AnswerPiece, PlainAnswer
+
+HEAD = {"id": 'chatcmpl-"x\\y', "created": 5, "model": 'a "model"', "system_fingerprint": None}
+
+
+def form_of(kind: str, **more: Any) -> Any:
+    texts = TokenTexts(byte_level())
+    if kind == "chat":
+        return ChatForm(ChatRequest(**HELLO, stream=True, **more), dict(HEAD), texts)
+    return TextForm(CompletionRequest(prompt="x", stream=True, **more), dict(HEAD), texts)
+
+
+def choice_of(index: int) -> Choice:
+    return Choice(index, Detokenizer(byte_level()), PlainAnswer(), [], frozenset())
+
+
+def update_of(*texts: str) -> Update:
+    return Update([AnswerPiece("content", text) for text in texts])
+
+
+@pytest.mark.parametrize("kind", ["chat", "text"])
+@settings(max_examples=60, deadline=None)
+@given(some.lists(some.text(some.characters(codec="utf-8"), max_size=20), min_size=1, max_size=5))
+def test_a_frame_of_text_is_the_chunk_that_the_form_makes(kind: str, said: list[str]) -> None:
+    form = form_of(kind, stream_options={"include_usage": True})
+    frames = TextFrames(form)
+    for place, text in enumerate(said):
+        choice, update = choice_of(place % 2), update_of(text[:1], text[1:])
+        assert form.bare_text(update) == text
+        frame = frames.frame(choice, text)
+        assert frame.startswith(b"data: ")
+        assert frame.endswith(b"\n\n")
+        assert b"\n" not in frame[:-2]
+        made = form.chunk(choice, update, False).model_dump_json(exclude_unset=True)
+        assert json.loads(frame[6:]) == json.loads(made)
+
+
+def test_what_has_more_than_text_is_left_to_the_form() -> None:
+    form = form_of("chat")
+    assert form.bare_text(Update()) is None
+    assert form.bare_text(Update([AnswerPiece("reasoning", "hm")])) is None
+    assert form.bare_text(Update([AnswerPiece("content", "a"), AnswerPiece("call", "{}")])) is None
+    assert form_of("chat", return_token_origins=True).bare_text(update_of("a")) is None
+    assert form_of("chat", logprobs=True).bare_text(update_of("a")) is None
+
+
+def test_all_events_of_a_round_wake_the_loop_once_and_keep_their_order() -> None:
+    async def run() -> tuple[list[int], int]:
+        loop, mail = asyncio.get_running_loop(), EventMail()
+        found: list[int] = []
+        calls: list[Any] = []
+        wake = loop.call_soon_threadsafe
+
+        def counted(*told: Any) -> Any:
+            calls.append(told)
+            return wake(*told)
+
+        loop.call_soon_threadsafe = counted  # type: ignore[method-assign]
+
+        def rounds() -> None:
+            for first in range(0, 40, 8):
+                for number in range(first, first + 8):
+                    mail.put(loop, partial(found.append, number))
+
+        rounds()  # the loop can't go round meanwhile
+        once = len(calls)
+        await asyncio.to_thread(rounds)
+        while len(found) < 80:
+            await asyncio.sleep(0.001)
+        return found, once
+
+    found, once = asyncio.run(run())
+    assert found == [*range(40), *range(40)]
+    assert once == 1
+
+
+def test_no_event_is_left_behind_whatever_the_threads_do() -> None:
+    async def run() -> int:
+        loop, mail, found = asyncio.get_running_loop(), EventMail(), [0]
+
+        def count() -> None:
+            found[0] += 1
+
+        def put() -> None:
+            for _ in range(2000):
+                mail.put(loop, count)
+
+        threads = [threading.Thread(target=put) for _ in range(2)]
+        for one in threads:
+            one.start()
+        while any(one.is_alive() for one in threads):
+            await asyncio.sleep(0)
+        await asyncio.sleep(0.01)
+        return found[0]
+
+    assert asyncio.run(run()) == 4000
+
+
+def test_mail_to_a_loop_that_is_closed_is_refused_each_time() -> None:
+    loop, mail = asyncio.new_event_loop(), EventMail()
+    loop.close()
+    for _ in range(2):
+        with pytest.raises(RuntimeError):
+            mail.put(loop, lambda: None)
+
+
+def test_silence_is_told_once_for_each_time_it_lasted() -> None:
+    async def run() -> list[float]:
+        news = asyncio.Event()
+        quiet = _Quiet(news, 0.1)
+        told, start = [], time.monotonic()
+        await asyncio.sleep(0.07)
+        quiet.begin()  # there was something
+        for _ in range(2):
+            await news.wait()
+            news.clear()
+            told.append(time.monotonic() - start)
+        quiet.close()
+        return told
+
+    first, second = asyncio.run(run())
+    assert first >= 0.165
+    assert second - first >= 0.095
+
+
+def test_ids_are_decoded_as_transformers_does() -> None:
+    for tokenizer in (byte_level(), byte_fallback()):
+        ids = ids_of("the 漢字 and 🦊 stop") if tokenizer is byte_level() else [5, 9, 12, 3]
+        ids = [one % len(tokenizer) for one in ids] + list(tokenizer.all_special_ids)
+        wanted = tokenizer.decode(
+            ids, skip_special_tokens=False, clean_up_tokenization_spaces=False
+        )
+        assert decoder_of(tokenizer)(ids) == wanted
+
+
+def test_a_tokenizer_that_decodes_otherwise_does_it_itself() -> None:
+    class Loud(type(byte_level())):  # type: ignore[misc]
+        def _decode(self, *told: Any, **options: Any) -> str:
+            return str(super()._decode(*told, **options)).upper()
+
+    tokenizer = byte_level()
+    loud = Loud(tokenizer_object=tokenizer.backend_tokenizer)
+    assert decoder_of(loud)(ids_of("stop")) == "STOP"
+    assert decoder_of(tokenizer)(ids_of("stop")) == "stop"
