@@ -26,10 +26,10 @@ from sooner_lab.bench.serve.load import (
 )
 from sooner_lab.bench.serve.parity import Gate
 from sooner_lab.bench.serve.plots import write_figures
-from sooner_lab.bench.serve.requests import Copies, Question, questions, two_questions
+from sooner_lab.bench.serve.requests import Copies, ServeQuestion, questions, two_questions
 from sooner_lab.bench.serve.servers import arguments
 from sooner_lab.bench.serve.settings import ServeBenchSettings
-from sooner_lab.bench.serve.traces import BLOCKS, Load, Trace, figures, over, trace_of
+from sooner_lab.bench.serve.traces import BLOCKS, AnswerTrace, LoadTraces, figures, over, trace_of
 from sooner_lab.worlds.video.film import read_video
 
 SEED = 7
@@ -63,13 +63,13 @@ def answer(events: list[tuple[float, bytes]], status: int = 200) -> HttpAnswer:
     return HttpAnswer(3, 1.0, 1.5, status, events, events[-1][0] if events else 1.5)
 
 
-def trace(first: float, last: float, tokens: int, **more: Any) -> Trace:
+def trace(first: float, last: float, tokens: int, **more: Any) -> AnswerTrace:
     known: dict[str, Any] = {
         "number": 0, "due": 0.0, "first": first, "last": last, "ended": last, "tokens": tokens,
         "text": "a", "ids": (), "prompt": 30, "cached": 10, "steps": 4, "drafted": 10,
         "accepted": 6,
     }  # fmt: skip
-    return Trace(**{**known, **more})
+    return AnswerTrace(**{**known, **more})
 
 
 # Arrivals and orders.
@@ -121,15 +121,15 @@ def test_a_trace_has_the_times_of_its_tokens() -> None:
 )
 def test_what_was_not_answered_well_is_lost(events: list[tuple[float, bytes]], status: int) -> None:
     assert trace_of(answer(events, status)) is None
-    load = Load.of(LoadResult([answer(events, status)], 2.0, 1))
+    load = LoadTraces.of(LoadResult([answer(events, status)], 2.0, 1))
     assert load.lost == 1
     assert figures([load]) == {"requests": 0, "lost": 1}
 
 
 def test_figures_are_over_all_loads() -> None:
     loads = [
-        Load([trace(0.1, 1.1, 11), trace(0.2, 2.2, 21)], 0, 4.0),
-        Load([trace(0.3, 3.3, 31, drafted=0, accepted=0)], 1, 6.0),
+        LoadTraces([trace(0.1, 1.1, 11), trace(0.2, 2.2, 21)], 0, 4.0),
+        LoadTraces([trace(0.3, 3.3, 31, drafted=0, accepted=0)], 1, 6.0),
     ]
     found = figures(loads)
     assert (found["requests"], found["lost"]) == (3, 1)
@@ -143,7 +143,7 @@ def test_figures_are_over_all_loads() -> None:
 
 
 def test_blocks_are_slices_whose_sums_are_the_loads() -> None:
-    load = Load([trace(1.0, 3.0, 20), trace(2.0, 8.0, 60)], 0, 8.0)
+    load = LoadTraces([trace(1.0, 3.0, 20), trace(2.0, 8.0, 60)], 0, 8.0)
     blocks = load.blocks()
     assert len(blocks) == BLOCKS
     assert sum(one[0] for one in blocks) == pytest.approx(80)
@@ -175,11 +175,11 @@ def test_the_gate_goes_red_on_an_id_and_on_a_text_that_nobody_compared() -> None
     scores = [torch.tensor([0.0, 5.0, 1.0]) for _ in range(2)]
     gate = Gate([([1, 1], scores)], is_exact=True)
     assert gate.is_red  # nothing was compared yet
-    gate.load(Load([trace(0, 1, 2, ids=(1, 1), text="x x")], 0, 1.0))
-    gate.load(Load([trace(0, 1, 2, text="x x")], 0, 1.0))
+    gate.load(LoadTraces([trace(0, 1, 2, ids=(1, 1), text="x x")], 0, 1.0))
+    gate.load(LoadTraces([trace(0, 1, 2, text="x x")], 0, 1.0))
     assert not gate.is_red
     assert gate.told()["parity"] == "identical"
-    gate.load(Load([trace(0, 1, 2, text="x y")], 0, 1.0))
+    gate.load(LoadTraces([trace(0, 1, 2, text="x y")], 0, 1.0))
     assert gate.is_red
     assert gate.told()["differing"] == 1
     other = Gate([([1, 1], scores)], is_exact=True)
@@ -188,7 +188,7 @@ def test_the_gate_goes_red_on_an_id_and_on_a_text_that_nobody_compared() -> None
     assert other.told()["divergences"][0]["candidate"] == 2
     tied = Gate([([1, 1], [torch.tensor([0.0, 5.0, 5.0])] * 2)], is_exact=False)
     tied.tokens(0, [1, 2], "x y")
-    tied.load(Load([trace(0, 1, 2, text="x z")], 0, 1.0))
+    tied.load(LoadTraces([trace(0, 1, 2, text="x z")], 0, 1.0))
     assert tied.verdict == "tie"
 
 
@@ -371,7 +371,7 @@ def test_loads_are_closed_loops_or_arrivals_and_note_when_bytes_came() -> None:
         opened = asking.open(server.port, asked, arrivals)
         assert server.most >= 4
     assert sorted(one.number for one in closed.answers) == list(range(6))
-    load = Load.of(closed)
+    load = LoadTraces.of(closed)
     assert load.lost == 0
     assert all(one.text == "ab" and one.tokens == 2 for one in load.traces)
     assert all(0.02 <= one.per_token < 1 for one in load.traces if one.per_token)
@@ -383,6 +383,6 @@ def test_loads_are_closed_loops_or_arrivals_and_note_when_bytes_came() -> None:
 
 
 def test_a_question_without_a_clip_is_text() -> None:
-    body = json.loads(Question("hi", 4).http(0, 0).body)
+    body = json.loads(ServeQuestion("hi", 4).http(0, 0).body)
     assert body["messages"] == [{"role": "user", "content": "hi"}]
     assert body["max_tokens"] == 4

@@ -89,7 +89,7 @@ class _Form:
     @property
     def wants_tokens(self) -> bool:
         """Whether more is told of tokens than their text."""
-        return self.has_logprobs or self.request.return_token_origins
+        return self.has_logprobs or bool(self.request.return_token_origins)
 
     def is_silent(self, update: Update) -> bool:
         """Whether an update has nothing that this client wants."""

@@ -13,10 +13,10 @@ from ..intervals import quotient
 from .direct import Direct, DirectRun
 from .load import LoadProcess, mixed_order, poisson_arrivals
 from .parity import Gate
-from .requests import Copies, Question, two_questions
+from .requests import Copies, ServeQuestion, two_questions
 from .servers import Servers
 from .settings import DRAFTS, HF_CONTINUOUS, HF_STATIC, LOAD, ONE_BY_ONE, PLAIN, ServeBenchSettings
-from .traces import Block, Figures, Load, figures, over
+from .traces import Block, Figures, LoadTraces, figures, over
 
 DIRECT = (PLAIN, DRAFTS)
 """Arms whose requests `sooner.generate` answers, too."""
@@ -38,7 +38,7 @@ class ServeBench:
     def __init__(
         self,
         settings: ServeBenchSettings,
-        asked: Sequence[Question],
+        asked: Sequence[ServeQuestion],
         direct: Direct,
         servers: Servers,
         asking: LoadProcess,
@@ -47,7 +47,7 @@ class ServeBench:
         self.settings, self.asked, self.direct = settings, list(asked), direct
         self.servers, self.asking, self.progress = servers, asking, progress
         self.copies = Copies()
-        self.loads: dict[tuple[str, int], list[Load]] = defaultdict(list)
+        self.loads: dict[tuple[str, int], list[LoadTraces]] = defaultdict(list)
         self.gates: dict[str, Gate] = {}
 
     def warm_up(self) -> None:
@@ -153,7 +153,7 @@ class ServeBench:
                 result = self.asking.open(
                     server.port, self.copies.http(self.asked, order), arrivals
                 )
-            load = Load.of(result)
+            load = LoadTraces.of(result)
             self.gates[arm].load(load)
             row: Figures = {"arm": arm, "rate": rate, "parity": self.gates[arm].verdict}
             if not self.gates[arm].is_red:
@@ -233,14 +233,16 @@ class ServeBench:
     def _direct_arms(self) -> list[str]:
         return [arm for arm in DIRECT if arm in self.settings.batched]
 
-    def _closed(self, arm: str, clients: int, order: Sequence[int], origins: bool = False) -> Load:
+    def _closed(
+        self, arm: str, clients: int, order: Sequence[int], origins: bool = False
+    ) -> LoadTraces:
         requests = self.copies.http(self.asked, order, origins)
         with self.servers.awake(arm) as server:
-            load = Load.of(self.asking.closed(server.port, requests, clients))
+            load = LoadTraces.of(self.asking.closed(server.port, requests, clients))
         self.gates[arm].load(load)
         return load
 
-    def _beside(self, arm: str, load: Load) -> list[tuple[float, float]]:
+    def _beside(self, arm: str, load: LoadTraces) -> list[tuple[float, float]]:
         """Seconds of each request by a server and by `sooner.generate`."""
         pairs = []
         for trace in load.traces:
@@ -256,14 +258,14 @@ class ServeBench:
         self,
         arm: str,
         order: Sequence[int],
-        work: Callable[[Sequence[Question], int], DirectRun],
+        work: Callable[[Sequence[ServeQuestion], int], DirectRun],
     ) -> DirectRun:
         run = work([self.asked[number] for number in order], self.settings.static_rows)
         for number, tokens in zip(order, run.tokens, strict=True):
             self.gates[arm].tokens(number, tokens)
         return run
 
-    def _two(self, arm: str, seeing: Sequence[Question], gate: Gate) -> list[tuple[Any, Any]]:
+    def _two(self, arm: str, seeing: Sequence[ServeQuestion], gate: Gate) -> list[tuple[Any, Any]]:
         pairs = []
         for place, clip in enumerate(seeing):
             copy, self.copies.given = self.copies.given, self.copies.given + 1
@@ -272,7 +274,7 @@ class ServeBench:
                 for side, one in enumerate(two_questions(clip))
             ]
             with self.servers.awake(arm) as server:
-                load = Load.of(self.asking.closed(server.port, sent, 1))
+                load = LoadTraces.of(self.asking.closed(server.port, sent, 1))
             gate.load(load)
             if len(load.traces) == len(sent):
                 pairs.append((load.traces[0], load.traces[1]))
@@ -282,7 +284,11 @@ class ServeBench:
         return [block for load in self.loads.get((arm, clients), []) for block in load.blocks()]
 
     def _row(
-        self, arm: str, clients: int, loads: Sequence[Load], plain: Sequence[Block] | None = None
+        self,
+        arm: str,
+        clients: int,
+        loads: Sequence[LoadTraces],
+        plain: Sequence[Block] | None = None,
     ) -> Figures:
         gate = self.gates[arm]
         row: Figures = {"arm": arm, "clients": clients, "parity": gate.verdict}

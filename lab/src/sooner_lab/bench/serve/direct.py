@@ -21,7 +21,7 @@ from sooner.tasks.prompting import written
 from sooner.tasks.registry import build_method
 from sooner.tasks.settings import CaptionSettings
 
-from .requests import Question
+from .requests import ServeQuestion
 from .settings import ServeBenchSettings
 from .traces import Block
 
@@ -55,7 +55,7 @@ class Direct:
         self.model = pair.target.model
         self._methods: dict[str, Method] = {}
 
-    def inputs(self, question: Question) -> Inputs:
+    def inputs(self, question: ServeQuestion) -> Inputs:
         """What the processor makes of a question."""
         if question.clip is not None:
             plain = CaptionSettings(method="plain", prompt=question.text)
@@ -65,14 +65,14 @@ class Direct:
         ids = torch.tensor([self.pair.target.tokenizer(text)["input_ids"]]).to(self.model.device)
         return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
 
-    def reference(self, question: Question) -> tuple[list[int], list[Tensor]]:
+    def reference(self, question: ServeQuestion) -> tuple[list[int], list[Tensor]]:
         """HF's own incremental decoding and its scores, what every arm is compared with."""
         tokens, scores = reference_run(
             self.model, self.inputs(question), max_new_tokens=question.max_tokens
         )
         return tokens[0], scores[0]
 
-    def generate(self, arm: str, question: Question) -> DirectRun:
+    def generate(self, arm: str, question: ServeQuestion) -> DirectRun:
         """`sooner.generate` by the method of an arm."""
 
         def work() -> list[list[int]]:
@@ -85,12 +85,12 @@ class Direct:
 
         return self._timed([work])
 
-    def static(self, asked: Sequence[Question], rows: int) -> DirectRun:
+    def static(self, asked: Sequence[ServeQuestion], rows: int) -> DirectRun:
         """HF's `generate` over batches of `rows`, each as long as its longest answer."""
         batches = [asked[first : first + rows] for first in range(0, len(asked), rows)]
         return self._timed([partial(self._batch, batch) for batch in batches])
 
-    def continuous(self, asked: Sequence[Question], rows: int) -> DirectRun:
+    def continuous(self, asked: Sequence[ServeQuestion], rows: int) -> DirectRun:
         """HF's continuous batching, which takes ids alone.
 
         Raises:
@@ -110,14 +110,14 @@ class Direct:
             run.blocks.append((float(sum(map(len, tokens))), seconds))
         return run
 
-    def _batch(self, asked: Sequence[Question]) -> list[list[int]]:
+    def _batch(self, asked: Sequence[ServeQuestion]) -> list[list[int]]:
         batch = together([self.inputs(one) for one in asked])
         longest = max(one.max_tokens for one in asked)
         output = self.model.generate(**batch, max_new_tokens=longest, do_sample=False)
         new = output[:, batch["input_ids"].shape[1] :].tolist()
         return [self._cut(row, one) for row, one in zip(new, asked, strict=True)]
 
-    def _continuous(self, asked: Sequence[Question], rows: int) -> list[list[int]]:
+    def _continuous(self, asked: Sequence[ServeQuestion], rows: int) -> list[list[int]]:
         from transformers import GenerationConfig
         from transformers.generation.configuration_utils import ContinuousBatchingConfig
 
@@ -142,7 +142,7 @@ class Direct:
         said = [list(one.generated_tokens) for one in made.values()]
         return [self._cut(row, one) for row, one in zip(said, asked, strict=True)]
 
-    def _cut(self, tokens: list[int], question: Question) -> list[int]:
+    def _cut(self, tokens: list[int], question: ServeQuestion) -> list[int]:
         return until_end(tokens[: question.max_tokens], end_ids(self.model, {}))
 
     def _method(self, arm: str) -> Method:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sooner.parity import Parity, compare
 
-from .traces import Load
+from .traces import LoadTraces
 
 Reference = tuple[list[int], list[Tensor]]
 """Tokens, and the scores of each."""
@@ -40,7 +40,7 @@ class Gate:
         if text is not None:
             self._texts.setdefault(number, set()).add(text)
 
-    def load(self, load: Load) -> None:
+    def load(self, load: LoadTraces) -> None:
         """Compare the answers of a load: by their tokens where it has them, else by their texts,
         with those whose tokens were compared."""
         for trace in load.traces:

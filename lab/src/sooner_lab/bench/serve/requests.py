@@ -22,7 +22,7 @@ SHORT = 8
 
 
 @dataclass(frozen=True)
-class Question:
+class ServeQuestion:
     """A request, whatever it is asked of.
 
     Attributes:
@@ -75,7 +75,7 @@ class Copies:
         self.given = 0
 
     def http(
-        self, questions: Sequence[Question], order: Sequence[int], origins: bool = False
+        self, questions: Sequence[ServeQuestion], order: Sequence[int], origins: bool = False
     ) -> list[HttpRequest]:
         """The requests of an order, each clip under bytes that no server has seen."""
         first = self.given
@@ -86,7 +86,7 @@ class Copies:
         ]
 
 
-def questions(settings: ServeBenchSettings, folder: Path) -> list[Question]:
+def questions(settings: ServeBenchSettings, folder: Path) -> list[ServeQuestion]:
     """The mix: clips of `SCENES` scenes each with a question, and questions without a clip.
 
     Args:
@@ -98,14 +98,14 @@ def questions(settings: ServeBenchSettings, folder: Path) -> list[Question]:
     for place in range(settings.clips):
         scenes = SCENES[place % len(SCENES)]
         (file,) = rendered(_made(folder / f"{place}"), 1, settings.seed + place, scenes).files
-        made.append(Question(PROMPT, settings.clip_tokens, file, file.read_bytes()))
+        made.append(ServeQuestion(PROMPT, settings.clip_tokens, file, file.read_bytes()))
     for place in range(settings.texts):
         text = PROMPTS[1 + place % (len(PROMPTS) - 1)]
-        made.append(Question(text, settings.text_tokens))
+        made.append(ServeQuestion(text, settings.text_tokens))
     return made
 
 
-def two_questions(clip: Question) -> tuple[Question, Question]:
+def two_questions(clip: ServeQuestion) -> tuple[ServeQuestion, ServeQuestion]:
     """Two short ones about a clip, the second with other words."""
     from ...worlds.video.words import PROMPTS
 

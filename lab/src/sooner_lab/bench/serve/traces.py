@@ -25,7 +25,7 @@ Block = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Trace:
+class AnswerTrace:
     """One answered request; seconds since the load began.
 
     Attributes:
@@ -69,7 +69,7 @@ class Trace:
         return (self.last - self.first) / (self.tokens - 1) if self.tokens > 1 else None
 
 
-def trace_of(answer: HttpAnswer) -> Trace | None:
+def trace_of(answer: HttpAnswer) -> AnswerTrace | None:
     """What an answer says; `None` if it is a refusal, broke off or tells an error."""
     if answer.status != 200 or not answer.events or answer.events[-1][1] != DATA + b"[DONE]":
         return None
@@ -97,7 +97,7 @@ def trace_of(answer: HttpAnswer) -> Trace | None:
             ids += [one["id"] for one in more]
     if usage is None or last is None:
         return None
-    return Trace(
+    return AnswerTrace(
         number=answer.number,
         due=answer.due,
         first=last if first is None else first,
@@ -115,7 +115,7 @@ def trace_of(answer: HttpAnswer) -> Trace | None:
 
 
 @dataclass(frozen=True)
-class Load:
+class LoadTraces:
     """The traces of one load.
 
     Attributes:
@@ -124,15 +124,15 @@ class Load:
         seconds: that it took.
     """
 
-    traces: list[Trace]
+    traces: list[AnswerTrace]
     lost: int
     seconds: float
 
     @staticmethod
-    def of(result: LoadResult) -> Load:
+    def of(result: LoadResult) -> LoadTraces:
         found = [trace_of(one) for one in result.answers]
         traces = [one for one in found if one is not None]
-        return Load(traces, len(found) - len(traces), result.seconds)
+        return LoadTraces(traces, len(found) - len(traces), result.seconds)
 
     @property
     def tokens(self) -> int:
@@ -152,7 +152,7 @@ class Load:
         return [(float(one), self.seconds / count) for one in tokens]
 
 
-def figures(loads: Sequence[Load]) -> Figures:
+def figures(loads: Sequence[LoadTraces]) -> Figures:
     """Rates, percentiles, acceptance and cached tokens of loads of one arm.
 
     Returns:
