@@ -146,6 +146,20 @@ def test_a_good_draft_is_as_fast_as_with_the_best_fixed_length(
     assert pair().say(AdaptiveDraftLength(16, experience=known), 1500) >= 0.95 * best
 
 
+@pytest.mark.parametrize("rate", [0.6, 0.7, 0.8, 0.9])
+def test_short_texts_of_a_known_pair_are_as_fast_as_with_the_best_fixed_length(rate: float) -> None:
+    """A run's few rounds scatter; what earlier texts told keeps them from ending the drafting."""
+
+    def seconds(sizing: Callable[[], DraftLength]) -> float:
+        pairs = (Pair(always(rate), draft=0.2, slope=0.02, seed=seed) for seed in range(40))
+        return sum(1 / pair.say(sizing(), 100) for pair in pairs)
+
+    known = Acceptance()
+    ours = seconds(lambda: AdaptiveDraftLength(16, experience=known))
+    best = min(seconds(lambda size=size: DraftLength(size)) for size in range(1, 17))  # type: ignore[misc]
+    assert best / ours >= 0.95
+
+
 @pytest.mark.parametrize("late", [0, 1])
 def test_a_draft_that_turns_good_is_noticed(late: int) -> None:
     turn = 400

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from .costs import Costs, RoundCost, SizeTimes, rounded
@@ -13,6 +14,11 @@ LONG_MEMORY = 0.995
 """The same for what is kept from run to run: some hundred rounds count."""
 PRIOR, WEIGHT = 2 / 3, 3.0
 """Acceptance that is expected before anything is known, and draft tokens' worth of that belief."""
+KNOWN_WEIGHT = 10.0
+"""Draft tokens' worth of the acceptance that was seen so far, once it is known: recent rounds are
+few, and scatter so much that drafting would end where it pays."""
+DOUBT = 2.5
+"""Standard deviations by which recent rounds lie off what was known when the text has changed."""
 DEPTH_WEIGHT = 6.0
 """Draft tokens' worth of the belief that acceptance is the same at every depth."""
 ENOUGH = 12.0
@@ -139,8 +145,15 @@ class CostModel:
 
     @property
     def acceptance(self) -> float:
-        """Estimated chance that a draft token is accepted."""
-        return self._accepted / (self._accepted + self._refused)
+        """Estimated chance that a draft token is accepted, by recent rounds and earlier ones.
+
+        Earlier ones, of this run and others, count unless recent ones contradict them.
+        """
+        earlier, judged = self.experience, self._accepted + self._refused
+        rate, weight = earlier.rate, KNOWN_WEIGHT if earlier.is_known else 0.0
+        if abs(self._accepted - judged * rate) > DOUBT * math.sqrt(judged * rate * (1 - rate)):
+            weight = 0.0
+        return (self._accepted + weight * rate) / (judged + weight)
 
     def draft_seconds(self, rows: int = 1) -> float | None:
         """Time of a draft forward, or `None` before the first."""
