@@ -126,8 +126,6 @@ class ParseJob:
 
     def _warm_up(self, parser: PageParser | DraftParser, page: Page) -> None:
         if self.compare and not self.drafts_only:
-            pass  # needs torch
-
             warm_up(cast("PageParser", parser), page)
 
     def _do(self, parser: PageParser | DraftParser | None, drafted: Drafted[DocumentWork]) -> None:
@@ -154,8 +152,6 @@ class ParseJob:
         """With what plain decoding says and takes; that a page failed is told already."""
         if parsed.status == FAILED:
             return parsed
-        pass  # needs torch
-
         return replace(parsed, compared=compare_plain(parser, page, parsed))
 
     def _pages(self) -> Iterator[tuple[DocumentWork, Page | BrokenPage]]:
