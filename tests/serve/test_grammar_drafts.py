@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
+from page_prompts import SLOTS
 from serve.real_service import shaken, target
 from serve.spoken import byte_level, ids_of
 from serve.stub_engine import StubClock
 from serve.test_openai_grammar import PERSON, matcher_of
 from sooner import HSD, Autoregressive, Eagle, EagleHead, PromptLookup, SDTree, Speculative
 from sooner.decoding import loop as decoding_loop
+from sooner.memory import manager
 from sooner.serve.engine_loop import EngineLoop
 from sooner.serve.engine_options import GrammarProcessor, JobOptions
 from sooner.serve.following import Following
@@ -52,6 +55,7 @@ class Ear:
 
     def __init__(self, sampling: str, grammar: Any = None, **more: Any) -> None:
         self.ids: list[int] = []
+        self.logprobs: list[float] = []
         self.end: Finished | None = None
         inputs = {"input_ids": torch.tensor([PROMPT])}
         self.job = GenerationJob(
@@ -62,20 +66,38 @@ class Ear:
     def hear(self, event: Event) -> None:
         if isinstance(event, Tokens):
             self.ids += event.ids
+            self.logprobs += [one.logprob for one in event.logprobs or ()]
         else:
             self.end = event
 
 
-def decode(name: str, *ears: Ear) -> None:
-    method = METHODS[name]()
-    engine = ModelEngine(target(), method, max_rows=4)
-    loop = EngineLoop(lambda: engine, SchedulerLimits(max_rows=4), JobOptions(method), StubClock())
+class Preemptions:
+    """Counts rows that made room."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def preempted(self, job: GenerationJob) -> None:
+        self.count += 1
+
+    def __getattr__(self, hook: str) -> Any:
+        return lambda *told: None
+
+
+def decode(name: str, *ears: Ear, pages: int | None = None) -> int:
+    """Decode together; returns how often a row made room, if there are so few pages."""
+    method, heard = METHODS[name](), Preemptions()
+    engine = ModelEngine(target(), method, max_rows=4, pages=pages)
+    loop = EngineLoop(
+        lambda: engine, SchedulerLimits(max_rows=4), JobOptions(method), StubClock(), heard
+    )
     loop.open()
     for ear in ears:
         loop.add(ear.job)
     while not loop.is_idle:
         loop.turn()
     loop.close(RuntimeError())
+    return heard.count
 
 
 @functools.cache
@@ -158,6 +180,28 @@ def test_bound_and_free_requests_share_a_batch(name: str) -> None:
     decode(name, *ears)
     wanted = [("greedy", True), ("drawn", False), ("drawn", True), ("greedy", False)]
     assert [ear.ids for ear in ears] == [plainly(*one) for one in wanted]
+
+
+@pytest.mark.parametrize("name", ["plain", "prompt-lookup", "speculative", "sd-tree"])
+def test_a_row_that_makes_room_goes_on_under_its_grammar(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manager, "PAGE", SLOTS)
+    block = METHODS[name]().largest_block()
+    each = -(-(len(PROMPT) + NEW + block) // SLOTS)
+    ears = [Ear(one, matcher_of(PERSON), num_draft_tokens=3) for one in ("greedy", "drawn")]
+    ears.append(Ear("greedy"))
+    for ear in ears:
+        ear.job.sampling = replace(ear.job.sampling, logprobs=0)
+    assert decode(name, *ears, pages=each + -(-NEW // SLOTS)) > 0
+    free = Ear("drawn", matcher_of(PERSON))
+    free.job.sampling = replace(free.job.sampling, logprobs=0)
+    decode("plain", free)
+    assert [ear.ids for ear in ears] == [
+        plainly("greedy", True), plainly("drawn", True), plainly("greedy", False),
+    ]  # fmt: skip
+    assert all(len(ear.logprobs) == len(ear.ids) for ear in ears)
+    assert ears[1].logprobs == pytest.approx(free.logprobs, abs=2e-4)
 
 
 class Failing:

@@ -24,6 +24,7 @@ from serve.spoken import RESPONSE_TEMPLATE, byte_level
 from serve.stub_engine import StubEngine
 from serve.test_openai_clients import http_status, stub_thread
 from sooner.serve.openai.grammar import GuidanceGrammars
+from sooner.serve.openai.protocol import MOST_DRAFT
 
 SOON = 60
 DOCUMENTED = {200, 400, 401, 403, 404, 405, 408, 413, 429, 503, 504}
@@ -82,6 +83,7 @@ common = {
     "response_format": formats, "return_token_origins": some.booleans() | values,
     "stop_token_ids": some.lists(some.integers(-1, 600), max_size=3), "ignore_eos": some.booleans(),
     "model": some.sampled_from(["tiny", "other"]) | values, "user": values,
+    "num_draft_tokens": some.integers(-1, 2) | values,
 }  # fmt: skip
 chat = {
     **common, "messages": messages, "tools": tools,
@@ -91,7 +93,7 @@ chat = {
 }  # fmt: skip
 text = {
     **common, "prompt": some.text(max_size=20) | some.lists(some.integers(0, 600)) | values,
-    "logprobs": numbers, "echo": values, "suffix": values, "best_of": numbers,
+    "logprobs": numbers, "echo": some.booleans() | values, "suffix": values, "best_of": numbers,
 }  # fmt: skip
 
 
@@ -139,7 +141,9 @@ def address() -> Iterator[str]:
     """A server of a stub engine behind the real scheduler; it lives through all of this."""
     tokenizer = byte_level()
     grammars = CompiledOnly(tokenizer, VOCAB, [tokenizer.eos_token_id])
-    model = served(response_template=RESPONSE_TEMPLATE, default_max_tokens=20)
+    model = served(
+        response_template=RESPONSE_TEMPLATE, default_max_tokens=20, max_draft_tokens=MOST_DRAFT
+    )
     with (
         stub_thread(Forgetful, max_rows=8) as thread,
         listening(thread, model, grammars=grammars, settings={"max_body": 1 << 20}) as where,
@@ -266,7 +270,7 @@ def test_nearly_right_requests(address: str, caplog: pytest.LogCaptureFixture) -
 
 
 def test_requests_by_the_description(address: str, caplog: pytest.LogCaptureFixture) -> None:
-    statuses = fuzz_schema(address, 200)
+    statuses = fuzz_schema(address, 320)
     assert sum(statuses.values()) > 100
     assert statuses[200] > 10
     lives(address, caplog)

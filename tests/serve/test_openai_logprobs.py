@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from serve.asking import TEXT, asked, chunks
-from serve.chatting import HELLO
+from serve.chatting import HELLO, scripted
 from serve.real_service import serving, shaken, target
 from serve.spoken import byte_fallback, byte_level, ids_of
 from sooner import PromptLookup, Speculative
@@ -108,6 +108,22 @@ def test_a_stop_string_within_a_block_cuts_the_logprobs_there(size: int) -> None
     assert 0 < many < NEW
     for key, values in choice["logprobs"].items():
         assert values == whole["logprobs"][key][:many], key
+
+
+@pytest.mark.parametrize("blocks", [(1,), (4,), (2, 7, 1), (100,)])
+@pytest.mark.parametrize("stop", [None, "fox", "é S"])
+def test_streams_and_answers_agree_at_every_split(blocks: tuple[int, ...], stop: Any) -> None:
+    body = {"prompt": "a", "n": 2, "stop": stop, "logprobs": 2, "return_token_origins": True}
+    with scripted("the 漢字 brown fox, naïve 🦉 café STOP it", blocks=blocks) as service:
+        whole = asked(service, body, TEXT).json()["choices"]
+        pieces = chunks(asked(service, {**body, "stream": True}, TEXT))
+    for choice in whole:
+        mine = [one for piece in pieces for one in piece["choices"]
+                if one["index"] == choice["index"]]  # fmt: skip
+        assert choice["text"] == "".join(one["text"] for one in mine)
+        assert choice["token_origins"] == [row for one in mine for row in one["token_origins"]]
+        for key, values in choice["logprobs"].items():
+            assert values == [row for one in mine for row in one["logprobs"][key]], key
 
 
 def told(ids: list[int]) -> list[ToldToken]:

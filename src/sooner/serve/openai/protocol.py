@@ -26,7 +26,7 @@ from .messages import (
     text_or,
 )
 
-MOST_CHOICES, MOST_STOPS, MOST_BIASES, MOST_PROMPTS = 128, 16, 4096, 256
+MOST_CHOICES, MOST_STOPS, MOST_BIASES, MOST_PROMPTS, MOST_DRAFT = 128, 16, 4096, 256, 1024
 INT64 = 1 << 63
 
 Finite = Field(allow_inf_nan=False)
@@ -118,7 +118,7 @@ class GenerationRequest(ApiFields):
     prediction: PredictedContent | None = None
     response_format: ResponseFormat | None = None
     return_token_origins: bool | None = None
-    num_draft_tokens: Annotated[int, Field(ge=0, lt=INT64)] | None = None
+    num_draft_tokens: Annotated[int, Field(ge=0, le=MOST_DRAFT)] | None = None
     deadline_ms: Annotated[float, Field(gt=0), Finite] | None = None
 
     prompt_field: ClassVar[str] = "prompt"
