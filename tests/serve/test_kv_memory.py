@@ -34,6 +34,7 @@ def test_without_a_gpu_there_is_room_for_all_rows() -> None:
     found = kv_memory(PAIR, PLAIN, ChatSettings(max_rows=5))
     assert found.page_bytes == 256 * TOKEN
     assert (found.pages, found.max_model_len) == (5 * 3, 512)  # a round writes behind the last
+    assert found.share == 512
     engine = build_engine(tiny.model("qwen2"), PLAIN, ChatSettings(max_rows=5), found.pages)
     assert (engine.pages, engine.pages_used, engine.memory.prefix_caching) == (15, 0, True)
     off = ChatSettings(prefix_caching=False)
@@ -53,6 +54,9 @@ def test_what_is_asked_for_is_given() -> None:
     asked = ChatSettings(kv_cache_memory_bytes=7 * 256 * TOKEN + 5, max_model_len=300)
     found = kv_memory(PAIR, PLAIN, asked)
     assert (found.pages, found.max_model_len) == (7, 300)
+    assert found.share == 256, "of 8 rows, each has less than a page"
+    more = ChatSettings(kv_cache_memory_bytes=7 * 256 * TOKEN, max_rows=5)
+    assert kv_memory(PAIR, PLAIN, more).share == 7 * 256 // 5 - 1
     assert kv_memory(PAIR, PLAIN, ChatSettings(max_model_len=200, max_rows=4)).pages == 4
 
 

@@ -159,6 +159,8 @@ def schedule(seed: int) -> Counter[str]:
         assert turns < 2000, (seed, "it goes on for ever")
     assert engine.is_idle
     assert memory.pool.used == 0
+    copies = 0 if memory._stores is not None else memory.pool.cached
+    assert len(memory._kept.content) == copies, "what is kept is what may be found"
     for number, client in enumerate(clients):
         client.check((seed, name, number, client.kind, client.tail, client.job.sampling))
     cached = sum(one.end.usage.cached_tokens for one in clients if one.end is not None)

@@ -71,7 +71,7 @@ class ChatServer:
         memory = kv_memory(pair, method, settings)
         self.prompts = chat_prompts(pair, asked, settings, memory.max_model_len)
         options = JobOptions(method)
-        served = served_model(pair, asked, settings, self.prompts, method)
+        served = served_model(pair, asked, settings, self.prompts, method, memory.share)
         self.metrics = ChatMetrics(
             served.name,
             lambda: self.thread.load(),

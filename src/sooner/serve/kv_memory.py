@@ -34,11 +34,14 @@ class KvMemory:
         pages: how many, of target and draft.
         page_bytes: of each.
         max_model_len: tokens that prompt and answer of a request may have together.
+        share: tokens of a row if all rows are as long. Answers that ask for no limit get no more:
+            caches that do not lie in pages, as a draft's, are made for the longest that may come.
     """
 
     pages: int
     page_bytes: int
     max_model_len: int
+    share: int
 
 
 def kv_memory(pair: ModelPair, method: Method, settings: ChatSettings) -> KvMemory:
@@ -82,7 +85,8 @@ def kv_memory(pair: ModelPair, method: Method, settings: ChatSettings) -> KvMemo
             "(%.2f GiB); --kv-cache-memory-bytes gives more",
             fits, longest, pages, page, pages * page_bytes / 2**30,
         )  # fmt: skip
-    return KvMemory(pages, page_bytes, min(longest, fits))
+    share = max(pages * page // settings.max_rows - block, page)
+    return KvMemory(pages, page_bytes, min(longest, fits), min(longest, fits, share))
 
 
 def _positions(pair: ModelPair) -> int:

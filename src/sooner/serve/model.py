@@ -162,12 +162,18 @@ def chat_prompts(
 
 
 def served_model(
-    pair: ModelPair, asked: str, settings: ChatSettings, prompts: ChatPrompts, method: Method
+    pair: ModelPair,
+    asked: str,
+    settings: ChatSettings,
+    prompts: ChatPrompts,
+    method: Method,
+    most: int,
 ) -> ServedModel:
     """The model as answers know it.
 
     Args:
         asked: as it was named on the command line.
+        most: new tokens of an answer that asks for no limit.
     """
     model, name = pair.target.model, settings.served_model_name or asked
     return ServedModel(
@@ -177,7 +183,7 @@ def served_model(
         max_model_len=prompts.max_model_len,
         vocab_size=int(model.config.get_text_config(decoder=True).vocab_size),
         stop_token_ids=stop_ids(pair.target),
-        default_max_tokens=model.generation_config.max_new_tokens,
+        default_max_tokens=min(model.generation_config.max_new_tokens or most, most),
         max_draft_tokens=method.largest_block() - 1,
         method=method.method.name if isinstance(method, Following) else method.name,
         mode=method.mode,

@@ -40,7 +40,7 @@ class ServedModel:
         max_model_len: tokens that prompt and answer may have together.
         vocab_size: of the target's scores, which may be more than the tokenizer has.
         stop_token_ids: `eos_token_id` of `generation_config.json`, all of them.
-        default_max_tokens: `max_new_tokens` of `generation_config.json`; by default what is left.
+        default_max_tokens: of answers that ask for no limit; by default what is left.
         response_template: how answers are parsed into content, reasoning and tool calls, as
             transformers' `parse_response` has it; by default the tokenizer's own.
         unsupported: fields of requests that this way of decoding can't honour, such as
