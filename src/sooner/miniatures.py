@@ -119,8 +119,7 @@ def find(name: str) -> Miniature:
     found = _installed()
     if not found:
         raise SoonerError(
-            f"the '{name}' miniature is not installed; name a model with --model, or "
-            f"`pip install {LAB}`"
+            f"the '{name}' miniature is not installed; name a model, or `pip install {LAB}`"
         )
     if name not in found:
         raise unknown("miniature", name, found)

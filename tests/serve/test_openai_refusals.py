@@ -16,10 +16,11 @@ from sooner.serve.openai.errors import BadRequestError
 from sooner.serve.refusal import RefusedError, too_many
 
 REFUSED: list[tuple[Any, str | None, str]] = [
-    (b"", None, "the body is no JSON"),
+    (b"", None, "the body is no JSON: it is empty"),
     (b"[1]", None, "the body is [1]; send an object"),
     ({}, "messages", "messages is missing"),
-    ({**HELLO, "temperature": "1"}, "temperature", "temperature is '1'"),
+    ({"messages": "hello"}, "messages", "messages is 'hello'; send a list of objects such as {"),
+    ({**HELLO, "temperature": "1"}, "temperature", "temperature is '1'; it should be a valid num"),
     ({**HELLO, "n": 0}, "n", "n is 0"),
     ({**HELLO, "max_tokens": 3000}, "messages", "the model takes 2048 tokens in all"),
     ({"messages": [{"role": "user", "content": "a" * 9000}]}, "messages", "the prompt has"),
@@ -29,6 +30,14 @@ REFUSED: list[tuple[Any, str | None, str]] = [
     ({**HELLO, "response_format": {"type": "json_object"}}, "response_format", "response_format n"),
     ({"messages": [{"role": "user", "content": [{"type": "text", "text": 5}]}]},
      "messages[0].content[0].text", "messages[0].content[0].text is 5"),
+    ({"messages": [{"role": "user", "content": [{"type": "image", "image": "a"}]}]},
+     "messages[0].content[0].type",
+     "messages[0].content[0].type is 'image'; it should be one of 'text', 'refusal', 'image_url'"),
+    ({"messages": [{"role": "user", "content": [{"text": "a"}]}]},
+     "messages[0].content[0].type", "messages[0].content[0].type is missing"),
+    ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": "a"}]}]},
+     "messages[0].content[0].image_url",
+     "messages[0].content[0].image_url is 'a'; send an object such as {"),
 ]  # fmt: skip
 
 

@@ -169,10 +169,12 @@ def grammars_of(served: ServedModel) -> Grammars:
     """What compiles grammars for a model's tokenizer; where none can, they are refused."""
     try:
         return GuidanceGrammars(served.tokenizer, served.vocab_size, list(served.stop_token_ids))
+    except SoonerError as error:
+        return NoGrammars(str(error))
     except Exception as error:
         # llguidance meets tokenizers of words, which the miniatures have, with errors of its own.
         logger.info("no grammars: %s", error)
-        return NoGrammars()
+        return NoGrammars(f"llguidance can't use the tokenizer of '{served.name}'; leave it out")
 
 
 def build_engine(model: Any, method: Method, settings: ChatSettings, pages: int) -> Any:

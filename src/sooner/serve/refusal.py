@@ -125,7 +125,7 @@ def unknown_client() -> RefusedError:
     """The token is missing or another one."""
     return RefusedError(
         401,
-        "the token is missing or wrong; send 'Authorization: Bearer TOKEN'",
+        "the token is missing or wrong; send 'Authorization: Bearer TOKEN' (a client's api_key)",
         headers={"WWW-Authenticate": "Bearer"},
     )
 

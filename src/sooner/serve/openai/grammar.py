@@ -135,14 +135,19 @@ class Grammars(Protocol):
 
 
 class NoGrammars:
-    """Refuses what would need one."""
+    """Refuses what would need one.
+
+    Args:
+        reason: why there are none.
+    """
+
+    def __init__(self, reason: str = "this server has none; leave it out") -> None:
+        self.reason = reason
 
     async def of(self, request: GenerationRequest) -> Callable[[], TokenMatcher | None]:
         for name in ("response_format", "tool_choice"):
             if is_asked(request, name):
-                raise BadRequestError(
-                    name, f"{name} needs grammars, which this server does not have; leave it out"
-                )
+                raise BadRequestError(name, f"{name} needs a grammar: {self.reason}")
         return lambda: None
 
     async def close(self) -> None:

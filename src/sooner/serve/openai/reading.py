@@ -14,13 +14,19 @@ from .errors import BadRequestError
 from .protocol import GenerationRequest
 
 Request = TypeVar("Request", bound=GenerationRequest)
-UNIONS = {
+TYPES = {
+    "messages": 'a list of objects such as {"role": "user", "content": "hello"}',
+    "image_url": 'an object such as {"url": "data:image/png;base64,..."}',
+    "video_url": 'an object such as {"url": "data:video/mp4;base64,..."}',
+    "file": 'an object such as {"file_data": "data:application/pdf;base64,..."}',
     "stop": "a string or a list of strings",
     "content": "a string or a list of parts",
     "prompt": "a string, a list of strings, or token ids",
     "tool_choice": '"none", "auto", "required", or the name of a function as an object',
 }
-"""What pydantic would say of one member of a union alone."""
+"""What fields take, where pydantic would name a type, or one member of a union alone."""
+UNTAGGED = ("union_tag_invalid", "union_tag_not_found")
+"""pydantic's errors of an object whose `type` is none that it knows, or missing."""
 SMALL = 8 << 20
 """Bytes of a body that is read once more to tell the path of a wrong field, not only its first
 name; in a larger one that would hold up everybody else's tokens."""
@@ -80,9 +86,10 @@ def path_of(location: tuple[int | str, ...], told: Any) -> str:
 
 
 def _refusal(error: ValidationError, body: bytes) -> BadRequestError:
-    found = error.errors(include_url=False, include_context=False)[0]
+    found = error.errors(include_url=False)[0]
     if found["type"] == "json_invalid":
-        return BadRequestError(None, f"the body is no JSON: {found['msg'].partition(': ')[2]}")
+        told = found["msg"].partition(": ")[2] if body.strip() else "it is empty"
+        return BadRequestError(None, f"the body is no JSON: {told}")
     if not found["loc"]:
         return BadRequestError(None, f"the body is {brief(found['input'])}; send an object")
     is_small = len(body) <= SMALL
@@ -90,7 +97,15 @@ def _refusal(error: ValidationError, body: bytes) -> BadRequestError:
     name = path.rpartition(".")[2]
     if found["type"] == "missing":
         return BadRequestError(path, f"{path} is missing")
-    if name in UNIONS and found["type"].endswith("_type"):
-        return BadRequestError(path, f"{path} is {brief(found['input'])}; send {UNIONS[name]}")
-    wanted = found["msg"][0].lower() + found["msg"][1:]
+    if found["type"] in UNTAGGED:
+        context = found["ctx"]
+        path = f"{path}.type"
+        if "tag" not in context:
+            return BadRequestError(path, f"{path} is missing")
+        told = f"{path} is {brief(context['tag'])}; it should be one of {context['expected_tags']}"
+        return BadRequestError(path, told)
+    if name in TYPES and found["type"].endswith("_type"):
+        return BadRequestError(path, f"{path} is {brief(found['input'])}; send {TYPES[name]}")
+    wanted = found["msg"].replace("Input", "it", 1).replace("a valid array", "a list")
+    wanted = wanted[0].lower() + wanted[1:]
     return BadRequestError(path, f"{path} is {brief(found['input'])}; {wanted}")
