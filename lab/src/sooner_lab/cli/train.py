@@ -12,7 +12,7 @@ from sooner.cli.train import commands
 from sooner.errors import SoonerError, unknown
 
 from .. import worlds as miniatures
-from ..worlds import MINIATURES
+from ..worlds import WORLDS
 
 
 def register(_app: typer.Typer) -> None:
@@ -22,7 +22,7 @@ def register(_app: typer.Typer) -> None:
 
 def miniature(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="Such as: document, image, motion, robot, video.")
+        str, typer.Argument(metavar="NAME", help="Such as: document, image, marks, motion, robot, video.")
     ],
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="By default miniature-NAME, here.")
@@ -69,8 +69,8 @@ def find_recipe(name: str) -> Any:
     Raises:
         SoonerError: no miniature of this name.
     """
-    if name not in MINIATURES:
-        raise unknown("miniature", name, MINIATURES)
+    if name not in WORLDS:
+        raise unknown("miniature", name, WORLDS)
     return _module(name, "recipe")
 
 

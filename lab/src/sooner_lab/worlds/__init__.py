@@ -51,3 +51,5 @@ MINIATURES = dict(
     )
 )
 """Entry point of the group `sooner.miniatures`."""
+WORLDS = (*MINIATURES, "marks")
+"""What `sooner train miniature` trains: the miniatures, and worlds without weights here."""

@@ -81,7 +81,8 @@ class LessonTrainer:
 
     Args:
         out: holds `state.pt`, `log.jsonl` and `checkpoint`.
-        config: the recipe, a dataclass with `stages`, `seed`, `save_every` and `check_every`.
+        config: the recipe, a dataclass with `stages`, `seed`, `save_every` and `check_every`; one
+            with `keep` has checkpoints kept after these shares of its last stage.
         lesson: what is taught.
         fixed: fields of `config` in which a resumed run must agree, beside the stages it has begun.
         threads: torch threads; `None` leaves them as they are.
@@ -124,6 +125,7 @@ class LessonTrainer:
                     report = self._step(stage)
                     self.seconds += time.perf_counter() - begun
                     left -= 1
+                    self._keep(stage)
                     self._report(stage, report, line)
                 self.stage_index, self.step, self.optimizer = self.stage_index + 1, 0, None
                 self.save_state()
@@ -174,6 +176,17 @@ class LessonTrainer:
                 log.write(json.dumps(entry) + "\n")
         if self.step % self.config.save_every == 0:
             self.save_state()
+
+    def _keep(self, stage: TrainingStage) -> None:
+        """Keep the checkpoint where the recipe's last stage has come to a share of its steps."""
+        before = self.config.stages[: self.stage_index]
+        if self.stage_index + 1 < len(self.config.stages):
+            return
+        for share in getattr(self.config, "keep", ()):
+            if self.step == round(share * stage.steps):
+                steps = sum(one.steps for one in before) + self.step
+                folder = self.out / f"checkpoint-{round(100 * share)}"
+                self.lesson.save(folder, steps, self.seconds)
 
     def save_state(self) -> None:
         """Write `state.pt`; the file is replaced whole, so a kill leaves the old one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,17 +20,31 @@ def see(model: LlavaOnevisionForConditionalGeneration, pixels: torch.Tensor) -> 
     return inner.apply_pooling(inner.multi_modal_projector(seen))
 
 
+PARTS = dict(zip(("background", "shape", "colour", "cell"), data.LABEL_SIZES, strict=True))
+
+
 def name_tokens(
-    head: nn.Linear, tokens: torch.Tensor, labels: torch.Tensor
+    head: nn.Linear,
+    tokens: torch.Tensor,
+    labels: torch.Tensor,
+    parts: Mapping[str, int] = PARTS,
+    always: Sequence[str] = ("background",),
 ) -> tuple[torch.Tensor, dict[str, Any]]:
-    """The auxiliary loss, and how often tokens that show a shape are named right."""
+    """The auxiliary loss, and how often tokens that show a shape are named right.
+
+    Args:
+        tokens: [frames, tokens, width].
+        labels: [frames, tokens, parts]; a token shows a shape where the second is not 0.
+        parts: classes of each label.
+        always: labels that every token has; class 0 of the others is "nothing here".
+    """
     loss, report = tokens.new_zeros(()), {}
     shown = labels[..., 1] > 0  # [frames, tokens]
-    logits = head(tokens).split(data.LABEL_SIZES, dim=-1)
-    for part, name in enumerate(("background", "shape", "colour", "cell")):
+    logits = head(tokens).split(tuple(parts.values()), dim=-1)
+    for part, (name, size) in enumerate(parts.items()):
         # Most tokens show no shape; unweighted, saying so drowns the rest for long.
-        weight = torch.ones(data.LABEL_SIZES[part])
-        weight[0] = 1.0 if name == "background" else 0.2
+        weight = torch.ones(size)
+        weight[0] = 1.0 if name in always else 0.2
         flat = labels[..., part].flatten()
         loss = loss + cross_entropy(logits[part].flatten(0, 1), flat, weight)
         right = logits[part].argmax(-1) == labels[..., part]

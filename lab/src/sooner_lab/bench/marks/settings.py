@@ -1,0 +1,81 @@
+"""What is measured on the world of marks, and what it is to reach; fixed before any result.
+
+The world may judge ways to prune only if it can tell them apart. A *gate* decides that, at alpha
+0.9 on captions of held-out clips, in shares of the unpruned draft's M:
+
+- the oracle, which keeps the tokens that show marks, loses next to nothing;
+- a random choice loses much;
+- a draft without any visual token loses more, but lives on the text, as the paper's does (table 7:
+  66 % of M at alpha 1).
+
+M is the mean number of tokens between two rejections, the target's own token included. Every share
+has a bootstrap interval over clips and the rejections that it rests on.
+
+How clear the marks are decides how much of a caption a draft gets right. That one number,
+`CLEAR`, is set on calibration clips by the unpruned and the blind draft alone; no way to prune
+is looked at there, and no calibration clip is judged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sooner.methods.pruning import Criterion
+
+ORACLE, RANDOM, BLIND, WHOLE = "oracle", "random", "blind", "unpruned"
+ALPHA = 0.9
+ALPHAS = (0.5, 0.9, 0.95, 1.0)
+JUDGED: tuple[Criterion, ...] = (
+    "uv-prune", "uv-prune-by-frame", "attention", "attention-by-frame", "uniform", "similarity",
+)  # fmt: skip
+"""Ways to prune that are judged where the gate lets them, the paper's own first."""
+DRAFTS = ("checkpoint-10", "checkpoint-30", "checkpoint")
+"""Checkpoints of one run after a tenth, three tenths and all of its stage with 64 frames. Each has a
+gate of its own."""
+
+CLIPS, CLIP_SEED = 96, 2_026_112_301
+CALIBRATION_CLIPS, CALIBRATION_SEED = 24, 2_026_112_302
+CALIBRATED = 65.0
+"""Share of M, %, that the blind draft is to have on calibration clips: the middle of its bounds."""
+CLEAR_TRIED = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4)
+CLEAR = 1.0
+"""Contrast of a judged clip's clearest mark. 1 until it is calibrated."""
+
+HALF_WIDTH = 3.0
+"""Widest half of an interval, in points, that a share may have to be judged by."""
+RUN_LENGTHS = (4.2, 8.3)
+"""The paper's range of M (table 1)."""
+
+PARALLEL_OVER_SEQUENTIAL = 1.10
+"""`parallel` over the same pruned draft run sequentially at its best window."""
+PARALLEL_OVER_UNPRUNED = 1.4
+"""`parallel` over the unpruned sequential draft at its best window."""
+OF_THEORY = 0.9
+SPEED_RATIO = 1.5
+"""c at alpha 0.9 over c without pruning (tables 3 and 5)."""
+BATCHES = (1, 8)
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Where an arm's share of the unpruned draft's M must lie, in %."""
+
+    arm: str
+    low: float
+    high: float
+
+    @property
+    def wanted(self) -> str:
+        if self.low <= 0:
+            return f"at most {self.high:g}"
+        return f"at least {self.low:g}" if self.high == float("inf") else f"{self.low:g} to {self.high:g}"
+
+    def holds(self, share: float) -> bool:
+        return self.low <= share <= self.high
+
+
+GATE = (
+    Bound(ORACLE, 98.0, float("inf")),
+    Bound(RANDOM, 0.0, 85.0),
+    Bound(BLIND, 55.0, 75.0),
+)
