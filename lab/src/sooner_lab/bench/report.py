@@ -9,6 +9,7 @@ from typing import Any
 from .act import page as act
 from .gpu import page as gpu
 from .imagine import page as imagine
+from .marks import page as marks
 from .pages import ReportTable, cell, figures_folder, head, table_lines
 from .parallel import page as parallel
 from .parse import page as parse
@@ -22,6 +23,7 @@ PAGES: dict[str, Any] = {
     "act": act,
     "gpu": gpu,
     "imagine": imagine,
+    "marks": marks,
     "parallel": parallel,
     "parse": parse,
     "prefill": prefill,
@@ -32,7 +34,7 @@ PAGES: dict[str, Any] = {
 }
 """Pages of the benches that have more to show than one table of arms."""
 
-WITHOUT_FIGURES = ("gpu", "soak", "step")
+WITHOUT_FIGURES = ("gpu", "marks", "soak", "step")
 
 COLUMNS = (
     ("method", "method", "{}"),

@@ -40,6 +40,7 @@ def register(app: typer.Typer) -> None:
     from .bench_act import act
     from .bench_gpu import gpu
     from .bench_imagine import imagine
+    from .bench_marks import marks
     from .bench_parallel import parallel
     from .bench_parse import parse
     from .bench_prefill import prefill
@@ -51,6 +52,7 @@ def register(app: typer.Typer) -> None:
     group.command()(act)
     group.command()(gpu)
     group.command()(imagine)
+    group.command()(marks)
     group.command()(parallel)
     group.command()(parse)
     group.command()(prefill)

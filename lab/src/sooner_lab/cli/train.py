@@ -22,7 +22,10 @@ def register(_app: typer.Typer) -> None:
 
 def miniature(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="Such as: document, image, marks, motion, robot, video.")
+        str,
+        typer.Argument(
+            metavar="NAME", help="Such as: document, image, marks, motion, robot, video."
+        ),
     ],
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="By default miniature-NAME, here.")

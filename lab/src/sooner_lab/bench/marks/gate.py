@@ -56,7 +56,9 @@ def gate(arms: Mapping[str, Texts], seed: int, bounds: Sequence[Bound] = GATE) -
     for bound in bounds:
         one = share(arms[bound.arm], arms[WHOLE], seed)
         met = one["share"] is not None and bound.holds(one["share"])
-        found.append({"arm": bound.arm, **one, "wanted": bound.wanted, "met": met, "sure": _sure(one)})
+        found.append(
+            {"arm": bound.arm, **one, "wanted": bound.wanted, "met": met, "sure": _sure(one)}
+        )
     low, high = RUN_LENGTHS
     return {
         "may_judge": all(one["met"] and one["sure"] for one in found),

@@ -30,8 +30,8 @@ JUDGED: tuple[Criterion, ...] = (
 )  # fmt: skip
 """Ways to prune that are judged where the gate lets them, the paper's own first."""
 DRAFTS = ("checkpoint-10", "checkpoint-30", "checkpoint")
-"""Checkpoints of one run after a tenth, three tenths and all of its stage with 64 frames. Each has a
-gate of its own."""
+"""Checkpoints of one run after a tenth, three tenths and all of its stage with 64 frames. Each has
+a gate of its own."""
 
 CLIPS, CLIP_SEED = 96, 2_026_112_301
 CALIBRATION_CLIPS, CALIBRATION_SEED = 24, 2_026_112_302
@@ -68,7 +68,11 @@ class Bound:
     def wanted(self) -> str:
         if self.low <= 0:
             return f"at most {self.high:g}"
-        return f"at least {self.low:g}" if self.high == float("inf") else f"{self.low:g} to {self.high:g}"
+        return (
+            f"at least {self.low:g}"
+            if self.high == float("inf")
+            else f"{self.low:g} to {self.high:g}"
+        )
 
     def holds(self, share: float) -> bool:
         return self.low <= share <= self.high

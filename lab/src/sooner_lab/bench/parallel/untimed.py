@@ -6,8 +6,9 @@ every point of the sweep then chooses by these.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,8 +17,7 @@ from sooner.generation import generate
 from sooner.methods import ParallelVLM
 from sooner.methods.context import Context
 from sooner.methods.parallel.drafter import Rank
-from sooner.methods.pruning import BY_ATTENTION, rank
-from sooner.tasks.clip import Clip
+from sooner.methods.pruning import BY_ATTENTION, Criterion, rank
 
 from .agreement import read_name
 from .contenders import OURS, ParallelContender
@@ -56,7 +56,11 @@ def read(runner: Runner, arms: Sequence[ParallelContender], index: int) -> list[
         if one.alpha:
             by_attention = one.criterion in BY_ATTENTION
             if by_attention not in heard:
-                heard[by_attention] = _listen(runner, one, clip)
+                draft = runner.bench.pair.draft
+                assert draft is not None
+                heard[by_attention] = listen(
+                    runner.model, draft.model, clip.inputs, one.criterion, clip.draft_inputs
+                )
             generator = torch.Generator().manual_seed(runner.settings.seed + index)
             kept = rank(one.criterion, one.alpha, *heard[by_attention], generator).tolist()
         found = runner.judged(one, clip, tokens, kept)
@@ -64,17 +68,22 @@ def read(runner: Runner, arms: Sequence[ParallelContender], index: int) -> list[
     return records
 
 
-def _listen(runner: Runner, one: ParallelContender, clip: Clip) -> Heard:
-    draft = runner.bench.pair.draft
-    assert draft is not None
-    assert one.alpha
+def listen(
+    model: Any,
+    draft: Any,
+    inputs: Mapping[str, Any],
+    criterion: Criterion,
+    draft_inputs: Mapping[str, Any] | None = None,
+) -> Heard:
+    """What a criterion ranks a prompt's visual tokens by; how many are pruned makes no difference.
+
+    Args:
+        model, draft: the pair's.
+        inputs, draft_inputs: of one prompt; without the draft's own, the target's serve.
+    """
     method = HeardVLM(
-        draft.model,
-        prune=one.alpha,
-        criterion=one.criterion,
-        placement="inline",
-        draft_inputs=clip.draft_inputs,
+        draft, prune=0.5, criterion=criterion, placement="inline", draft_inputs=draft_inputs
     )
     # One token ends with the prefill; the second takes the drafter that listens to it.
-    generate(runner.model, clip.inputs, method, max_new_tokens=2, do_sample=False)
+    generate(model, inputs, method, max_new_tokens=2, do_sample=False)
     return method.heard[-1]

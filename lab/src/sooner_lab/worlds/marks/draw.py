@@ -59,7 +59,11 @@ def ring_masks(ring: str) -> tuple[np.ndarray, np.ndarray]:
     """The ring and what it encloses, both bool [16, 16]."""
     y, x = np.abs(np.mgrid[:CELL, :CELL] - 7.0)
     most = np.maximum(x, y)
-    far = {"circle": np.hypot(x, y), "square": most + 0.9, "diamond": np.maximum(most, 0.87 * (x + y))}
+    far = {
+        "circle": np.hypot(x, y),
+        "square": most + 0.9,
+        "diamond": np.maximum(most, 0.87 * (x + y)),
+    }
     return (far[ring] >= 4.7) & (far[ring] < 6.7), far[ring] < 4.7
 
 
@@ -99,7 +103,7 @@ def render(clip: world.MarkClip) -> np.ndarray:
     found *= np.float32(gain)
     for frame, mark in clip.shown():
         look, where = looks(mark.colour, mark.ring, mark.glyph)
-        shift = tuple(rng.integers(0, 3, size=2))  # no mark leaves its cell: masks end at row 13
+        shift = tuple(rng.integers(0, 2, size=2))  # no mark leaves its cell: masks end at row 13
         look, where = (np.roll(one, shift, (0, 1)) for one in (look, where))
         y, x = (CELL * part for part in divmod(mark.cell, world.GRID))
         cell = found[frame, y : y + CELL, x : x + CELL]

@@ -21,7 +21,7 @@ CHECK_SEED = 10_023  # held-out clips for progress reports; training seeds are s
 CHECK_CLIPS = 8
 CROWD = 24
 """Marks of a frame that teaches the tower alone."""
-DIMMEST = 0.4
+DIMMEST = 0.5
 """Contrast of a training clip's clearest mark, at least."""
 AUXILIARY = 0.3
 """Weight of the auxiliary loss beside the answers'."""
@@ -73,7 +73,9 @@ class MarkLesson:
         """Held-out accuracy of answers' tokens; none where frames alone are learnt."""
         if self.stage.kind == "vision":
             return {}
-        return card.accuracy(self.captioner, self.writer, CHECK_SEED, CHECK_CLIPS, self.stage.frames)
+        return card.accuracy(
+            self.captioner, self.writer, CHECK_SEED, CHECK_CLIPS, self.stage.frames
+        )
 
     def save(self, folder: Path, steps: int, seconds: float) -> None:
         architecture.save(self.captioner, folder)

@@ -45,7 +45,7 @@ MARKS = 4
 """Marks of a frame, but in clips too short for every pair."""
 KEYS = tuple(product(COLOURS, RINGS))
 """The pairs of colour and ring that are told of, in a caption's order."""
-FAINTEST = 0.15
+FAINTEST = 0.25
 """Contrast of the faintest mark, as a share of the clip's clearest."""
 
 OPENING = "in this video we see"

@@ -36,9 +36,7 @@ def build_processor(
     size = {"height": side, "width": side}
     pixels: dict[str, Any] = {"size": size, "image_mean": [0.5] * 3, "image_std": [0.5] * 3}
     return LlavaOnevisionProcessor(
-        image_processor=LlavaOnevisionImageProcessor(
-            **pixels, image_grid_pinpoints=[[side, side]]
-        ),
+        image_processor=LlavaOnevisionImageProcessor(**pixels, image_grid_pinpoints=[[side, side]]),
         tokenizer=words.build_tokenizer(vocabulary),
         video_processor=LlavaOnevisionVideoProcessor(
             **pixels, do_sample_frames=True, num_frames=num_frames

@@ -1,0 +1,78 @@
+"""The tables of a result on the world of marks, for the terminal and for Markdown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..pages import ReportTable, cell, head, sections
+from .settings import ALPHA, CALIBRATED
+
+SHARES = (
+    ("run_length", "M", "{:.2f}"), ("share", "of the unpruned M, %", "{:.1f}"),
+    ("interval", "95 % interval", "{}"), ("rejections", "rejections", "{}"),
+)  # fmt: skip
+
+
+def tables(result: dict[str, Any]) -> list[ReportTable]:
+    """A table of the gate, and one of the ways to prune where they were read."""
+    if "calibration" in result:
+        return [_calibration(result["calibration"])]
+    found = [_gate(result)]
+    found += [_criteria(draft) for draft in result["drafts"] if "criteria" in draft]
+    return found
+
+
+def _calibration(told: dict[str, Any]) -> ReportTable:
+    rows = [
+        [
+            f"{one['clear']:g}",
+            cell(one["whole"]["run_length"], "{:.2f}"),
+            *_share(one["blind"])[1:],
+            cell(one["target_score"], "{:.2f}"),
+        ]
+        for one in told["tried"]
+    ]
+    heads = ["contrast", "M", *[heading for _, heading, _ in SHARES[1:]], "target right"]
+    remark = f"Nearest to a blind share of {CALIBRATED:g} %: contrast {told['clear']:g}."
+    return ReportTable(f"Calibration by the blind draft, {told['draft']}", heads, rows, remark)
+
+
+def _gate(result: dict[str, Any]) -> ReportTable:
+    rows = []
+    for draft in result["drafts"]:
+        told = draft["gate"]
+        whole = [draft["draft"], "unpruned", *_share(told["whole"]), "", ""]
+        rows.append(whole)
+        for one in told["arms"]:
+            verdict = "yes" if one["met"] and one["sure"] else "unsure" if one["met"] else "no"
+            rows.append([draft["draft"], one["arm"], *_share(one), one["wanted"], verdict])
+    may = [one["draft"] for one in result["drafts"] if one["gate"]["may_judge"]]
+    remark = (
+        f"Captions of {result['settings']['clips']} held-out clips; a share has to be sure to "
+        f"3 points. The target has {result['target']['score']:.0%} of the words right that need "
+        f"the pixels. May judge: {', '.join(may) or 'none'}."
+    )
+    heads = ["draft", "tokens", *[heading for _, heading, _ in SHARES], "wanted", "met"]
+    return ReportTable(f"The gate, α {ALPHA:g}", heads, rows, remark)
+
+
+def _criteria(draft: dict[str, Any]) -> ReportTable:
+    rows = [[one["criterion"], f"{one['alpha']:g}", *_share(one)] for one in draft["criteria"]]
+    heads = ["criterion", "α", *[heading for _, heading, _ in SHARES]]
+    closed = "" if draft["gate"]["may_judge"] else "The gate is closed: these judge nothing."
+    return ReportTable(f"Ways to prune, {draft['draft']}", heads, rows, closed)
+
+
+def _share(one: dict[str, Any]) -> list[str]:
+    told = {**one, "interval": _interval(one["interval"])}
+    return [cell(told[key], form) for key, _, form in SHARES]
+
+
+def _interval(edges: list[float] | None) -> str | None:
+    return None if edges is None else f"{edges[0]:.1f} to {edges[1]:.1f}"
+
+
+def markdown(result: dict[str, Any], source: str) -> str:
+    """The page; `source` names the JSON it came from."""
+    lines = [*head(result, source, "Marks: which visual tokens a draft needs"), ""]
+    return "\n".join([*lines, *sections(tables(result))]) + "\n"

@@ -1,0 +1,124 @@
+"""The whole of `sooner bench marks`: the gate of each draft, then the ways to prune."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from sooner.methods.threads import torch_threads
+from sooner.provenance import provenance
+
+from . import settings as fixed
+from .gate import Texts, calibrated, gate, share
+from .reading import GATE, JUDGED, Choice, MarkReader, clips
+
+Figures = dict[str, Any]
+PARTS = ("gate", "criteria")
+
+
+@dataclass(frozen=True)
+class MarkSettings:
+    """What is measured; the rest is fixed in `settings`.
+
+    Attributes:
+        models: folder of a run of `sooner train miniature marks`.
+        drafts: checkpoints of the draft's run.
+        parts: "gate", and "criteria" for the ways to prune.
+        clips: held-out clips; fewer than `settings.CLIPS` are a trial.
+        calibrate: find the contrast instead of judging.
+        threads: torch threads.
+    """
+
+    models: Path
+    drafts: tuple[str, ...] = fixed.DRAFTS
+    parts: tuple[str, ...] = ("gate",)
+    clips: int = fixed.CLIPS
+    calibrate: bool = False
+    threads: int | None = None
+
+
+def run(settings: MarkSettings, progress: Callable[[str], None] = print) -> Figures:
+    """Measure.
+
+    Returns:
+        `drafts`: of each its `gate`, and of each criterion and alpha its share of M (`criteria`),
+        which may be read only where the gate `may_judge`; `target`: how good its captions are;
+        with `calibrate`, `calibration` instead. `settings`, `provenance`.
+
+    Raises:
+        SoonerError: a checkpoint is missing.
+    """
+    reader = MarkReader(settings.models, settings.drafts)
+    told = {**asdict(settings), "models": settings.models.name, "clear": fixed.CLEAR}
+    result: Figures = {"bench": "marks", "model": "marks", "settings": told}
+    with torch_threads(settings.threads):
+        if settings.calibrate:
+            result["calibration"] = _calibrate(reader, settings, progress)
+        else:
+            result |= _judge(reader, settings, progress)
+    seed = fixed.CALIBRATION_SEED if settings.calibrate else fixed.CLIP_SEED
+    result["provenance"] = provenance("cpu", "float32", seed, settings.threads)
+    return result
+
+
+def _calibrate(
+    reader: MarkReader, settings: MarkSettings, progress: Callable[[str], None]
+) -> Figures:
+    """The blind share by contrast, of the last draft, and the contrast that comes of it."""
+    name, few = settings.drafts[-1], min(settings.clips, fixed.CALIBRATION_CLIPS)
+    both = (Choice(fixed.WHOLE, 0.0), Choice(fixed.BLIND, 1.0))
+    tried = []
+    for clear in fixed.CLEAR_TRIED:
+        arms, scores = _read(reader, both, few, fixed.CALIBRATION_SEED, clear, progress)
+        found = share(arms[name][fixed.BLIND], arms[name][fixed.WHOLE], fixed.CALIBRATION_SEED)
+        whole = share(arms[name][fixed.WHOLE], arms[name][fixed.WHOLE], fixed.CALIBRATION_SEED)
+        told = {"clear": clear, "blind": found, "whole": whole, "target_score": scores}
+        tried.append(told)
+        progress(f"clear {clear:g}: M {whole['run_length']:.2f}, blind {found['share']:.1f} %")
+    chosen = calibrated({one["clear"]: one["blind"]["share"] for one in tried}, fixed.CALIBRATED)
+    return {"draft": name, "tried": tried, "clear": chosen}
+
+
+def _judge(reader: MarkReader, settings: MarkSettings, progress: Callable[[str], None]) -> Figures:
+    choices = [*GATE, *(JUDGED if "criteria" in settings.parts else ())]
+    seed = fixed.CLIP_SEED
+    arms, score = _read(reader, choices, settings.clips, seed, fixed.CLEAR, progress)
+    drafts = []
+    for name, texts in arms.items():
+        found: Figures = {"draft": name, "gate": gate(texts, seed)}
+        if "criteria" in settings.parts:
+            found["criteria"] = [
+                {
+                    "criterion": one.name,
+                    "alpha": one.alpha,
+                    **share(texts[one.label], texts[fixed.WHOLE], seed),
+                }
+                for one in JUDGED
+            ]
+        drafts.append(found)
+    return {"target": {"score": score}, "drafts": drafts}
+
+
+def _read(
+    reader: MarkReader,
+    choices: list[Choice] | tuple[Choice, ...],
+    count: int,
+    seed: int,
+    clear: float,
+    progress: Callable[[str], None],
+) -> tuple[dict[str, dict[str, Texts]], float]:
+    """Texts by draft and choice, and the mean score of the target's captions."""
+    arms: dict[str, dict[str, list[list[bool]]]] = {
+        name: {one.label: [] for one in choices} for name in reader.drafts
+    }
+    scores = []
+    for index, clip in enumerate(clips(count, seed, clear)):
+        found = reader.read(clip, choices, seed + index)
+        scores.append(found["target"]["score"])
+        for name, told in arms.items():
+            for label, texts in told.items():
+                texts.append(found[name][label])
+        progress(f"clip {index + 1} of {count}")
+    return {name: dict(told) for name, told in arms.items()}, sum(scores) / len(scores)
