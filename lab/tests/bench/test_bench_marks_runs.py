@@ -12,7 +12,7 @@ import torch
 from sooner.errors import SoonerError
 from sooner_lab.bench import report
 from sooner_lab.bench.marks import reading, settings
-from sooner_lab.bench.marks.reading import Choice, MarkReader
+from sooner_lab.bench.marks.reading import TokenChoice, MarkReader
 from sooner_lab.bench.marks.run import MarkSettings, run
 from sooner_lab.worlds.marks import architecture, world
 
@@ -71,7 +71,7 @@ def test_arms_keep_equally_many(models: Path, monkeypatch: pytest.MonkeyPatch) -
     assert found["checkpoint"].keys() == {one.label for one in choices}
     lengths = {len(told) for told in found["checkpoint"].values()}
     assert lengths == {found["target"]["tokens"] - 1}
-    again = reader.read(clip, [Choice(settings.RANDOM, 0.9)], 0)
+    again = reader.read(clip, [TokenChoice(settings.RANDOM, 0.9)], 0)
     assert again["checkpoint"]["random"] == found["checkpoint"]["random"]
 
 

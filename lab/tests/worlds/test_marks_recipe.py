@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from sooner.errors import SoonerError
-from sooner_lab.worlds.marks import architecture, card, data, draw, learn, losses, recipe, world
+from sooner_lab.worlds.marks import architecture, card, data, draw, evaluate, losses, recipe, world
 from sooner_lab.worlds.marks.recipe import MarkRecipe, MarkStage
 from sooner_lab.worlds.marks.train import train
 from sooner_lab.worlds.video.data import IGNORE, normalise
@@ -78,7 +78,7 @@ def test_no_segment_sees_another(model) -> None:  # type: ignore[no-untyped-def]
     writer = data.PackedRowWriter()
     asked = world.sample_questions(rng, clips[0], 3)
     segments = [writer.caption(clips[0]), *map(writer.question, asked)]
-    _, _, features = learn.look(model, clips)
+    _, _, features = evaluate.look(model, clips)
     positions, first = data.prefix_positions(len(writer.head), np.array([0, 5, 9, 63]))
 
     def said(rows: data.PackedRows) -> losses.Verdicts:
@@ -153,7 +153,7 @@ def test_training_rows_are_what_the_processor_gives(tmp_path: Path, model) -> No
     with torch.no_grad():
         logits = loaded(**inputs).logits[0, len(wanted) - 1 : -1]
         features = see(loaded, pixels).flatten(0, 1)[None]
-        told = learn.ask(loaded, writer, data.pack([[segment]]), features, np.arange(64))
+        told = evaluate.ask(loaded, writer, data.pack([[segment]]), features, np.arange(64))
     truth = answer[0]
     loss = torch.nn.functional.cross_entropy(logits, truth)
     assert float(told.loss) == pytest.approx(float(loss), rel=1e-4)

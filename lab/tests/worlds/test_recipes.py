@@ -6,15 +6,13 @@ from typing import Any
 
 import pytest
 
-from sooner import miniatures
 from sooner.errors import SoonerError
 from sooner_lab.cli.train import find_recipe
+from sooner_lab.worlds import WORLDS
 from sooner_lab.worlds.recipes import from_plain, plain
 
 RECIPES = [
-    (name, part, config)
-    for name in miniatures.names()
-    for part, config in find_recipe(name).RECIPES.items()
+    (name, part, config) for name in WORLDS for part, config in find_recipe(name).RECIPES.items()
 ]
 
 

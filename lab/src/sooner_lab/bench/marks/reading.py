@@ -28,7 +28,7 @@ MOST = 160
 
 
 @dataclass(frozen=True)
-class Choice:
+class TokenChoice:
     """A way to choose a draft's visual tokens: an arm of the gate or a criterion, at an alpha."""
 
     name: str
@@ -40,9 +40,9 @@ class Choice:
 
 
 CONTROLS = (settings.WHOLE, settings.ORACLE, settings.RANDOM, settings.BLIND)
-GATE = tuple(Choice(name, settings.ALPHA) for name in CONTROLS)
+GATE = tuple(TokenChoice(name, settings.ALPHA) for name in CONTROLS)
 JUDGED = tuple(
-    Choice(name, alpha) for alpha in settings.ALPHAS if alpha < 1 for name in settings.JUDGED
+    TokenChoice(name, alpha) for alpha in settings.ALPHAS if alpha < 1 for name in settings.JUDGED
 )
 
 
@@ -83,7 +83,7 @@ class MarkReader:
         self.drafts = {name: load(path)[0] for name, path in paths.items()}
 
     def read(
-        self, clip: world.MarkClip, choices: Sequence[Choice], seed: int
+        self, clip: world.MarkClip, choices: Sequence[TokenChoice], seed: int
     ) -> dict[str, dict[str, Any]]:
         """What each draft would say of the target's caption of a clip.
 
@@ -116,7 +116,7 @@ class MarkReader:
 
     def _kept(
         self,
-        one: Choice,
+        one: TokenChoice,
         clip: world.MarkClip,
         visual: int,
         heard: dict[bool, Heard],

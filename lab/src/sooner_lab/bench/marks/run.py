@@ -12,7 +12,7 @@ from sooner.provenance import provenance
 
 from . import settings as fixed
 from .gate import Texts, calibrated, gate, share
-from .reading import GATE, JUDGED, Choice, MarkReader, clips
+from .reading import GATE, JUDGED, TokenChoice, MarkReader, clips
 
 Figures = dict[str, Any]
 PARTS = ("gate", "criteria")
@@ -68,7 +68,7 @@ def _calibrate(
 ) -> Figures:
     """The blind share by contrast, of the last draft, and the contrast that comes of it."""
     name, few = settings.drafts[-1], min(settings.clips, fixed.CALIBRATION_CLIPS)
-    both = (Choice(fixed.WHOLE, 0.0), Choice(fixed.BLIND, 1.0))
+    both = (TokenChoice(fixed.WHOLE, 0.0), TokenChoice(fixed.BLIND, 1.0))
     tried = []
     for clear in fixed.CLEAR_TRIED:
         arms, scores = _read(reader, both, few, fixed.CALIBRATION_SEED, clear, progress)
@@ -103,7 +103,7 @@ def _judge(reader: MarkReader, settings: MarkSettings, progress: Callable[[str],
 
 def _read(
     reader: MarkReader,
-    choices: list[Choice] | tuple[Choice, ...],
+    choices: list[TokenChoice] | tuple[TokenChoice, ...],
     count: int,
     seed: int,
     clear: float,

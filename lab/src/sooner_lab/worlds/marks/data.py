@@ -75,7 +75,7 @@ class PackedRowWriter:
         answer = [*self._ids(world.caption(clip)), self.end]
         return Segment([*self._ids(prompt), *self.tail], answer, world.needs_pixels().tolist())
 
-    def question(self, asked: world.Question) -> Segment:
+    def question(self, asked: world.MarkQuestion) -> Segment:
         answer = [*self._ids(asked.answer), self.end]
         need = [True] * (len(answer) - 2) + [False, False]  # but for the full stop and the end
         return Segment([*self._ids(asked.text), *self.tail], answer, need)

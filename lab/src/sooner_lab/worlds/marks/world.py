@@ -199,22 +199,24 @@ def needs_pixels() -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Question:
+class MarkQuestion:
     """A question and its one right answer."""
 
     text: str
     answer: str
 
 
-def ask_what(mark: Mark) -> Question:
-    return Question(f"what is in the {mark.colour} {mark.ring} ?", f"{mark.glyph} .")
+def ask_what(mark: Mark) -> MarkQuestion:
+    return MarkQuestion(f"what is in the {mark.colour} {mark.ring} ?", f"{mark.glyph} .")
 
 
-def ask_where(mark: Mark) -> Question:
-    return Question(f"where is the {mark.colour} {mark.ring} ?", f"{mark.row} {mark.column} .")
+def ask_where(mark: Mark) -> MarkQuestion:
+    return MarkQuestion(f"where is the {mark.colour} {mark.ring} ?", f"{mark.row} {mark.column} .")
 
 
-def sample_questions(rng: np.random.Generator, clip: MarkClip, count: int = 8) -> list[Question]:
+def sample_questions(
+    rng: np.random.Generator, clip: MarkClip, count: int = 8
+) -> list[MarkQuestion]:
     """`count` questions about different pairs, what and where in turn."""
     told = clip.told()
     picked = rng.choice(len(told), size=count, replace=False)
