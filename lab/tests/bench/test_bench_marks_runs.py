@@ -12,7 +12,7 @@ import torch
 from sooner.errors import SoonerError
 from sooner_lab.bench import report
 from sooner_lab.bench.marks import reading, settings
-from sooner_lab.bench.marks.reading import TokenChoice, MarkReader
+from sooner_lab.bench.marks.reading import MarkReader, TokenChoice
 from sooner_lab.bench.marks.run import MarkSettings, run
 from sooner_lab.worlds.marks import architecture, world
 

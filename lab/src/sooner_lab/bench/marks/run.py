@@ -12,7 +12,7 @@ from sooner.provenance import provenance
 
 from . import settings as fixed
 from .gate import Texts, calibrated, gate, share
-from .reading import GATE, JUDGED, TokenChoice, MarkReader, clips
+from .reading import GATE, JUDGED, MarkReader, TokenChoice, clips
 
 Figures = dict[str, Any]
 PARTS = ("gate", "criteria")

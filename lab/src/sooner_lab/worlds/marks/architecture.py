@@ -55,8 +55,8 @@ def vocabulary() -> list[str]:
     """All tokens in the order of their ids; trained weights depend on it."""
     told = " ".join(
         (
-            *PROMPTS, world.OPENING, *world.COLOURS, *world.RINGS, *world.GLYPHS, *world.ROWS,
-            *world.COLUMNS, "user assistant system what is in the where at",
+            *PROMPTS, world.OPENING, *world.NAMES, *world.GLYPHS, *world.ROWS, *world.COLUMNS,
+            "user assistant system what is in the where seen at",
         )
     )  # fmt: skip
     return with_characters(word for word in told.split() if word.isalpha())
@@ -76,6 +76,7 @@ def build_model(shape: MarkShape) -> LlavaOnevisionForConditionalGeneration:
         head_dim=shape.head_dim,
         rope_parameters=ROPE,
         max_position_embeddings=MAX_POSITIONS,
+        initializer_range=shape.width**-0.5,  # HF's 0.02 is of widths of thousands
     )
     model = architecture.from_config(config)
     keep_patches_apart(model)

@@ -21,6 +21,8 @@ from ..video.data import IGNORE
 from . import architecture, world
 
 QUESTIONS = 8
+SEEN = {*world.GLYPHS, *world.ROWS, *world.COLUMNS}
+"""Words of an answer that need the pixels."""
 
 
 @dataclass(frozen=True)
@@ -77,18 +79,25 @@ class PackedRowWriter:
 
     def question(self, asked: world.MarkQuestion) -> Segment:
         answer = [*self._ids(asked.answer), self.end]
-        need = [True] * (len(answer) - 2) + [False, False]  # but for the full stop and the end
+        words = asked.answer.split()
+        need = [word in SEEN for word in words] + [False]
         return Segment([*self._ids(asked.text), *self.tail], answer, need)
 
     def write(
-        self, rng: np.random.Generator, clips: Sequence[world.MarkClip], questions: int = QUESTIONS
+        self,
+        rng: np.random.Generator,
+        clips: Sequence[world.MarkClip],
+        questions: int = QUESTIONS,
+        caption: bool = True,
+        where: bool = True,
     ) -> PackedRows:
         """A row for each clip: its caption, then `questions` about it; one prompt a batch."""
         prompt = architecture.PROMPTS[rng.integers(len(architecture.PROMPTS))]
         rows = []
         for clip in clips:
-            asked = world.sample_questions(rng, clip, questions)
-            rows.append([self.caption(clip, prompt), *map(self.question, asked)])
+            asked = world.sample_questions(rng, clip, questions, where)
+            first = [self.caption(clip, prompt)] if caption else []
+            rows.append([*first, *map(self.question, asked)])
         return pack(rows)
 
 

@@ -54,9 +54,14 @@ class MarkLesson:
             clips = [world.sample_clip(rng, 1, one, CROWD) for one in clear]
             return evaluate.name(self.head, *evaluate.look(self.captioner, clips)[:2])
         crowd = CROWD if stage.frames == 1 else 0
-        clips = [world.sample_clip(rng, stage.frames, one, crowd) for one in clear]
+        crowd = world.CELLS if stage.repeated else crowd
+        clips = [
+            world.sample_clip(rng, stage.frames, one, crowd, stage.pairs, stage.repeated)
+            for one in clear
+        ]
         slots = np.sort(rng.choice(world.FRAMES, size=stage.frames, replace=False))
-        rows = self.writer.write(rng, clips)
+        asked = stage.questions, stage.caption, not stage.repeated
+        rows = self.writer.write(rng, clips, *asked)
         with torch.autocast("cpu", enabled=False):
             tokens, labels, features = evaluate.look(self.captioner, clips)
             named, report = evaluate.name(self.head, tokens, labels)

@@ -3,8 +3,9 @@
 A clip has 64 frames of 8x8 cells; a cell is one visual token. Four cells of each frame show a
 *mark*: a ring of some colour and form around a digit or a shape. The rest is drifting texture.
 
-- Each of the 18 pairs of a colour and a ring is shown once in a clip, in one cell, for a number of
-  frames: six of them in one frame only, six briefly, six for longer. These are what is told of.
+- Each of the 18 pairs of a colour and a ring has a name and is shown once in a clip, in one cell,
+  for a number of frames: six of them in one frame only, six briefly, six for longer. These are what
+  is told of.
 - All other marks have grey rings: they look alike and nothing asks about them.
 
 A caption takes the 18 pairs in a fixed order and says of each what its ring holds and where it is:
@@ -45,12 +46,17 @@ MARKS = 4
 """Marks of a frame, but in clips too short for every pair."""
 KEYS = tuple(product(COLOURS, RINGS))
 """The pairs of colour and ring that are told of, in a caption's order."""
+NAMES = (
+    "ruby", "rose", "cherry", "jade", "mint", "fern", "navy", "azure", "denim",
+    "gold", "lemon", "amber", "plum", "violet", "mauve", "teal", "aqua", "ice",
+)  # fmt: skip
+"""A word for each of `KEYS`. Two words would have to be put together before anything is found."""
 FAINTEST = 0.25
 """Contrast of the faintest mark, as a share of the clip's clearest."""
 
 OPENING = "in this video we see"
 SENTENCE = 8
-NEEDED = (3, 5, 6)
+NEEDED = (1, 5, 6)
 """Places of a sentence's tokens that need the pixels: what the ring holds, the row, the column."""
 
 _LIKELY = 1 / np.arange(1, len(GLYPHS) + 1)
@@ -89,6 +95,11 @@ class Mark:
     def is_told(self) -> bool:
         return self.colour != GREY
 
+    @property
+    def name(self) -> str:
+        """Of a mark that is told of."""
+        return NAMES[KEYS.index((self.colour, self.ring))]
+
 
 @dataclass(frozen=True)
 class MarkClip:
@@ -113,7 +124,7 @@ class MarkClip:
     def told(self) -> list[Mark]:
         """The marks that a caption tells of, in its order."""
         found = {(mark.colour, mark.ring): mark for mark in self.marks if mark.is_told}
-        return [found[key] for key in KEYS]
+        return [found[key] for key in KEYS if key in found]
 
 
 def marks_a_frame(frames: int) -> int:
@@ -121,41 +132,52 @@ def marks_a_frame(frames: int) -> int:
     return max(MARKS, -(-(len(KEYS) + 2) // frames))
 
 
-def lengths(rng: np.random.Generator, frames: int) -> np.ndarray:
-    """Frames that each pair is shown for [18]: six flash, six are brief, six last; shuffled."""
-    third = len(KEYS) // 3
+def lengths(rng: np.random.Generator, frames: int, pairs: int = len(KEYS)) -> np.ndarray:
+    """Frames that each pair is shown for [pairs]: a third flash, are brief, last; shuffled."""
+    third = pairs // 3
     brief = max(1, frames // 32), max(1, frames // 16)
     lasting = max(1, 5 * frames // 64), max(1, 12 * frames // 64)
     drawn = [rng.integers(low, high + 1, third) for low, high in (brief, lasting)]
-    return rng.permutation(np.concatenate([np.ones(third, int), *drawn]))
+    return rng.permutation(np.concatenate([np.ones(pairs - 2 * third, int), *drawn]))
 
 
 def sample_clip(
-    rng: np.random.Generator, frames: int = FRAMES, clear: float = 1.0, marks: int = 0
+    rng: np.random.Generator,
+    frames: int = FRAMES,
+    clear: float = 1.0,
+    marks: int = 0,
+    pairs: int = len(KEYS),
+    repeated: bool = False,
 ) -> MarkClip:
     """Draw a clip.
 
     Args:
         frames: how many.
-        clear: contrast of the clearest mark, 0..1; each mark has its own, down to `FAINTEST` of it.
+        clear: contrast of the clearest mark, 0..1; each has its own, down to `FAINTEST` of it.
         marks: of each frame; 0 is `marks_a_frame`.
+        pairs: of `KEYS` that are shown. Clips of fewer are for training and have no caption.
+        repeated: instead of grey marks, show the pairs again in other cells, also for training: it
+            can't be asked where they are.
 
     Raises:
         ValueError: too few marks to show every pair.
     """
     room = (marks or marks_a_frame(frames)) * frames
-    kept = lengths(rng, frames)
+    kept = lengths(rng, frames, pairs)
     if room < kept.sum():
         raise ValueError(
             f"{room // frames} marks a frame are too few for {kept.sum()} frames of marks in "
             f"{frames} frames; give at least {-(-int(kept.sum()) // frames)}"
         )
-    spans = [*zip(KEYS, kept.tolist(), strict=True)]
+    shown_pairs = [KEYS[index] for index in np.sort(rng.permutation(len(KEYS))[:pairs])]
+    spans = [*zip(shown_pairs, kept.tolist(), strict=True)]
     left, most = room - int(kept.sum()), max(1, 12 * frames // 64)
     while left:
         length = min(int(rng.integers(1, most + 1)), left)
-        spans.append(((GREY, str(rng.choice(RINGS))), length))
+        other = shown_pairs[len(spans) % pairs] if repeated else (GREY, str(rng.choice(RINGS)))
+        spans.append((other, length))
         left -= length
+    holds = {key: GLYPHS[rng.choice(len(GLYPHS), p=LIKELY)] for key in shown_pairs}
     # All spans stand in one line that is folded at the clip's length: each frame has equally many.
     busy = np.zeros((frames, CELLS), dtype=bool)
     found, begin = [], 0
@@ -164,7 +186,7 @@ def sample_clip(
         shown = (begin + np.arange(length)) % frames
         cell = int(rng.choice(np.flatnonzero(~busy[shown].any(0))))
         busy[shown, cell] = True
-        glyph = GLYPHS[rng.choice(len(GLYPHS), p=LIKELY)]
+        glyph = holds.get((colour, ring)) or GLYPHS[rng.choice(len(GLYPHS), p=LIKELY)]
         contrast = clear * float(rng.uniform(FAINTEST, 1.0))
         found.append(Mark(colour, ring, glyph, cell, begin % frames, length, contrast))
         begin += length
@@ -181,7 +203,7 @@ def places(clip: MarkClip, told: bool = False) -> np.ndarray:
 
 def sentence(mark: Mark) -> str:
     """What a caption says of a mark: eight tokens."""
-    return f"{mark.colour} {mark.ring} : {mark.glyph} at {mark.row} {mark.column} ;"
+    return f"{mark.name} {mark.glyph} , seen at {mark.row} {mark.column} ;"
 
 
 def caption(clip: MarkClip) -> str:
@@ -200,27 +222,29 @@ def needs_pixels() -> np.ndarray:
 
 @dataclass(frozen=True)
 class MarkQuestion:
-    """A question and its one right answer."""
+    """A question and its one right answer, which says first what it is about."""
 
     text: str
     answer: str
 
 
 def ask_what(mark: Mark) -> MarkQuestion:
-    return MarkQuestion(f"what is in the {mark.colour} {mark.ring} ?", f"{mark.glyph} .")
+    return MarkQuestion(f"what is in {mark.name} ?", f"{mark.name} {mark.glyph} .")
 
 
 def ask_where(mark: Mark) -> MarkQuestion:
-    return MarkQuestion(f"where is the {mark.colour} {mark.ring} ?", f"{mark.row} {mark.column} .")
+    return MarkQuestion(f"where is {mark.name} ?", f"{mark.name} at {mark.row} {mark.column} .")
 
 
 def sample_questions(
-    rng: np.random.Generator, clip: MarkClip, count: int = 8
+    rng: np.random.Generator, clip: MarkClip, count: int = 8, where: bool = True
 ) -> list[MarkQuestion]:
-    """`count` questions about different pairs, what and where in turn."""
+    """`count` questions about different pairs as far as there are: what and, if `where`, where in
+    turn."""
     told = clip.told()
-    picked = rng.choice(len(told), size=count, replace=False)
-    return [(ask_where if i % 2 else ask_what)(told[key]) for i, key in enumerate(picked)]
+    picked = np.concatenate([rng.permutation(len(told)) for _ in range(-(-count // len(told)))])
+    asked = (ask_what, ask_where if where else ask_what)
+    return [asked[place % 2](told[key]) for place, key in enumerate(picked[:count])]
 
 
 def score(text: str, clip: MarkClip) -> float:
