@@ -23,7 +23,7 @@ MICRO = MarkRecipe(
     shape=TINY,
     stages=(
         MarkStage("vision", 3, 4, 2e-3),
-        MarkStage("joint", 4, 2, 1e-3, 4, layers=2),
+        MarkStage("joint", 4, 2, 1e-3, layers=2, caption=False, pairs=2, repeated=True),
         MarkStage("joint", 4, 1, 1e-3, 4),
     ),
     check_every=0,

@@ -69,18 +69,33 @@ def test_only_words_that_need_the_pixels_differ_between_clips() -> None:
 
 def test_captions_and_answers_tell_of_the_marks() -> None:
     drawn = clip(7)
-    marks = {(mark.colour, mark.ring): mark for mark in drawn.marks if mark.is_told}
+    marks = {mark.name: mark for mark in drawn.marks if mark.is_told}
+    assert [*sorted(marks)] == [*sorted(world.NAMES)]
     for said in world.caption(drawn).removeprefix(world.OPENING).split(" ;")[:-1]:
-        colour, ring, _, glyph, _, row, column = said.split()
-        mark = marks[colour, ring]
+        name, glyph, *_, row, column = said.split()
+        mark = marks[name]
         assert (glyph, row, column) == (mark.glyph, mark.row, mark.column)
     questions = world.sample_questions(np.random.default_rng(0), drawn)
     assert len({one.text for one in questions}) == 8
     for one in questions:
-        *_, colour, ring, _ = one.text.split()
-        mark = marks[colour, ring]
-        right = mark.glyph if one.text.startswith("what") else f"{mark.row} {mark.column}"
-        assert one.answer == f"{right} ."
+        *_, name, _ = one.text.split()
+        mark = marks[name]
+        right = mark.glyph if one.text.startswith("what") else f"at {mark.row} {mark.column}"
+        assert one.answer == f"{name} {right} ."
+
+
+def test_clips_of_few_pairs_are_asked_about_these_alone() -> None:
+    rng = np.random.default_rng(3)
+    drawn = world.sample_clip(rng, 1, pairs=2, marks=64, repeated=True)
+    assert world.places(drawn, told=True).all()
+    assert len(drawn.told()) == 2
+    assert len({(mark.name, mark.glyph) for mark in drawn.marks}) == 2
+    questions = world.sample_questions(rng, drawn, 8, where=False)
+    assert len(questions) == 8
+    assert {one.answer.split()[0] for one in questions} == {mark.name for mark in drawn.told()}
+    assert all(one.text.startswith("what") for one in questions)
+    few = world.sample_clip(rng, 4, pairs=5)
+    assert sum(mark.is_told for mark in few.marks) == 5
 
 
 def test_scores_count_the_words_that_need_the_pixels() -> None:
