@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from sooner.methods.threads import torch_threads
+from sooner.methods.threads import Threads, torch_threads
 from sooner.provenance import provenance
 
 from . import settings as fixed
@@ -53,13 +53,14 @@ def run(settings: MarkSettings, progress: Callable[[str], None] = print) -> Figu
     reader = MarkReader(settings.models, settings.drafts)
     told = {**asdict(settings), "models": settings.models.name, "clear": fixed.CLEAR}
     result: Figures = {"bench": "marks", "model": "marks", "settings": told}
-    with torch_threads(settings.threads):
+    threads = Threads.plan(settings.threads, is_miniature=True)
+    with torch_threads(threads.target):
         if settings.calibrate:
             result["calibration"] = _calibrate(reader, settings, progress)
         else:
             result |= _judge(reader, settings, progress)
     seed = fixed.CALIBRATION_SEED if settings.calibrate else fixed.CLIP_SEED
-    result["provenance"] = provenance("cpu", "float32", seed, settings.threads)
+    result["provenance"] = provenance("cpu", "float32", seed, threads.draft)
     return result
 
 
@@ -69,7 +70,7 @@ def _calibrate(
     """The blind share by contrast, of the last draft, and the contrast that comes of it."""
     name, few = settings.drafts[-1], min(settings.clips, fixed.CALIBRATION_CLIPS)
     both = (TokenChoice(fixed.WHOLE, 0.0), TokenChoice(fixed.BLIND, 1.0))
-    tried = []
+    tried: list[Figures] = []
     for clear in fixed.CLEAR_TRIED:
         arms, scores = _read(reader, both, few, fixed.CALIBRATION_SEED, clear, progress)
         found = share(arms[name][fixed.BLIND], arms[name][fixed.WHOLE], fixed.CALIBRATION_SEED)

@@ -143,8 +143,9 @@ def from_config(config: LlavaOnevisionConfig) -> LlavaOnevisionForConditionalGen
     """A fresh fp32 model of a config of `build_config`, its patches placed, greedy."""
     model = LlavaOnevisionForConditionalGeneration(config).float()
     place_patches(model)
-    model.generation_config.eos_token_id = config.text_config.eos_token_id
-    model.generation_config.pad_token_id = config.text_config.pad_token_id
+    decoder: Any = config.text_config
+    model.generation_config.eos_token_id = decoder.eos_token_id
+    model.generation_config.pad_token_id = decoder.pad_token_id
     model.generation_config.do_sample = False
     return model
 
