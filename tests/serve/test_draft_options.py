@@ -12,6 +12,7 @@ from serve.asking import CHAT, TEXT, asked, chunks, error_of
 from serve.chatting import HELLO, scripted, served, talking
 from serve.job_listener import until
 from serve.real_service import serving, shaken, target
+from serve.test_grammar_drafts import METHODS as BOUND
 from sooner import HSD, PromptLookup, SDTree, Speculative
 from sooner.decoding.runner import ModelRunner
 from sooner.serve.chat_metrics import ChatMetrics
@@ -56,6 +57,24 @@ def test_a_request_may_limit_its_drafts(name: str) -> None:
     assert len(drafts_of(few)["acceptance_histogram"]) <= 3
     if name in ("prompt-lookup", "speculative"):
         assert len(drafts_of(whole)["acceptance_histogram"]) > 3
+
+
+@pytest.mark.parametrize("name", ["prompt-lookup", "sd-tree", "eagle", "hsd"])
+def test_rows_of_one_batch_have_their_own_limits_under_any_method(name: str) -> None:
+    method = BOUND[name]()
+    if name == "hsd":
+        method = HSD(drafts=[[[7, 8, 9, 7, 8, 9, 10, 11]]], nodes=6)
+    engine = ModelEngine(target(), method, max_rows=3)
+    ids = torch.tensor([[7, 8, 9, 7, 8, 9]])
+    options = {"max_new_tokens": NEW, "eos_token_id": [], "do_sample": False}
+    requests = [
+        engine.admit({"input_ids": ids}, num_draft_tokens=limit, frequency_penalty=-0.1, **options)
+        for limit in (0, 3, None, 0)
+    ]
+    engine.run()
+    assert [one.error for one in requests] == [None] * 4
+    assert len({tuple(one.tokens[0]) for one in requests}) == 1
+    assert [bool(one.num_draft_tokens) for one in requests] == [False, True, True, False]
 
 
 def test_rows_of_one_batch_have_their_own_limits() -> None:

@@ -73,6 +73,8 @@ def test_chats_are_of_openais_types(name: str) -> None:
     for choice in told["choices"]:  # what OpenAI's page calls required, null or not
         assert {"index", "message", "logprobs", "finish_reason"} <= set(choice)
         assert {"role", "content", "refusal"} <= set(choice["message"])
+        if choice["logprobs"] is not None:
+            assert set(choice["logprobs"]) == {"content", "refusal"}
     if name == "tools":
         assert read.choices[0].message.content is None
         assert read.choices[0].finish_reason == "tool_calls"

@@ -75,6 +75,7 @@ class ContentLogprob(TopLogprob):
 
 class ChatLogprobs(BaseModel):
     content: list[ContentLogprob]
+    refusal: None = None
 
 
 class TextLogprobs(BaseModel):

@@ -78,7 +78,7 @@ class _Form:
 
     @property
     def has_logprobs(self) -> bool:
-        return getattr(self.request, "num_logprobs", None) is not None
+        return self.request.num_logprobs is not None
 
     def extras(self, tokens: Sequence[ToldToken]) -> dict[str, Any]:
         """Fields that are there if they were asked for."""
@@ -149,7 +149,7 @@ class ChatForm(_Form):
         reason: Any,
     ) -> ChatCompletionChunk:
         told = ChatDelta(
-            index=choice.index, delta=delta, logprobs=self._logprobs(tokens),
+            index=choice.index, delta=delta, logprobs=self._logprobs(tokens) if tokens else None,
             finish_reason=reason, **self.extras(tokens),
         )  # fmt: skip
         return ChatCompletionChunk(**self.head, object="chat.completion.chunk", choices=[told])
@@ -217,6 +217,8 @@ class TextForm(_Form):
         text = "".join(piece.text for piece in update.pieces)
         reason = choice.finish_reason if is_last else None
         told = self._choice(choice, text, update.tokens, reason)
+        if not update.tokens:
+            told.logprobs = None
         return TextCompletion(**self.head, object="text_completion", choices=[told])
 
     def closing(self, usage: TokenUsage, metrics: AnswerMetrics) -> Answered:

@@ -92,7 +92,7 @@ class TokenTexts:
             for token in tokens
             if token.logprob is not None and not token.is_end
         ]
-        return ChatLogprobs.model_construct(content=content)
+        return ChatLogprobs.model_construct(content=content, refusal=None)
 
     def text_logprobs(self, tokens: Sequence[ToldToken]) -> TextLogprobs:
         """Of the tokens that have text, in the form of `/v1/completions`: what was said is among
