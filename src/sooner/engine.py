@@ -40,8 +40,8 @@ class Engine:
     context took another number of tokens.
 
     An error ends the requests it belongs to, with `Request.error`: what a callback, a criterion or
-    a logits processor raises, or bad logits of a row, that request; a forward that fails, all that decode together.
-    The engine goes on with the others, and with whatever is admitted next.
+    a logits processor raises, or bad logits of a row, that request; a forward that fails, all that
+    decode together. The engine goes on with the others, and with whatever is admitted next.
 
     With `pages` or `memory` rows take memory as they grow. A request begins when its prompt fits;
     when no page is left, the last in order (`priority`, then admission) makes room and is prefilled

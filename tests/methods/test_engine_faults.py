@@ -72,6 +72,39 @@ def test_a_callback_that_raises_fails_its_own_request(name: str, at: int) -> Non
     assert before.error is pair.error is None
 
 
+class FailingProcessor(LogitsProcessor):
+    """Changes nothing, and raises once it is asked behind so many tokens."""
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        if input_ids.shape[1] >= self.width:
+            raise FaultError("asked")
+        return scores
+
+
+@pytest.mark.parametrize("behind", [0, 4])
+@pytest.mark.parametrize("name", JOINING)
+def test_a_processor_that_raises_fails_its_own_request(name: str, behind: int) -> None:
+    batch, width = engine(name), words()["input_ids"].shape[1] + behind
+    before = batch.admit(words(), **greedy(NEW))
+    failing = LogitsProcessorList([FailingProcessor(width)])
+    bad = batch.admit(words(), logits_processor=failing, **greedy(NEW))
+    pair = batch.admit(words(2), **greedy(NEW))
+    batch.run()
+    assert isinstance(bad.error, FaultError)
+    assert bad.tokens is not None
+    assert right()[0][: len(bad.tokens[0])] == bad.tokens[0]
+    assert len(bad.tokens[0]) <= behind
+    assert (before.tokens, pair.tokens) == (right(), right(2))
+    with pytest.raises(FaultError, match="asked"):
+        sooner.generate(
+            tiny.model(FAMILY), words(), METHODS[name](FAMILY), logits_processor=failing,
+            **greedy(NEW),
+        )  # fmt: skip
+
+
 def test_one_row_that_fails_fails_all_rows_of_its_request() -> None:
     batch = engine()
 
