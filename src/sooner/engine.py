@@ -207,7 +207,8 @@ class Engine:
             self._drop_cancelled()
         finally:
             self._is_stepping = False
-        return self._ended
+            ended, self._ended = self._ended, []  # an idle engine holds nobody's pixels
+        return ended
 
     def run(self) -> None:
         """Decode every request that was admitted to its end."""
@@ -249,7 +250,8 @@ class Engine:
             tokens = [[*request.before.said, *new] for new in tokens]
         request.tokens, request.error = tokens, error
         request.finish_reasons = reasons if isinstance(reasons, list) else [reasons] * len(tokens)
-        self._ended.append(request)
+        if self._is_stepping:
+            self._ended.append(request)
 
     def _told(self, error: Exception, request: Request) -> Exception:
         """The error as the request is told of it; what its frames hold is let go."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -182,3 +184,28 @@ def test_a_prefix_is_not_looked_for_where_nobody_wants_it(paged: bool) -> None:
     pool = batch.memory.pool
     assert (pool.used, pool.cached) == (0, 0)
     assert batch.memory.features.reused > 0, "what towers said is known by its content"
+
+
+@PLACES
+@pytest.mark.parametrize("how", ["ends", "is cancelled", "fails", "never began"])
+def test_an_idle_engine_holds_no_pixels(paged: bool, how: str) -> None:
+    batch = engine(paged)
+    inputs = asked(FAMILY, "video", TAIL)
+    pixels = inputs["pixel_values_videos"] = inputs["pixel_values_videos"].clone()
+    seen = weakref.ref(pixels)
+
+    def tell(row: int, tokens: list[int], drafted: int) -> None:
+        if how == "fails":
+            raise ValueError("made up")
+
+    request = batch.admit(inputs, max_new_tokens=9, on_tokens=tell, **GREEDY)
+    if how != "never began":
+        batch.step()
+    if how in ("is cancelled", "never began"):
+        batch.cancel(request)
+    batch.run()
+    assert request.finish_reason is not None
+    del inputs, pixels, request
+    gc.collect()
+    assert seen() is None
+    assert batch.pages_used == 0
