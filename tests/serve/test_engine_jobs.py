@@ -6,7 +6,7 @@ import time
 
 from serve.job_listener import PROMPT, WAIT, Gate, Listener, running, until
 from serve.stub_engine import StubEngine, logprob, said_alone
-from sooner.serve.engine_loop import seed_of
+from sooner.serve.held import seed_of
 from sooner.serve.jobs import Event, JobSampling, Tokens
 from sooner.serve.scheduler import SchedulerLimits
 

@@ -6,15 +6,12 @@ No thread and no waiting: `EngineThread` turns it, and tests do with a clock of 
 from __future__ import annotations
 
 import logging
-import secrets
-from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ..errors import SoonerError, is_device_fault, is_out_of_memory
+from .held import Held, seed_of
 from .jobs import (
-    DraftStats,
     EngineLike,
     Event,
     Finished,
@@ -27,7 +24,7 @@ from .jobs import (
     Tokens,
     nobody,
 )
-from .scheduler import Scheduler, SchedulerLimits, Ticket
+from .scheduler import Scheduler, SchedulerLimits
 
 logger = logging.getLogger("sooner.serve")
 
@@ -60,55 +57,6 @@ class LoopListener(Protocol):
     def preempted(self, job: GenerationJob) -> None: ...
 
     def ended(self, job: GenerationJob, end: Finished, times: JobTimes) -> None: ...
-
-
-@dataclass(eq=False)
-class Held:
-    """A job that has not ended.
-
-    Attributes:
-        ticket: its place in line or among the rows.
-        seed: of its draws.
-        request: the engine's, while it has a row.
-        told: when it was last told tokens; when it came, before the first ones.
-        is_lost: its client can't be told anything.
-        failure: what its own tokens ran into.
-        first: when it was told its first token.
-        has_begun: it has had a row.
-        preemptions: how often it lost it.
-        cached, drafts, drafted, accepted, mode: see `JobUsage` and `DraftStats`.
-    """
-
-    ticket: Ticket
-    seed: int
-    request: RequestLike | None = None
-    is_lost: bool = False
-    failure: Exception | None = None
-    told: float = 0.0
-    first: float | None = None
-    has_begun: bool = False
-    preemptions: int = 0
-    cached: int = 0
-    drafts: int = 0
-    drafted: int = 0
-    accepted: Counter[int] = field(default_factory=Counter)
-    mode: str = "exact"
-
-    @property
-    def job(self) -> GenerationJob:
-        return self.ticket.job
-
-    def stats(self) -> DraftStats:
-        """What was drafted for it so far."""
-        accepted = dict(sorted(self.accepted.items()))
-        steps = sum(accepted.values())
-        return DraftStats(self.mode, steps, self.drafts, self.drafted, accepted)
-
-    def times(self, now: float) -> JobTimes:
-        """When things happened to it, as of now."""
-        arrived = self.job.arrived
-        first = None if self.first is None else self.first - arrived
-        return JobTimes(first, self.told - arrived, now - arrived)
 
 
 class EngineLoop:
@@ -356,22 +304,6 @@ class EngineLoop:
                 getattr(self.listener, name)(*told)
         except Exception:
             logger.exception("metrics of a request are lost")
-
-
-def seed_of(job: GenerationJob) -> int:
-    """What keys a job's draws, 63 bits: its seed and the number of the choice.
-
-    The first choice has the seed itself, so it says what `sooner.generate` says under it.
-    """
-    seed = job.sampling.seed
-    if seed is None:
-        return secrets.randbits(63)
-    mixed = (seed + job.choice * 0x9E3779B97F4A7C15) % (1 << 64)
-    if job.choice:
-        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-            mixed = ((mixed ^ (mixed >> shift)) * factor) % (1 << 64)  # SplitMix64's finaliser
-        mixed ^= mixed >> 31
-    return mixed % (1 << 63)
 
 
 def _reason(request: RequestLike, held: Held) -> Reason:
