@@ -20,7 +20,7 @@ from .traces import Block, Figures, LoadTraces, figures, over
 
 DIRECT = (PLAIN, DRAFTS)
 """Arms whose requests `sooner.generate` answers, too."""
-TEXT_TIMES = 8
+TEXT_TIMES = 6
 """How often the text part asks each of its questions in a round."""
 
 

@@ -67,9 +67,9 @@ def _mix(result: Figures) -> str:
         )
     return (
         f"The mix: {' and '.join(told)}, all greedy and asked equally often. A clip is sent under "
-        "other bytes each time, so that it is decoded, encoded and prefilled anew; only the second "
-        "questions find anything of theirs. The miniature's world has no pages. Without a clip "
-        "it says nothing sensible, and repeats itself."
+        "other bytes each time, so that it is decoded, encoded and prefilled anew; only second "
+        "questions are about a clip that the server knows. The miniature's world has no pages. "
+        "Without a clip it says nothing sensible, and repeats itself."
     )
 
 

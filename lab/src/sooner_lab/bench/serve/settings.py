@@ -92,6 +92,6 @@ class ServeBenchSettings:
         return tuple(arm for arm in self.served if arm != ONE_BY_ONE)
 
     def times(self, clients: int) -> int:
-        """How often a round asks every request at so many clients: three or more a client, so that
-        little of the time has fewer clients than it says."""
-        return max(1, -(-3 * clients // (self.clips + self.texts)))
+        """How often a round asks every request at so many clients: two or more a client, so that
+        most of the time has as many clients as it says."""
+        return max(1, -(-2 * clients // (self.clips + self.texts)))
