@@ -21,6 +21,9 @@ from docling.datamodel.settings import settings
 from docling.document_converter import DocumentConverter, PdfFormatOption
 from docling.pipeline.vlm_pipeline import VlmPipeline
 
+READ = (ConversionStatus.SUCCESS, ConversionStatus.PARTIAL_SUCCESS)
+"""The second one is that of a page that was cut at `--max-tokens`, or refused by the server."""
+
 
 def converter_of(given: argparse.Namespace) -> DocumentConverter:
     """A converter whose pages the server reads."""
@@ -59,10 +62,12 @@ def main() -> None:
     converter = converter_of(given)
     given.out.mkdir(parents=True, exist_ok=True)
     for done in converter.convert_all(given.files, raises_on_error=False):
-        target = given.out / f"{done.input.file.stem}.md"
-        if done.status == ConversionStatus.SUCCESS:
+        told = f"{done.input.file}: {done.status.value}, {len(done.pages)} pages"
+        if done.status in READ:
+            target = given.out / f"{done.input.file.stem}.md"
             target.write_text(done.document.export_to_markdown(), encoding="utf-8")
-        print(f"{done.input.file}: {done.status.value}, {len(done.pages)} pages, {target}")
+            told += f", {target}"
+        print(told)
 
 
 if __name__ == "__main__":

@@ -203,7 +203,10 @@ def sooner(*arguments: str, folder: Path | None = None) -> subprocess.CompletedP
 
 
 def test_what_can_not_be_served_is_a_line_and_a_status(folder: Path) -> None:
-    for model, told in (("miniature:image", "does not chat"), ("./nothing", "does not exist")):
-        ended = sooner("serve", model, folder=folder)
+    for given, told in (
+        (["miniature:image"], "does not chat"), (["./nothing"], "does not exist"),
+        ([], "(sooner serve miniature)"),
+    ):  # fmt: skip
+        ended = sooner("serve", *given, folder=folder)
         assert ended.returncode == 2
         assert told in ended.stderr.strip().splitlines()[-1]

@@ -35,6 +35,8 @@ def test_the_miniature_is_named_by_a_word() -> None:
     assert miniature_of("./miniature") is None
     assert miniature_of("miniature") == "video"
     assert miniature_of("miniature:document") == "document"
+    with pytest.raises(SoonerError, match="did you mean 'miniature'"):
+        miniature_of("minature")
     with pytest.raises(SoonerError, match="did you mean 'document'"):
         miniature_of("miniature:documnt")
 

@@ -50,10 +50,11 @@ def serve(
 
     `GET /health` tells what runs, `GET /metrics` counts for Prometheus.
     """
-    from ..serve.run import require
+    from ..serve.run import check_address, require
     from ..serve.run import serve as run
 
     require()
+    check_address(settings)
     display = Display(quiet)
     policy = asked.load(display, debug)
 

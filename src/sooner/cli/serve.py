@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ..errors import SoonerError
 from ..serve.settings import ChatSettings
 from . import options
 from .display import Display
@@ -31,13 +32,13 @@ def register(app: typer.Typer) -> None:
 def serve(
     *,
     model: Annotated[
-        str,
+        str | None,
         typer.Argument(
             metavar="MODEL",
             help="Hub id or folder; or miniature, the bundled one for videos (miniature:document "
             "reads pages).",
         ),
-    ],
+    ] = None,
     adapter: Annotated[
         str | None,
         typer.Option(metavar="ID_OR_PATH", help="LoRA adapter, merged into the model's weights."),
@@ -51,6 +52,11 @@ def serve(
 
     `GET /health` and `GET /ready` are for probes, `GET /metrics` is for Prometheus.
     """
+    if model is None:
+        raise SoonerError(
+            "name a model: a hub id, a folder, or miniature, which needs no download (sooner serve "
+            "miniature)"
+        )
     from ..serve.run import check_address, require
 
     require()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import time
 from dataclasses import replace
+from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -27,6 +29,8 @@ from .openai.prompts import ChatPrompts
 from .openai.served import ServedModel
 from .settings import ChatSettings
 
+TYPO = 0.8
+"""Likeness of a name to `MINIATURE` from which on it is meant, though misspelt."""
 MINIATURE, MINIATURES = "miniature", ("video", "document")
 """`miniature` is the first of these; `miniature:document` names one."""
 
@@ -39,6 +43,9 @@ def miniature_of(name: str) -> str | None:
     """
     word, colon, which = name.partition(":")
     if word != MINIATURE:
+        is_like = "/" not in name and get_close_matches(word, [MINIATURE], cutoff=TYPO)
+        if is_like and not Path(name).exists():
+            raise SoonerError(f"there is no model '{name}'; did you mean '{MINIATURE}'?")
         return None
     which = which if colon else MINIATURES[0]
     if which in miniatures.names() and which not in MINIATURES:
