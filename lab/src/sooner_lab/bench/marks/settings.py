@@ -37,7 +37,7 @@ CLIPS, CLIP_SEED = 96, 2_026_112_301
 CALIBRATION_CLIPS, CALIBRATION_SEED = 24, 2_026_112_302
 CALIBRATED = 65.0
 """Share of M, %, that the blind draft is to have on calibration clips: the middle of its bounds."""
-CLEAR_TRIED = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4)
+CLEAR_TRIED = (1.0, 0.8, 0.6, 0.5, 0.4, 0.3, 0.25, 0.2, 0.15)
 CLEAR = 1.0
 """Contrast of a judged clip's clearest mark. 1 until it is calibrated."""
 
