@@ -119,7 +119,7 @@ def test_rows_hold_a_caption_and_eight_questions() -> None:
         assert len(first) == 150
     told = rows.labels != IGNORE
     assert (rows.need & ~told).sum() == 0
-    assert rows.need.sum() == 2 * (54 + 4 * 1 + 4 * 2)
+    assert rows.need.sum() == 2 * (54 + 8)
     assert torch.equal(rows.ids[told], rows.labels[told])
     with pytest.raises(ValueError, match="first row's lengths"):
         data.pack([[writer.caption(clips[0])], [writer.caption(clips[0], "describe")]])

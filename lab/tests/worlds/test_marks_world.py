@@ -80,8 +80,10 @@ def test_captions_and_answers_tell_of_the_marks() -> None:
     for one in questions:
         *_, name, _ = one.text.split()
         mark = marks[name]
-        right = mark.glyph if one.text.startswith("what") else f"at {mark.row} {mark.column}"
-        assert one.answer == f"{name} {right} ."
+        right = {"what": mark.glyph, "row": mark.row, "column": mark.column}
+        (kind,) = set(right) & set(one.text.split())
+        assert one.answer == f"{name} {right[kind]} ."
+    assert {one.text.split()[1] for one in questions} == {"is", "row", "column"}
 
 
 def test_clips_of_few_pairs_are_asked_about_these_alone() -> None:

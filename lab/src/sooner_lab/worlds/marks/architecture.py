@@ -56,7 +56,7 @@ def vocabulary() -> list[str]:
     told = " ".join(
         (
             *PROMPTS, world.OPENING, *world.NAMES, *world.GLYPHS, *world.ROWS, *world.COLUMNS,
-            "user assistant system what is in the where seen at",
+            "user assistant system what is in which row column has seen at",
         )
     )  # fmt: skip
     return with_characters(word for word in told.split() if word.isalpha())

@@ -6,7 +6,8 @@ Target and draft take the same kinds of stages apart from each other, each from 
    glyph, row and column in each cell. The head is dropped when the checkpoint is written.
 2. *joint*, one frame: everything, the auxiliary loss beside. First two pairs fill the frame and a
    question asks what one of them holds: averages over all tokens then tell something, and which
-   token to attend to is learnt in 100 steps. With 18 of 64 cells it was not in 400.
+   token to attend to is learnt in 100 steps. With 18 of 64 cells it was not in 400. Answers name
+   the pair right before what is to be seen, and only then captions ask for it from further behind.
 3. *joint*, on clips of 4, then 16, then 64 frames. Clips are whole: no model ever sees a pruned
    prompt, so that no way to prune was practised.
 """
@@ -84,6 +85,7 @@ EARLY = (
     MarkStage("joint", 150, 8, 2e-3, caption=False, pairs=2, repeated=True, bf16=True),
     MarkStage("joint", 150, 8, 2e-3, caption=False, pairs=6, repeated=True, bf16=True),
     MarkStage("joint", 150, 8, 2e-3, caption=False, repeated=True, bf16=True),
+    MarkStage("joint", 350, 8, 2e-3, questions=9, caption=False, bf16=True),
     MarkStage("joint", 600, 6, 1.5e-3, bf16=True),
     MarkStage("joint", 1800, 8, 1.5e-3, 4, bf16=True),
     MarkStage("joint", 1200, 4, 1e-3, 16, bf16=True),

@@ -228,23 +228,25 @@ class MarkQuestion:
     answer: str
 
 
-def ask_what(mark: Mark) -> MarkQuestion:
-    return MarkQuestion(f"what is in {mark.name} ?", f"{mark.name} {mark.glyph} .")
-
-
-def ask_where(mark: Mark) -> MarkQuestion:
-    return MarkQuestion(f"where is {mark.name} ?", f"{mark.name} at {mark.row} {mark.column} .")
+def ask(mark: Mark, kind: int) -> MarkQuestion:
+    """What a ring holds (0), its row (1) or its column (2)."""
+    text, answer = (
+        ("what is in", mark.glyph),
+        ("which row has", mark.row),
+        ("which column has", mark.column),
+    )[kind]
+    return MarkQuestion(f"{text} {mark.name} ?", f"{mark.name} {answer} .")
 
 
 def sample_questions(
     rng: np.random.Generator, clip: MarkClip, count: int = 8, where: bool = True
 ) -> list[MarkQuestion]:
-    """`count` questions about different pairs as far as there are: what and, if `where`, where in
-    turn."""
+    """`count` questions about different pairs as far as there are: what and, if `where`, which row
+    and which column in turn."""
     told = clip.told()
     picked = np.concatenate([rng.permutation(len(told)) for _ in range(-(-count // len(told)))])
-    asked = (ask_what, ask_where if where else ask_what)
-    return [asked[place % 2](told[key]) for place, key in enumerate(picked[:count])]
+    kinds = 3 if where else 1
+    return [ask(told[key], place % kinds) for place, key in enumerate(picked[:count])]
 
 
 def score(text: str, clip: MarkClip) -> float:
