@@ -431,6 +431,7 @@ class Engine:
         self._end(request, rows.generated, reasons, told)
         if self.batch is not None and error is None:
             self.batch.stats.join(decoding.stats, self.batch.rows.batch)
+        decoding.failed.clear()  # an error's frames hold what holds the error
         _close(decoding)
 
     def _join(self, request: Request, decoding: Decoding) -> bool:

@@ -166,11 +166,11 @@ def test_every_act_of_the_mix_is_known_and_requests_are_well_formed() -> None:
 def test_new_bytes_are_the_same_pixels(tmp_path: Path) -> None:
     sample = miniatures.find("video").sample
     assert sample is not None
-    found, draw = contents(sample, 3), random.Random(1)
+    found = contents(sample, 3)
     for name in ("picture-0", "clip-1"):
-        plain, salted = (url_of(name, found[name], one).partition(",")[2] for one in (None, draw))
-        assert plain != salted
-        assert np.array_equal(pixels(name, plain), pixels(name, salted))
+        told = [url_of(name, found[name], variant).partition(",")[2] for variant in range(3)]
+        assert len(set(told)) == 3
+        assert np.array_equal(pixels(name, told[0]), pixels(name, told[2]))
     with pytest.raises(OSError, match="truncated"):
         Image.open(io.BytesIO(truncated())).load()
 

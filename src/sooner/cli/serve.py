@@ -57,9 +57,11 @@ def serve(
             "name a model: a hub id, a folder, or miniature, which needs no download (sooner serve "
             "miniature)"
         )
+    from ..serve.heap import bound_heap
     from ..serve.run import check_address, require
 
     require()
+    bound_heap()
     check_address(settings)
     from ..serve.adapters import base_of
     from ..serve.chat_run import run_chat

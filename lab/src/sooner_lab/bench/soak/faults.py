@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .connection import Reply, ask, connect, head, read
-from .media import url_of
+from .media import VARIANTS, url_of
 from .requests import CHAT, TEXT, Said, SoakRequest
 from .settings import DOCUMENTED, OVERSIZED
 
@@ -59,10 +59,10 @@ class SoakClient:
         return [told] if isinstance(told, str) else told
 
     def body(self, index: int, **more: Any) -> bytes:
-        """A well-formed request, every other time with bytes that no cache knows."""
+        """A well-formed request, with one of many contents of each file."""
         asked = self.requests[index]
-        salt = self.draw if self.draw.random() < 0.5 else None
-        urls = {name: url_of(name, self.media[name], salt) for name in asked.media}
+        variant = self.draw.randrange(VARIANTS)
+        urls = {name: url_of(name, self.media[name], variant) for name in asked.media}
         return asked.encoded(urls, **more)
 
     def asked(self, pauses: list[float] | None = None, stream: bool | None = None) -> str:

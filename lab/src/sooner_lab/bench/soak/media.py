@@ -1,14 +1,16 @@
-"""Clips and pictures of a soak, the same pixels under ever new bytes, and broken ones."""
+"""Clips and pictures of a soak, the same pixels under many contents, and broken ones."""
 
 from __future__ import annotations
 
 import io
-import random
 import tempfile
 from pathlib import Path
 
 from .requests import CLIPS, PICTURES, data_uri
 
+VARIANTS = 24
+"""Contents of each file that show the same: so few that caches have all of them before half of a
+soak is over, as what they keep is not what is looked for."""
 LARGE = 4000
 """Pixels of a side of a picture that takes a while to decode: 48 MB as RGB."""
 
@@ -52,14 +54,14 @@ def truncated() -> bytes:
     return whole[: len(whole) * 9 // 10]
 
 
-def url_of(name: str, content: bytes, draw: random.Random | None = None) -> str:
+def url_of(name: str, content: bytes, variant: int = 0) -> str:
     """A data URI.
 
     Args:
-        draw: adds bytes that decoders skip, so that no cache knows the content.
+        variant: above 0 the content has bytes behind it that decoders skip, so that it is another.
     """
-    if draw is not None:
-        content += _skipped(name, draw.randbytes(16))
+    if variant:
+        content += _skipped(name, variant.to_bytes(4, "big"))
     return data_uri("video/mp4" if name.startswith("clip") else "image/png", content)
 
 

@@ -49,7 +49,8 @@ def run(settings: SoakSettings, progress: Callable[[str], None] = print) -> dict
         SoonerError: the server did not start.
     """
     progress("starting the server")
-    server = SoakedServer(settings.model, "--max-queue", str(settings.max_queue))
+    limits = {"--max-queue": settings.max_queue, "--kv-cache-memory-bytes": settings.kv_memory}
+    server = SoakedServer(settings.model, *(str(one) for pair in limits.items() for one in pair))
     try:
         seen = _soaked(server, settings, progress)
     finally:

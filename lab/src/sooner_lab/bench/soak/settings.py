@@ -47,6 +47,8 @@ class SoakSettings:
         model: what is served.
         processes, threads: clients, and threads of each.
         max_queue: requests that wait, few enough for bursts to be refused.
+        kv_memory: of the server's keys and values: full of prefixes before the load, and too little
+            for eight rows of clips, so that rows have to make room.
         sample_seconds: between two looks at the server's memory.
         kill_seconds: between two kills of a process that decodes.
         seed: of what clients do.
@@ -57,6 +59,7 @@ class SoakSettings:
     processes: int = 2
     threads: int = 4
     max_queue: int = 16
+    kv_memory: str = "64MiB"
     sample_seconds: float = 2.0
     kill_seconds: float = 15.0
     seed: int = 20_261_123

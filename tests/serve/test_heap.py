@@ -1,0 +1,48 @@
+"""What a server frees goes back to the system, in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
+
+SCRIPT = """
+import ctypes, sys
+from sooner.serve.heap import bound_heap
+
+class Info(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in "abcdmfghij"]  # m: bytes mapped on their own
+
+bounded = bound_heap() if sys.argv[1] == "bounded" else None
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.mallinfo2.restype = ctypes.c_void_p, Info
+libc.free.argtypes = [ctypes.c_void_p]
+libc.free(libc.malloc(30 << 20))  # after which glibc maps no block of less on its own
+before = libc.mallinfo2().m
+libc.malloc(8 << 20)
+print(bounded, libc.mallinfo2().m - before >> 20)
+"""
+
+
+def told(*arguments: str, **more: str) -> list[str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
+    kept.pop("GLIBC_TUNABLES", None)
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, *arguments],
+        env={**kept, **more}, check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    return done.stdout.split()
+
+
+def test_large_blocks_are_mapped_on_their_own_whatever_was_freed_before() -> None:
+    assert told("usual") == ["None", "0"]
+    assert told("bounded") == ["True", "8"]
+
+
+def test_the_environment_comes_first() -> None:
+    assert told("bounded", MALLOC_ARENA_MAX="3")[0] == "False"
