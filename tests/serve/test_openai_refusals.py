@@ -170,7 +170,11 @@ FAILURES: list[tuple[Any, Exception | None, int, str | None]] = [
 
 @pytest.mark.parametrize(("reason", "error", "status", "code"), FAILURES)
 def test_a_job_that_fails_has_a_status(
-    reason: Any, error: Exception | None, status: int, code: str | None
+    reason: Any,
+    error: Exception | None,
+    status: int,
+    code: str | None,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     with scripted("the fox", blocks=[100]) as service:
         service.failure, service.failed_reason = error or RuntimeError(), reason
@@ -181,6 +185,7 @@ def test_a_job_that_fails_has_a_status(
         if status == 504 or code in ("engine_error", "out_of_memory"):
             assert answer.headers["x-should-retry"] == "false"
         assert not service.rows
+    assert ("/secret" in caplog.text) == (code == "engine_error")  # whoever runs it has to know
 
 
 def test_a_late_error_is_told_in_the_stream() -> None:

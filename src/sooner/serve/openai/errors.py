@@ -137,6 +137,7 @@ def engine_failed(error: Exception | None) -> RefusedError:
         )
     if isinstance(error, SoonerError):
         return BadRequestError(None, str(error))
+    logger.error("the engine failed on a request", exc_info=error)
     return ApiError(
         503,
         f"the engine failed on this request ({type(error).__name__}) and it was ended",
