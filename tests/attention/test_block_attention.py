@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from sooner.attention.block import (
     tree_block,
     unpack_ancestors,
 )
+from sooner.attention.cpu import zero_slots
 from sooner.attention.ops import block_attention
 from sooner.decoding.tree import Tree
 from sooner.errors import SoonerError
@@ -207,3 +209,23 @@ def test_shapes_that_do_not_fit_are_refused() -> None:
     tree = tree_block(torch.tensor([0]), torch.tensor([[-1, 0]]))
     with pytest.raises(SoonerError, match="2 entries does not fit the ancestors of 3"):
         block_attention(torch.zeros(1, 2, 2, 4), store, store, tree)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("shape", [(3, 5, 7), (1,), (0, 4), (2, 4, 300, 64)])
+def test_slots_of_zeros_are_what_torch_gives(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    like = torch.ones(2, dtype=dtype)
+    made, wanted = zero_slots(like, shape), torch.zeros(shape, dtype=dtype)
+    assert torch.equal(made, wanted)
+    assert (made.dtype, made.device) == (wanted.dtype, wanted.device)
+    assert made.is_contiguous()
+    assert made.data_ptr() % 64 == 0
+    made[:1] += 1  # it can be written
+    assert zero_slots(torch.ones(2, device="meta", dtype=dtype), shape).device.type == "meta"
+
+
+def test_zeros_that_nobody_writes_take_no_memory() -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    made = zero_slots(torch.ones(1), (1 << 28,))  # 1 GiB
+    assert made[-1] == 0
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 18  # KiB

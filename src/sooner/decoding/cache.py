@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
+from ..attention.cpu import zero_slots
 from ..errors import UnsupportedError
 from .rows import RowTensor
 
@@ -559,4 +560,4 @@ class SlotCache(Cache):
 @torch.inference_mode(False)
 def _zeros(like: Tensor, *shape: int) -> Tensor:
     """Memory that outlives a mode: a compiled step may not write to tensors of inference mode."""
-    return torch.zeros(shape, dtype=like.dtype, device=like.device)
+    return zero_slots(like, shape)
