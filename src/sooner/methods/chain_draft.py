@@ -29,6 +29,9 @@ class ChainDrafter(Drafter):
     committed behind a draft is on the device already; only rows that are further behind, or that
     draft chains of several lengths, need something of the host, in one upload.
 
+    Rows that begin while drafting pauses, since plain rounds are faster with as many rows as
+    decode, are never drafted for: a token stands in the draft's cache for their prompt.
+
     Args:
         adapter: the draft model's adapter.
         inputs: the draft's own processed inputs.
@@ -55,6 +58,7 @@ class ChainDrafter(Drafter):
         self.draft_length = draft_length
         self.runner: ModelRunner | None = None
         self.prompt_lengths: list[int] = []
+        self.may_draft: list[bool] = []  # rows whose prompts the draft has read
         self.drafted: list[int] = []
         # Tokens of the pending draft that are in the draft's cache, uncommitted; `None`: no draft.
         self.written: int | None = None
@@ -65,8 +69,10 @@ class ChainDrafter(Drafter):
         room = (self.context.stopping.limit or 0) + self.draft_length.largest + 1
         active = outcome.rows.active
         stats = self.context.stats
+        has_prompt = self.draft_length.takes_rows()
         with stats.phase("draft_prefill"):
-            self.runner, steps = self.open_runner(room)
+            open_runner = self.open_runner if has_prompt else self._open_without_prompt
+            self.runner, steps = open_runner(room)
         while True:
             with stats.phase("draft_prefill"):
                 if next(steps, self) is self:
@@ -78,15 +84,16 @@ class ChainDrafter(Drafter):
         if graphs is not None and self.adapter.device == device:
             self.runner.graphs = graphs.forwards(self.runner)
         self.prompt_lengths = list(self.runner.lengths)
+        self.may_draft = [has_prompt] * len(active)
         self.drafted = [0] * len(active)
 
     def propose(self, outcome: Outcome) -> Tree:
         if not outcome.is_first:
             self._observe(outcome)
-        sizes = self.draft_length.choose(outcome.rows.active)
+        sizes = self.draft_length.choose(outcome.rows.active, self.may_draft)
         self.drafted = [
-            max(min(size, budget - 1), 0)
-            for size, budget in zip(sizes, outcome.budget, strict=True)
+            max(min(size, budget - 1), 0) if may_draft else 0
+            for size, budget, may_draft in zip(sizes, outcome.budget, self.may_draft, strict=True)
         ]
         self.round = RoundCost(len(sizes), 1 + max(self.drafted))
         kept, self.written = self._keep(outcome), None
@@ -109,6 +116,7 @@ class ChainDrafter(Drafter):
             return  # rows that end with the prefill are dropped when the draft is prefilled
         self.runner.keep_rows(rows)
         self.prompt_lengths = [self.prompt_lengths[row] for row in rows]
+        self.may_draft = [self.may_draft[row] for row in rows]
         self.drafted = [self.drafted[row] for row in rows]
 
     def join(self, other: ChainDrafter) -> None:
@@ -116,9 +124,11 @@ class ChainDrafter(Drafter):
         assert other.runner is not None
         self.runner.join(other.runner)
         self.prompt_lengths += other.prompt_lengths
+        self.may_draft += other.may_draft
         self.drafted += other.drafted
 
     def close(self) -> None:
+        self.draft_length.close()
         if self.runner is not None:
             self.context.stats.draft_cache_bytes = self.runner.cache.nbytes()
 
@@ -134,6 +144,19 @@ class ChainDrafter(Drafter):
         runner = ModelRunner(self.adapter, prompt.width + room)
         runner.cache.max_rows = self.context.runner.cache.max_rows
         return runner, runner.prefill_chunks(prompt, chunk)
+
+    def _open_without_prompt(self, room: int) -> tuple[ModelRunner, Iterator[Any]]:
+        """The same for rows that are never drafted for."""
+        self.context.stats.note(
+            "joined without a draft: plain decoding is faster with as many rows as decode"
+        )
+        pixels = self.adapter.visual_ids
+        token = min(set(range(1 + len(pixels))) - set(pixels))
+        rows = self.context.rows.batch
+        ids = torch.full((rows, 1), token, device=self.adapter.device)  # [rows, 1]
+        runner = ModelRunner(self.adapter, 1 + room)
+        runner.cache.max_rows = self.context.runner.cache.max_rows
+        return runner, runner.prefill_chunks(self.adapter.embed_prompt({"input_ids": ids}))
 
     def prompt(self) -> Prompt:
         """The draft's embedded prompt."""
@@ -204,10 +227,13 @@ class ChainDrafter(Drafter):
         """
         assert self.runner is not None
         said = [outcome.rows.said(row) for row in range(len(self.prompt_lengths))]
-        counts = [len(text) - fed for text, fed in zip(said, self.fed, strict=True)]
+        counts = [
+            len(text) - fed if may_draft else 0
+            for text, fed, may_draft in zip(said, self.fed, self.may_draft, strict=True)
+        ]
         width, is_even = max(counts), len(set(counts)) == 1
         sizes = None
-        if width == 1 or (kept is not None and width == 2):
+        if all(self.may_draft) and (width == 1 or (kept is not None and width == 2)):
             tokens = outcome.committed.last(width).to(self.adapter.device)
             if not is_even:  # of the others only the newest token is missing
                 assert kept is not None

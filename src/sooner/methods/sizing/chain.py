@@ -36,6 +36,9 @@ HOPELESS, JUDGED = 0.1, 4.0
 ROW_TRIAL_EVERY = 16
 """Rounds after which such a row drafts a little once more; the batch's forward has room for it."""
 
+PROMPT_EVERY = 16
+"""Of rows that join while drafting pauses, one in so many is drafted for: texts change."""
+
 
 class Acceptance:
     """How often draft tokens are accepted, kept from run to run if it is handed on.
@@ -45,10 +48,13 @@ class Acceptance:
 
     Attributes:
         accepted, refused: draft tokens, those of old rounds with less weight.
+        is_paused: a batch decodes for which plain rounds are faster.
+        skipped: rows that joined one without a draft.
     """
 
     def __init__(self) -> None:
         self.accepted = self.refused = 0.0
+        self.is_paused, self.skipped = False, 0
 
     def observe(self, drafted: Sequence[int], accepted: Sequence[int]) -> None:
         """A round judged `drafted` tokens of each row and took `accepted` of them."""
@@ -200,9 +206,20 @@ class DraftLength:
     def __init__(self, largest: int) -> None:
         self.largest = largest
 
-    def choose(self, rows: Sequence[int]) -> list[int]:
-        """Draft tokens of the next round for each of `rows` (original numbers); 0 is plain."""
+    def takes_rows(self) -> bool:
+        """Whether rows that begin may be drafted for, and so are worth the draft's prefill."""
+        return True
+
+    def choose(self, rows: Sequence[int], may_draft: Sequence[bool] | None = None) -> list[int]:
+        """Draft tokens of the next round for each of `rows` (original numbers); 0 is plain.
+
+        Args:
+            may_draft: those that can be drafted for; `None` is all of them.
+        """
         return [self.largest] * len(rows)
+
+    def close(self) -> None:
+        """The batch has ended."""
 
     def observe(
         self,
@@ -249,9 +266,19 @@ class AdaptiveDraftLength(DraftLength):
         self._rows: dict[int, tuple[float, float]] = {}  # accepted and refused
         self._untimed = 0  # rounds that were judged and whose time is not known yet
 
-    def choose(self, rows: Sequence[int]) -> list[int]:
-        hopeless = [self._is_hopeless(row) for row in rows]
+    def takes_rows(self) -> bool:
+        known = self.model.experience
+        known.skipped += known.is_paused
+        return not known.is_paused or known.skipped % PROMPT_EVERY == 0
+
+    def close(self) -> None:
+        self.model.experience.is_paused = False
+
+    def choose(self, rows: Sequence[int], may_draft: Sequence[bool] | None = None) -> list[int]:
+        may = may_draft or [True] * len(rows)
+        hopeless = [not can or self._is_hopeless(row) for row, can in zip(rows, may, strict=True)]
         size = self._size(len(rows), 1 - sum(hopeless) / len(rows)) or 0
+        self.model.experience.is_paused = self.pauses.is_pausing
         if all(hopeless):
             return [size] * len(rows)
         again = self.model.costs.rounds % ROW_TRIAL_EVERY == 0

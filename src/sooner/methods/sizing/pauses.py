@@ -75,6 +75,11 @@ class Pauses(Generic[Size]):
         self._left, self._pause, self._rows = 0, PAUSE, 0
         self._is_paused, self._said = False, -1
 
+    @property
+    def is_pausing(self) -> bool:
+        """Whether the next rounds are plain."""
+        return self._left > 0
+
     def observe(self, done: RoundCost, tokens: float | None, is_charged: bool = True) -> None:
         """A round gave `tokens` a row (`None`: not known); what it lost counts if `is_charged`."""
         plain, won = self.costs.seconds(done.rows, 1), 0.0
@@ -103,7 +108,7 @@ class Pauses(Generic[Size]):
             remark: on what is known, for notes.
             may_pause: the answer holds for later rounds as well.
         """
-        is_pausing, has_changed = self._left > 0, rows != self._rows
+        is_pausing, has_changed = self.is_pausing, rows != self._rows
         self._left, self._rows = max(self._left - 1, 0), rows
         if (is_pausing and not has_changed) or self.costs.is_plain_due(rows):
             return None

@@ -1,0 +1,116 @@
+"""Rows that join while drafting pauses: no draft reads their prompts, and others' drafts go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+import sooner
+import tiny
+from method_matrix import LONG
+from methods.test_engine import greedy
+from sooner.methods.context import Context
+from sooner.methods.sizing.chain import PROMPT_EVERY, Acceptance, AdaptiveDraftLength, DraftLength
+from sooner.methods.sizing.costs import RoundCost
+from sooner.serve.following import Following
+
+
+class Chosen(DraftLength):
+    """Takes the rows that it is told to, and drafts three tokens."""
+
+    def __init__(self, takes: Callable[[], bool]) -> None:
+        super().__init__(3)
+        self.takes_rows = takes  # type: ignore[method-assign]
+
+
+@dataclass(frozen=True)
+class SomeRows(sooner.Speculative):
+    """Drafts for the requests whose places in the order of admission say so."""
+
+    takes: list[bool] = field(default_factory=list)
+
+    def _draft_length(self, context: Context) -> DraftLength:
+        return Chosen(lambda: self.takes.pop(0))
+
+
+FAMILIES = {"llama": "text", "qwen2_5_vl": "video", "llava_onevision": "image"}
+TAKES = ([True, False, True, False], [False, True, False, True], [False] * 4)
+
+
+def prompts(family: str) -> list[dict[str, Any]]:
+    kinds = ("text", FAMILIES[family], "text", FAMILIES[family])
+    return [tiny.inputs(family, kind, 1, seed) for seed, kind in enumerate(kinds)]
+
+
+@pytest.mark.parametrize("takes", TAKES)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_they_say_what_they_say_alone_and_others_are_drafted_for(
+    family: str, takes: list[bool]
+) -> None:
+    model, method = tiny.model(family), SomeRows(tiny.noisy(family), takes=[*takes])
+    engine = sooner.Engine(model, method, max_rows=3, prefill_chunk=5)
+    lengths = (LONG, 9, LONG, 14)
+    requests = [
+        engine.admit(inputs, **greedy(length))
+        for inputs, length in zip(prompts(family), lengths, strict=True)
+    ]
+    engine.run()
+    for inputs, length, request, is_taken in zip(
+        prompts(family), lengths, requests, takes, strict=True
+    ):
+        assert request.error is None
+        assert request.tokens == sooner.generate(model, inputs, **greedy(length)).tokens
+        assert (request.num_drafts > 0) == is_taken
+
+
+@pytest.mark.parametrize("takes", TAKES)
+def test_drawn_ids_are_plain_decoding_s(takes: list[bool]) -> None:
+    family, sampled = "qwen2_5_vl", {"do_sample": True, "temperature": 0.9, "top_k": 30}
+    model = tiny.model(family)
+    method = Following(SomeRows(tiny.noisy(family), takes=[*takes]))
+    engine = sooner.Engine(model, method, max_rows=4)
+    requests = [
+        engine.admit(inputs, seed=seed, **greedy(LONG) | sampled)
+        for seed, inputs in enumerate(prompts(family))
+    ]
+    engine.run()
+    for seed, inputs in enumerate(prompts(family)):
+        own = sooner.generate(model, inputs, seed=seed, **greedy(LONG) | sampled)
+        assert requests[seed].tokens == own.tokens
+
+
+def test_no_draft_reads_their_prompts() -> None:
+    family, read = "qwen2_5_vl", []
+    draft = tiny.noisy(family)
+    hook = draft.get_input_embeddings().register_forward_hook(
+        lambda module, given, made: read.append(given[0].shape[1])
+    )
+    towers = []
+    tower = draft.model.visual.register_forward_hook(lambda *told: towers.append(1))
+    engine = sooner.Engine(tiny.model(family), SomeRows(draft, takes=[False] * 4), max_rows=4)
+    requests = [engine.admit(inputs, **greedy(9)) for inputs in prompts(family)]
+    engine.run()
+    hook.remove()
+    tower.remove()
+    assert all(request.error is None for request in requests)
+    assert read == [1] * 4
+    assert not towers
+
+
+def test_rows_are_left_out_while_drafting_pauses_but_for_one_in_some() -> None:
+    known = Acceptance()
+    sizing, joining = (AdaptiveDraftLength(8, experience=known) for _ in range(2))
+    assert joining.takes_rows()
+    for _ in range(40):  # a hostile draft, as dear as the target
+        size = max(sizing.choose([0, 1]))
+        done = RoundCost(2, 1 + size, size * 1.0, size, seconds=1.0)
+        sizing.observe_cost(done, 1.0)
+        sizing.observe([0, 1], [size] * 2, [0, 0])
+    assert known.is_paused
+    taken = [joining.takes_rows() for _ in range(2 * PROMPT_EVERY)]
+    assert sum(taken) == 2
+    sizing.close()  # the next batch begins with a draft
+    assert joining.takes_rows()
