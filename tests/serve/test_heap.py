@@ -46,3 +46,35 @@ def test_large_blocks_are_mapped_on_their_own_whatever_was_freed_before() -> Non
 
 def test_the_environment_comes_first() -> None:
     assert told("bounded", MALLOC_ARENA_MAX="3")[0] == "False"
+
+
+HOLES = """
+import ctypes, os, time
+from sooner.serve.heap import trimming_heap
+
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE") >> 20
+
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+libc.memset.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
+libc.free.argtypes = [ctypes.c_void_p]
+before = resident()
+blocks = [libc.malloc(100_000) for _ in range(2_000)]
+for block in blocks:
+    libc.memset(block, 1, 100_000)
+for number, block in enumerate(blocks):
+    if number % 20:
+        libc.free(block)
+kept = resident() - before
+with trimming_heap(0.05):
+    time.sleep(0.5)
+print(kept, resident() - before)
+"""
+
+
+def test_what_was_freed_between_blocks_in_use_goes_back() -> None:
+    done = subprocess.run([sys.executable, "-c", HOLES], check=True, capture_output=True, text=True)
+    kept, left = map(int, done.stdout.split())
+    assert kept > 150
+    assert left < kept / 3

@@ -50,8 +50,8 @@ def streamed(*pieces: str, end: bytes = b"data: [DONE]\n\n") -> bytes:
     return told + end
 
 
-def refusal(message: str = "no") -> dict[str, Any]:
-    return {"error": {"message": message, "type": "t", "param": None, "code": None}}
+def refusal(message: str = "no", code: str | None = None) -> dict[str, Any]:
+    return {"error": {"message": message, "type": "t", "param": None, "code": code}}
 
 
 Answer = Callable[[dict[str, Any]], tuple[int, bytes, dict[str, str]]]
@@ -127,6 +127,7 @@ def test_documented_refusals_are_counted_by_their_status() -> None:
         ((500, json.dumps(refusal()).encode(), {}), "status 500"),
         ((499, json.dumps(refusal()).encode(), {}), "status 499"),
         ((503, b'{"detail": "no"}', {}), "KeyError"),
+        ((503, json.dumps(refusal(code="engine_error")).encode(), {}), "status 503"),
         ((429, json.dumps(refusal()).encode(), {}), "when to come back"),
         ((200, json.dumps(whole("the blue circle")).encode(), {}), "the blue circle"),
         ((200, json.dumps(whole()).encode(), {"Content-Length": "9999"}), "IncompleteRead"),

@@ -57,7 +57,7 @@ def serve(
             "name a model: a hub id, a folder, or miniature, which needs no download (sooner serve "
             "miniature)"
         )
-    from ..serve.heap import bound_heap
+    from ..serve.heap import bound_heap, trimming_heap
     from ..serve.run import check_address, require
 
     require()
@@ -101,4 +101,5 @@ def serve(
         grace = settings.grace_seconds
         display.line(f"  stopping; {requests} under way, at most {grace:g} s (Ctrl-C: at once)")
 
-    run_chat(pair, model, settings, tell, tell_end, "info" if debug else "warning")
+    with trimming_heap():
+        run_chat(pair, model, settings, tell, tell_end, "info" if debug else "warning")

@@ -10,11 +10,18 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 ARENAS, MAPPED, KEPT = 2, 4 << 20, 16 << 20
 """Arenas of all threads; bytes from which a block is mapped on its own, and given back when it is
 freed; bytes at the end of the heap that are not given back."""
 _TRIM, _MAP, _MOST = -1, -3, -8  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX of malloc.h
+
+
+TRIM_SECONDS = 20.0
+"""Between two trims: what a burst took is given back soon, and a trim costs some milliseconds."""
 
 
 def bound_heap() -> bool:
@@ -24,8 +31,37 @@ def bound_heap() -> bool:
         Whether it did: not where another allocator is, nor where `MALLOC_...` or `GLIBC_TUNABLES`
         of the environment say how glibc's is to be.
     """
-    told = any(name.startswith("MALLOC_") or name == "GLIBC_TUNABLES" for name in os.environ)
-    if told or platform.libc_ver()[0] != "glibc":
+    if not _is_ours():
         return False
     mallopt = ctypes.CDLL(None).mallopt
     return all([mallopt(_MOST, ARENAS), mallopt(_MAP, MAPPED), mallopt(_TRIM, KEPT)])
+
+
+@contextmanager
+def trimming_heap(seconds: float = TRIM_SECONDS) -> Iterator[None]:
+    """Give free pages between blocks in use back to the system now and then, until it ends.
+
+    What requests leave in between is less than a mapped block, but much of it: pages of keys and
+    values, pictures, states of a prefill.
+    """
+    if not _is_ours():
+        yield
+        return
+    trim, is_over = ctypes.CDLL(None).malloc_trim, threading.Event()
+
+    def keep_trimming() -> None:
+        while not is_over.wait(seconds):
+            trim(0)  # without the GIL; each arena is locked while it is looked through
+
+    thread = threading.Thread(target=keep_trimming, name="sooner-heap", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def _is_ours() -> bool:
+    told = any(name.startswith("MALLOC_") or name == "GLIBC_TUNABLES" for name in os.environ)
+    return not told and platform.libc_ver()[0] == "glibc"

@@ -99,13 +99,15 @@ def refused(reply: Reply) -> str:
     """The word for a refusal, in the form of docs/serve.md.
 
     Raises:
-        BrokenLawError: a fault of the server, or no status of the documentation.
+        BrokenLawError: a fault of the server or of its engine, or no status of the documentation.
     """
     if reply.status not in DOCUMENTED - {200}:
         raise BrokenLawError(f"status {reply.status}: {reply.content[:300]!r}")
     error = json.loads(reply.content)["error"]
     if set(error) != {"message", "type", "param", "code"} or not error["message"]:
         raise BrokenLawError(f"status {reply.status} without its form: {error}")
+    if error["code"] == "engine_error":
+        raise BrokenLawError(f"status {reply.status}: {error['message']}")
     if reply.status == 429 and "retry-after" not in {name.lower() for name in reply.headers}:
         raise BrokenLawError("status 429 does not say when to come back")
     return "400 decoder killed" if DECODER in error["message"] else str(reply.status)
