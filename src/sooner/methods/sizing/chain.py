@@ -170,26 +170,34 @@ class CostModel:
         """Whether a plain step and a draft forward have been timed."""
         return self.timed > 0 and self.costs.plain_rounds > 0
 
-    def tokens(self, largest: int, share: float = 1.0) -> list[float]:
+    def tokens(self, largest: int, rates: Sequence[float] | None = None) -> list[float]:
         """Expected tokens a round and row for `0 .. largest` draft tokens.
 
         Args:
-            share: of the rows that draft.
+            rates: acceptance of each row, 0 for one without a draft; `None` is one row, or several
+                of which nothing is known apart. The mean of what rows give is not what their mean
+                would: beside one that always accepts, another that never does takes half of it, and
+                not all but the first token.
         """
-        expected, chance, overall = [1.0], share, self.acceptance
+        overall, depths = self.acceptance, []
         for depth in range(largest):
             right, judged = self._depths[depth] if depth < len(self._depths) else (0.0, 0.0)
-            chance *= (right + DEPTH_WEIGHT * overall) / (judged + DEPTH_WEIGHT)
-            expected.append(expected[-1] + chance)
-        return expected
+            depths.append((right + DEPTH_WEIGHT * overall) / (judged + DEPTH_WEIGHT))
+        if rates is None:
+            return _sums([depths])
+        # Deep tokens are judged where those before them were right, in the better rows.
+        shape = [min(chance / overall, 1.0) for chance in depths]
+        return _sums([[rate * part for part in shape] for rate in rates])
 
-    def gains(self, largest: int, rows: int = 1, share: float = 1.0) -> list[float]:
+    def gains(
+        self, largest: int, rows: int = 1, rates: Sequence[float] | None = None
+    ) -> list[float]:
         """Speed with `0 .. largest` draft tokens a round, as multiples of plain decoding's."""
         plain, draft = self.costs.seconds(rows, 1), self.draft_seconds(rows) or 0.0
         return [
             # A block can't be faster than a plain step; where it seems so, the clock was disturbed.
             tokens * plain / (size * draft + max(plain, self.costs.seconds(rows, size + 1)))
-            for size, tokens in enumerate(self.tokens(largest, share))
+            for size, tokens in enumerate(self.tokens(largest, rates))
         ]
 
     def __str__(self) -> str:
@@ -198,6 +206,15 @@ class CostModel:
             f"{1e3 * (self.draft_seconds(self.rows) or 0):.1f} ms, plain step "
             f"{1e3 * self.costs.seconds(self.rows, 1):.1f} ms"
         )
+
+
+def _sums(chances: list[list[float]]) -> list[float]:
+    """Tokens a round for `0 .. n` draft tokens: mean over rows, by their chances at each depth."""
+    expected, reached = [1.0], [1.0] * len(chances)
+    for depth in range(len(chances[0])):
+        reached = [have * row[depth] for have, row in zip(reached, chances, strict=True)]
+        expected.append(expected[-1] + sum(reached) / len(reached))
+    return expected
 
 
 class DraftLength:
@@ -264,6 +281,7 @@ class AdaptiveDraftLength(DraftLength):
         self._first = min(first, largest)
         self._trial = min(TRIAL_TOKENS, largest)
         self._rows: dict[int, tuple[float, float]] = {}  # accepted and refused
+        self._had_others = False
         self._untimed = 0  # rounds that were judged and whose time is not known yet
 
     def takes_rows(self) -> bool:
@@ -277,15 +295,24 @@ class AdaptiveDraftLength(DraftLength):
     def choose(self, rows: Sequence[int], may_draft: Sequence[bool] | None = None) -> list[int]:
         may = may_draft or [True] * len(rows)
         hopeless = [not can or self._is_hopeless(row) for row, can in zip(rows, may, strict=True)]
-        size = self._size(len(rows), 1 - sum(hopeless) / len(rows)) or 0
-        self.model.experience.is_paused = self.pauses.is_pausing
+        rates = None  # of a row that has always been alone: by the depth of its drafts
+        self._had_others |= len({*rows, *self._rows}) > 1
+        if self._had_others:
+            rates = [
+                0.0 if bad and not all(hopeless) else self._rate(row)
+                for row, bad in zip(rows, hopeless, strict=True)
+            ]
+        if any(can and row not in self._rows for row, can in zip(rows, may, strict=True)):
+            self.pauses.reconsider()  # a row that has just begun may be a better one
+        size = self._size(len(rows), rates) or 0
+        self.model.experience.is_paused = self.pauses.is_pausing and not self._pays_with(rates)
         if all(hopeless):
             return [size] * len(rows)
         again = self.model.costs.rounds % ROW_TRIAL_EVERY == 0
         little = min(size, self._trial) if again else 0
         return [little if bad else size for bad in hopeless]
 
-    def _size(self, rows: int, share: float) -> int | None:
+    def _size(self, rows: int, rates: Sequence[float] | None) -> int | None:
         model, is_likely = self.model, self.model.acceptance >= 1 / 2
         if not model.is_ready and model.tokens(self.largest)[-1] >= LEAST_GAIN:
             if model.costs.is_plain_due(rows) or self._untimed:
@@ -293,10 +320,9 @@ class AdaptiveDraftLength(DraftLength):
             return self._first if is_likely else self._trial
         if not model.costs.rounds:
             return 0
-        share = share or 1.0  # a trial of rows that are all hopeless is one of all
 
         def best() -> Candidate[int]:
-            gains = model.gains(self.largest, rows, share)
+            gains = model.gains(self.largest, rows, rates)
             size = max(range(1, self.largest + 1), key=gains.__getitem__)
             return Candidate(size, gains[size], size, f"{size} draft tokens a round")
 
@@ -308,6 +334,19 @@ class AdaptiveDraftLength(DraftLength):
             return size, size * draft + model.costs.seconds(rows, 1 + size)
 
         return self.pauses.choose(rows, best, trial, f" ({model})")
+
+    def _rate(self, row: int) -> float:
+        """Acceptance of a row: its own recent rounds, and what is expected of one that begins."""
+        known, (good, bad) = self.model.experience, self._rows.get(row, (0.0, 0.0))
+        expected = known.rate if known.is_known else self.model.acceptance
+        return (good + WEIGHT * expected) / (good + bad + WEIGHT)
+
+    def _pays_with(self, rates: Sequence[float] | None) -> bool:
+        """Whether drafting would pay if one more row began."""
+        if rates is None or not self.model.is_ready:
+            return True
+        more = [*rates, self._rate(-1)]
+        return max(self.model.gains(self.largest, len(more), more)[1:]) >= LEAST_GAIN
 
     def observe_cost(self, done: RoundCost, tokens: float) -> None:
         model = self.model

@@ -80,6 +80,10 @@ class Pauses(Generic[Size]):
         """Whether the next rounds are plain."""
         return self._left > 0
 
+    def reconsider(self) -> None:
+        """Other rows decode: a pause ends if drafting pays with these."""
+        self._rows = 0
+
     def observe(self, done: RoundCost, tokens: float | None, is_charged: bool = True) -> None:
         """A round gave `tokens` a row (`None`: not known); what it lost counts if `is_charged`."""
         plain, won = self.costs.seconds(done.rows, 1), 0.0
