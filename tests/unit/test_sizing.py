@@ -189,20 +189,28 @@ def test_what_rows_give_is_not_what_their_mean_would() -> None:
     assert model.tokens(4, [0.0, 0.0]) == [1.0] * 5
 
 
-def test_rows_that_come_and_go_are_drafted_for_as_far_as_they_themselves_accept() -> None:
+@pytest.mark.parametrize("clients", [2, 4, 8])
+def test_rows_that_come_and_go_are_drafted_for_as_far_as_they_themselves_accept(
+    clients: int,
+) -> None:
     """Two in three texts accept nearly all, the third little, as many requests at once do."""
 
-    def seconds(make: Callable[[Acceptance], DraftLength], clients: int = 4) -> float:
+    def seconds(make: Callable[[Acceptance], DraftLength]) -> float:
         """A closed loop: a row that ends makes room for the next text, whose prefill takes time."""
         draw, known, spent, begun = random.Random(0), Acceptance(), 0.0, 0
         rows: dict[int, int] = {}  # what is left to be said
+        takes: dict[int, bool] = {}
         sizing = make(known)
         while begun < 200 or rows:
             if len(rows) < clients and begun < 200:
-                rows[begun], begun, spent = 58, begun + 1, spent + 12.0 + 2.0 * sizing.takes_rows()
+                takes[begun] = sizing.takes_rows()
+                spent += 12.0 + 2.0 * takes[begun]
+                rows[begun], begun = 58, begun + 1
             ids = list(rows)
+            may = [takes[row] for row in ids]
             sizes = [
-                min(size, rows[row] - 1) for row, size in zip(ids, sizing.choose(ids), strict=True)
+                min(size, rows[row] - 1) if takes[row] else 0
+                for row, size in zip(ids, sizing.choose(ids, may), strict=True)
             ]
             block = 1 + max(sizes)
             accepted = []
@@ -211,8 +219,9 @@ def test_rows_that_come_and_go_are_drafted_for_as_far_as_they_themselves_accept(
                 while count < size and draw.random() < rate:
                     count += 1
                 accepted.append(count)
-            drafting = (block - 1) * (0.15 + 0.02 * len(ids))
-            step = 0.8 + 0.15 * len(ids) + 0.035 * len(ids) * (block - 1)
+            stall = draw.lognormvariate(0.0, 0.1)
+            drafting = stall * (block - 1) * (0.15 + 0.02 * len(ids))
+            step = stall * (0.8 + 0.15 * len(ids) + 0.035 * len(ids) * (block - 1))
             spent += drafting + step
             done = RoundCost(len(ids), block, drafting, block - 1, seconds=step)
             sizing.observe_cost(done, 1 + sum(accepted) / len(ids))
@@ -226,7 +235,7 @@ def test_rows_that_come_and_go_are_drafted_for_as_far_as_they_themselves_accept(
 
     ours = seconds(lambda known: AdaptiveDraftLength(16, experience=known))
     best = min(seconds(lambda known, size=size: DraftLength(size)) for size in range(17))  # type: ignore[misc]
-    assert best / ours >= 0.95
+    assert best / ours >= 0.94
 
 
 def test_a_batch_may_be_plain_where_one_row_drafts() -> None:

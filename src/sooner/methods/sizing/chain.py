@@ -305,7 +305,7 @@ class AdaptiveDraftLength(DraftLength):
         if any(can and row not in self._rows for row, can in zip(rows, may, strict=True)):
             self.pauses.reconsider()  # a row that has just begun may be a better one
         size = self._size(len(rows), rates) or 0
-        self.model.experience.is_paused = self.pauses.is_pausing and not self._pays_with(rates)
+        self.model.experience.is_paused = self.pauses.is_pausing and not self._may_pay(rows)
         if all(hopeless):
             return [size] * len(rows)
         again = self.model.costs.rounds % ROW_TRIAL_EVERY == 0
@@ -341,12 +341,12 @@ class AdaptiveDraftLength(DraftLength):
         expected = known.rate if known.is_known else self.model.acceptance
         return (good + WEIGHT * expected) / (good + bad + WEIGHT)
 
-    def _pays_with(self, rates: Sequence[float] | None) -> bool:
-        """Whether drafting would pay if one more row began."""
-        if rates is None or not self.model.is_ready:
+    def _may_pay(self, rows: Sequence[int]) -> bool:
+        """Whether drafting would pay with one row more, and were it for all of them."""
+        if not self._had_others or not self.model.is_ready:
             return True
-        more = [*rates, self._rate(-1)]
-        return max(self.model.gains(self.largest, len(more), more)[1:]) >= LEAST_GAIN
+        rates = [self._rate(row) for row in (*rows, -1)]
+        return max(self.model.gains(self.largest, len(rates), rates)[1:]) >= LEAST_GAIN
 
     def observe_cost(self, done: RoundCost, tokens: float) -> None:
         model = self.model
