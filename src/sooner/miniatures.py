@@ -119,7 +119,8 @@ def find(name: str) -> Miniature:
     found = _installed()
     if not found:
         raise SoonerError(
-            f"the '{name}' miniature is not installed; name a model, or `pip install {LAB}`"
+            f"the '{name}' miniature is not installed; name a model (with --model; `sooner serve "
+            f"MODEL`), or `pip install {LAB}`"
         )
     if name not in found:
         raise unknown("miniature", name, found)
