@@ -188,7 +188,7 @@ def wrong_type(client: SoakClient) -> str:
             {"stream": "perhaps"}, {"logit_bias": {"x": 1}}, {"messages": [{"role": 1}]},
         ]
     )  # fmt: skip
-    return client.expect({400}, CHAT, json.dumps({**right, **wrong}).encode())
+    return client.expect({400, 429}, CHAT, json.dumps({**right, **wrong}).encode())
 
 
 def broken_media(client: SoakClient) -> str:
@@ -218,7 +218,7 @@ def too_long(client: SoakClient) -> str:
     """More tokens than the model takes."""
     text = client.draw.choice(["red " * 5000, "x" * 2_000_000])
     body = {"messages": [{"role": "user", "content": text}]}
-    return client.expect({400}, CHAT, json.dumps(body).encode())
+    return client.expect({400, 429}, CHAT, json.dumps(body).encode())
 
 
 def stranger(client: SoakClient) -> str:
