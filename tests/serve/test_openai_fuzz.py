@@ -270,9 +270,9 @@ def test_nearly_right_requests(address: str, caplog: pytest.LogCaptureFixture) -
 
 
 def test_requests_by_the_description(address: str, caplog: pytest.LogCaptureFixture) -> None:
-    statuses = fuzz_schema(address, 320)
+    statuses = fuzz_schema(address, 640)
     assert sum(statuses.values()) > 100
-    assert statuses[200] > 3  # the description allows much that a tiny model has no room for
+    assert statuses[200] > 10
     lives(address, caplog)
 
 

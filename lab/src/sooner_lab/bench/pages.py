@@ -18,6 +18,36 @@ class ReportTable:
     remark: str = ""
 
 
+def goals_table(rows: Sequence[Mapping[str, Any]], wanted: str = "wanted") -> ReportTable:
+    """Goals and the worst point of each.
+
+    Args:
+        rows: `goal`, `wanted`, `at_most` where that is a ceiling, `reached`, `where`, `points`,
+            `missed` (pairs of a point and its value) and `met`.
+        wanted: head of the column of bounds; under `"wanted"` each says its side.
+    """
+    lines, missed = [], []
+    for row in rows:
+        side = ("at most " if row["at_most"] else "at least ") if wanted == "wanted" else ""
+        lines.append(
+            [
+                row["goal"],
+                f"{side}{row['wanted']:g}",
+                f"{row['reached']:.3f}",
+                row["where"],
+                f"{row['points'] - len(row['missed'])} of {row['points']}",
+                "met" if row["met"] else "**missed**",
+            ]
+        )
+        if row["missed"]:
+            told = "; ".join(f"{where}: {value:.3f}" for where, value in row["missed"])
+            missed.append(f"{row['goal']}: {told}")
+    remark = "Fixed before any result. The worst point counts."
+    if missed:
+        remark += " Missed: " + " · ".join(missed) + "."
+    return ReportTable("Goals", ["goal", wanted, "worst", "at", "points met", ""], lines, remark)
+
+
 def head(result: Mapping[str, Any], source: str, title: str) -> list[str]:
     """Title, origin and provenance, and which parts an earlier run left.
 

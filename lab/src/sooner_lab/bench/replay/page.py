@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..pages import ReportTable, cell, head, pictures, sections
+from ..pages import ReportTable, cell, goals_table, head, pictures, sections
 from .goals import fastest
 from .steps import PLAIN
 
@@ -25,7 +25,7 @@ ABOUT = (
 
 def tables(result: Figures) -> list[ReportTable]:
     """Goals, then of each number of rows and pattern the arms by acceptance, then forwards."""
-    found = [_goals(result["goals"])] if result["goals"] else []
+    found = [goals_table(result["goals"], "at least")] if result["goals"] else []
     for rows, pattern in dict.fromkeys(
         (point["rows"], point["pattern"]) for point in result["points"]
     ):
@@ -74,30 +74,6 @@ def faults(result: Figures) -> list[str]:
                     f"accepted, the script has {arm['scripted_acceptance']:.1%}"
                 )
     return found
-
-
-def _goals(rows: Sequence[Figures]) -> ReportTable:
-    lines = [
-        [
-            row["goal"],
-            f"{row['wanted']:g}",
-            f"{row['reached']:.3f}",
-            row["where"],
-            f"{row['points'] - len(row['missed'])} of {row['points']}",
-            "met" if row["met"] else "**missed**",
-        ]
-        for row in rows
-    ]
-    missed = [
-        f"{row['goal']}: " + "; ".join(f"{where}: {value:.3f}" for where, value in row["missed"])
-        for row in rows
-        if row["missed"]
-    ]
-    remark = "Fixed before any result. The worst point counts."
-    if missed:
-        remark += " Missed: " + " · ".join(missed) + "."
-    heads = ["goal", "at least", "worst", "at", "points met", ""]
-    return ReportTable("Goals", heads, lines, remark)
 
 
 def _about(points: Sequence[Figures]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..cores import split_sentence
-from ..pages import ReportTable, cell, head, pictures, sections
+from ..pages import ReportTable, cell, goals_table, head, pictures, sections
 from .settings import LOAD, PLAIN
 
 Figures = dict[str, Any]
@@ -23,7 +23,7 @@ ABOUT = (
 
 def tables(result: Figures) -> list[ReportTable]:
     """Every table that the result has figures for, the goals first."""
-    found = [_goals(result["goals"])] if result.get("goals") else []
+    found = [goals_table(result["goals"])] if result.get("goals") else []
     if rows := result.get("clients"):
         found.append(_clients(rows, result))
     if rows := result.get("poisson"):
@@ -71,32 +71,6 @@ def _mix(result: Figures) -> str:
         "questions are about a clip that the server knows. The miniature's world has no pages. "
         "Without a clip it says nothing sensible, and repeats itself."
     )
-
-
-def _goals(rows: Sequence[Figures]) -> ReportTable:
-    lines = []
-    for row in rows:
-        side = "at most" if row["at_most"] else "at least"
-        lines.append(
-            [
-                row["goal"],
-                f"{side} {row['wanted']:g}",
-                f"{row['reached']:.3f}",
-                row["where"],
-                f"{row['points'] - len(row['missed'])} of {row['points']}",
-                "met" if row["met"] else "**missed**",
-            ]
-        )
-    missed = [
-        f"{row['goal']}: " + "; ".join(f"{where}: {value:.3f}" for where, value in row["missed"])
-        for row in rows
-        if row["missed"]
-    ]
-    remark = "Fixed before any result. The worst point counts."
-    if missed:
-        remark += " Missed: " + " · ".join(missed) + "."
-    heads = ["goal", "wanted", "worst", "at", "points met", ""]
-    return ReportTable("Goals", heads, lines, remark)
 
 
 LATENCIES = ("first_token_ms", "per_token_ms")
@@ -184,14 +158,18 @@ def _poisson(rows: Sequence[Figures]) -> ReportTable:
     return ReportTable("Arrivals", heads, body, remark)
 
 
+def _with_interval(share: Figures | None, form: str, between: str) -> str:
+    """A share and its 95 % interval; a dash where there is none."""
+    if not share or share.get("value") is None:
+        return "–"
+    low, high = map(form.format, share["interval"])
+    return f"{form.format(share['value'])} ({low}{between}{high})"
+
+
 def _second(rows: Sequence[Figures]) -> ReportTable:
     body = []
     for row in rows:
-        ratio = row.get("ratio") or {}
-        told = "–"
-        if ratio.get("value") is not None:
-            low, high = ratio["interval"]
-            told = f"{ratio['value']:.1%} ({low:.1%}–{high:.1%})"
+        told = _with_interval(row.get("ratio"), "{:.1%}", "–")
         body.append(
             [
                 row["arm"], str(row["pairs"]), cell(row.get("first_ms"), "{:.0f}"),
@@ -210,11 +188,7 @@ def _second(rows: Sequence[Figures]) -> ReportTable:
 def _direct(rows: Sequence[Figures]) -> ReportTable:
     body = []
     for row in rows:
-        cost = row.get("cost") or {}
-        told = "–"
-        if cost.get("value") is not None:
-            low, high = cost["interval"]
-            told = f"{cost['value']:+.1%} ({low:+.1%} to {high:+.1%})"
+        told = _with_interval(row.get("cost"), "{:+.1%}", " to ")
         body.append(
             [
                 row["arm"], str(row["requests"]), cell(row.get("generate_ms"), "{:.0f}"),
