@@ -26,6 +26,18 @@ def test_a_folder_is_searched_to_the_bottom_in_natural_order(tmp_path: Path) -> 
     assert [document.path for document in found] == [tmp_path / one.place for one in found]
 
 
+def test_results_of_earlier_runs_are_no_documents(tmp_path: Path) -> None:
+    names = ("a.pdf", "out/a.pdf/page-0001.png", "out/b/c.png", "deep/out/d.png", "outer/e.png")
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"1")
+    for folder in ("out", "deep/out"):
+        (tmp_path / folder / ".sooner" / "pages").mkdir(parents=True)
+    assert [one.place.as_posix() for one in find_documents([tmp_path])] == ["a.pdf", "outer/e.png"]
+    named = find_documents([tmp_path / "out"])  # what is named itself is searched
+    assert [one.place.as_posix() for one in named] == ["a.pdf/page-0001.png", "b/c.png"]
+
+
 def test_patterns_and_files_are_found_once(tmp_path: Path) -> None:
     tree(tmp_path, "in/one.pdf", "in/two.pdf", "in/deep/three.pdf", "in/x.doc")
     found = find_documents([tmp_path / "in/one.pdf", str(tmp_path / "in/**/*.pdf")])

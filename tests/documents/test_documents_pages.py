@@ -142,7 +142,7 @@ def test_documents_that_cannot_be_opened_are_said_in_a_line(tmp_path: Path) -> N
 
 def test_an_encrypted_pdf_wants_its_password(tmp_path: Path) -> None:
     path = paper.page_numbers(tmp_path / "secret.pdf", 1, encrypt="open sesame")
-    assert broken(path).reason == "is encrypted; give its password"
+    assert broken(path).reason == "is encrypted; give its password (--password)"
     assert "wrong" in broken(path, password="open barley").reason
     assert only(path, password="open sesame").text is not None
 

@@ -55,6 +55,20 @@ def test_a_text_layer_is_the_draft_and_says_so(run: Run, manual: Path, tmp_path:
     assert layouts.CODE in text
 
 
+def test_wrong_places_and_parts_are_told_in_a_line(run: Run, manual: Path, tmp_path: Path) -> None:
+    done = run("parse", manual, "-o", manual)
+    assert done.code == 2
+    assert errors(done) == [
+        f"sooner: output '{manual}' is a file; name a folder, it is made if need be"
+    ]
+    shards = [run("parse", manual, "-o", tmp_path / "out", "--shard", f"{n}/2") for n in (1, 2)]
+    assert [one.code for one in shards] == [0, 0]
+    idle = [n for n, one in enumerate(shards, 1) if "0 of 0 pages parsed" in one.err]
+    assert len(idle) == 1
+    told = f"shard {idle[0]}/2 has nothing to do: documents go by their places"
+    assert [told in one.err for one in shards] == [n in idle for n in (1, 2)]
+
+
 def test_it_needs_no_torch_and_two_seconds_at_most(manual: Path, tmp_path: Path) -> None:
     """In a process of its own, start included; seconds of the processor, which are those of the
     clock where nothing else runs."""

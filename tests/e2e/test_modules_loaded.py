@@ -15,6 +15,8 @@ TRACED = """
 import json, sys, threading
 from pathlib import Path
 
+import torch, transformers  # whose imports take three times as long under a profile
+
 ran = set()
 
 def seen(frame, event, argument):

@@ -15,8 +15,8 @@ from page_prompts import GREEDY, SLOTS, alone, asked
 from sooner.memory import manager
 from sooner.memory.manager import EngineMemory
 
-SCHEDULES = 24
-"""Of all methods and families together; `slow` runs 300."""
+SCHEDULES = 12
+"""Of all methods and families together; `make soak` runs 300."""
 
 JOINING = ("plain", "prompt-lookup", "noisy-4", "sd-tree", "words-only", "eagle", "hsd", "specvlm")
 TAILS = ((), (5,), (5, 6, 7, 8, 9), (5, 6, 7, 8, 9, 5, 6, 7, 8), (5, 6, 7, 70, 71, 72, 73, 74, 75))
@@ -42,8 +42,8 @@ def check(engine: sooner.Engine) -> None:
     assert engine.memory is not None
     pool = engine.memory.pool
     caches = [] if engine.batch is None else [engine.batch.session.target.cache]
-    if engine._next is not None:
-        caches.append(engine._next[1].session.target.cache)
+    if engine.prefilling is not None:
+        caches.append(engine.prefilling.decoding.session.target.cache)
     rows = [row for one in caches for row in one.pages.rows]
     held = [page for row in rows for page in row.pages]
     assert {page: held.count(page) for page in held} == {
@@ -119,7 +119,7 @@ def test_the_schedules_share_and_turn_out() -> None:
     assert sum(turned_out for _, turned_out in found) > 3
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_and_so_it_does_in_many_more_schedules() -> None:
     for seed in range(SCHEDULES, 300):
         schedule(seed)

@@ -64,7 +64,7 @@ class Fails:
 @pytest.mark.parametrize(
     ("paged", "owner", "name"),
     [
-        (False, manager, "_fill"),
+        (False, manager, "fill_pages"),
         (False, row_pages.KeptPages, "find"),
         (True, PageStores, "copy"),
         (True, PagedCache, "_new_table"),
@@ -159,8 +159,8 @@ def test_what_holds_no_numbers_is_not_given_to_others(paged: bool, at: int) -> N
     batch.memory.adapter.decode = decode
     try:
         while bad.error is None:
-            if batch._next is not None:
-                batch._next[1].session.target.adapter.decode = decode
+            if batch.prefilling is not None:
+                batch.prefilling.decoding.session.target.adapter.decode = decode
             if batch.batch is not None:
                 batch.batch.session.target.adapter.decode = decode
             batch.step()

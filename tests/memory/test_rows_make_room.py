@@ -150,7 +150,7 @@ def test_a_prefill_that_fails_gives_its_pages_back(monkeypatch: pytest.MonkeyPat
     request = engine.admit(asked("llama", "text", ()), max_new_tokens=9, **GREEDY)
     engine.step()
     assert engine.memory.pool.used > 0
-    adapter = engine._next[1].session.target.adapter
+    adapter = engine.prefilling.decoding.session.target.adapter
 
     def fail(*args: Any, **kwargs: Any) -> Any:
         raise ValueError("broken")

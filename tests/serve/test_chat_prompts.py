@@ -39,7 +39,8 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MediaReader]:
     root = tmp_path_factory.mktemp("media")
     videos.write(root / "film.mp4", frames=40)
     videos.write(root / "long.mkv", frames=40, size=(512, 512))
-    Image.new("RGB", (60, 40), "red").save(root / "red.png")
+    for color in ("red", "blue"):
+        Image.new("RGB", (60, 40), color).save(root / f"{color}.png")
     made = media_reader(ChatSettings(media_root=str(root), max_media=6, max_pages=4))
     yield made
     made.close()
@@ -140,6 +141,28 @@ def test_media_keep_their_order_over_messages(qwen: ChatPrompts, tmp_path: Path)
     assert grids[1][1] > grids[1][2]
     ids = got.inputs["input_ids"][0]
     assert int((ids == 6).sum()) == sum(h * w // 4 for _, h, w in grids)
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize("name", ["video", "document"])
+def test_pixels_that_were_processed_are_known(name: str, reader: MediaReader) -> None:
+    """By what is shown, in this order; what is said of it is read anew."""
+    shown, other = ([video()], [image()]) if name == "video" else ([image()], [image("blue.png")])
+    processor = _processor(name)
+    kept = chatting(processor, reader)
+    for parts, counts in (
+        ([*shown, text("describe the scenes in order .")], (1, 0)),
+        ([text("what comes last ?"), *shown], (1, 1)),
+        ([*other, text("read the page")], (2, 1)),
+        ([*shown, *other, text("what comes last ?")], (3 + (name == "video"), 1)),
+        ([text("what comes last ?"), *shown, text("and why ?")], (3 + (name == "video"), 2)),
+    ):
+        found = ask(kept, [user(*parts)])
+        wanted = ask(chatting(processor, reader), [user(*parts)])
+        assert found.inputs.keys() == wanted.inputs.keys()
+        for key, value in wanted.inputs.items():
+            assert torch.equal(found.inputs[key], value), key
+        assert (kept.processed.made, kept.processed.reused) == counts
 
 
 @pytest.mark.lab

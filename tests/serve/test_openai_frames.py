@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +16,8 @@ from hypothesis import strategies as some
 
 from serve.chatting import HELLO
 from serve.spoken import byte_fallback, byte_level, ids_of
-from sooner.serve.openai.answering import EventMail, _Quiet
+from sooner.serve.jobs import Finished, GenerationJob, JobUsage, Tokens
+from sooner.serve.openai.answering import Answering, AskedChoice, EventMail, _Quiet
 from sooner.serve.openai.choice import Choice, Update
 from sooner.serve.openai.forms import ChatForm, TextForm
 from sooner.serve.openai.logprobs import TokenTexts
@@ -118,6 +120,97 @@ def test_no_event_is_left_behind_whatever_the_threads_do() -> None:
         return found[0]
 
     assert asyncio.run(run()) == 4000
+
+
+def test_tokens_wait_for_the_interval_and_what_is_urgent_takes_them_along() -> None:
+    async def run() -> tuple[list[int], list[int], list[int], int]:
+        loop, mail = asyncio.get_running_loop(), EventMail(interval=0.2)
+        found: list[int] = []
+        calls: list[Any] = []
+        wake = loop.call_soon_threadsafe
+
+        def counted(*told: Any) -> Any:
+            calls.append(told)
+            return wake(*told)
+
+        loop.call_soon_threadsafe = counted  # type: ignore[method-assign]
+        mail.put(loop, partial(found.append, 0), False)
+        await asyncio.sleep(0)
+        for number in (1, 2):
+            mail.put(loop, partial(found.append, number), False)
+        await asyncio.sleep(0.01)
+        first = list(found)
+        mail.put(loop, partial(found.append, 3))
+        await asyncio.sleep(0)
+        urgent = list(found)
+        mail.put(loop, partial(found.append, 4), False)
+        while len(found) < 5:  # the interval ends, and another begins
+            await asyncio.sleep(0.01)
+        mail.put(loop, partial(found.append, 5), False)
+        await asyncio.sleep(0.01)
+        return first, urgent, found, len(calls)
+
+    first, urgent, found, calls = asyncio.run(run())
+    assert first == [0]
+    assert urgent == [0, 1, 2, 3]
+    assert found == [0, 1, 2, 3, 4]
+    assert calls == 2
+
+
+class KeptMail(EventMail):
+    """Takes events at once, and remembers which were urgent."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.urgent: list[bool] = []
+
+    def put(self, loop: Any, take: Any, is_urgent: bool = True) -> None:
+        self.urgent.append(is_urgent)
+        take()
+
+
+@pytest.mark.parametrize(
+    ("stops", "urgent"), [([], [True, False, False, True]), (["zzz"], [True] * 4)]
+)
+def test_first_tokens_ends_and_what_may_end_by_its_text_are_urgent(
+    stops: list[str], urgent: list[bool]
+) -> None:
+    async def run() -> tuple[list[bool], list[int]]:
+        mail, ids = KeptMail(), ids_of("the quick brown fox")
+        job = GenerationJob("a", {}, 1, 9)
+        choice = Choice(0, Detokenizer(byte_level()), PlainAnswer(), stops, frozenset())
+        service: Any = SimpleNamespace(submit=lambda job: None, cancel=lambda job: None)
+        answering = Answering(service, [AskedChoice(choice, job)], time.monotonic, mail)
+        answering.start()
+        for start in range(3):
+            job.events(Tokens(ids[start : start + 1], 0, None))
+        job.events(Finished("length", JobUsage(1)))
+        told = [len(step[1].tokens) async for step in answering.updates() if step is not None]
+        return mail.urgent, told
+
+    found, told = asyncio.run(run())
+    assert found == urgent
+    assert told == [3, 0]  # what waits behind one another is one update
+
+
+def test_mail_that_nobody_follows_is_taken_when_the_interval_ends() -> None:
+    async def run() -> list[int]:
+        loop, mail = asyncio.get_running_loop(), EventMail(interval=0.002)
+        found: list[int] = []
+
+        def put() -> None:
+            for number in range(500):
+                mail.put(loop, partial(found.append, number), False)
+                if number % 7 == 0:
+                    time.sleep(0.0005)
+
+        await asyncio.to_thread(put)
+        async with asyncio.timeout(5):
+            while len(found) < 500:
+                await asyncio.sleep(0.001)
+        return found
+
+    assert asyncio.run(run()) == [*range(500)]
 
 
 def test_mail_to_a_loop_that_is_closed_is_refused_each_time() -> None:

@@ -45,7 +45,11 @@ def test_answers_are_parsed_as_pydantic_models() -> None:
             assert kinds.count("content.done") == 1
             assert kinds.count("content.delta") > 3
 
-    with scripted(SAID, blocks=[2]) as service, listening(service, grammars=grammars()) as address:
+    each = {"stream_interval": 0.0}  # a chunk a block, however quick they come
+    with (
+        scripted(SAID, blocks=[2], pause=0.002) as service,
+        listening(service, grammars=grammars(), settings=each) as address,
+    ):
         asyncio.run(run(address))
         assert all(job.grammar is not None for job in service.jobs)
 

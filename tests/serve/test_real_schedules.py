@@ -25,7 +25,7 @@ from sooner.serve.jobs import Event, Finished, GenerationJob, JobSampling, Token
 from sooner.serve.model_engine import ModelEngine
 from sooner.serve.scheduler import SchedulerLimits
 
-SCHEDULES = 16
+SCHEDULES = 8
 """Of all methods together, on every change; `soak` runs `MANY`."""
 MANY = 1000
 FAMILY = "qwen2_5_vl"
@@ -49,7 +49,7 @@ def alone(kind: str, tail: tuple[int, ...], drawn: int, seed: int) -> list[int]:
     inputs = asked(FAMILY, kind, tail)
     job = GenerationJob("", inputs, 0, NEW, sampling=JobSampling(**DRAWN[drawn]))
     options = JobOptions()(job)
-    del options["media_keys"]
+    del options["media_keys"], options["arrived"]
     options["eos_token_id"] = -1
     return sooner.generate(tiny.model(FAMILY), inputs, seed=seed, **options).tokens[0]
 

@@ -110,9 +110,12 @@ def test_a_second_question_on_a_clip_pays_no_vision_and_no_prefill_of_it(
         told = ask(server, clip(), text(QUESTIONS[0]))
     assert (cached(told), first.prefilled) == (0, told.usage.prompt_tokens)
     assert first.encoded > 0
+    processed = server.server.prompts.processed
+    made, reused = processed.made, processed.reused
     with counted(target) as second:
         again = ask(server, clip(), text(QUESTIONS[1]))
     assert second.encoded == 0
+    assert (processed.made, processed.reused) == (made, reused + 1)
     shared = cached(again)
     assert shared == PAGE  # which is most of the clip
     assert second.prefilled == again.usage.prompt_tokens - shared < 30

@@ -250,7 +250,7 @@ def test_bad_requests_are_refused_with_their_status(
     assert told[422] > 20
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_five_thousand_bad_requests(address: str, caplog: pytest.LogCaptureFixture) -> None:
     told = fuzz_bodies(address, 4500) + fuzz_schema(address, 1500)
     lives(address, caplog)

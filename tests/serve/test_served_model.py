@@ -14,11 +14,11 @@ import tiny
 from sooner import miniatures
 from sooner.errors import SoonerError
 from sooner.serve.adapters import base_of, merged, refuse_unmerged
+from sooner.serve.bundled import miniature_of
 from sooner.serve.following import Following
 from sooner.serve.model import (
     check_servable,
     merged_pair,
-    miniature_of,
     serving_method,
     stop_ids,
 )

@@ -64,7 +64,9 @@ def test_what_can_never_fit_is_refused_with_the_numbers(tight: Running) -> None:
     assert tight.say("hello " * 20, max_tokens=most - prompt).usage.total_tokens <= most
 
 
-@pytest.mark.parametrize(("owner", "name"), [(manager, "_fill"), (ModelRunner, "forward_tree")])
+@pytest.mark.parametrize(
+    ("owner", "name"), [(manager, "fill_pages"), (ModelRunner, "forward_tree")]
+)
 def test_memory_that_runs_out_leaves_the_server_alive(
     tight: Running, owner: Any, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

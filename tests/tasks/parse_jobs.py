@@ -9,8 +9,8 @@ from typing import Any
 from sooner.documents import Resolution, find_documents
 from sooner.documents.drafters import PageDrafter
 from sooner.tasks.parse import Delivery, ParseJob
-from sooner.tasks.parse.output import NAME as LOCK
-from sooner.tasks.parse.plan import NAME, Intake
+from sooner.tasks.parse.manifest import NAME
+from sooner.tasks.parse.plan import Intake
 from tasks.drafting import EchoParser
 
 SMALL = Intake(resolution=Resolution(dpi=72))
@@ -36,6 +36,6 @@ def records(out: Path) -> dict[tuple[str, int], dict]:
 
 
 def listing(folder: Path) -> list[str]:
-    """Files of a folder, without that of its lock."""
-    files = [path for path in folder.rglob("*") if path.is_file() and path.name != LOCK]
-    return sorted(str(path.relative_to(folder)) for path in files)
+    """Files of a folder, without what they are derived from."""
+    files = [path.relative_to(folder) for path in folder.rglob("*") if path.is_file()]
+    return sorted(str(path) for path in files if path.parts[0] != ".sooner")

@@ -238,7 +238,7 @@ def test_what_was_said_is_kept_beside_what_was_repaired(
     qwen: ModelPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "sooner.tasks.parse.parser.decode_rows",
+        "sooner.tasks.parse.steps.decode_rows",
         lambda *given: ([DecodedRow([1, 2], [True, False], 2)], Stats()),
     )
     monkeypatch.setattr(Drafting, "text", lambda self, tokens: BROKEN)

@@ -46,6 +46,24 @@ def test_a_block_may_be_of_several_regions_and_several_of_one() -> None:
     assert [region.label for region in found] == ["List-item", "Text", "Text"]
 
 
+def test_drafted_pictures_stay_between_the_blocks_around_them() -> None:
+    regions = [
+        Region((0, 0, 9, 9), "Picture", 0),
+        Region((0, 10, 9, 19), "Text", 1, ["Above the second figure."]),
+        Region((0, 20, 9, 29), "Picture", 2),
+        Region(None, "Picture", 3),
+        Region((0, 30, 9, 39), "Text", 4, ["Below it, though."]),
+        Region((0, 40, 9, 49), "Picture", 5),
+    ]
+    text = "Above the second figure.\n\nNobody drafted this.\n\nBelow it, though."
+    found = placed(text, regions)
+    tops = [region.bbox and region.bbox[1] for region in found]
+    assert tops == [0, 10, None, 20, 30, 40]
+    reading = read(text, "markdown", PageDraft(regions), (100, 100), None)
+    assert reading.markdown == f"{text}\n"
+    assert len(reading.written) == len(reading.regions) == 6
+
+
 def test_shares_of_drafted_tokens() -> None:
     shares = accepted_shares(["ab cd", "nowhere", "ef"], "ab cd ef", [0, 3, 6], [True, False, True])
     assert shares == [0.5, None, 1.0]

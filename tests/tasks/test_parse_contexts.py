@@ -13,7 +13,8 @@ from transformers import PreTrainedTokenizerFast
 
 from sooner.documents import PageDraft, Region
 from sooner.tasks.parse.contexts import cut, page_drafts, pieces_of, region_drafts
-from sooner.tasks.parse.forms import FORMS, Ask, ask_of
+from sooner.tasks.parse.forms import FORMS, Ask
+from sooner.tasks.parse.habits import ask_of
 
 
 @pytest.fixture(scope="module")

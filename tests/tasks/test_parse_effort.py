@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-import sooner.tasks.parse.regions as regions_module
+import sooner.tasks.parse.steps as steps_module
 from sooner.documents import Page, PageDraft, Region
 from sooner.documents.regions import FORMULA, LIST_ITEM, TABLE
 from sooner.errors import MemoryRanOutError, SoonerError
@@ -40,8 +40,10 @@ from sooner.tasks.parse.crops import (
     unsure,
 )
 from sooner.tasks.parse.decoding import DecodedRow, decode_rows
+from sooner.tasks.parse.forms import Ask
 from sooner.tasks.parse.regions import RegionStage
 from sooner.tasks.parse.stages import COLD, ENOUGH, TRIAL
+from sooner.tasks.parse.steps import run_alone
 from tasks.parsing import draft_of, noise_page, qwen3_vl
 
 LIMIT = 90
@@ -73,16 +75,16 @@ def hostile(monkeypatch: pytest.MonkeyPatch) -> ModelPair:
     known = qwen3_vl()
     model = copy.deepcopy(known.target.model)
     model.lm_head = Stutter(model.lm_head)
-    heard = regions_module.decode_rows
+    heard = steps_module.decode_alone
 
-    def stuttering(*args: Any, **options: Any) -> Any:
-        model.lm_head.is_on = True
+    def stuttering(request: Any, *rest: Any) -> Any:
+        before, model.lm_head.is_on = model.lm_head.is_on, request.stage == "regions"
         try:
-            return heard(*args, **options)
+            return heard(request, *rest)
         finally:
-            model.lm_head.is_on = False
+            model.lm_head.is_on = before
 
-    monkeypatch.setattr(regions_module, "decode_rows", stuttering)
+    monkeypatch.setattr(steps_module, "decode_alone", stuttering)
     return ModelPair(Loaded("hostile", model, known.target.processor), prompt=known.prompt)
 
 
@@ -137,12 +139,13 @@ def test_every_row_has_its_own_limit_and_its_own_watch(hostile: ModelPair) -> No
     stage = PageParser(hostile, ParseSettings(stages="both", **FIXED)).regions
     pieces = pieces_of(rough(page, 2, 30), "markdown")
     with spoken() as said:
-        stage(page, pieces, None, StageBudget(1000))
+        run_alone(stage(page, pieces, None, StageBudget(1000)), hostile.target.model, {95})
     lengths = sorted(len(one.tokens) for one in said)
     assert lengths == [TIMES * 3 + SPARE, TIMES * 31 + SPARE]
     stage.settings = replace(stage.settings, repetition=256)
     with spoken() as said:
-        done = stage(page, pieces, None, StageBudget(1000))
+        steps = stage(page, pieces, None, StageBudget(1000))
+        done = run_alone(steps, hostile.target.model, {95})
     lengths = sorted(len(one.tokens) for one in said)
     assert lengths == [3 + SPARE + 1, 31 + SPARE + 1]  # as far as a repetition may go
     assert [one.truncated for one in said] == ["repetition"] * 2
@@ -168,7 +171,7 @@ def test_rows_of_a_batch_end_on_their_own() -> None:
 
 
 def test_a_page_with_drafts_is_never_much_slower_than_the_page_alone(hostile: ModelPair) -> None:
-    """`auto` over thirty pages against a target whose crops all run away, counted in forwards.
+    """`auto` over twenty pages against a target whose crops all run away, counted in forwards.
 
     A page that is far cheaper than all before it can't be known beforehand: stage 1 may have had
     its share of the cheapest of these.
@@ -176,7 +179,7 @@ def test_a_page_with_drafts_is_never_much_slower_than_the_page_alone(hostile: Mo
     auto = PageParser(hostile, ParseSettings(stages="auto", **FIXED))
     page_only = PageParser(hostile, ParseSettings(stages="page", **FIXED))
     tried, before = 0, list[int]()
-    for seed in range(30):
+    for seed in range(20):
         page = noise_page(seed=seed)
         draft = rough(page, 40, 25, 40)
         parsed, single = auto(page, draft), page_only(page, draft)
@@ -213,9 +216,9 @@ def test_a_tolerance_s_text_depends_on_no_clock_and_no_earlier_page() -> None:
     for parser in (fresh, old):
         stage = parser.regions
 
-        def kept(page: Any, pieces: Any, cells: Any, budget: StageBudget) -> Any:
+        def kept(page: Any, pieces: Any, cells: Any, budget: StageBudget, *rest: Any) -> Any:
             budgets.append((budget.forwards, budget.seconds))
-            return RegionStage.__call__(stage, page, pieces, cells, budget)  # noqa: B023
+            return RegionStage.__call__(stage, page, pieces, cells, budget, *rest)  # noqa: B023
 
         parser.regions = kept  # type: ignore[assignment]
         parser(page, draft)
@@ -330,7 +333,7 @@ def test_the_least_sure_crops_are_prefilled_first() -> None:
 
 def test_what_stage_1_reads_stands_beside_what_was_drafted() -> None:
     pieces = [piece(0, (0, 0, 9, 9), "draft", "other"), piece(1, (0, 9, 9, 18), "same")]
-    found = with_region_texts(pieces, {0: "heard", 1: "same"}, "markdown", PageDraft([]))
+    found = with_region_texts(pieces, {0: "heard", 1: "same"}, Ask(""), PageDraft([]))
     assert [one.texts for one in found] == [["heard", "draft", "other"], ["same"]]
 
 
@@ -342,18 +345,18 @@ def test_full_memory_is_tried_again_with_half_of_the_rows(
     pair, page = qwen3_vl(), noise_page(84, 140)
     draft = rough(page, 8, 6, 7, 9)
     rows: list[int] = []
-    heard = regions_module.decode_rows
+    heard = steps_module.decode_alone
 
-    def limited(model: Any, inputs: Any, *rest: Any, **options: Any) -> Any:
-        count = int(inputs["input_ids"].shape[0])
-        if count > most:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
-        rows.append(count)
-        return heard(model, inputs, *rest, **options)
+    def limited(request: Any, *rest: Any) -> Any:
+        if request.stage == "regions":
+            if len(request.limits) > most:
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+            rows.append(len(request.limits))
+        return heard(request, *rest)
 
     asked = ParseSettings(stages="regions", **FIXED)
     want = PageParser(pair, asked)(page, draft)
-    monkeypatch.setattr(regions_module, "decode_rows", limited)
+    monkeypatch.setattr(steps_module, "decode_alone", limited)
     parsed = PageParser(pair, asked)(page, draft)
     if most:
         assert [one.text for one in parsed.regions] == [one.text for one in want.regions]

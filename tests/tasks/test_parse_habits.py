@@ -11,7 +11,7 @@ import pytest
 from sooner.documents import PageDraft, Region
 from sooner.errors import SoonerError
 from sooner.tasks.parse.contexts import pieces_of
-from sooner.tasks.parse.forms import NAME, habits_of
+from sooner.tasks.parse.habits import NAME, habits_of
 
 
 def folder(path: Path, **told: Any) -> str:

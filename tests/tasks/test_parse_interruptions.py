@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import signal
 import subprocess
@@ -13,11 +14,13 @@ from typing import Any
 
 import pytest
 
+from sooner.storage import open_store
 from sooner.tasks.parse import FAILED, Delivery
+from sooner.tasks.parse.manifest import NAME, DocumentEntry, Manifest
 from sooner.tasks.parse.output import OutputError, write_whole
-from sooner.tasks.parse.plan import NAME, Manifest
 from tasks.drafting import SayNumber, pdf
 from tasks.parse_jobs import listing, records, run
+from tasks.parse_workers import left_over
 
 
 def test_ctrl_c_keeps_what_is_done(tmp_path: Path) -> None:
@@ -33,28 +36,35 @@ def test_ctrl_c_keeps_what_is_done(tmp_path: Path) -> None:
 def test_a_full_disk_leaves_nothing_half_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source, out = pdf(tmp_path / "a.pdf", 3), tmp_path / "out"
-    sync, calls = os.fsync, [0]
+    """Whichever write is the first that fails, and with it every one behind."""
+    source = pdf(tmp_path / "a.pdf", 2)
+    sync, writes, allowed = os.fsync, [0], [1000]
 
     def full(handle: int) -> None:
-        calls[0] += 1
-        if calls[0] > 5:  # two files and a line a page
+        writes[0] += 1
+        if writes[0] > allowed[0]:
             raise OSError(errno.ENOSPC, "No space left on device")
         sync(handle)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", full)
-        with pytest.raises(
-            OutputError, match=r"can't be written: No space left on device; what is"
-        ):
-            run(source, out, SayNumber(), delivery=Delivery(out, ("md", "json"), overlay=False))
-    left = listing(out)
-    assert not [name for name in left if name.endswith(".part")]
-    assert sorted(records(out)) == [("a.pdf", 1)]
-    assert "a.pdf.md" not in left
-    later = run(source, out, SayNumber(), delivery=Delivery(out, ("md", "json"), overlay=False))
-    assert later.told == [2, 3]
-    assert (out / "a.pdf.md").read_text() == "number 1\n\nnumber 2\n\nnumber 3\n"
+    def parsed(out: Path) -> list[int]:
+        texts = Delivery(out, ("md", "json"), overlay=False)
+        return run(source, out, SayNumber(), delivery=texts).told
+
+    monkeypatch.setattr(os, "fsync", full)
+    assert parsed(tmp_path / "whole") == [1, 2]
+    whole = listing(tmp_path / "whole")
+    for number in range(writes[0]):
+        out = tmp_path / f"{number}"
+        writes[0], allowed[0] = 0, number
+        with pytest.raises(OutputError, match="can't be written: No space left on device; what is"):
+            parsed(out)
+        allowed[0] = 1000
+        assert left_over(out) == []
+        done = {int(path.stem) for path in out.glob(".sooner/pages/*/*/*.json")}
+        assert parsed(out) == sorted({1, 2} - done)
+        assert listing(out) == whole
+        assert (out / "a.pdf.md").read_text() == "number 1\n\nnumber 2\n"
+        assert sorted(records(out)) == [("a.pdf", 1), ("a.pdf", 2)]
 
 
 def test_a_file_keeps_its_old_content_if_writing_fails(tmp_path: Path) -> None:
@@ -106,22 +116,23 @@ def test_a_run_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     with open(out / NAME, "ab") as file:
         file.write(b'{"document": "a.pdf", "page": 3, "stat')  # as a crash might leave it
     (out / "a.pdf" / "page-0003.md").write_text("half")
-    (out / "a.pdf" / ".page-0004.md.part").write_text("hal")
+    (out / "a.pdf" / ".sooner-12ab.part").write_text("hal")
     assert run(source, out).told == [3, 4]
     assert (out / "a.pdf/page-0002.md").stat().st_mtime_ns == kept
     assert sorted(page for _, page in records(out)) == [1, 2, 3, 4]
-    assert not [name for name in listing(out) if name.endswith(".part")]
     assert (out / "a.pdf.md").read_text() == "\n".join(["nothing drafted\n"] * 4)
 
 
 def test_manifests_keep_the_last_word(tmp_path: Path) -> None:
-    manifest = Manifest(tmp_path)
+    manifest = Manifest(open_store(tmp_path))
     line = {"document": "a.pdf", "page": 1, "input_hash": "i", "settings_hash": "s"}
-    manifest.add({**line, "status": FAILED})
-    manifest.add({**line, "status": "SUCCESS"})
-    (tmp_path / NAME).open("a").write("no json\n[1]\n")
-    again = Manifest(tmp_path)
-    assert [one["status"] for one in again.current(Path("a.pdf"), "i", "s")] == ["SUCCESS"]
-    assert again.current(Path("a.pdf"), "i", "t") == []
-    again.tidy()
-    assert len((tmp_path / NAME).read_text().splitlines()) == 1
+    manifest.append({**line, "status": FAILED})
+    manifest.append({**line, "status": "SUCCESS"})
+    (tmp_path / NAME).open("a").write("no json\n[1]\ntorn")
+    manifest.append({**line, "document": "b.pdf", "status": "DRAFT"})
+    manifest.write(DocumentEntry("c.pdf", "i", 1, [{**line, "document": "c.pdf", "status": "x"}]))
+    manifest.rebuild()
+    found = [json.loads(told) for told in (tmp_path / NAME).read_text().splitlines()]
+    assert [(one["document"], one["status"]) for one in found] == [
+        ("a.pdf", "SUCCESS"), ("b.pdf", "DRAFT"), ("c.pdf", "x"),
+    ]  # fmt: skip

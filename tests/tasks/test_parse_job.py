@@ -14,8 +14,9 @@ from PIL import Image
 from sooner.cli.parse_display import known
 from sooner.documents import PageRange
 from sooner.tasks.parse import Delivery
+from sooner.tasks.parse.manifest import NAME
 from sooner.tasks.parse.output import OutputError
-from sooner.tasks.parse.plan import NAME, Intake
+from sooner.tasks.parse.plan import Intake
 from sooner.tasks.parse.result import Counts
 from tasks.drafting import EchoParser, SayNumber, pdf, picture
 from tasks.parse_jobs import SMALL, job, listing, records, run
@@ -60,7 +61,7 @@ def test_outputs_mirror_the_inputs(tree: Path, tmp_path: Path) -> None:
     record = records(out)["sub/paper.pdf", 2]
     assert record["status"] == "SUCCESS"
     assert set(record["files"]) == {name for name in pages if "paper.pdf/page-0002" in name}
-    assert {"drafter", "wait", "e2e"} <= set(record["seconds"])
+    assert {"read", "drafter", "wait", "e2e", "write"} <= set(record["seconds"])
     assert len(record["input_hash"]) == 64
 
 
@@ -90,8 +91,10 @@ def test_a_second_run_skips_what_is_done(tree: Path, tmp_path: Path) -> None:
     assert run(tree, out, fresh=True).told == [1, 1, 2]
     assert run(tree, out, settings_hash="other").told == [1, 1, 2]
     assert len(records(out)) == 3
-    (out / "sub/paper.pdf/page-0002.md").unlink()
-    assert run(tree, out, settings_hash="other").told == [2]
+    for name in ("page-0002.md", "page-0002.png"):
+        (out / "sub/paper.pdf" / name).unlink()
+    assert run(tree, out, settings_hash="other").told == []  # files are made of what was parsed
+    assert listing(out) == sorted(before)
     pdf(tree / "sub" / "paper.pdf", 1)  # another content, and fewer pages
     assert run(tree, out, settings_hash="other").told == [1]
     assert sorted(records(out)) == [("paper.png", 1), ("sub/paper.pdf", 1)]
@@ -150,7 +153,7 @@ def test_the_total_is_an_estimate_until_all_is_opened() -> None:
 
 def test_an_output_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("")
-    with pytest.raises(OutputError, match="can't be written"):
+    with pytest.raises(OutputError, match="is a file; name a folder"):
         job(pdf(tmp_path / "a.pdf"), tmp_path / "out")
 
 

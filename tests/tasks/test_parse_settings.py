@@ -54,6 +54,21 @@ def test_a_relaxed_page_does_not_depend_on_the_clock_or_the_pages_before_it(
     assert parser(page, draft).raw == alone.raw
     trust = parser.experience.trust
     assert vars(trust) == vars(type(trust)())
+    named = parser.experience.of("made-up")
+    assert vars(named) == vars(type(trust)(may_idle=True))
+
+
+def test_what_pages_teach_is_kept_by_the_name_of_their_drafter() -> None:
+    parser, page = (
+        PageParser(qwen3_vl(), ParseSettings(max_new_tokens=30, stages="page")),
+        noise_page(),
+    )
+    plain = parser(page).raw
+    drafted = parser(page, draft_of(page, "w1 w2 w3 w4")).raw
+    assert drafted == plain
+    experience = parser.experience
+    assert experience.of("made-up").promised != experience.of("another").promised
+    assert vars(experience.trust) == vars(type(experience.trust)())
 
 
 def test_the_cap_and_the_depth_of_trees_reach_the_decoder() -> None:

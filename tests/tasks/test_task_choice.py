@@ -15,7 +15,7 @@ import torch
 
 import tiny
 from sooner.methods import ParallelVLM, Speculative
-from sooner.methods.sizing.chain import ENOUGH, PRIOR, Acceptance
+from sooner.methods.sizing.costs import ENOUGH, PRIOR, Acceptance
 from sooner.tasks import choice, registry
 from sooner.tasks.caption import caption
 from sooner.tasks.choice import MARGIN, StepTimes, Way, beside, by_turns, choose, measure

@@ -16,9 +16,8 @@ from sooner.cli.main import main
 from sooner.errors import SoonerError
 from sooner.methods import Method
 from sooner.tasks.caption import caption
-from sooner.tasks.loading import load_pair, own_device
+from sooner.tasks.loading import load_pair, max_memory, own_device
 from sooner.tasks.settings import CaptionSettings
-from sooner.tasks.sharding import max_memory
 
 accelerate = pytest.importorskip("accelerate")
 FAMILIES = ("llava_onevision", "qwen2_5_vl", "qwen3_vl")

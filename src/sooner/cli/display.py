@@ -51,9 +51,11 @@ class RankGroup:
     @property
     def is_rank_zero(self) -> bool:
         """Whether this process prints and writes."""
+        if not self.is_tensor_parallel:
+            return True
         from ..tasks.sharding import is_rank_zero
 
-        return not self.is_tensor_parallel or is_rank_zero()
+        return is_rank_zero()
 
     @contextmanager
     def joined(self, device: str) -> Iterator[None]:
@@ -90,6 +92,7 @@ DRAFTED = "green"
 """Style of text whose tokens a draft proposed and the target accepted."""
 
 STAGES = {
+    "ray": "starting Ray",
     "load": "loading models",
     "decode": "decoding video",
     "process": "preparing frames",

@@ -1,4 +1,4 @@
-"""`sooner doctor`: versions, devices, what is installed and what each extra would add."""
+"""`sooner doctor`: versions, devices, what is installed, what each extra would add; models."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ import importlib.metadata
 import os
 import platform
 import re
+from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
 from .. import __version__
+from ..errors import SoonerError
 from ..plugins import LAB
 
 
@@ -20,19 +24,75 @@ def register(app: typer.Typer) -> None:
     app.command(name="doctor")(doctor)
 
 
-def doctor() -> None:
+def doctor(
+    models: Annotated[
+        bool, typer.Option("--models", help="Print which types of models are decoded, instead.")
+    ] = False,
+    json: Annotated[
+        Path | None, typer.Option(help="With --models: write the table there, as JSON.")
+    ] = None,
+) -> None:
     """Print versions, devices, what is installed and what each extra would add."""
+    if models:
+        print_models(json)
+        return
+    if json is not None:
+        raise SoonerError("--json is for the table of models; add --models")
     for title, rows in (
         ("versions", versions()),
         ("devices", _safely(devices)),
         ("miniatures", _safely(installed_miniatures)),
         ("video", _safely(codecs)),
         ("extras", extras()),
+        ("document parsers", parsers()),
     ):
         typer.echo(title)
         width = max((len(name) for name, _ in rows), default=0)
         for name, told in rows:
             typer.echo(f"  {name:<{width}}  {told}")
+
+
+def print_models(path: Path | None) -> None:
+    """The types that transformers lists, and which of them are decoded.
+
+    A type that only another version of transformers has says so.
+    """
+    from ..io import write_json
+    from ..models.support import seen_with, supported
+
+    here = known_types()
+    rows = [asdict(one) | {"installed": one.model_type in here} for one in supported()]
+    if path is not None:
+        write_json({"transformers": seen_with(), "types": rows}, path)
+    columns = ("model_type", "status", "adapter", "trees", "reason")
+    shown = [
+        {**row, "trees": "yes" if row["trees"] else "no"}
+        | ({} if row["installed"] else {"reason": _absent(row["reason"], seen_with())})
+        for row in rows
+    ]
+    widths = {
+        name: max(len(str(row[name])) for row in [dict.fromkeys(columns, ""), *shown])
+        for name in columns[:-1]
+    }
+    widths = {name: max(wide, len(name)) for name, wide in widths.items()}
+    for row in [{name: name for name in columns}, *shown]:
+        line = "  ".join(f"{row[name]:<{wide}}" for name, wide in widths.items())
+        typer.echo(f"{line}  {row['reason']}".rstrip())
+    for name in sorted(here - {row["model_type"] for row in rows}):
+        typer.echo(f"{name}: not tried; transformers {seen_with()} did not have it")
+    counts = Counter(str(row["status"]) for row in rows)
+    typer.echo(", ".join(f"{counts[one]} {one}" for one in ("exact", "words only", "refused")))
+
+
+def _absent(reason: str, version: str) -> str:
+    return f"{reason}; " * bool(reason) + f"of transformers {version}, not of the one here"
+
+
+def known_types() -> set[str]:
+    """Types that the installed transformers lists."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
+
+    return set(MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES)
 
 
 Rows = list[tuple[str, str]]
@@ -87,6 +147,20 @@ def codecs() -> Rows:
         except ValueError:
             rows.append((name, "missing from this PyAV"))
     return rows
+
+
+def parsers() -> Rows:
+    """Families of document models whose prompts and forms `sooner parse` knows."""
+    from ..tasks.parse.families import FAMILIES, forms_of, known_by
+
+    return [
+        (
+            name,
+            f"{known_by(one).replace('`', '')}; answers {', '.join(forms_of(one.ask))}"
+            + (f"; there is no {one.lacks} yet" if one.lacks else ""),
+        )
+        for name, one in FAMILIES.items()
+    ]
 
 
 def extras() -> Rows:

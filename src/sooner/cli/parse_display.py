@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from ..miniatures import MADE_UP
 from .display import Display
 
 if TYPE_CHECKING:
+    from ..storage import Store
     from ..tasks.parse.result import Counts
 
 STYLES = {"SUCCESS": "", "DRAFT": "", "PARTIAL": "yellow", "FAILED": "red"}
@@ -22,10 +22,10 @@ class PagesDisplay:
 
     Args:
         display: where.
-        texts: the output folder, if each page's Markdown shall be shown as well.
+        texts: the results' store, if each page's Markdown shall be shown as well.
     """
 
-    def __init__(self, display: Display, texts: Path | None = None) -> None:
+    def __init__(self, display: Display, texts: Store | None = None) -> None:
         self.display, self.texts = display, texts
         self._bar: Progress | None = None
         self._speeds: list[tuple[float, float]] = []  # tokens and seconds of pages that ended
@@ -70,9 +70,9 @@ class PagesDisplay:
 
     def _show(self, record: dict[str, Any]) -> None:
         """A page's Markdown, if it was written."""
-        for name in record["files"] if self.texts is not None else ():
-            if name.endswith(".md"):
-                self.display.line((self.texts / name).read_text(encoding="utf-8").strip() + "\n")
+        for name in record["files"]:
+            if self.texts is not None and name.endswith(".md"):
+                self.display.line(self.texts.read(name).decode().strip() + "\n")
 
     def _advance(self, counts: Counts) -> None:
         if self.display.quiet or not self.display.err.is_terminal:
@@ -98,6 +98,7 @@ class PagesDisplay:
         told = f"{counts.done} of {known(counts)} pages parsed"
         told += f", {counts.partial} of them in part" if counts.partial else ""
         told += f", {counts.before} done before" if counts.before else ""
+        told += f", {counts.aside} set aside" if counts.aside else ""
         return told + (f", {counts.failed} failed" if counts.failed else "")
 
     def summary(self, counts: Counts) -> list[str]:

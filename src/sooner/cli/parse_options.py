@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..checks import check_choice, check_whole
+from ..checks import check_choice, check_number, check_whole
 from ..errors import SoonerError
 from ..tasks.parse.settings import ParseSettings
 from . import options
@@ -19,12 +19,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..documents import Document, Resolution
-    from ..tasks.parse import DraftParser, PageParser, ParseJob
+    from ..documents.drafters import PageDrafter
+    from ..tasks.parse import ConcurrentParser, DraftParser, PageParser, ParseJob
     from ..tasks.parse.result import Counts
 
 Inputs = Annotated[
-    list[Path] | None,
-    typer.Argument(metavar="INPUT...", help="PDFs, pictures, folders of them, or patterns."),
+    list[str] | None,
+    typer.Argument(
+        metavar="INPUT...", help="PDFs, pictures, folders of them, patterns, or s3://BUCKET/..."
+    ),
 ]
 Sample = Annotated[
     bool,
@@ -44,7 +47,13 @@ Compare = Annotated[
     bool, typer.Option("--compare", help="Decode each page plainly too: speed-up and parity.")
 ]
 Output = Annotated[
-    Path, typer.Option("-o", "--output", metavar="FOLDER", help="Mirrors the inputs' tree.")
+    str,
+    typer.Option(
+        "-o",
+        "--output",
+        metavar="FOLDER",
+        help="Mirrors the inputs' tree; a folder, or s3://BUCKET/...",
+    ),
 ]
 Pages = Annotated[
     str | None, typer.Option(metavar="1-4,7", help="Pages of each document, from 1; 10- is open.")
@@ -57,8 +66,44 @@ Drafter = Annotated[
         "(PP-StructureV3, MinerU, docling, dots.ocr), text:FILE, or none.",
     ),
 ]
+Language = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="What OCR reads, by rapidocr's names: en, german, japan, korean, cyrillic, arabic, "
+        "...; by default Chinese, Japanese and Latin script.",
+    ),
+]
+OcrModelDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--ocr-model-dir",
+        metavar="FOLDER",
+        help="Recognition models of languages that rapidocr's wheel has none for.",
+    ),
+]
 Format = Annotated[
-    str, typer.Option("--format", metavar="md,json,html", help="Files of each page and document.")
+    str,
+    typer.Option(
+        "--format",
+        "--formats",
+        metavar="md,json,html,docling,olmocr,parquet",
+        help="Files of each document, the first three of each page, too.",
+    ),
+]
+Figures = Annotated[
+    str,
+    typer.Option(
+        metavar="picture,table,formula",
+        help="Regions that are cut out of their pages as PNG files, and shown where they stand.",
+    ),
+]
+Furniture = Annotated[
+    bool,
+    typer.Option(
+        "--furniture/--no-furniture",
+        help="Page headers and footers in documents' Markdown, HTML and olmOCR lines.",
+    ),
 ]
 Workers = Annotated[
     int,
@@ -67,12 +112,39 @@ Workers = Annotated[
         help="Drafter processes that work ahead, on as many pages; 0 drafts each page in turn.",
     ),
 ]
+PagesInFlight = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        help="Pages that are decoded at once, in shared forwards; 1 on CPUs, and on GPUs as many "
+        "as memory suffices for, 16 at most.",
+    ),
+]
 Resume = Annotated[
     bool,
     typer.Option("--resume/--fresh", help="Skip pages of the same content and settings, or not."),
 ]
 OnError = Annotated[
     str, typer.Option("--on-error", metavar="skip|stop", help="What a page that fails does.")
+]
+Part = Annotated[
+    str | None,
+    typer.Option(
+        "--shard", metavar="I/N", help="The I-th of N parts of the documents, by their places."
+    ),
+]
+Lease = Annotated[
+    float,
+    typer.Option(
+        metavar="SECONDS",
+        help="For so long other runs leave pages alone that this one has in hand.",
+    ),
+]
+HasLeases = Annotated[
+    bool,
+    typer.Option(
+        "--leases/--no-leases", help="Share pages between runs; without, each run does them all."
+    ),
 ]
 Dpi = Annotated[
     float | None,
@@ -95,6 +167,27 @@ Overlay = Annotated[
     bool, typer.Option("--overlay/--no-overlay", help="A picture of each page's regions.")
 ]
 
+Ray = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        metavar="[ADDRESS]",
+        help="On Ray: here if no address follows, or on the cluster at HOST:PORT or auto; "
+        "pip install 'sooner[ray]'.",
+    ),
+]
+Actors = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        help="With --ray, parsers that each load the model: by default one a GPU, or one a "
+        "machine where there is none.",
+    ),
+]
+InFlight = Annotated[
+    int | None, typer.Option("--in-flight", metavar="N", help="With --ray, pages at once in each.")
+]
+
 
 @dataclass(frozen=True)
 class ParseOptions:
@@ -106,6 +199,8 @@ class ParseOptions:
     model: Model = None
     trust_remote_code: TrustRemoteCode = False
     drafter: Drafter = "auto"
+    language: Language = None
+    ocr_model_dir: OcrModelDir = None
     settings: Annotated[
         ParseSettings, Fields(without=("region_rows", "reference_window", "repetition"))
     ] = field(default_factory=ParseSettings)
@@ -113,15 +208,24 @@ class ParseOptions:
     resume: Resume = True
     on_error: OnError = "skip"
     workers: Workers = 1
+    pages_in_flight: PagesInFlight = None
+    shard: Part = None
+    lease: Lease = 600.0
+    leases: HasLeases = True
     dpi: Dpi = None
     longest: Longest = None
     password: Password = None
     overlay: Overlay = True
+    figures: Figures = ""
+    furniture: Furniture = True
     compare: Compare = False
     device: options.Device = "auto"
     dtype: options.Dtype = "auto"
     threads: options.Threads = None
     debug: options.Debug = False
+    ray: Ray = None
+    actors: Actors = None
+    in_flight: InFlight = None
 
     def job(self, on_page: Callable[[dict[str, Any], Counts], None]) -> ParseJob:
         """The run, planned: documents found, pages counted, the manifest read.
@@ -131,11 +235,13 @@ class ParseOptions:
         """
         from ..documents import PageRange, find_documents
         from ..tasks.parse import Delivery, ParseJob
-        from ..tasks.parse.delivery import check_formats
-        from ..tasks.parse.drafters import TIMEOUT, drafter_hash, guard, make_drafter
+        from ..tasks.parse.drafters import TIMEOUT, drafter_hash, guard
+        from ..tasks.parse.formats import check_formats
+        from ..tasks.parse.formats.figures import check_figures
         from ..tasks.parse.identity import parser_name, settings_hash
         from ..tasks.parse.plan import Intake
         from ..tasks.parse.result import DRAFTED
+        from ..tasks.parse.sharing import DocumentShard
 
         self._check()
         documents = self._apart(find_documents(self.inputs or []))
@@ -143,17 +249,23 @@ class ParseOptions:
         name = None if self.model is None else parser_name(self.model)
         intake = Intake(pages, self._resolution(name), self.password)
         timeout = TIMEOUT if self.settings.timeout is None else self.settings.timeout
-        drafter = guard(make_drafter(self.drafter), self.drafter, timeout, self.workers)
+        drafter = guard(self._drafter(), self.drafter, timeout, self.workers)
         hashed = settings_hash(
             self.settings,
             name or DRAFTED,
             self.dtype,
-            drafter_hash(self.drafter),
+            drafter_hash(self.drafter, self.language),
             intake.resolution,
         )
         return ParseJob(
             documents=documents,
-            delivery=Delivery(self.output, check_formats(self.formats), self.overlay),
+            delivery=Delivery(
+                self.output,
+                check_formats(self.formats),
+                self.overlay,
+                check_figures(self.figures),
+                self.furniture,
+            ),
             settings_hash=hashed,
             intake=intake,
             drafter=drafter,
@@ -165,7 +277,14 @@ class ParseOptions:
             told_of=self._foreign(name),
             on_page=on_page,
             debug=self.debug,
+            shard=None if self.shard is None else DocumentShard.parse(self.shard),
+            lease=self.lease if self.leases else None,
         )
+
+    def _drafter(self) -> PageDrafter | None:
+        from ..tasks.parse.drafters import make_drafter
+
+        return make_drafter(self.drafter, self.language, self.ocr_model_dir)
 
     def _foreign(self, name: str | None) -> Callable[[Path], list[str]] | None:
         """Notes on documents that a miniature was not trained on."""
@@ -178,12 +297,16 @@ class ParseOptions:
         return small.foreign if name == str(small.target) else None
 
     def _resolution(self, model: str | None) -> Resolution:
-        """As asked for; else the size of the pages that the model knows, if it knows one only."""
+        """As asked for; else the size of the pages that the model knows, or knows best."""
         from ..documents import Resolution
-        from ..tasks.parse.forms import habits_of
+        from ..tasks.parse.habits import habits_of, longest_of, type_of
 
         if self.dpi is None and self.longest is None:
-            return Resolution() if model is None else Resolution(within=habits_of(model).size)
+            if model is None:
+                return Resolution()
+            if (size := habits_of(model).size) is not None:
+                return Resolution(within=size)
+            return Resolution(longest=longest_of(model, type_of(model), self.settings.family))
         return (
             Resolution(longest=self.longest)
             if self.dpi is None
@@ -192,21 +315,39 @@ class ParseOptions:
 
     def _apart(self, documents: list[Document]) -> list[Document]:
         """Without the pictures of earlier results, if these lie within the inputs."""
-        output = self.output.resolve()
-        if not any(folder.resolve() in output.parents for folder in self.inputs or []):
+        from ..storage import is_url
+
+        if is_url(self.output):
+            begins = f"{self.output}".rstrip("/") + "/"
+            return [one for one in documents if not (one.url or "").startswith(begins)]
+        output = Path(self.output).resolve()
+        folders = [Path(one).resolve() for one in self.inputs or [] if not is_url(one)]
+        if not any(folder in output.parents for folder in folders):
             return documents
-        return [one for one in documents if output not in one.path.resolve().parents]
+        return [one for one in documents if one.url or output not in one.path.resolve().parents]
 
     def _check(self) -> None:
         if self.model is None and self.compare:
             raise SoonerError("--compare is about a model's decoding; name one with --model")
         if self.model is None and self.drafter == "none":
             raise SoonerError("without a drafter and a model nobody reads; name one with --model")
+        if self.pages_in_flight is not None:
+            check_whole("--pages-in-flight", self.pages_in_flight)
+            if self.compare and self.pages_in_flight > 1:
+                raise SoonerError(
+                    "--compare times each page with nothing beside it; leave --pages-in-flight out"
+                )
         check_choice("on-error", self.on_error, ("skip", "stop"))
-        if self.threads is not None:
-            check_whole("threads", self.threads)
+        check_number("lease", self.lease, 0, above=True)
+        for name in ("threads", "actors", "in_flight"):
+            if getattr(self, name) is not None:
+                check_whole(name.replace("_", "-"), getattr(self, name))
+        if self.ray is None and (self.actors or self.in_flight):
+            raise SoonerError("--actors and --in-flight are of --ray; add it, or leave them out")
 
-    def load(self, display: Display, beside: int = 0) -> PageParser | DraftParser:
+    def load(
+        self, display: Display, beside: int = 0
+    ) -> PageParser | ConcurrentParser | DraftParser:
         """The model, and its threads, see `Threads`.
 
         Without a model nothing is loaded, torch neither.
@@ -222,20 +363,22 @@ class ParseOptions:
 
             return DraftParser()
         from ..methods.threads import Threads
-        from ..tasks.parse import PageParser, load_parser
+        from ..tasks.parse import load_parser
+        from ..tasks.parse.concurrent import page_parser
 
         if not self.debug:
             options.hush()
         with display.job():
             display.stage("load")
             pair = load_parser(self.model, self.device, self.dtype, self.trust_remote_code)
-            parser = PageParser(pair, self.settings)
+            several = 1 if self.compare else self.pages_in_flight
+            parser = page_parser(pair, self.settings, several, self.drafter != "none")
         small = pair.miniature is not None
         Threads.plan(self.threads, is_miniature=small, beside=beside).apply()
         return parser
 
 
-def inputs_of(given: list[Path] | None, sample: bool) -> list[Path]:
+def inputs_of(given: list[str] | None, sample: bool) -> list[str]:
     """The files given, the bundled page, or both.
 
     Raises:
@@ -244,7 +387,7 @@ def inputs_of(given: list[Path] | None, sample: bool) -> list[Path]:
     from .. import miniatures
 
     page = miniatures.find("document").sample if sample else None
-    found = [*(given or []), *([page] if page is not None else [])]
+    found = [*(given or []), *([str(page)] if page is not None else [])]
     if not found:
         raise SoonerError("nothing to parse; name a file or a folder, or use --sample")
     return found

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Annotated, Any
+from functools import partial
+from typing import Annotated
 
 import typer
 
 from ..errors import SoonerError
-from ..serve.settings import ChatSettings
+from ..serve.settings import ChatSettings, ReplicaSettings
 from . import options
 from .display import Display
 from .from_settings import Fields, from_settings
+from .parse import WithAddress
+from .parse_options import Ray
 
 MODELS = Fields(without=("model", "tp"))
 SERVED = Fields(
@@ -22,10 +24,13 @@ SERVED = Fields(
     env={"token": "SOONER_TOKEN"},
 )  # fmt: skip
 
+NO_REPLICAS = ReplicaSettings()
+"""Of a server without Ray."""
+
 
 def register(app: typer.Typer) -> None:
     """Add the subcommand."""
-    app.command(name="serve")(serve)
+    app.command(name="serve", cls=WithAddress)(serve)
 
 
 @from_settings
@@ -45,17 +50,25 @@ def serve(
     ] = None,
     models: Annotated[options.Models, MODELS],
     settings: Annotated[ChatSettings, SERVED],
+    ray: Ray = None,
+    scaling: ReplicaSettings = NO_REPLICAS,
     quiet: options.Quiet = False,
     debug: options.Debug = False,
 ) -> None:
     """Answer OpenAI's API (chat, completions, models), several requests at once, exactly.
 
-    `GET /health` and `GET /ready` are for probes, `GET /metrics` is for Prometheus.
+    `GET /health` and `GET /ready` are for probes, `GET /metrics` is for Prometheus. With --ray, as
+    many processes as --replicas says answer behind one address.
     """
     if model is None:
         raise SoonerError(
             "name a model: a hub id, a folder, or miniature, which needs no download (sooner serve "
             "miniature)"
+        )
+    if ray is None and scaling != NO_REPLICAS:
+        raise SoonerError(
+            "--replicas, --max-replicas, --imbalanced-threshold, --upscale-seconds and "
+            "--downscale-seconds are of --ray; add it, or leave them out"
         )
     from ..serve.heap import bound_heap, trimming_heap
     from ..serve.run import check_address, require
@@ -64,9 +77,8 @@ def serve(
     bound_heap()
     check_address(settings)
     from ..serve.adapters import base_of
-    from ..serve.chat_run import run_chat
-    from ..serve.model import check_servable, draft_placement, merged_pair, miniature_of
-    from ..tasks.loading import pick_device
+    from ..serve.bundled import miniature_of
+    from .served_models import ServedModels, tell_end
 
     if debug:
         options.log_decisions()
@@ -75,31 +87,23 @@ def serve(
     if base is not None:
         model, adapter = base, adapter or model
     display = Display(quiet)
+    served = ServedModels(model, small, adapter, models, settings, debug)
+    if ray is not None:
+        from .serve_ray import serve_on_ray
+
+        serve_on_ray(served, ray, scaling, display)
+        return
+    from ..serve.chat_run import run_chat
+
     with display.job():
         display.stage("load")
-        named = replace(models, model=None if small is not None else model)
-        placement = None
-        if is_beside := settings.method == "parallel":
-            placement = draft_placement(pick_device(models.draft_device or models.device))
-        pair: Any = named.load(
-            debug, placement, small or "video", settings.method if is_beside else None, sees=False
-        )
-        pair = merged_pair(pair, adapter)
-    check_servable(pair)
-
-    def tell(url: str) -> None:
-        display.line(f"  {model} answers at {url}/v1 (Ctrl-C ends)", "bold")
-        if is_beside:
-            display.line("  one request decodes at a time, its draft beside it; others wait")
-        if small is not None:
-            from ..miniatures import MADE_UP
-
-            display.line(f"  the bundled {small} miniature {MADE_UP}", "yellow")
-
-    def tell_end(count: int) -> None:
-        requests = "1 request" if count == 1 else f"{count} requests"
-        grace = settings.grace_seconds
-        display.line(f"  stopping; {requests} under way, at most {grace:g} s (Ctrl-C: at once)")
-
+        pair = served.load()
     with trimming_heap():
-        run_chat(pair, model, settings, tell, tell_end, "info" if debug else "warning")
+        run_chat(
+            pair,
+            model,
+            settings,
+            partial(served.tell, display),
+            partial(tell_end, display, settings.grace_seconds),
+            "info" if debug else "warning",
+        )

@@ -50,6 +50,17 @@ def draft(
         int | None, typer.Option(metavar="N", help="Steps on its own estimates; 1 is EAGLE-2's.")
     ] = None,
     seed: Annotated[int | None, typer.Option(metavar="N", help="Of weights, order, noise.")] = None,
+    format: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="eagle, eagle3 or dflash: as SGLang and vLLM read them."),
+    ] = None,
+    layers: Annotated[
+        str | None,
+        typer.Option(metavar="I,J,K", help="For eagle3: hidden_states to read; 2, n/2, n - 3."),
+    ] = None,
+    draft_vocab_size: Annotated[
+        int | None, typer.Option(metavar="N", help="For eagle3: tokens that it can draft.")
+    ] = None,
     samples: Annotated[
         int, typer.Option(metavar="N", help="Prompts from a miniature's own world.")
     ] = 256,
@@ -77,9 +88,10 @@ def draft(
 
     given = {
         "steps": steps, "lr": lr, "batch": batch, "warmup": warmup, "unroll": unroll, "seed": seed,
+        "format": format, "layers": layers, "draft_vocab_size": draft_vocab_size,
     }  # fmt: skip
     recipe = train_draft.read_settings(settings, given)
     pair = models.load(debug, miniature=miniature)
     asked = train_draft.PromptSource(data, samples, prompt, frames, max_new_tokens)
-    recording = train_draft.recorded(pair, out, asked, quiet)
+    recording = train_draft.recorded(pair, out, asked, quiet, recipe)
     train_draft.train_head(pair, recording, out, recipe, resume, stop_after, quiet)

@@ -39,7 +39,8 @@ class PromptSource:
 
 
 def read_settings(path: Path | None, given: Mapping[str, Any]) -> Any:
-    """The recipe of a JSON file, or the default one, with the flags that were given.
+    """The recipe of a JSON file, or the default one, with the flags that were given: of a head, or
+    of a DFlash drafter.
 
     Raises:
         SoonerError: a file that can't be read; an unknown key, a value out of range.
@@ -55,17 +56,32 @@ def read_settings(path: Path | None, given: Mapping[str, Any]) -> Any:
         if not isinstance(told, dict):
             raise SoonerError(f"settings '{path}' must be one JSON object")
     flags = {name: value for name, value in given.items() if value is not None}
+    if flags.get("format", told.get("format")) == "dflash":
+        from ..tasks.train_draft.block_training import BlockTraining
+
+        return BlockTraining.of(
+            {name: one for name, one in {**told, **flags}.items() if name != "format"}
+        )
+    if (layers := flags.get("layers")) is not None:
+        try:
+            flags["layers"] = tuple(int(number) for number in layers.split(","))
+        except ValueError as error:
+            raise SoonerError(
+                f"--layers is '{layers}'; give three numbers, such as 2,16,29"
+            ) from error
     return HeadTraining.of({**told, **flags})
 
 
-def recorded(pair: Any, out: Path, asked: PromptSource, quiet: bool) -> Any:
+def recorded(pair: Any, out: Path, asked: PromptSource, quiet: bool, recipe: Any) -> Any:
     """The recording to train on, made or continued if need be.
 
     Raises:
         SoonerError: nothing to ask the model, or files that can't be read.
     """
+    from ..models import adapt
     from ..tasks.settings import CaptionSettings
-    from ..tasks.train_draft import DataSet, prompts, record
+    from ..tasks.train_draft import DataSet, HeadTraining, prompts, record
+    from ..tasks.train_draft.training import recorded_layers
 
     if asked.data is not None and (asked.data / "index.json").is_file():
         return DataSet.open(asked.data)
@@ -89,11 +105,14 @@ def recorded(pair: Any, out: Path, asked: PromptSource, quiet: bool) -> Any:
     def tell(index: dict[str, Any]) -> None:
         typer.echo(f"recorded batch {next(done)} of this run", err=True)
 
+    target = adapt(pair.target.model)
+    is_head = isinstance(recipe, HeadTraining)
     return record(
-        pair.target.model,
+        target.model,
         batches,
         out / "data",
         longest,
+        layers=recorded_layers(target, recipe) if is_head else recipe.config(target).layers,
         on_batch=None if quiet else tell,
     )
 
@@ -120,9 +139,11 @@ def train_head(
     quiet: bool,
 ) -> None:
     """Train the head, and print its acceptance and where it was written."""
-    from ..tasks.train_draft import train
+    from ..tasks.train_draft import HeadTraining, train
+    from ..tasks.train_draft.block_training import train_blocks
 
-    head = train(
+    fit: Any = train if isinstance(recipe, HeadTraining) else train_blocks
+    head = fit(
         pair.target.model,
         recording,
         out,

@@ -4,7 +4,7 @@ Needs the extra `docs` for PDFs and OCR; importing this loads neither.
 """
 
 from .drafters.combine import merge
-from .inputs import Document, PageRange, find_documents
+from .inputs import Document, PageRange, fetched, find_documents
 from .page import BrokenPage, Page, PageText, Word
 from .pages import count_pages, read_pages
 from .regions import PageDraft, Region
@@ -26,6 +26,7 @@ __all__ = [
     "Word",
     "count_pages",
     "draft_texts",
+    "fetched",
     "find_documents",
     "merge",
     "page_html",

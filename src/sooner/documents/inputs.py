@@ -5,12 +5,16 @@ from __future__ import annotations
 import glob
 import os
 import re
+import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..errors import SoonerError, did_you_mean
+from ..storage.local import OWN
+from ..storage.urls import is_url, local_folder
 
 PART = re.compile(r"\s*(\d+)\s*(?:(-)\s*(\d+)?)?\s*")
 
@@ -83,38 +87,112 @@ class Document:
         path: where it is.
         place: where it is in the input tree, so that results can mirror that; of no other document
             of the same search.
+        url: where it is instead, so that there is a file at `path` only inside `fetched`.
+        problem: why it could not be fetched.
     """
 
     path: Path
     place: Path
+    url: str | None = None
+    problem: str = ""
+
+    @property
+    def source(self) -> str:
+        """Where it is, for people and records."""
+        return self.url or str(self.path)
 
 
 def find_documents(inputs: Sequence[str | Path]) -> list[Document]:
-    """Documents meant by `inputs`: files, folders searched to the bottom, patterns such as `*.pdf`.
+    """Documents meant by `inputs`: files, folders searched to the bottom, patterns such as `*.pdf`;
+    of this machine, or URLs such as `s3://bucket/folder/`, which are `fetched` when they are read.
 
-    A folder's are in natural order (`page2` before `page10`), hidden ones left out. A file named
-    twice is kept once.
+    A folder's are in natural order (`page2` before `page10`), hidden ones left out, and folders of
+    results below it, which hold a `.sooner`. A file named twice is kept once.
 
     Raises:
         SoonerError: nothing named so, nothing in it, or a file that is no document.
     """
-    found: dict[Path, Document] = {}
+    found: dict[str, Document] = {}
+    folders: dict[str, str] = {}  # as named, and without links
     for name in inputs:
-        for document in _meant(Path(name)):
-            found.setdefault(document.path.resolve(), document)
+        for document in _from_url(name) if is_url(name) else _meant(Path(name)):
+            found.setdefault(document.url or _without_links(document.path, folders), document)
     return _apart(list(found.values()))
+
+
+def _without_links(path: Path, folders: dict[str, str]) -> str:
+    """`os.path.realpath`, which asks for each folder on the way to each file, in less time."""
+    folder, name = os.path.split(path)
+    if os.path.islink(path):
+        return os.path.realpath(path)
+    if folder not in folders:
+        folders[folder] = os.path.realpath(folder)
+    return os.path.join(folders[folder], name)
+
+
+def _from_url(name: str | Path) -> list[Document]:
+    folder = local_folder(name)
+    if folder is not None:  # file://
+        return _meant(folder)
+    from ..storage.files import find_files  # fsspec, which files of this machine don't need
+
+    url = str(name)
+    files = [
+        _known(Document(Path(one.place), Path(one.place), one.url))
+        for one in find_files(url, lambda file: Path(file).suffix.lower() in SUFFIXES)
+    ]
+    shown = [one for one in files if not _is_hidden(one.place)]
+    if not shown:
+        raise SoonerError(f"'{url}' has no documents; known are {', '.join(SUFFIXES)}")
+    return sorted(shown, key=lambda document: natural(document.place))
+
+
+@contextmanager
+def fetched(document: Document) -> Iterator[Document]:
+    """The document as a file of this machine while the block lasts.
+
+    What lies here already is yielded as it is. A file that is fetched keeps its name, in a
+    temporary folder that is gone behind the block. If it can't be fetched there is no file at
+    `path`, and `problem` says why.
+    """
+    if document.url is None:
+        yield document
+        return
+    from ..storage.files import fetch
+
+    with tempfile.TemporaryDirectory(prefix="sooner-", ignore_cleanup_errors=True) as folder:
+        path, problem = Path(folder) / document.place.name, ""
+        try:
+            fetch(document.url, path)
+        except SoonerError as error:
+            problem = str(error)
+        yield replace(document, path=path, problem=problem)
+
+
+def _known(document: Document) -> Document:
+    """A document, if it is one by its name.
+
+    Raises:
+        SoonerError: it is not.
+    """
+    suffix = document.place.suffix.lower()
+    if suffix not in SUFFIXES:
+        raise SoonerError(
+            f"'{document.source}' is no document by its name{did_you_mean(suffix, SUFFIXES)}; "
+            f"known are {', '.join(SUFFIXES)}"
+        )
+    return document
+
+
+def _is_hidden(place: Path) -> bool:
+    return any(part.startswith(".") for part in place.parts)
 
 
 def _meant(path: Path) -> list[Document]:
     if path.is_dir():
         return _inside(path)
     if path.is_file():
-        if path.suffix.lower() not in SUFFIXES:
-            near = did_you_mean(path.suffix.lower(), SUFFIXES)
-            raise SoonerError(
-                f"'{path}' is no document by its name{near}; known are {', '.join(SUFFIXES)}"
-            )
-        return [Document(path, Path(path.name))]
+        return [_known(Document(path, Path(path.name)))]
     if glob.has_magic(str(path)):
         return _matching(str(path))
     siblings = [str(other) for other in path.parent.iterdir()] if path.parent.is_dir() else []
@@ -122,13 +200,29 @@ def _meant(path: Path) -> list[Document]:
 
 
 def _inside(folder: Path) -> list[Document]:
-    found = [
-        Document(path, path.relative_to(folder)) for path in folder.rglob("*") if _is_document(path)
-    ]
-    shown = [one for one in found if not any(part.startswith(".") for part in one.place.parts)]
+    shown = [Document(folder / place, Path(place)) for place in _places(folder)]
     if not shown:
         raise SoonerError(f"folder '{folder}' has no documents; known are {', '.join(SUFFIXES)}")
     return sorted(shown, key=lambda document: natural(document.place))
+
+
+def _places(root: Path) -> Iterator[str]:
+    """Documents below a folder, none of them hidden; folders behind links are not searched, nor
+    those of earlier runs' results: pictures of pages there are no documents."""
+    below = [""]
+    while below:
+        inside = below.pop()
+        if inside and os.path.isdir(root / inside / OWN):
+            continue
+        with suppress(PermissionError), os.scandir(root / inside) as entries:
+            for entry in entries:
+                place = os.path.join(inside, entry.name)
+                if entry.name.startswith("."):
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    below.append(place)
+                elif entry.name.lower().endswith(SUFFIXES) and entry.is_file():
+                    yield place
 
 
 def _matching(pattern: str) -> list[Document]:
@@ -149,17 +243,26 @@ def _is_document(path: Path) -> bool:
 
 def _apart(documents: list[Document]) -> list[Document]:
     """Documents of the same place get the folders that tell them apart."""
-    count = Counter(document.place for document in documents)
-    same = [document.path.resolve() for document in documents if count[document.place] > 1]
+    count = Counter(document.place.as_posix() for document in documents)
+    same = [
+        _whole_place(document) for document in documents if count[document.place.as_posix()] > 1
+    ]
     if not same:
         return documents
     root = os.path.commonpath([path.parent for path in same])
     return [
-        replace(document, place=document.path.resolve().relative_to(root))
-        if count[document.place] > 1
+        replace(document, place=_whole_place(document).relative_to(root))
+        if count[document.place.as_posix()] > 1
         else document
         for document in documents
     ]
+
+
+def _whole_place(document: Document) -> Path:
+    """Where a document is, on this machine or on another, as one tree."""
+    if document.url is None:
+        return document.path.resolve()
+    return Path("/", *document.url.partition("://")[2].split("/"))
 
 
 def natural(path: Path) -> list[tuple[int, int | str]]:

@@ -43,11 +43,15 @@ class PageText:
             private use, and such that the font maps to nothing.
         coverage: share of the ink on the picture that the words cover, from 0 to 1, drawings and
             photos left out unless they fill the page as a scan does.
+        illustrations: boxes of raster pictures on the page, in pixels of its picture.
+        rules: boxes of lines that are drawn from left to right or from top to bottom.
     """
 
     words: list[Word] = field(default_factory=list)
     garbled: float = 0.0
     coverage: float = 0.0
+    illustrations: list[Box] = field(default_factory=list)
+    rules: list[Box] = field(default_factory=list)
 
     @property
     def problem(self) -> str:

@@ -105,7 +105,7 @@ def _reason(path: Path, code: int | None, password: str | None) -> str:
     if code == PASSWORD:
         if password:
             return "is encrypted, and the password is wrong"
-        return "is encrypted; give its password"
+        return "is encrypted; give its password (--password)"
     try:
         with open(path, "rb") as file:
             head = file.read(1024)

@@ -5,23 +5,23 @@ from __future__ import annotations
 import ctypes
 import unicodedata
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
+from .illustrations import SCAN, illustrations
 from .page import INK, NO_MEANING, PageText, Picture, Word
 from .pdf_words import Font, Letter, words_of
 from .regions import Box, shared_height
+from .ruled import MOST, rules_of
 
 FINE = 1_000_000
 """Pixels of the imaginary screen on which PDFium is asked where a point of the page is."""
 
 HYPHEN = 2
 """PDFium's character for a hyphen at the end of a line."""
-
-SCAN = 0.7
-"""Share of the page from which a picture is the page itself and no illustration."""
 
 STEP = 3
 """Every so many pixels are looked at for ink."""
@@ -35,9 +35,13 @@ def page_text(pdfium: ModuleType, page: Any, picture: Picture) -> PageText:
         letters, garbled = _letters(pdfium, textpage, place)
         words = words_of(letters)
         images = [place.box(*image.get_bounds()) for image in _images(pdfium, page)]
+        paths = [place.box(*path.get_bounds()) for path in _paths(pdfium, page)]
     finally:
         textpage.close()
-    return PageText(words, garbled, _coverage(picture, words, images))
+    size = picture.shape[1], picture.shape[0]
+    shown = illustrations(images, words, size)
+    rules = rules_of(paths, size) if len(paths) < MOST else []
+    return PageText(words, garbled, _coverage(picture, words, images), shown, rules)
 
 
 class _Placement:
@@ -155,6 +159,10 @@ def _is_garbage(text: str) -> bool:
 
 def _images(pdfium: ModuleType, page: Any) -> Iterator[Any]:
     yield from page.get_objects(filter=[pdfium.raw.FPDF_PAGEOBJ_IMAGE], max_depth=3)
+
+
+def _paths(pdfium: ModuleType, page: Any) -> Iterator[Any]:
+    yield from islice(page.get_objects(filter=[pdfium.raw.FPDF_PAGEOBJ_PATH], max_depth=3), MOST)
 
 
 def _coverage(picture: Picture, words: Sequence[Word], images: Sequence[Box]) -> float:

@@ -88,7 +88,7 @@ _OTHERS = {
     TITLE: "doc_title title document_title",
     SECTION_HEADER: (
         "paragraph_title section_header heading section abstract_title reference_title "
-        "content_title sub_paragraph_title"
+        "content_title sub_paragraph_title sub_title"
     ),
     LIST_ITEM: "list_item list",
     CAPTION: (

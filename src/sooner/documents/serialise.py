@@ -24,7 +24,7 @@ from .regions import (
     Region,
     Size,
 )
-from .tables import read_table, to_html, to_pipes, to_tabs
+from .tables import read_table, to_html, to_otsl, to_pipes, to_tabs
 
 LINE_END = re.compile(r"[ \t]*\n[ \t]*")
 
@@ -102,10 +102,11 @@ FORMULAS = {
     "spaced": "$$ {} $$",
     "lines": "$$\n{}\n$$",
     "brackets": "\\[{}\\]",
+    "bracket-lines": "\\[\n{}\n\\]",
     "bare": "{}",
 }
 
-TABLES = {"html": to_html, "pipes": to_pipes, "tabs": to_tabs}
+TABLES = {"html": to_html, "otsl": to_otsl, "pipes": to_pipes, "tabs": to_tabs}
 
 
 @dataclass(frozen=True)
@@ -113,9 +114,10 @@ class Style:
     """How a target writes what is in a region.
 
     Args:
-        tables: `"pipes"` of Markdown, `"html"`, or `"tabs"` between cells.
+        tables: `"pipes"` of Markdown, `"html"`, `"otsl"`, or `"tabs"` between cells.
         formulas: LaTeX in `"dollars"` (`$$x$$`), `"spaced"` ones (`$$ x $$`), dollars on `"lines"`
-            of their own, `"brackets"` (`\\[x\\]`), or `"bare"`.
+            of their own, `"brackets"` (`\\[x\\]`), brackets on lines of their own
+            (`"bracket-lines"`), or `"bare"`.
         headings: mark headings with `#`.
         furniture: write page headers and footers.
 
@@ -123,8 +125,8 @@ class Style:
         SoonerError: an unknown way.
     """
 
-    tables: Literal["pipes", "html", "tabs"] = "pipes"
-    formulas: Literal["dollars", "spaced", "lines", "brackets", "bare"] = "lines"
+    tables: Literal["pipes", "html", "otsl", "tabs"] = "pipes"
+    formulas: Literal["dollars", "spaced", "lines", "brackets", "bracket-lines", "bare"] = "lines"
     headings: bool = True
     furniture: bool = True
 

@@ -1,4 +1,4 @@
-"""Tables as text: HTML, Markdown's pipes, and rows of cells with tabs between them."""
+"""Tables as text: HTML, Markdown's pipes, OTSL, and rows of cells with tabs between them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ Table = list[list[Cell]]
 
 
 def read_table(text: str) -> Table:
-    """A table in whichever of the three forms `text` has; without a tab, one cell a line."""
+    """A table in whichever of the four forms `text` has; without a tab, one cell a line."""
+    if is_otsl(text):
+        return from_otsl(text)
     lines = [line for line in text.splitlines() if line.strip()]
     if lines and all("|" in line for line in lines) and any(RULE.fullmatch(line) for line in lines):
         return [_pipes(line) for line in lines if not RULE.fullmatch(line)]
@@ -56,7 +58,21 @@ def to_tabs(table: Table) -> str:
 
 def grid(table: Table) -> list[list[str]]:
     """Texts by row and column, all rows equally long."""
-    places: dict[tuple[int, int], str] = {}
+    return [["" if one.down or one.right else one.cell.text for one in row] for row in _laid(table)]
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A square of the grid: the cell that covers it, and how far from where that begins."""
+
+    cell: Cell
+    down: int = 0
+    right: int = 0
+
+
+def _laid(table: Table) -> list[list[_Place]]:
+    """Squares by row and column, all rows equally long; what no cell covers is an empty one."""
+    places: dict[tuple[int, int], _Place] = {}
     for row, cells in enumerate(table):
         column = 0
         for cell in cells:
@@ -64,10 +80,89 @@ def grid(table: Table) -> list[list[str]]:
                 column += 1
             for down in range(max(cell.rows, 1)):
                 for right in range(max(cell.columns, 1)):
-                    places[row + down, column + right] = "" if down or right else cell.text
+                    places[row + down, column + right] = _Place(cell, down, right)
             column += max(cell.columns, 1)
     width = 1 + max((column for _, column in places), default=-1)
-    return [[places.get((row, n), "") for n in range(width)] for row in range(len(table))]
+    free = _Place(Cell(""))
+    return [[places.get((row, n), free) for n in range(width)] for row in range(len(table))]
+
+
+FILLED, EMPTY, LEFT, UP, CROSS, LINE = "fcel", "ecel", "lcel", "ucel", "xcel", "nl"
+HEADERS = ("ched", "rhed", "srow")
+OTSL = re.compile(rf"<({FILLED}|{EMPTY}|{LEFT}|{UP}|{CROSS}|{LINE}|{'|'.join(HEADERS)})>")
+"""Marks of OTSL (Lysak et al., *Optimized Table Tokenization*, 2023): a cell with text, an empty
+one, one that belongs to the cell on its left, above it, or both; the end of a row. Those of a head
+of a column, of a row and of a section are of docling's DocTags."""
+
+
+def is_otsl(text: str) -> bool:
+    """Whether a text has marks of OTSL."""
+    return OTSL.search(text) is not None
+
+
+def to_otsl(table: Table, head: str = FILLED) -> str:
+    """A square a mark, row by row, without blanks between them.
+
+    Args:
+        head: the mark of cells with text in the first row.
+    """
+    rows = []
+    for number, places in enumerate(_laid(table)):
+        filled = FILLED if number else head
+        rows.append("".join(_otsl_cell(place, filled) for place in places) + f"<{LINE}>")
+    return "".join(rows)
+
+
+def _otsl_cell(place: _Place, filled: str) -> str:
+    if place.down or place.right:
+        return f"<{CROSS if place.down and place.right else UP if place.down else LEFT}>"
+    text = " ".join(place.cell.text.split())
+    return f"<{filled}>{text}" if text else f"<{EMPTY}>"
+
+
+def from_otsl(text: str) -> Table:
+    """A table from its marks; a mark that continues no cell is an empty one.
+
+    Rows may be of different lengths, and what stands in front of the first mark is left out.
+    """
+    marks: list[list[tuple[str, str]]] = [[]]
+    parts = OTSL.split(text)
+    for kind, words in zip(parts[1::2], parts[2::2], strict=True):
+        if kind == LINE:
+            marks.append([])
+        else:
+            marks[-1].append((kind, " ".join(words.split())))
+    rows = [row for row in marks if row]
+    taken: set[tuple[int, int]] = set()
+    table: Table = []
+    for number, row in enumerate(rows):
+        table.append([])
+        for column, (_, words) in enumerate(row):
+            if (number, column) in taken:
+                continue
+            down, across = _extent(rows, taken, number, column)
+            taken |= {(number + n, column + m) for n in range(down) for m in range(across)}
+            table[-1].append(Cell(words, down, across))
+    return table
+
+
+def _extent(
+    rows: list[list[tuple[str, str]]], taken: set[tuple[int, int]], row: int, column: int
+) -> tuple[int, int]:
+    """How many rows and columns the cell at a square has, by the marks beside and below it."""
+
+    def mark(down: int, right: int) -> str:
+        place = row + down, column + right
+        is_there = place[0] < len(rows) and place[1] < len(rows[place[0]]) and place not in taken
+        return rows[place[0]][place[1]][0] if is_there else ""
+
+    across = 1
+    while mark(0, across) == LEFT:
+        across += 1
+    down = 1
+    while mark(down, 0) == UP and all(mark(down, n) == CROSS for n in range(1, across)):
+        down += 1
+    return down, across
 
 
 def from_rows(rows: Sequence[Sequence[str]]) -> Table:

@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import torch
-
 from ..attention.block import PAGE
 from ..decoding.cache import SlotCache
 from ..decoding.interface import Drafter
@@ -17,12 +15,13 @@ from ..errors import MemoryRanOutError, SoonerError, UnsupportedError
 from ..methods import Method
 from ..models import Adapter, adapt
 from ..models.hooks import ForwardHooks
+from .batch_slots import BatchSlots
 from .features import VisualFeatures
 from .media import MediaItem, media_of
 from .paged import PagedCache, PageStores
 from .pages import PagePool
 from .prefix import Prefix
-from .row_pages import Content, KeptPages, RowMemory, RowPages, write_page
+from .row_pages import KeptPages, RowMemory, RowPages, fill_pages
 
 FEATURES = 256 << 20
 """Bytes of encoded pictures and clips that are kept unless an engine is told otherwise."""
@@ -83,6 +82,7 @@ class EngineMemory:
     Attributes:
         pool: the pages.
         features: encoded pictures and clips.
+        slots: of batches that have ended.
 
     Raises:
         SoonerError: fewer bytes than a page takes; `paged` for a model whose layers take masks.
@@ -105,7 +105,7 @@ class EngineMemory:
         self._kept = KeptPages()
         if pages is None:
             pages = _pages_in(memory or 0, page_bytes(self.adapter, method))
-        self.pool = PagePool(pages, PAGE, self._kept.evict)
+        self.pool = PagePool(pages, PAGE, self._evict)
         self.features = VisualFeatures(features)
         may_page = self.adapter.takes_blocks and not is_split(self.adapter.model)
         if paged and not may_page:
@@ -116,8 +116,13 @@ class EngineMemory:
         if paged is None:
             paged = may_page and self.adapter.device.type == "cuda"
         self._stores = PageStores(self.pool, self.adapter.layers) if paged else None
+        self.slots = BatchSlots(self.pool, not paged and self.adapter.device.type == "cpu")
         longest = (self.adapter.max_positions or self.pool.size * PAGE) + BEHIND
         self._row_pages = min(self.pool.size, self.pool.pages_for(longest))  # of one row at most
+
+    def _evict(self, page: int) -> None:
+        self._kept.evict(page)
+        self.slots.prefixes.evict(page)
 
     def longest(self, block: int) -> int:
         """Tokens that a request of one row may have, prompt and answer.
@@ -230,10 +235,14 @@ class EngineMemory:
                     self.adapter.device,
                 )  # fmt: skip
             else:
+                if self.adapter.device.type == "cpu":  # nobody pays for slots that are not written
+                    cache.capacity = pool.pages_for(cache.capacity) * PAGE
+                if beside is None:
+                    beside = self.slots.target
                 if beside is not None:
                     cache.borrow(beside, session.prompt.rows)
                 cache.pages = held
-                _fill(cache, content)
+                fill_pages(cache, content)
         except BaseException:  # such as too little memory for the row
             held.keep_rows([])
             session.drafter.close()
@@ -311,7 +320,7 @@ class EngineMemory:
             return f"{session.stats.method} listens to the states of the whole prompt"
         if not self.adapter.may_split(prompt):
             return f"{model} takes its pixels in the decoder"
-        if any(ForwardHooks.installed(module) for module in self.adapter.decoder.modules()):
+        if ForwardHooks.any_in(self.adapter.decoder):
             return f"a context works on the layers of {model}"
         if session.target.is_sparse:
             return "a sparse prefill looks at the whole prompt"
@@ -352,14 +361,3 @@ def _pages_in(memory: int, page: int) -> int:
             f"memory={memory} bytes are less than a page of {PAGE} tokens takes, {page}; give more"
         )
     return memory // page
-
-
-@torch.inference_mode()
-def _fill(cache: SlotCache, pages: list[Content]) -> None:
-    """Copy pages into the slots of a contiguous row that has none yet."""
-    if pages and not cache.slot_layers[0].is_initialized:
-        stores = [store[None] for tensor in pages[0] for store in tensor]
-        for layer, number in zip(cache.slot_layers, range(0, len(stores), 2), strict=True):
-            layer.lazy_initialization(stores[number], stores[number + 1])
-    for index, page in enumerate(pages):
-        write_page(cache, 0, index, page)

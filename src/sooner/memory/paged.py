@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from ..attention.reference import read_pages
-from ..decoding.cache import SlotCache, SlotLayer
+from ..attention.slot_layer import SlotLayer
+from ..decoding.cache import SlotCache
 from ..decoding.rows import RowTensor
 from ..errors import MemoryRanOutError, UnsupportedError, is_out_of_memory
 from .pages import PagePool

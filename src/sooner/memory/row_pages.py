@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
 from .pages import PagePool
@@ -23,10 +24,12 @@ class RowMemory:
     Attributes:
         pages: in the order of its slots.
         prefix: its text; `None` if nothing of it may be shared.
+        has_draft: slots of a draft hold the same tokens.
     """
 
     pages: list[int]
     prefix: Prefix | None = None
+    has_draft: bool = False
 
 
 class RowPages:
@@ -38,10 +41,12 @@ class RowPages:
 
     Attributes:
         version: goes up with every change of the pages of a row.
+        on_leave: told `(these, row)` of rows that end, while they are in place.
     """
 
     def __init__(self, pool: PagePool, rows: Iterable[RowMemory]) -> None:
         self.pool, self.rows, self.version = pool, list(rows), 0
+        self.on_leave: Callable[[RowPages, int], None] = lambda rows, row: None
 
     def missing(self, slots: Sequence[int]) -> int:
         """Pages that must be taken so that each row has so many slots."""
@@ -92,6 +97,7 @@ class RowPages:
         """
         for row, said in gone.items():
             self._name(row, said, slots[row])
+            self.on_leave(self, row)
             self._drop(row)
 
     def _drop(self, row: int) -> None:
@@ -189,3 +195,14 @@ def write_page(cache: SlotCache, row: int, index: int, content: Content) -> None
     slots = content[0].shape[2]
     for mine, theirs in zip(read_page(cache, row, index, slots), content, strict=True):
         mine.copy_(theirs[:, :, : mine.shape[2]])
+
+
+@torch.inference_mode()
+def fill_pages(cache: SlotCache, pages: list[Content]) -> None:
+    """Copy pages into the slots of a contiguous row that has none yet."""
+    if pages and not cache.slot_layers[0].is_initialized:
+        stores = [store[None] for tensor in pages[0] for store in tensor]
+        for layer, number in zip(cache.slot_layers, range(0, len(stores), 2), strict=True):
+            layer.lazy_initialization(stores[number], stores[number + 1])
+    for index, page in enumerate(pages):
+        write_page(cache, 0, index, page)

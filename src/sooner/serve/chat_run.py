@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import gc
 import logging
-import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -16,6 +14,7 @@ import torch
 
 from ..errors import SoonerError
 from ..methods import Method
+from ..pacing import TokenPace
 from ..tasks.loading import Loaded, ModelPair
 from .chat_metrics import ChatMetrics
 from .engine_options import JobOptions
@@ -30,7 +29,7 @@ from .openai.routes import OpenAIHandler
 from .openai.served import ServedModel
 from .run import bind, url
 from .scheduler import SchedulerLimits
-from .server import DrainingServer
+from .server import DrainingServer, stopping_is_no_failure
 from .settings import ChatSettings
 
 logger = logging.getLogger("sooner.serve")
@@ -49,6 +48,9 @@ class ChatServer:
         on_ready: called once the engine has answered a request of its own; requests are taken.
         on_stop: told how many requests are under way, if any are, when the server is told to stop.
         log_level: uvicorn's.
+
+    Attributes:
+        app: answers requests, once `start` was called.
 
     Raises:
         SoonerError: the method can't be run with these models.
@@ -94,9 +96,15 @@ class ChatServer:
             grammars_of(served),
             on_close=self._end_work,
         )
-        app = create_app(self.handler)
+        self.app = create_app(self.handler)
         self.server = DrainingServer(
-            app, settings, log_level, self.handler.close, self._is_lost, refused, self.thread.hurry
+            self.app,
+            settings,
+            log_level,
+            self.handler.close,
+            self._is_lost,
+            refused,
+            self.thread.hurry,
         )
 
     def run(self, sockets: list[Any]) -> None:
@@ -105,22 +113,31 @@ class ChatServer:
         Raises:
             SoonerError: the engine was lost.
         """
-        starting = threading.Thread(target=self.prompts.media.processes.start, daemon=True)
-        starting.start()
-        self.thread.start()
+        self.start()
         try:
-            with _stopping_is_no_failure():
+            with stopping_is_no_failure():
                 self.server.run(sockets=sockets)
         finally:
-            self.prompts.close()
-            if self._standing is not None:
-                self._standing.close()  # a draft's process
-            gc.unfreeze()  # see `_warm_up`; libraries complain at the end about what is left
+            self.close()
         if self.thread.fault is not None:
             raise SoonerError(
                 f"the engine was lost ({self.thread.fault}), and the server ended; the log tells "
                 "more"
             )
+
+    def start(self) -> None:
+        """Start the engine and the processes that decode; returns at once. For those who give
+        requests to `app` otherwise than by `run`."""
+        starting = threading.Thread(target=self.prompts.media.processes.start, daemon=True)
+        starting.start()
+        self.thread.start()
+
+    def close(self) -> None:
+        """End what `start` began, but for the engine's thread, which `handler.close` ends."""
+        self.prompts.close()
+        if self._standing is not None:
+            self._standing.close()  # a draft's process
+        gc.unfreeze()  # see `_warm_up`; libraries complain at the end about what is left
 
     def _warm_up(self, engine: Any) -> None:
         warm_up(self.target, engine)
@@ -179,9 +196,11 @@ def grammars_of(served: ServedModel) -> Grammars:
 
 def build_engine(model: Any, method: Method, settings: ChatSettings, pages: int) -> Any:
     """The engine, as the thread that owns it makes it."""
+    limit = settings.time_per_token_ms
     return ModelEngine(
         model, method, max_rows=settings.max_rows, prefill_chunk=settings.prefill_chunk,
         pages=pages, prefix_caching=settings.prefix_caching,
+        pace=None if limit is None else TokenPace(limit / 1e3),
     )  # fmt: skip
 
 
@@ -199,19 +218,3 @@ def warm_up(target: Loaded, engine: Any) -> None:
         engine.step()
     if request.error is not None:
         raise request.error
-
-
-@contextmanager
-def _stopping_is_no_failure() -> Iterator[None]:
-    """Uvicorn raises the signal that ended it again, which would end the process as if by it.
-
-    SIGTERM is how servers are told to stop; one that has answered everybody ends with 0.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, lambda *told: None)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

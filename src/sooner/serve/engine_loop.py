@@ -148,6 +148,7 @@ class EngineLoop:
     def _step(self) -> None:
         assert self.engine is not None
         started = self.clock()
+        self.engine.queued = len(self.scheduler.waiting)
         try:
             ended = self.engine.step()
         except BaseException as error:

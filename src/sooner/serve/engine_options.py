@@ -92,6 +92,7 @@ class JobOptions:
             "max_new_tokens": job.max_tokens,
             "eos_token_id": sorted(job.stop_token_ids) or None,
             "media_keys": job.media_keys,
+            "arrived": job.arrived,
             **_settings(sampling),
         }
         if sampling.logit_bias:

@@ -50,10 +50,14 @@ class Following(Method):
     def largest_block(self) -> int:
         return self.method.largest_block()
 
+    def expect(self, rows: int, waiting: int, most_rows: int) -> None:
+        self.method.expect(rows, waiting, most_rows)
+
     def session(self, model: Any, inputs: Mapping[str, Any], **options: Any) -> Session:
         session = self.method.session(model, inputs, **options)
         if self.mode == EXACT:
             session.rule = follow_choices
         if isinstance(session.drafter, ChainDrafter):
             session.drafter.purpose = Purpose.TOKEN
+            session.drafter.looks_up = self.mode == EXACT
         return session

@@ -22,7 +22,7 @@ from .batching import Batcher
 from .bodies import Bodies
 from .job import ActJob, Answer
 from .metrics import Metrics
-from .refusal import RefusedError
+from .refusal import RefusedError, refused
 from .request_ids import name_of
 from .settings import ServeSettings
 from .wire import ActRequest, milliseconds, parse, write
@@ -202,8 +202,3 @@ def _accepted(wanted: ActRequest, answer: Answer) -> Response:
     if answer.is_late:
         headers["X-Sooner-Deadline"] = "missed"
     return JSONResponse(told, headers=headers)
-
-
-def refused(error: RefusedError) -> Response:
-    """The answer to a request that gets no action."""
-    return JSONResponse(error.body(), error.status, headers=error.headers)

@@ -234,9 +234,13 @@ class EngineLike(Protocol):
 
     It may have more: `pages` and `pages_used` of its memory, `longest` (tokens that a request can
     have), `alone` (why it decodes one request at a time).
+
+    Attributes:
+        queued: requests that wait, of which it has not been told.
     """
 
     max_rows: int
+    queued: int
 
     @property
     def is_idle(self) -> bool: ...

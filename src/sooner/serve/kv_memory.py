@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import Any
-
-import torch
 
 from ..errors import SoonerError
 from ..memory import manager
+from ..memory.room import ON_CPUS
+from ..memory.room import free_bytes as _free
+from ..memory.room import gpus_of as _gpus
 from ..methods import Method
 from ..models import adapt
 from ..tasks.loading import ModelPair
@@ -20,8 +20,6 @@ logger = logging.getLogger("sooner.serve")
 
 UNLIMITED = 1 << 20
 """Tokens that a model without a limit to its positions is given."""
-ON_CPUS = 4 << 30
-"""Bytes at most where the memory is the machine's, unless a server is told otherwise."""
 KEPT = 4
 """Pages at most, as a multiple of what all rows can hold at once; what is more keeps prefixes."""
 
@@ -92,19 +90,3 @@ def kv_memory(pair: ModelPair, method: Method, settings: ChatSettings) -> KvMemo
 def _positions(pair: ModelPair) -> int:
     models = [pair.target.model, *([] if pair.draft is None else [pair.draft.model])]
     return min(max_positions(model) or UNLIMITED for model in models)
-
-
-def _gpus(model: Any) -> list[torch.device]:
-    """The CUDA devices that a model lies on; none if a part of it does not."""
-    found = set((getattr(model, "hf_device_map", None) or {}).values())
-    if "disk" in found:
-        return []
-    devices = {torch.device(one) for one in found} or {model.device}
-    return list(devices) if all(one.type == "cuda" for one in devices) else []
-
-
-def _free(device: torch.device, share: float) -> int:
-    """Bytes of a GPU that `share` of it leaves beside what is used already."""
-    torch.cuda.empty_cache()
-    free, total = torch.cuda.mem_get_info(device)
-    return int(share * total) - (total - free)

@@ -5,21 +5,18 @@ from __future__ import annotations
 import hashlib
 import time
 from dataclasses import replace
-from difflib import get_close_matches
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from .. import __version__, miniatures
-from ..checks import check_choice
+from .. import __version__
 from ..errors import SoonerError
 from ..methods import HSD, Method, ParallelVLM, PromptLookup
 from ..methods.aligned.size import Experience
 from ..models import CANVASES
 from ..models.openvla.adapter import OpenVLA
 from ..tasks.loading import Loaded, ModelPair
-from ..tasks.parse.forms import habits_of
+from ..tasks.parse.habits import habits_of
 from ..tasks.registry import build_method
 from ..tasks.settings import CaptionSettings
 from .adapters import merged, refuse_unmerged
@@ -28,33 +25,6 @@ from .media.reader import media_reader
 from .openai.prompts import ChatPrompts
 from .openai.served import ServedModel
 from .settings import ChatSettings
-
-TYPO = 0.8
-"""Likeness of a name to `MINIATURE` from which on it is meant, though misspelt."""
-MINIATURE, MINIATURES = "miniature", ("video", "document")
-"""`miniature` is the first of these; `miniature:document` names one."""
-
-
-def miniature_of(name: str) -> str | None:
-    """The bundled miniature that `miniature` or `miniature:NAME` means; `None` for other models.
-
-    Raises:
-        SoonerError: one that does not chat.
-    """
-    word, colon, which = name.partition(":")
-    if word != MINIATURE:
-        is_like = "/" not in name and get_close_matches(word, [MINIATURE], cutoff=TYPO)
-        if is_like and not Path(name).exists():
-            raise SoonerError(f"there is no model '{name}'; did you mean '{MINIATURE}'?")
-        return None
-    which = which if colon else MINIATURES[0]
-    if which in miniatures.names() and which not in MINIATURES:
-        raise SoonerError(
-            f"the '{which}' miniature does not chat; serve {' or '.join(MINIATURES)} (policies: "
-            "sooner act serve)"
-        )
-    check_choice("miniature", which, MINIATURES)
-    return which
 
 
 def check_servable(pair: ModelPair) -> None:

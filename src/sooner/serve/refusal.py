@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from fastapi.responses import JSONResponse, Response
+
 from ..tasks.act.observation import FieldError, UnreadableError
 
 LONGEST = 400
@@ -39,6 +41,11 @@ class RefusedError(Exception):
         if self.field is not None:
             told["field"] = self.field
         return told
+
+
+def refused(error: RefusedError) -> Response:
+    """The answer to a request that gets nothing else."""
+    return JSONResponse(error.body(), error.status, headers=error.headers)
 
 
 def unreadable(text: str) -> RefusedError:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import SoonerError
-from ..tasks.act.policy import Policy
 from .settings import ServerSettings, ServeSettings
+
+if TYPE_CHECKING:
+    from ..tasks.act.policy import Policy
 
 
 def require() -> None:

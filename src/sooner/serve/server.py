@@ -6,21 +6,26 @@ import asyncio
 import copy
 import signal
 import socket
-from collections.abc import Callable, Coroutine
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
-from fastapi import FastAPI
 from fastapi.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.config import LOGGING_CONFIG
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from .bodies import Bodies
-from .handlers import RequestHandler, refused
-from .refusal import RefusedError, too_many_connections
+from .refusal import RefusedError, refused, too_many_connections
 from .settings import ServerSettings
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from .handlers import RequestHandler
 
 HARD_LIMIT = 2
 """Multiple of the connection limit above which connections are closed without a response."""
@@ -44,7 +49,7 @@ class DrainingServer(uvicorn.Server):
 
     def __init__(
         self,
-        app: FastAPI,
+        app: ASGIApp,
         settings: ServerSettings,
         log_level: str,
         close: Callable[[], Coroutine[Any, Any, None]],
@@ -88,6 +93,22 @@ class DrainingServer(uvicorn.Server):
                 self.hurry()
             await asyncio.wait({closing}, timeout=0.1)
         await super().shutdown(sockets)
+
+
+@contextmanager
+def stopping_is_no_failure() -> Iterator[None]:
+    """Uvicorn raises the signal that ended it again, which would end the process as if by it.
+
+    SIGTERM is how servers are told to stop; one that has answered everybody ends with 0.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda *told: None)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 class PolicyServer(DrainingServer):

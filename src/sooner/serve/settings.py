@@ -112,6 +112,8 @@ class ChatSettings(ServerSettings):
         prefix_caching: reuse keys and values of what prompts have in common.
         prefill_chunk: prompt tokens of one step; others decode in between.
         max_queue: requests that may wait for a row; more are told to come back.
+        time_per_token_ms: that a stream may take, on average; prompts are held back for it, 4 s at
+            most. By default none waits while there is a row.
         deadline: seconds that a request may take, if it names none; by default any.
         media_root: folder whose files requests may name (`file:///...`); by default none.
         allow_remote_media: fetch pictures and videos that requests name by http(s).
@@ -124,6 +126,8 @@ class ChatSettings(ServerSettings):
         media_memory: bytes that a process may take to decode.
         media_workers: processes that decode.
         ping_seconds: after which a stream without tokens says that it is alive.
+        stream_interval: seconds between two wake-ups for tokens of streams; what comes meanwhile
+            goes out together, but first tokens and ends at once. 0 sends each round's.
 
     Raises:
         SoonerError: as `ServerSettings`; or a media folder that is none.
@@ -142,6 +146,7 @@ class ChatSettings(ServerSettings):
     prefix_caching: bool = True
     prefill_chunk: int = option(512, 1)
     max_queue: int = option(64, 0)
+    time_per_token_ms: float | None = option(None, 0, above=True, metavar="MS")
     deadline: float | None = option(None, 0, above=True, metavar="S")
     media_root: str | None = option(None, metavar="DIR")
     allow_remote_media: bool = False
@@ -154,6 +159,7 @@ class ChatSettings(ServerSettings):
     media_memory: int = option(2048 * MEBI, 64 * MEBI)
     media_workers: int = option(2, 1)
     ping_seconds: float = option(5.0, 0, above=True)
+    stream_interval: float = option(0.04, 0, metavar="S")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -161,6 +167,43 @@ class ChatSettings(ServerSettings):
             raise SoonerError(f"media root '{self.media_root}' is no folder; name one that is")
         if self.served_model_name is not None and not self.served_model_name.strip():
             raise SoonerError("the served model name is empty; leave it out for the model's own")
+
+
+@dataclass(frozen=True)
+class ReplicaSettings:
+    """Replicas of a server on Ray.
+
+    Args:
+        replicas: processes that each load the model; with more than one GPU, one each.
+        max_replicas: most of them, when more requests come than `replicas` decode together; by
+            default as many as `replicas`.
+        imbalanced_threshold: a request goes to the replica that has seen its media, or the
+            beginning of its prompt, unless that has so many requests more than the least busy one.
+        upscale_seconds: of more requests than replicas decode together before one is added.
+        downscale_seconds: of fewer before one is taken away.
+
+    Raises:
+        SoonerError: a value out of range, or fewer replicas at most than at least.
+    """
+
+    replicas: int = option(1, 1)
+    max_replicas: int | None = option(None, 1)
+    imbalanced_threshold: int = option(4, 1)
+    upscale_seconds: float = option(30.0, 0)
+    downscale_seconds: float = option(600.0, 0)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.max_replicas is not None and self.max_replicas < self.replicas:
+            raise SoonerError(
+                f"max_replicas is {self.max_replicas}, less than the {self.replicas} there are "
+                "always (replicas); give more, or leave it out"
+            )
+
+    @property
+    def most(self) -> int:
+        """Replicas that there may be."""
+        return self.max_replicas or self.replicas
 
 
 def is_loopback(host: str) -> bool:

@@ -38,6 +38,8 @@ group = typer.Typer(
 def register(app: typer.Typer) -> None:
     """Add the subcommands."""
     from .bench_act import act
+    from .bench_documents import documents
+    from .bench_drafters import drafters
     from .bench_gpu import gpu
     from .bench_imagine import imagine
     from .bench_marks import marks
@@ -45,11 +47,14 @@ def register(app: typer.Typer) -> None:
     from .bench_parse import parse
     from .bench_prefill import prefill
     from .bench_replay import replay
+    from .bench_scale import scale
     from .bench_serve import serve
     from .bench_soak import soak
     from .bench_step import step
 
     group.command()(act)
+    group.command()(documents)
+    group.command()(drafters)
     group.command()(gpu)
     group.command()(imagine)
     group.command()(marks)
@@ -57,6 +62,7 @@ def register(app: typer.Typer) -> None:
     group.command()(parse)
     group.command()(prefill)
     group.command()(replay)
+    group.command()(scale)
     group.command()(serve)
     group.command()(soak)
     group.command()(step)

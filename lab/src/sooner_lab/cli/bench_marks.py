@@ -17,7 +17,9 @@ def marks(
         Path, typer.Option(metavar="DIR", help="What `sooner train miniature marks` wrote.")
     ],
     drafts: Annotated[str | None, listed("Only these checkpoints of the draft.")] = None,
-    parts: Annotated[str | None, listed("gate, criteria; by default the gate.")] = None,
+    parts: Annotated[
+        str | None, listed("gate, criteria, layers, speed; by default the gate.")
+    ] = None,
     clips: Annotated[int | None, count("Held-out clips; fewer than 96 are a trial.")] = None,
     calibrate: Annotated[
         bool, typer.Option("--calibrate", help="Find the clips' contrast, judge nothing.")

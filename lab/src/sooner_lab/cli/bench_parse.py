@@ -21,6 +21,7 @@ from .bench_parts import (
     exit_on_bugs,
     keep_in,
     listed,
+    numbers,
     read_result,
     run_bench,
     some_of,
@@ -28,6 +29,7 @@ from .bench_parts import (
 
 FULL: dict[str, Any] = {
     "pages": 12, "document_pages": 20, "quality_pages": 2, "levels": None, "core_pages": 3,
+    "clients": (1, 2, 4, 8, 16),
 }  # fmt: skip
 """What `--full` measures instead of the defaults of `ParseBenchSettings`."""
 FULL_EXACT = 200
@@ -43,7 +45,7 @@ def parse(
     form: Annotated[str | None, option_of(ParseSettings, "form")] = None,
     arms: Arms = None,
     parts: Annotated[
-        str | None, listed("Only arms, document, exactness, quality, overhead.")
+        str | None, listed("Only arms, document, exactness, quality, overhead, clients.")
     ] = None,
     pages: Annotated[int | None, count("Held-out pages of the arms; 2, or 12 with --full.")] = None,
     repeats: Annotated[int, count("Timed runs of each arm on each page.")] = 1,
@@ -61,6 +63,15 @@ def parse(
             "exactness take 200, a quarter of an hour.",
         ),
     ] = None,
+    clients: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N,N,...",
+            help="Pages under way at once, over one engine: pages a second with and without "
+            "drafts; 1,2,4,8,16 with --full and --parts clients.",
+        ),
+    ] = None,
+    client_pages: Annotated[int, count("Pages that are parsed with each of them.")] = 32,
     full: Annotated[
         bool,
         typer.Option("--full", help="More pages of every part, and 200 compared: an hour or more."),
@@ -85,10 +96,15 @@ def parse(
     if exact_pages is None:
         asked_for = parts is not None and "exactness" in parts
         exact_pages = FULL_EXACT if full or asked_for else 0
+    under_way = numbers("clients", clients, "1,8") if clients else ()
+    if not under_way and parts is not None and "clients" in parts:
+        under_way = FULL["clients"]
     check_whole("--exact-pages", exact_pages, 0)
-    asked = {
+    asked: dict[str, Any] = {
         "pages": pages, "document_pages": document_pages, "quality_pages": quality_pages,
     }  # fmt: skip
+    if under_way:
+        asked["clients"] = under_way
     sizes = {name: value for name, value in asked.items() if value is not None}
     settings = ParseBenchSettings(
         model=model,
@@ -100,6 +116,7 @@ def parse(
         **{**(FULL if full else {}), **sizes},
         repeats=repeats,
         exact_pages=exact_pages,
+        client_pages=client_pages,
         max_new_tokens=max_new_tokens,
         device=device,
         dtype=dtype,
@@ -110,4 +127,5 @@ def parse(
 
     result = run_bench(run, settings, json, debug, keep=keep_in(json), before=before)
     rows = [*result.get("arms", []), *result.get("exactness", {}).get("rows", [])]
+    rows += result.get("clients", {}).get("rows", [])
     exit_on_bugs(row for row in rows if row["mode"] == "exact")

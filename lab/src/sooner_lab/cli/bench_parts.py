@@ -211,10 +211,11 @@ def numbers(what: str, text: str, example: str) -> tuple[int, ...]:
 
 
 def measured(run: Callable[..., dict[str, Any]], settings: Any, debug: bool) -> dict[str, Any]:
-    """Run a bench, telling its progress on a terminal."""
+    """Run a bench, telling its progress on a terminal; told to end, it ends what it started."""
     import transformers
     from rich.console import Console
 
+    from sooner.interrupts import ended_as_interrupted
     from sooner.provenance import revision
 
     revision()  # the tree as it is now is the one that is measured
@@ -224,10 +225,11 @@ def measured(run: Callable[..., dict[str, Any]], settings: Any, debug: bool) -> 
         transformers.logging.set_verbosity_error()
         transformers.logging.disable_progress_bar()
     console = Console(stderr=True)
-    if not console.is_terminal:
-        return run(settings, progress=lambda line: None)
-    with console.status("loading models") as status:
-        return run(settings, progress=status.update)
+    with ended_as_interrupted():
+        if not console.is_terminal:
+            return run(settings, progress=lambda line: None)
+        with console.status("loading models") as status:
+            return run(settings, progress=status.update)
 
 
 def videos(files: list[Path] | None, dataset: str | None) -> list[Path]:

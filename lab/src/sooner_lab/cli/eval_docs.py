@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
@@ -15,10 +15,14 @@ from sooner.cli.parse_options import ParseOptions
 from sooner.errors import SoonerError
 
 if TYPE_CHECKING:
+    from sooner.cli.parse_display import PagesDisplay
+    from sooner.ray import RayJob
     from sooner.tasks.parse import ParseJob
 
     from ..evaluation.documents import Benchmark
     from ..evaluation.documents.predictions import Texts
+
+Job = TypeVar("Job", "ParseJob", "RayJob")
 
 
 @dataclass(frozen=True)
@@ -75,21 +79,27 @@ class Scoring:
         failed = failures(job, benchmark)
         texts: Texts = {}
         if len(failed) < len(benchmark.samples):
-            texts = read_predictions(wanted.output, benchmark)
+            texts = read_predictions(self.folder_for_predictions(), benchmark)
         texts = {name: one for name, one in texts.items() if name not in failed}
-        write_predictions(wanted.output, benchmark, texts)
+        write_predictions(self.folder_for_predictions(), benchmark, texts)
         self._tell(benchmark, texts, failed, told(wanted))
         return len(failed)
 
-    def _run(self, wanted: ParseOptions, benchmark: Benchmark) -> ParseJob:
+    def _run(self, wanted: ParseOptions, benchmark: Benchmark) -> ParseJob | RayJob:
         from sooner.cli.parse_display import PagesDisplay
+        from sooner.cli.parse_ray import ray_job
 
         from ..evaluation.documents.parsing import predicting
 
         benchmark.check_sources()
         shown = PagesDisplay(self.display)
-        first = replace(wanted, inputs=[benchmark.samples[0].source])
+        first = replace(wanted, inputs=[str(benchmark.samples[0].source)])
         job = predicting(first.job(shown.page), benchmark)
+        if wanted.ray is not None:
+            on_ray = ray_job(replace(wanted, inputs=[str(self.folder)]), shown.page, job)
+            with shown:
+                on_ray.run()
+            return self._shown(on_ray, shown)
         try:
             with shown:
                 job.run(lambda: wanted.load(self.display))
@@ -97,6 +107,9 @@ class Scoring:
             close = getattr(job.drafter, "close", None)
             if close is not None:
                 close()
+        return self._shown(job, shown)
+
+    def _shown(self, job: Job, shown: PagesDisplay) -> Job:
         for line in shown.summary(job.counts):
             self.display.line(line, "bold")
         return job

@@ -11,6 +11,7 @@ from sooner.cli import options
 from sooner.cli import parse_options as asked
 from sooner.cli.display import Display
 from sooner.cli.from_settings import Fields, from_settings
+from sooner.cli.parse import WithAddress
 from sooner.tasks.parse.settings import ParseSettings
 
 from .bench_parts import Json
@@ -29,7 +30,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="eval")
 
 
-@group.command()
+@group.command(cls=WithAddress)
 @from_settings
 def docs(
     *,
@@ -65,13 +66,16 @@ def docs(
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
     threads: options.Threads = None,
+    ray: asked.Ray = None,
+    actors: asked.Actors = None,
+    in_flight: asked.InFlight = None,
     quiet: options.Quiet = False,
     debug: options.Debug = False,
 ) -> None:
     """Score parsed pages on OmniDocBench, olmOCR-Bench or Ocean-OCR-Bench.
 
-    Parses the pages into -o, resumable, or takes what --predictions holds. Nothing is fetched. The
-    figures are not the official ones: docs/evaluation.md says what differs.
+    Parses the pages into -o, resumable, here or on Ray, or takes what --predictions holds. Nothing
+    is fetched. The figures are not the official ones: docs/evaluation.md says what differs.
     """
     if debug:
         options.log_decisions()
@@ -81,7 +85,7 @@ def docs(
         return
     wanted = asked.ParseOptions(
         inputs=[],
-        output=scoring.folder_for_predictions(),
+        output=str(scoring.folder_for_predictions()),
         settings=settings,
         model=model,
         drafter=drafter,
@@ -95,6 +99,9 @@ def docs(
         dtype=dtype,
         threads=threads,
         debug=debug,
+        ray=ray,
+        actors=actors,
+        in_flight=in_flight,
     )
     try:
         failed = scoring.parsed(wanted)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,13 @@ from PIL import Image
 from ...checks import check_number, check_whole
 from ...errors import SoonerError
 from ..grouping import Area, regions_of
+from ..languages import Joining
 from ..lines import Line, is_item, with_markers
 from ..page import Page, Picture
 from ..regions import PageDraft, around, box, label_of, overlap
 from ..resolution import MOST_SIDE
 from .base import BLANK
+from .ocr_models import RecognitionModel, recognition_model
 
 
 def needed(package: str, what: str) -> Any:
@@ -199,10 +202,14 @@ class OCR:
         upside_down: look for lines that stand on their heads, which costs a little.
         squeeze: share of a page's width that is kept. Reading takes time by the width of lines:
             0.8 saves a fifth of it, and loses few words of clean print, but many of bad scans.
+        language: that pages are in, by rapidocr's names (`en`, `korean`, `cyrillic`, ...): which
+            recognition model reads them, and how lines are joined. By default the wheel's model,
+            which reads Chinese, Japanese and some fifty languages in Latin script.
+        models: a folder of recognition models, for languages that the wheel has none for.
 
     Raises:
-        SoonerError: an option out of range; when called, if a package is not installed or a model
-            can't be loaded.
+        SoonerError: an option out of range, an unknown language, or one whose model is not here;
+            when called, if a package is not installed or a model can't be loaded.
     """
 
     name = "ocr"
@@ -214,12 +221,23 @@ class OCR:
         layout: bool | LayoutModel = True,
         upside_down: bool = False,
         squeeze: float = 1.0,
+        language: str | None = None,
+        models: str | Path | None = None,
     ) -> None:
         check_whole("OCR: threads", threads)
         check_whole("OCR: longest", longest)
         check_number("OCR: squeeze", squeeze, 0.3, 1)
         self.threads, self.longest, self.upside_down = threads, longest, upside_down
-        self.squeeze = squeeze
+        self.squeeze, self.language, self.models = squeeze, language, models
+        self._recognition: RecognitionModel | None = None
+        self._joining: Joining | None = None
+        if language is None and models is not None:
+            raise SoonerError(f"OCR: models is '{models}', but no language says which to use")
+        if language is not None:
+            needed("rapidocr", "OCR")
+            folder = None if models is None else Path(models).expanduser()
+            self._recognition = recognition_model(language, folder)
+            self._joining = Joining(self._recognition.language)
         self.layout = LayoutModel(threads) if layout is True else layout or None
         self._engine: Any = None
         self._lock = threading.Lock()
@@ -230,6 +248,8 @@ class OCR:
         lines = with_bullets(with_markers(self.lines(page)), page.picture)
         areas = self.layout(page) if self.layout is not None and lines else []
         regions = regions_of(lines, page.size, areas)
+        if self._joining is not None:
+            regions = [self._joining.region(region) for region in regions]
         reason = "" if lines else BLANK
         return PageDraft(regions, time.perf_counter() - began, self.name, page.size, reason)
 
@@ -263,7 +283,7 @@ class OCR:
 
     def __getstate__(self) -> dict[str, Any]:
         """For another process, which loads its own models."""
-        names = ("threads", "longest", "upside_down", "squeeze")
+        names = ("threads", "longest", "upside_down", "squeeze", "language", "models")
         return {name: getattr(self, name) for name in names} | {"layout": self.layout or False}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -286,6 +306,7 @@ class OCR:
             # Lines of a batch are as wide as the widest one, so one thread is best off without.
             "Rec.rec_batch_num": 1 if self.threads == 1 else 6,
             "Rec.rec_img_shape": [3, 48, 32],
+            **({} if self._recognition is None else self._recognition.settings()),
         }
         try:
             with quiet():

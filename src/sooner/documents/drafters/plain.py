@@ -11,8 +11,10 @@ from pathlib import Path
 
 from ...errors import SoonerError
 from ..grouping import EXACT, regions_of
+from ..illustrations import with_illustrations
 from ..inputs import natural
 from ..lines import is_item, lines_of, with_markers
+from ..order import in_reading_order
 from ..page import Page
 from ..regions import (
     FORMULA,
@@ -26,6 +28,7 @@ from ..regions import (
     Region,
     numbered,
 )
+from ..ruled import ruled_tables
 from .base import BLANK
 from .ocr import LayoutModel, with_bullets
 
@@ -190,5 +193,10 @@ class TextLayer:
         areas = self.layout(page) if self.layout is not None else []
         words = [replace(line, confidence=1.0) for line in lines_of(page.text.words)]
         lines = with_bullets(with_markers(words), page.picture)
+        tables, lines = ruled_tables(lines, page.text.rules, page.size)
         regions = regions_of(lines, page.size, areas, EXACT)
+        if tables:
+            regions = in_reading_order([*regions, *tables])
+        if self.layout is None:  # which would see pictures itself
+            regions = with_illustrations(regions, page.text)
         return PageDraft(regions, time.perf_counter() - began, self.name, page.size)

@@ -28,14 +28,23 @@ class EventMail:
     """Events from the engine's thread to the event loop, which is woken once for all that came.
 
     A round tells every row's tokens at nearly the same time; a wake-up for each would cost more
-    than what is done with them.
+    than what is done with them. Nor is every round worth one: where rounds are short, the loop's
+    thread takes a core from the thread that decodes, and what it has in its caches.
+
+    Args:
+        interval: seconds after a wake-up in which there is another one only for what is urgent;
+            whatever else came is taken at their end.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, interval: float = 0.0) -> None:
+        self.interval = interval
         self._held: deque[Callable[[], None]] = deque()
         self._is_called = False
+        self._timer: asyncio.TimerHandle | None = None  # which takes what is not urgent
 
-    def put(self, loop: asyncio.AbstractEventLoop, take: Callable[[], None]) -> None:
+    def put(
+        self, loop: asyncio.AbstractEventLoop, take: Callable[[], None], is_urgent: bool = True
+    ) -> None:
         """Have `take` called in the loop, in order; in any thread.
 
         Raises:
@@ -44,17 +53,26 @@ class EventMail:
         self._held.append(take)
         if self._is_called:  # it has not begun to empty: it sets this first
             return
+        if not is_urgent and self._timer is not None and not loop.is_closed():
+            return  # whoever forgets the timer looks at what is held afterwards
         self._is_called = True
         try:
-            loop.call_soon_threadsafe(self._empty)
+            loop.call_soon_threadsafe(self._empty, loop)
         except BaseException:
             self._is_called = False
             raise
 
-    def _empty(self) -> None:
+    def _empty(self, loop: asyncio.AbstractEventLoop) -> None:
         self._is_called = False
+        if self.interval and self._timer is None:
+            self._timer = loop.call_later(self.interval, self._look, loop)
         while self._held:
             self._held.popleft()()
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = None
+        if self._held:
+            self._empty(loop)
 
 
 class Answering:
@@ -64,7 +82,8 @@ class Answering:
         service: that decodes.
         asked: choices and jobs; the jobs' `events` are set here.
         clock: the service's seconds.
-        mail: of the event loop that this runs in, shared by all that run there.
+        mail: of the event loop that this runs in, shared by all that run there; a choice's first
+            tokens and its end are urgent, and all of one that a stop string may end.
 
     Attributes:
         is_done: every job has ended.
@@ -81,6 +100,7 @@ class Answering:
         self._events: deque[tuple[AskedChoice, Event]] = deque()
         self._news = asyncio.Event()
         self._submitted: list[AskedChoice] = []
+        self._begun: set[AskedChoice] = set()  # that have told something; the engine's thread's own
 
     @property
     def is_done(self) -> bool:
@@ -128,7 +148,9 @@ class Answering:
     async def updates(
         self, ping: float | None = None
     ) -> AsyncIterator[tuple[Choice, Update] | None]:
-        """What each event added, in order; `None` after every `ping` seconds without any.
+        """What came, in order; `None` after every `ping` seconds without anything.
+
+        Tokens of a choice that wait behind one another are one update.
 
         Raises:
             RefusedError: a job failed, or its deadline passed; the others are cancelled.
@@ -138,7 +160,10 @@ class Answering:
             while not self.is_done:
                 if self._events:
                     one, event = self._events.popleft()
-                    yield one.choice, self._apply(one, event)
+                    update = self._apply(one, event)
+                    while self._goes_on(one):
+                        update.extend(self._apply(*self._events.popleft()))
+                    yield one.choice, update
                     continue
                 self._news.clear()
                 if quiet is not None:
@@ -160,11 +185,21 @@ class Answering:
 
     def _tell(self, loop: asyncio.AbstractEventLoop, one: AskedChoice, event: Event) -> None:
         """In the engine's thread; raises `RuntimeError` if the loop is closed, as a sink may."""
-        self.mail.put(loop, partial(self._take, one, event))
+        is_end = isinstance(event, Finished)
+        is_urgent = is_end or one.choice.has_stops or one not in self._begun
+        self._begun.add(one)
+        self.mail.put(loop, partial(self._take, one, event), is_urgent)
 
     def _take(self, one: AskedChoice, event: Event) -> None:
         self._events.append((one, event))
         self._news.set()
+
+    def _goes_on(self, one: AskedChoice) -> bool:
+        """Whether the next event is more tokens of a choice that is not over."""
+        if not self._events or one.choice.is_over:
+            return False
+        following, event = self._events[0]
+        return following is one and isinstance(event, Tokens)
 
     def _apply(self, one: AskedChoice, event: Event) -> Update:
         if isinstance(event, Tokens):

@@ -32,7 +32,7 @@ class ToldToken:
 
 @dataclass(frozen=True)
 class Update:
-    """What one event added to a choice."""
+    """What one event, or several behind one another, added to a choice."""
 
     pieces: list[AnswerPiece] = field(default_factory=list)
     tokens: list[ToldToken] = field(default_factory=list)
@@ -40,6 +40,11 @@ class Update:
     @property
     def is_empty(self) -> bool:
         return not self.pieces and not self.tokens
+
+    def extend(self, other: Update) -> None:
+        """Add what came behind it."""
+        self.pieces.extend(other.pieces)
+        self.tokens.extend(other.tokens)
 
 
 class Choice:
@@ -77,6 +82,11 @@ class Choice:
     @property
     def is_over(self) -> bool:
         return self.finish_reason is not None
+
+    @property
+    def has_stops(self) -> bool:
+        """Whether its text may end it, before its job knows."""
+        return bool(self._stops.stops)
 
     def add(self, event: Tokens) -> Update:
         """Take a round's new tokens."""

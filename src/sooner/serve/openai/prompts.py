@@ -25,6 +25,7 @@ from ...tasks.loading import Loaded
 from ...tasks.prompting import video_tokens
 from ...tasks.video import VideoInfo
 from ..media.limits import MediaBusyError, MediaError
+from ..media.processed import ProcessedMedia
 from ..media.reader import MediaReader
 from .errors import ApiError, BadRequestError, too_long
 from .messages import FilePart, ImagePart, Message, RefusalPart, TextPart, VideoPart
@@ -67,8 +68,12 @@ class ChatPrompts:
         self.name, self.target, self.media = name, target, media
         # The tokenizer is not safe in two threads, and answers are turned into text elsewhere.
         self.processor = copy.deepcopy(target.processor)
+        self.processed = ProcessedMedia()
+        self.processed.put_into(self.processor)
         self.max_model_len, self.max_media, self.max_pixels = max_model_len, max_media, max_pixels
         self.template = _template(self.processor)
+        apply = getattr(self.processor, "apply_chat_template", None)
+        self._sanitizes = apply is not None and SANITIZES in inspect.signature(apply).parameters
         self.dtype = target.model.dtype
         self._longest = max(LONGEST, *map(len, self.tokenizer.get_vocab()))
         self._reading = ThreadPoolExecutor(AT_ONCE, "media")
@@ -140,6 +145,7 @@ class ChatPrompts:
 
     def _written(self, chat: _Chat, request: ChatRequest) -> Prepared:
         """Template and processor; in the one thread that may use them."""
+        self.processed.shown = tuple(chat.keys)
         try:
             batch = self._processed(chat, request)
         except (MemoryError, torch.OutOfMemoryError):
@@ -178,7 +184,7 @@ class ChatPrompts:
                 }
             }
         apply = self.processor.apply_chat_template
-        if SANITIZES not in inspect.signature(apply).parameters:
+        if not self._sanitizes:
             return apply(chat.messages, **options)
         try:
             return apply(chat.messages, **options, sanitize_control_tokens=True)

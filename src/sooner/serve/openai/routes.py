@@ -12,7 +12,6 @@ from typing import Any, Protocol, TypeVar
 
 from fastapi import Request
 from fastapi.responses import Response
-from starlette.requests import ClientDisconnect
 
 from ..bodies import Bodies
 from ..jobs import Service
@@ -38,7 +37,7 @@ from .planning import Planner, RequestTimes
 from .protocol import ChatRequest, CompletionRequest, GenerationRequest
 from .reading import deadline_seconds, parse
 from .served import Prepared, ServedModel
-from .stream import EventStream, frames, hang_up
+from .stream import EventStream, frames, unless_gone
 from .text_prompts import prepare_text
 from .usage import speculative_decoding, token_usage
 
@@ -95,7 +94,7 @@ class OpenAIHandler:
         self.under_way = 0
         self.is_closing = False
         self.most = settings.max_rows + settings.max_queue
-        self._planner, self._mail = Planner(served), EventMail()
+        self._planner, self._mail = Planner(served), EventMail(settings.stream_interval)
         self._texts = TokenTexts(served.tokenizer)
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="sooner-read")
 
@@ -315,29 +314,6 @@ class _Held:
         if self.is_taken:
             self.is_taken = False
             self.handler.under_way -= 1
-
-
-async def unless_gone(request: Request, work: Coroutine[Any, Any, Result]) -> Result:
-    """The result of `work`, which is cancelled if the client hangs up.
-
-    Raises:
-        ClientDisconnect: it did.
-    """
-    task, gone = asyncio.ensure_future(work), asyncio.ensure_future(hang_up(request.receive))
-    try:
-        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            raise ClientDisconnect
-        return task.result()
-    finally:
-        task.cancel()
-        gone.cancel()
-        await asyncio.wait({task, gone})
-        if not task.cancelled():
-            task.exception()  # seen, even if nobody waits for it
-        # An error's frames would hold the task that holds the error, and with it all the pixels
-        # that those frames had, until cycles are collected.
-        del task, gone
 
 
 async def in_time(

@@ -6,8 +6,10 @@ import asyncio
 import json
 import logging
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any, TypeVar
 
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -27,6 +29,8 @@ SEND_SECONDS = 60.0
 """What a client may take to read what was sent, before it counts as gone."""
 LOOKS = 4
 """How often in that time it is looked at: a timer for each frame would cost more than its text."""
+Result = TypeVar("Result")
+
 HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
@@ -107,6 +111,29 @@ async def hang_up(receive: Receive) -> None:
     """Returns when the client is gone."""
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+async def unless_gone(request: Request, work: Coroutine[Any, Any, Result]) -> Result:
+    """The result of `work`, which is cancelled if the client hangs up.
+
+    Raises:
+        ClientDisconnect: it did.
+    """
+    task, gone = asyncio.ensure_future(work), asyncio.ensure_future(hang_up(request.receive))
+    try:
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientDisconnect
+        return task.result()
+    finally:
+        task.cancel()
+        gone.cancel()
+        await asyncio.wait({task, gone})
+        if not task.cancelled():
+            task.exception()  # seen, even if nobody waits for it
+        # An error's frames would hold the task that holds the error, and with it all the pixels
+        # that those frames had, until cycles are collected.
+        del task, gone
 
 
 class EventStream(Response):

@@ -4,10 +4,11 @@
     >>> for page in read_pages("paper.pdf"):
     ...     print(parser(page, OCR()(page)).markdown)
 
-`parser` parses a page, `regions` is its first stage, `contexts` makes tokens of drafts, `answers`
-makes a page of what the model wrote, `unverified` of what the drafter alone found; `job` takes
-documents to a folder of results, `plan` says what is left to be done, `prefetch` reads and drafts
-the next page meanwhile. Names are imported on first use: those that decode need torch.
+`parser` parses a page, `concurrent` many at once over one engine; `regions` is its first stage,
+`contexts` makes tokens of drafts, `answers` makes a page of what the model wrote, `unverified` of
+what the drafter alone found; `job` takes documents to a folder of results, `plan` says what is left
+to be done, `prefetch` reads and drafts the next page meanwhile. Names are imported on first use:
+those that decode need torch.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .concurrent import ConcurrentParser
     from .delivery import Delivery
     from .job import ParseJob
     from .loading import load_parser
@@ -29,6 +31,7 @@ _HOME = {
     "FAILED": "result",
     "PARTIAL": "result",
     "SUCCESS": "result",
+    "ConcurrentParser": "concurrent",
     "Delivery": "delivery",
     "DraftParser": "unverified",
     "PageParser": "parser",
@@ -45,6 +48,7 @@ __all__ = [
     "FAILED",
     "PARTIAL",
     "SUCCESS",
+    "ConcurrentParser",
     "Delivery",
     "DraftParser",
     "PageParser",

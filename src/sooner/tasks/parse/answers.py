@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...documents import PageDraft, Region, to_markdown
+from ...documents import PageDraft, Region, texts_of, to_markdown
 from ...documents.drafters.plain import blocks
-from ...documents.layout_json import read_layout_json
-from ...documents.regions import TEXT, Size, around, scaled
+from ...documents.forms import PageForm, resized
+from ...documents.forms.base import FENCES
+from ...documents.regions import PICTURE, TEXT, Size, around
 from .contexts import offsets_of
 from .decoding import DecodedRow
-from .forms import FORMS
+from .forms import FORMS, MARKDOWN_HTML
 from .result import ParsedRegion, parsed_region
 
 FENCE = re.compile(r" {0,3}(`{3,}|~{3,})[ \t]*(\S*)[ \t]*")
 
-WRAPPERS = ("markdown", "md")
 
-"""What a fence around a whole answer says; one without a name may be the page's own listing."""
-
-
-def unwrapped(text: str, names: tuple[str, ...] = WRAPPERS) -> str:
+def unwrapped(text: str, names: tuple[str, ...] = FENCES) -> str:
     """What stands in the fence, if the whole answer is one; else the text as it is.
 
     Fences inside stay. One that was never closed reaches to the end, as in CommonMark.
 
     Args:
-        names: what the fence has to be called.
+        names: what the fence has to be called; one without a name may be the page's own listing.
     """
     lines = text.strip().split("\n")
     opening = FENCE.fullmatch(lines[0])
@@ -76,18 +72,27 @@ def placed(text: str, regions: Sequence[Region]) -> list[Region]:
     A drafter's regions are matched by their words, each of which counts once: what one block has
     taken, a later one with the same words won't find. A block may be of several regions that
     follow each other, such as a list, and several blocks of one. What a block is, its own text says
-    best, where it says anything but plain text.
+    best, where it says anything but plain text. Pictures, of which a text says nothing, stay where
+    the drafter saw them: before the first block of what comes behind them.
 
     Args:
         regions: as drafters found them, in reading order.
     """
     left = [Counter(words(" ".join(region.drafts[:1]))) for region in regions]
     sizes = [one.total() for one in left]
+    pictures = [place for place, region in enumerate(regions) if _is_picture(region)]
     found = []
     for block in blocks(text):
         places = _claimed(Counter(words(" ".join(block.drafts))), left, sizes)
+        while pictures and places and pictures[0] < min(places):
+            found.append(regions[pictures.pop(0)])
         found.append(_at(block, [regions[place] for place in places]) if places else block)
+    found += [regions[place] for place in pictures]
     return [replace(region, order=order) for order, region in enumerate(found)]
+
+
+def _is_picture(region: Region) -> bool:
+    return region.label == PICTURE and region.bbox is not None and not any(region.drafts)
 
 
 def words(text: str) -> list[str]:
@@ -164,7 +169,7 @@ class Reading:
         markdown: blocks separated by blank lines.
         regions: in reading order, one draft each: their text.
         written: the same texts as they stand in the answer.
-        repaired: the answer was no valid JSON.
+        repaired: the answer was not in its form, such as valid JSON.
     """
 
     markdown: str
@@ -181,30 +186,35 @@ def read(text: str, form: str, draft: PageDraft, size: Size, seen: Size | None) 
         size: of the page's picture.
         seen: the size in which boxes are said, if it is not that.
     """
-    if FORMS[form] == "layout-json":
-        return _layout(text, size, seen)
-    text = unwrapped(text, ("html",) if FORMS[form] == "html" else WRAPPERS)
-    if FORMS[form] == "html":
-        text = "\n\n".join(line for line in text.splitlines() if line.strip())
+    target = FORMS[form]
+    if target.has_boxes:
+        return _boxed(target, unwrapped(text, target.fences), size, seen)
+    text = target.body(unwrapped(text, target.fences))
     regions = placed(text, draft.regions)
     return Reading(f"{text.strip()}\n" if text.strip() else "", regions, _texts(regions))
 
 
-def _layout(text: str, size: Size, seen: Size | None) -> Reading:
-    found = read_layout_json(text)
-    regions = [_resized(region, size, seen) for region in found.regions]
-    if not regions:  # nothing to be saved: the answer itself is all there is
+def _boxed(target: PageForm, text: str, size: Size, seen: Size | None) -> Reading:
+    found = target.read(text)
+    if not found.regions:  # nothing to be saved: the answer itself is all there is
         return Reading(text.strip(), [], [], bool(text.strip()) and found.repaired)
-    escaped = [json.dumps(one, ensure_ascii=False)[1:-1] for one in _texts(regions)]
-    style = FORMS["markdown-html"]
-    assert not isinstance(style, str)
-    return Reading(to_markdown(regions, style), regions, escaped, found.repaired)
+    regions = resized(found.regions, target.frame or seen, size)
+    markdown = to_markdown(regions, MARKDOWN_HTML)
+    return Reading(markdown, regions, found.written, found.repaired)
 
 
-def _resized(region: Region, size: Size, seen: Size | None) -> Region:
-    if region.bbox is None or seen is None:
-        return region
-    return replace(region, bbox=scaled(region.bbox, size[0] / seen[0], size[1] / seen[1]))
+def region_markdown(text: str, form: str, region: Region) -> str:
+    """What a target wrote about a region's crop, as Markdown.
+
+    Text without boxes or OTSL is left as it is.
+    """
+    target = FORMS[form]
+    text = unwrapped(text, target.fences)
+    is_otsl = target.style is not None and target.style.tables == "otsl"
+    if not target.has_boxes and not is_otsl:
+        return target.body(text)
+    draft = target.draft(text, region.label)
+    return "\n\n".join(texts_of(replace(region, drafts=[draft]), MARKDOWN_HTML))
 
 
 def _texts(regions: Sequence[Region]) -> list[str]:

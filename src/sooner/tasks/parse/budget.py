@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -30,12 +31,14 @@ class StageBudget:
         slot_seconds: seconds per prompt token of a prefill, measured on the page's own; 0 for
             unknown.
         spent: forwards of the batches that are done.
+        clock: by which the seconds count.
     """
 
     forwards: int
     seconds: float | None = None
     slot_seconds: float = 0.0
     spent: int = 0
+    clock: Callable[[], float] = field(default=time.perf_counter, repr=False)
     _began: float | None = field(default=None, repr=False)
 
     @property
@@ -45,7 +48,7 @@ class StageBudget:
 
     def begin(self) -> None:
         """Start the clock."""
-        self._began = time.perf_counter()
+        self._began = self.clock()
 
     def is_spent(self, forwards: int = 0) -> bool:
         """Whether nothing is left.
@@ -57,7 +60,7 @@ class StageBudget:
             return True
         if self.seconds is None or self._began is None:
             return False
-        return time.perf_counter() - self._began >= self.seconds
+        return self.clock() - self._began >= self.seconds
 
 
 @dataclass(frozen=True)
@@ -68,11 +71,13 @@ class PageCost:
         letters: characters drafted for it.
         forwards: through the target, the prefill included.
         seconds: of decoding.
+        slot_seconds: that a token of its prompt took, vision included; 0 for unknown.
     """
 
     letters: int
     forwards: int
     seconds: float
+    slot_seconds: float = 0.0
 
 
 class PageCosts:
@@ -85,6 +90,12 @@ class PageCosts:
         """Add a page's cost; one without a draft is ignored."""
         if cost.letters:
             self._recent.append(cost)
+
+    @property
+    def slot_seconds(self) -> float:
+        """The median page's for a token of its prompt; 0 before any is known."""
+        known = [one.slot_seconds for one in self._recent if one.slot_seconds]
+        return median(known) if known else 0.0
 
     def usual(self, letters: int) -> PageCost:
         """The median page's cost a letter, for a page of so many."""

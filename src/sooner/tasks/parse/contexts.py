@@ -7,10 +7,8 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import Any
 
-from ...documents import PageDraft, Region, Style, draft_texts, page_html, texts_of
-from ...documents.layout_json import cell_json
-from ...documents.regions import FURNITURE, LIST_ITEM
-from .forms import FORMS, Target
+from ...documents import PageDraft, Region
+from .forms import FORMS, Ask, CropPrompt
 
 Ids = list[int]
 
@@ -24,12 +22,14 @@ class Piece:
         region: as they found it.
         texts: its drafts, the best first.
         end: what the target writes behind it, if the next region follows.
+        question: what is asked about its crop; `None` for a piece of the whole page.
     """
 
     place: int
     region: Region
     texts: list[str]
     end: str = "\n\n"
+    question: CropPrompt | None = None
 
 
 def pieces_of(draft: PageDraft, form: str, size: tuple[int, int] | None = None) -> list[Piece]:
@@ -42,16 +42,41 @@ def pieces_of(draft: PageDraft, form: str, size: tuple[int, int] | None = None) 
     pieces = [
         Piece(place, region, texts)
         for place, region in enumerate(draft.regions)
-        if (texts := _texts(region, draft, target, size))
+        if (texts := target.texts(region, draft.size, size))
     ]
-    ends = [_end(a.region, b.region, target) for a, b in pairwise(pieces)]
+    ends = [target.between(a.region, b.region) for a, b in pairwise(pieces)]
     return [replace(one, end=end) for one, end in zip(pieces, [*ends, ""], strict=False)]
+
+
+def region_pieces(draft: PageDraft, ask: Ask) -> list[Piece]:
+    """Regions with text, each in the form in which the target answers about its crop.
+
+    What stands on a crop has no neighbours, and a box that is the whole picture: forms with boxes
+    are drafted without them.
+    """
+    pieces = []
+    for place, region in enumerate(draft.regions):
+        question = ask.about(region)
+        target, alone = FORMS[question.form], replace(region, bbox=None)
+        around = target.start(alone), target.end(alone)
+        if region.drafts and (texts := target.texts(alone, draft.size)):
+            texts = [text.join(around) for text in texts]
+            pieces.append(Piece(place, region, texts, question=question))
+    ends = [_apart(a, b.region) for a, b in pairwise(pieces)]
+    return [replace(one, end=end) for one, end in zip(pieces, [*ends, ""], strict=False)]
+
+
+def _apart(piece: Piece, following: Region) -> str:
+    """What stands between two regions that share a crop; else what does in Markdown."""
+    assert piece.question is not None
+    form = FORMS[piece.question.form]
+    return (form if form.is_plain else FORMS["markdown"]).between(piece.region, following)
 
 
 def with_region_texts(
     pieces: Sequence[Piece],
     heard: Mapping[int, str],
-    form: str,
+    ask: Ask,
     draft: PageDraft,
     size: tuple[int, int] | None = None,
 ) -> list[Piece]:
@@ -60,49 +85,35 @@ def with_region_texts(
     Both are alternatives of one region: a crop may be read worse than it was drafted.
 
     Args:
-        heard: texts by `Piece.place`, in the target's own form but for boxes.
+        heard: texts by `Piece.place`, as the target wrote them about crops.
         size: as for `pieces_of`.
     """
     found = []
     for piece in pieces:
         text = heard.get(piece.place)
-        if text is not None and FORMS[form] == "layout-json":
-            text = cell_json(piece.region, text, draft.size, size)
         if text is not None:
-            piece = replace(piece, texts=list(dict.fromkeys([text, *piece.texts])))
+            texts = on_page(piece.region, text, ask, draft, size)
+            piece = replace(piece, texts=list(dict.fromkeys([*texts, *piece.texts])))
         found.append(piece)
     return found
 
 
-def _texts(
-    region: Region, draft: PageDraft, target: Target, size: tuple[int, int] | None
+def on_page(
+    region: Region, text: str, ask: Ask, draft: PageDraft, size: tuple[int, int] | None = None
 ) -> list[str]:
-    if target == "html":
-        each = (replace(region, drafts=[text]) for text in region.drafts)
-        return list(dict.fromkeys(page_html([one]).rstrip("\n") for one in each))
-    if target == "layout-json":
-        return draft_texts(replace(draft, regions=[region]), "layout-json", size)
-    assert isinstance(target, Style)
-    if region.label in FURNITURE and not target.furniture:
-        return []
-    return texts_of(region, target)
+    """What a target wrote about a region's crop, as it would write that on the page.
 
-
-def _end(region: Region, following: Region, target: Target) -> str:
-    if target == "layout-json":
-        return ", "
-    together = region.label == following.label == LIST_ITEM
-    return "\n" if together or target == "html" else "\n\n"
-
-
-def start_of(form: str) -> str:
-    """What the target writes in front of the first region."""
-    return "[" if FORMS[form] == "layout-json" else ""
-
-
-def end_of(form: str) -> str:
-    """What it writes behind the last one."""
-    return "]" if FORMS[form] == "layout-json" else ""
+    Where both forms have texts in the same style, the very text is kept; else it is read as a
+    drafter's is.
+    """
+    asked, target = FORMS[ask.about(region).form], FORMS[ask.form]
+    text = asked.content(text)
+    if asked is target and not asked.has_boxes:
+        return [text]
+    if not asked.has_boxes and asked.style is not None and asked.style == target.style:
+        return [target.element(region, text, draft.size, size)]
+    heard = replace(region, drafts=[asked.draft(text, region.label)])
+    return target.texts(heard, draft.size, size)
 
 
 def page_drafts(tokenizer: Any, pieces: Sequence[Piece], form: str, eos: Ids) -> list[list[Ids]]:
@@ -120,8 +131,8 @@ def page_drafts(tokenizer: Any, pieces: Sequence[Piece], form: str, eos: Ids) ->
     for place in range(max((len(piece.texts) for piece in pieces), default=0)):
         texts = [piece.texts[min(place, len(piece.texts) - 1)] for piece in pieces]
         texts = [text + piece.end for text, piece in zip(texts, pieces, strict=True)]
-        texts[0] = start_of(form) + texts[0]
-        texts[-1] += end_of(form)
+        texts[0] = FORMS[form].start(pieces[0].region) + texts[0]
+        texts[-1] += FORMS[form].end(pieces[-1].region)
         rows = cut(tokenizer, texts)
         rows[-1] = rows[-1] + eos[:1]
         for ids, piece, each in zip(rows, pieces, found, strict=True):
@@ -157,3 +168,20 @@ def offsets_of(tokenizer: Any, text: str) -> tuple[Ids, list[int]] | None:
         return None
     told = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
     return list(told["input_ids"]), [begin for begin, _ in told["offset_mapping"]]
+
+
+def decoded(tokenizer: Any, tokens: Sequence[int], form: str, eos: Ids) -> str:
+    """The text of tokens, without those that end it; tags of the form are kept.
+
+    Args:
+        eos: ids that end a text.
+    """
+    if not FORMS[form].is_special:
+        return str(tokenizer.decode(tokens, skip_special_tokens=True))
+    ends = {
+        *eos,
+        getattr(tokenizer, "pad_token_id", None),
+        getattr(tokenizer, "bos_token_id", None),
+    }
+    kept = [token for token in tokens if token not in ends]
+    return str(tokenizer.decode(kept, skip_special_tokens=False))

@@ -9,6 +9,7 @@ from ...documents import Page, Region
 from ...documents.page import Picture
 from ...documents.regions import FORMULA, area, around, overlap
 from .contexts import Ids, Piece
+from .forms import FORMS
 
 LEAST_SIDE, MOST_ASPECT = 8, 100.0
 """Crops that are smaller, or longer by far than wide, are refused by processors."""
@@ -145,8 +146,12 @@ def together(pieces: Sequence[Piece], page: Page) -> list[Part]:
 
 
 def _joined(before: Part, part: Part, pieces: Sequence[Piece]) -> Part | None:
-    """Both as one, if they are small, beside each other, and nothing else is between them."""
+    """Both as one, if they are small, beside each other, asked about in the same words, and nothing
+    else is between them."""
     mine = (*before.pieces, *part.pieces)
+    questions = {one.question for one in mine}
+    if len(questions) > 1 or not all(one is None or FORMS[one.form].is_plain for one in questions):
+        return None
     letters = [len(one.texts[0]) for one in mine]
     if max(letters) > TINY or sum(letters) > TOGETHER or part.pieces[0].place != _next(before):
         return None

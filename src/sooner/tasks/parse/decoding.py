@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -91,6 +91,59 @@ class DecodedRow:
     truncated: str | None = None
 
 
+class RowListener:
+    """What rows say and why they end, be they decoded by `generate` or by an engine.
+
+    Args:
+        limits: most new tokens of each row.
+        repetition: of `RunawayWatch`, of each row; 0 never stops.
+        eos: ids that end a row.
+        seconds: of decoding, after which rows are stopped; neither the prefill nor the wait for
+            drafts counts.
+        budget: of which every forward is taken; rows are stopped where it is spent.
+        clock: by which `seconds` count.
+
+    Attributes:
+        said: what each row said so far; complete once it was `finished`.
+        accepted: drafted tokens that each commit of a row had, its prefill's first.
+    """
+
+    def __init__(
+        self,
+        limits: Sequence[int],
+        repetition: Sequence[int],
+        eos: set[int],
+        seconds: float | None = None,
+        budget: StageBudget | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.said = [DecodedRow() for _ in limits]
+        self.accepted: list[list[int]] = [[] for _ in limits]
+        self.eos, self._most = eos, max(limits)
+        self._watch = _Watch(limits, repetition, eos, seconds, budget, clock)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """For `generate`, or `Engine.admit`."""
+        return {
+            "on_tokens": self._listen,
+            "stopping_criteria": StoppingCriteriaList([self._watch]),
+            "do_sample": False,
+            "max_new_tokens": self._most,
+        }
+
+    def _listen(self, row: int, tokens: list[int], drafted: int) -> None:
+        self.said[row].tokens += tokens
+        self.said[row].drafted += [place < drafted for place in range(len(tokens))]
+        self.accepted[row].append(drafted)
+
+    def finished(self) -> list[DecodedRow]:
+        """What the rows said, once all have ended."""
+        for row, one in enumerate(self.said):
+            _end(one, self._watch, row, self.eos)
+        return self.said
+
+
 def decode_rows(
     model: Any,
     inputs: Mapping[str, Any],
@@ -105,13 +158,9 @@ def decode_rows(
     """Decode greedily; each row ends where it repeats itself for too long, or at its own limit.
 
     Args:
-        limits: most new tokens, of each row or of every one.
-        repetition: of `RunawayWatch`, of each row or of every one; 0 never stops.
-        eos: ids that end a row.
+        limits, repetition: of `RowListener`, of each row or of every one.
+        eos, seconds, budget: of `RowListener`.
         prefill: a sparse one; the model's own by default.
-        seconds: of decoding, after which all rows are stopped; neither the prefill nor the wait for
-            drafts counts.
-        budget: of which every forward is taken; all rows are stopped where it is spent.
 
     Returns:
         What each row said, and the run's figures.
@@ -122,27 +171,17 @@ def decode_rows(
     rows = int(inputs["input_ids"].shape[0])
     limit = [limits] * rows if isinstance(limits, int) else list(limits)
     period = [repetition] * rows if isinstance(repetition, int) else list(repetition)
-    said = [DecodedRow() for _ in range(rows)]
-
-    def listen(row: int, tokens: list[int], drafted: int) -> None:
-        said[row].tokens += tokens
-        said[row].drafted += [place < drafted for place in range(len(tokens))]
-
-    watch = _Watch(limit, period, eos, seconds, budget)
-    made = generate(
-        model, inputs, method, prefill=prefill, on_tokens=listen, do_sample=False,
-        max_new_tokens=max(limit), stopping_criteria=StoppingCriteriaList([watch]),
-    )  # fmt: skip
-    for row, one in enumerate(said):
-        _end(one, watch, row, eos)
-    return said, made.stats
+    listener = RowListener(limit, period, eos, seconds, budget)
+    made = generate(model, inputs, method, prefill=prefill, **listener.options)
+    return listener.finished(), made.stats
 
 
 class _Watch(RowWatch):
     """Ends rows that run away, are too long, or take too long.
 
     Time runs from the second commit on: what lies in front of that is prefill, and waiting for
-    drafts.
+    drafts. Rows that began together have as many commits each, so that every row counts its own
+    for the forwards of a budget.
     """
 
     def __init__(
@@ -152,8 +191,10 @@ class _Watch(RowWatch):
         eos: set[int],
         seconds: float | None,
         budget: StageBudget | None,
+        clock: Callable[[], float],
     ) -> None:
         self.limits, self.eos, self.seconds, self.budget = limits, eos, seconds, budget
+        self.clock = clock
         self.runaways = [RunawayWatch(limit) for limit in repetition]
         self.reasons: dict[int, str] = {}
         self._counts = [0] * len(limits)
@@ -180,12 +221,13 @@ class _Watch(RowWatch):
 
     def _stopped(self, row: int) -> str | None:
         """Why the row may not go on, whatever it says."""
-        if self.budget is not None and self.budget.is_spent(max(self._commits)):
+        if self.budget is not None and self.budget.is_spent(self._commits[row]):
             return BUDGET
         if self.seconds is None or self._commits[row] == 1:
             return None
-        now = time.perf_counter()
-        self._began = self._began or now
+        now = self.clock()
+        if self._began is None:
+            self._began = now
         return TIME if now - self._began > self.seconds else None
 
 

@@ -2,44 +2,23 @@
 
 from __future__ import annotations
 
-import html
-import io
-import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from PIL import Image, ImageDraw, ImageFont
-
-from ...checks import check_choice
-from ...documents import Document, Page, Region, page_html
-from .output import OutputError, write_whole
-from .plan import DocumentWork
-from .result import DRAFT, FAILED, PARTIAL, SUCCESS, ParsedPage, ParsedRegion
-
-FORMATS = ("md", "json", "html")
-
-HEAD = (
-    "<!doctype html>\n"
-    # A model's output is displayed, never executed: no scripts.
-    '<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" '
-    "content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
-    "<style>body{max-width:50em;margin:2em auto;font-family:serif}"
-    "table{border-collapse:collapse}td,th{border:1px solid #999;padding:.2em .5em}</style>\n"
-)
-
-
-def check_formats(text: str) -> tuple[str, ...]:
-    """Formats from a list with commas, each once.
-
-    Raises:
-        SoonerError: an unknown one.
-    """
-    names = list(dict.fromkeys(name.strip().lower() for name in text.split(",")))
-    for name in names:
-        check_choice("format", name, FORMATS)
-    return tuple(names)
+from ...documents import Document, Page
+from ...storage import MissingObjectError, Store, open_store
+from ...storage.store import Data
+from .formats import FORMATS, PAGED, check_formats, render_document, render_page
+from .formats.figures import crops, is_figure, named
+from .formats.overlay import overlay
+from .manifest import AT_ONCE, Line
+from .output import OutputError
+from .page_records import PageRecord, PageTask, digest, told_hash
+from .result import DRAFT, FAILED, PARTIAL, SUCCESS, ParsedPage
 
 
 def page_file(place: Path, number: int, suffix: str) -> Path:
@@ -52,140 +31,55 @@ def document_file(place: Path, suffix: str) -> Path:
     return place.with_name(f"{place.name}.{suffix}")
 
 
-def page_text(page: ParsedPage, format_: str, form: str) -> str:
-    """A page in a format of `FORMATS`."""
-    if format_ == "md":
-        return page.markdown
-    if format_ == "json":
-        return json.dumps(page.to_json(), ensure_ascii=False, indent=1) + "\n"
-    return f"{HEAD}{_body(page, form)}"
-
-
-def _body(page: ParsedPage, form: str) -> str:
-    inner = page.raw if form == "html" else page_html(_as_regions(page))
-    return f'<section id="page-{page.number}">\n{inner.rstrip()}\n</section>\n'
-
-
-def _as_regions(page: ParsedPage) -> list[Region]:
-    if not page.regions and page.markdown:
-        return [Region(None, drafts=[page.markdown])]
-    return [
-        Region(region.bbox, region.label, region.order, [region.text], region.level)
-        for region in page.regions
-        if region.text
-    ]
-
-
-def join(format_: str, files: Sequence[Path], told: dict[str, Any]) -> Iterator[bytes]:
-    """A document's file out of those of its pages, one of them in memory at a time.
-
-    Args:
-        told: what a JSON document says besides its pages.
-    """
-    yield from _JOIN[format_](files, told)
-
-
-def _join_md(files: Sequence[Path], told: dict[str, Any]) -> Iterator[bytes]:
-    is_first = True
-    for file in files:
-        text = file.read_bytes().strip()
-        if text:
-            yield (b"" if is_first else b"\n") + text + b"\n"
-            is_first = False
-
-
-def _join_html(files: Sequence[Path], told: dict[str, Any]) -> Iterator[bytes]:
-    yield HEAD.encode() + f"<title>{html.escape(told['source'])}</title>\n".encode()
-    for file in files:
-        yield file.read_bytes().removeprefix(HEAD.encode())
-
-
-def _join_json(files: Sequence[Path], told: dict[str, Any]) -> Iterator[bytes]:
-    yield json.dumps(told, ensure_ascii=False)[:-1].encode() + b', "pages": ['
-    for number, file in enumerate(files):
-        yield (b",\n" if number else b"\n") + file.read_bytes().strip()
-    yield b"\n]}\n"
-
-
-_JOIN: dict[str, Callable[[Sequence[Path], dict[str, Any]], Iterator[bytes]]] = {
-    "md": _join_md,
-    "html": _join_html,
-    "json": _join_json,
-}
-
-LONGEST = 1200
-
-"""Pixels of the longer side."""
-
-COLOURS = {
-    "Title": "#c0392b", "Section-header": "#d35400", "Text": "#2471a3", "List-item": "#148f77",
-    "Table": "#7d3c98", "Formula": "#b7950b", "Picture": "#707b7c",
-}  # fmt: skip
-
-OTHER = "#34495e"
-
-Box = tuple[float, float, float, float]
-
-
-def overlay(page: Page, parsed: ParsedPage) -> bytes:
-    """A PNG of the page with the boxes of its regions, each with its place in reading order, from
-    1, and what it is. Regions that share a box share its tag."""
-    image = Image.fromarray(page.picture)
-    image.thumbnail((LONGEST, LONGEST))
-    draw = ImageDraw.Draw(image)
-    font = ImageFont.load_default(max(image.height / 55, 9))
-    across, down = image.width / page.width, image.height / page.height
-    for (x0, y0, x1, y1), regions in by_box(parsed.regions).items():
-        box = (x0 * across, y0 * down, x1 * across, y1 * down)
-        colour = COLOURS.get(regions[0].label, OTHER)
-        draw.rectangle(box, outline=colour, width=2)
-        numbers = ", ".join(str(region.order + 1) for region in regions)
-        _tag(draw, box, f"{numbers} {regions[0].label}", colour, font)
-    buffer = io.BytesIO()
-    image.save(buffer, format="PNG")
-    return buffer.getvalue()
-
-
-def by_box(regions: Sequence[ParsedRegion]) -> dict[Box, list[ParsedRegion]]:
-    """Regions that have a box, those of the same one together."""
-    found: dict[Box, list[ParsedRegion]] = {}
-    for region in regions:
-        if region.bbox is not None:
-            found.setdefault(region.bbox, []).append(region)
-    return found
-
-
-def _tag(draw: ImageDraw.ImageDraw, box: Box, text: str, colour: str, font: object) -> None:
-    """A name above a box's upper right corner, where it hides least; inside, without room."""
-    left, top, right, bottom = draw.textbbox((0, 0), text, font=font)  # type: ignore[arg-type]
-    width, height = right - left + 6, bottom - top + 4
-    x = max(box[2] - width, 0.0)
-    y = box[1] - height if box[1] >= height else box[1]
-    draw.rectangle((x, y, x + width, y + height), fill=colour)
-    draw.text((x + 3 - left, y + 2 - top), text, fill="white", font=font)  # type: ignore[arg-type]
-
-
 @dataclass(frozen=True)
 class Delivery:
-    """Writes the files of a run.
+    """Names and writes the files of a run.
 
     Attributes:
-        folder: of the results.
-        formats: of `files.FORMATS`.
+        folder: of the results; a folder or a URL.
+        formats: of `formats.FORMATS`.
         overlay: write a picture of each page with its regions.
+        figures: labels of regions that are cut out as pictures.
+        furniture: keep page headers and footers in the texts of documents.
     """
 
-    folder: Path
-    formats: tuple[str, ...] = FORMATS
+    folder: Path | str
+    formats: tuple[str, ...] = PAGED
     overlay: bool = True
+    figures: tuple[str, ...] = ()
+    furniture: bool = True
 
     def __post_init__(self) -> None:
         check_formats(",".join(self.formats))
 
-    def files(self, document: Document, number: int) -> list[Path]:
-        """Files of a page, below the folder."""
-        suffixes = [*self.formats, *(["png"] if self.overlay else [])]
-        return [page_file(document.place, number, suffix) for suffix in suffixes]
+    @cached_property
+    def store(self) -> Store:
+        return open_store(self.folder)
+
+    @property
+    def choices(self) -> dict[str, Any]:
+        """What the content of files depends on besides pages, where it is not as by default."""
+        figures = {"figures": sorted(self.figures)} if self.figures else {}
+        return figures if self.furniture else {**figures, "furniture": False}
+
+    @property
+    def pictures(self) -> tuple[str, ...]:
+        """Ends of the names of pictures that are drawn of each page."""
+        return ("png",) if self.overlay else ()
+
+    def files(self, place: Path, number: int) -> list[Path]:
+        """Files that every page has, below the folder."""
+        suffixes = [one for one in self.formats if one in PAGED]
+        return [page_file(place, number, suffix) for suffix in (*suffixes, *self.pictures)]
+
+    def files_of(self, place: Path, parsed: ParsedPage) -> list[Path]:
+        """Files of a page, those of its figures included."""
+        figures = [place / name for name in _names(named(parsed, self.figures))]
+        return [*self.files(place, parsed.number), *figures]
+
+    def document_files(self, place: Path) -> dict[str, Path]:
+        """Files of a document below the folder, by format."""
+        return {name: document_file(place, FORMATS[name].suffix) for name in self.formats}
 
     def check(self, document: Document) -> None:
         """Refuse, before any work, what could not be written afterwards.
@@ -193,68 +87,144 @@ class Delivery:
         Raises:
             OutputError: a file lies where the folder of a document's pages would be.
         """
-        place = self.folder / document.place
-        if place.is_file():
+        place = self.store.local_path(document.place.as_posix())
+        if place is not None and place.is_file():
             raise OutputError(
-                f"the pages of '{document.path}' would go to '{place}', which is a file; choose "
+                f"the pages of '{document.source}' would go to '{place}', which is a file; choose "
                 "another folder with -o"
             )
 
-    def has(self, document: Document, number: int) -> bool:
-        return all((self.folder / name).is_file() for name in self.files(document, number))
-
-    def write_page(
-        self, document: Document, page: Page, parsed: ParsedPage, form: str
-    ) -> list[Path]:
-        """Write a page's files; returns their names below the folder.
+    def has(self, place: Path, lines: Mapping[int, Line]) -> bool:
+        """Whether all files of a document are there that were written for these lines.
 
         Raises:
-            OutputError: one can't be written.
+            StorageError: the store can't tell.
         """
-        names = self.files(document, parsed.number)
-        for name in names:
-            if name.suffix == ".png":
-                data = overlay(page, parsed)
-            else:
-                data = page_text(parsed, name.suffix[1:], form).encode()
-            write_whole(self.folder / name, [data])
-        return names
+        names: list[str] = []
+        pages: list[str] = []
+        for number, line in lines.items():
+            if line["status"] != FAILED:
+                wanted = [name.as_posix() for name in self.files(place, number)]
+                if not {*wanted} <= {*line["files"]} or line.get("choices", {}) != self.choices:
+                    return False
+                if self.figures:
+                    wanted += filter(is_figure, line["files"])
+                pages += wanted
+                names = [name.as_posix() for name in self.document_files(place).values()]
+        if self.store.local_path() is None:
+            there = {info.name for info in self.store.names(f"{place.as_posix()}/")}
+            return {*pages} <= there and all(map(self.store.exists, names))
+        return all(map(self.store.exists, (*pages, *names)))
 
-    def write_document(self, work: DocumentWork, records: Sequence[dict[str, Any]]) -> None:
-        """Write a document's own files out of those of its pages, earlier runs' included.
+    def write_page(self, place: Path, page: Page, parsed: ParsedPage) -> dict[str, str]:
+        """Write a page's files; returns hashes of its pictures, by the ends of their names.
 
         Args:
-            records: of its pages, in order.
+            page: not looked at where neither `pictures` nor `figures` are wanted.
 
         Raises:
-            OutputError: one can't be written.
+            StorageError: one can't be written.
         """
-        there = [one for one in records if one["status"] != FAILED]
-        if not there:
-            return
-        told = document_told(work, records)
-        for suffix in self.formats:
-            files = [
-                self.folder / page_file(work.document.place, one["page"], suffix) for one in there
-            ]
-            target = self.folder / document_file(work.document.place, suffix)
-            write_whole(target, join(suffix, [file for file in files if file.is_file()], told))
+        drawn, parsed = {}, named(parsed, self.figures)
+        files: dict[Path, Data] = {}
+        for name in self.files(place, parsed.number):
+            if name.suffix == ".png":
+                files[name] = data = overlay(page, parsed)
+                drawn["png"] = digest(data)
+            else:
+                files[name] = render_page(name.suffix[1:], parsed)
+        for figure, data in crops(page, parsed).items():
+            files[place / figure] = data
+            drawn[figure] = digest(data)
+        self._write(files)
+        return drawn
 
-    def has_document(self, document: Document) -> bool:
-        return all(
-            (self.folder / document_file(document.place, suffix)).is_file()
-            for suffix in self.formats
-        )
+    def _write(self, files: Mapping[Path, Data]) -> None:
+        """Write files, at once where each of them waits for a network."""
+        if self.store.local_path() is not None:
+            for name, data in files.items():
+                self.store.write(name.as_posix(), data)
+        elif files:
+            names = [name.as_posix() for name in files]
+            with ThreadPoolExecutor(min(len(files), AT_ONCE)) as crew:
+                list(crew.map(self.store.write, names, files.values()))
+
+    def draw(self, place: Path, page: Page, parsed: ParsedPage) -> None:
+        """Write a page's pictures alone.
+
+        Raises:
+            StorageError: one can't be written.
+        """
+        for name in self.files(place, parsed.number):
+            if name.suffix == ".png":
+                self.store.write(name.as_posix(), overlay(page, parsed))
+        for figure, data in crops(page, named(parsed, self.figures)).items():
+            self.store.write((place / figure).as_posix(), data)
+
+    def mend(self, place: Path, record: PageRecord) -> bool:
+        """Write those texts of a page anew that are not what they should be.
+
+        Returns:
+            Whether its pictures are as they were drawn; else `draw` is due, which needs the page.
+
+        Raises:
+            StorageError: one can't be read or written.
+        """
+        is_drawn, parsed = True, named(record.page, self.figures)
+        for name in self.files(place, parsed.number):
+            there = self._read(name)
+            if name.suffix == ".png":
+                is_drawn &= there is not None and digest(there) == record.pictures.get("png")
+            elif there != (text := render_page(name.suffix[1:], parsed)):
+                self.store.write(name.as_posix(), text)
+        for figure in _names(parsed):
+            there = self._read(place / figure)
+            is_drawn &= there is not None and digest(there) == record.pictures.get(figure)
+        return is_drawn
+
+    def _read(self, name: Path) -> bytes | None:
+        try:
+            return self.store.read(name.as_posix())
+        except MissingObjectError:
+            return None
+
+    def write_document(
+        self, place: Path, told: dict[str, Any], pages: Callable[[], Iterable[ParsedPage]]
+    ) -> None:
+        """Write a document's own files.
+
+        Args:
+            told: what is said of it as a whole, see `document_told`.
+            pages: gives its pages in order, again for each file.
+
+        Raises:
+            StorageError: one can't be written.
+        """
+        files: dict[Path, Data] = {}
+        for format_, name in self.document_files(place).items():
+            parsed = (named(one, self.figures) for one in pages())
+            files[name] = render_document(format_, parsed, told, self.furniture)
+        self._write(files)
 
 
-def document_told(work: DocumentWork, records: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """What a document's JSON says besides its pages."""
-    failed = [one for one in records if one["status"] == FAILED]
+def _names(parsed: ParsedPage) -> list[str]:
+    """Of the figures of a page whose regions are `named`."""
+    return [region.picture for region in parsed.regions if region.picture]
+
+
+def document_told(task: PageTask, lines: Sequence[Line]) -> dict[str, Any]:
+    """What a document's JSON says besides its pages.
+
+    Args:
+        task: any of its pages.
+        lines: of its pages, in order.
+    """
+    failed = [one for one in lines if one["status"] == FAILED]
     return {
-        "source": work.document.place.as_posix(),
-        "status": _whole(one["status"] for one in records),
-        "input_hash": work.input_hash,
-        "settings_hash": work.settings_hash,
+        "source": task.place,
+        "status": _whole(one["status"] for one in lines),
+        "input_hash": told_hash(task.input_hash),
+        "settings_hash": task.settings_hash,
         "failed": [{"page": one["page"], "reason": one["reason"]} for one in failed],
     }
 
@@ -267,17 +237,27 @@ def _whole(statuses: Iterable[str]) -> str:
     return DRAFT if found <= {SUCCESS, DRAFT} else PARTIAL
 
 
-def record_of(work: DocumentWork, parsed: ParsedPage, files: Sequence[Path]) -> dict[str, Any]:
-    """A page's line in the manifest."""
+def line_of(
+    task: PageTask, record: PageRecord, files: Sequence[Path], choices: Mapping[str, Any]
+) -> Line:
+    """A page's line in the manifest.
+
+    Args:
+        task: says where its document is and where its files are.
+        files: those, below the folder.
+        choices: what else is in them, see `Delivery`.
+    """
+    parsed = record.page
     last, counts = parsed.last, parsed.counts_for_speed
     return {
-        "document": work.document.place.as_posix(),
+        "document": task.place,
         "page": parsed.number,
         "status": parsed.status,
         "reason": parsed.reason,
-        "source": str(work.document.path),
-        "input_hash": work.input_hash,
-        "settings_hash": work.settings_hash,
+        "set_aside": record.is_aside,
+        "source": task.path,
+        "input_hash": told_hash(record.input_hash),
+        "settings_hash": record.settings_hash,
         "files": [file.as_posix() for file in files],
         "mode": parsed.mode,
         "drafter": parsed.drafter,
@@ -293,4 +273,5 @@ def record_of(work: DocumentWork, parsed: ParsedPage, files: Sequence[Path]) -> 
         "seconds": {name: round(took, 4) for name, took in parsed.seconds.items()},
         "notes": parsed.notes,
         **({} if parsed.compared is None else {"compared": parsed.compared}),
+        **({"choices": dict(choices)} if choices else {}),
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from ...checks import check_choice, check_whole
@@ -23,24 +24,50 @@ Guarded = GuardedThread | GuardedProcess | GuardedProcesses | FirstOf
 _FROM_FILES: dict[str, Callable[[str], PageDrafter]] = {"saved": SavedJson, "text": PlainText}
 
 
-def make_drafter(spec: str) -> PageDrafter | None:
+def make_drafter(
+    spec: str, language: str | None = None, ocr_models: str | Path | None = None
+) -> PageDrafter | None:
     """The drafter that `spec` names; several of them, put together, where it has commas.
 
     `auto` takes a PDF's own text layer where it is good, else OCR; `none` drafts nothing.
 
+    Args:
+        language: that OCR reads, by rapidocr's names.
+        ocr_models: a folder of recognition models for languages that rapidocr's wheel lacks.
+
     Raises:
-        SoonerError: an unknown name, a file that does not exist, or OCR that is not installed.
+        SoonerError: an unknown name or language, a file that does not exist, OCR that is not
+            installed, or a language without OCR.
     """
     names = [name.strip() for name in spec.split(",")]
+    ocr = OcrOptions(language, ocr_models)
+    if ocr != OcrOptions() and not {AUTO, OCR.name} & set(names):
+        raise SoonerError(
+            f"--language and --ocr-model-dir are for OCR, but drafter '{spec}' has none; use "
+            "--drafter ocr or auto"
+        )
+    if ocr.models is not None and language is None:
+        raise SoonerError("--ocr-model-dir needs --language, which says what to read by its models")
     if names == [NONE]:
         return None
     if NONE in names:
         raise SoonerError(f"drafter is '{spec}', but 'none' drafts nothing; leave it or the rest")
-    drafters = [_one(name) for name in names]
+    drafters = [_one(name, ocr) for name in names]
     return drafters[0] if len(drafters) == 1 else AllOf(*drafters)
 
 
-def _one(name: str) -> PageDrafter:
+@dataclass(frozen=True)
+class OcrOptions:
+    """What of `OCR` a command asks for."""
+
+    language: str | None = None
+    models: str | Path | None = None
+
+    def make(self) -> OCR:
+        return OCR(language=self.language, models=self.models)
+
+
+def _one(name: str, ocr: OcrOptions) -> PageDrafter:
     kind, path = name.partition(":")[::2]
     if kind in _FROM_FILES:
         if not path:
@@ -50,7 +77,7 @@ def _one(name: str) -> PageDrafter:
     if name == "text-layer":
         return TextLayer()
     _check_ocr(name)
-    return OCR() if name == "ocr" else FirstOf(TextLayer(), OCR())
+    return ocr.make() if name == OCR.name else FirstOf(TextLayer(), ocr.make())
 
 
 def _check_ocr(name: str) -> None:
@@ -98,9 +125,9 @@ def processes_of(drafter: PageDrafter | None) -> int:
     return int(isinstance(drafter, GuardedProcess))
 
 
-def drafter_hash(spec: str) -> str:
-    """Hash of a drafter's name and of the content of its files."""
-    parts = []
+def drafter_hash(spec: str, language: str | None = None) -> str:
+    """Hash of a drafter's name, its language, and of the content of its files."""
+    parts = [] if language is None else [f"language {language}"]
     for name in spec.split(","):
         path = Path(name.partition(":")[2])
         if path.is_file():

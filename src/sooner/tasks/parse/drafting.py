@@ -7,12 +7,22 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...documents import Page, PageDraft
+from .answers import region_markdown
 from .budget import StageBudget
-from .contexts import Ids, Piece, page_drafts, pieces_of, with_region_texts
+from .contexts import (
+    Ids,
+    Piece,
+    decoded,
+    page_drafts,
+    pieces_of,
+    region_pieces,
+    with_region_texts,
+)
 from .forms import Ask
 from .model_inputs import Cells
 from .regions import RegionStage, Verified
 from .result import Late
+from .steps import Clock, Drafts, Steps
 
 NO_DRAFT = PageDraft([])
 
@@ -27,6 +37,8 @@ class Drafting:
         regions: stage 1; `None` leaves it out.
         tokenizer: the target's.
         eos: ids that end a text.
+        clock: by which the seconds of stage 1 count.
+        most_rows: of a request for crops.
 
     Attributes:
         verified: what stage 1 made of `pieces`.
@@ -43,7 +55,10 @@ class Drafting:
         regions: RegionStage | None,
         tokenizer: Any,
         eos: Ids,
+        clock: Clock = time.perf_counter,
+        most_rows: int | None = None,
     ) -> None:
+        self.clock, self.most_rows = clock, most_rows
         self.page, self.ask, self.regions = page, ask, regions
         self.tokenizer, self.eos = tokenizer, eos
         self.verified, self.pieces = Verified([]), list[Piece]()
@@ -60,38 +75,54 @@ class Drafting:
 
     @property
     def draft(self) -> PageDraft:
-        """What was drafted; the first call waits for it."""
-        if self._draft is None:
-            given, began = self._given, time.perf_counter()
-            self._draft = (given() if callable(given) else given) or NO_DRAFT
-            self.waited = time.perf_counter() - began
-            if self._draft.reason:
-                self.notes.append(_blamed(self._draft))
+        """What was drafted, once it was waited for."""
+        assert self._draft is not None
         return self._draft
 
     @property
+    def drafter(self) -> str:
+        """By whose name `HSD` keeps what it learns of the page's drafts; empty for nobody's."""
+        name = "" if self._draft is None else self._draft.drafter
+        # Where stage 1 read something, most drafts are the target's own.
+        return f"{name}, read on crops" if name and self.verified.runs else name
+
+    @property
     def letters(self) -> int:
-        """How many were drafted, the best draft of each region; the first call waits for them."""
+        """How many were drafted, the best draft of each region."""
         return sum(len(region.drafts[0]) for region in self.draft.regions if region.drafts)
 
-    def first_stage(self, cells: Cells | None, budget: StageBudget | None = None) -> None:
+    def wait(self) -> Steps[None]:
+        """Ask for the draft, once."""
+        if self._draft is not None:
+            return
+        given, began = self._given, time.perf_counter()
+        found = (yield given) if callable(given) else given
+        self._draft = found or NO_DRAFT
+        self.waited = time.perf_counter() - began
+        if self._draft.reason:
+            self.notes.append(_blamed(self._draft))
+
+    def first_stage(self, cells: Cells | None, budget: StageBudget | None = None) -> Steps[None]:
         """Let the target read regions on their own.
 
         Args:
             cells: its raster over the page.
             budget: what that may cost; `None` for all that it takes.
         """
+        yield from self.wait()
         is_worth_it = budget is None or budget.is_enough
         if self.regions is None or not is_worth_it or not self.draft.regions:
             return
-        self.pieces = pieces_of(self.draft, self.ask.region_form)
-        self.verified = self.regions(self.page, self.pieces, cells, budget)
+        self.pieces = region_pieces(self.draft, self.ask)
+        self.verified = yield from self.regions(
+            self.page, self.pieces, cells, budget, self.clock, self.most_rows
+        )
         if self.verified.reason:
             self.notes.append(f"stage 1 was left out: {self.verified.reason}")
 
     def groups(
         self, seen: tuple[int, int] | None, cells: Cells | None, budget: StageBudget | None = None
-    ) -> list[list[Ids]]:
+    ) -> Steps[Drafts]:
         """Token ids for stage 2, alternatives of a region together: what stage 1 read, where it
         read anything, and what was drafted.
 
@@ -99,15 +130,25 @@ class Drafting:
             seen: width and height in which the target says boxes.
             cells, budget: as for `first_stage`.
         """
-        self.first_stage(cells, budget)
+        yield from self.first_stage(cells, budget)
         form, heard = self.ask.form, self.verified.heard
-        whole = with_region_texts(pieces_of(self.draft, form, seen), heard, form, self.draft, seen)
+        pieces = pieces_of(self.draft, form, seen)
+        whole = with_region_texts(pieces, heard, self.ask, self.draft, seen)
         found = page_drafts(self.tokenizer, whole, form, self.eos) if whole else []
         self.is_empty = not found
         return found
 
     def text(self, tokens: Sequence[int]) -> str:
-        return str(self.tokenizer.decode(tokens, skip_special_tokens=True))
+        """What the target wrote about the page."""
+        return decoded(self.tokenizer, tokens, self.ask.form, self.eos)
+
+    def region_text(self, piece: Piece, tokens: Sequence[int] | None) -> str:
+        """What it wrote about a region's crop, as Markdown; without, what was drafted of it."""
+        form = self.ask.about(piece.region).form
+        text = piece.texts[0]
+        if tokens is not None:
+            text = decoded(self.tokenizer, tokens, form, self.eos)
+        return region_markdown(text, form, piece.region)
 
 
 def _blamed(draft: PageDraft) -> str:

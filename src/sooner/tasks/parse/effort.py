@@ -14,6 +14,7 @@ from PIL import Image
 from ...documents import Page
 from ...documents.page import Picture
 from ...errors import MemoryRanOutError, is_out_of_memory
+from .steps import Steps
 
 Made = TypeVar("Made")
 
@@ -72,7 +73,7 @@ def efforts(has_regions: bool) -> Iterator[Effort]:
         yield Effort(not has_regions, scale)
 
 
-def with_less(make: Callable[[Effort], Made], has_regions: bool) -> Made:
+def with_less(make: Callable[[Effort], Steps[Made]], has_regions: bool) -> Steps[Made]:
     """Make something, with less and less as long as memory runs out.
 
     Raises:
@@ -82,7 +83,7 @@ def with_less(make: Callable[[Effort], Made], has_regions: bool) -> Made:
     told, least = "", 1.0
     for effort in efforts(has_regions):
         try:
-            return make(effort)
+            return (yield from make(effort))
         except NotSmallerError:
             break
         except Exception as error:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -12,20 +13,30 @@ from typing import TYPE_CHECKING, Any, cast
 from ...documents import BrokenPage, Document, Page
 from ...documents.drafters import PageDrafter
 from ...errors import SoonerError, is_device_fault
-from .delivery import Delivery, record_of
-from .output import FolderLock
-from .plan import DocumentWork, Intake, Manifest, plan, touch
+from .as_they_end import as_they_end
+from .comparison import compare_plain, warm_up
+from .delivery import Delivery, line_of
+from .earlier import EarlierPages
+from .finishing import Finisher
+from .manifest import Line, Manifest
+from .output import OutputError
+from .page_records import PageRecord, PageRecords, other_ends
+from .page_source import PageSource
+from .plan import DocumentPlanner, Intake
 from .prefetch import Drafted, ahead
-from .result import FAILED, PARTIAL, Counts, ParsedPage
+from .result import FAILED, Counts, ParsedPage
+from .sharing import ATTEMPTS, LEASE, Chunk, Claims, DocumentShard
+from .side_by_side import OpenTags
 
 if TYPE_CHECKING:
+    from .concurrent import ConcurrentParser
     from .parser import PageParser
     from .unverified import DraftParser
 
 
 OnPage = Callable[[dict[str, Any], Counts], None]
 
-"""Called with a page's record and the counts, after its files are on disk."""
+"""Called with a page's line in the manifest and the counts, after its files are on disk."""
 
 
 class DeviceFaultError(SoonerError):
@@ -36,8 +47,10 @@ class DeviceFaultError(SoonerError):
 class ParseJob:
     """Parses documents, one page after the other.
 
-    Documents are opened and hashed when their turn comes, so that a run over thousands of them
-    begins with its first page. While it runs, no other process may write to its folder.
+    Documents are opened and hashed when their turn comes, so that a run over a hundred thousand of
+    them begins with its first page, and nothing of them is kept. Each page becomes an object of
+    its own (`page_records`), from which files are derived, so any number of runs may write to one
+    folder at once, or be killed, and the result is the same.
 
     Attributes:
         documents: what, from `sooner.documents.find_documents`.
@@ -54,9 +67,11 @@ class ParseJob:
         told_of: notes for the pages of a document, such as that the model never saw its like.
         on_page: told about each page.
         debug: let unexpected errors through.
+        shard: which documents; `None` for all of them.
+        lease: seconds for which other runs leave pages alone that this one has in hand; `None` for
+            no leases. They save work and nothing else.
+        attempts: processes that may die at a page before it is set aside as FAILED; 0 for any.
         counts: pages done so far.
-        works: documents opened so far.
-        manifest: of the folder, read when the run begins.
 
     Raises:
         OutputError: the folder can't be written, or holds a document where its pages would be.
@@ -75,70 +90,131 @@ class ParseJob:
     told_of: Callable[[Path], list[str]] | None = None
     on_page: OnPage | None = None
     debug: bool = False
+    shard: DocumentShard | None = None
+    lease: float | None = LEASE
+    attempts: int = ATTEMPTS
     counts: Counts = field(default_factory=Counts)
 
     def __post_init__(self) -> None:
-        for document in self.documents:
+        for document in self.documents[:1]:  # the others when their turn comes
             self.delivery.check(document)
-        touch(self.delivery.folder)
-        self.works: list[DocumentWork] = []
-        self.counts.documents = len(self.documents)
+        self.store = self.delivery.store
+        earlier = EarlierPages(self.store)  # before anything is written
+        self.store.check()
+        self.records, self.manifest = PageRecords(self.store), Manifest(self.store)
+        self.planner = DocumentPlanner(
+            self.intake,
+            self.records,
+            self.manifest,
+            self.delivery,
+            self.settings_hash,
+            self.fresh,
+            self.drafts_only,
+        )
+        self.finisher = Finisher(
+            self.intake, self.records, self.manifest, self.delivery, self.drafts_only
+        )
+        self.claims = Claims(self.store, self.lease, self.attempts, self.fresh)
+        self.source = PageSource(
+            self.documents,
+            self.shard,
+            self.planner,
+            self.claims,
+            self.finisher,
+            earlier,
+            self.counts,
+        )
+        self.counts.documents = len(self.source.own)
         self._fault: Exception | None = None
 
-    def run(self, load: Callable[[], PageParser | DraftParser]) -> Counts:
+    def run(self, load: Callable[[], PageParser | ConcurrentParser | DraftParser]) -> Counts:
         """Do what is left to be done.
 
         Args:
-            load: makes the parser, when the first page needs it.
+            load: makes the parser, when the first page needs it. A `ConcurrentParser` has as many
+                pages under way as it says, and is closed in the end.
 
         Raises:
-            OutputError: nothing more can be written; what is finished is kept. Or another process
-                has the folder.
+            OutputError: nothing more can be written; what is finished is kept.
             DeviceFaultError: the accelerator failed; what is finished is kept.
             SoonerError: the model can't be loaded; or, with `stop_on_error`, what is wrong with a
                 page.
         """
-        with FolderLock(self.delivery.folder):
-            self.manifest = Manifest(self.delivery.folder)
-            try:
-                self._run(load)
-            finally:
-                self.manifest.tidy()
+        try:
+            self._run(load)
+        except BaseException:
+            self.claims.close()
+            with suppress(OutputError):  # which would hide what happened
+                self.manifest.rebuild()
+            raise
+        self.claims.close()
+        self.manifest.rebuild()
+        with suppress(OutputError):  # nobody reads what killed writers left
+            self.store.sweep()
         return self.counts
 
-    def _run(self, load: Callable[[], PageParser | DraftParser]) -> None:
+    def _run(self, load: Callable[[], PageParser | ConcurrentParser | DraftParser]) -> None:
         parser: PageParser | DraftParser | None = None
-        before: DocumentWork | None = None
-        with closing(ahead(self._pages(), self.drafter, self.workers)) as coming:
+        before: Chunk | None = None
+        with _closing(ahead(self.source.pages(), self.drafter, self.workers)) as coming:
             for drafted in coming:
                 if before is not None and drafted.tag is not before:
-                    self._finish(before)
+                    self._leave(before, drafted.tag)
                 before = drafted.tag
+                if self._is_done_by_now(drafted):
+                    continue
                 if parser is None and isinstance(drafted.page, Page):
-                    parser = load()
+                    loaded = load()
+                    if hasattr(loaded, "submit"):
+                        several = cast("ConcurrentParser", loaded)
+                        self._side_by_side(several, _behind(drafted, coming))
+                        return
+                    parser = cast("PageParser | DraftParser", loaded)
                     self._warm_up(parser, drafted.page)
                 self._do(parser, drafted)
         if before is not None:
-            self._finish(before)
-        for work in self.works:
-            if not work.todo and not self.delivery.has_document(work.document):
-                self._finish(work)
+            self._leave(before)
+
+    def _leave(self, chunk: Chunk, then: Chunk | None = None) -> None:
+        self.claims.done(chunk.key)
+        if then is None or then.work is not chunk.work:
+            self.finisher(chunk.work)
+
+    def _is_done_by_now(self, drafted: Drafted[Chunk]) -> bool:
+        """Whether a page was parsed since its document was opened: by another run, or where the
+        same document lies at another place."""
+        work, number = drafted.tag.work, drafted.page.number
+        if self.fresh or isinstance(drafted.page, BrokenPage):
+            return False
+        if not self.records.is_done(work.task(number), self.drafts_only):
+            return False
+        self.claims.kept(work.task(number), forget=number in work.tried)
+        self.counts.skip(1)
+        self.counts.found(1)
+        return True
 
     def _warm_up(self, parser: PageParser | DraftParser, page: Page) -> None:
         if self.compare and not self.drafts_only:
             warm_up(cast("PageParser", parser), page)
 
-    def _do(self, parser: PageParser | DraftParser | None, drafted: Drafted[DocumentWork]) -> None:
+    def _do(self, parser: PageParser | DraftParser | None, drafted: Drafted[Chunk]) -> None:
         """Parse a page, keep what came of it, and count it."""
         began = time.perf_counter()
-        parsed = self._parsed(parser, drafted)
+        given = None if self.drafter is None else drafted.draft
+        parsed = self._parsed(
+            parser, drafted, lambda: cast("PageParser", parser)(cast(Page, drafted.page), given)
+        )
         e2e = drafted.waited + time.perf_counter() - began
         parsed = replace(parsed, seconds={**parsed.seconds, "e2e": e2e})
         if self.compare and not self.drafts_only and isinstance(drafted.page, Page):
             parsed = self._compared(cast("PageParser", parser), drafted.page, parsed)
-        record = self._keep(drafted, parsed, parser)
-        self._count(record, drafted.waited + time.perf_counter() - began)
-        where = f"'{drafted.tag.document.path}'"
+        self._done(drafted, parsed, began - drafted.waited)
+
+    def _done(self, drafted: Drafted[Chunk], parsed: ParsedPage, began: float) -> None:
+        """Keep what came of a page, and count it."""
+        line = self._keep(drafted, parsed)
+        self._count(line, time.perf_counter() - began)
+        where = f"'{drafted.tag.work.document.source}'"
         where += f", page {parsed.number}" if parsed.number else ""
         if self._fault is not None:
             raise DeviceFaultError(
@@ -148,48 +224,60 @@ class ParseJob:
         if self.stop_on_error and parsed.status == FAILED:
             raise SoonerError(f"{where}: {parsed.reason}")
 
+    def _side_by_side(self, parser: ConcurrentParser, coming: Iterator[Drafted[Chunk]]) -> None:
+        """Parse several pages at once, and keep each as it ends."""
+        tags: OpenTags[Chunk] = OpenTags(self._leave_of_several)
+        begun: dict[int, float] = {}
+
+        def begin(drafted: Drafted[Chunk]) -> Future[ParsedPage] | None:
+            tags.begin(drafted.tag)
+            if self._is_done_by_now(drafted):
+                tags.end(drafted.tag)
+                return None
+            begun[id(drafted)] = time.perf_counter()
+            if isinstance(drafted.page, BrokenPage):
+                broken: Future[ParsedPage] = Future()
+                broken.set_exception(SoonerError(drafted.page.reason))
+                return broken
+            late = None if self.drafter is None else drafted.draft
+            return parser.submit(drafted.page, late if self.workers or late is None else late())
+
+        before = time.perf_counter()
+        with parser:
+            for drafted, future in as_they_end(coming, begin, parser.pages_in_flight):
+                parsed = self._parsed(parser, drafted, future.result)
+                e2e = drafted.waited + time.perf_counter() - begun.pop(id(drafted))
+                parsed = replace(parsed, seconds={**parsed.seconds, "e2e": e2e})
+                self._done(drafted, parsed, before)
+                before = time.perf_counter()
+                tags.end(drafted.tag)
+            tags.close()
+
+    def _leave_of_several(self, tag: Chunk, others: list[Chunk]) -> None:
+        """All pages of a chunk have ended."""
+        same = [one for one in others if one.work is tag.work]
+        self._leave(tag, same[0] if same else None)
+
     def _compared(self, parser: PageParser, page: Page, parsed: ParsedPage) -> ParsedPage:
         """With what plain decoding says and takes; that a page failed is told already."""
         if parsed.status == FAILED:
             return parsed
         return replace(parsed, compared=compare_plain(parser, page, parsed))
 
-    def _pages(self) -> Iterator[tuple[DocumentWork, Page | BrokenPage]]:
-        """Pages to be done, each document opened when the one before it is read."""
-        for document in self.documents:
-            work = self._opened(document)
-            if work.todo:
-                for page in self.intake.read(work):
-                    yield work, page
-
-    def _opened(self, document: Document) -> DocumentWork:
-        work = plan(
-            document,
-            self.intake,
-            self.manifest,
-            self.settings_hash,
-            self.delivery.has,
-            self.fresh,
-            self.drafts_only,
-        )
-        self.manifest.forget_stale(document.place, work.input_hash)
-        self.works.append(work)
-        self.counts.opened += 1
-        self.counts.total += work.todo
-        self.counts.before += work.done
-        return work
-
     def _parsed(
-        self, parser: PageParser | DraftParser | None, drafted: Drafted[DocumentWork]
+        self,
+        parser: PageParser | ConcurrentParser | DraftParser | None,
+        drafted: Drafted[Chunk],
+        parse: Callable[[], ParsedPage],
     ) -> ParsedPage:
         """A page's result; an error becomes a result with status FAILED."""
-        page, work = drafted.page, drafted.tag
-        name = str(work.document.place)
+        page, work = drafted.page, drafted.tag.work
+        name = work.place
         if isinstance(page, BrokenPage):
             return ParsedPage(name, page.number, FAILED, page.reason)
         assert parser is not None
         try:
-            parsed = parser(page, None if self.drafter is None else drafted.draft)
+            parsed = parse()
         except SoonerError as error:
             return ParsedPage(name, page.number, FAILED, str(error), size=page.size)
         except Exception as error:
@@ -198,105 +286,61 @@ class ParseJob:
             self._fault = error if is_device_fault(error) else None
             return ParsedPage(name, page.number, FAILED, _one_line(error), size=page.size)
         draft = drafted.draft()  # known by now
-        seconds = {"drafter": draft.seconds if draft is not None else 0.0, **parsed.seconds}
+        seconds = {
+            "read": drafted.tag.read.get(page.number, 0.0),
+            "drafter": draft.seconds if draft is not None else 0.0,
+            **parsed.seconds,
+        }
         seconds["wait"] = drafted.waited + seconds.get("wait", 0.0)
         notes = [] if self.told_of is None else self.told_of(work.document.path)
-        return replace(parsed, source=name, seconds=seconds, notes=[*notes, *parsed.notes])
+        notes = [*notes, *parsed.notes]
+        form = parser.ask.form
+        return replace(parsed, source=name, form=form, seconds=seconds, notes=notes)
 
-    def _keep(
-        self,
-        drafted: Drafted[DocumentWork],
-        parsed: ParsedPage,
-        parser: PageParser | DraftParser | None,
-    ) -> dict[str, Any]:
-        """Write a page's files, then its record: a run that is killed in between does it again."""
-        work, page = drafted.tag, drafted.page
-        names = []
-        if parsed.status != FAILED and parser is not None and isinstance(page, Page):
-            names = self.delivery.write_page(work.document, page, parsed, parser.ask.form)
-        record = record_of(work, parsed, names)
-        self.manifest.add(record)
-        return record
+    def _keep(self, drafted: Drafted[Chunk], parsed: ParsedPage) -> Line:
+        """Write a page's files, then its object: a run that is killed in between does it again."""
+        work, page, files, drawn = drafted.tag.work, drafted.page, list[Path](), dict[str, str]()
+        task, place = work.task(parsed.number), work.document.place
+        if parsed.status != FAILED and isinstance(page, Page):
+            began = time.perf_counter()
+            drawn = self.delivery.write_page(place, page, parsed)
+            took = time.perf_counter() - began
+            parsed = replace(parsed, seconds={**parsed.seconds, "write": took})
+            files = self.delivery.files_of(place, parsed)
+            work.written.add(parsed.number)
+        is_aside = parsed.number in work.dying
+        record = PageRecord(parsed, work.input_hash, work.settings_hash, drawn, is_aside)
+        self.records.write(record)
+        if self.fresh:  # what was known before does not hide what is known now
+            self.records.forget(task.key, other_ends(record))
+        line = line_of(task, record, files, self.delivery.choices)
+        self.manifest.append(line)
+        is_settled = is_aside or (parsed.number in work.tried and parsed.status != FAILED)
+        self.claims.kept(task, forget=is_settled)
+        return line
 
     def _count(self, record: dict[str, Any], seconds: float) -> None:
-        counts, status = self.counts, record["status"]
-        counts.failed += status == FAILED
-        counts.done += status != FAILED
-        counts.partial += status == PARTIAL
-        counts.total = max(counts.total, counts.done + counts.failed)
-        counts.seconds += seconds
+        self.counts.add(record["status"], seconds)
         if self.on_page is not None:
-            self.on_page(record, counts)
+            self.on_page(record, self.counts)
 
-    def _finish(self, work: DocumentWork) -> None:
-        """Write a document's own files."""
-        place = work.document.place
-        records = self.manifest.current(
-            place, work.input_hash, self.settings_hash, self.drafts_only
-        )
-        self.delivery.write_document(work, records)
+
+@contextmanager
+def _closing(coming: Generator[Drafted[Any], None, None]) -> Iterator[Iterator[Drafted[Any]]]:
+    """Close a generator in the end, unless a thread waits for a page in it, which does so then."""
+    try:
+        yield coming
+    finally:
+        with suppress(ValueError):
+            coming.close()
+
+
+def _behind(
+    first: Drafted[Any], coming: Iterator[Drafted[Any]]
+) -> Generator[Drafted[Any], None, None]:
+    yield first
+    yield from coming
 
 
 def _one_line(error: Exception) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())[:300]
-
-
-WARM_UP = 4
-
-"""New tokens of the run before the clock counts: first forwards pay for allocations."""
-
-OUTSIDE = ("e2e", "drafter", "wait", "regions")
-
-"""Times that contain others, or that were spent beside something else."""
-
-
-def warm_up(parser: PageParser, page: Page) -> None:
-    """Decode a few tokens of a page, untimed."""
-    few = replace(parser.settings, max_new_tokens=WARM_UP)
-    type(parser)(parser.pair, few)(page)
-
-
-def compare_plain(parser: PageParser, page: Page, parsed: ParsedPage) -> dict[str, Any]:
-    """Decode a page plainly with the same engine, and compare both.
-
-    Args:
-        parsed: what became of it, with `seconds` of its drafter.
-
-    Returns:
-        `parity` (`identical`, or from which letter on the texts differ), `decode_speedup` and
-        `e2e_speedup` (eq. 13 and 14 of the paper on this page; its drafter counts in full, as if
-        nothing had run beside it), `plain_seconds`. Speed-ups are `None` for texts that did not
-        come to an end, and for those that should be equal and are not.
-    """
-    from ...stats.run import EXACT  # torch, which drafts alone don't need
-
-    plain = parser(page)
-    is_same = plain.raw == parsed.raw
-    told: dict[str, Any] = {
-        "parity": "identical" if is_same else f"differs from letter {_first(plain, parsed)} on",
-        "decode_speedup": None,
-        "e2e_speedup": None,
-        "plain_seconds": round(_alone(plain), 4),
-    }
-    ended = plain.counts_for_speed and parsed.counts_for_speed
-    if not ended or (parsed.mode == EXACT and not is_same) or not _decoding(parsed):
-        return told
-    own = _alone(parsed) + parsed.seconds.get("drafter", 0.0)
-    speedups = _decoding(plain) / _decoding(parsed), _alone(plain) / own
-    return {**told, "decode_speedup": speedups[0], "e2e_speedup": speedups[1]}
-
-
-def _first(plain: ParsedPage, parsed: ParsedPage) -> int:
-    pairs = zip(plain.raw, parsed.raw, strict=False)
-    same = [one == other for one, other in pairs]
-    return same.index(False) if False in same else len(same)
-
-
-def _decoding(parsed: ParsedPage) -> float:
-    """Seconds of decoding, regions included."""
-    return parsed.seconds.get("decode", 0.0)
-
-
-def _alone(parsed: ParsedPage) -> float:
-    """Seconds of everything that the target did."""
-    return sum(took for name, took in parsed.seconds.items() if name not in OUTSIDE)

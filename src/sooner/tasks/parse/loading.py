@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from ...errors import SoonerError
-from ...models import FAMILIES
+from ...models import FAMILIES as ADAPTERS
 from ..loading import ModelPair, is_text_only, load_pair, model_type
+from .decoding import eos_ids
+from .families import FAMILIES, check_type
+from .habits import family_of
 from .identity import DEMO, MINIATURE, parser_name
 
 
@@ -21,13 +27,14 @@ def load_parser(
         trust_remote_code: run a checkpoint's own code, as that of dots.ocr.
 
     Raises:
-        SoonerError: as `load_pair`, a model that reads text only or has no processor, or no
-            miniature here.
+        SoonerError: as `load_pair`, a model that reads text only, has no processor or is no causal
+            one, or no miniature here.
     """
     name = parser_name(model)
     kind = model_type(name, trust_remote_code)
+    check_type(kind, name)
     if is_text_only(kind):
-        known = sorted(family for family in FAMILIES if not is_text_only(family))
+        known = sorted(family for family in ADAPTERS if not is_text_only(family))
         raise SoonerError(
             f"model '{name}' of type '{kind}' reads text only; a page needs one of "
             f"{', '.join(known)}"
@@ -44,4 +51,16 @@ def load_parser(
             f"model '{name}' of type '{kind}' comes with a tokenizer, but no processor of "
             "pictures; make its inputs by its own code and decode them by sooner.generate"
         )
+    family = family_of(name, kind)
+    if family is not None:
+        add_stops(pair.target.model, pair.target.tokenizer, FAMILIES[family].stops)
     return pair
+
+
+def add_stops(model: Any, tokenizer: Any, stops: Sequence[str]) -> None:
+    """Let a model's texts end at further tokens; those that its tokenizer lacks are left out."""
+    config, unknown = model.generation_config, (None, tokenizer.unk_token_id)
+    known = [tokenizer.convert_tokens_to_ids(stop) for stop in stops]
+    ends = dict.fromkeys([*eos_ids(model), *(one for one in known if one not in unknown)])
+    if stops and ends:
+        config.eos_token_id = list(ends)

@@ -19,22 +19,29 @@ from ..prompting import chat, max_positions
 
 
 def picture_inputs(
-    processor: Any, pictures: Sequence[Picture], prompt: str, model: Any
+    processor: Any,
+    pictures: Sequence[Picture],
+    prompt: str | Sequence[str],
+    model: Any,
+    template: str = "",
 ) -> dict[str, Any]:
     """The model's inputs for one prompt a picture, padded on the left, `input_ids [rows, width]`.
 
     Args:
         pictures: RGB, `[height, width, 3]` uint8 each.
-        prompt: the text, the same for all.
+        prompt: a text for each picture, or the same for all.
+        template: what is around a prompt, where the processor has no chat template: `{prompt}`
+            stands for it, see `Ask.template`.
 
     Raises:
         SoonerError: the processor refuses a picture.
     """
-    message = chat(processor, prompt, "image")
+    prompts = [prompt] * len(pictures) if isinstance(prompt, str) else prompt
     try:
         batch = processor(
-            text=[message] * len(pictures),
-            images=[[picture] for picture in pictures],
+            text=[message_of(processor, one, template) for one in prompts],
+            # Processors without a chat template take pictures in one list.
+            images=list(pictures) if template else [[picture] for picture in pictures],
             padding=True,
             padding_side="left",
             return_tensors="pt",
@@ -44,6 +51,15 @@ def picture_inputs(
         raise SoonerError(f"{type(processor).__name__} refuses the picture: {text}") from error
     device = model.get_input_embeddings().weight.device
     return {name: _placed(name, value, device, model.dtype) for name, value in batch.items()}
+
+
+def message_of(processor: Any, prompt: str, template: str = "") -> str:
+    """A prompt about one picture as the model wants it.
+
+    Raises:
+        SoonerError: there is no template, and the processor has no chat template.
+    """
+    return template.replace("{prompt}", prompt) if template else chat(processor, prompt, "image")
 
 
 def _placed(name: str, value: Any, device: torch.device, dtype: torch.dtype) -> Any:

@@ -5,23 +5,23 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from ...documents import Page, PageDraft
-from ...methods import HSD, Autoregressive, Method
 from ...methods.aligned import Experience
 from ...stats.run import APPROXIMATE, EXACT, Stats
 from ..loading import ModelPair
 from ..prefill import build_prefill
-from ..prompting import chat
 from ..settings import CaptionSettings
-from .answers import Reading, described, read, unwrapped
+from .answers import Reading, described, read
 from .budget import FIRST, LEAST_FORWARDS, PageCost, PageCosts, StageBudget
-from .decoding import DecodedRow, combined, decode_rows, eos_ids, figures
+from .decoding import DecodedRow, combined, eos_ids, figures
 from .drafting import Drafting
 from .effort import Effort, NotSmallerError, with_less
-from .forms import Ask, ask_of, habits_of
-from .model_inputs import Cells, cells_of, picture_inputs, room_for, seen_size
+from .forms import Ask
+from .habits import ask_of, known_ask
+from .model_inputs import Cells, cells_of, message_of, picture_inputs, room_for, seen_size
 from .regions import RegionStage, Verified
 from .result import (
     LENGTH,
@@ -36,6 +36,7 @@ from .result import (
 )
 from .settings import ParseSettings
 from .stages import BOTH, PAGE, StageChoice
+from .steps import Clock, DecodeRequest, DecodeResult, Drafts, Steps, run_alone
 
 
 @dataclass(frozen=True)
@@ -78,19 +79,20 @@ class PageParser:
         self.pair, self.target = pair, pair.target
         self.settings = settings or ParseSettings()
         asked = self.settings
-        known = habits_of(pair.target.name).ask or (Ask(pair.prompt) if pair.prompt else None)
+        kind = getattr(pair.target.model.config, "model_type", "")
+        known = known_ask(pair.target.name, kind, asked.family)
         self.ask = ask_of(
-            getattr(pair.target.model.config, "model_type", ""),
-            known,
+            kind,
+            known or (Ask(pair.prompt) if pair.prompt else None),
             asked.prompt,
             asked.region_prompt,
             asked.form,
         )
-        chat(self.target.processor, self.ask.page, "image")
+        message_of(self.target.processor, self.ask.page, self.ask.template)
         self.eos = eos_ids(self.target.model)
         self.experience = Experience()
         # Drafts of the first stage are a pipeline's, those of the second are the target's own.
-        self.regions = RegionStage(self.target, asked, self.ask.region, Experience())
+        self.regions = RegionStage(self.target, asked, self.ask, Experience())
         self.choice, self.costs = StageChoice(), PageCosts()
 
     def __call__(self, page: Page, draft: PageDraft | Late | None = None) -> ParsedPage:
@@ -107,23 +109,40 @@ class PageParser:
             MemoryRanOutError: the least was too much.
             SoonerError: the page does not fit the model.
         """
+        return run_alone(self.steps(page, draft), self.target.model, set(self.eos))
+
+    def steps(
+        self,
+        page: Page,
+        draft: PageDraft | Late | None = None,
+        clock: Clock = time.perf_counter,
+        most_rows: int | None = None,
+    ) -> Steps[ParsedPage]:
+        """What parsing a page asks for, one thing after the other; raises as a call does.
+
+        Steps of several pages may be taken in turns, in one thread.
+
+        Args:
+            page, draft: as for a call.
+            clock: of the page's own seconds, by which times, budgets and costs are counted.
+            most_rows: of a request; what could be a larger batch is several. `None` is any.
+        """
         stages = self._stages(is_drafted=draft is not None)
         widths: list[int] = []  # tokens of the prompts that were tried
         has_regions = stages != PAGE and draft is not None
 
-        def attempt(effort: Effort) -> ParsedPage:
-            return self._attempt(page, draft, stages if effort.regions else PAGE, effort, widths)
+        def attempt(effort: Effort) -> Steps[ParsedPage]:
+            regions = self.regions if effort.regions and stages != PAGE else None
+            drafting = Drafting(
+                page, draft, self.ask, regions, self.target.tokenizer, self.eos, clock, most_rows
+            )
+            return self._attempt(drafting, stages, effort, widths)
 
         return with_less(attempt, has_regions)
 
     def _attempt(
-        self,
-        page: Page,
-        draft: PageDraft | Late | None,
-        stages: str,
-        effort: Effort,
-        widths: list[int],
-    ) -> ParsedPage:
+        self, drafting: Drafting, stages: str, effort: Effort, widths: list[int]
+    ) -> Steps[ParsedPage]:
         """Parse a page, however much memory that takes.
 
         Args:
@@ -132,11 +151,10 @@ class PageParser:
         Raises:
             NotSmallerError: a smaller picture makes no shorter prompt.
         """
-        regions = None if stages == PAGE else self.regions
-        drafting = Drafting(page, draft, self.ask, regions, self.target.tokenizer, self.eos)
+        page = drafting.page
         drafting.notes += effort.told(page)
-        if stages == "regions":
-            drafting.first_stage(self._see(page, effort).cells)
+        if stages == "regions" and drafting.regions is not None:
+            yield from drafting.first_stage(self._see(page, effort).cells)
             if any(one is not None for one in drafting.verified.said):
                 return self._assembled(drafting)
             drafting.regions = None
@@ -145,14 +163,12 @@ class PageParser:
         if effort.scale < 1 and widths and seen.width >= min(widths):
             raise NotSmallerError
         widths.append(seen.width)
-        parsed = self._page(drafting, seen)
+        parsed = yield from self._page(drafting, seen)
         if effort.scale < 1:
             parsed = replace(parsed, mode=APPROXIMATE)
-        if not drafting.is_empty:
-            self._learn(drafting, parsed)
         return parsed
 
-    def _learn(self, drafting: Drafting, parsed: ParsedPage) -> None:
+    def _learn(self, drafting: Drafting, parsed: ParsedPage, slot_seconds: float) -> None:
         """Record a page's costs; without crops read in stage 1, as a page of stage 2 alone."""
         last = parsed.last
         way = BOTH if drafting.verified.runs else PAGE
@@ -160,7 +176,7 @@ class PageParser:
             self.choice.add(way, 0, 0.0)
             return
         self.choice.add(way, last.tokens, parsed.seconds["regions"] + last.decode_seconds)
-        self.costs.add(PageCost(drafting.letters, last.steps, last.decode_seconds))
+        self.costs.add(PageCost(drafting.letters, last.steps, last.decode_seconds, slot_seconds))
 
     def _stages(self, is_drafted: bool) -> str:
         """Which stages this page goes through."""
@@ -174,26 +190,49 @@ class PageParser:
     def _see(self, page: Page, effort: Effort) -> _Seen:
         began = time.perf_counter()
         target, picture = self.target, effort.picture(page)
-        inputs = picture_inputs(target.processor, [picture], self.ask.page, target.model)
+        inputs = picture_inputs(
+            target.processor, [picture], self.ask.page, target.model, self.ask.template
+        )
         cells = cells_of(target.processor, inputs)
         took = time.perf_counter() - began
         return _Seen(inputs, seen_size(target.model, inputs), cells, took)
 
-    def _page(self, drafting: Drafting, seen: _Seen) -> ParsedPage:
+    def _page(self, drafting: Drafting, seen: _Seen) -> Steps[ParsedPage]:
         """Stage 2: one pass over the page, with what there is as an unordered set of drafts.
 
-        Vision and prefill come first, and what is drafted is waited for behind them; then stage 1
-        has its turn.
+        Where nothing else is decoded, vision and prefill come first, and what is drafted is waited
+        for behind them; then stage 1 has its turn.
         """
         page, settings = drafting.page, self.settings
         limit = room_for(self.target.model, seen.inputs, settings.max_new_tokens)
         asked = CaptionSettings(prefill=settings.prefill)
         prefill = build_prefill(asked, self.pair, seen.inputs)
-        method = self._method(drafting, seen, is_late=prefill is None)
-        (said,), stats = decode_rows(
-            self.target.model, seen.inputs, method, limit, settings.repetition, set(self.eos),
-            prefill, settings.timeout,
-        )  # fmt: skip
+        # What earlier pages taught chooses the nodes, on which the text depends below 1.
+        experience = self.experience if settings.acceptance_threshold == 1 else None
+        request = DecodeRequest(
+            PAGE,
+            seen.inputs,
+            limits=[limit],
+            repetition=[settings.repetition],
+            verification={
+                **settings.verification,
+                "experience": experience,
+                "drafter": lambda: drafting.drafter,
+            },
+            prefill=prefill,
+            seconds=settings.timeout,
+        )
+        if drafting.is_none:
+            pass
+        elif prefill is None:
+            request = replace(request, late=partial(self._drafts, drafting, seen))
+        else:  # a sparse prefill would be stage 1's, too
+            drafts = yield from self._drafts(drafting, seen, 0.0)
+            request = replace(request, drafts=None if drafting.is_empty else drafts)
+        results: list[DecodeResult] = yield [request]
+        yield from drafting.wait()
+        (result,) = results
+        (said,), stats = result.rows, result.stats
         mode = stats.mode  # a short page may have been prefilled densely after all
         if drafting.is_empty and prefill is None:  # nothing to be tolerant about
             mode = EXACT
@@ -202,9 +241,9 @@ class PageParser:
         text = raw if is_sound else drafting.text(said.tokens[: said.sound])
         draft, verified = drafting.draft, drafting.verified
         reading = read(text, self.ask.form, draft, page.size, seen.size)
-        status, reason = _judged(said, reading, limit, settings.timeout)
+        status, reason = _judged(said, reading, limit, settings.timeout, self.ask.form)
         runs = [*verified.runs, stats]
-        return ParsedPage(
+        parsed = ParsedPage(
             source=page.source.name,
             number=page.number,
             status=status,
@@ -224,35 +263,20 @@ class PageParser:
             },
             seconds=_seconds(runs, drafting, seen.seconds),
         )
+        if not drafting.is_empty:
+            prefilled = stats.seconds["vision"] + stats.seconds["prefill"]
+            self._learn(drafting, parsed, prefilled / seen.width)
+        return parsed
 
-    def _method(self, drafting: Drafting, seen: _Seen, is_late: bool) -> Method:
-        """How stage 2 decodes.
+    def _drafts(self, drafting: Drafting, seen: _Seen, prefilled: float | None) -> Steps[Drafts]:
+        """The drafts of stage 2, once stage 1 had its turn."""
+        yield from drafting.wait()
+        budget = self._budget(drafting, seen, prefilled)
+        return [(yield from drafting.groups(seen.size, seen.cells, budget))]
 
-        Args:
-            is_late: ask for the drafts behind the prefill; a sparse one would not be stage 1's.
-        """
-        if drafting.is_none:
-            return Autoregressive()
-        settings = self.settings
-
-        began = time.perf_counter()
-
-        def drafts() -> list[list[list[list[int]]]]:
-            prefilled = time.perf_counter() - began if is_late else 0.0
-            budget = self._budget(drafting, seen, prefilled)
-            return [drafting.groups(seen.size, seen.cells, budget)]
-
-        found = drafts if is_late else drafts()
-        if drafting.is_empty and not is_late:
-            return Autoregressive()
-        return HSD(
-            found,
-            **settings.verification,
-            # What earlier pages taught chooses the nodes, on which the text depends below 1.
-            experience=self.experience if settings.acceptance_threshold == 1 else None,
-        )
-
-    def _budget(self, drafting: Drafting, seen: _Seen, prefilled: float) -> StageBudget | None:
+    def _budget(
+        self, drafting: Drafting, seen: _Seen, prefilled: float | None
+    ) -> StageBudget | None:
         """What stage 1 may spend on a page: no more than the page alone is expected to cost.
 
         Where it is not asked for by name, that is a share of what the cheapest of recent pages
@@ -260,20 +284,23 @@ class PageParser:
         neither the clock nor earlier pages may influence it.
 
         Args:
-            prefilled: seconds that the page's prefill took; 0 for unknown.
+            prefilled: seconds that the page's prefill took, 0 for unknown; `None`: it is still to
+                come, and will take what recent pages' did.
         """
         if drafting.regions is None:
             return None
-        letters, settings = drafting.letters, self.settings
+        letters, settings, clock = drafting.letters, self.settings, drafting.clock
         if settings.acceptance_threshold < 1:
-            return StageBudget(max(round(FIRST * letters), LEAST_FORWARDS))
-        slot = prefilled / seen.width
+            return StageBudget(max(round(FIRST * letters), LEAST_FORWARDS), clock=clock)
+        slot = self.costs.slot_seconds if prefilled is None else prefilled / seen.width
+        prefilled = slot * seen.width
         if settings.stages == "auto":
             cost, share = self.costs.least(letters), self.choice.share
-            return StageBudget(int(share * cost.forwards), share * (prefilled + cost.seconds), slot)
+            seconds = share * (prefilled + cost.seconds)
+            return StageBudget(int(share * cost.forwards), seconds, slot, clock=clock)
         cost = self.costs.usual(letters)
-        seconds = prefilled + cost.seconds if cost.seconds else None
-        return StageBudget(max(cost.forwards, LEAST_FORWARDS), seconds, slot)
+        most = prefilled + cost.seconds if cost.seconds else None
+        return StageBudget(max(cost.forwards, LEAST_FORWARDS), most, slot, clock=clock)
 
     def _assembled(self, drafting: Drafting) -> ParsedPage:
         """Regions put one behind the other, as drafters order them; no pass over the page."""
@@ -282,8 +309,8 @@ class PageParser:
         regions, shares, blocks = [], [], ""
         cut = [one.truncated for one in verified.said if one is not None and one.truncated]
         for piece, one in zip(pieces, verified.said, strict=True):
-            heard = None if one is None else drafting.text(one.tokens[: one.sound])
-            text = piece.texts[0] if heard is None else unwrapped(heard)
+            tokens = None if one is None else one.tokens[: one.sound]
+            text = drafting.region_text(piece, tokens)
             if text:
                 blocks += text + (piece.end or "\n")
                 regions.append(replace(piece.region, drafts=[text]))
@@ -327,7 +354,7 @@ def _seconds(runs: Sequence[Stats], drafting: Drafting, processor: float) -> dic
 
 
 def _judged(
-    said: DecodedRow, reading: Reading, limit: int, seconds: float | None
+    said: DecodedRow, reading: Reading, limit: int, seconds: float | None, form: str
 ) -> tuple[str, str]:
     """Status and reason."""
     if said.truncated == REPETITION:
@@ -337,5 +364,6 @@ def _judged(
     if said.truncated == TIME:
         return PARTIAL, f"cut after {len(said.tokens)} tokens and {seconds:g} s; raise --timeout"
     if reading.repaired:
-        return PARTIAL, "the answer is no valid JSON; it was read as far as possible"
+        what = "valid JSON" if form.startswith("dots") else f"valid '{form}'"
+        return PARTIAL, f"the answer is no {what}; it was read as far as possible"
     return SUCCESS, ""

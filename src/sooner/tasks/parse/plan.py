@@ -1,9 +1,9 @@
-"""Which pages of which documents are still to be done, by the folder's manifest."""
+"""Which pages of which documents are still to be done, by the objects of pages."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,131 +13,13 @@ from ...documents.inputs import PICTURES
 from ...documents.pages import count_frames
 from ...documents.pdf import count_pdf_pages
 from ...errors import SoonerError
-from ...io import JsonLines, to_line
 from ..identity import sha256
-from .output import writing
+from .delivery import Delivery
+from .manifest import DocumentEntry, Manifest
+from .page_records import BROKEN, DonePages, PageRecords, PageTask, key_of, page_key
 from .result import DRAFT, FAILED
 
-NAME = "manifest.jsonl"
-
-
-class Manifest:
-    """`manifest.jsonl` of an output folder.
-
-    It is read and written as `JsonLines`. A page that was done again has two lines until `tidy`;
-    the later one counts. Threads of one process may share it; another process must not write
-    meanwhile (`FolderLock`).
-
-    Args:
-        folder: of the results.
-
-    Raises:
-        OutputError: the file can't be written.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / NAME
-        self._records: dict[str, dict[int, dict[str, Any]]] = {}  # document -> page -> record
-        self._changing = threading.RLock()
-        touch(folder)
-        with writing(self.path):
-            self._file = JsonLines(self.path)
-        for record in filter(_is_page, self._file.found):
-            self._keep(record)
-
-    def of(self, document: Path) -> list[dict[str, Any]]:
-        """Records of a document, by page."""
-        with self._changing:
-            pages = self._records.get(document.as_posix(), {})
-            return [pages[number] for number in sorted(pages)]
-
-    def current(
-        self, document: Path, input_hash: str, settings_hash: str, or_verified: bool = False
-    ) -> list[dict[str, Any]]:
-        """Those of them that are of this content and these settings.
-
-        Args:
-            or_verified: those that a model verified, too, whatever its settings were.
-        """
-        return [
-            record
-            for record in self.of(document)
-            if record["input_hash"] == input_hash
-            and (record["settings_hash"] == settings_hash or (or_verified and is_verified(record)))
-        ]
-
-    def add(self, record: dict[str, Any]) -> None:
-        """Put a page's record on disk.
-
-        Raises:
-            OutputError: it can't be; nothing is left of it.
-        """
-        with writing(self.path):
-            self._file.add(record)
-        self._keep(record)
-
-    def _keep(self, record: dict[str, Any]) -> None:
-        with self._changing:
-            self._records.setdefault(record["document"], {})[record["page"]] = record
-
-    def forget_stale(self, document: Path, input_hash: str) -> None:
-        """Leave out what a document was before it changed, and what was wrong with it as a whole,
-        which comes to light anew; `tidy` takes it away."""
-        with self._changing:
-            for record in self.of(document):
-                if record["input_hash"] != input_hash or record["page"] == 0:
-                    del self._records[record["document"]][record["page"]]
-
-    def tidy(self) -> None:
-        """Rewrite the file with one line a page, in order, if it has others."""
-        pages = [one for name in sorted(self._records) for one in self.of(Path(name))]
-        if self._file.count != len(pages) or self._file.is_torn:
-            with writing(self.path):
-                self._file.rewrite(map(to_line, pages))
-
-
-def touch(folder: Path) -> None:
-    """Make sure that there is a manifest in a folder, and that it can be written.
-
-    Raises:
-        OutputError: it can't.
-    """
-    path = folder / NAME
-    with writing(path):
-        folder.mkdir(parents=True, exist_ok=True)
-        with open(path, "ab"):
-            pass
-
-
-def is_verified(record: dict[str, Any]) -> bool:
-    """Whether a page was verified by a model."""
-    return record["status"] not in (DRAFT, FAILED)
-
-
-def _is_page(record: dict[str, Any]) -> bool:
-    fits = isinstance(record.get("document"), str) and isinstance(record.get("page"), int)
-    return fits and {"input_hash", "settings_hash", "status"} <= set(record)
-
-
-@dataclass
-class DocumentWork:
-    """A document and its pages.
-
-    Attributes:
-        document: what.
-        input_hash: of the file's content; empty if it can't be read.
-        pages: to be read now.
-        todo: how many that are.
-        done: how many were done before.
-        settings_hash: of how.
-    """
-
-    document: Document
-    input_hash: str
-    settings_hash: str
-    pages: PageRange
-    todo: int
-    done: int = 0
+Opening = Callable[[PageTask], AbstractContextManager[Any]]
 
 
 @dataclass(frozen=True)
@@ -148,8 +30,11 @@ class Intake:
     resolution: Resolution = field(default_factory=Resolution)
     password: str | None = None
 
-    def read(self, work: DocumentWork) -> Iterator[Page | BrokenPage]:
-        return read_pages(work.document.path, work.pages, self.resolution, self.password)
+    def read(self, document: Document, pages: PageRange) -> Iterator[Page | BrokenPage]:
+        """Pages of a document that is `fetched`."""
+        if document.problem:
+            return iter([BrokenPage(document.path, 0, document.problem)])
+        return read_pages(document.path, pages, self.resolution, self.password)
 
     def count(self, path: Path) -> int:
         """Pages of a document; 0 if it can't be opened."""
@@ -158,55 +43,168 @@ class Intake:
         return count_pdf_pages(path, self.password)
 
 
-def plan(
-    document: Document,
-    intake: Intake,
-    manifest: Manifest,
-    settings_hash: str,
-    is_there: Callable[[Document, int], bool],
-    fresh: bool = False,
-    drafts_only: bool = False,
-) -> DocumentWork:
-    """What is to be done of a document, which is opened and hashed for that.
+class SetAsideError(SoonerError):
+    """Processes died where a document was opened; says how many, and which."""
 
-    A page is done if the manifest has it with the same content and settings, not as a failure, and
-    its files are there.
 
-    Args:
-        is_there: whether the files of a page of a document exist.
+@dataclass
+class DocumentWork:
+    """A document and its pages.
+
+    Attributes:
+        document: what.
+        input_hash: of the file's content, or what stands for it; see `key_of`.
+        settings_hash: of how.
+        of: pages that it has.
+        numbers: pages that are wanted.
+        left: those of them that are to be done now.
+        beyond: parts of what was asked for that the document does not have.
+        todo: pages to be done; at least 1 where what is wrong with the document is to be told.
+        done: how many were done before.
+        aside: how many of the others are not tried again.
+        dying: pages to be set aside now, with the reason; 0 for the document as a whole.
+        tried: pages at which a process died, or is at work.
+        is_delivered: its files are there, and are what they should be.
+        written: pages whose files this run wrote.
+    """
+
+    document: Document
+    input_hash: str
+    settings_hash: str
+    of: int = 0
+    numbers: list[int] = field(default_factory=list)
+    left: list[int] = field(default_factory=list)
+    beyond: tuple[tuple[int, int | None], ...] = ()
+    todo: int = 0
+    done: int = 0
+    aside: int = 0
+    dying: dict[int, str] = field(default_factory=dict)
+    tried: set[int] = field(default_factory=set)
+    is_delivered: bool = False
+    written: set[int] = field(default_factory=set)
+
+    @property
+    def place(self) -> str:
+        return self.document.place.as_posix()
+
+    def task(self, number: int) -> PageTask:
+        return PageTask(
+            self.document.source, self.place, self.input_hash, self.settings_hash, number
+        )
+
+
+@dataclass(frozen=True)
+class DocumentPlanner:
+    """Says what is left to be done of documents.
+
+    Attributes:
+        intake: which pages.
+        records: what is done.
+        manifest: what is known of documents' files.
+        delivery: which files there should be.
+        settings_hash: of how.
         fresh: do everything again.
         drafts_only: no model verifies the pages, so those that one verified are left alone.
     """
-    wanted = intake.pages
-    count = intake.count(document.path)
-    numbers = wanted.select(count)
-    hashed = _hash(document.path)
-    records = manifest.current(document.place, hashed, settings_hash, drafts_only)
-    if fresh:
-        records = [record for record in records if drafts_only and is_verified(record)]
-    kept = {
-        record["page"]
-        for record in records
-        if record["status"] != FAILED and is_there(document, record["page"])
-    }
-    done = kept & set(numbers)
-    # What is wrong with the document as a whole comes to light only where it is read.
-    is_sound = not any(record["page"] == 0 for record in records) and not wanted.missing(count)
-    if not done:
-        todo = len(numbers) + bool(wanted.missing(count))
-        return DocumentWork(document, hashed, settings_hash, wanted, max(todo, 1))
-    left = [(number, number) for number in numbers if number not in done]
-    gaps = [part for part in _parts(wanted.missing(count)) if part not in left]
-    if not left and is_sound:
-        return DocumentWork(document, hashed, settings_hash, PageRange(()), 0, len(done))
-    pages = PageRange((*left, *gaps))
-    return DocumentWork(
-        document, hashed, settings_hash, pages, len(left) + (not is_sound), len(done)
-    )
+
+    intake: Intake
+    records: PageRecords
+    manifest: Manifest
+    delivery: Delivery
+    settings_hash: str
+    fresh: bool = False
+    drafts_only: bool = False
+
+    def __call__(self, document: Document, opening: Opening = nullcontext) -> DocumentWork:
+        """What is to be done of a document, which is hashed, and opened if it is not known.
+
+        Args:
+            opening: entered with page 0 of it while it is opened; `SetAsideError` keeps it shut.
+
+        Raises:
+            StorageError: the results can't be read.
+        """
+        place, wanted = document.place.as_posix(), self.intake.pages
+        hashed = key_of(_hash(document.path), place)
+        work = DocumentWork(document, hashed, self.settings_hash)
+        entry = self.manifest.entry(place)
+        if entry is not None and entry.input_hash != hashed:
+            entry = None
+        if entry is not None and not self.fresh and self._holds(entry, work):
+            return work
+        kept = self.records.of(hashed)
+        own = kept.get(self.settings_hash, DonePages())
+        if 0 in own.aside and not self.fresh:
+            work.aside = 1
+            return work
+        work.of = entry.of if entry is not None else 0
+        try:
+            with opening(work.task(0)):
+                work.of = work.of or self.intake.count(document.path)
+        except SetAsideError as error:
+            work.dying, work.todo = {0: str(error)}, 1
+            return work
+        work.numbers, missing = wanted.select(work.of), wanted.missing(work.of)
+        done = {*chosen(kept, self.settings_hash, self.drafts_only)} & {*work.numbers}
+        aside = (own.aside.keys() - done) & {*work.numbers}
+        if self.fresh:
+            aside = set()
+            done = {number for number in done if self._is_verified(kept, number)}
+        # What is wrong with the document as a whole comes to light only where it is read.
+        is_sound = 0 not in own.failed and not missing
+        if 0 in own.failed:
+            self.records.forget(page_key(hashed, self.settings_hash, 0), [BROKEN])
+        work.done, work.aside = len(done), len(aside)
+        work.left = [number for number in work.numbers if number not in done | aside]
+        gaps = PageRange.parse(missing).parts if missing else ()
+        work.beyond = tuple(part for part in gaps if part[0] not in work.left)
+        work.todo = len(work.left) + (not is_sound)
+        if not work.numbers:
+            work.beyond, work.todo = wanted.parts, 1
+        return work
+
+    def _is_verified(self, kept: Mapping[str, DonePages], number: int) -> bool:
+        return self.drafts_only and any(number in one.verified for one in kept.values())
+
+    def _holds(self, entry: DocumentEntry, work: DocumentWork) -> bool:
+        """Whether an entry's files are those that this run would write; then it says the rest."""
+        wanted, lines = self.intake.pages, {line["page"]: line for line in entry.lines}
+        numbers = wanted.select(entry.of)
+        is_shut = lines.keys() == {0}  # as a whole set aside, or it would not fit
+        is_whole = numbers and lines.keys() >= {*numbers} and not wanted.missing(entry.of)
+        if not is_shut and (not is_whole or 0 in lines):
+            return False
+        if not all(map(self._fits, lines.values())):
+            return False
+        if not self.delivery.has(work.document.place, lines):
+            return False
+        work.of, work.numbers, work.is_delivered = entry.of, numbers, True
+        work.aside = sum(line["status"] == FAILED for line in entry.lines)
+        work.done = len(numbers) - work.aside * (not is_shut)
+        return True
+
+    def _fits(self, line: dict) -> bool:
+        if line["status"] == FAILED:
+            return line["settings_hash"] == self.settings_hash and line["set_aside"]
+        is_verified = self.drafts_only and line["status"] != DRAFT
+        return line["settings_hash"] == self.settings_hash or is_verified
 
 
-def _parts(missing: str) -> tuple[tuple[int, int | None], ...]:
-    return PageRange.parse(missing).parts if missing else ()
+def chosen(kept: Mapping[str, DonePages], settings_hash: str, drafts_only: bool) -> dict[int, str]:
+    """Pages that a document shows, and of which settings each.
+
+    Args:
+        drafts_only: what a model verified, by whatever settings, goes before a draft.
+    """
+    own = kept.get(settings_hash, DonePages())
+    found = dict.fromkeys(own.done, settings_hash)
+    if not drafts_only:
+        return found
+    latest: dict[int, tuple[float, str]] = {}
+    for other, pages in kept.items():
+        for number, when in pages.verified.items():
+            latest[number] = max((when, other), latest.get(number, (when, other)))
+    return {**found, **{number: other for number, (_, other) in latest.items()}}
 
 
 def _hash(path: Path) -> str:

@@ -10,17 +10,18 @@ from typing import Any
 from ...documents import Page, Region
 from ...documents.page import Picture
 from ...errors import MemoryRanOutError, SoonerError, is_out_of_memory
-from ...methods import HSD
 from ...methods.aligned import Experience
 from ...stats.run import Stats
 from .budget import StageBudget
-from .contexts import Piece, region_drafts
+from .contexts import Piece, decoded, region_drafts
 from .crops import Crop, Part, affordable, apart, batches, together, unsure
-from .decoding import DecodedRow, decode_rows, eos_ids
+from .decoding import DecodedRow, eos_ids
 from .effort import release
+from .forms import Ask
 from .model_inputs import Cells, picture_inputs, room_for
 from .result import BUDGET
 from .settings import ParseSettings
+from .steps import Clock, DecodeRequest, DecodeResult, Steps
 
 SIDE = 28
 """Pixels of a visual token's side, where the processor does not say."""
@@ -54,17 +55,17 @@ class RegionStage:
     Args:
         target: the loaded model, see `sooner.tasks.loading.Loaded`.
         settings: how.
-        prompt: what the target is asked about a crop.
+        ask: what the target is asked about crops.
         experience: measured costs and acceptance of stage 1, kept from page to page.
     """
 
     def __init__(
-        self, target: Any, settings: ParseSettings, prompt: str, experience: Experience
+        self, target: Any, settings: ParseSettings, ask: Ask, experience: Experience
     ) -> None:
-        self.target, self.settings, self.prompt = target, settings, prompt
+        self.target, self.settings, self.ask = target, settings, ask
         self.experience = experience
         self.eos = eos_ids(target.model)
-        self.asked = len(target.tokenizer(prompt, add_special_tokens=False)["input_ids"])
+        self._asked: dict[str, int] = {}
 
     def __call__(
         self,
@@ -72,7 +73,9 @@ class RegionStage:
         pieces: Sequence[Piece],
         cells: Cells | None = None,
         budget: StageBudget | None = None,
-    ) -> Verified:
+        clock: Clock = time.perf_counter,
+        most_rows: int | None = None,
+    ) -> Steps[Verified]:
         """What the target reads in each piece's region; pieces without a box are left out.
 
         Args:
@@ -81,8 +84,10 @@ class RegionStage:
             budget: that all batches together may spend. Only regions that the drafter is unsure of
                 are looked at then, tiny neighbours on one crop. Without, what the target reads is
                 the result: every region, each on its own.
+            clock: by which the stage's seconds count.
+            most_rows: of a request; a larger batch is several. `None` is any.
         """
-        began = time.perf_counter()
+        began = clock()
         done = Verified([None] * len(pieces))
         if budget is None:
             parts = apart(pieces, page)
@@ -97,11 +102,11 @@ class RegionStage:
             for batch in batches(crops, self.settings.region_rows):
                 if budget is not None and budget.is_spent():
                     break
-                self._verify(batch, done, budget, heard)
+                yield from self._verify(batch, done, budget, heard, most_rows)
         except SoonerError as error:
             done.reason = str(error)
         done.said = [heard.get(piece.place) for piece in pieces]
-        done.seconds["regions"] = time.perf_counter() - began
+        done.seconds["regions"] = clock() - began
         return done
 
     def _crops(self, page: Page, parts: Sequence[Part], cells: Cells | None) -> list[Crop]:
@@ -110,10 +115,21 @@ class RegionStage:
         crops = []
         for part in parts:
             picture = self._cut(page, part.region, cells, seen)
-            slots = self.asked + picture.shape[0] * picture.shape[1] // side**2
+            slots = self._words(part.piece) + picture.shape[0] * picture.shape[1] // side**2
             drafts = region_drafts(self.target.tokenizer, part.piece, self.eos)
             crops.append(Crop(part, picture, drafts, slots))
         return crops
+
+    def _words(self, piece: Piece) -> int:
+        """Tokens of what is asked about a crop."""
+        prompt = self._prompt(piece)
+        if prompt not in self._asked:
+            ids = self.target.tokenizer(prompt, add_special_tokens=False)["input_ids"]
+            self._asked[prompt] = len(ids)
+        return self._asked[prompt]
+
+    def _prompt(self, piece: Piece) -> str:
+        return (piece.question or self.ask.about(piece.region)).prompt
 
     def _cut(self, page: Page, region: Region, cells: Cells | None, seen: Picture) -> Picture:
         assert region.bbox is not None
@@ -127,14 +143,15 @@ class RegionStage:
         done: Verified,
         budget: StageBudget | None,
         heard: dict[int, DecodedRow],
-    ) -> None:
+        most_rows: int | None,
+    ) -> Steps[None]:
         """Read a batch; where memory runs out, half of its rows at a time.
 
         Raises:
             MemoryRanOutError: one row is too many.
         """
         try:
-            self._read(crops, done, budget, heard)
+            yield from self._read(crops, done, budget, heard, most_rows)
             return
         except Exception as error:
             if not is_out_of_memory(error):
@@ -143,8 +160,8 @@ class RegionStage:
                 raise MemoryRanOutError(f"a single region: {error}") from error
         release()  # out here nothing holds on to what the failed run had allocated
         half = (len(crops) + 1) // 2
-        self._verify(crops[:half], done, budget, heard)
-        self._verify(crops[half:], done, budget, heard)
+        yield from self._verify(crops[:half], done, budget, heard, most_rows)
+        yield from self._verify(crops[half:], done, budget, heard, most_rows)
 
     def _read(
         self,
@@ -152,31 +169,43 @@ class RegionStage:
         done: Verified,
         budget: StageBudget | None,
         heard: dict[int, DecodedRow],
-    ) -> None:
-        began, settings = time.perf_counter(), self.settings
-        inputs = picture_inputs(
-            self.target.processor, [crop.picture for crop in crops], self.prompt, self.target.model
-        )
+        most_rows: int | None,
+    ) -> Steps[None]:
+        began = time.perf_counter()
+        size = most_rows or len(crops)
+        rows = [crops[start : start + size] for start in range(0, len(crops), size)]
+        requests = [self._request(one, budget) for one in rows]
         done.seconds["processor"] += time.perf_counter() - began
-        is_result = budget is None
-        limits = [crop.limit(is_result) for crop in crops]
-        room = room_for(self.target.model, inputs, min(max(limits), settings.max_new_tokens))
-        method = HSD(
-            [[crop.drafts] for crop in crops],
-            **settings.verification,
-            experience=self.experience if settings.acceptance_threshold == 1 else None,
-        )
-        said, stats = decode_rows(
-            self.target.model, inputs, method,
-            limits=[min(limit, room) for limit in limits],
-            repetition=[crop.repetition(settings.repetition, is_result) for crop in crops],
-            eos=set(self.eos), seconds=settings.timeout, budget=budget,
-        )  # fmt: skip
-        done.runs.append(stats)
+        results: list[DecodeResult] = yield requests
+        done.runs += [one.stats for one in results]
         if budget is not None:
-            budget.spent += stats.nfe
+            budget.spent += max(one.stats.nfe for one in results)
+        said = [one for result in results for one in result.rows]
         for crop, one in zip(crops, said, strict=True):
             self._keep(crop, one, done, heard)
+
+    def _request(self, crops: Sequence[Crop], budget: StageBudget | None) -> DecodeRequest:
+        settings, is_result = self.settings, budget is None
+        inputs = picture_inputs(
+            self.target.processor,
+            [crop.picture for crop in crops],
+            [self._prompt(crop.part.piece) for crop in crops],
+            self.target.model,
+            self.ask.template,
+        )
+        limits = [crop.limit(is_result) for crop in crops]
+        room = room_for(self.target.model, inputs, min(max(limits), settings.max_new_tokens))
+        experience = self.experience if settings.acceptance_threshold == 1 else None
+        return DecodeRequest(
+            "regions",
+            inputs,
+            limits=[min(limit, room) for limit in limits],
+            repetition=[crop.repetition(settings.repetition, is_result) for crop in crops],
+            drafts=[[crop.drafts] for crop in crops],
+            verification={**settings.verification, "experience": experience},
+            seconds=settings.timeout,
+            budget=budget,
+        )
 
     def _keep(
         self, crop: Crop, one: DecodedRow, done: Verified, heard: dict[int, DecodedRow]
@@ -185,6 +214,7 @@ class RegionStage:
         if len(pieces) == 1:
             heard[pieces[0].place] = one
         if one.truncated in (None, BUDGET):
-            text = str(self.target.tokenizer.decode(one.tokens, skip_special_tokens=True))
+            form = self.ask.about(pieces[0].region).form
+            text = decoded(self.target.tokenizer, one.tokens, form, self.eos)
             texts = crop.part.split(text)
             done.heard.update({place: text for place, text in texts.items() if text})

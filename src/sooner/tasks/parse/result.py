@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
-from typing import Any
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, ClassVar
 
 from ...documents import PageDraft, Region
 from ...documents.regions import Size
@@ -19,6 +20,7 @@ class Counts:
         documents, opened: of the run, and how many it has opened: each when its turn comes.
         done, partial, failed: of these, so far; partial ones are done, too.
         before: done in earlier runs.
+        aside: not tried again, since processes died at them.
         seconds: that these took, the loading of the model left out.
     """
 
@@ -29,7 +31,28 @@ class Counts:
     partial: int = 0
     failed: int = 0
     before: int = 0
+    aside: int = 0
     seconds: float = 0.0
+    _changing: ClassVar[threading.Lock] = threading.Lock()  # documents are opened in a thread
+
+    def skip(self, pages: int) -> None:
+        """Less to be done in this run: others do them."""
+        with self._changing:
+            self.total -= pages
+
+    def found(self, pages: int) -> None:
+        """They are done before this run came to them."""
+        with self._changing:
+            self.before += pages
+
+    def add(self, status: str, seconds: float) -> None:
+        """A page was done."""
+        self.failed += status == FAILED
+        self.done += status != FAILED
+        self.partial += status == PARTIAL
+        self.seconds += seconds
+        with self._changing:
+            self.total = max(self.total, self.done + self.failed)
 
     @property
     def pages_per_second(self) -> float:
@@ -79,6 +102,8 @@ class ParsedRegion:
         bbox_1000: the same in thousandths of the page's width and height.
         acceptance: share of its tokens that were drafted; `None` if that can't be told.
         level: of a heading, 1 for the highest; 0 for unknown.
+        picture: name of the PNG file that it was cut out into, in its document's folder; empty if
+            it was not.
     """
 
     order: int
@@ -88,6 +113,7 @@ class ParsedRegion:
     bbox_1000: tuple[int, int, int, int] | None = None
     acceptance: float | None = None
     level: int = 0
+    picture: str = ""
 
 
 def parsed_region(region: Region, order: int, size: Size, share: float | None) -> ParsedRegion:
@@ -122,6 +148,10 @@ class StageStats:
     tokens_per_second: float = 0.0
 
 
+FIGURES = ("stages", "seconds", "compared")
+"""Attributes of a page that tell how it was parsed and how long that took, not what is on it."""
+
+
 @dataclass(frozen=True)
 class ParsedPage:
     """A page's text and how it came about.
@@ -134,20 +164,22 @@ class ParsedPage:
         reason: why, in one line; empty for success.
         markdown: blocks separated by blank lines.
         raw: what the target said, to the letter.
+        form: that of `raw`, of `forms.FORMS`.
         regions: in reading order.
         size: width and height of the page's picture, in pixels.
         truncated: `repetition`, `length` or `time` if the target did not come to an end. Such
             pages are never part of a figure about speed.
-        repaired: the target's answer was no valid JSON, and was read as far as possible. That is
+        repaired: the target's answer was not in its form, and was read as far as possible. That is
             outside the claim of exactness; `raw` is inside.
         drafter: who drafted; empty for nobody.
         notes: what else should be known, such as a drafter that failed.
         mode: `exact`, `relaxed`, `approximate` or `draft`.
         stages: figures of the stages that ran, `regions` and `page`.
-        seconds: `drafter` (its own time, mostly hidden behind the page before), `wait` (for the
-            page, and for its draft where that came later than the prefill's end),
-            `processor`, `vision`, `prefill`, `decode` (drafts' tokens included), `regions` (all of
-            stage 1, contained in the others) and `e2e` (from the page before to this one's end).
+        seconds: `read` (opening the document and drawing the page), `drafter` (its own time, mostly
+            hidden behind the page before), `wait` (for the page, and for its draft where that came
+            later than the prefill's end), `processor`, `vision`, `prefill`, `decode` (drafts'
+            tokens included), `regions` (all of stage 1, contained in the others), `e2e` (from the
+            page before to this one's end) and `write` (the page's files and pictures).
         compared: with plain decoding, see `comparison.compare_plain`; `None` if nobody asked.
     """
 
@@ -157,6 +189,7 @@ class ParsedPage:
     reason: str = ""
     markdown: str = ""
     raw: str = ""
+    form: str = "markdown"
     regions: list[ParsedRegion] = field(default_factory=list)
     size: tuple[int, int] = (0, 0)
     truncated: str | None = None
@@ -180,3 +213,37 @@ class ParsedPage:
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
         return asdict(self)
+
+    def contents(self) -> dict[str, Any]:
+        """Plain data without `FIGURES`: the same for whoever parses the page, however fast."""
+        told = {name: one for name, one in asdict(self).items() if name not in FIGURES}
+        for region in told["regions"]:
+            del region["acceptance"]
+        return told
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> ParsedPage:
+        """The page of such data; what is missing is as by default, what is unknown left out.
+
+        Raises:
+            KeyError, TypeError: it is no page.
+        """
+        given = _known(cls, told)
+        given["regions"] = [_region(one) for one in told.get("regions", ())]
+        stages = told.get("stages", {})
+        given["stages"] = {name: StageStats(**_known(StageStats, stages[name])) for name in stages}
+        if "size" in told:
+            given["size"] = tuple(told["size"])
+        return cls(**given)
+
+
+def _region(told: Mapping[str, Any]) -> ParsedRegion:
+    given = _known(ParsedRegion, told)
+    for name in ("bbox", "bbox_1000"):
+        if given.get(name) is not None:
+            given[name] = tuple(given[name])
+    return ParsedRegion(**given)
+
+
+def _known(kind: type[Any], told: Mapping[str, Any]) -> dict[str, Any]:
+    return {one.name: told[one.name] for one in fields(kind) if one.name in told}

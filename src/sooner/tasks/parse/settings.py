@@ -29,8 +29,10 @@ class ParseSettings(KnowsOldNames):
             text depends on it; `regions` stops after stage 1, whose result is *approximate*.
         acceptance_threshold: tau of eq. 10: 1 is exact, below it (the paper has 0.75) the result is
             *relaxed*.
-        form: how the target writes: markdown, markdown-spaced, markdown-html, dots or html; by
-            default as its family does, or its folder's sooner.json says.
+        family: what the model is a finetune of, where neither its name nor its type tells:
+            olmocr, glm-ocr, ..., whose prompts and forms are used (`sooner doctor` lists them).
+        form: how the target writes: markdown, markdown-html, dots, doctags, deepseek, ... (see
+            docs/documents.md); by default as its family does, or its folder's sooner.json says.
         prompt: what the target is asked about a page; by default what its family is best asked.
         region_prompt: what it is asked about a region; by default the same, or the family's own.
         max_new_tokens: where a page is cut.
@@ -58,6 +60,7 @@ class ParseSettings(KnowsOldNames):
 
     stages: str = option("auto", known=STAGES)
     acceptance_threshold: float = option(1.0, 0, 1, above=True, hint=" (exact)")
+    family: str | None = option(None, metavar="NAME")
     form: str | None = option(None, metavar="NAME")
     prompt: str | None = None
     region_prompt: str | None = None
@@ -79,6 +82,10 @@ class ParseSettings(KnowsOldNames):
             from .forms import FORMS  # with all that reads documents
 
             check_choice("form", self.form, FORMS)
+        if self.family is not None:
+            from .families import check_family
+
+            check_family(self.family)
         if self.nodes == "auto" and self.acceptance_threshold < 1:
             object.__setattr__(self, "nodes", min(RELAXED_NODES, self.max_nodes))
         if self.prefill is not None:
@@ -97,5 +104,8 @@ class ParseSettings(KnowsOldNames):
     def digest(self, *others: Any) -> str:
         """A short hash of these settings and `others` (model, drafter, dpi), stable between
         runs."""
-        text = json.dumps([under_old_names(dataclasses.asdict(self)), *others], sort_keys=True)
+        told = under_old_names(dataclasses.asdict(self))
+        if self.family is None:
+            del told["family"]  # so that records of before there were families stand
+        text = json.dumps([told, *others], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]

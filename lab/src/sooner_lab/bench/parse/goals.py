@@ -10,6 +10,8 @@ Data = dict[str, Any]
 ENOUGH = 200
 """Held-out pages that exactness is to be shown on."""
 AAL, DECODE, E2E, E2E_TEXT, WORST, OVERHEAD, LOST = 5.0, 4.0, 2.0, 3.0, 0.95, 0.05, 0.5
+FULL_BATCH = 0.97
+"""Pages a second with drafts over those without, however many pages are under way."""
 PAPER = ("hsd-page", "hsd")
 """Arms at tau = 1: stage 2 alone, and both stages as the paper has them."""
 SPEEDS = (
@@ -26,7 +28,7 @@ def goals(result: Data) -> list[Data]:
     Returns:
         `goal`, `wanted`, `reached`, `met`, and `key`: where in the result the figure stands, rows
         of a list being named by their `method` (`arm` in `quality`, `document/method` in
-        `document`).
+        `document`, `clients/method` in `clients`).
     """
     return [
         *_exact(result),
@@ -35,6 +37,7 @@ def goals(result: Data) -> list[Data]:
         *_relaxed(result),
         *_garbage(result),
         *_overhead(result),
+        *_clients(result),
     ]
 
 
@@ -106,6 +109,19 @@ def _overhead(result: Data) -> Iterator[Data]:
     if "share" in told:
         what = f"alignment, tree and mask, share of a step ({told['draft_tokens']} draft tokens)"
         yield _goal(what, "overhead.share", OVERHEAD, told["share"], at_most=True)
+
+
+def _clients(result: Data) -> Iterator[Data]:
+    told = result.get("clients") or {"rows": []}
+    for row in told["rows"]:
+        if row["clients"] is None or row["method"] == "plain":
+            continue
+        where = f"{row['clients']}/{row['method']}"
+        what = f"{row['method']}, {row['clients']} under way: pages a second over plain's"
+        key = f"clients.rows[{where}].over_plain"
+        yield _goal(what, key, FULL_BATCH, row["over_plain"])
+        key, what = f"clients.rows[{where}].identical", f"{what.partition(':')[0]}: pages identical"
+        yield _goal(what, key, told["pages"], row["identical"])
 
 
 def _goal(what: str, key: str, wanted: float | None, reached: float, at_most: bool = False) -> Data:

@@ -48,6 +48,14 @@ DOCUMENT = (
 )  # fmt: skip
 
 
+CLIENTS = (
+    ("method", "arm", "{}"), ("pages_per_second", "pages a second", "{:.3f}"),
+    ("over_plain", "over plain", "{:.2f}×"), ("cpu_over_plain", "by CPU time", "{:.2f}×"),
+    ("forwards_a_page", "forwards a page", "{:.0f}"),
+    ("rows_a_round", "rows a round", "{:.1f}"), ("identical", "identical", "{}"),
+)  # fmt: skip
+
+
 def tables(result: Data) -> list[ReportTable]:
     """Every table that the result has figures for, the goals first."""
     found = [_goals(result["goals"])] if result.get("goals") else []
@@ -64,6 +72,8 @@ def tables(result: Data) -> list[ReportTable]:
         found.append(_quality(told))
     if told := result.get("overhead"):
         found += _overhead(told)
+    if told := result.get("clients"):
+        found.append(_clients(told))
     return found
 
 
@@ -277,6 +287,25 @@ def _overhead(told: Data) -> list[ReportTable]:
     )
     rows = [list(line) for line in names]
     return [ReportTable("Beside the model", ["", ""], rows)]
+
+
+def _clients(told: Data) -> ReportTable:
+    rows = []
+    for row in told["rows"]:
+        count = "one by one" if row["clients"] is None else str(row["clients"])
+        rows.append([count, *cells(row, CLIENTS)])
+    remark = (
+        f"The same {told['pages']} pages in each row. *one by one* is `PageParser`, a page at a "
+        "time; else so many pages are under way over one continuous engine (`ConcurrentParser`), "
+        "whose rounds they share: *forwards* are a page's own, *rows* those of a round. Over plain "
+        "decoding with as many under way, medians of paired repeats. Drafts are made beforehand "
+        "and are in no figure here (those of `hsd-page-garbage` are words that no page has): OCR "
+        f"takes {told['draft_seconds']:.2f} s a page of a core "
+        "beside the target."
+    )
+    worst = sorted({row["verdict"] for row in told["rows"]})
+    remark += f" Parity with plain decoding of each page alone: {', '.join(worst)}."
+    return ReportTable("Full batches", ["under way", *heads_of(CLIENTS)], rows, remark)
 
 
 def _ms(seconds: float | None) -> float | None:

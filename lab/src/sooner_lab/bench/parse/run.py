@@ -15,6 +15,7 @@ from sooner.errors import SoonerError
 
 from ..earlier import earlier_runs
 from .arms import Stable
+from .clients import clients
 from .cores import cores
 from .document import documents
 from .exactness import exactness
@@ -31,7 +32,7 @@ Progress = Callable[[str], None]
 Keep = Callable[[dict[str, Any]], None]
 RESULTS = {
     "arms": ("arms", "pages"), "document": ("document", "cores"), "quality": ("quality",),
-    "overhead": ("overhead",), "exactness": ("exactness", "accuracy"),
+    "overhead": ("overhead",), "exactness": ("exactness", "accuracy"), "clients": ("clients",),
 }  # fmt: skip
 """What each part puts into the result; the accuracy is that of the larger sample."""
 OCR_PACKAGES = ("rapidocr", "rapid-layout", "onnxruntime", "pypdfium2")
@@ -55,7 +56,7 @@ def run(
 
     Returns:
         `arms`, a row each; `pages`, what they are made of; `accuracy`, `document`, `cores`,
-        `exactness`, `quality`, `overhead`; `goals`, `provenance`.
+        `exactness`, `quality`, `overhead`, `clients`; `goals`, `provenance`.
     """
     from sooner.provenance import provenance
 
@@ -99,6 +100,8 @@ def run(
         done(overhead=overhead(settings, stable, progress))
     if "exactness" in settings.parts and settings.exact_pages:
         done(**exactness(settings, stable, progress))
+    if "clients" in settings.parts and settings.clients:
+        done(clients=clients(settings, stable, drafter, progress))
     return result
 
 

@@ -11,7 +11,7 @@ ARMS = (
 """`plain` is what all others are held against; `-page` verifies on the page alone (stage 2),
 without it regions come first (stage 1); `-relaxed` has the paper's tolerance."""
 
-PARTS = ("arms", "document", "exactness", "quality", "overhead")
+PARTS = ("arms", "document", "exactness", "quality", "overhead", "clients")
 LEVELS = ("truth 0", "ocr 0", "image 0.6", "letters 0.1", "garbage 1")
 """Drafts of the curve of draft quality that a short run has, as `quality.name_of` calls them."""
 
@@ -28,7 +28,7 @@ class ParseBenchSettings:
         draft: of the `speculative` arm; `None` is the miniature's own, if that is the model.
         prompt, form: what the model is asked and how it answers; `None` is its family's way.
         arms: among `ARMS`.
-        parts: among `PARTS`; `exactness` only counts with `exact_pages`.
+        parts: among `PARTS`; `exactness` only counts with `exact_pages`, `clients` with `clients`.
         pages: of the arms, one more being their warm-up.
         repeats: timed runs of each arm on each page.
         document_pages: of the PDF; half as many would hide less of the drafter.
@@ -36,6 +36,8 @@ class ParseBenchSettings:
         levels: drafts of that curve; `None` for all of `quality.LEVELS`.
         core_pages: that plain decoding reads with more threads; 0 for none.
         exact_pages: held-out pages whose ids are compared; 0 for none beyond those of the arms.
+        clients: pages under way at once, each number for itself; none by default.
+        client_pages: that are parsed with each of them.
         batch: rows of plain decoding where nobody times it.
         max_new_tokens: where a page is cut.
         device, dtype, threads, seed: as everywhere. OCR gets as many threads as the model.
@@ -54,6 +56,8 @@ class ParseBenchSettings:
     levels: tuple[str, ...] | None = LEVELS
     core_pages: int = 0
     exact_pages: int = 0
+    clients: tuple[int, ...] = ()
+    client_pages: int = 32
     batch: int = 16
     max_new_tokens: int = 512
     device: str = "auto"

@@ -1,0 +1,44 @@
+"""`sooner eval docs --ray`: the cluster's pages are scored as those of one process."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("ray.data")
+
+from evaluation import benchmarks
+from evaluation.benchmarks import ONE
+from sooner.cli.main import main
+
+
+def scored(
+    folder: Path, out: Path, drafts: Path, capsys: pytest.CaptureFixture[str], *more: str
+) -> tuple[dict[str, Any], set[str]]:
+    """The result without what is told of the run, and the predictions."""
+    result = out.with_suffix(".json")
+    with pytest.raises(SystemExit) as left:
+        main(["eval", "docs", str(folder), "-o", str(out), "--drafter", f"text:{drafts}",
+              "--json", str(result), "-q", *more])  # fmt: skip
+    said = capsys.readouterr().err
+    assert left.value.code == 2, said  # the second page has no picture that can be read
+    assert result.exists(), said
+    told = json.loads(result.read_text())
+    return told, {f"{one.name}: {one.read_text()}" for one in out.glob("*.md")}
+
+
+def test_the_same_scores_on_ray(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a page that is drafted well, and of one that fails."""
+    folder = benchmarks.omnidocbench(tmp_path / "b", pictures=True)
+    next(folder.rglob("two.jpg")).write_bytes(b"no picture")
+    drafts = tmp_path / "drafts"
+    drafts.mkdir()
+    (drafts / "one.md").write_text(ONE)
+    alone, texts = scored(folder, tmp_path / "alone", drafts, capsys)
+    told, found = scored(folder, tmp_path / "by-ray", drafts, capsys, "--ray", "--actors", "1")
+    assert texts == found
+    assert any(one.startswith("one.md: ") for one in texts)
+    assert told == alone

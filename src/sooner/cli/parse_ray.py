@@ -1,0 +1,104 @@
+"""`sooner parse --ray`: the same run by all machines of a cluster."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import SoonerError
+
+if TYPE_CHECKING:
+    from ..documents import Document
+    from ..ray import RayJob
+    from ..tasks.parse import ParseJob
+    from ..tasks.parse.result import Counts
+    from .parse_options import ParseOptions
+
+HERE = "local"
+
+MISSING = "ray is not installed; pip install 'sooner[ray]'"
+
+
+def ray_job(
+    wanted: ParseOptions,
+    on_page: Callable[[dict[str, Any], Counts], None],
+    job: ParseJob | None = None,
+) -> RayJob:
+    """The run that the options describe, on Ray.
+
+    Args:
+        job: the same in one process, if its documents or files are others than those of the
+            options.
+
+    Raises:
+        SoonerError: ray is not installed; an option that is for one process; else as
+            `ParseOptions.job`.
+    """
+    if importlib.util.find_spec("ray") is None:
+        raise SoonerError(MISSING)
+    from ..ray import RayJob
+    from ..ray.parser import IN_FLIGHT
+    from ..ray.pipeline import Pipeline, RayModel
+    from ..tasks.parse.drafters import TIMEOUT
+
+    address = wanted.ray or HERE
+    if address.startswith("ray://"):
+        raise SoonerError(
+            f"'{address}' is Ray's client, behind which folders are not this machine's; run the "
+            "command on a machine of the cluster, with --ray auto"
+        )
+    if wanted.compare:
+        raise SoonerError("--compare times one process on one machine; leave --ray out")
+    job = job or wanted.job(on_page)
+    documents, part = job.documents, job.shard
+    if part is not None:
+        documents = [one for one in documents if part.has(one.place.as_posix())]
+    model = None
+    if wanted.model is not None:
+        folder = os.path.abspath(os.path.expanduser(wanted.model))
+        model = RayModel(
+            folder if os.path.isdir(folder) else wanted.model,
+            wanted.device,
+            wanted.dtype,
+            wanted.trust_remote_code,
+            wanted.threads,
+        )
+    return RayJob(
+        documents=[_absolute(one) for one in documents],
+        inputs=[_named(str(one)) for one in wanted.inputs or []],
+        pipeline=Pipeline(
+            delivery=replace(job.delivery, folder=_named(str(job.delivery.folder))),
+            settings_hash=job.settings_hash,
+            model=model,
+            settings=wanted.settings,
+            intake=job.intake,
+            drafter=wanted.drafter,
+            timeout=wanted.settings.timeout or TIMEOUT,
+            pages_in_flight=wanted.in_flight or IN_FLIGHT,
+            fresh=job.fresh,
+            told_of=job.told_of,
+        ),
+        address=address,
+        parsers=wanted.actors,
+        stop_on_error=job.stop_on_error,
+        on_page=on_page,
+        debug=wanted.debug,
+    )
+
+
+def _named(place: str) -> str:
+    """A path from the root, so that every machine means the same by it; URLs as they are."""
+    from ..storage import is_url
+
+    return place if is_url(place) else os.path.abspath(place)
+
+
+def _absolute(document: Document) -> Document:
+    """As `_named`."""
+    if document.url is not None:
+        return document
+    return replace(document, path=Path(os.path.abspath(document.path)))

@@ -1,0 +1,28 @@
+"""Forms in which models answer: how each writes regions, and how its answers are read.
+
+`base` says what a form is; `blocks` are texts alone, `layout` dots.ocr's JSON, `grounding`
+DeepSeek-OCR's tags, `doctags` and `doclang` those of docling's models, `chandra` HTML with boxes.
+"""
+
+from .base import FormAnswer, PageForm, page_text, resized
+from .blocks import Blocks, FrontMatter, Html
+from .chandra import Chandra
+from .doclang import DocLang
+from .doctags import DocTags
+from .grounding import Grounding
+from .layout import LayoutJson
+
+__all__ = [
+    "Blocks",
+    "Chandra",
+    "DocLang",
+    "DocTags",
+    "FormAnswer",
+    "FrontMatter",
+    "Grounding",
+    "Html",
+    "LayoutJson",
+    "PageForm",
+    "page_text",
+    "resized",
+]

@@ -1,0 +1,140 @@
+"""What a form of answers has to say: how a region is written, and how an answer is read."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+from ..regions import Box, PageDraft, Region, Size, clipped, scaled
+from ..serialise import MARKDOWN, Style, texts_of
+
+FENCES = ("markdown", "md")
+"""Names of a code fence around a whole answer, which is taken off."""
+
+
+@dataclass(frozen=True)
+class FormAnswer:
+    """Regions that an answer lists itself.
+
+    Attributes:
+        regions: in the answer's order, one draft each at most; boxes in the form's own units.
+        written: their texts as they stand in the answer.
+        repaired: the answer was not in its form, and something may be lost.
+    """
+
+    regions: list[Region] = field(default_factory=list)
+    written: list[str] = field(default_factory=list)
+    repaired: bool = False
+
+
+class PageForm:
+    """A form in which models answer: this one is texts alone, see `Blocks`.
+
+    Drafts are compared with what the model writes token by token, so that a form writes regions
+    exactly as the model does, tags, blanks and line feeds included.
+
+    Attributes:
+        style: in which the text of a region is written; `None` where it is not Markdown.
+        frame: width and height in which boxes are said; `None` for pixels of the picture.
+        has_boxes: an answer lists regions with boxes, which `read` finds.
+        is_special: its tags are special tokens of the model, which decoding must not leave out.
+        fences: names of a code fence that may stand around a whole answer.
+        is_plain: texts in `style` are written as they are, one behind the other, so that several
+            regions may stand in one answer.
+    """
+
+    style: Style | None = None
+    frame: Size | None = None
+    has_boxes: bool = False
+    is_special: bool = False
+    fences: tuple[str, ...] = FENCES
+    is_plain: bool = False
+
+    def texts(self, region: Region, size: Size, seen: Size | None = None) -> list[str]:
+        """All drafts of a region as the model would write them, each once.
+
+        Args:
+            size: of the picture that the region's box is for.
+            seen: width and height in which the model says boxes, where the form does not say.
+        """
+        texts = texts_of(region, self.style or MARKDOWN)
+        return [self.element(region, text, size, seen) for text in texts]
+
+    def element(self, region: Region, text: str, size: Size, seen: Size | None = None) -> str:
+        """A text in `style` with what the form puts around it."""
+        return text
+
+    def start(self, first: Region) -> str:
+        """What the model writes in front of the first region."""
+        return ""
+
+    def between(self, region: Region, following: Region) -> str:
+        """What it writes between two regions."""
+        raise NotImplementedError
+
+    def end(self, last: Region) -> str:
+        """What it writes behind the last region."""
+        return ""
+
+    def body(self, text: str) -> str:
+        """The Markdown or HTML of an answer without boxes."""
+        return text
+
+    def content(self, text: str) -> str:
+        """An answer about one region's crop, without what is not about it."""
+        return text
+
+    def read(self, text: str) -> FormAnswer:
+        """The regions of an answer with boxes, as far as it can be read."""
+        raise NotImplementedError
+
+    def draft(self, text: str, label: str) -> str:
+        """What an answer about one region's crop says, as a drafter would have read it."""
+        if not self.has_boxes:
+            return self.body(text).strip()
+        drafts = [one for region in self.read(text).regions for one in region.drafts]
+        return "\n\n".join(drafts) or text.strip()
+
+
+def page_text(form: PageForm, draft: PageDraft, seen: Size | None = None) -> str:
+    """A page of first drafts as a model writes it; regions without a text in it are left out."""
+    found = [(one, form.texts(one, draft.size, seen)[:1]) for one in draft.regions]
+    kept = [(region, texts[0]) for region, texts in found if texts]
+    if not kept:
+        return ""
+    ends = [form.between(a, b) for (a, _), (b, _) in pairwise(kept)]
+    ends.append(form.end(kept[-1][0]))
+    texts = (text + end for (_, text), end in zip(kept, ends, strict=True))
+    return form.start(kept[0][0]) + "".join(texts)
+
+
+def placed(box: Box, size: Size, frame: Size, most: int | None = None) -> tuple[int, ...]:
+    """A box in whole units of a frame, on the page.
+
+    Args:
+        size: of the picture that the box is for.
+        most: the largest number that the form has, if that is less than the frame's side.
+    """
+    width, height = size
+    x, y = frame[0] / max(width, 1), frame[1] / max(height, 1)
+    found = (math.floor(side + 0.5) for side in clipped(scaled(box, x, y), *frame))
+    return tuple(side if most is None else min(side, most) for side in found)
+
+
+def resized(regions: Sequence[Region], frame: Size | None, size: Size) -> list[Region]:
+    """Regions with boxes said in `frame`, in pixels of a picture of `size`."""
+    if frame is None:
+        return list(regions)
+    x, y = size[0] / max(frame[0], 1), size[1] / max(frame[1], 1)
+    return [
+        region if region.bbox is None else replace(region, bbox=scaled(region.bbox, x, y))
+        for region in regions
+    ]
+
+
+def stripped(text: str) -> str:
+    """Without blanks at the ends of its lines, and lines around it."""
+    return re.sub(r"[ \t]+(?=\n|$)", "", text).strip()

@@ -1,0 +1,261 @@
+"""HTML in one `div` a block with its label and box, as Chandra writes it.
+
+Source: the prompts, scale and reader of datalab's `chandra` (`prompts.py`, `output.py`).
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from html.parser import HTMLParser
+from typing import Any, Literal
+
+from ..regions import (
+    CAPTION,
+    FOOTNOTE,
+    FORMULA,
+    LIST_ITEM,
+    PAGE_FOOTER,
+    PAGE_HEADER,
+    PICTURE,
+    SECTION_HEADER,
+    TABLE,
+    TEXT,
+    TITLE,
+    Box,
+    Region,
+    Size,
+    box,
+    numbered,
+)
+from ..serialise import FENCE, bare_formula, items, reflowed
+from ..tables import read_table, to_html
+from .base import FormAnswer, PageForm, placed
+
+NAMES = {
+    TITLE: "Section-Header",
+    SECTION_HEADER: "Section-Header",
+    TEXT: "Text",
+    LIST_ITEM: "List-Group",
+    FORMULA: "Equation-Block",
+    TABLE: "Table",
+    PICTURE: "Image",
+    CAPTION: "Caption",
+    FOOTNOTE: "Footnote",
+    PAGE_HEADER: "Page-Header",
+    PAGE_FOOTER: "Page-Footer",
+}
+
+LABELS = {
+    **{name: label for label, name in NAMES.items() if label != TITLE},
+    "Figure": PICTURE,
+    "Diagram": PICTURE,
+    "Table-Of-Contents": TABLE,
+}
+
+BLOCK = re.compile(r"<div\b(?P<told>[^>]*\bdata-(?:bbox|label)=[^>]*)>", re.IGNORECASE)
+
+TOLD = re.compile(r"""data-(bbox|label)\s*=\s*(?:"([^"]*)"|'([^']*)')""", re.IGNORECASE)
+
+DIV = re.compile(r"<(/?)div\b[^>]*>", re.IGNORECASE)
+
+OPEN_TAG = re.compile(r"<[^<>]*$")
+
+NUMBERED = re.compile(r"\d{1,3}\.\s")
+
+
+class Chandra(PageForm):
+    """One `div` a block, one behind the other.
+
+    Args:
+        side: width and height that boxes are said in: 1024 for Chandra 1, 1000 for 2.
+        boxes: `"list"` for `[x0, y0, x1, y1]` (Chandra 1), `"blanks"` for numbers with blanks
+            between them (2). Both are read.
+    """
+
+    has_boxes = True
+    fences = ("html",)
+
+    def __init__(self, side: int, boxes: Literal["list", "blanks"]) -> None:
+        self.side, self.boxes = side, boxes
+        self.frame = (side, side)
+
+    def texts(self, region: Region, size: Size, seen: Size | None = None) -> list[str]:
+        drafts = region.drafts or [""] * (region.label == PICTURE)
+        contents = (_content(region, draft) for draft in drafts)
+        return [self.element(region, text, size, seen) for text in dict.fromkeys(contents) if text]
+
+    def element(self, region: Region, text: str, size: Size, seen: Size | None = None) -> str:
+        told = ""
+        if region.bbox is not None and 0 not in size:
+            sides = placed(region.bbox, size, (self.side, self.side))
+            listed = str(list(sides)) if self.boxes == "list" else " ".join(map(str, sides))
+            told = f' data-bbox="{listed}"'
+        return f'<div{told} data-label="{NAMES[region.label]}">{text}</div>'
+
+    def between(self, region: Region, following: Region) -> str:
+        return ""
+
+    def read(self, text: str) -> FormAnswer:
+        """Blocks, the last one as far as it goes; text outside of them is a block without a box."""
+        regions, written, broken, at = list[Region](), list[str](), False, 0
+        for told, inner, start, end, is_closed in _blocks(text):
+            outside = text[at:start].strip()
+            broken = broken or bool(outside) or not is_closed
+            if outside:
+                regions.append(Region(None, drafts=[_plain(outside)]))
+                written.append(outside)
+            region = _region(told, inner)
+            broken = broken or (region.bbox is None and "bbox" in told)
+            regions.append(region)
+            written.append(inner.strip())
+            at = end
+        rest = text[at:].strip()
+        if rest:
+            regions.append(Region(None, drafts=[_plain(rest)]))
+            written.append(rest)
+        kept = [
+            (one, told)
+            for one, told in zip(regions, written, strict=True)
+            if any(one.drafts) or one.bbox is not None
+        ]
+        return FormAnswer(
+            numbered([one for one, _ in kept]), [told for _, told in kept], broken or bool(rest)
+        )
+
+
+def _content(region: Region, draft: str) -> str:
+    """The HTML within a block."""
+    label = region.label
+    if label == PICTURE:
+        return f'<img alt="{html.escape(reflowed(draft))}"/>'
+    if label == TABLE:
+        table = read_table(draft)
+        return to_html(table) if table else ""
+    if label == FORMULA:
+        formula = bare_formula(draft)
+        return f'<p><math display="block">{_escaped(formula)}</math></p>' if formula else ""
+    if label == LIST_ITEM:
+        lines = items(draft).splitlines()
+        tag = "ol" if lines and all(NUMBERED.match(line) for line in lines) else "ul"
+        texts = (NUMBERED.sub("", line, count=1).removeprefix("- ") for line in lines)
+        listed = "".join(f"<li>{_escaped(text)}</li>" for text in texts)
+        return f"<{tag}>{listed}</{tag}>" if listed else ""
+    if label == TEXT and draft.lstrip().startswith(FENCE):
+        code = draft.strip().removeprefix(FENCE).removesuffix(FENCE).strip("\n")
+        return f"<pre><code>{_escaped(code)}</code></pre>"
+    tag = "p"
+    if label in (TITLE, SECTION_HEADER):
+        tag = f"h{min(region.level or (1 if label == TITLE else 2), 5)}"
+        draft = draft.lstrip("# ")
+    paragraphs = reflowed(draft).split("\n\n")
+    return "".join(f"<{tag}>{_escaped(one)}</{tag}>" for one in paragraphs if one)
+
+
+def _escaped(text: str) -> str:
+    return html.escape(text, quote=False)
+
+
+def _blocks(text: str) -> list[tuple[dict[str, str], str, int, int, bool]]:
+    """What each block says of itself, its inside, where it begins and ends, whether it closes."""
+    found, at = [], 0
+    while (match := BLOCK.search(text, at)) is not None:
+        told = {one[1].lower(): one[2] or one[3] or "" for one in TOLD.finditer(match["told"])}
+        depth, end, inner_end = 1, len(text), len(text)
+        following = BLOCK.search(text, match.end())
+        for one in DIV.finditer(text, match.end()):
+            if following is not None and one.start() == following.start():
+                end = inner_end = one.start()  # a block never stands in another one
+                break
+            depth += -1 if one[1] else 1
+            if depth == 0:
+                inner_end, end = one.start(), one.end()
+                break
+        inner = text[match.end() : inner_end]
+        if depth:
+            inner = OPEN_TAG.sub("", inner)
+        found.append((told, inner, match.start(), end, depth == 0))
+        at = end
+    return found
+
+
+def _region(told: dict[str, str], inner: str) -> Region:
+    label = LABELS.get(told.get("label", ""), TEXT)
+    place = _box(told.get("bbox", ""))
+    if label == TABLE and "<table" in inner.lower():
+        return Region(place, label, drafts=[inner.strip()])
+    heading = re.search(r"<h([1-6])\b", inner, re.IGNORECASE)
+    level = int(heading[1]) if heading and label == SECTION_HEADER else 0
+    if level == 1:
+        label = TITLE
+    text = _plain(inner)
+    if label == FORMULA:
+        text = bare_formula(text)
+    return Region(place, label, 0, [text] if text else [], level)
+
+
+def _box(text: str) -> Box | None:
+    try:
+        numbers = json.loads(text) if text.startswith("[") else [float(n) for n in text.split()]
+        return box(numbers)
+    except (ValueError, TypeError):
+        return None
+
+
+def _plain(inner: str) -> str:
+    """HTML as a drafter's text: paragraphs, items of lists, formulas in dollars, code."""
+    reader = _Words()
+    reader.feed(inner)
+    reader.close()
+    return re.sub(r"\n{3,}", "\n\n", reader.text).strip()
+
+
+class _Words(HTMLParser):
+    """Text of HTML with as much of Markdown as drafts have."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.text = ""
+        self.lists: list[int | None] = []
+        self.math: str | None = None
+        self.is_code = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given: dict[str, Any] = dict(attrs)
+        if tag == "math":
+            self.math = "$$" if given.get("display") == "block" else "$"
+            self.text += self.math
+        elif tag == "br":
+            self.text += "\n"
+        elif tag == "img":
+            self.text += given.get("alt") or ""
+        elif tag in ("ul", "ol"):
+            self.lists.append(0 if tag == "ol" else None)
+        elif tag == "li":
+            self._item()
+        elif tag == "pre":
+            self.text += f"{FENCE}\n"
+            self.is_code = True
+
+    def _item(self) -> None:
+        count = self.lists[-1] if self.lists else None
+        if count is not None:
+            self.lists[-1] = count = count + 1
+        begins = "" if not self.text or self.text.endswith("\n") else "\n"
+        self.text += f"{begins}{'-' if count is None else f'{count}.'} "
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "math" and self.math is not None:
+            self.text += self.math
+            self.math = None
+        elif tag in ("ul", "ol") and self.lists:
+            self.lists.pop()
+        elif tag == "pre":
+            self.text += f"\n{FENCE}"
+            self.is_code = False
+        elif tag in ("p", "h1", "h2", "h3", "h4", "h5", "h6", "ul", "ol", "div"):
+            self.text = f"{self.text.rstrip()}\n\n"
+
+    def handle_data(self, data: str) -> None:
+        self.text += data if self.is_code or self.math else re.sub(r"\s+", " ", data)

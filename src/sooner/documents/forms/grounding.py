@@ -1,0 +1,191 @@
+"""Elements behind tags with their label and box, as DeepSeek-OCR and Unlimited-OCR write them.
+
+Sources: transformers' documentation of `deepseek_ocr2` and `unlimited_ocr` (prompts, boxes from 0
+to 999), and published answers of DeepSeek-OCR (blanks, captions, tables).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from ..regions import (
+    CAPTION,
+    FOOTNOTE,
+    FORMULA,
+    FURNITURE,
+    LIST_ITEM,
+    PAGE_FOOTER,
+    PAGE_HEADER,
+    PICTURE,
+    SECTION_HEADER,
+    TABLE,
+    TEXT,
+    TITLE,
+    Box,
+    Region,
+    Size,
+    around,
+    label_of,
+    numbered,
+)
+from ..serialise import Style, bare_formula, texts_of
+from .base import FormAnswer, PageForm, placed, stripped
+
+NAMES = {
+    TITLE: "title",
+    SECTION_HEADER: "sub_title",
+    TEXT: "text",
+    LIST_ITEM: "text",
+    FORMULA: "equation",
+    TABLE: "table",
+    PICTURE: "image",
+    FOOTNOTE: "footnote",
+    PAGE_HEADER: "header",
+    PAGE_FOOTER: "footer",
+}
+
+OF_A_TABLE = re.compile(r"\s*tab(?:le|\b)|\s*表", re.IGNORECASE)
+
+CENTRE = re.compile(r"</?center>", re.IGNORECASE)
+
+HEADING = re.compile(r"(#{1,6})\s")
+
+NUMBERS = re.compile(r"\[\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*\]")
+
+TAGS = {
+    "ref-det": (
+        re.compile(r"<\|ref\|>(?P<name>.*?)<\|/ref\|>[ ]?<\|det\|>(?P<boxes>.*?)<\|/det\|>", re.S),
+        re.compile(r"<\|ref\|>.*", re.S),
+    ),
+    "det": (
+        re.compile(r"<\|det\|>(?P<name>\S+)[ ](?P<boxes>\[.*?\])<\|/det\|>", re.S),
+        re.compile(r"<\|det\|>.*", re.S),
+    ),
+}
+"""An element's tag, and the beginning of one that was cut off."""
+
+CUT = re.compile(r"<\|?(?:/?(?:ref|det)\|?)?$|<\|/?(?:ref|det)\|>")
+"""A tag, or a part of one, that is none of an element's."""
+
+
+@dataclass(frozen=True)
+class _Element:
+    name: str
+    box: Box | None
+    text: str
+
+
+class Grounding(PageForm):
+    """Elements that begin with their label and box.
+
+    Args:
+        tags: `"ref-det"` for `<|ref|>text<|/ref|><|det|>[[x0, y0, x1, y1]]<|/det|>` and a line feed
+            (DeepSeek-OCR); `"det"` for `<|det|>text [x0, y0, x1, y1]<|/det|>` (Unlimited-OCR).
+        style: of the texts.
+    """
+
+    style: Style
+    frame = (999, 999)
+    has_boxes = True
+    is_special = True
+
+    def __init__(self, tags: Literal["ref-det", "det"], style: Style) -> None:
+        self.tags, self.style = tags, style
+
+    def texts(self, region: Region, size: Size, seen: Size | None = None) -> list[str]:
+        if region.label in FURNITURE and not self.style.furniture:
+            return []
+        texts = texts_of(region, self.style) or [""] * (region.label == PICTURE)
+        return [self.element(region, text, size, seen) for text in texts]
+
+    def element(self, region: Region, text: str, size: Size, seen: Size | None = None) -> str:
+        tag = self._tag(_name(region, text), region.bbox, size)
+        if self.tags == "det":
+            return tag + text
+        if region.label == CAPTION and not OF_A_TABLE.match(text):
+            text = f"<center>{text} </center>"
+        return f"{tag}\n" + ("\n" if region.label == TABLE else "") + text
+
+    def _tag(self, name: str, box: Box | None, size: Size) -> str:
+        told = ""
+        if box is not None and 0 not in size:
+            told = f"[{', '.join(map(str, placed(box, size, self.frame)))}]"
+        if self.tags == "det":
+            return f"<|det|>{name} {told or '[]'}<|/det|>"
+        return f"<|ref|>{name}<|/ref|><|det|>[{told}]<|/det|>"
+
+    def between(self, region: Region, following: Region) -> str:
+        if self.tags == "det":
+            return "\n"
+        if region.label == PICTURE:
+            return "" if following.label == CAPTION else "  \n\n"
+        return "\n\n" if region.label == FORMULA else "  \n\n"
+
+    def read(self, text: str) -> FormAnswer:
+        """Elements behind tags; text in front of the first one is an element without a box.
+
+        A caption that stands between the tag of a table and its rows, as DeepSeek-OCR writes it,
+        gives the rows to the table.
+        """
+        elements, repaired = self._elements(text)
+        found = [(_region(one), one.text.strip()) for one in _with_tables(elements)]
+        kept = [one for one in found if one[0].drafts or one[0].bbox is not None]
+        return FormAnswer(numbered([one for one, _ in kept]), [one for _, one in kept], repaired)
+
+    def _elements(self, text: str) -> tuple[list[_Element], bool]:
+        whole, open_end = TAGS[self.tags]
+        tags = list(whole.finditer(text))
+        head = text[: tags[0].start()] if tags else text
+        repaired = bool(head.strip())
+        found = [_Element("text", None, CUT.sub("", head))] if repaired else []
+        ends = [tag.start() for tag in tags[1:]] + [len(text)]
+        for tag, end in zip(tags, ends, strict=False):
+            content = text[tag.end() : end]
+            whole_content = CUT.sub("", open_end.sub("", content))
+            repaired = repaired or whole_content != content
+            boxes = list(_boxes(tag["boxes"]))
+            repaired = repaired or (not boxes and bool(tag["boxes"].strip("[] ")))
+            name = tag["name"].strip()
+            found.append(_Element(name, around(boxes) if boxes else None, whole_content))
+        return found, repaired
+
+
+def _boxes(text: str) -> Iterator[Box]:
+    for match in NUMBERS.finditer(text):
+        x0, y0, x1, y1 = (float(number) for number in match.groups())
+        yield min(x0, x1), min(y0, y1), max(x0, x1), max(y0, y1)
+
+
+def _name(region: Region, text: str) -> str:
+    if region.label == CAPTION:
+        return "table_caption" if OF_A_TABLE.match(text) else "image_caption"
+    return NAMES[region.label]
+
+
+def _with_tables(elements: list[_Element]) -> list[_Element]:
+    found: list[_Element] = []
+    for one in elements:
+        before = found[-1] if found else None
+        at = one.text.find("<table")
+        is_caption = label_of(one.name) == CAPTION and at >= 0
+        is_free = before is not None and label_of(before.name) == TABLE and not before.text.strip()
+        if is_caption and before is not None and is_free:
+            found[-1] = replace(before, text=one.text[at:])
+            one = replace(one, text=one.text[:at])
+        found.append(one)
+    return found
+
+
+def _region(one: _Element) -> Region:
+    label = label_of(one.name)
+    text = stripped(CENTRE.sub("", one.text))
+    if label == FORMULA:
+        text = bare_formula(text)
+    heading = HEADING.match(text)
+    if heading is not None and label == TEXT:
+        label = SECTION_HEADER
+    level = len(heading[1]) if heading is not None and label in (TITLE, SECTION_HEADER) else 0
+    return Region(one.box, label, drafts=[text] if text else [], level=level)

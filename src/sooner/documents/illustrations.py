@@ -1,0 +1,93 @@
+"""Photos and other raster pictures on a PDF's page, as regions between those of its text.
+
+Drawings made of lines are not among them: only a layout model, such as OCR has, sees where one
+ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .page import PageText, Word
+from .regions import PICTURE, Box, Region, Size, around, clipped, numbered, overlap, shared_width
+
+LEAST, SCAN = 0.005, 0.7
+
+"""Shares of the page: smaller ones are bullets, icons and rules, larger ones the page itself."""
+
+NARROWEST = 24
+
+"""Pixels of the shorter side."""
+
+GAP = 3
+
+"""Pixels between parts of one picture: many programs write pictures in strips."""
+
+MOST, MOST_WORDS = 400, 30
+
+"""Parts of a page that are looked at, and words upon a picture; with more it is a background."""
+
+
+def illustrations(boxes: Sequence[Box], words: Sequence[Word], size: Size) -> list[Box]:
+    """Boxes of pictures that can be shown by themselves.
+
+    Args:
+        boxes: of all raster pictures on a page, in pixels.
+        words: upon the page.
+        size: its width and height.
+    """
+    whole = _merged([clipped(box, *size) for box in boxes[:MOST]])
+    return [box for box in whole if _is_picture(box, size) and not _is_background(box, words)]
+
+
+def _merged(boxes: Sequence[Box]) -> list[Box]:
+    """Boxes that touch each other as one."""
+    found: list[Box] = []
+    for box in boxes:
+        near = [one for one in found if _touch(one, box)]
+        while near:
+            found = [one for one in found if one not in near]
+            box = around([box, *near])
+            near = [one for one in found if _touch(one, box)]
+        found.append(box)
+    return found
+
+
+def _touch(one: Box, other: Box) -> bool:
+    across = min(one[2], other[2]) - max(one[0], other[0])
+    down = min(one[3], other[3]) - max(one[1], other[1])
+    return min(across, down) >= -GAP
+
+
+def _is_picture(box: Box, size: Size) -> bool:
+    width, height = box[2] - box[0], box[3] - box[1]
+    share = width * height / max(size[0] * size[1], 1)
+    return min(width, height) >= NARROWEST and LEAST <= share < SCAN
+
+
+def _is_background(box: Box, words: Sequence[Word]) -> bool:
+    return sum(overlap(word.bbox, box) > 0 for word in words) > MOST_WORDS
+
+
+def with_illustrations(regions: Sequence[Region], text: PageText) -> list[Region]:
+    """Regions of a page's text in the same order, and its pictures where they stand.
+
+    A picture comes before the first region below it in its column, else behind the last one above
+    it, else at the end.
+    """
+    found = list(regions)
+    for box in sorted(text.illustrations, key=lambda one: (one[1], one[0])):
+        found.insert(_place(found, box), Region(box, PICTURE))
+    return numbered(found)
+
+
+def _place(regions: Sequence[Region], box: Box) -> int:
+    middle = (box[1] + box[3]) / 2
+    beside = [
+        (place, region.bbox)
+        for place, region in enumerate(regions)
+        if region.bbox is not None and shared_width(region.bbox, box) > 0
+    ]
+    below = [place for place, other in beside if other[1] >= middle]
+    above = [place + 1 for place, other in beside if other[3] <= middle]
+    return min(below, default=max(above, default=len(regions)))

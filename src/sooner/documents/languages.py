@@ -1,0 +1,88 @@
+"""How lines of a paragraph are joined in a language: blanks between words, and divided words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from .regions import FORMULA, LIST_ITEM, PICTURE, TABLE, Region
+from .serialise import BULLET, FENCE, NUMBER
+
+HYPHENS = "-\u2010\u00ad"
+
+UNSPACED = {
+    "ch": "\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef",
+    "ch_doc": "\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef",
+    "chinese_cht": "\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef",
+    "japan": "\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef",
+    "th": "\u0e00-\u0e7f",
+}
+"""Languages without blanks between words, and the characters between which a line ends without one.
+Korean is not among them."""
+
+UNDIVIDED = frozenset(
+    {*UNSPACED, "arabic", "devanagari", "ka", "korean", "ta", "te"}
+)  # fmt: skip
+"""Languages whose words are not divided by hyphens at the end of a line."""
+
+
+@dataclass(frozen=True)
+class Joining:
+    """How a language's lines are joined.
+
+    Args:
+        language: by rapidocr's name; one that nothing is known of has blanks between words, and
+            divides them.
+    """
+
+    language: str
+
+    def region(self, region: Region) -> Region:
+        """A region with each paragraph, or each item of a list, of its drafts on one line.
+
+        Tables, formulas and code stay as they are.
+        """
+        if region.label in (TABLE, FORMULA, PICTURE):
+            return region
+        join = self.items if region.label == LIST_ITEM else self.text
+        return replace(region, drafts=[join(draft) for draft in region.drafts])
+
+    def text(self, text: str) -> str:
+        """A text with the lines of each paragraph in one; blank lines and code stay."""
+        if FENCE in text:
+            return text
+        parts = re.split(r"\n[ \t]*\n", text)
+        return "\n\n".join(self.lines(part.split("\n")) for part in parts)
+
+    def items(self, text: str) -> str:
+        """Items of a list, each with its further lines on one."""
+        found: list[list[str]] = []
+        for line in text.split("\n"):
+            if found and not BULLET.match(line) and not NUMBER.match(line):
+                found[-1].append(line)
+            else:
+                found.append([line])
+        return "\n".join(map(self.lines, found))
+
+    def lines(self, lines: Sequence[str]) -> str:
+        """Lines as one."""
+        whole = ""
+        for line in (one.strip() for one in lines):
+            if not whole or not line:
+                whole += line
+            elif self._is_divided(whole, line):
+                whole = whole[:-1] + line
+            else:
+                whole += ("" if self._is_unspaced(whole[-1], line[0]) else " ") + line
+        return whole
+
+    def _is_divided(self, before: str, line: str) -> bool:
+        """Whether a word goes on behind a hyphen: letters before, a small letter after."""
+        if self.language in UNDIVIDED or before[-1] not in HYPHENS:
+            return False
+        return len(before) > 1 and before[-2].isalpha() and line[0].islower()
+
+    def _is_unspaced(self, last: str, first: str) -> bool:
+        signs = UNSPACED.get(self.language)
+        return signs is not None and re.fullmatch(f"[{signs}]{{2}}", last + first) is not None

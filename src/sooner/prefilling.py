@@ -1,0 +1,179 @@
+"""Requests of an engine on their way to decode: set up, then prefilled a chunk at a time."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from .decoding.loop import Decoding, Session
+from .decoding.rows import Reason
+from .generation import session_of
+from .models.ranks import Ranks
+from .prepared import PreparedCalls
+from .request import Ending, Request, TokenLogprobs
+
+if TYPE_CHECKING:
+    from .memory.interrupted import InterruptedRow
+    from .memory.manager import EngineMemory
+
+logger = logging.getLogger("sooner")
+
+
+@dataclass(eq=False)
+class PrefillingRequest:
+    """A request whose prompt is being prefilled, or that waits to join those that decode.
+
+    Attributes:
+        request: what was asked for.
+        decoding: its rows.
+        chunks: of its prompt, each prefilled when it is asked for.
+    """
+
+    request: Request
+    decoding: Decoding
+    chunks: Iterator[None]
+
+    def run_chunk(self) -> bool:
+        """Prefill a chunk; returns whether the prompt is done with it."""
+        return next(self.chunks, self) is self
+
+    @property
+    def tokens(self) -> int:
+        """Prompt tokens of its longest row that were forwarded, and not found in the cache."""
+        session = self.decoding.session
+        return max(session.prompt.lengths) - session.target.cache.prefix
+
+    def end(self, reason: Reason | None, error: Exception | None) -> Ending:
+        """Prefill no more, since it never decodes; `None` is for the rows' own reasons."""
+        self.chunks.close()  # type: ignore[attr-defined]
+        rows, stats = self.decoding.rows, self.decoding.stats
+        own = [rows.reasons[row] for row in range(self.request.rows)] if reason is None else reason
+        if (strayed := stats.deviation) is not None:
+            self.request.deviations = [strayed.of(row) for row in range(self.request.rows)]
+            stats.deviation = None  # the batch never had these rows
+        return self.request, rows.generated, own, error
+
+    def interrupt(self) -> InterruptedRow:
+        """Prefill no more for now; returns what its one row has to go on from."""
+        from .memory.interrupted import InterruptedRow  # by an engine that counts pages
+
+        self.chunks.close()  # type: ignore[attr-defined]
+        row = InterruptedRow.of(self.decoding, 0, self.request.before)
+        close_batch(self.decoding)
+        return row
+
+    def close(self) -> None:
+        """Let go of what its rows hold."""
+        self.decoding.failed.clear()  # an error's frames hold what holds the error
+        close_batch(self.decoding)
+
+
+class Prefiller:
+    """Sets the requests of one engine up for their prefill.
+
+    Args:
+        model: a loaded HF model.
+        memory: the engine's; without it every row is given what it may ever need.
+        max_rows: rows that decode together.
+        chunk: prompt tokens of a row that are prefilled at once; `None` is all of them.
+        launch: `graphs` and `compile` of `sooner.generate`.
+
+    Attributes:
+        alone: why no request may join another, in words; `None` if they may.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        memory: EngineMemory | None,
+        *,
+        max_rows: int,
+        chunk: int | None,
+        launch: Mapping[str, Any],
+    ) -> None:
+        self.model, self.memory = model, memory
+        self.max_rows, self.chunk, self.launch = max_rows, chunk, launch
+        self.alone: str | None = None
+        if Ranks.of(model) is not None:
+            self.alone = "a target under tp_plan decodes only rows that are admitted together"
+        self._calls = PreparedCalls()
+
+    def open(self, request: Request, batch: Decoding | None) -> PrefillingRequest | None:
+        """Encode a request's pixels and embed its prompt, with memory for it.
+
+        Args:
+            request: which is to begin, or to go on.
+            batch: the rows that it is to join.
+
+        Returns:
+            The request before its first chunk; `None` if there is no memory for it yet.
+
+        Raises:
+            SoonerError: it can't be honoured, or may need more memory than there is.
+        """
+        session = self._session(request, batch)
+        if session is None:
+            return None
+        method = request.method
+        if session.constraint is not None:
+            name = type(self.model).__name__
+            self.alone = f"{name} draws on a grid, and decodes only rows that are admitted together"
+        own = f"{type(method).__name__} decodes only rows that are admitted together"
+        if (reason := self.alone or (None if method.joins(method) else own)) is not None:
+            session.stats.note(f"{reason}: each request has a batch of its own")
+        if not session.target.adapter.may_split(session.prompt):
+            session.prefill_chunk = None
+        request.rows = session.rows.batch
+        session.drafts = request.drafts
+        session.max_draft = request.options["num_draft_tokens"]
+        if (most := request.options["logprobs"]) is not None:
+            request.logprobs = request.logprobs or [[] for _ in range(request.rows)]
+
+            def keep(row: int, tokens: list[int], logits: Tensor) -> None:
+                request.logprobs[row] += TokenLogprobs.of(logits, tokens, most)
+
+            session.on_logits = keep
+        decoding = Decoding(session, batch)
+        return PrefillingRequest(request, decoding, decoding.prefill())
+
+    def _session(self, request: Request, batch: Decoding | None) -> Session | None:
+        """A request's session with memory for its prompt; `None` if there is none yet."""
+        method, before = request.method, request.before
+        options = {**self.launch, **request.options}
+        del options["logprobs"], options["num_draft_tokens"]  # the engine's own
+        said = [*options.pop("said", ()), *(() if before is None else before.said)]
+        if self.chunk is not None and not method.needs_whole_prompt:
+            options.setdefault("prefill_chunk_size", self.chunk)
+
+        def make() -> Session:
+            session = session_of(
+                self.model, request.inputs, method, said=said, calls=self._calls, **options
+            )
+            session.target.cache.max_rows = self.max_rows
+            if before is not None:
+                before.go_on(session)
+            return session
+
+        if self.memory is None or request.shown is None:
+            return make()
+        beside = None if batch is None else batch.session.target.cache
+        opened = self.memory.open(make, request.shown, method, beside)
+        if opened is None:
+            return None
+        session, cached = opened
+        self.memory.slots.serve(session, batch)
+        if before is None:
+            request.cached_tokens = cached
+        return session
+
+
+def close_batch(batch: Decoding) -> None:
+    """Let go of what a batch holds; nobody waits for it, so a failure of that is only logged."""
+    try:
+        batch.close()
+    except Exception:
+        logger.exception("a batch could not be closed")

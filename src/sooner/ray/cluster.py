@@ -1,0 +1,412 @@
+"""Connects to Ray: a cluster of one machine that ends with the run, or one that is there."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import logging
+import os
+import secrets
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ..errors import SoonerError
+from ..storage.attempts import WorkerProcess, this_process
+from .shares import RayNode
+
+LOCAL = "local"
+"""Address of a cluster that is started here, and ends with the run."""
+
+LOOPBACK = "127.0.0.1"
+
+TOKEN = Path("~/.ray/auth_token").expanduser()
+"""Where Ray keeps what lets one into a user's clusters."""
+
+MODE, TOKENS = "RAY_AUTH_MODE", ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
+"""Variables that say whether a token is asked for, and which or where it is."""
+
+JOINING = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+"""Whether other machines may join. Unless they may not, `init` takes the loopback for "any address
+of this machine" and listens on all of them, where who reaches a port may run code."""
+
+MEGABYTE = 2**20
+
+ROW = 2 * MEGABYTE
+"""What a page under way may take of the object store."""
+
+REACH = 10.0
+"""Seconds for a head to take a connection."""
+
+MOST_PORT = 65_535
+
+MOST_LETTERS = 16
+"""Of the folder for temporary files: Ray's sockets lie 90 letters below it, and may have 107."""
+
+PREFIX = "sooner-"
+"""Of a local cluster's folder."""
+
+DRIVER = "driver.json"
+"""In that folder: the process that started the cluster, and removes it at the end of a run."""
+
+STARTS = 2
+"""Tries to start a local cluster: Ray gives a node 30 s, too little where all cores are busy."""
+
+KEPT_SECONDS = 3600.0
+"""That the folder of a driver that was killed is kept, for whoever wants Ray's logs of it."""
+
+LEAST_STORE = 80 * MEGABYTE
+"""Ray takes no store below 75 MB."""
+
+SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
+    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+    # A machine without an accelerator: Ray would hide from tasks what they don't ask for.
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    # Ray ends processes that had no task for a second, and a document's last page comes seconds
+    # after another's: each of them would wait for a new process, a second of a core.
+    "RAY_idle_worker_killing_time_threshold_ms": "600000",
+}
+"""Of this process and of what it starts: nobody is told about usage."""
+
+MISSING = "ray is not installed; pip install 'sooner[ray]'"
+
+logger = logging.getLogger("sooner")
+
+
+def import_ray(debug: bool = False) -> Any:
+    """The module `ray`, told to send nobody anything, and to print nothing.
+
+    Args:
+        debug: let it print.
+
+    Raises:
+        SoonerError: it is not installed, or not with Ray Data.
+    """
+    quiet = {} if debug else {"RAY_BACKEND_LOG_LEVEL": "fatal", "RAY_DATA_LOG_LEVEL": "ERROR"}
+    for name, value in {**SETTINGS, **quiet}.items():
+        os.environ.setdefault(name, value)
+    try:
+        import ray
+        import ray.data
+    except ImportError as error:
+        raise SoonerError(MISSING) from error
+    if not debug:
+        for name in ("ray", "ray.data"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+    return ray
+
+
+@dataclass(frozen=True)
+class RayCluster:
+    """A connected cluster.
+
+    Attributes:
+        address: as it was asked for.
+        nodes: its machines.
+        is_own: it was started here, and ends with the run.
+    """
+
+    address: str
+    nodes: list[RayNode]
+    is_own: bool
+
+
+@contextmanager
+def connected(
+    address: str = LOCAL, pages_in_flight: int = 8, cpus: int | None = None, debug: bool = False
+) -> Iterator[RayCluster]:
+    """Be connected to a cluster inside the block.
+
+    Args:
+        address: `local`, `auto` (the one that `ray start` started on this machine), or host:port.
+        pages_in_flight: in all, which decides how large the object store of a local one is.
+        cpus: of a local one; by default the cores that this process may run on.
+        debug: let Ray and its workers print.
+
+    Raises:
+        SoonerError: ray is not installed; no cluster there; or it runs another Python or Ray.
+    """
+    ray = import_ray(debug)
+    if ray.is_initialized():  # a notebook's own
+        yield RayCluster(address, _nodes(ray), False)
+        return
+    quiet = {
+        "log_to_driver": debug,
+        "logging_level": logging.WARNING if debug else logging.CRITICAL,
+    }
+    with ExitStack() as left:
+        if address == LOCAL:
+            _alone(left)
+            _with_token(ray, left, address)
+            _start(ray, left, partial(local_options, pages_in_flight, cpus), quiet, debug)
+        else:
+            _check_reachable(address)
+            _with_token(ray, left, address)
+            options = {"address": address, **_own_address(address)}
+            try:
+                _init(ray, options | quiet, debug)
+            except Exception as error:
+                raise SoonerError(_told(address, error)) from error
+        left.callback(_shutdown, ray, debug)
+        yield RayCluster(address, _nodes(ray), address == LOCAL)
+
+
+def _alone(left: ExitStack) -> None:
+    """Have no other machine join a local cluster until `left` is closed, unless the environment
+    says whether some may."""
+    from ray._private import ray_constants
+
+    if JOINING in os.environ:
+        return
+    before = ray_constants.ENABLE_RAY_CLUSTER  # of the environment when ray was imported
+    os.environ[JOINING], ray_constants.ENABLE_RAY_CLUSTER = "0", False
+    left.callback(setattr, ray_constants, "ENABLE_RAY_CLUSTER", before)
+    left.callback(os.environ.pop, JOINING, None)
+
+
+def _with_token(ray: Any, left: ExitStack, address: str) -> None:
+    """Have Ray ask for a token, and tell it, until `left` is closed; unless the environment says
+    whether it does.
+
+    A local cluster's is of this run alone. Its processes have it of their environment, which nobody
+    but the user can read; without it, whoever reaches one of their ports may run code.
+    """
+    added = {}
+    if MODE not in os.environ:
+        is_told = any(name in os.environ for name in TOKENS)
+        if address == LOCAL or is_told or TOKEN.is_file():  # `ray start --head` finds it, too
+            added[MODE] = "token"
+        if address == LOCAL and not is_told:
+            added[TOKENS[0]] = secrets.token_hex(32)
+    os.environ.update(added)
+    left.callback(_read_settings, ray, added)
+    _read_settings(ray)
+
+
+def _read_settings(ray: Any, without: Collection[str] = ()) -> None:
+    """Have Ray read the environment as its processes will: it does when it is first imported, and
+    one that thinks that no token is asked for is not let into its own cluster.
+
+    Args:
+        without: variables that go first.
+    """
+    for name in without:
+        os.environ.pop(name, None)
+    ray._raylet.Config.initialize("")
+    ray._raylet.AuthenticationTokenLoader.instance().reset_cache()
+
+
+def _start(
+    ray: Any,
+    left: ExitStack,
+    options: Callable[[str], dict[str, Any]],
+    quiet: dict[str, Any],
+    debug: bool,
+) -> None:
+    """Start a cluster of this machine, once more if that fails.
+
+    Args:
+        left: is told to remove the folders.
+        options: of `ray.init` for a cluster in a folder.
+        quiet: more of them.
+
+    Raises:
+        SoonerError: it fails again.
+    """
+    for more in reversed(range(STARTS)):
+        folder = own_folder()
+        left.callback(shutil.rmtree, folder, ignore_errors=True)
+        try:
+            _init(ray, options(folder) | quiet, debug)
+            return
+        except BaseException as error:
+            _end_processes(folder)
+            if not isinstance(error, Exception):
+                raise
+            if not more:
+                raise SoonerError(_told(LOCAL, error)) from error
+            logger.info("ray did not start, and is started once more: %s", _one_line(error))
+
+
+def _init(ray: Any, options: dict[str, Any], debug: bool) -> None:
+    on_term = signal.getsignal(signal.SIGTERM)
+    try:
+        with hushed(debug):
+            ray.init(**options)
+        if callable(on_term) and threading.current_thread() is threading.main_thread():
+            # `init` has put one before it that prints a trace and ends the process at once.
+            signal.signal(signal.SIGTERM, on_term)
+    except BaseException:
+        with suppress(Exception):
+            _shutdown(ray, debug)  # what it has of a node that came up halfway
+        raise
+    if not debug:  # `init` has set it anew
+        logging.getLogger("ray").setLevel(logging.CRITICAL)
+
+
+def _shutdown(ray: Any, debug: bool) -> None:
+    with hushed(debug):
+        ray.shutdown()
+
+
+def _end_processes(folder: str) -> None:
+    """End what a start that failed left behind: Ray forgets a node that did not come up in time,
+    whose processes would go on as long as this one."""
+    import psutil
+
+    found = []
+    for one in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            if any(folder in part for part in one.cmdline()):
+                one.kill()
+                found.append(one)
+    psutil.wait_procs(found, 5)
+
+
+@contextmanager
+def hushed(debug: bool) -> Iterator[None]:
+    """Without the lines that Ray's own code writes to this process's standard error, and those of
+    the cluster that it prints."""
+    if debug:
+        yield
+        return
+    streams = {1: sys.stdout, 2: sys.stderr}
+    for stream in streams.values():
+        stream.flush()
+    before = {number: os.dup(number) for number in streams}
+    try:
+        with open(os.devnull, "wb") as nowhere:
+            for number in streams:
+                os.dup2(nowhere.fileno(), number)
+        yield
+    finally:
+        for number, stream in streams.items():
+            stream.flush()
+            os.dup2(before[number], number)
+            os.close(before[number])
+
+
+def local_options(pages_in_flight: int, cpus: int | None, folder: str) -> dict[str, Any]:
+    """What `ray.init` is told to start a cluster of this machine, on the loopback alone.
+
+    Args:
+        folder: of sockets and logs, and of the object store where /dev/shm is too small for it.
+    """
+    store = max(ROW * pages_in_flight, LEAST_STORE)
+    options: dict[str, Any] = {
+        "address": LOCAL,
+        "_node_ip_address": LOOPBACK,
+        "include_dashboard": False,
+        "num_cpus": cpus or cores(),
+        "object_store_memory": store,
+        "_temp_dir": folder,
+    }
+    if shared_memory() < store + store // 10:
+        options["_plasma_directory"] = folder  # slower, and rows are small
+    return options
+
+
+def own_folder() -> str:
+    """A new folder for a local cluster; those that drivers left behind when they were killed go."""
+    home = _short_folder()
+    for told in home.glob(f"{PREFIX}*/{DRIVER}"):
+        with suppress(OSError, ValueError, TypeError, AttributeError):  # another user's, or no JSON
+            is_old = time.time() - told.stat().st_mtime > KEPT_SECONDS
+            if is_old and WorkerProcess.of(json.loads(told.read_text())).is_alive() is False:
+                shutil.rmtree(told.parent, ignore_errors=True)
+    folder = tempfile.mkdtemp(prefix=PREFIX, dir=home)
+    Path(folder, DRIVER).write_text(json.dumps(this_process().told()))
+    return folder
+
+
+def _short_folder() -> Path:
+    """Where temporary folders go; sockets below them must have short names."""
+    usual, short = Path(tempfile.gettempdir()), Path("/tmp")
+    return short if len(str(usual)) > MOST_LETTERS and short.is_dir() else usual
+
+
+def shared_memory() -> int:
+    """Bytes that are free in /dev/shm; where there is none, Ray has its own way."""
+    try:
+        told = os.statvfs("/dev/shm")
+    except (AttributeError, OSError):
+        return 2**63
+    return told.f_bavail * told.f_frsize
+
+
+def cores() -> int:
+    """Cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _check_reachable(address: str) -> None:
+    """Refuse an address behind which nobody is; Ray would try for minutes.
+
+    Raises:
+        SoonerError: as said.
+    """
+    if address == "auto":
+        return
+    host, _, port = address.rpartition(":")
+    if not (host and port.isascii() and port.isdigit() and 0 < int(port) <= MOST_PORT):
+        raise SoonerError(
+            f"'{address}' is no address of a Ray cluster; give HOST:PORT as `ray start --head` "
+            "tells it, auto for the one of this machine, or leave it out"
+        )
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), REACH):
+            return
+    except OSError as error:
+        raise SoonerError(_told(address, error)) from error
+
+
+def _own_address(address: str) -> dict[str, str]:
+    """This machine's address in a cluster of the loopback."""
+    host = address.rpartition(":")[0].strip("[]")
+    if address == "auto":
+        with suppress(Exception):  # not there: `init` says so
+            from ray._private.services import canonicalize_bootstrap_address
+
+            host = (canonicalize_bootstrap_address("auto") or "").rpartition(":")[0]
+    with suppress(ValueError):
+        if host == "localhost" or ipaddress.ip_address(host).is_loopback:
+            return {"_node_ip_address": LOOPBACK}
+    return {}
+
+
+def _nodes(ray: Any) -> list[RayNode]:
+    from .nodes import node_name
+
+    return [
+        RayNode(node_name(one), one["Resources"].get("CPU", 0.0), one["Resources"].get("GPU", 0.0))
+        for one in ray.nodes()
+        if one["Alive"]
+    ]
+
+
+def _told(address: str, error: Exception) -> str:
+    reason = _one_line(error)
+    if address == LOCAL:
+        return f"ray could not be started on this machine: {reason.rstrip('.')}; --debug shows more"
+    way = "start one with `ray start --head`, or leave the address out"
+    if "ersion mismatch" in reason:
+        way = "make versions of Ray and Python the same on all machines"
+    return f"no Ray cluster at '{address}' ({reason}); {way}"
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]

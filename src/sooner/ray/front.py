@@ -1,0 +1,412 @@
+"""What stands before the replicas: takes requests, has one of them answer, and passes that on.
+
+It reads no pixel and loads no model. Everything but `/health`, `/ready` and `/metrics` is the
+replicas' to answer. A request of which nothing was sent on yet is asked again when its replica
+dies; a stream that has begun ends with an error event, and without `[DONE]`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
+from dataclasses import replace
+from typing import Any, Protocol
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from ..serve.bodies import Bodies
+from ..serve.openai.errors import ApiError, body, draining, known, refused
+from ..serve.openai.guard import Guard
+from ..serve.openai.stream import EventStream, unless_gone
+from ..serve.refusal import RefusedError, too_many
+from ..serve.request_ids import HEADER, RequestIds, name_of
+from ..serve.settings import ChatSettings
+from .affinity import key_of
+from .exchange import Head, PassedRequest, Taken
+from .front_metrics import FrontMetrics
+from .replica import ReplicaReport
+
+logger = logging.getLogger("sooner.serve")
+
+TRIES = 3
+"""Replicas that may be lost with a request before it is refused: it may be what kills them."""
+TAKE_SECONDS = 30.0
+"""How long a request waits for a replica that takes it."""
+LARGE = 64 << 10
+"""Bytes of a body whose key is found in a thread: others would wait for it."""
+OWN = (b"authorization", b"connection", b"content-length", b"host", b"origin",
+       b"transfer-encoding", b"x-request-id")  # fmt: skip
+"""Headers that end here: token, host and origin are checked, and the body is whole."""
+REPLICA = b"x-sooner-replica"
+"""Header of an answer: who answered."""
+NO_RETRY = (b"x-should-retry", b"false")
+"""Header of a 503 that another replica would give, too."""
+
+
+class ReplicaLostError(Exception):
+    """The replica that had a request is no more."""
+
+
+class Replicas(Protocol):
+    """Those that answer."""
+
+    def ask(self, asked: PassedRequest) -> AsyncGenerator[Taken | Head | bytes, None]:
+        """`Taken`, then `Head`, then the body as it comes; closing it ends the request.
+
+        Raises:
+            ReplicaLostError: the replica died.
+            RefusedError: none takes it.
+        """
+
+    async def reports(self, metrics: bool = False) -> list[ReplicaReport]:
+        """How those are that answer in time."""
+
+
+class PassedAnswer:
+    """A replica's answer to one request, taken piece by piece.
+
+    Attributes:
+        replica: who answers; empty as long as nobody does.
+    """
+
+    def __init__(self, pieces: AsyncGenerator[Taken | Head | bytes, None]) -> None:
+        self.pieces, self.replica = pieces, ""
+        self.head = Head(0, ())
+        self.first = b""
+
+    @property
+    def is_stream(self) -> bool:
+        kinds = [value for name, value in self.head.headers if name.lower() == b"content-type"]
+        return any(one.startswith(b"text/event-stream") for one in kinds)
+
+    async def begin(self) -> None:
+        """Wait for the head and what comes first: all of an answer that is no stream.
+
+        Raises:
+            ReplicaLostError: the replica died before that.
+            RefusedError: none takes it in time.
+        """
+        try:
+            async with asyncio.timeout(TAKE_SECONDS):
+                taken = await anext(self.pieces, None)
+        except TimeoutError:
+            raise _nobody() from None
+        if isinstance(taken, Taken):
+            self.replica = taken.replica
+        head = await anext(self.pieces, None)
+        if not isinstance(head, Head):
+            raise ReplicaLostError("the answer ended before it began")
+        self.head = head
+        if self.is_stream:
+            first = await anext(self.pieces, b"")
+            self.first = first if isinstance(first, bytes) else b""
+        else:
+            self.first = b"".join([one async for one in self.pieces if isinstance(one, bytes)])
+
+    async def close(self) -> None:
+        """Tell the replica that nobody waits any more."""
+        await self.pieces.aclose()
+
+    @property
+    def is_refusal(self) -> bool:
+        """This replica can't answer now; another one may."""
+        return self.head.status == 503 and NO_RETRY not in self.head.headers
+
+
+class Front:
+    """The application before the replicas.
+
+    Args:
+        replicas: that answer.
+        settings: limits of one replica, the address and the token.
+        most: replicas that there may be; more requests than they hold are told to come back.
+        on_close: told how many requests are under way, once nothing new is taken.
+
+    Attributes:
+        under_way: requests that are read, asked or answered.
+        app: with tokens, hosts and requests' ids looked at.
+    """
+
+    def __init__(
+        self,
+        replicas: Replicas,
+        settings: ChatSettings,
+        most: int = 1,
+        on_close: Callable[[int], None] = lambda count: None,
+    ) -> None:
+        self.replicas, self.settings, self.on_close = replicas, settings, on_close
+        self.most = most * room(settings)
+        self.bodies = Bodies(settings)
+        self.under_way = 0
+        self.metrics = FrontMetrics(lambda: self.under_way)
+        self.is_closing = self._is_over = False
+        self._is_hurried, self._left = asyncio.Event(), asyncio.Event()
+        self._work: set[asyncio.Task[Any]] = set()
+        self.app = RequestIds(Guard(self, settings, self.bodies))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":  # uvicorn goes on without
+            return
+        request = Request(scope, receive)
+        own = {"/health": self.health, "/ready": self.ready, "/metrics": self.scraped}
+        if (told := own.get(request.url.path)) is not None and request.method in ("GET", "HEAD"):
+            await (await told(request))(scope, receive, send)
+            return
+        response = await self._passed(request)
+        await response(scope, receive, send)
+
+    async def close(self) -> None:
+        """Take nothing new, and wait until what is under way has ended, `grace_seconds` at most;
+        what is left then is told that the server stops."""
+        if self.is_closing:
+            return
+        self.is_closing = True
+        if self.under_way:
+            self.on_close(self.under_way)
+            waiting = [asyncio.ensure_future(one.wait()) for one in (self._left, self._is_hurried)]
+            grace = self.settings.grace_seconds
+            await asyncio.wait(waiting, timeout=grace, return_when=asyncio.FIRST_COMPLETED)
+            for one in waiting:
+                one.cancel()
+        self._is_over = True
+        for work in list(self._work):
+            work.cancel()
+
+    def hurry(self) -> None:
+        """End the grace of a `close` that is under way."""
+        self._is_hurried.set()
+
+    async def health(self, request: Request) -> Response:
+        """Whether any replica's engine goes round."""
+        reports = await self.replicas.reports()
+        is_well = any(one.status in ("ok", "draining") for one in reports)
+        told: dict[str, Any] = {"status": "ok" if is_well else "failed"}
+        if request.state.is_known:
+            told["replicas"] = [
+                {
+                    "replica": one.name,
+                    "status": one.status,
+                    "seconds_since_tick": round(one.seconds_since_tick, 3),
+                    "running": one.running,
+                    "waiting": one.waiting,
+                }
+                for one in sorted(reports, key=lambda one: one.name)
+            ]
+        return JSONResponse(told, 200 if is_well else 503)
+
+    async def ready(self, request: Request) -> Response:
+        """Whether requests are taken."""
+        if self.is_closing:
+            return JSONResponse({"status": "draining"}, 503)
+        is_ready = any(one.status == "ok" for one in await self.replicas.reports())
+        return JSONResponse(
+            {"status": "ready" if is_ready else "warming"}, 200 if is_ready else 503
+        )
+
+    async def scraped(self, request: Request) -> Response:
+        """Metrics of all replicas, with a label that tells them apart, and of the front."""
+        text = self.metrics.text(await self.replicas.reports(metrics=True))
+        return Response(text, media_type="text/plain; version=0.0.4")
+
+    async def _passed(self, request: Request) -> Response:
+        held = _Place(self)
+        try:
+            return await self._admitted(request, held)
+        except Exception as error:
+            held.leave()
+            return self.bodies.refusal(refused(known(error, name_of(request))))
+        except BaseException:
+            held.leave()
+            raise
+
+    async def _admitted(self, request: Request, held: _Place) -> Response:
+        if self.is_closing:
+            raise draining()
+        if self.under_way >= self.most:
+            raise too_many(self.most, 1.0)
+        held.take()
+        async with self.bodies.read(request) as content:
+            key = await self._key(request, content)
+            asked = PassedRequest(
+                request.method,
+                request.url.path,
+                request.scope.get("query_string", b""),
+                _headers(request),
+                content,
+                key,
+            )
+            answer = await unless_gone(request, self._ended_by_closing(self._asked(asked)))
+        headers = [(name, value) for name, value in answer.head.headers if name.lower() not in OWN]
+        headers.append((REPLICA, answer.replica.encode()))
+        if not answer.is_stream:
+            held.leave()
+            return _Sent(answer.head.status, headers, answer.first)
+        return _PassedStream(self._frames(answer), headers, held, answer)
+
+    async def _key(self, request: Request, content: bytes) -> bytes | None:
+        if request.method != "POST" or not content:
+            return None
+        if len(content) < LARGE:
+            return key_of(content)
+        return await asyncio.to_thread(key_of, content)
+
+    async def _asked(self, asked: PassedRequest) -> PassedAnswer:
+        """The beginning of an answer, of another replica if one is lost.
+
+        Raises:
+            ApiError: as many were lost as `TRIES`.
+        """
+        for left in reversed(range(TRIES)):
+            answer = PassedAnswer(self.replicas.ask(asked))
+            try:
+                await answer.begin()
+            except ReplicaLostError as error:
+                self.metrics.lost.inc()
+                logger.warning("replica '%s' was lost with a request: %s", answer.replica, error)
+            except BaseException:
+                await answer.close()
+                raise
+            else:
+                if not (left and answer.is_refusal):
+                    return answer
+                await answer.close()
+            if left:
+                self.metrics.retried.inc()
+            asked = replace(asked, avoid=asked.avoid | {answer.replica})
+        raise _lost()
+
+    async def _frames(self, answer: PassedAnswer) -> AsyncGenerator[bytes, None]:
+        """The body of a stream, with an error at its end if it has no other."""
+        try:
+            yield answer.first
+            while True:
+                piece = await self._ended_by_closing(_next(answer.pieces))
+                if piece is None:
+                    return
+                if isinstance(piece, bytes):
+                    yield piece
+        except Exception as error:
+            if isinstance(error, ReplicaLostError):
+                self.metrics.cut.inc()
+                logger.warning("replica '%s' was lost with a stream: %s", answer.replica, error)
+            refusal = error if isinstance(error, RefusedError) else _cut()
+            yield f"data: {json.dumps(body(refusal))}\n\n".encode()
+        finally:
+            await answer.close()
+
+    async def _ended_by_closing(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """The result of `work`, which ends when the grace does.
+
+        Raises:
+            ApiError: it did.
+        """
+        task = asyncio.ensure_future(work)
+        self._work.add(task)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if self._is_over:
+                raise draining() from None
+            raise
+        finally:
+            self._work.discard(task)
+
+
+class _Place:
+    """A request's place among those under way; given back once."""
+
+    def __init__(self, front: Front) -> None:
+        self.front, self.is_taken = front, False
+
+    def take(self) -> None:
+        self.is_taken = True
+        self.front.under_way += 1
+
+    def leave(self) -> None:
+        if not self.is_taken:
+            return
+        self.is_taken = False
+        self.front.under_way -= 1
+        if not self.front.under_way and self.front.is_closing:
+            self.front._left.set()
+
+
+class _Sent(Response):
+    """A whole answer with the headers that it had."""
+
+    def __init__(self, status: int, headers: list[tuple[bytes, bytes]], content: bytes) -> None:
+        self.status_code, self.body, self.background = status, content, None
+        length = (b"content-length", str(len(content)).encode())
+        self.raw_headers = [*headers, length]
+
+
+class _PassedStream(EventStream):
+    """A stream with the headers that it had."""
+
+    def __init__(
+        self,
+        frames: AsyncGenerator[bytes, None],
+        headers: list[tuple[bytes, bytes]],
+        held: _Place,
+        answer: PassedAnswer,
+    ) -> None:
+        super().__init__(frames, held.leave)
+        self.raw_headers = headers
+        self._passed, self._answer = frames, answer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            # The replica should know of a client that left, be it before the first frame.
+            await self._passed.aclose()
+            await self._answer.close()
+
+
+async def _next(pieces: AsyncIterator[Any]) -> Any:
+    return await anext(pieces, None)
+
+
+def _headers(request: Request) -> list[tuple[bytes, bytes]]:
+    kept = [(name, value) for name, value in request.headers.raw if name.lower() not in OWN]
+    own = [(b"host", b"localhost"), (HEADER.lower().encode(), name_of(request).encode())]
+    return [*kept, *own]
+
+
+def room(settings: ChatSettings) -> int:
+    """Requests that one replica holds."""
+    return settings.max_rows + settings.max_queue
+
+
+def _nobody() -> ApiError:
+    return ApiError(
+        503,
+        f"no replica took the request within {TAKE_SECONDS:g} s; come back in 5 s",
+        None,
+        "no_replica",
+        {"Retry-After": "5"},
+    )
+
+
+def _lost() -> ApiError:
+    return ApiError(
+        503,
+        f"{TRIES} replicas were lost with this request, so it is not tried again; the log tells "
+        "more",
+        None,
+        "replicas_lost",
+        {"x-should-retry": "false"},
+    )
+
+
+def _cut() -> ApiError:
+    return ApiError(
+        503,
+        "the replica was lost in the middle of the answer; ask again",
+        None,
+        "replica_lost",
+    )

@@ -1,0 +1,294 @@
+"""`Parser`: pages over one continuous engine an actor, yielded as they end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import time
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..documents import BrokenPage, Page, PageDraft
+from ..errors import SoonerError, is_device_fault
+from ..tasks.parse.page_records import page_key
+from ..tasks.parse.plan import Intake
+from ..tasks.parse.result import FAILED, ParsedPage
+from ..tasks.parse.settings import ParseSettings
+from .rows import Batch, Row, RowReader, batch_of, draft_of, is_page, place_of, rows_of
+
+if TYPE_CHECKING:
+    from ..storage.attempts import Attempts
+    from ..tasks.parse import DraftParser, PageParser
+    from ..tasks.parse.forms import Ask
+
+logger = logging.getLogger("sooner")
+
+FAULT = 70
+"""Exit code of an actor whose accelerator failed, so that another process takes its place."""
+
+IN_FLIGHT = 8
+"""Pages under way at once in an actor, by default."""
+
+
+class PagesParser(Protocol):
+    """Parses pages, several at a time; `sooner.tasks.parse.ConcurrentParser` is one."""
+
+    @property
+    def ask(self) -> Ask:
+        """What the model is asked, and how it writes."""
+        ...
+
+    async def parse(self, page: Page, draft: PageDraft | None = None) -> ParsedPage:
+        """As `PageParser` would, beside other pages."""
+        ...
+
+
+class ParserStage:
+    """Parses pages in Ray Data's `map_batches`: an async generator over one engine an actor.
+
+        >>> parsed = drafted.map_batches(
+        ...     Parser, fn_constructor_kwargs={"model": "zai-org/GLM-OCR"}, num_gpus=1,
+        ...     concurrency=2, batch_size=1,
+        ... )
+
+    Rows have `path`, `page` and, if `OCR` was there, `draft`; they get `status`, `markdown`,
+    `parsed`, `of`, `aside` and `starved` (see `rows`). Batches that are under way at once in an
+    actor share the rounds of its engine, whatever their documents. A batch of one page ends with
+    its page; give an actor several of them with `ray.data.ActorPoolStrategy(size=...,
+    max_tasks_in_flight_per_actor=8, max_concurrent_calls_per_actor=8)`. What goes wrong with a page
+    is a row with status FAILED. Where the accelerator fails, the process ends, and Ray starts
+    another one.
+
+    Args:
+        model: hub id or folder; `None` takes the drafts as they are (status DRAFT).
+        settings: how.
+        intake: how pages are read, as for `OCR`.
+        pages_in_flight: pages under way at once.
+        device, dtype, trust_remote_code: as `load_parser`.
+        threads: of torch on CPUs; by default torch's.
+        attempts: where it is recorded that a page was begun, so that one that kills its process is
+            set aside; `None` tries for ever.
+        settings_hash: names the page there.
+        told_of: notes for the pages of a document.
+        load: makes another parser than that of `model`.
+    """
+
+    def __init__(
+        self,
+        model: str | None = None,
+        settings: ParseSettings | None = None,
+        intake: Intake | None = None,
+        pages_in_flight: int = IN_FLIGHT,
+        *,
+        device: str = "auto",
+        dtype: str = "auto",
+        trust_remote_code: bool = False,
+        threads: int | None = None,
+        attempts: Attempts | None = None,
+        settings_hash: str = "",
+        told_of: Callable[[Path], list[str]] | None = None,
+        load: Callable[[], PagesParser] | None = None,
+    ) -> None:
+        self.read, self.attempts = RowReader(intake or Intake()), attempts
+        self._turns = Turns()
+        self.settings_hash, self.told_of = settings_hash, told_of
+        self._reading = ThreadPoolExecutor(1, "pages")  # pdfium is for one thread
+        self._under_way = 0
+        self._idle_since: float | None = None  # what comes before the first page is a start
+        self._broken: SoonerError | None = None
+        try:
+            if load is not None:
+                self.parser = load()
+            elif model is None:
+                self.parser = drafts_parser()
+            else:
+                self.parser = model_parser(
+                    model, settings, pages_in_flight, device, dtype, trust_remote_code, threads
+                )
+        except SoonerError as error:  # an actor that does not come up would be started for ever
+            self._broken = error
+
+    async def __call__(self, batch: Batch) -> AsyncIterator[dict[str, list[Any]]]:
+        """Rows of a batch, each as it ends.
+
+        Raises:
+            SoonerError: the model can't be loaded.
+        """
+        if self._broken is not None:
+            raise self._broken
+        tasks = [asyncio.ensure_future(self._row(row)) for row in rows_of(batch)]
+        try:
+            for task in asyncio.as_completed(tasks):
+                yield batch_of([await task])
+        finally:
+            for one in tasks:
+                one.cancel()
+
+    async def _row(self, row: Row) -> Row:
+        if not is_page(row):
+            return self._told(row, ParsedPage("", -1), 0)
+        starved = 0.0
+        if not self._under_way and self._idle_since is not None:
+            starved = time.monotonic() - self._idle_since
+        self._under_way += 1
+        try:
+            return await self._parse(row, starved)
+        finally:
+            self._under_way -= 1
+            self._idle_since = time.monotonic()
+
+    async def _parse(self, row: Row, starved: float) -> Row:
+        began = time.perf_counter()
+        name, number = place_of(row).as_posix(), int(row["page"])
+        key = page_key(row.get("hash") or name, self.settings_hash, number)
+        deaths = 0 if self.attempts is None else await self._off(self.attempts.count, key)
+        if self.attempts is not None and deaths >= self.attempts.most:
+            reason = await self._off(self.attempts.reason, key)
+            told = ParsedPage(name, number, FAILED, f"{reason}; --fresh tries it again")
+            return self._told(row, told, 0, is_aside=True, starved=starved)
+        # Beside others, a page that kills would have them set aside as well.
+        async with self._turns.taken(alone=deaths > 0):
+            page, parsed = await self._tried(row, key, f"{name}, page {number}")
+        if parsed.status != FAILED:
+            notes = [] if self.told_of is None else self.told_of(Path(row["path"]))
+            parsed = replace(parsed, notes=[*notes, *parsed.notes])
+        seconds = {**parsed.seconds, "e2e": time.perf_counter() - began}
+        parsed = replace(parsed, source=name, number=number, seconds=seconds)
+        return self._told(row, parsed, getattr(page, "of", 0), starved=starved)
+
+    async def _tried(self, row: Row, key: str, where: str) -> tuple[Page | BrokenPage, ParsedPage]:
+        """Read and parse a page; the attempt is recorded before, and taken away behind it."""
+        attempts = self.attempts
+        attempt = None if attempts is None else await self._off(attempts.begin, key, where)
+        try:
+            page, took = await self._off(self._read, row)
+            read = float(row.get("read", 0.0)) + took
+            parsed = await self._parsed(row, page, draft_of(row))
+            return page, replace(parsed, seconds={"read": read, **parsed.seconds})
+        finally:
+            if attempts is not None and attempt is not None:
+                attempts.end(attempt)
+
+    def _read(self, row: Row) -> tuple[Page | BrokenPage, float]:
+        """A row's page, and the seconds that reading it took."""
+        began = time.perf_counter()
+        return self.read(row), time.perf_counter() - began
+
+    async def _parsed(
+        self, row: Row, page: Page | BrokenPage, draft: PageDraft | None
+    ) -> ParsedPage:
+        """A page's result; an error becomes a result with status FAILED."""
+        if isinstance(page, BrokenPage):
+            return ParsedPage("", page.number, FAILED, page.reason)
+        try:
+            parsed = await self.parser.parse(page, draft)
+        except SoonerError as error:
+            return ParsedPage("", page.number, FAILED, str(error), size=page.size)
+        except Exception as error:
+            reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+            if is_device_fault(error):
+                logger.error("the device failed at '%s': %s", row["path"], reason)
+                os._exit(FAULT)
+            return ParsedPage("", page.number, FAILED, reason, size=page.size)
+        drafter = {"drafter": draft.seconds if draft is not None else 0.0}
+        form = self.parser.ask.form
+        return replace(parsed, form=form, seconds={**drafter, **parsed.seconds})
+
+    def _told(
+        self, row: Row, parsed: ParsedPage, of: int, is_aside: bool = False, starved: float = 0.0
+    ) -> Row:
+        return {
+            **{name: value for name, value in row.items() if name not in ("draft", "read")},
+            "status": parsed.status,
+            "markdown": parsed.markdown,
+            "parsed": json.dumps(parsed.to_json()),
+            "of": of,
+            "aside": is_aside,
+            "starved": starved,
+        }
+
+    async def _off(self, call: Callable[..., Any], *args: Any) -> Any:
+        """Call what reads files, in the thread for that."""
+        return await asyncio.get_running_loop().run_in_executor(self._reading, call, *args)
+
+
+class Turns:
+    """Pages beside each other, or one alone."""
+
+    def __init__(self) -> None:
+        self._inside, self._waiting, self._is_alone = 0, 0, False
+        self._changed = asyncio.Condition()
+
+    @asynccontextmanager
+    async def taken(self, alone: bool) -> AsyncIterator[None]:
+        """A turn, once there is one; who waits to be alone goes before others."""
+        async with self._changed:
+            self._waiting += alone
+            try:
+                await self._changed.wait_for(lambda: self._may_enter(alone))
+            finally:
+                self._waiting -= alone
+                self._changed.notify_all()  # those who let it go before them, if it gave up
+            self._inside, self._is_alone = self._inside + 1, alone
+        try:
+            yield
+        finally:
+            async with self._changed:
+                self._inside, self._is_alone = self._inside - 1, False
+                self._changed.notify_all()
+
+    def _may_enter(self, alone: bool) -> bool:
+        if self._is_alone:
+            return False
+        return not self._inside if alone else not self._waiting
+
+
+class OneByOne:
+    """A parser of one page at a time, behind the interface of one that takes many."""
+
+    def __init__(self, parser: PageParser | DraftParser) -> None:
+        self.parser = parser
+        self._thread = ThreadPoolExecutor(1, "parser")
+
+    @property
+    def ask(self) -> Ask:
+        return self.parser.ask
+
+    async def parse(self, page: Page, draft: PageDraft | None = None) -> ParsedPage:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, self.parser, page, draft)
+
+
+def drafts_parser() -> PagesParser:
+    """Takes drafts as they are; loads nothing."""
+    from ..tasks.parse import DraftParser
+
+    return OneByOne(DraftParser())
+
+
+def model_parser(
+    model: str,
+    settings: ParseSettings | None,
+    pages_in_flight: int,
+    device: str,
+    dtype: str,
+    trust_remote_code: bool,
+    threads: int | None,
+) -> PagesParser:
+    """A model with an engine for `pages_in_flight` pages.
+
+    Raises:
+        SoonerError: it can't be loaded, or does not read pages.
+    """
+    from ..methods.threads import Threads
+    from ..tasks.parse import ConcurrentParser, load_parser
+
+    pair = load_parser(model, device, dtype, trust_remote_code)
+    Threads.plan(threads, is_miniature=pair.miniature is not None).apply()
+    return ConcurrentParser(pair, settings, pages_in_flight=pages_in_flight)

@@ -1,0 +1,160 @@
+"""What each stage may take of a cluster's CPUs, so that none of them starves another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ..errors import SoonerError
+
+LIGHT = 0.01
+"""CPUs of what mostly waits for files: reading, planning, writing. Ray Data starts no reading where
+all CPUs are taken, and waits for ever without a word."""
+
+LEAST = 0.2
+"""Share of a CPU below which a parser or drafter would only wait for others."""
+
+SPARE = 0.1
+"""CPUs of a machine that are left for what is light."""
+
+
+@dataclass(frozen=True)
+class RayNode:
+    """A machine of the cluster, as Ray counts it."""
+
+    name: str
+    cpus: float
+    gpus: float = 0.0
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Actors of each kind, and CPUs and GPUs of one.
+
+    Attributes:
+        parsers, drafters: how many.
+        heavy: CPUs of a parser, and of a drafter.
+        gpus: GPUs of a parser.
+        light: CPUs of everything else.
+    """
+
+    parsers: int
+    drafters: int
+    heavy: float
+    gpus: float = 0.0
+    light: float = LIGHT
+
+    @classmethod
+    def plan(
+        cls, nodes: Sequence[RayNode], parsers: int | None = None, drafters: int | None = None
+    ) -> Shares:
+        """Shares that the machines have room for, also when one of several is lost.
+
+        Args:
+            nodes: of the cluster.
+            parsers: by default one for each GPU, or for each machine where there is none.
+            drafters: in all; by default one for each parser.
+
+        Raises:
+            SoonerError: there is no room, and Ray would wait for it for ever.
+        """
+        cpus, gpus = sum(one.cpus for one in nodes), sum(one.gpus for one in nodes)
+        count = parsers or int(gpus) or max(len(nodes), 1)
+        beside = count if drafters is None else drafters
+        share = 1.0 if gpus else 0.0
+        if share and count > gpus:
+            raise SoonerError(
+                f"{count} parsers need a GPU each, and the cluster has {gpus:g}; ask for at most "
+                f"{int(gpus)} with --actors"
+            )
+        room = _room_left(nodes)
+        heavy = 1.0
+        while heavy >= LEAST:
+            if _fits(room, [heavy] * (count + beside)):
+                return cls(count, beside, heavy, share)
+            heavy = round(heavy - 0.05, 2)
+        most = sum(int(one / LEAST) for one in room)
+        raise SoonerError(
+            f"{count} parsers and {beside} drafters need {LEAST * (count + beside):g} CPUs or "
+            f"more, and the cluster has {cpus:g}, of which reading needs some; ask for at most "
+            f"{max(most // 2, 1)} with --actors"
+        )
+
+    def named(self) -> Mapping[str, float]:
+        """CPUs of all actors of a kind."""
+        return {"parsers": self.parsers * self.heavy, "drafters": self.drafters * self.heavy}
+
+
+@dataclass(frozen=True)
+class ReplicaShare:
+    """CPUs and GPUs of one replica."""
+
+    cpus: float
+    gpus: float = 0.0
+
+
+def replica_share(nodes: Sequence[RayNode], replicas: int, needs_gpu: bool = True) -> ReplicaShare:
+    """What each of so many replicas may take, so that all of them find room, also when one of
+    several machines is lost.
+
+    Args:
+        nodes: of the cluster.
+        needs_gpu: each takes a GPU, where the cluster has any.
+
+    Raises:
+        SoonerError: there is no room, and Ray would wait for it for ever.
+    """
+    gpus = sum(one.gpus for one in nodes) if needs_gpu else 0.0
+    if gpus and replicas > gpus:
+        raise SoonerError(
+            f"{replicas} replicas need a GPU each, and the cluster has {gpus:g}; ask for at most "
+            f"{int(gpus)} with --replicas and --max-replicas, or give --device cpu"
+        )
+    room = _room_left(nodes)
+    share = 1.0
+    while share >= LEAST:
+        if _fits(room, [share] * replicas):
+            return ReplicaShare(share, 1.0 if gpus else 0.0)
+        share = round(share - 0.05, 2)
+    most = max(sum(int(one / LEAST + 1e-9) for one in room), 1)
+    raise SoonerError(
+        f"{replicas} replicas need {LEAST * replicas:g} CPUs or more, and the cluster has "
+        f"{sum(one.cpus for one in nodes):g}; ask for at most {most} with --replicas and "
+        "--max-replicas"
+    )
+
+
+def check_free(share: ReplicaShare, replicas: int, cpus: float, gpus: float) -> None:
+    """Refuse what others leave no room for.
+
+    Args:
+        replicas: that there always are.
+        cpus, gpus: of the cluster that nobody has taken.
+
+    Raises:
+        SoonerError: there is too little, and Ray would wait until others end.
+    """
+    for kind, each, free in (("CPUs", share.cpus, cpus), ("GPUs", share.gpus, gpus)):
+        if each * replicas > free + 1e-9:
+            raise SoonerError(
+                f"--replicas {replicas} takes {each * replicas:g} {kind} of the cluster, and "
+                f"others leave {free:g}; end what runs there (`ray status` tells), or ask for fewer"
+            )
+
+
+def _room_left(nodes: Sequence[RayNode]) -> list[float]:
+    """CPUs of each machine without what is light, and without the largest one of several: an actor
+    whose machine is lost is started on another, and what it was doing waits for that."""
+    room = sorted((max(one.cpus - SPARE, 0.0) for one in nodes), reverse=True)
+    return room[1:] if len(room) > 1 else room
+
+
+def _fits(room: Sequence[float], wanted: Sequence[float]) -> bool:
+    """Whether all find a place, the first one with room each."""
+    left = list(room)
+    for one in wanted:
+        place = next((at for at, free in enumerate(left) if free >= one - 1e-9), None)
+        if place is None:
+            return False
+        left[place] -= one
+    return True

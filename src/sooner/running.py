@@ -1,0 +1,142 @@
+"""Requests of an engine that decode together: they join, take rounds, and end one by one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from .decoding.loop import Decoding
+from .decoding.rows import Reason
+from .errors import UnsupportedError
+from .prefilling import close_batch
+from .request import Ending, Request
+
+if TYPE_CHECKING:
+    from .memory.interrupted import InterruptedRow
+    from .memory.manager import EngineMemory
+
+
+class RunningBatch:
+    """Requests whose prompts are prefilled, and the rows that they decode in.
+
+    Args:
+        memory: the engine's, if it counts pages.
+
+    Attributes:
+        requests: in the order in which they joined.
+        decoding: their rows; `None` while there are none.
+    """
+
+    def __init__(self, memory: EngineMemory | None) -> None:
+        self.memory = memory
+        self.requests: list[Request] = []
+        self.decoding: Decoding | None = None
+
+    @property
+    def active(self) -> int:
+        """Rows that have not ended."""
+        return 0 if self.decoding is None else len(self.decoding.rows.active)
+
+    def join(self, request: Request, rows: Decoding) -> bool:
+        """Let prefilled rows decode, unless they have to wait for a batch of their own.
+
+        Args:
+            request: who asked for them.
+            rows: used up if they join.
+
+        Raises:
+            Exception: whatever broke a join half-way; neither side can go on.
+        """
+        if self.decoding is None:
+            if self.memory is not None:
+                self.memory.slots.settle(rows)
+            self.decoding = rows
+        elif request.waits_alone:
+            return False
+        else:
+            try:
+                request.first = self.decoding.join(rows)
+            except UnsupportedError as refusal:
+                request.waits_alone = True
+                rows.stats.note(str(refusal))
+                return False
+            if self.memory is not None:  # the batch's first row with a draft may have come now
+                self.memory.slots.settle(self.decoding)
+        self.requests.append(request)
+        return True
+
+    def round(self) -> None:
+        """Decode a round, and count each request's share of its time."""
+        assert self.decoding is not None
+        requests = list(self.requests)
+        active, began = list(self.decoding.rows.active), time.perf_counter()
+        self.decoding.round()
+        share = (time.perf_counter() - began) / len(active)
+        for request in requests:
+            rows = 1 if request.rows == 1 else sum(row in request.originals for row in active)
+            request.round_seconds += rows * share
+
+    def said(self) -> list[tuple[float, int]]:
+        """Of each request when it began, and the fewest tokens that a row of it has said since."""
+        generated = [] if self.decoding is None else self.decoding.rows.generated
+        return [
+            (request.began, min(len(generated[row]) for row in request.originals))
+            for request in self.requests
+        ]
+
+    def make_room(self) -> bool:
+        """Give every row pages for a round; `False` if there are not enough for all."""
+        if self.memory is None or self.decoding is None or not self.active:
+            return True
+        block = max(request.method.largest_block() for request in self.requests)
+        return self.memory.room_for(self.decoding.session.target.cache, block)
+
+    def interrupt(self, request: Request) -> InterruptedRow:
+        """Take a request of one row out; returns what the row has to go on from."""
+        from .memory.interrupted import InterruptedRow  # by an engine that counts pages
+
+        assert self.decoding is not None
+        row = InterruptedRow.of(self.decoding, request.first, request.before)
+        self.decoding.drop(request.first)
+        self.decoding.release(request.first)
+        self.requests.remove(request)
+        return row
+
+    def collect(self) -> Iterator[Ending]:
+        """Take out the requests whose last row has ended, or that failed or were cancelled.
+
+        A batch without rows is closed behind the last of them.
+        """
+        batch = self.decoding
+        if batch is None:
+            return
+        for request in list(self.requests):
+            rows = request.originals
+            error = next((batch.failed[row] for row in rows if row in batch.failed), None)
+            if error is not None or request.is_cancelled:
+                for row in rows:
+                    batch.drop(row)
+            if not set(batch.rows.active).isdisjoint(rows):
+                continue
+            self.requests.remove(request)
+            reasons: Reason | list[Reason] = [batch.rows.reasons[row] for row in rows]
+            if (strayed := batch.stats.deviation) is not None:
+                request.deviations = [strayed.release(row) for row in rows]
+            said = [batch.release(row) for row in rows]
+            yield request, said, reasons if error is None else "error", error
+        if not batch.rows.active:
+            self.decoding = None
+            close_batch(batch)
+            if self.memory is not None:
+                self.memory.slots.keep(batch)
+
+    def abandon(self, error: Exception) -> Iterator[Ending]:
+        """Take every request out: an error keeps the whole batch from going on."""
+        batch, self.decoding = self.decoding, None
+        requests, self.requests = self.requests, []
+        assert batch is not None
+        for request in requests:
+            said = [list(batch.rows.generated[row]) for row in request.originals]
+            yield request, said, "error", error
+        close_batch(batch)

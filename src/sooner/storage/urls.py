@@ -1,0 +1,113 @@
+"""Opening a store by its folder or URL."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+from urllib.request import url2pathname
+
+from ..errors import SoonerError
+from .local import LocalStore
+from .store import StorageError, Store
+
+URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://(.*)", re.DOTALL)
+
+S3 = ("s3", "s3a")
+
+WRITES_WHOLE = {*S3, "gs", "gcs", "az", "abfs", "abfss", "oss", "memory"}
+"""Schemes whose single writes are whole or not there; others show what is half written."""
+
+EXTRAS = {"s3": "s3", "s3a": "s3"}
+"""Extras of `sooner` that bring the file system of a scheme."""
+
+
+def is_url(place: str | Path) -> bool:
+    """Whether a place is a URL such as `s3://bucket/folder`; `C:\\folder` is none."""
+    return isinstance(place, str) and URL.fullmatch(place) is not None
+
+
+def local_folder(place: str | Path) -> Path | None:
+    """The folder of this machine that a place is; `None` if it is none."""
+    match = URL.fullmatch(place) if isinstance(place, str) else None
+    if match is None:
+        return Path(place)
+    if match[1].lower() not in ("file", "local"):
+        return None
+    return Path(url2pathname(match[2]) if match[1].lower() == "file" else match[2])
+
+
+def open_store(place: str | Path, **options: Any) -> Store:
+    """The store below a folder or a URL.
+
+    Args:
+        place: `out`, `file:///data/out`, `s3://bucket/out`, `memory://out`, or the URL of another
+            object store. S3 finds its keys and its endpoint (`AWS_ENDPOINT_URL`) as other clients
+            do.
+        options: of fsspec's file system, such as `endpoint_url`.
+
+    Raises:
+        StorageError: no such scheme, one that does not write objects whole, what reads it is not
+            installed, or a file where a folder should be.
+    """
+    folder = local_folder(place)
+    if folder is not None:
+        if folder.is_file():
+            raise StorageError(f"output '{folder}' is a file; name a folder, it is made if need be")
+        return LocalStore(folder)
+    import fsspec  # which local folders don't need
+
+    from .remote import MemoryStore, RemoteStore, S3Store
+
+    root = str(place)
+    match = URL.fullmatch(root)
+    assert match is not None
+    scheme = match[1].lower()
+    if scheme not in WRITES_WHOLE and scheme in fsspec.available_protocols():
+        raise StorageError(
+            f"'{scheme}://' shows objects that are half written; write to a folder (it may be "
+            f"mounted) or to {', '.join(sorted(WRITES_WHOLE))}"
+        )
+    system, path = file_system(root, **options)
+    if scheme in S3 and not path.strip("/"):
+        raise StorageError(f"'{root}' names no bucket; write it as s3://bucket/folder")
+    kind: type[RemoteStore] = RemoteStore
+    if scheme in S3:
+        kind = S3Store
+    elif scheme == "memory":
+        kind = MemoryStore
+    return kind(root, system, path)
+
+
+def file_system(url: str, **options: Any) -> tuple[Any, str]:
+    """fsspec's file system of a URL, without a cache of listings, and the path in it.
+
+    Raises:
+        StorageError: no such scheme, or what reads it is not installed.
+    """
+    match = URL.fullmatch(url)
+    assert match is not None, url
+    scheme = match[1].lower()
+    try:
+        import fsspec
+
+        kind = fsspec.get_filesystem_class(scheme)
+        known = kind._get_kwargs_from_urls(url)
+        known.pop("version_aware", None)  # a `?` of S3 is part of a name
+        system = kind(**{"use_listings_cache": False, **known, **options})
+        return system, str(kind._strip_protocol(url))
+    except ImportError as error:
+        way = f"sooner[{EXTRAS[scheme]}]" if scheme in EXTRAS else scheme
+        raise StorageError(
+            f"'{url}' needs what is not installed ({error}); pip install '{way}'"
+        ) from error
+    except SoonerError:
+        raise
+    except Exception as error:  # each file system has its own
+        reason = " ".join(str(error).split())[:300]
+        if scheme not in fsspec.available_protocols():
+            raise StorageError(
+                f"'{url}' has an unknown scheme '{scheme}'; known are s3, http, https, file and "
+                "others of fsspec's"
+            ) from error
+        raise StorageError(f"'{url}' can't be opened: {reason}") from error

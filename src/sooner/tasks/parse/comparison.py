@@ -1,0 +1,72 @@
+"""Plain decoding of a page beside its parsing: is the text the same, and how much faster it was."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ...documents import Page
+from .result import ParsedPage
+
+if TYPE_CHECKING:
+    from .parser import PageParser
+
+WARM_UP = 4
+
+"""New tokens of the run before the clock counts: first forwards pay for allocations."""
+
+OUTSIDE = ("e2e", "drafter", "wait", "regions")
+
+"""Times that contain others, or that were spent beside something else."""
+
+
+def warm_up(parser: PageParser, page: Page) -> None:
+    """Decode a few tokens of a page, untimed."""
+    few = replace(parser.settings, max_new_tokens=WARM_UP)
+    type(parser)(parser.pair, few)(page)
+
+
+def compare_plain(parser: PageParser, page: Page, parsed: ParsedPage) -> dict[str, Any]:
+    """Decode a page plainly with the same engine, and compare both.
+
+    Args:
+        parsed: what became of it, with `seconds` of its drafter.
+
+    Returns:
+        `parity` (`identical`, or from which letter on the texts differ), `decode_speedup` and
+        `e2e_speedup` (eq. 13 and 14 of the paper on this page; its drafter counts in full, as if
+        nothing had run beside it), `plain_seconds`. Speed-ups are `None` for texts that did not
+        come to an end, and for those that should be equal and are not.
+    """
+    from ...stats.run import EXACT  # torch, which drafts alone don't need
+
+    plain = parser(page)
+    is_same = plain.raw == parsed.raw
+    told: dict[str, Any] = {
+        "parity": "identical" if is_same else f"differs from letter {_first(plain, parsed)} on",
+        "decode_speedup": None,
+        "e2e_speedup": None,
+        "plain_seconds": round(_alone(plain), 4),
+    }
+    ended = plain.counts_for_speed and parsed.counts_for_speed
+    if not ended or (parsed.mode == EXACT and not is_same) or not _decoding(parsed):
+        return told
+    own = _alone(parsed) + parsed.seconds.get("drafter", 0.0)
+    speedups = _decoding(plain) / _decoding(parsed), _alone(plain) / own
+    return {**told, "decode_speedup": speedups[0], "e2e_speedup": speedups[1]}
+
+
+def _first(plain: ParsedPage, parsed: ParsedPage) -> int:
+    pairs = zip(plain.raw, parsed.raw, strict=False)
+    same = [one == other for one, other in pairs]
+    return same.index(False) if False in same else len(same)
+
+
+def _decoding(parsed: ParsedPage) -> float:
+    """Seconds of decoding, regions included."""
+    return parsed.seconds.get("decode", 0.0)
+
+
+def _alone(parsed: ParsedPage) -> float:
+    """Seconds of everything that the target did."""
+    return sum(took for name, took in parsed.seconds.items() if name not in OUTSIDE)

@@ -1,0 +1,374 @@
+"""Families of document parsers: how a model is recognised, and what it was trained to be asked.
+
+Prompts and formats are facts of each family's own documentation, which `Family.source` names. Where
+a vendor publishes no prompt for a kind of region, none is made up: the crop is asked about as a
+text is, or as a page.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from ...checks import check_choice
+from ...documents.regions import FORMULA, PICTURE, TABLE
+from ...errors import SoonerError
+from .forms import CODE, Ask, CropPrompt
+from .prompts import (
+    CHANDRA_1,
+    CHANDRA_2,
+    DOTS_PAGE,
+    GOT_PAGE,
+    GOT_TEMPLATE,
+    HUNYUAN_CHART,
+    HUNYUAN_FORMULA,
+    HUNYUAN_PAGE,
+    HUNYUAN_TABLE,
+    NANONETS,
+    OLMOCR,
+    QIANFAN_PAGE,
+)
+
+
+@dataclass(frozen=True)
+class Family:
+    """A family of document parsers.
+
+    Attributes:
+        ask: its official prompts, and the forms of its answers.
+        source: where these are documented: repositories of GitHub or of Hugging Face's hub, and a
+            file in each; `README` is a model card, too.
+        types: `model_type` of its checkpoints.
+        named: pattern of its checkpoints' names, where others have the same types; empty for all
+            of these types.
+        longest: pixels of the longer side of the pages that it was trained on; `None` for any, as
+            its processor scales pages itself.
+        unit: what it is officially asked about: whole pages, or crops of regions alone, of which
+            another model finds the boxes.
+        note: what else is to be known, in a line.
+        stops: tokens that end its answers beside what its models' generation configs say.
+        lacks: what its models are refused for when they are loaded; empty where drafts can be
+            verified by them.
+    """
+
+    ask: Ask
+    source: str
+    types: tuple[str, ...]
+    named: str = ""
+    longest: int | None = None
+    unit: str = "page"
+    note: str = ""
+    stops: tuple[str, ...] = ()
+    lacks: str = ""
+
+    def is_of(self, name: str, model_type: str) -> bool:
+        """Whether a checkpoint of that name and type is one."""
+        if model_type and model_type not in self.types:
+            return False
+        if self.named:
+            return re.search(self.named, name, re.IGNORECASE) is not None
+        return bool(model_type)
+
+
+KINDS = {TABLE: "table", FORMULA: "formula", PICTURE: "chart", CODE: "code"}
+"""Regions that a family may have a prompt of their own for, as its documentation calls them."""
+
+
+def _crops(form: str, **prompts: str) -> dict[str, CropPrompt]:
+    """What is asked about crops by kind (`KINDS`), all answered in one form."""
+    labels = {kind: label for label, kind in KINDS.items()}
+    return {labels[kind]: CropPrompt(prompt, form) for kind, prompt in prompts.items()}
+
+
+FAMILIES: dict[str, Family] = {
+    "chandra": Family(
+        Ask(CHANDRA_1, "chandra"),
+        "datalab-to/chandra, chandra/prompts.py until January 2026",
+        ("qwen3_vl",),
+        r"chandra(?!.*2)",
+    ),
+    "chandra-2": Family(
+        Ask(CHANDRA_2, "chandra-2"),
+        "datalab-to/chandra, chandra/prompts.py; docling-project/docling, vlm_prompts.py",
+        ("qwen3_5",),
+        r"chandra.*2",
+        lacks="adapter",
+    ),
+    "deepseek-ocr": Family(
+        Ask(
+            "<|grounding|>Convert the document to markdown.",
+            "deepseek",
+            "Free OCR.",
+            "markdown-brackets",
+            _crops("markdown-brackets", chart="Parse the figure."),
+            "<image>\n{prompt}",
+        ),
+        "deepseek-ai/DeepSeek-OCR, README",
+        ("DeepseekOCR", "deepseek_vl_v2"),
+        note="1024 px and tiles of 640 px, cut by its own code, without a processor",
+        lacks="processor",
+    ),
+    "deepseek-ocr-2": Family(
+        Ask(
+            "<|grounding|>Convert the document to markdown.",
+            "deepseek",
+            "Free OCR.",
+            "markdown-brackets",
+            template="<image>\n{prompt}",
+        ),
+        "deepseek-ai/DeepSeek-OCR-2, README; huggingface/transformers, deepseek_ocr2.md",
+        ("deepseek_ocr2",),
+        note="1024 px and tiles of 768 px, cut by its processor",
+    ),
+    "dots.ocr": Family(
+        Ask(DOTS_PAGE, "dots", "Extract the text content from this image.", "dots-text"),
+        "rednote-hilab/dots.ocr, dots_ocr/utils/prompts.py",
+        ("dots_ocr",),
+    ),
+    "glm-ocr": Family(
+        Ask(
+            "Text Recognition:",
+            "markdown-html",
+            "Text Recognition:",
+            "text",
+            {
+                **_crops("markdown-html", table="Table Recognition:"),
+                **_crops("markdown", formula="Formula Recognition:"),
+            },
+        ),
+        "zai-org/GLM-OCR, glmocr/config.yaml; huggingface/transformers, glm_ocr.md",
+        ("glm_ocr",),
+        unit="region",
+    ),
+    "got-ocr-2": Family(
+        Ask(
+            GOT_PAGE,
+            "markdown-brackets",
+            "OCR: ",
+            "markdown-brackets",
+            _crops("markdown-brackets", table=GOT_PAGE, formula=GOT_PAGE),
+            GOT_TEMPLATE,
+        ),
+        "Ucas-HaoranWei/GOT-OCR2.0, run_ocr_2.0.py; huggingface/transformers, GotOcr2Processor",
+        ("got_ocr2",),
+        note="1024 x 1024 px, scaled by its processor; tables are LaTeX, drafted as HTML",
+        stops=("<|im_end|>",),
+    ),
+    "granite-docling": Family(
+        Ask(
+            "Convert this page to docling.",
+            "doctags",
+            "",
+            "",
+            _crops(
+                "doctags",
+                table="Convert table to OTSL.",
+                formula="Convert formula to LaTeX.",
+                chart="Convert chart to table.",
+                code="Convert code to text.",
+            ),
+        ),
+        "ibm-granite/granite-docling-258M and docling-project/SmolDocling-256M-preview, README",
+        ("idefics3",),
+        r"docling",
+        note="SmolDocling too; tiles of 512 px, cut by its processor",
+        lacks="adapter",
+    ),
+    "granite-for-docling": Family(
+        Ask(
+            "<doclang>",
+            "doclang",
+            "<doclang> [<ocr>]",
+            "doclang",
+            _crops(
+                "doclang",
+                table="<doclang> [<table>]",
+                formula="<doclang> [<formula>]",
+                chart="<doclang> [<chart>]",
+                code="<doclang> [<code>]",
+            ),
+        ),
+        "huggingface/transformers, granite_docling.md",
+        ("granite_docling",),
+        note="tiles of 512 px, cut by its processor",
+        lacks="adapter",
+    ),
+    "hunyuan-ocr": Family(
+        Ask(
+            HUNYUAN_PAGE,
+            "markdown-html",
+            "Extract the text in the image.",
+            "text",
+            {
+                **_crops("markdown-html", table=HUNYUAN_TABLE, formula=HUNYUAN_FORMULA),
+                **_crops("markdown", chart=HUNYUAN_CHART),
+            },
+        ),
+        "Tencent-Hunyuan/HunyuanOCR, README",
+        ("hunyuan_vl",),
+    ),
+    "lighton-ocr": Family(
+        Ask("", "markdown-html"),
+        "lightonai/LightOnOCR-2-1B, README; huggingface/transformers, lighton_ocr.md",
+        ("lighton_ocr",),
+        longest=1540,
+        note="asked nothing: it is shown the picture alone",
+    ),
+    "mineru": Family(
+        Ask(
+            "\nText Recognition:",
+            "markdown",
+            "\nText Recognition:",
+            "text",
+            _crops("otsl-lines", table="\nTable Recognition:", formula="\nFormula Recognition:"),
+        ),
+        "opendatalab/mineru-vl-utils, mineru_vl_utils/mineru_client.py",
+        ("qwen2_vl",),
+        r"mineru",
+        unit="region",
+        lacks="adapter",
+    ),
+    "nanonets-ocr": Family(
+        Ask(NANONETS, "markdown-html"),
+        "nanonets/Nanonets-OCR-s and nanonets/Nanonets-OCR2-3B, README",
+        ("qwen2_5_vl",),
+        r"nanonets",
+    ),
+    "olmocr": Family(
+        Ask(OLMOCR, "front-matter"),
+        "allenai/olmocr, olmocr/prompts/prompts.py",
+        ("qwen2_5_vl",),
+        r"olmocr",
+        longest=1288,
+    ),
+    "paddleocr-vl": Family(
+        Ask(
+            "OCR:",
+            "markdown",
+            "OCR:",
+            "text",
+            {
+                **_crops("otsl", table="Table Recognition:", formula="Formula Recognition:"),
+                **_crops("markdown", chart="Chart Recognition:"),
+            },
+        ),
+        "PaddlePaddle/PaddleOCR-VL, README; huggingface/transformers, paddleocr_vl.md",
+        ("paddleocr_vl",),
+        unit="region",
+    ),
+    "qianfan-ocr": Family(
+        Ask(
+            QIANFAN_PAGE,
+            "markdown-html",
+            "OCR the text in the image.",
+            "markdown-html",
+            _crops("markdown-html", table=QIANFAN_PAGE, formula=QIANFAN_PAGE),
+        ),
+        "huggingface/transformers, qianfan_ocr.md",
+        ("qianfan_ocr",),
+        note="tiles of 448 px, cut by its processor; without its layout-as-thought",
+    ),
+}
+
+REFUSED = {
+    "donut": "it is an encoder and a decoder",
+    "donut-swin": "it is an encoder and a decoder",
+    "florence2": "it is an encoder and a decoder",
+    "kosmos-2.5": "it is shown flattened patches, not a picture in a prompt",
+    "kosmos_2_5": "it is shown flattened patches, not a picture in a prompt",
+    "nougat": "it is an encoder and a decoder",
+    "pix2struct": "it is an encoder and a decoder",
+    "pp_formulanet": "it is an encoder and a decoder for formulas alone",
+    "trocr": "it is an encoder and a decoder",
+    "udop": "it is an encoder and a decoder",
+    "unlimited_ocr": "it keeps a window of its own text, which drafts can't be taken out of",
+    "vision-encoder-decoder": "it is an encoder and a decoder (as Nougat and Donut)",
+}
+"""Types of document models that drafts can't be verified by, and why."""
+
+
+def check_family(name: str) -> None:
+    """Require a family's name.
+
+    Raises:
+        SoonerError: an unknown one, with the nearest.
+    """
+    check_choice("family", name, FAMILIES)
+
+
+def check_type(model_type: str, model: str) -> None:
+    """Refuse a type of `REFUSED`.
+
+    Raises:
+        SoonerError: says why, and what to do instead.
+    """
+    if model_type in REFUSED:
+        raise SoonerError(
+            f"model '{model}' of type '{model_type}' can't verify drafts: {REFUSED[model_type]}; "
+            "save what it reads by its own code, and name another model with --drafter saved:FILE"
+        )
+
+
+def families_table() -> str:
+    """The families as a Markdown table, as it stands in docs/documents.md."""
+    rows = []
+    for name, one in FAMILIES.items():
+        size = f"{one.longest} px" if one.longest else "any"
+        forms = ", ".join(f"`{form}`" for form in forms_of(one.ask))
+        told = f"`{name}` (no {one.lacks} yet)" if one.lacks else f"`{name}`"
+        rows.append([told, known_by(one), forms, size])
+    return _table(["family", "recognised by", "`--form`", "pages"], rows)
+
+
+AS_PAGE, AS_TEXT = "as a page", "as text"
+
+
+def prompts_table() -> str:
+    """What each family is asked, and who says so, as it stands in docs/documents.md."""
+    rows = []
+    for name, one in FAMILIES.items():
+        ask = one.ask
+        page = _shown(ask.page) if ask.page else "nothing"
+        page += "" if one.unit == "page" else " (officially about crops)"
+        text = _shown(ask.region) if ask.region not in ("", ask.page) else AS_PAGE
+        rows.append([f"`{name}`", page, text, *(_about(ask, kind) for kind in KINDS), one.source])
+    return _table(["family", "page", "text", *KINDS.values(), "source"], rows)
+
+
+def _about(ask: Ask, kind: str) -> str:
+    """The prompt about a kind of region, or as what it is asked about."""
+    one = ask.by_label.get(kind)
+    if one is None:
+        return AS_TEXT if ask.region not in ("", ask.page) else AS_PAGE
+    return AS_PAGE if one.prompt == ask.page else _shown(one.prompt)
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    told, *lines = [f"| {' | '.join(line)} |\n" for line in [head, *rows]]
+    return "".join([told, f"|{'---|' * len(head)}\n", *lines])
+
+
+def known_by(family: Family) -> str:
+    """Types and names of a family's checkpoints, in a line."""
+    types = ", ".join(f"`{kind}`" for kind in family.types)
+    if not family.named:
+        return types
+    name = re.match(r"[a-z]+", family.named)
+    return f"{types} whose name has `{name[0] if name else family.named}`"
+
+
+def forms_of(ask: Ask) -> list[str]:
+    """Names of all forms that a family answers in, that of a page first."""
+    told = [ask.form, ask.region_form, *(one.form for one in ask.by_label.values())]
+    return [form for form in dict.fromkeys(told) if form]
+
+
+def _shown(prompt: str, most: int = 48) -> str:
+    line = " ".join(prompt.split())
+    text = line if len(line) <= most else line[:most].rstrip() + " ..."
+    return f"`{text.replace('|', chr(92) + '|')}`"
+
+
+if __name__ == "__main__":
+    print(families_table())
+    print(prompts_table(), end="")

@@ -1,0 +1,333 @@
+"""`DoclingDocument`, through docling-core's own classes: what docling's tools and chunkers read.
+
+Boxes are in pixels of the pages' pictures, from the top left, as the sizes of the pages are. An
+item that nobody knows the box of has that of its page.
+"""
+
+from __future__ import annotations
+
+import json
+import mimetypes
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from ....documents.regions import (
+    CAPTION,
+    FOOTNOTE,
+    FORMULA,
+    LIST_ITEM,
+    PAGE_FOOTER,
+    PAGE_HEADER,
+    PICTURE,
+    SECTION_HEADER,
+    TABLE,
+    TITLE,
+    Size,
+    area,
+    clipped,
+    overlap,
+)
+from ....documents.serialise import BULLET, FENCE, NUMBER, bare_formula, items
+from ....documents.tables import read_table
+from ..result import ParsedPage
+from .figures import crop_box
+from .joined_pages import BlockPart, DocumentBlock, DocumentPage, joined_pages
+
+if TYPE_CHECKING:
+    from docling_core.types.doc import DoclingDocument, NodeItem
+
+
+def document(pages: Iterable[ParsedPage], told: dict[str, Any]) -> Iterator[bytes]:
+    made = to_docling(joined_pages(pages), told)
+    yield json.dumps(made.export_to_dict(), ensure_ascii=False).encode() + b"\n"
+
+
+def to_docling(pages: Iterable[DocumentPage], told: dict[str, Any]) -> DoclingDocument:
+    """A document out of its pages.
+
+    Args:
+        told: `source` and `input_hash` of the file.
+    """
+    from docling_core.types.doc import DoclingDocument
+    from docling_core.types.doc import Size as DoclingSize
+    from docling_core.types.doc.document import DocumentOrigin
+
+    place = PurePosixPath(told["source"])
+    kind = mimetypes.guess_type(place.name)[0] or "application/pdf"
+    origin = DocumentOrigin(
+        mimetype=kind, filename=place.name, binary_hash=int(told["input_hash"] or "0", 16) % 2**64
+    )
+    made = DoclingDocument(name=place.stem, origin=origin)
+    writer = _Writer(made, place.name)
+    for page in pages:
+        width, height = page.parsed.size
+        made.add_page(page_no=page.parsed.number, size=DoclingSize(width=width, height=height))
+        writer.sizes[page.parsed.number] = page.parsed.size
+        writer.page(page)
+    writer.place()
+    return made
+
+
+HASHES = re.compile(r"^#{1,6}\s+")
+
+
+class _Writer:
+    """Adds blocks to a document.
+
+    Args:
+        made: the document.
+        name: of its file, beside which the pictures of its figures are.
+    """
+
+    def __init__(self, made: DoclingDocument, name: str) -> None:
+        self.made, self.name = made, name
+        self.sizes: dict[int, Size] = {}
+        self.list: NodeItem | None = None
+        self.later: list[tuple[Any, Sequence[BlockPart]]] = []
+
+    def page(self, page: DocumentPage) -> None:
+        blocks = page.blocks
+        captions, within = captions_of(blocks), within_pictures(blocks, page.parsed.size)
+        taken = {place for places in captions.values() for place in places} | within.keys()
+        for place, block in enumerate(blocks):
+            if place not in taken:
+                item = self.block(block)
+                for caption in captions.get(place, []):
+                    self.caption(item, blocks[caption])
+                for inner in [one for one, picture in within.items() if picture == place]:
+                    self.inner(item, blocks[inner])
+        if not blocks and page.markdown.strip():  # a page of which only the text is known
+            whole = BlockPart(page.parsed.number, None, 0, len(page.markdown.strip()))
+            self.text("text", page.markdown.strip(), [whole])
+
+    def block(self, block: DocumentBlock) -> Any:
+        if block.label == LIST_ITEM:
+            return self.items(block)
+        if block.label not in (PAGE_HEADER, PAGE_FOOTER, FOOTNOTE):
+            self.list = None  # lists go on across these
+        if block.label == TABLE:
+            return self.table(block)
+        if block.label == PICTURE:
+            return self.picture(block)
+        if block.label == FORMULA:
+            text = bare_formula(block.text)
+            return self.put(self.made.add_formula(text=text, orig=block.text), block.parts)
+        if block.label in (TITLE, SECTION_HEADER):
+            return self.heading(block)
+        if block.text.startswith(FENCE):
+            return self.code(block)
+        names = {
+            CAPTION: "caption",
+            FOOTNOTE: "footnote",
+            PAGE_HEADER: "page_header",
+            PAGE_FOOTER: "page_footer",
+        }
+        text = block.text.strip()
+        if block.label in (PAGE_HEADER, PAGE_FOOTER):
+            text = HASHES.sub("", text)
+        return self.text(names.get(block.label, "text"), text, block.parts)
+
+    def text(self, label: str, text: str, parts: Sequence[BlockPart], parent: Any = None) -> Any:
+        from docling_core.types.doc import ContentLayer, DocItemLabel
+
+        is_furniture = label in ("page_header", "page_footer")
+        layer = ContentLayer.FURNITURE if is_furniture else ContentLayer.BODY
+        item = self.made.add_text(
+            label=DocItemLabel(label), text=text, parent=parent, content_layer=layer
+        )
+        return self.put(item, parts)
+
+    def heading(self, block: DocumentBlock) -> Any:
+        text = HASHES.sub("", block.text.strip())
+        if block.label == TITLE:
+            return self.put(self.made.add_title(text=text, orig=block.text), block.parts)
+        # Level 1 is written as '##' there: the document's title is above it.
+        level = max((block.level or 2) - 1, 1)
+        item = self.made.add_heading(text=text, orig=block.text, level=level)
+        return self.put(item, block.parts)
+
+    def code(self, block: DocumentBlock) -> Any:
+        lines = block.text.strip().split("\n")
+        inner = lines[1:-1] if lines[-1].strip() == FENCE else lines[1:]
+        item = self.made.add_code(
+            text="\n".join(inner), orig=block.text, code_language=code_language(lines[0])
+        )
+        return self.put(item, block.parts)
+
+    def items(self, block: DocumentBlock) -> Any:
+        if self.list is None:
+            self.list = self.made.add_list_group()
+        item = None
+        for line in items(block.text).splitlines():
+            number, bullet = NUMBER.match(line), BULLET.match(line)
+            mark = number or bullet
+            text = line[mark.end() :] if mark else line
+            marker = number[0].strip() if number else "-"
+            item = self.made.add_list_item(
+                text=text, orig=line, enumerated=bool(number), marker=marker, parent=self.list
+            )
+            parts = [BlockPart(one.page, one.bbox, 0, len(text)) for one in block.parts[:1]]
+            self.put(item, parts if "\n" in block.text.strip() else block.parts)
+        return item
+
+    def table(self, block: DocumentBlock) -> Any:
+        item = self.put(self.made.add_table(data=table_data(block.text)), block.parts)
+        item.image = self.image(block)
+        return item
+
+    def picture(self, block: DocumentBlock) -> Any:
+        item = self.put(self.made.add_picture(image=self.image(block)), block.parts)
+        if any(len(row) > 1 for row in read_table(block.text)):
+            item.meta = chart(block.text)
+        elif block.text.strip():
+            self.text("text", block.text.strip(), block.parts, parent=item)
+        return item
+
+    def caption(self, item: Any, block: DocumentBlock) -> None:
+        told = self.text("caption", block.text.strip(), block.parts, parent=item)
+        item.captions.append(told.get_ref())
+
+    def inner(self, item: Any, block: DocumentBlock) -> None:
+        """What stands within a figure: it is no part of the text."""
+        if block.label == TABLE:
+            table = self.made.add_table(data=table_data(block.text), parent=item)
+            self.put(table, block.parts)
+        elif block.text.strip():
+            self.text("text", HASHES.sub("", block.text.strip()), block.parts, parent=item)
+
+    def image(self, block: DocumentBlock) -> Any:
+        """The picture that was cut out of the page, if one was."""
+        from docling_core.types.doc import ImageRef
+        from docling_core.types.doc import Size as DoclingSize
+
+        first = block.parts[0]
+        box = crop_box(first.bbox, self.sizes[first.page])
+        if not block.picture or box is None:
+            return None
+        size = DoclingSize(width=box[2] - box[0], height=box[3] - box[1])
+        # A path and no address: docling opens it.
+        path = Path(self.name, block.picture)
+        return ImageRef(mimetype="image/png", dpi=72, size=size, uri=path)
+
+    def put(self, item: Any, parts: Sequence[BlockPart]) -> Any:
+        """Remember where an item stands: the sizes of later pages are not known yet."""
+        self.later.append((item, parts))
+        return item
+
+    def place(self) -> None:
+        """Say of every item where it stands."""
+        from docling_core.types.doc import BoundingBox, CoordOrigin, ProvenanceItem
+
+        for item, parts in self.later:
+            most = len(getattr(item, "text", ""))
+            for part in parts:
+                size = self.sizes[part.page]
+                left, top, right, bottom = clipped(part.bbox or (0.0, 0.0, *size), *size)
+                box = BoundingBox(
+                    l=left, t=top, r=right, b=bottom, coord_origin=CoordOrigin.TOPLEFT
+                )
+                span = min(part.start, most), min(part.end, most)
+                item.prov.append(ProvenanceItem(page_no=part.page, bbox=box, charspan=span))
+
+
+def code_language(fence: str) -> Any:
+    """docling's name of the language that a fence is marked with, if it has one."""
+    from docling_core.types.doc import CodeLanguageLabel
+
+    name = fence.strip().lstrip("`").strip().lower()
+    return next((one for one in CodeLanguageLabel if one.value.lower() == name), None)
+
+
+def chart(text: str) -> Any:
+    """The table of a chart, as docling keeps it beside the picture."""
+    from docling_core.types.doc import PictureMeta, TabularChartMetaField
+
+    return PictureMeta(tabular_chart=TabularChartMetaField(chart_data=table_data(text)))
+
+
+def table_data(text: str) -> Any:
+    """Cells with their places; the first row is the head, more of them where HTML says so."""
+    from docling_core.types.doc import TableCell, TableData
+
+    table = read_table(text)
+    marked = re.findall(r"<tr\b.*?(?=<tr\b|$)", text, re.IGNORECASE | re.DOTALL)
+    heads = 0
+    while heads < len(marked) and "<th" in marked[heads].lower():
+        heads += 1
+    heads = max(heads, 1)
+    taken: set[tuple[int, int]] = set()
+    cells = []
+    for row, line in enumerate(table):
+        column = 0
+        for cell in line:
+            while (row, column) in taken:
+                column += 1
+            # A span that reaches below the last row would be a row that nobody wrote.
+            down = min(row + max(cell.rows, 1), len(table))
+            right = column + max(cell.columns, 1)
+            taken |= {(y, x) for y in range(row, down) for x in range(column, right)}
+            cells.append(
+                TableCell(
+                    text=cell.text,
+                    row_span=down - row,
+                    col_span=right - column,
+                    start_row_offset_idx=row,
+                    end_row_offset_idx=down,
+                    start_col_offset_idx=column,
+                    end_col_offset_idx=right,
+                    column_header=row < heads,
+                )
+            )
+            column = right
+    width = 1 + max((x for _, x in taken), default=-1)
+    return TableData(table_cells=cells, num_rows=len(table), num_cols=width)
+
+
+WITHIN, LARGEST = 0.8, 0.5
+
+"""Share of a block that stands within a figure, and the largest figure for which that says
+something, as a share of the page: scans may be pictures as a whole."""
+
+
+def within_pictures(blocks: Sequence[DocumentBlock], size: Size) -> dict[int, int]:
+    """Places of blocks within a figure, such as the numbers at its axes, by its place."""
+    boxes = [block.parts[0].bbox if len(block.parts) == 1 else None for block in blocks]
+    figures = [
+        (place, box)
+        for place, (block, box) in enumerate(zip(blocks, boxes, strict=True))
+        if block.label == PICTURE and box and area(box) <= LARGEST * size[0] * size[1]
+    ]
+    found = {}
+    for place, (block, box) in enumerate(zip(blocks, boxes, strict=True)):
+        if block.label in (PICTURE, CAPTION) or not box:
+            continue
+        for figure, frame in figures:
+            if overlap(box, frame) >= WITHIN * area(box):
+                found[place] = figure
+    return found
+
+
+def captions_of(blocks: Sequence[DocumentBlock]) -> dict[int, list[int]]:
+    """Places of captions by that of the table or picture that they stand beside.
+
+    One that says it is a table's belongs to the table below it, else to that above; any other one
+    to the picture above it, else to that below, else to a table.
+    """
+    found: dict[int, list[int]] = {}
+    for place, block in enumerate(blocks):
+        if block.label != CAPTION:
+            continue
+        is_table = block.text.lower().lstrip("*_ ").startswith("tab")
+        sides = (place + 1, place - 1) if is_table else (place - 1, place + 1)
+        kinds = (TABLE, PICTURE) if is_table else (PICTURE, TABLE)
+        near = [
+            side
+            for kind in kinds
+            for side in sides
+            if 0 <= side < len(blocks) and blocks[side].label == kind and side not in found
+        ]
+        if near:
+            found[near[0]] = [place]
+    return found

@@ -1,0 +1,125 @@
+"""Pictures of regions, cut out of their page: figures, and tables and formulas on request."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from PIL import Image
+
+from ....checks import check_choice
+from ....documents import Page
+from ....documents.regions import FORMULA, PICTURE, TABLE, Box, Size, clipped
+from ..result import ParsedPage
+
+if TYPE_CHECKING:
+    from .joined_pages import DocumentBlock
+
+KINDS = {"picture": PICTURE, "table": TABLE, "formula": FORMULA}
+
+NAMES = {PICTURE: "figure", TABLE: "table", FORMULA: "formula"}
+
+FILE = re.compile(rf"(?:.*/)?page-\d+-(?:{'|'.join(NAMES.values())})-\d+\.png")
+
+MARGIN = 4
+
+"""Pixels around a region, for strokes that a layout box cuts."""
+
+LEAST = 8
+
+"""Pixels of a side, below which nothing can be seen."""
+
+
+def check_figures(text: str) -> tuple[str, ...]:
+    """Labels of regions from a list with commas, each once; none of an empty text.
+
+    Raises:
+        SoonerError: an unknown one.
+    """
+    names = [name.strip().lower() for name in text.split(",") if name.strip()]
+    for name in names:
+        check_choice("figures", name, KINDS)
+    return tuple(dict.fromkeys(KINDS[name] for name in names))
+
+
+def named(parsed: ParsedPage, labels: Sequence[str]) -> ParsedPage:
+    """A page whose regions name the files of their pictures.
+
+    Args:
+        labels: of the regions that are cut out, if they have a box that is not too small.
+    """
+    counts: Counter[str] = Counter()
+    regions = []
+    for region in parsed.regions:
+        if region.label in labels and crop_box(region.bbox, parsed.size) is not None:
+            counts[region.label] += 1
+            kind, number = NAMES[region.label], counts[region.label]
+            name = f"page-{parsed.number:04d}-{kind}-{number}.png"
+            region = replace(region, picture=name)
+        regions.append(region)
+    return replace(parsed, regions=regions)
+
+
+def crops(page: Page, parsed: ParsedPage) -> dict[str, bytes]:
+    """PNG files of a page whose regions are `named`, by name; without any the page is unused."""
+    found = {}
+    for region in parsed.regions:
+        if region.picture and (box := crop_box(region.bbox, page.size)) is not None:
+            x0, y0, x1, y1 = box
+            buffer = io.BytesIO()
+            Image.fromarray(page.picture[y0:y1, x0:x1]).save(buffer, format="PNG")
+            found[region.picture] = buffer.getvalue()
+    return found
+
+
+def crop_box(box: Box | None, size: Size) -> tuple[int, int, int, int] | None:
+    """Pixels of a region and of a margin around it; `None` if there is not enough to be seen.
+
+    Args:
+        box: of the region.
+        size: of its page.
+    """
+    if box is None:
+        return None
+    x0, y0, x1, y1 = clipped(box, *size)
+    if min(x1 - x0, y1 - y0) < LEAST:
+        return None
+    x0, y0, x1, y1 = clipped((x0 - MARGIN, y0 - MARGIN, x1 + MARGIN, y1 + MARGIN), *size)
+    return int(x0), int(y0), round(x1), round(y1)
+
+
+def is_figure(file: str) -> bool:
+    """Whether a file below an output folder is a region's picture, by its name."""
+    return FILE.fullmatch(file) is not None
+
+
+def beside(name: str, block: DocumentBlock) -> str:
+    """A picture's address in a file that lies beside its document's folder.
+
+    Args:
+        name: of the folder, as of the document; empty in files that lie within it.
+    """
+    return quote(f"{name}/{block.picture}" if name else block.picture)
+
+
+def with_pictures(markdown: str, blocks: Iterable[DocumentBlock], name: str = "") -> str:
+    """Markdown with an image for each figure, behind the block that it follows in reading order.
+
+    Args:
+        name: as in `beside`.
+    """
+    at, images = 0, list[tuple[int, str]]()
+    for block in blocks:
+        if block.label == PICTURE and block.picture:
+            images.append((at, f"![Figure]({beside(name, block)})"))
+        elif (found := markdown.find(block.markdown, at)) >= 0:
+            at = found + len(block.markdown)
+    for at, image in reversed(images):
+        parts = markdown[:at].rstrip("\n"), image, markdown[at:].strip("\n")
+        markdown = "\n\n".join(part for part in parts if part) + "\n"
+    return markdown

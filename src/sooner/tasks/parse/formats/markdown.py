@@ -1,0 +1,34 @@
+"""Markdown: a page as its target wrote it, and pages as one document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from ..result import ParsedPage
+from .figures import with_pictures
+from .joined_pages import DocumentPage, folder_of, joined_pages
+
+
+def page(parsed: ParsedPage) -> bytes:
+    if not any(region.picture for region in parsed.regions):
+        return parsed.markdown.encode()
+    return with_pictures(parsed.markdown, DocumentPage.of(parsed).blocks).encode()
+
+
+def document(
+    pages: Iterable[ParsedPage], told: dict[str, Any], furniture: bool = True
+) -> Iterator[bytes]:
+    """Pages with a blank line between two of them.
+
+    Args:
+        furniture: keep page headers and footers.
+    """
+    is_first, folder = True, folder_of(told)
+    for page in joined_pages(pages):
+        if not furniture:
+            page = page.without_furniture()
+        text = with_pictures(page.markdown, page.blocks, folder).encode().strip()
+        if text:
+            yield (b"" if is_first else b"\n") + text + b"\n"
+            is_first = False

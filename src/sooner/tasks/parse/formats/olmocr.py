@@ -1,0 +1,61 @@
+"""JSON lines of documents as olmOCR writes them, which Dolma's tools read.
+
+One line: `id` (SHA-1 of the text), `text`, `source`, `added`, `created`, `metadata`, and
+`attributes.pdf_page_numbers`, a list of `[start, end, page]` in letters of the text.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from .... import __version__
+from ..result import ParsedPage
+from .joined_pages import labelled
+
+SOURCE = "sooner"
+
+BETWEEN = "\n\n"
+
+
+def document(
+    pages: Iterable[ParsedPage], told: dict[str, Any], furniture: bool = True
+) -> Iterator[bytes]:
+    """A document's line; nothing if it has no text, as there.
+
+    Args:
+        furniture: keep page headers and footers.
+    """
+    text, spans, tokens = "", [], 0
+    for page in labelled(pages):
+        said = (page if furniture else page.without_furniture()).markdown.strip()
+        start = len(text)
+        text += f"{said}{BETWEEN}" if said else ""
+        spans.append([start, len(text), page.parsed.number])
+        tokens += page.parsed.last.tokens
+    text = text.removesuffix(BETWEEN)
+    spans = [[min(start, len(text)), min(end, len(text)), page] for start, end, page in spans]
+    if not text:
+        return
+    day = told.get("day") or datetime.datetime.now(datetime.UTC).date().isoformat()
+    line = {
+        "id": hashlib.sha1(text.encode()).hexdigest(),
+        "text": text,
+        "source": SOURCE,
+        "added": day,
+        "created": day,
+        "metadata": {
+            "Source-File": told["source"],
+            "sooner-version": __version__,
+            "pdf-total-pages": len(spans) + len(told["failed"]),
+            "total-output-tokens": tokens,
+            "total-fallback-pages": 0,
+            "status": told["status"],
+            "failed-pages": [one["page"] for one in told["failed"]],
+        },
+        "attributes": {"pdf_page_numbers": spans},
+    }
+    yield (json.dumps(line, ensure_ascii=False) + "\n").encode()

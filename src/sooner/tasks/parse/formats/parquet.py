@@ -1,0 +1,134 @@
+"""Parquet: a row a page, failed ones too, with its regions as a list of structs.
+
+The schema is the same for every document and every version of a minor release: columns are added
+at the end, never renamed.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from ..result import FAILED, ParsedPage
+
+if TYPE_CHECKING:
+    import pyarrow
+
+TIMES = ("drafter", "wait", "processor", "vision", "prefill", "decode", "regions", "e2e")
+
+"""Of `ParsedPage.seconds`, which see."""
+
+ROWS = 256
+
+"""Pages of a row group, which is what a reader holds at a time."""
+
+
+def schema() -> pyarrow.Schema:
+    """Columns and their types; `null` stands for what is unknown."""
+    import pyarrow as pa
+
+    region = pa.struct(
+        [
+            ("order", pa.int32()),
+            ("label", pa.string()),
+            ("level", pa.int32()),
+            ("text", pa.string()),
+            ("bbox", pa.list_(pa.float32())),
+            ("bbox_1000", pa.list_(pa.int32())),
+            ("acceptance", pa.float32()),
+            ("picture", pa.string()),
+        ]
+    )
+    return pa.schema(
+        [
+            ("document", pa.string()),
+            ("page", pa.int32()),
+            ("status", pa.string()),
+            ("reason", pa.string()),
+            ("mode", pa.string()),
+            ("drafter", pa.string()),
+            ("markdown", pa.string()),
+            ("raw", pa.string()),
+            ("form", pa.string()),
+            ("regions", pa.list_(region)),
+            ("width", pa.int32()),
+            ("height", pa.int32()),
+            ("input_hash", pa.string()),
+            ("settings_hash", pa.string()),
+            ("truncated", pa.string()),
+            ("repaired", pa.bool_()),
+            ("notes", pa.list_(pa.string())),
+            ("tokens", pa.int32()),
+            ("steps", pa.int32()),
+            ("mean_acceptance_length", pa.float32()),
+            ("aal", pa.float32()),
+            ("tokens_per_second", pa.float32()),
+            ("seconds", pa.struct([(name, pa.float32()) for name in TIMES])),
+        ]
+    )
+
+
+def document(pages: Iterable[ParsedPage], told: dict[str, Any]) -> Iterator[bytes]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    buffer, columns = io.BytesIO(), schema()
+    with pq.ParquetWriter(buffer, columns) as writer:
+        left = _rows(pages, told)
+        while rows := list(islice(left, ROWS)):
+            writer.write_table(pa.Table.from_pylist(rows, columns))
+    yield buffer.getvalue()
+
+
+def _rows(pages: Iterable[ParsedPage], told: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """In the order of pages; what failed is told by number and reason alone."""
+    failed = sorted(told["failed"], key=lambda one: one["page"])
+    for parsed in pages:
+        while failed and failed[0]["page"] < parsed.number:
+            yield _failed(failed.pop(0), told)
+        yield _row(parsed, told)
+    for one in failed:
+        yield _failed(one, told)
+
+
+def _failed(one: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:
+    return {**_shared(told), "page": one["page"], "status": FAILED, "reason": one["reason"]}
+
+
+def _shared(told: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "document": told["source"],
+        "input_hash": told["input_hash"],
+        "settings_hash": told["settings_hash"],
+    }
+
+
+def _row(parsed: ParsedPage, told: dict[str, Any]) -> dict[str, Any]:
+    last, counts = parsed.last, parsed.counts_for_speed and bool(parsed.stages)
+    return {
+        **_shared(told),
+        "page": parsed.number,
+        "status": parsed.status,
+        "reason": parsed.reason,
+        "mode": parsed.mode,
+        "drafter": parsed.drafter,
+        "markdown": parsed.markdown,
+        "raw": parsed.raw,
+        "form": parsed.form,
+        "regions": [asdict(region) for region in parsed.regions],
+        "width": parsed.size[0],
+        "height": parsed.size[1],
+        "truncated": parsed.truncated,
+        "repaired": parsed.repaired,
+        "notes": parsed.notes,
+        "tokens": last.tokens,
+        "steps": last.steps,
+        # A page that never ended says nothing about speed, nor does one that no model read.
+        "mean_acceptance_length": last.mean_acceptance_length if counts else None,
+        "aal": last.aal if counts else None,
+        "tokens_per_second": last.tokens_per_second if counts else None,
+        "seconds": {name: parsed.seconds.get(name) for name in TIMES},
+    }

@@ -1,0 +1,180 @@
+"""What a model was trained to be asked: by its folder, its name, its type, or as a caller says."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ...checks import check_choice, check_keys
+from ...errors import SoonerError
+from .families import FAMILIES, check_family
+from .forms import FORMS, GENERAL, Ask
+
+NAME = "sooner.json"
+
+KEYS = ("prompt", "form", "region_prompt", "region_form", "size", "longest", "family")
+
+
+@dataclass(frozen=True)
+class Habits:
+    """Prompts, output format and page size that a model was trained with.
+
+    Attributes:
+        ask: what it is asked, and in what form it answers; `None` is what its family has.
+        size: width and height of the pages that it reads, in pixels; `None` for any.
+        longest: pixels of the longer side of pages that it reads best; `None` for unknown.
+        family: name of the family that it is of (`families.py`); `None` for what its own name and
+            type say.
+    """
+
+    ask: Ask | None = None
+    size: tuple[int, int] | None = None
+    longest: int | None = None
+    family: str | None = None
+
+
+def habits_of(model: str) -> Habits:
+    """Habits from `sooner.json` in a model's folder, none without it:
+
+        {"parse": {"prompt": "read the page", "form": "markdown-spaced", "size": [512, 640]}}
+
+    `region_prompt` and `region_form` are about a region's crop, by default those of the page. In
+    place of prompts, `"family": "olmocr"` says that it is a finetune of a known family.
+
+    Args:
+        model: a folder, or a hub id, of which nothing is known.
+
+    Raises:
+        SoonerError: the file is not like that.
+    """
+    path = Path(model).expanduser() / NAME
+    if not path.is_file():
+        return Habits()
+    try:
+        told = json.loads(path.read_text(encoding="utf-8")).get("parse", {})
+        return _read(told)
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        text = " ".join(str(error).split())[:100]
+        raise SoonerError(f"'{path}' can't be used: {text}; correct it or take it away") from error
+
+
+def _read(told: dict[str, Any]) -> Habits:
+    check_keys("key", told, KEYS)
+    for name in ("form", "region_form"):
+        if name in told:
+            check_choice("form", told[name], FORMS)
+    size, longest, family = told.get("size"), told.get("longest"), told.get("family")
+    if size is not None:
+        width, height = (int(side) for side in size)
+        if min(width, height) < 1:
+            raise SoonerError(f"size is {size}; both sides must be 1 or more")
+        size = (width, height)
+    if longest is not None and int(longest) < 1:
+        raise SoonerError(f"longest is {longest}; it must be 1 or more")
+    if family is not None:
+        check_family(family)
+    ask = None
+    if "prompt" in told:
+        ask = Ask(
+            str(told["prompt"]),
+            told.get("form", "markdown"),
+            str(told.get("region_prompt", "")),
+            told.get("region_form", ""),
+        )
+    elif "form" in told or "region_prompt" in told:
+        raise SoonerError("it has a form but no prompt")
+    return Habits(ask, size, None if longest is None else int(longest), family)
+
+
+def family_of(model: str, model_type: str = "", chosen: str | None = None) -> str | None:
+    """The family's name of a model; `None` for none of these.
+
+    What a caller has `chosen` counts first, then the folder's `sooner.json`, then the model's name
+    and type. A finetune in a folder of another name is not recognised, if its base is no parser.
+
+    Args:
+        model: a folder or hub id.
+        model_type: of its config; empty for unknown, where its name alone must tell.
+
+    Raises:
+        SoonerError: an unknown family, or a broken `sooner.json`.
+    """
+    name = chosen or habits_of(model).family
+    if name is not None:
+        check_family(name)
+        return name
+    own = own_name(model)
+    found = (one for one, family in FAMILIES.items() if family.is_of(own, model_type))
+    if model_type:
+        return next(found, None)
+    alike = [one for one, family in FAMILIES.items() if not family.named]
+    named = [one for one in alike if _letters(one) in _letters(own)]
+    return next(found, None) or max(named, key=len, default=None)
+
+
+def _letters(name: str) -> str:
+    """Letters and digits of a name, small."""
+    return "".join(filter(str.isalnum, name)).lower()
+
+
+def type_of(model: str) -> str:
+    """The `model_type` in a folder's config.json; empty for a hub id, or without one."""
+    try:
+        config = json.loads((Path(model).expanduser() / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return ""
+    return str(config.get("model_type", "")) if isinstance(config, dict) else ""
+
+
+def own_name(model: str) -> str:
+    """The part of a folder or hub id that is the model's own: the last one, but for a snapshot of
+    the hub's cache, which is a number."""
+    path = Path(model).expanduser()
+    if path.parent.name == "snapshots":
+        return path.parent.parent.name
+    return path.name
+
+
+def known_ask(model: str, model_type: str, chosen: str | None = None) -> Ask | None:
+    """What a model was trained to be asked: by a chosen family, its folder, or its family."""
+    habits = habits_of(model)
+    if chosen is None and habits.ask is not None:
+        return habits.ask
+    name = family_of(model, model_type, chosen)
+    return None if name is None else FAMILIES[name].ask
+
+
+def longest_of(model: str, model_type: str = "", chosen: str | None = None) -> int | None:
+    """Pixels of the longer side of pages that a model reads best; `None` for any."""
+    habits = habits_of(model)
+    if habits.longest is not None:
+        return habits.longest
+    name = family_of(model, model_type, chosen)
+    return None if name is None else FAMILIES[name].longest
+
+
+def ask_of(
+    model_type: str,
+    known: Ask | None = None,
+    prompt: str | None = None,
+    region_prompt: str | None = None,
+    form: str | None = None,
+) -> Ask:
+    """The prompts and formats of a model, all filled in.
+
+    Args:
+        known: what this very model was trained on, as its folder, its name or its family says;
+            without, what all models of its type are.
+        prompt, region_prompt, form: what a caller wants instead; regions follow the page.
+    """
+    name = family_of("", model_type) if known is None else None
+    ask = known or (GENERAL if name is None else FAMILIES[name].ask)
+    if prompt is not None:
+        ask = Ask(prompt, ask.form, template=ask.template)
+    if form is not None:
+        ask = replace(ask, form=form, region_form=form, by_label={})
+    if region_prompt is not None:
+        ask = replace(ask, region=region_prompt, by_label={})
+    return replace(ask, region=ask.region or ask.page, region_form=ask.region_form or ask.form)

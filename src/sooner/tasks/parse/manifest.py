@@ -1,0 +1,197 @@
+"""What an output folder tells of its documents: an entry each, and `manifest.jsonl` of them all.
+
+Both are derived from the objects of pages. An entry is written when its document's files are: as
+long as it is there, they are known to be what it says. The manifest is put together at the end of
+a run; in a local folder each page is also appended to it when it is done, for who looks on.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from array import array
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import IO, Any
+
+from ...io import read_line, to_line
+from ...storage import MissingObjectError, Store
+from .output import writing
+
+NAME = "manifest.jsonl"
+HOME = ".sooner/documents"
+END = ".json"
+
+Line = dict[str, Any]
+"""What the manifest says of a page; see `delivery.line_of`."""
+
+AT_ONCE = 16
+"""Objects that are read or written at once where each takes a network's time."""
+
+EARLIER = ".sooner/earlier"
+"""Is there as long as the manifest has lines of sooner 0.2, whose pages have no objects."""
+
+
+@dataclass(frozen=True)
+class DocumentEntry:
+    """A document whose files are all there.
+
+    Attributes:
+        place: where they are.
+        input_hash: of the content that they are of.
+        of: pages that it has.
+        lines: of its pages, in order.
+    """
+
+    place: str
+    input_hash: str
+    of: int
+    lines: list[Line]
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> DocumentEntry | None:
+        told = read_line(data)
+        try:
+            return None if told is None else cls(**told)
+        except TypeError:  # of a later version
+            return None
+
+
+class Manifest:
+    """The entries and the manifest of an output folder.
+
+    Args:
+        store: of the results.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.path = store.local_path(NAME)
+        self._is_changed = False
+
+    def entry(self, place: str) -> DocumentEntry | None:
+        """What is known of a document's files; `None` if they may be anything.
+
+        Raises:
+            StorageError: the store can't be read.
+        """
+        try:
+            return DocumentEntry.from_bytes(self.store.read(_name(place)))
+        except MissingObjectError:
+            return None
+
+    def lines(self, place: str) -> list[Line]:
+        """Of the pages of a document whose files are there."""
+        entry = self.entry(place)
+        return [] if entry is None else entry.lines
+
+    def write(self, entry: DocumentEntry) -> None:
+        self._is_changed = True
+        self.store.write(_name(entry.place), to_line(asdict(entry)))
+
+    def forget(self, place: str) -> None:
+        """A document's files are about to change."""
+        self._is_changed = True
+        self.store.remove(_name(place))
+
+    def append(self, line: Line) -> None:
+        """Show a page to who looks on; it is kept elsewhere, so nothing is lost with it."""
+        self._is_changed = True
+        if self.path is None:
+            return
+        with writing(self.path), open(self.path, "a+b") as file:
+            end = file.seek(0, os.SEEK_END)
+            file.seek(max(end - 1, 0))
+            is_torn = file.read() not in (b"", b"\n")  # a crash cut it off
+            file.write(b"\n" * is_torn + to_line(line))
+
+    def rebuild(self) -> None:
+        """Put the manifest together, a line a page, by document and page.
+
+        Documents that have no entry, since they are being done or were done by sooner 0.2, keep
+        the last line of each page.
+
+        Raises:
+            StorageError: it can't be written.
+        """
+        known = {info.name[len(HOME) + 1 : -len(END)] for info in self.store.names(f"{HOME}/")}
+        loose = LooseLines(self.path, known)
+        places = sorted(known.union(loose.places))
+
+        def lines() -> Iterator[bytes]:
+            for found in self._mapped(lambda one: loose.of(one) or self.lines(one), places):
+                yield from map(to_line, found)
+
+        if self._is_changed or not self._holds(lines()):
+            self.store.write(NAME, lines())
+        self._is_changed = False
+        if not loose.places:
+            self.store.remove(EARLIER)
+
+    def _mapped(self, call: Callable[[str], list[Line]], places: list[str]) -> Iterator[list[Line]]:
+        """`map`, with some calls at once where each one waits for a network."""
+        if self.path is not None:
+            yield from map(call, places)
+            return
+        with ThreadPoolExecutor(AT_ONCE) as crew:
+            for start in range(0, len(places), 4 * AT_ONCE):
+                yield from crew.map(call, places[start : start + 4 * AT_ONCE])
+
+    def _holds(self, lines: Iterator[bytes]) -> bool:
+        """Whether the manifest says just this."""
+        if self.path is None:
+            return True  # nobody but this method writes it
+        try:
+            with open(self.path, "rb") as file:
+                return all(one == other for one, other in zip_longest(file, lines))
+        except FileNotFoundError:
+            return False
+
+
+class LooseLines:
+    """Lines of a manifest on this machine that are of documents without an entry.
+
+    It reads the file that was there when it was made, whatever takes its place meanwhile.
+
+    Args:
+        path: of the manifest; `None` for one elsewhere, which has none.
+        known: documents that have an entry.
+
+    Attributes:
+        places: where in the file each document's lines begin.
+    """
+
+    def __init__(self, path: Path | None, known: Collection[str] = ()) -> None:
+        self.places: dict[str, array[int]] = {}
+        self._file: IO[bytes] = io.BytesIO()
+        if path is not None and path.is_file():
+            self._file = open(path, "rb")  # noqa: SIM115, closed with this object
+        start = 0
+        for raw in self._file:
+            line = read_line(raw)
+            if line is not None and _is_page(line) and line["document"] not in known:
+                self.places.setdefault(line["document"], array("q")).append(start)
+            start += len(raw)
+
+    def of(self, place: str) -> list[Line]:
+        """The last line of each page of a document, of its last content."""
+        found: dict[int, Line] = {}
+        hashed = ""
+        for start in self.places.get(place, ()):
+            self._file.seek(start)
+            line = read_line(self._file.readline())
+            if line is not None:
+                found[line["page"]], hashed = line, line["input_hash"]
+        return [found[page] for page in sorted(found) if found[page]["input_hash"] == hashed]
+
+
+def _is_page(line: Line) -> bool:
+    fits = isinstance(line.get("document"), str) and isinstance(line.get("page"), int)
+    return fits and {"input_hash", "settings_hash", "status"} <= set(line)
+
+
+def _name(place: str) -> str:
+    return f"{HOME}/{place}{END}"

@@ -1,0 +1,123 @@
+"""Pages of documents one after the other, each document opened when its turn comes."""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ...documents import BrokenPage, Document, Page, PageRange, fetched
+from .earlier import EarlierPages
+from .finishing import Finisher
+from .plan import DocumentPlanner, DocumentWork
+from .result import Counts
+from .sharing import TICK, WAIT, Chunk, Claims, DocumentShard, chunks_of
+
+
+@dataclass
+class PageSource:
+    """Reads what is left of documents, and finishes those of which nothing is.
+
+    Nothing of a document is kept once the next one is opened.
+
+    Attributes:
+        documents: what.
+        shard: which of them; `None` for all.
+        planner: says what is left, and which files there are to be.
+        claims: what other runs have in hand is left to them, until the end.
+        finisher: of documents whose pages are all there.
+        earlier: pages of an earlier version.
+        counts: told what is opened.
+    """
+
+    documents: Sequence[Document]
+    shard: DocumentShard | None
+    planner: DocumentPlanner
+    claims: Claims
+    finisher: Finisher
+    earlier: EarlierPages
+    counts: Counts
+
+    def __post_init__(self) -> None:
+        self.own: Sequence[int] = range(len(self.documents))
+        if self.shard is not None:
+            places = (Path(document.place).as_posix() for document in self.documents)
+            own = (number for number, place in enumerate(places) if self.shard.has(place))
+            self.own = array("q", own)
+
+    def pages(self) -> Iterator[tuple[Chunk, Page | BrokenPage]]:
+        """Pages to be done, each document opened when the one before it is read. Those that other
+        runs have in hand are looked at again in the end."""
+        numbers, wait = self.own, TICK
+        while numbers:
+            later = array("q")
+            for number in numbers:
+                with fetched(self.documents[number]) as document:
+                    work = self._opened(document, is_first=numbers is self.own)
+                    if not (yield from self._read(work)):
+                        later.append(number)
+            if later:
+                self.claims.wait(wait)
+            numbers, wait = later, min(1.25 * wait, WAIT)  # so that little is waited in vain
+
+    def _read(self, work: DocumentWork) -> Generator[tuple[Chunk, Page | BrokenPage], None, bool]:
+        """Pages of a document that nobody else has in hand; returns whether that are all."""
+        is_told, is_all = False, True
+        for number, reason in work.dying.items():
+            is_told = True
+            self.claims.sent()
+            told = f"{reason}; --fresh tries it again"
+            broken = BrokenPage(work.document.path, number, told)
+            yield Chunk(work, [number], PageRange(()), ""), broken
+        for chunk in chunks_of(work, self.claims.chunk):
+            if not self.claims.take(chunk.key):
+                is_all = False
+                self.counts.skip(len(chunk.numbers))
+                continue
+            for page in self._tried(chunk):
+                is_told = True
+                self.claims.sent()
+                yield chunk, page
+                if page.number in work.tried:
+                    self.claims.alone()
+        if not is_told and is_all and not work.is_delivered:
+            self.finisher(work)
+        return is_all
+
+    def _tried(self, chunk: Chunk) -> Iterator[Page | BrokenPage]:
+        """Pages of a chunk, each attempt recorded before the page is read."""
+        work = chunk.work
+        coming, pages = iter(chunk.numbers), self.planner.intake.read(work.document, chunk.pages)
+        while True:
+            number = next(coming, None)
+            if number is not None:
+                if number in work.tried:
+                    self.claims.alone()  # what else is in flight may be what kills, or not
+                self.claims.begin(work.task(number))
+            began = time.perf_counter()
+            page = next(pages, None)
+            if page is not None:
+                chunk.read[page.number] = time.perf_counter() - began
+            if number is not None and (page is None or page.number != number):
+                self.claims.end(work.task(number))
+            if page is None:
+                return
+            yield page
+
+    def _opened(self, document: Document, is_first: bool) -> DocumentWork:
+        # Paths remember what was asked of them: those of a hundred thousand documents must not.
+        document = replace(document, path=Path(document.path), place=Path(document.place))
+        self.planner.delivery.check(document)
+        self.earlier.keep(document.place.as_posix())
+        work = self.planner(document, self.claims.opening)
+        self.claims.look(work)
+        if not work.is_delivered:
+            self.planner.manifest.forget(work.place)
+        self.counts.skip(-work.todo)
+        if is_first:
+            self.counts.opened += 1
+            self.counts.found(work.done)
+            self.counts.aside += work.aside
+        return work

@@ -1,0 +1,80 @@
+"""A run of `RayJob` with a parser that waits; started by tests as a process of its own.
+
+    python stub_run.py DOCUMENTS OUT ADDRESS SECONDS [KILLER [PAGES_AT_ONCE]]
+
+A page's text is a hash of its pixels. A document that is called KILLER ends the process that parses
+it. At the end counts lie in `counts.json`,
+and the driver's memory by pages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import hashlib
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from sooner.documents import Page, PageDraft, find_documents
+from sooner.ray import RayJob
+from sooner.ray.pipeline import Pipeline
+from sooner.tasks.parse.delivery import Delivery
+from sooner.tasks.parse.forms import Ask
+from sooner.tasks.parse.result import Counts, ParsedPage
+
+SETTINGS = "0123456789abcdef"
+
+
+class Waiting:
+    """A parser of many pages at once, each of which takes some seconds."""
+
+    def __init__(self, seconds: float, killer: str) -> None:
+        self.ask, self.seconds, self.killer = Ask(""), seconds, killer
+
+    async def parse(self, page: Page, draft: PageDraft | None = None) -> ParsedPage:
+        await asyncio.sleep(self.seconds)
+        if page.source.name == self.killer:
+            os.kill(os.getpid(), signal.SIGKILL)
+        text = hashlib.sha256(page.picture.tobytes()).hexdigest()
+        return ParsedPage(page.source.name, page.number, markdown=f"{text}\n", raw=text)
+
+
+class Memory:
+    """Bytes that this process has, each 1,000 pages."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[int, int]] = []
+
+    def __call__(self, line: dict[str, Any], counts: Counts) -> None:
+        if counts.done % 1000 == 0:
+            self.told.append((counts.done, psutil.Process().memory_info().rss))
+
+
+def make_job(
+    documents: str, out: str, address: str, seconds: float, killer: str = "", at_once: str = "1"
+) -> RayJob:
+    pipeline = Pipeline(
+        Delivery(out, ("md", "json", "html"), overlay=False),
+        SETTINGS,
+        drafter="none",
+        pages_in_flight=2,
+        pages_at_once=int(at_once),
+        load=lambda: Waiting(seconds, killer),
+    )
+    return RayJob(find_documents([documents]), [documents], pipeline, address, parsers=2)
+
+
+if __name__ == "__main__":
+    documents, out, address, seconds, *rest = sys.argv[1:]
+    job = make_job(documents, out, address, float(seconds), *rest)
+    job.on_page = memory = Memory()
+    done = job.run()
+    told = {**dataclasses.asdict(done), "starved": job.starvation.pages, "memory": job.memory}
+    told["driver"] = memory.told
+    Path(out, "counts.json").write_text(json.dumps(told))

@@ -1,0 +1,210 @@
+"""Runs on two nodes whose processes are killed: results are as if nobody had disturbed them."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+pytest.importorskip("ray.data")
+
+from ray_nodes import RayNodes
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="module")
+def documents(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("documents")
+    for number in range(12):
+        pages = [Image.new("RGB", (40, 50), (255, number, one)) for one in range(1 + number % 3)]
+        pages[0].save(folder / f"d{number}.tiff", save_all=True, append_images=pages[1:])
+    return folder
+
+
+@pytest.fixture
+def nodes() -> Iterator[RayNodes]:
+    found = RayNodes()
+    try:
+        found.add()
+        found.wait(2)
+        yield found
+    finally:
+        found.close()
+
+
+def start(
+    documents: Path, out: Path, address: str, seconds: float, *more: str, **environment: str
+) -> subprocess.Popen:
+    out.mkdir(exist_ok=True)
+    return subprocess.Popen(
+        [sys.executable, str(HERE / "stub_run.py"), str(documents), str(out), address,
+         str(seconds), *more],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env={**os.environ, **environment},
+    )  # fmt: skip
+
+
+def ended(run: subprocess.Popen, seconds: float = 240.0) -> None:
+    told, _ = run.communicate(timeout=seconds)
+    assert run.returncode == 0, told.decode()[-3000:]
+
+
+def done(out: Path) -> int:
+    return len(list((out / ".sooner" / "pages").rglob("*.json")))
+
+
+def until(out: Path, pages: int, run: subprocess.Popen, seconds: float = 120.0) -> None:
+    """Wait until a run has done so many pages."""
+    end = time.monotonic() + seconds
+    while done(out) < pages:
+        assert run.poll() is None, run.communicate()[0].decode()[-3000:]
+        assert time.monotonic() < end, f"{done(out)} of {pages} pages"
+        time.sleep(0.05)
+
+
+def results(out: Path) -> dict[str, bytes]:
+    """Files of pages and documents."""
+    files = [one for one in out.rglob("*") if one.suffix in (".md", ".json", ".html")]
+    kept = [one for one in files if ".sooner" not in one.parts and one.name != "counts.json"]
+    return {str(one.relative_to(out)): one.read_bytes() for one in kept}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(documents: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """What one process writes, without Ray."""
+    import asyncio
+
+    from stub_run import SETTINGS, Waiting
+
+    from sooner.documents import Page, PageDraft, find_documents
+    from sooner.tasks.parse import ParseJob
+    from sooner.tasks.parse.delivery import Delivery
+    from sooner.tasks.parse.result import ParsedPage
+
+    class Alone:
+        def __init__(self) -> None:
+            self.parser = Waiting(0.0, "")
+            self.ask = self.parser.ask
+
+        def __call__(self, page: Page, draft: PageDraft | None = None) -> ParsedPage:
+            return asyncio.run(self.parser.parse(page))
+
+    out = tmp_path_factory.mktemp("undisturbed")
+    delivery = Delivery(out, ("md", "json", "html"), overlay=False)
+    ParseJob(find_documents([documents]), delivery, SETTINGS).run(Alone)  # type: ignore[arg-type]
+    return results(out)
+
+
+def test_an_actor_and_a_node_are_killed(
+    nodes: RayNodes, documents: Path, undisturbed: dict[str, bytes], tmp_path: Path
+) -> None:
+    run = start(documents, tmp_path / "out", nodes.address, 0.5, **nodes.environment)
+    try:
+        until(tmp_path / "out", 3, run)
+        random.choice(nodes.actors("ParserStage")).kill()
+        until(tmp_path / "out", 9, run)
+        nodes.raylets()[1].kill()
+        ended(run)
+    finally:
+        run.kill()
+    assert results(tmp_path / "out") == undisturbed
+    told = json.loads((tmp_path / "out" / "counts.json").read_text())
+    assert told["done"] == told["total"] == done(tmp_path / "out") == 24
+    assert told["failed"] == 0
+    assert told["memory"] <= 4 * 2 * 2**20  # pages in flight, megabytes each
+
+
+def test_the_driver_is_killed_and_a_page_kills_its_process(
+    documents: Path, undisturbed: dict[str, bytes], tmp_path: Path
+) -> None:
+    """On a cluster of this machine alone, which ends with its driver."""
+    out = tmp_path / "out"
+    run = start(documents, out, "local", 0.3)
+    until(out, 4, run)
+    os.kill(run.pid, signal.SIGKILL)
+    run.wait()
+    before = done(out)
+    assert before < 24
+    again = start(documents, out, "local", 0.05, "d5.tiff")
+    ended(again)
+    told = json.loads((out / "counts.json").read_text())
+    found = results(out)
+    if told["failed"]:  # the killer was not done before
+        lines = [json.loads(one) for one in (out / "manifest.jsonl").read_text().splitlines()]
+        bad = [one for one in lines if one["status"] == "FAILED"]
+        assert {one["document"] for one in bad} == {"d5.tiff"}
+        assert all("processes died" in one["reason"] and one["set_aside"] for one in bad)
+        undisturbed = {name: one for name, one in undisturbed.items() if "d5.tiff" not in name}
+        found = {name: one for name, one in found.items() if "d5.tiff" not in name}
+    assert found == undisturbed
+
+
+@pytest.mark.soak
+def test_twenty_kills(undisturbed: dict[str, bytes], documents: Path, tmp_path: Path) -> None:
+    """Actors, nodes and drivers, one after the other, at random; no page is blamed for it."""
+    nodes, out, dice = RayNodes(2), tmp_path / "out", random.Random(20)
+    run: subprocess.Popen | None = None
+    try:
+        nodes.add(2)
+        nodes.wait(2)
+        for number in range(20):
+            if run is None or run.poll() is not None:
+                if run is not None:
+                    ended(run)
+                    for record in (out / ".sooner" / "pages").rglob("*.json"):
+                        if dice.random() < 0.5:  # so that there is something to be done
+                            record.unlink()
+                run = start(documents, out, nodes.address, 0.5, **nodes.environment)
+            goal = done(out) + 2
+            end = time.monotonic() + 120
+            while run.poll() is None and done(out) < goal:
+                assert time.monotonic() < end, f"kill {number}: no page in two minutes"
+                time.sleep(0.1)
+            stage = dice.choice(["ParserStage", "WriteStage", "node", "driver"])
+            if stage == "driver":
+                run.kill()
+                run.communicate()
+                run = None
+            elif stage == "node":
+                nodes.lose(1)
+                nodes.add(2)
+                nodes.wait_for_all()
+            elif found := nodes.actors(stage):
+                dice.choice(found).kill()
+        if run is not None:
+            ended(run)
+        ended(start(documents, out, nodes.address, 0.0, **nodes.environment))
+    finally:
+        if run is not None:
+            run.kill()
+        nodes.close()
+    assert results(out) == undisturbed
+
+
+@pytest.mark.soak
+def test_the_driver_keeps_nothing_of_a_hundred_thousand_files(tmp_path: Path) -> None:
+    """Its memory at a tenth of them and at the last one; blocks of 16 pages, which take no time."""
+    many, count = tmp_path / "many", int(os.environ.get("SOONER_DOCUMENTS", "100000"))
+    many.mkdir()
+    for number in range(count):
+        folder = many / f"{number // 1000:03d}"
+        folder.mkdir(exist_ok=True)
+        colour = (number >> 16, number >> 8 & 255, number & 255)
+        Image.new("RGB", (8, 8), colour).save(folder / f"{number}.png")
+    run = start(many, tmp_path / "out", "local", 0.0, "", "16")
+    ended(run, 6 * 3600)
+    told = json.loads((tmp_path / "out" / "counts.json").read_text())
+    assert told["done"] + told["before"] == count
+    (first, early), *_, (last, late) = [one for one in told["driver"] if one[0] >= count // 10]
+    assert first < count // 5
+    print(f"{early / 2**20:.0f} MB at file {first}, {late / 2**20:.0f} MB at {last}")
+    assert late - early <= 50 * 2**20, f"{(late - early) / 2**20:.0f} MB more"

@@ -1,0 +1,118 @@
+"""Rows between stages: plain values, texts in JSON, and bounds on how many wait."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+pytest.importorskip("ray.data")
+
+from ray.data import DataContext
+from ray.data._internal.output_buffer import BlockOutputBuffer, OutputBlockSizeOption
+
+from sooner.documents import PageDraft, Region
+from sooner.ray import OCR, Parser, Write
+from sooner.ray.pressure import RECENT, RecentFigures, configured
+from sooner.ray.rows import batch_of, draft_of, draft_to_text, rows_of
+from sooner.storage import open_store
+from sooner.tasks.parse.page_records import PageRecords
+
+
+def test_a_batch_of_arrays_is_rows_of_plain_values() -> None:
+    batch = {"path": np.array(["a", "b"]), "page": np.array([1, 2])}
+    rows = list(rows_of(batch))
+    assert rows == [{"path": "a", "page": 1}, {"path": "b", "page": 2}]
+    assert {type(value) for row in rows for value in row.values()} == {str, int}
+    assert batch_of(rows) == {"path": ["a", "b"], "page": [1, 2]}
+    assert batch_of([]) == {}
+
+
+def test_a_draft_comes_back_as_it_was() -> None:
+    draft = PageDraft([Region((0.1, 0.2, 3.5, 4.25), drafts=["ä", "b"])], 0.1, "ocr", (5, 6), "why")
+    assert draft_of({"draft": draft_to_text(draft)}) == draft
+    assert draft_of({"draft": draft_to_text(None)}) is None
+    assert draft_of({}) is None
+
+
+def test_only_the_last_figures_are_kept() -> None:
+    kept = RecentFigures()
+    for number in range(100 * RECENT):
+        kept.extend([number])
+    assert len(kept) <= 2 * RECENT
+    assert kept[-1] == 100 * RECENT - 1
+
+
+@pytest.mark.parametrize(("rows_a_block", "count"), [(1, 16), (16, 1)])
+def test_pages_that_take_milliseconds_share_blocks(rows_a_block: int, count: int) -> None:
+    """Each block is a task of the next stage, and costs the driver some milliseconds."""
+    size = configured(DataContext.get_current().copy(), 16, rows_a_block).target_max_block_size
+    buffer = BlockOutputBuffer(OutputBlockSizeOption.of(target_max_block_size=size))
+    for number in range(16):
+        buffer.add_batch({"page": [number], "parsed": ["x" * 1000]})
+    buffer.finalize()
+    blocks = [block.num_rows for block in buffer.iter_ready_blocks()]
+    assert sum(blocks) == 16
+    assert len(blocks) == count
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> dict[str, np.ndarray]:
+    for name in "ab":
+        Image.new("RGB", (60, 80), "white").save(tmp_path / f"{name}.png")
+    (tmp_path / "broken.png").write_bytes(b"no picture")
+    names = [str(tmp_path / f"{name}.png") for name in ("a", "broken", "b")]
+    return {"path": np.array(names), "page": np.array([1, 1, 1])}
+
+
+def parsed(parser: Parser, batch: Any) -> dict[str, list[Any]]:
+    async def all_of() -> list[dict[str, Any]]:
+        return [row async for one in parser(batch) for row in rows_of(one)]
+
+    found = sorted(asyncio.run(all_of()), key=lambda row: str(row["path"]))
+    return batch_of(found)
+
+
+def test_stages_without_ray(rows: dict[str, np.ndarray], tmp_path: Path) -> None:
+    """Broken pages are rows with status FAILED; the others go on."""
+    text = tmp_path / "text.txt"
+    text.write_text("One paragraph.")
+    drafted = OCR(f"text:{text}")(rows)
+    assert [bool(one) for one in drafted["draft"]] == [True, False, True]
+    found = parsed(Parser(), drafted)
+    assert found["status"] == ["DRAFT", "DRAFT", "FAILED"]
+    assert found["markdown"][0].strip() == "One paragraph."
+    written = Write(str(tmp_path / "out"))(found)
+    assert "parsed" not in written
+    assert (tmp_path / "out" / "a.png.md").read_text().strip() == "One paragraph."
+    assert not (tmp_path / "out" / "broken.png.md").exists()
+    assert PageRecords(open_store(tmp_path / "out"))
+    Write(str(tmp_path / "plain"), overlay=False)(found)  # which reads no page
+    assert (tmp_path / "plain" / "a.png.md").read_bytes() == (
+        tmp_path / "out" / "a.png.md"
+    ).read_bytes()
+
+
+def test_what_a_stage_raised_is_told_and_not_rays_advice() -> None:
+    from sooner.ray.job import _ours
+
+    told = (
+        'ray::MapWorker(MapBatches(Stage)).submit()\n  File "x.py", line 3, in call\n'
+        "AttributeError: 'NoneType' object has no attribute 'size'\n\nThe above exception was the "
+        "direct cause of the following exception:\n\nray.exceptions.UserCodeException: failed.\n"
+        "To change retry attempts, configure something."
+    )
+    assert str(_ours(RuntimeError(told))) == (
+        "ray failed: AttributeError: 'NoneType' object has no attribute 'size'"
+    )
+    assert str(_ours(RuntimeError("lost"))) == "ray failed: lost"
+
+
+def test_a_model_that_is_not_there_is_told_with_the_first_page(rows: dict[str, Any]) -> None:
+    parser = Parser(model="/no/such/folder")
+    with pytest.raises(ValueError, match="'/no/such/folder' does not exist"):
+        parsed(parser, rows)

@@ -1,0 +1,49 @@
+"""What each stage may take, so that Ray never waits for room without a word."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("ray")
+
+from sooner.errors import SoonerError
+from sooner.ray.shares import SPARE, RayNode, Shares
+
+
+@pytest.mark.parametrize("cpus", [[1], [2], [4], [16], [1, 1], [2, 2], [1, 4, 16]])
+def test_all_actors_find_room_and_reading_has_some(cpus: list[int]) -> None:
+    nodes = [RayNode(str(number), one) for number, one in enumerate(cpus)]
+    shares = Shares.plan(nodes)
+    assert shares.parsers == len(cpus)
+    left = sum(cpus) - shares.heavy * (shares.parsers + shares.drafters)
+    assert left >= SPARE * len(cpus) - 1e-9
+
+
+def test_two_actors_of_one_cpu_on_two_cpus_would_leave_none_for_reading() -> None:
+    shares = Shares.plan([RayNode("one", 2)], parsers=1, drafters=1)
+    assert shares.heavy < 1
+
+
+def test_a_lost_node_leaves_room_for_all() -> None:
+    shares = Shares.plan([RayNode("one", 2), RayNode("two", 2)], parsers=2, drafters=2)
+    assert shares.heavy * 4 <= 2 - SPARE
+
+
+@pytest.mark.parametrize(
+    ("nodes", "parsers", "told"),
+    [
+        ([RayNode("one", 2)], 9, "9 parsers and 9 drafters need 3.6 CPUs .* has 2, .* --actors"),
+        ([RayNode("one", 8, 1)], 2, "2 parsers need a GPU each, and the cluster has 1"),
+        ([RayNode("one", 0)], 1, "has 0"),
+    ],
+)
+def test_too_many_are_refused_with_the_way_out(
+    nodes: list[RayNode], parsers: int, told: str
+) -> None:
+    with pytest.raises(SoonerError, match=told):
+        Shares.plan(nodes, parsers)
+
+
+def test_parsers_are_one_a_gpu() -> None:
+    shares = Shares.plan([RayNode("one", 8, 4), RayNode("two", 8, 4)])
+    assert (shares.parsers, shares.gpus) == (8, 1.0)

@@ -1,0 +1,200 @@
+"""Starts of a local cluster that fail, by a stand-in for `ray`."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+
+from sooner.errors import SoonerError
+from sooner.interrupts import ended_as_interrupted
+from sooner.ray import cluster
+
+LATE = "The current node timed out during startup.\nThis could happen."
+
+
+class FailingRay:
+    """`ray` whose `init` fails so many times, and leaves a process behind each time.
+
+    Attributes:
+        folders: that it was told to start in.
+        processes: that it left.
+        ends: calls of `shutdown`.
+        told: mode and token, as they were when the environment was read last.
+    """
+
+    def __init__(self, fails: int, error: type[BaseException] = RuntimeError) -> None:
+        self.fails, self.error = fails, error
+        self.folders: list[Path] = []
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self.ends, self.told = 0, ("", "")
+        self._raylet = SimpleNamespace(
+            Config=SimpleNamespace(initialize=self._read),
+            AuthenticationTokenLoader=SimpleNamespace(instance=self._loader),
+        )
+
+    def _read(self, settings: str) -> None:
+        self.told = os.environ.get("RAY_AUTH_MODE", ""), os.environ.get("RAY_AUTH_TOKEN", "")
+
+    def _loader(self) -> Any:
+        return SimpleNamespace(reset_cache=lambda: None)
+
+    def is_initialized(self) -> bool:
+        return False
+
+    def init(self, **options: Any) -> None:
+        folder = Path(options.get("_temp_dir", "/none"))
+        self.folders.append(folder)
+        if len(self.folders) <= self.fails:
+            wait = "import time; time.sleep(60)"
+            self.processes.append(subprocess.Popen([sys.executable, "-c", wait, f"{folder}/log"]))
+            raise self.error(LATE)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # Ray's own goes before Python's
+
+    def shutdown(self) -> None:
+        self.ends += 1
+
+    def nodes(self) -> list[Any]:
+        return []
+
+
+@pytest.fixture(autouse=True)
+def handler() -> Iterator[None]:
+    """Of SIGTERM, as it was."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, *told: Any) -> FailingRay:
+    ray = FailingRay(*told)
+    monkeypatch.setattr(cluster, "import_ray", lambda debug=False: ray)
+    return ray
+
+
+def none_runs(ray: FailingRay) -> bool:
+    return not any(psutil.pid_exists(one.pid) and one.poll() is None for one in ray.processes)
+
+
+def none_is_left(ray: FailingRay) -> bool:
+    return none_runs(ray) and not any(folder.exists() for folder in ray.folders)
+
+
+def test_a_start_that_fails_once_is_tried_again_in_a_new_folder(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    ray = failing(monkeypatch, 1)
+    with caplog.at_level(logging.INFO, "sooner"), cluster.connected() as told:
+        assert told.is_own
+        assert len(set(ray.folders)) == 2
+        assert ray.folders[1].is_dir()
+        assert none_runs(ray)
+        ends = ray.ends
+    assert ray.ends == ends + 1
+    assert none_is_left(ray)
+    (line,) = caplog.messages
+    assert line == (
+        "ray did not start, and is started once more: The current node timed out during startup. "
+        "This could happen."
+    )
+
+
+def test_a_start_that_fails_twice_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = failing(monkeypatch, 2)
+    wanted = r"^ray could not be started on this machine: The current .*happen; --debug shows more$"
+    with pytest.raises(SoonerError, match=wanted), cluster.connected():
+        raise AssertionError("connected")
+    assert len(ray.folders) == 2
+    assert none_is_left(ray)
+
+
+def test_an_interrupted_start_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = failing(monkeypatch, 1, KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt), cluster.connected():
+        raise AssertionError("connected")
+    assert len(ray.folders) == 1
+    assert none_is_left(ray)
+
+
+def test_sigterm_goes_on_as_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+    failing(monkeypatch, 0)
+    with ended_as_interrupted(), cluster.connected():
+        assert signal.getsignal(signal.SIGTERM) is signal.default_int_handler
+
+
+@pytest.fixture
+def no_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is said of tokens, and no file has one."""
+    monkeypatch.setattr(cluster, "TOKEN", tmp_path / "token")
+    monkeypatch.setattr(cluster, "_check_reachable", lambda address: None)
+    for name in (cluster.MODE, *cluster.TOKENS):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.usefixtures("no_tokens")
+def test_a_local_cluster_has_a_token_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray reads it, though it may have been imported long before, and forgets it."""
+    ray, tokens = failing(monkeypatch, 0), set()
+    for _ in range(2):
+        with cluster.connected():
+            mode, token = ray.told
+            assert mode == "token"
+            tokens.add(token)
+        assert ray.told == ("", "")
+    assert len(tokens) == 2
+    assert all(len(one) == 64 for one in tokens)
+
+
+@pytest.mark.usefixtures("no_tokens")
+@pytest.mark.parametrize(
+    ("address", "given", "told"),
+    [
+        ("local", {"RAY_AUTH_MODE": "disabled"}, ("disabled", "")),
+        ("local", {"RAY_AUTH_TOKEN": "mine"}, ("token", "mine")),
+        ("head:1", {"RAY_AUTH_TOKEN": "mine"}, ("token", "mine")),
+        ("head:1", {"RAY_AUTH_MODE": "disabled", "RAY_AUTH_TOKEN": "mine"}, ("disabled", "mine")),
+    ],
+)
+def test_what_the_environment_says_of_tokens_counts(
+    address: str, given: dict[str, str], told: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ray = failing(monkeypatch, 0)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    with cluster.connected(address):
+        assert ray.told == told
+    assert {name: os.environ.get(name) for name in given} == given
+
+
+@pytest.mark.usefixtures("no_tokens")
+def test_a_cluster_is_told_the_users_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = failing(monkeypatch, 0)
+    with cluster.connected("head:1"):
+        assert ray.told == ("", "")
+    cluster.TOKEN.write_text("secret")
+    with cluster.connected("head:1"):
+        assert ray.told == ("token", "")
+    assert ray.told == ("", "")
+
+
+@pytest.mark.usefixtures("no_tokens")
+def test_an_address_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = failing(monkeypatch, 1)
+    with (
+        pytest.raises(SoonerError, match=r"^no Ray cluster at 'head:1'"),
+        cluster.connected("head:1"),
+    ):
+        raise AssertionError("connected")
+    assert len(ray.folders) == 1
+    for one in ray.processes:
+        one.kill()
+        one.wait()

@@ -1,0 +1,93 @@
+"""Keys of requests, and which replica they go to."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from sooner.ray.affinity import PREFIX, home_of, key_of, ranked
+
+CLIP = {"type": "video_url", "video_url": {"url": "data:video/mp4;base64,AAAA"}}
+OTHER = {"type": "image_url", "image_url": {"url": "data:image/png;base64,BBBB", "detail": "low"}}
+NAMES = [f"replica-{number}" for number in range(8)]
+
+
+def chat(*contents: Any, role: str = "user", **more: Any) -> bytes:
+    messages = [{"role": role, "content": one} for one in contents]
+    return json.dumps({"messages": messages, **more}).encode()
+
+
+def text(said: str) -> dict[str, str]:
+    return {"type": "text", "text": said}
+
+
+def test_a_clip_has_one_key_whatever_is_asked() -> None:
+    first = key_of(chat([CLIP, text("what happens?")]))
+    assert first is not None
+    assert first == key_of(chat([text("And why?"), CLIP], stream=True))
+    assert first == key_of(chat("be brief", [CLIP, text("what happens?")]))
+    assert first == key_of(chat([CLIP], "it rains", [OTHER, text("and here?")]))
+    assert first != key_of(chat([OTHER]))
+    assert first != key_of(chat([CLIP, OTHER]))
+
+
+def test_a_detail_is_no_part_of_what_is_seen() -> None:
+    plain = {**OTHER, "image_url": {"url": OTHER["image_url"]["url"]}}  # type: ignore[index]
+    assert key_of(chat([OTHER])) == key_of(chat([plain]))
+    file = {"type": "file", "file": {"filename": "a.pdf", "file_data": "data:application/pdf;X"}}
+    named = {"type": "file", "file": {**file["file"], "filename": "b.pdf"}}  # type: ignore[dict-item]
+    assert key_of(chat([file])) == key_of(chat([named])) is not None
+
+
+def test_texts_share_their_beginning() -> None:
+    system = "You are careful. " * 100
+    assert key_of(chat(system, "one")) == key_of(chat(system, "two")) is not None
+    assert key_of(chat("x" + system, "one")) != key_of(chat(system, "one"))
+    assert key_of(json.dumps({"prompt": system + "a"}).encode()) is not None
+    assert key_of(chat("hello")) is None
+    assert key_of(json.dumps({"prompt": "a" * (PREFIX - 1)}).encode()) is None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"{", b"[]", b"null", b"\xff\xfe", b"[" * 100_000, b'{"messages": 3}',
+        b'{"messages": [3, null, {"content": [4, {"type": "image_url", "image_url": 5}]}]}',
+        b'{"messages": [{"content": {"a": 1}}]}', b'{"prompt": [1, 2]}',
+    ],
+)  # fmt: skip
+def test_what_is_no_request_is_refused_by_others(body: bytes) -> None:
+    key_of(body)
+
+
+def test_a_lone_surrogate_has_a_key() -> None:
+    assert key_of(chat("\ud800" * PREFIX)) is not None
+
+
+def test_of_a_replica_that_goes_only_its_own_keys_move() -> None:
+    keys = [str(number).encode() for number in range(400)]
+    before = {key: home_of(key, NAMES) for key in keys}
+    after = {key: home_of(key, NAMES[1:]) for key in keys}
+    assert all(after[key] == home for key, home in before.items() if home != NAMES[0])
+    share = [sum(home == name for home in before.values()) for name in NAMES]
+    assert min(share) > 20, share
+
+
+def test_a_busy_home_yields_and_is_asked_again() -> None:
+    key = b"clip"
+    home = home_of(key, NAMES[:3])
+    idle = dict.fromkeys(NAMES[:3], 1)
+    assert ranked(key, idle, 4)[0] == home
+    assert ranked(key, {**idle, home: 4}, 4)[0] == home
+    assert ranked(key, {**idle, home: 5}, 4)[0] != home
+    assert sorted(ranked(key, {**idle, home: 5}, 4)) == sorted(NAMES[:3])
+
+
+def test_without_a_key_the_least_busy_is_asked_in_turn() -> None:
+    loads = {"a": 1, "b": 0, "c": 0}
+    first = {ranked(None, loads, 4, turn)[0] for turn in range(6)}
+    assert first == {"b", "c"}
+    assert ranked(None, {}, 4) == []
+    assert ranked(b"key", {}, 4) == []

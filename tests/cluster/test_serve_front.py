@@ -1,0 +1,301 @@
+"""The front over replicas that do as they are told: what is asked again, cut, refused, ended."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Callable
+from typing import Any
+
+import httpx
+import pytest
+
+pytest.importorskip("prometheus_client")
+
+from sooner.ray.exchange import Exchange, Head, PassedRequest, Taken
+from sooner.ray.front import TRIES, Front, ReplicaLostError
+from sooner.ray.replica import ReplicaReport
+from sooner.serve.settings import ChatSettings
+
+CHAT = "/v1/chat/completions"
+JSON = [(b"content-type", b"application/json")]
+EVENTS = [(b"content-type", b"text/event-stream; charset=utf-8")]
+FULL = b'{"error": {"message": "failed", "type": "x", "param": null, "code": null}}'
+
+Script = Callable[[PassedRequest], list[Any]]
+
+
+class Scripted:
+    """Replicas by turns, each with a script: heads, bytes, errors to raise, events to wait for.
+
+    Attributes:
+        asked: all requests.
+        closed: how many answers were taken to their end or given up.
+    """
+
+    def __init__(self, *scripts: list[Any], well: int = 1) -> None:
+        self.scripts, self.well = list(scripts), well
+        self.asked: list[PassedRequest] = []
+        self.closed = 0
+
+    async def ask(self, asked: PassedRequest) -> AsyncGenerator[Any, None]:
+        self.asked.append(asked)
+        script = self.scripts[min(len(self.asked), len(self.scripts)) - 1]
+        try:
+            for one in script:
+                if isinstance(one, Exception):
+                    raise one
+                if isinstance(one, asyncio.Event):
+                    await one.wait()
+                else:
+                    yield one
+        finally:
+            self.closed += 1
+
+    async def reports(self, metrics: bool = False) -> list[ReplicaReport]:
+        text = b"# HELP sooner:tokens_total Tokens.\n# TYPE sooner:tokens_total counter\n"
+        return [
+            ReplicaReport(f"r{at}", "ok", 0.5, at, 0, text + b'sooner:tokens_total{m="x"} 3.0\n')
+            for at in range(self.well)
+        ]
+
+
+def whole(name: str, content: bytes = b'{"a": 1}', status: int = 200) -> list[Any]:
+    return [Taken(name), Head(status, JSON), content]
+
+
+def lost(*before: Any) -> list[Any]:
+    return [*before, ReplicaLostError("it died")]
+
+
+def front(replicas: Scripted, **settings: Any) -> Front:
+    return Front(replicas, ChatSettings(port=0, max_rows=1, max_queue=1, **settings), 1)
+
+
+async def post(served: Front, content: bytes = b"{}", **headers: str) -> httpx.Response:
+    transport = httpx.ASGITransport(served.app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        return await client.post(CHAT, content=content, headers=headers)
+
+
+async def get(served: Front, path: str) -> httpx.Response:
+    transport = httpx.ASGITransport(served.app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        return await client.get(path)
+
+
+def test_bytes_are_passed_through() -> None:
+    replicas = Scripted(whole("a", b'{"b":\n 2}', 418))
+    content = b'{"messages": [{"role": "user", "content": "h\\u00e9"}]}'
+    answer = asyncio.run(
+        post(front(replicas, token="secret"), content, authorization="Bearer secret")
+    )
+    assert (answer.status_code, answer.content) == (418, b'{"b":\n 2}')
+    assert answer.headers["x-sooner-replica"] == "a"
+    (asked,) = replicas.asked
+    assert asked.body == content
+    assert (asked.method, asked.path) == ("POST", CHAT)
+    told = dict(asked.headers)
+    assert told[b"x-request-id"].decode() == answer.headers["x-request-id"]
+    assert b"authorization" not in told
+    assert b"secret" not in repr(asked).encode()
+
+
+def test_without_the_token_no_replica_is_asked() -> None:
+    replicas = Scripted(whole("a"))
+    assert asyncio.run(post(front(replicas, token="secret"))).status_code == 401
+    assert not replicas.asked
+
+
+def test_a_request_that_has_not_begun_is_asked_again() -> None:
+    replicas = Scripted(
+        lost(),
+        lost(Taken("a"), Head(200, JSON), b'{"half'),
+        whole("b"),
+    )
+    served = front(replicas)
+    answer = asyncio.run(post(served))
+    assert (answer.status_code, answer.content) == (200, b'{"a": 1}')
+    assert [one.avoid for one in replicas.asked] == [set(), {""}, {"", "a"}]
+    assert replicas.closed == 3
+    assert served.under_way == 0
+    assert b"sooner:requests_retried_total 2.0" in served.metrics.text([])
+
+
+def test_a_stream_that_has_not_begun_is_asked_again() -> None:
+    replicas = Scripted(
+        lost(Taken("a"), Head(200, EVENTS)),
+        [Taken("b"), Head(200, EVENTS), b"data: 1\n\n", b"data: [DONE]\n\n"],
+    )
+    answer = asyncio.run(post(front(replicas)))
+    assert answer.text == "data: 1\n\ndata: [DONE]\n\n"
+    assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
+
+
+def test_what_kills_replicas_is_not_asked_for_ever() -> None:
+    replicas = Scripted(lost(Taken("a")))
+    answer = asyncio.run(post(front(replicas)))
+    assert answer.status_code == 503
+    assert answer.json()["error"]["code"] == "replicas_lost"
+    assert answer.headers["x-should-retry"] == "false"
+    assert len(replicas.asked) == TRIES
+
+
+def test_a_stream_that_has_begun_ends_with_an_error() -> None:
+    replicas = Scripted(lost(Taken("a"), Head(200, EVENTS), b"data: 1\n\n"))
+    served = front(replicas)
+    told = asyncio.run(post(served)).text.split("\n\n")
+    assert told[0] == "data: 1"
+    assert json.loads(told[1].removeprefix("data: "))["error"]["code"] == "replica_lost"
+    assert told[2:] == [""]
+    assert len(replicas.asked) == 1
+    assert served.under_way == 0
+
+
+def test_a_failed_engine_is_passed_over_and_a_full_answer_is_not() -> None:
+    failed = whole("a", FULL, 503)
+    assert asyncio.run(post(front(Scripted(failed, whole("b"))))).status_code == 200
+    final = [Taken("a"), Head(503, [*JSON, (b"x-should-retry", b"false")]), FULL]
+    replicas = Scripted(final, whole("b"))
+    assert asyncio.run(post(front(replicas))).status_code == 503
+    assert len(replicas.asked) == 1
+    everywhere = Scripted(failed)
+    answer = asyncio.run(post(front(everywhere)))
+    assert (answer.status_code, answer.content) == (503, FULL)
+
+
+def test_more_than_all_replicas_hold_come_back_later() -> None:
+    async def run() -> list[int]:
+        going = asyncio.Event()
+        served = front(Scripted([going, *whole("a")]))
+        coming = [asyncio.ensure_future(post(served)) for _ in range(2)]
+        await asyncio.sleep(0.1)
+        refused = await post(served)
+        assert refused.headers["retry-after"]
+        going.set()
+        return [refused.status_code, *(one.status_code for one in await asyncio.gather(*coming))]
+
+    assert asyncio.run(run()) == [429, 200, 200]
+
+
+@pytest.mark.parametrize("before", [[], [Head(200, EVENTS), b"data: 1\n\n"]])
+def test_a_client_that_leaves_is_told_to_the_replica(before: list[Any]) -> None:
+    async def run() -> None:
+        replicas = Scripted([Taken("a"), *before, asyncio.Event()])
+        served = front(replicas)
+        sent: list[Any] = []
+        leaving = asyncio.Event()
+        coming = iter([{"type": "http.request", "body": b"{}", "more_body": False}])
+
+        async def receive() -> Any:
+            if (message := next(coming, None)) is not None:
+                return message
+            await leaving.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        headers = [(b"host", b"localhost")]
+        scope = {"type": "http", "method": "POST", "path": CHAT, "headers": headers,
+                 "query_string": b"", "raw_path": CHAT.encode()}  # fmt: skip
+        work = asyncio.ensure_future(served.app(scope, receive, send))
+        await asyncio.sleep(0.1)
+        assert served.under_way == 1
+        leaving.set()
+        await asyncio.wait_for(work, 5)
+        assert replicas.closed == 1
+        assert served.under_way == 0
+
+    asyncio.run(run())
+
+
+def test_draining_lets_answers_end_and_takes_none() -> None:
+    async def run() -> None:
+        going, told = asyncio.Event(), []
+        replicas = Scripted([Taken("a"), Head(200, EVENTS), b"data: 1\n\n", going, b"data: 2\n\n"])
+        served = front(replicas)
+        served.on_close = told.append
+        stream = asyncio.ensure_future(post(served))
+        await asyncio.sleep(0.1)
+        closing = asyncio.ensure_future(served.close())
+        await asyncio.sleep(0.1)
+        refused = await post(served)
+        assert refused.status_code == 503
+        assert refused.json()["error"]["code"] == "draining"
+        assert (await get(served, "/ready")).json() == {"status": "draining"}
+        assert told == [1]
+        assert not closing.done()
+        going.set()
+        assert (await stream).text == "data: 1\n\ndata: 2\n\n"
+        await asyncio.wait_for(closing, 5)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("is_hurried", [False, True])
+def test_the_grace_ends(is_hurried: bool) -> None:
+    async def run() -> tuple[httpx.Response, httpx.Response]:
+        never = asyncio.Event()
+        replicas = Scripted(
+            [Taken("a"), Head(200, EVENTS), b"data: 1\n\n", never],
+            [Taken("a"), never],
+        )
+        served = front(replicas, grace_seconds=30.0 if is_hurried else 0.2)
+        stream = asyncio.ensure_future(post(served))
+        await asyncio.sleep(0.05)
+        answer = asyncio.ensure_future(post(served))
+        await asyncio.sleep(0.05)
+        if is_hurried:
+            asyncio.get_running_loop().call_later(0.1, served.hurry)
+        await asyncio.wait_for(served.close(), 5)
+        both = await asyncio.wait_for(asyncio.gather(stream, answer), 5)
+        assert replicas.closed == 2
+        return both[0], both[1]
+
+    stream, answer = asyncio.run(run())
+    assert '"code": "draining"' in stream.text
+    assert "[DONE]" not in stream.text
+    assert answer.status_code == 503
+    assert answer.json()["error"]["code"] == "draining"
+
+
+def test_health_and_readiness_are_the_replicas() -> None:
+    served = front(Scripted(well=2))
+    assert asyncio.run(get(served, "/ready")).json() == {"status": "ready"}
+    told = asyncio.run(get(served, "/health"))
+    assert told.status_code == 200
+    assert [one["replica"] for one in told.json()["replicas"]] == ["r0", "r1"]
+    nobody = front(Scripted(well=0))
+    assert asyncio.run(get(nobody, "/ready")).status_code == 503
+    assert asyncio.run(get(nobody, "/health")).status_code == 503
+
+
+def test_metrics_of_replicas_are_told_apart() -> None:
+    text = asyncio.run(get(front(Scripted(well=2)), "/metrics")).text
+    assert text.count("# TYPE sooner:tokens_total counter") == 1
+    assert 'sooner:tokens_total{m="x",replica="r0"} 3.0' in text
+    assert 'sooner:tokens_total{m="x",replica="r1"} 3.0' in text
+    assert 'sooner:replicas{status="ok"} 2.0' in text
+
+
+def test_an_exchange_gathers_what_waits_and_tells_of_hang_ups() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        body = (await receive())["body"]
+        await send({"type": "http.response.start", "status": 201, "headers": [(b"a", b"b")]})
+        for part in (b"1", b"2", body):
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+        await receive()
+        await send({"type": "http.response.body", "body": b"nobody reads this"})
+
+    async def run() -> None:
+        exchange = Exchange(PassedRequest("POST", "/x", body=b"3"))
+        work = asyncio.ensure_future(exchange.run(app))
+        pieces = exchange.pieces()
+        assert await anext(pieces) == Head(201, [(b"a", b"b")])
+        assert await anext(pieces) == b"123"
+        exchange.hang_up()
+        await asyncio.wait_for(work, 5)
+        assert [one async for one in pieces] == []
+
+    asyncio.run(run())

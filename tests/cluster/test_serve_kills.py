@@ -1,0 +1,95 @@
+"""Twenty replicas killed under load: everybody is answered or told, and the server stays."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import psutil
+import pytest
+from ray_nodes import children
+
+from cluster.test_serve_replicas import CHAT, SOON, Served, asked, ended, started
+
+pytest.importorskip("ray.serve")
+
+KILLS, CLIENTS, SAID, TOKENS = 20, 6, "once upon a time", 24
+RESTART = 240.0
+"""Seconds for a replica to start, of which two may share two busy cores."""
+OTHERS = ((503, "replicas_lost"), (503, "no_replica"))
+"""What may come besides an answer."""
+
+
+def stream(served: Served) -> tuple[str, str]:
+    """What a stream said, and how it ended: `whole`, `replica_lost`, or the refusal's status."""
+    # Drawn at random, so that little is found to look up and it takes its time.
+    more = {"stream": True, "ignore_eos": True, "temperature": 1.0, "seed": 1}
+    answer = httpx.post(served.address + CHAT, json=asked(SAID, TOKENS, **more), timeout=SOON)
+    if answer.status_code != 200:
+        return "", refused(answer)
+    lines = [one.removeprefix("data: ") for one in answer.text.splitlines() if one]
+    end = lines.pop()
+    told = [json.loads(one)["choices"] for one in lines]
+    said = "".join(one[0]["delta"].get("content") or "" for one in told if one)
+    return said, "whole" if end == "[DONE]" else json.loads(end)["error"]["code"]
+
+
+def refused(answer: httpx.Response) -> str:
+    """The status of an answer that is one of `OTHERS`."""
+    assert (answer.status_code, answer.json()["error"]["code"]) in OTHERS, answer.text
+    return str(answer.status_code)
+
+
+@pytest.mark.soak
+def test_twenty_kills_under_load() -> None:
+    served, outcomes, is_over = started(), Counter[str](), threading.Event()
+    whole = served.ask(SAID, TOKENS).json()["choices"][0]["message"]["content"]
+    whole_stream, end = stream(served)
+    assert end == "whole"
+
+    def client(number: int) -> None:
+        chance = random.Random(number)
+        while not is_over.is_set():
+            if chance.random() < 0.5:
+                said, end = stream(served)
+                assert said == whole_stream if end == "whole" else whole_stream.startswith(said)
+                assert end in ("whole", "replica_lost", "503")
+                outcomes[end] += 1
+                continue
+            answer = served.ask(SAID, TOKENS)
+            outcomes[str(answer.status_code)] += 1
+            if answer.status_code == 200:
+                assert answer.json()["choices"][0]["message"]["content"] == whole
+            else:
+                refused(answer)
+
+    try:
+        with ThreadPoolExecutor(CLIENTS) as pool:
+            clients = [pool.submit(client, number) for number in range(CLIENTS)]
+            chance = random.Random(0)
+            try:
+                for _ in range(KILLS):
+                    # One answers, and the other one may still load: either may be killed.
+                    served.waits(lambda: len(served.replicas()) == 2 and served.well(), RESTART)
+                    time.sleep(chance.uniform(0.0, 4.0))
+                    chance.choice(served.replicas()).kill()
+            finally:
+                is_over.set()
+            for one in clients:
+                one.result(SOON)
+        served.waits(lambda: len(served.well()) == 2, RESTART)
+        print(dict(outcomes))
+        assert outcomes["200"] > 50, outcomes
+        assert outcomes["whole"] > 50, outcomes
+        assert outcomes["replica_lost"] > 0, outcomes
+        assert httpx.get(served.address + "/ready").status_code == 200
+        everything = children(served.process.pid)
+    finally:
+        ended(served)
+    assert served.process.returncode == 0
+    assert not psutil.wait_procs(everything, 20)[1]

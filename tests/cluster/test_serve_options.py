@@ -1,0 +1,113 @@
+"""`sooner serve --ray` on the command line: what is refused, in a line each, and shares of CPUs."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from sooner.cli.main import main
+from sooner.errors import SoonerError
+from sooner.ray.shares import RayNode, ReplicaShare, check_free, replica_share
+from sooner.serve.settings import ReplicaSettings
+
+pytest.importorskip("uvicorn")
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    with pytest.raises(SystemExit) as left:
+        main(["serve", *arguments, "--port", "0"])
+    assert left.value.code == 2
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1, told
+    return told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["miniature", "--replicas", "2"], "are of --ray; add it"),
+        (["miniature", "--ray", "--replicas", "0"], "replicas is 0"),
+        (["miniature", "--ray", "--replicas", "3", "--max-replicas", "2"], "max_replicas is 2"),
+        (["miniature", "--ray", "--imbalanced-threshold", "0"], "imbalanced_threshold is 0"),
+        (["miniature", "--ray", "--upscale-seconds", "-1"], "upscale_seconds is -1"),
+        (["miniature", "--downscale-seconds", "9"], "are of --ray; add it"),
+        (["miniature", "--ray", "ray://head:10001"], "machine of the cluster, with --ray auto"),
+        (["minature", "--ray"], "did you mean 'miniature'?"),
+        (["./nosuch", "--ray"], "folder './nosuch' does not exist"),
+        (["miniature", "--ray", "--head", "/no/head"], "folder '/no/head' does not exist"),
+        (["--ray"], "name a model"),
+    ],
+)
+def test_what_can_not_be_is_refused_before_ray_starts(
+    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert told in refused(capsys, *arguments)
+
+
+def test_a_missing_ray_is_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "ray" else find(name)
+    )
+    assert "pip install 'sooner[ray]'" in refused(capsys, "miniature", "--ray")
+
+
+def test_a_cluster_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    told = refused(capsys, "miniature", "--ray", "127.0.0.1:9", "--quiet")
+    assert "no Ray cluster at '127.0.0.1:9'" in told
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "localhost:port", "[::1]", "127.0.0.1:70000"])
+def test_what_is_no_address(address: str, capsys: pytest.CaptureFixture[str]) -> None:
+    told = refused(capsys, "miniature", "--ray", address, "--quiet")
+    assert f"'{address}' is no address of a Ray cluster; give HOST:PORT" in told
+
+
+def test_shares_of_replicas() -> None:
+    two = [RayNode("a", 2.0)]
+    assert replica_share(two, 1) == ReplicaShare(1.0)
+    assert replica_share(two, 2).cpus == pytest.approx(0.95)
+    assert replica_share(two, 9).cpus == pytest.approx(0.2)
+    with pytest.raises(SoonerError, match=r"10 replicas need 2 CPUs or more, .* at most 9 with"):
+        replica_share(two, 10)
+    # A machine may go: its replicas find room on the others.
+    assert replica_share([RayNode("a", 4.0), RayNode("b", 2.0)], 3).cpus == pytest.approx(0.6)
+
+
+def test_a_gpu_each() -> None:
+    nodes = [RayNode("a", 8.0, 2.0)]
+    assert replica_share(nodes, 2) == ReplicaShare(1.0, 1.0)
+    with pytest.raises(SoonerError, match=r"3 replicas need a GPU each, .* at most 2"):
+        replica_share(nodes, 3)
+    assert replica_share(nodes, 3, needs_gpu=False).gpus == 0.0
+
+
+def test_what_others_have_taken_is_told() -> None:
+    check_free(ReplicaShare(0.6, 1.0), 2, 1.2, 2.0)
+    with pytest.raises(SoonerError, match=r"--replicas 2 takes 1\.2 CPUs .* others leave 1;"):
+        check_free(ReplicaShare(0.6), 2, 1.0, 0.0)
+    with pytest.raises(SoonerError, match=r"--replicas 2 takes 2 GPUs .* others leave 1;"):
+        check_free(ReplicaShare(0.6, 1.0), 2, 4.0, 1.0)
+
+
+def test_replicas_are_checked() -> None:
+    assert ReplicaSettings(2).most == 2
+    assert ReplicaSettings(2, 5).most == 5
+    with pytest.raises(SoonerError, match="less than the 2"):
+        ReplicaSettings(2, 1)
+
+
+def test_the_front_loads_no_torch(tmp_path: Path) -> None:
+    import subprocess
+    import sys
+
+    code = (
+        "import sys, sooner.cli.serve_ray, sooner.ray.serving, sooner.ray.front, sooner.ray.router;"
+        "import sooner.serve.server, sooner.serve.run;"
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

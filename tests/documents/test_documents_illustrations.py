@@ -1,0 +1,79 @@
+"""Pictures of a PDF's page as regions: whole, where they stand, and no backgrounds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from reportlab.lib.pagesizes import A4
+from reportlab.lib.utils import ImageReader
+from reportlab.pdfgen.canvas import Canvas
+
+from documents.paper import HEIGHT, LEFT, PROSE, RIGHT, lines
+from sooner.documents import PageDraft, Region, Resolution, draft_texts, read_pages, to_markdown
+from sooner.documents.drafters import TextLayer
+from sooner.documents.illustrations import illustrations, with_illustrations
+from sooner.documents.page import PageText, Word
+
+RED = ImageReader(Image.fromarray(np.full((40, 60, 3), (255, 0, 0), np.uint8)))
+
+
+def drafted(path: Path) -> PageDraft:
+    (page,) = read_pages(path, None, Resolution(dpi=72))
+    return TextLayer()(page)
+
+
+def test_a_picture_stands_between_the_texts_around_it(tmp_path: Path) -> None:
+    path = tmp_path / "a.pdf"
+    canvas = Canvas(str(path), pagesize=A4)
+    lines(canvas, 72, 700, PROSE)
+    for strip in range(4):  # as many programs write one
+        canvas.drawImage(RED, 100, 400 + 40 * strip, 200, 40)
+    canvas.drawImage(RED, 500, 800, 8, 8)  # an icon
+    lines(canvas, 72, 300, PROSE)
+    canvas.save()
+    draft = drafted(path)
+    assert [region.label for region in draft.regions] == ["Text", "Picture", "Text"]
+    assert [region.order for region in draft.regions] == [0, 1, 2]
+    assert draft.regions[1].bbox == pytest.approx((100, HEIGHT - 560, 300, HEIGHT - 400), abs=2)
+    assert len(draft_texts(draft)) == 2  # none of a picture
+    assert to_markdown(draft.regions).count("This paragraph") == 2
+
+
+def test_pictures_change_nothing_of_the_text_s_order(tmp_path: Path) -> None:
+    """Columns are found without them; one in the left column comes before what is below it."""
+    path = tmp_path / "a.pdf"
+    canvas = Canvas(str(path), pagesize=A4)
+    lines(canvas, 72, 700, LEFT)
+    lines(canvas, 72, 450, LEFT)
+    lines(canvas, 320, 700, RIGHT)
+    before = len(LEFT)
+    canvas.drawImage(RED, 80, 500, 150, 120)
+    canvas.save()
+    draft = drafted(path)
+    texts = [region for region in draft.regions if region.drafts]
+    (place,) = [n for n, region in enumerate(draft.regions) if region.label == "Picture"]
+    assert texts[0].drafts[0].count("\n") == before - 1
+    assert place == 1
+
+
+def test_what_is_no_illustration() -> None:
+    size = (600, 800)
+    words = [Word("word", (10.0 * n, 50.0, 10.0 * n + 8, 60.0)) for n in range(40)]
+    assert illustrations([(0, 0, 600, 800)], [], size) == []  # a scan
+    assert illustrations([(0, 40, 500, 300)], words, size) == []  # behind the text
+    assert illustrations([(0, 0, 600, 10)], [], size) == []  # a rule
+    assert illustrations([(-50, 100, 300, 300)], words, size) == [(0, 100, 300, 300)]
+    halves = [(0, 100, 300, 200), (0, 300, 300, 400), (0, 201, 300, 299)]
+    assert illustrations(halves, [], size) == [(0, 100, 300, 400)]
+
+
+def test_a_picture_alone_or_below_all() -> None:
+    text = PageText(illustrations=[(0, 400, 100, 500), (0, 100, 100, 200)])
+    assert [one.bbox[1] for one in with_illustrations([], text)] == [100, 400]
+    above = Region((0, 0, 100, 50), "Text", 0, ["x"])
+    elsewhere = Region((300, 600, 500, 650), "Text", 1, ["y"])
+    found = with_illustrations([above, elsewhere], text)
+    assert [one.label for one in found] == ["Text", "Picture", "Picture", "Text"]

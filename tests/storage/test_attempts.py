@@ -1,0 +1,97 @@
+"""Attempts that never ended are counted; those of the living, and of other machines, are not."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from sooner.errors import SoonerError
+from sooner.storage import Attempts, Store, open_store
+from sooner.storage.attempts import WorkerProcess, this_process
+
+DIES = """
+import os, signal, sys
+from sooner.storage import Attempts, open_store
+with Attempts(open_store(sys.argv[1])).trying(sys.argv[2], "worker"):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def dies(folder: Path, key: str) -> None:
+    assert subprocess.run([sys.executable, "-c", DIES, folder, key]).returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("any_store", ["local", "memory", "s3"], indirect=True)
+def test_work_that_ends_leaves_nothing(any_store: Store) -> None:
+    attempts = Attempts(any_store, most=1)
+    with attempts.trying("a/b", "one"):
+        assert len(list(any_store.names(".sooner/attempts/a/b/"))) == 1
+        assert attempts.count("a/b") == 0  # this process is alive
+    with pytest.raises(RuntimeError, match="of the work"), attempts.trying("a/b"):
+        raise RuntimeError("of the work")
+    assert list(any_store.names()) == []
+    assert attempts.reason("a/b") is None
+
+
+def test_three_deaths_set_a_key_aside(tmp_path: Path) -> None:
+    attempts = Attempts(open_store(tmp_path))
+    for deaths in range(1, 4):
+        assert attempts.reason("d/000007") is None
+        dies(tmp_path, "d/000007")
+        assert attempts.count("d/000007") == deaths
+    dies(tmp_path, "d/000008")
+    aside = attempts.set_aside("d/")
+    assert list(aside) == ["d/000007"]
+    told = aside["d/000007"]
+    assert told == attempts.reason("d/000007") == "3 processes died at it; it is set aside"
+    attempts.forget("d/000007")
+    assert attempts.set_aside() == {}
+    assert attempts.count("d/000008") == 1
+
+
+def test_many_who_work_at_one_key_at_once_are_no_deaths(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    attempts = Attempts(store, lasts=0.4)
+    for host in range(5):
+        told = {"owner": f"w{host}", "host": "elsewhere", "place": "elsewhere", "process": 1}
+        store.write(f".sooner/attempts/a/{host}.json", json.dumps(told).encode())
+        attempts.begin("a")
+    assert (attempts.count("a"), attempts.reason("a")) == (0, None)
+    time.sleep(0.6)
+    assert attempts.count("a") == 5
+    assert attempts.reason("a") == "3 processes died at it; it is set aside"
+
+
+def test_what_nobody_can_read_counts_when_it_is_old(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    store.write(".sooner/attempts/a/1.json", b"{torn")
+    store.write(".sooner/attempts/a/2.json", b"[]")
+    store.write(".sooner/attempts/a/notes", b"")
+    assert Attempts(store, most=2).count("a") == 0
+    time.sleep(0.2)
+    told = Attempts(store, most=2, lasts=0.1).reason("a")
+    assert told == "2 processes died at it; it is set aside"
+
+
+def test_a_number_that_is_used_again_is_another_process() -> None:
+    this = this_process()
+    assert this.is_alive()
+    assert WorkerProcess(this.place, this.number, "before").is_alive() is False
+    assert WorkerProcess(this.place, 1, "x").is_alive() in (False, None)
+    assert WorkerProcess("another machine", this.number, this.started).is_alive() is None
+    with subprocess.Popen([sys.executable, "-c", "pass"]) as child:
+        time.sleep(0.05)
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # ended, and not buried yet
+        assert WorkerProcess(this.place, child.pid, this.started).is_alive() is False
+
+
+def test_at_least_one(tmp_path: Path) -> None:
+    with pytest.raises(SoonerError, match=r"^attempts is 0; it must be a whole number"):
+        Attempts(open_store(tmp_path), most=0)

@@ -1,0 +1,403 @@
+"""Many pages at once over one engine: each says what it says alone."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, Future
+from typing import Any
+
+import pytest
+import torch
+
+from sooner.decoding.loop import Decoding
+from sooner.documents import Page, PageDraft
+from sooner.engine import Engine
+from sooner.errors import SoonerError
+from sooner.memory import manager
+from sooner.methods import HSD, Autoregressive
+from sooner.models import adapt
+from sooner.tasks.loading import ModelPair
+from sooner.tasks.parse import FAILED, PARTIAL, ConcurrentParser, PageParser, ParseSettings
+from sooner.tasks.parse.as_they_end import as_they_end
+from sooner.tasks.parse.in_flight import engine_room
+from tasks.parsing import draft_of, noise_page, qwen3_vl
+
+LIMIT = 24
+FIXED = {"nodes": 12, "max_new_tokens": LIMIT}
+SIZES = [(84, 112), (112, 84), (84, 140), (140, 84), (112, 112), (84, 84)]
+
+Drafts = dict[int, PageDraft | Callable[[], PageDraft | None] | None]
+
+
+@pytest.fixture(scope="module")
+def pair() -> ModelPair:
+    return qwen3_vl()
+
+
+@pytest.fixture(scope="module")
+def pages() -> list[Page]:
+    return [noise_page(*size, seed=seed) for seed, size in enumerate(SIZES)]
+
+
+@pytest.fixture(scope="module")
+def plain(pair: ModelPair, pages: list[Page]) -> list[Any]:
+    """What each page says alone, without a draft."""
+    parser = PageParser(pair, ParseSettings(**FIXED))
+    return [parser(page) for page in pages]
+
+
+@pytest.fixture
+def rounds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Rows of each round of decoding."""
+    counted: list[int] = []
+    real = Decoding.round
+
+    def counting(self: Decoding) -> None:
+        counted.append(len(self.rows.active))
+        real(self)
+
+    monkeypatch.setattr(Decoding, "round", counting)
+    return counted
+
+
+def drafts_of(pages: list[Page], plain: list[Any]) -> Drafts:
+    """Good ones, bad ones, late ones, a failed one, none."""
+    texts = [one.raw.split(" ") for one in plain]
+    late = draft_of(pages[1], " ".join(texts[1][:12]), " ".join(texts[1][12:]))
+    return {
+        0: draft_of(pages[0], " ".join(texts[0])),
+        1: lambda: time.sleep(0.05) or late,
+        2: draft_of(pages[2], " ".join(texts[2][::-1]), "w3 w4 w5"),
+        3: PageDraft([], reason="no answer", drafter="x"),
+        4: None,
+        5: draft_of(pages[5], " ".join(texts[5][::2]), " ".join(texts[0])),
+    }
+
+
+@pytest.mark.parametrize("stages", ["page", "both"])
+def test_each_page_says_what_it_says_alone(
+    stages: str, pair: ModelPair, pages: list[Page], plain: list[Any], rounds: list[int]
+) -> None:
+    """In a random order of arrival; what all of them ask for takes far fewer rounds."""
+    settings = ParseSettings(stages=stages, **FIXED)
+    drafts = drafts_of(pages, plain)
+    order = random.Random(3).sample(range(len(pages)), len(pages))
+    with ConcurrentParser(pair, settings, pages_in_flight=4) as parser:
+        futures = {number: parser.submit(pages[number], drafts[number]) for number in order}
+        parsed = {number: future.result(60) for number, future in futures.items()}
+        assert parser.engine.is_idle
+    for number, one in parsed.items():
+        want = plain[number]
+        assert (one.raw, one.markdown) == (want.raw, want.markdown)
+        assert (one.status, one.truncated, one.mode) == (want.status, want.truncated, "exact")
+    assert parsed[3].notes == ["drafter x: no answer; decoded plainly"]
+    assert parsed[0].last.steps < 0.6 * parsed[0].last.tokens
+    assert parsed[0].last.aal > 1
+    assert parsed[1].seconds["wait"] >= 0.05
+    asked = sum(
+        stage.steps - stage.rows for one in parsed.values() for stage in one.stages.values()
+    )
+    assert len(rounds) < 0.7 * asked
+    assert max(rounds) > 2
+    if stages == "both":
+        assert {"regions", "page"} <= set(parsed[2].stages)
+        assert parsed[2].seconds["regions"] > 0
+
+
+def test_regions_alone_say_what_they_say_one_by_one(
+    pair: ModelPair, pages: list[Page], plain: list[Any]
+) -> None:
+    settings = ParseSettings(stages="regions", **FIXED)
+    drafts = {place: draft_of(page, "w1 w2 w3", "w4 w5") for place, page in enumerate(pages[:3])}
+    alone = PageParser(pair, settings)
+    want = [alone(pages[place], draft) for place, draft in drafts.items()]
+    with ConcurrentParser(pair, settings, pages_in_flight=3) as parser:
+        futures = [parser.submit(pages[place], draft) for place, draft in drafts.items()]
+        for one, future in zip(want, futures, strict=True):
+            assert future.result(60).raw == one.raw
+            assert future.result().stages["regions"].rows == one.stages["regions"].rows == 2
+
+
+@pytest.mark.parametrize("stages", ["page", "both"])
+def test_a_tolerance_s_text_depends_on_no_neighbour(
+    stages: str, pair: ModelPair, pages: list[Page], plain: list[Any]
+) -> None:
+    settings = ParseSettings(stages=stages, acceptance_threshold=0.5, **FIXED)
+    drafts, alone = drafts_of(pages, plain), PageParser(pair, settings)
+    want = [alone(page, drafts[place]) for place, page in enumerate(pages)]
+    with ConcurrentParser(pair, settings, pages_in_flight=4) as parser:
+        futures = [parser.submit(page, drafts[place]) for place, page in enumerate(pages)]
+        for one, future in zip(want, futures, strict=True):
+            assert (future.result(60).raw, future.result().mode) == (one.raw, one.mode)
+    assert {one.mode for one in want} == {"exact", "relaxed"}
+
+
+def test_a_page_that_fails_or_runs_away_or_is_cancelled_disturbs_no_other(
+    pair: ModelPair, pages: list[Page]
+) -> None:
+    """One is too large for the model, all that repeat themselves are stopped where they are alone,
+    one has a drafter that raises, one is cancelled."""
+    settings = ParseSettings(stages="page", nodes=8, max_new_tokens=60, repetition=4)
+    alone = PageParser(pair, settings)
+    want = [alone(page) for page in pages]
+    assert {one.truncated for one in want} >= {"repetition"}
+
+    def broken() -> PageDraft:
+        raise ValueError("the drafter broke")
+
+    with ConcurrentParser(pair, settings, pages_in_flight=3) as parser:
+        futures = [parser.submit(page, draft_of(page, want[0].raw)) for page in pages[:3]]
+        large = parser.submit(noise_page(560, 560), None)
+        raising = parser.submit(pages[0], broken)
+        gone, never = (parser.submit(page, None) for page in pages[:2])
+        futures += [parser.submit(page, None) for page in pages[3:]]
+        assert gone.cancel()
+        assert never.cancel()
+        for one, future in zip(want, futures, strict=True):
+            assert (future.result(60).raw, future.result().truncated) == (one.raw, one.truncated)
+        with pytest.raises(SoonerError, match="positions; lower the dpi"):
+            large.result(60)
+        with pytest.raises(ValueError, match="the drafter broke"):
+            raising.result(60)
+        with pytest.raises(CancelledError):
+            gone.result(60)
+        assert parser.submit(pages[0], None).result(60).raw == want[0].raw
+        assert parser.engine.is_idle
+    with pytest.raises(SoonerError, match="the parser is closed"):
+        parser.submit(pages[0])
+
+
+def test_a_page_that_is_cancelled_leaves_the_engine(
+    pair: ModelPair, pages: list[Page], rounds: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = ParseSettings(max_new_tokens=400, repetition=0)
+    with ConcurrentParser(pair, settings, pages_in_flight=2) as parser:
+        future = parser.submit(pages[0])
+        while len(rounds) < 3:
+            time.sleep(0.01)
+        future.cancel()
+        while not parser.engine.is_idle:
+            time.sleep(0.01)
+        assert len(rounds) < 300
+
+
+def test_a_page_that_takes_too_long_is_cut(
+    pair: ModelPair, pages: list[Page], plain: list[Any]
+) -> None:
+    settings = ParseSettings(timeout=1e-6, **FIXED)
+    with ConcurrentParser(pair, settings, pages_in_flight=3) as parser:
+        futures = [parser.submit(page) for page in pages[:3]]
+        for one, future in zip(plain, futures, strict=False):
+            parsed = future.result(60)
+            assert (parsed.status, parsed.truncated) == (PARTIAL, "time")
+            assert one.raw.startswith(parsed.raw)
+            assert len(parsed.raw) < len(one.raw)
+
+
+def test_the_time_of_a_page_is_its_share(pair: ModelPair, pages: list[Page]) -> None:
+    """So that costs of pages add up to what the machine did, however many are under way."""
+    with ConcurrentParser(pair, ParseSettings(**FIXED), pages_in_flight=6) as parser:
+        parser.submit(pages[0]).result(60)
+        began = time.perf_counter()
+        futures = [parser.submit(page) for page in pages]
+        parsed = [future.result(60) for future in futures]
+        took = time.perf_counter() - began
+    spent = [one.seconds["decode"] + one.seconds["prefill"] for one in parsed]
+    assert all(one > 0 for one in spent)
+    assert sum(spent) <= took
+    assert sum(spent) > 0.2 * took
+
+
+def test_a_late_draft_keeps_nobody_waiting(
+    pair: ModelPair, pages: list[Page], plain: list[Any]
+) -> None:
+    """Its drafter ends behind all other pages."""
+    others = threading.Event()
+    draft = draft_of(pages[0], plain[0].raw)
+
+    def late() -> PageDraft:
+        assert others.wait(60)
+        return draft
+
+    with ConcurrentParser(pair, ParseSettings(stages="page", **FIXED), pages_in_flight=3) as parser:
+        first = parser.submit(pages[0], late)
+        for place in (1, 2, 3):
+            assert parser.submit(pages[place]).result(60).raw == plain[place].raw
+        assert not first.done()
+        others.set()
+        assert first.result(60).raw == plain[0].raw
+        assert first.result().last.aal > 1
+
+
+def test_what_runs_out_of_memory_beside_others_is_decoded_alone(
+    pair: ModelPair, pages: list[Page], plain: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is read smaller for that."""
+    real = Decoding.round
+
+    def full(self: Decoding) -> None:
+        if len(self.rows.active) > 1:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        real(self)
+
+    monkeypatch.setattr(Decoding, "round", full)
+    settings = ParseSettings(stages="both", **FIXED)
+    with ConcurrentParser(pair, settings, pages_in_flight=3) as parser:
+        futures = [parser.submit(page, draft_of(page, "w1 w2", "w3")) for page in pages[:3]]
+        for one, future in zip(plain, futures, strict=False):
+            assert (future.result(60).raw, future.result().mode) == (one.raw, "exact")
+            assert future.result().notes == []
+
+
+def test_pages_make_room_where_memory_is_short(
+    pair: ModelPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Prompts of a page of memory each, whose texts begin a second one; there are three."""
+    settings = ParseSettings(stages="page", nodes=8, max_new_tokens=80, repetition=0)
+    large, alone = [noise_page(196, 196, seed) for seed in range(3)], PageParser(pair, settings)
+    want = [alone(page) for page in large]
+    engine = Engine(
+        pair.target.model, HSD([[]], **settings.verification), max_rows=3, pages=3,
+        prefix_caching=False,
+    )  # fmt: skip
+    made_room: list[int] = []
+    real = Engine._interrupt
+
+    def interrupted(self: Engine, request: Any) -> None:
+        made_room.append(request.number)
+        real(self, request)
+
+    monkeypatch.setattr(Engine, "_interrupt", interrupted)
+    with ConcurrentParser(pair, settings, pages_in_flight=3, engine=engine) as parser:
+        futures = [parser.submit(page, draft_of(page, "w1 w2 w3")) for page in large]
+        assert [future.result(60).raw for future in futures] == [one.raw for one in want]
+    assert made_room
+
+
+def test_a_sparse_prefill_has_the_model_for_itself(pair: ModelPair, pages: list[Page]) -> None:
+    settings = ParseSettings(stages="page", max_new_tokens=12, repetition=0, prefill="fastv:0.5")
+    drafts = [draft_of(page, "w1 w2") for page in pages[:3]]
+    alone = PageParser(pair, settings)
+    want = [alone(page, draft) for page, draft in zip(pages, drafts, strict=False)]
+    with ConcurrentParser(pair, settings, pages_in_flight=3) as parser:
+        futures = [parser.submit(*one) for one in zip(pages, drafts, strict=False)]
+        for one, future in zip(want, futures, strict=True):
+            assert (future.result(60).raw, future.result().mode) == (one.raw, "approximate")
+
+
+def test_pages_are_yielded_as_they_end(
+    pair: ModelPair, pages: list[Page], plain: list[Any]
+) -> None:
+    """A page that fails is yielded as such; no more are taken than are under way."""
+    taken: list[int] = []
+    others = threading.Event()
+
+    def coming() -> Iterator[Any]:
+        for place, page in enumerate([*pages[:3], noise_page(560, 560)]):
+            taken.append(place)
+            yield (page, others.wait) if place == 0 else page
+
+    async def all_of(parser: ConcurrentParser) -> list[Any]:
+        found = []
+        async for parsed in parser.run(coming()):
+            assert len(taken) <= len(found) + 2
+            found.append(parsed)
+            if len(found) == 3:
+                others.set()
+        return found
+
+    others_wait = others.wait
+    others.wait = lambda *_: others_wait(60) and None  # type: ignore[method-assign]
+    with ConcurrentParser(pair, ParseSettings(**FIXED), pages_in_flight=2) as parser:
+        found = asyncio.run(all_of(parser))
+        one = asyncio.run(parser.parse(pages[4]))
+    assert [parsed.raw for parsed in found if parsed.status != FAILED] == [
+        plain[place].raw for place in (1, 2, 0)
+    ]
+    assert [parsed.status for parsed in found].index(FAILED) == 2
+    assert "positions; lower the dpi" in found[2].reason
+    assert one.raw == plain[4].raw
+
+
+def test_without_an_event_loop_pages_come_as_they_end() -> None:
+    futures = {number: Future[Any]() for number in range(5)}
+    futures[1].set_result("one")
+    begun: list[int] = []
+
+    def begin(number: int) -> Future[Any] | None:
+        begun.append(number)
+        return None if number == 3 else futures[number]
+
+    found = as_they_end(iter(range(5)), begin, 2)
+    assert next(found)[0] == 1
+    assert begun == [0, 1]
+    futures[2].set_result("two")
+    assert next(found)[0] == 2
+    futures[0].set_exception(ValueError("zero"))
+    place, future = next(found)
+    assert (place, str(future.exception())) == (0, "zero")
+    futures[4].set_result("four")
+    assert [place for place, _ in found] == [4]
+    assert begun == [0, 1, 2, 3, 4]
+
+
+def test_what_is_long_in_coming_keeps_nobody_waiting() -> None:
+    """The next item comes only once the one before it was kept; closing cancels what is left."""
+    kept, closed = threading.Event(), threading.Event()
+
+    def coming() -> Iterator[int]:
+        try:
+            yield 0
+            assert kept.wait(60)
+            yield 1
+            kept.clear()
+            assert kept.wait(60)
+            yield 2
+        finally:
+            closed.set()
+
+    futures = [Future[Any]() for _ in range(3)]
+    futures[0].set_result("zero")
+    found = as_they_end(coming(), futures.__getitem__, 3)
+    assert next(found)[0] == 0
+    kept.set()
+    threading.Timer(0.05, futures[1].set_result, ["one"]).start()
+    assert next(found)[0] == 1
+    kept.set()
+    found.close()
+    assert closed.wait(60)
+    assert not futures[2].done()
+
+    def broken() -> Iterator[int]:
+        yield 0
+        raise ValueError("no more pages")
+
+    waiting = Future[Any]()
+    with pytest.raises(ValueError, match="no more pages"):
+        list(as_they_end(broken(), lambda _: waiting, 3))
+    assert waiting.cancelled()
+
+
+def test_memory_says_how_many_pages_are_under_way(
+    pair: ModelPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, settings = pair.target.model, ParseSettings()
+    method = HSD([[]], **settings.verification)
+    assert engine_room(model, Autoregressive(), settings).pages_in_flight == 1
+    room = engine_room(model, method, settings, 3)
+    assert (room.rows, room.pages) == (11, 11 * 3)  # 512 positions, and a round behind them
+    module = "sooner.tasks.parse.in_flight"
+    monkeypatch.setattr(f"{module}.gpus_of", lambda model: [torch.device("cuda:0")])
+    page = manager.page_bytes(adapt(model), method)
+    for pages, count in ((3, 1), (14, 4), (1000, 16)):
+        monkeypatch.setattr(f"{module}.free_bytes", lambda gpu, share: pages * page)  # noqa: B023
+        assert engine_room(model, method, settings).pages_in_flight == count
+    with pytest.raises(SoonerError, match="pages_in_flight is 0"):
+        engine_room(model, method, settings, 0)
+    monkeypatch.setattr(f"{module}.free_bytes", lambda gpu, share: 1000)
+    with pytest.raises(SoonerError, match="is 0 pages of 256 tokens"):
+        engine_room(model, method, settings)

@@ -1,0 +1,281 @@
+"""Families of document parsers: how they are recognised, and what they are asked about what."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
+from sooner.cli.parse_options import ParseOptions
+from sooner.documents import PageDraft, Region, Resolution
+from sooner.documents.forms import page_text
+from sooner.documents.tables import Cell, grid, read_table, to_html
+from sooner.errors import SoonerError
+from sooner.models import FAMILIES as ADAPTERS
+from sooner.tasks.parse import ParseSettings
+from sooner.tasks.parse.answers import region_markdown
+from sooner.tasks.parse.contexts import (
+    decoded,
+    on_page,
+    page_drafts,
+    pieces_of,
+    region_pieces,
+    with_region_texts,
+)
+from sooner.tasks.parse.crops import together
+from sooner.tasks.parse.families import (
+    FAMILIES,
+    REFUSED,
+    check_type,
+    families_table,
+    forms_of,
+    prompts_table,
+)
+from sooner.tasks.parse.forms import CODE, FORMS, Ask, CropPrompt
+from sooner.tasks.parse.habits import (
+    NAME,
+    ask_of,
+    family_of,
+    known_ask,
+    longest_of,
+    own_name,
+    type_of,
+)
+from tasks.parsing import noise_page
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+TABLE = to_html([[Cell("Fruit", columns=2)], [Cell("pear"), Cell("2")]])
+
+
+@pytest.mark.parametrize(
+    ("model", "model_type", "family"),
+    [
+        ("allenai/olmOCR-2-7B-1025-FP8", "qwen2_5_vl", "olmocr"),
+        ("nanonets/Nanonets-OCR2-3B", "qwen2_5_vl", "nanonets-ocr"),
+        ("Qwen/Qwen2.5-VL-7B-Instruct", "qwen2_5_vl", None),
+        ("opendatalab/MinerU2.5-2509-1.2B", "qwen2_vl", "mineru"),
+        ("datalab-to/chandra", "qwen3_vl", "chandra"),
+        ("datalab-to/chandra-ocr-2", "qwen3_5", "chandra-2"),
+        ("datalab-to/chandra-ocr-2", "", "chandra-2"),
+        ("ibm-granite/granite-docling-258M", "idefics3", "granite-docling"),
+        ("ds4sd/SmolDocling-256M-preview", "idefics3", "granite-docling"),
+        ("HuggingFaceM4/Idefics3-8B-Llama3", "idefics3", None),
+        ("anybody/anything", "glm_ocr", "glm-ocr"),
+        ("anybody/anything", "paddleocr_vl", "paddleocr-vl"),
+        ("anybody/anything", "", None),
+        ("lightonai/LightOnOCR-2-1B", "", "lighton-ocr"),
+        ("zai-org/GLM-OCR", "", "glm-ocr"),
+        ("deepseek-ai/DeepSeek-OCR", "", "deepseek-ocr"),
+        ("deepseek-ai/DeepSeek-OCR-2", "", "deepseek-ocr-2"),
+        ("Qwen/Qwen3-VL-2B-Instruct", "", None),
+        ("/models/olmocr/checkpoint-7", "qwen2_5_vl", None),
+        ("~/.cache/hub/models--allenai--olmOCR-2-7B/snapshots/0a1b2c", "qwen2_5_vl", "olmocr"),
+    ],
+)
+def test_a_model_is_known_by_its_type_and_its_name(
+    model: str, model_type: str, family: str | None
+) -> None:
+    assert family_of(model, model_type) == family
+
+
+def test_a_folder_or_a_caller_says_of_which_family_a_finetune_is(tmp_path: Path) -> None:
+    (tmp_path / NAME).write_text(json.dumps({"parse": {"family": "olmocr"}}))
+    assert family_of(str(tmp_path), "qwen2_5_vl") == "olmocr"
+    assert known_ask(str(tmp_path), "qwen2_5_vl") is FAMILIES["olmocr"].ask
+    assert longest_of(str(tmp_path), "qwen2_5_vl") == 1288
+    assert family_of(str(tmp_path), "qwen2_5_vl", "nanonets-ocr") == "nanonets-ocr"
+    (tmp_path / NAME).write_text(json.dumps({"parse": {"longest": 800, "prompt": "read"}}))
+    assert longest_of(str(tmp_path), "lighton_ocr") == 800
+    assert known_ask(str(tmp_path), "lighton_ocr") == Ask("read")
+    assert known_ask(str(tmp_path), "lighton_ocr", "olmocr") is FAMILIES["olmocr"].ask
+    (tmp_path / NAME).write_text(json.dumps({"parse": {"family": "olmocrr"}}))
+    with pytest.raises(SoonerError, match="did you mean 'olmocr'"):
+        family_of(str(tmp_path))
+    with pytest.raises(SoonerError, match=r"unknown family 'glmocr'.*did you mean 'glm-ocr'"):
+        ParseSettings(family="glmocr")
+    assert own_name("a/b") == "b"
+
+
+def test_pages_are_drawn_as_large_as_the_family_was_trained_on(tmp_path: Path) -> None:
+    assert longest_of("lightonai/LightOnOCR-2-1B") == 1540
+    assert longest_of("Qwen/Qwen3-VL-2B-Instruct") is None
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "lighton_ocr"}))
+    assert type_of(str(tmp_path)) == "lighton_ocr"
+    assert longest_of(str(tmp_path), type_of(str(tmp_path))) == 1540
+    assert type_of("lightonai/LightOnOCR-2-1B") == ""
+
+    def resolution(**given: Any) -> Resolution:
+        asked = ParseOptions(tmp_path / "out", model=str(tmp_path), **given)
+        return asked._resolution(str(tmp_path))
+
+    assert resolution() == Resolution(longest=1540)
+    assert resolution(dpi=100) == Resolution(100)
+    assert resolution(settings=ParseSettings(family="olmocr")) == Resolution(longest=1288)
+
+
+def test_settings_without_a_family_are_hashed_as_before() -> None:
+    assert ParseSettings().digest("model") == "8942a8838eb5bd68"
+    assert ParseSettings(family="olmocr").digest() != ParseSettings().digest()
+
+
+def test_every_family_has_forms_that_are_known_and_says_where_its_prompts_are_from() -> None:
+    for name, family in FAMILIES.items():
+        assert all(form in FORMS for form in forms_of(family.ask)), name
+        assert family.source
+        assert family.types
+        known = [kind for kind in family.types if kind in ADAPTERS]
+        assert known == ([] if family.lacks == "adapter" else list(family.types)), name
+
+
+def test_the_table_of_families_is_that_of_the_documentation() -> None:
+    text = (DOCS / "documents.md").read_text(encoding="utf-8")
+    assert families_table() in text, "run: python -m sooner.tasks.parse.families"
+    assert prompts_table() in text, "run: python -m sooner.tasks.parse.families"
+    for name in FORMS:
+        assert f"`{name}`" in text
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_other_document_models_are_refused_by_name(kind: str) -> None:
+    with pytest.raises(SoonerError, match=f"of type '{kind}' can't verify drafts: ") as caught:
+        check_type(kind, "some/model")
+    assert "\n" not in str(caught.value)
+
+
+def page() -> PageDraft:
+    regions = [
+        Region((0, 0, 40, 40), "Text", 0, ["pears and"]),
+        Region((0, 40, 40, 80), "Formula", 1, ["$$x + y$$"]),
+        Region((0, 80, 40, 120), "Table", 2, [TABLE]),
+        Region((0, 120, 40, 160), "Picture", 3),
+        Region((0, 160, 40, 200), "Picture", 4, ["year\tpears\n2020\t3"]),
+    ]
+    return PageDraft(regions, size=(84, 224))
+
+
+def test_crops_are_asked_about_by_what_they_show() -> None:
+    ask = ask_of("paddleocr_vl")
+    pieces = region_pieces(page(), ask)
+    asked = [piece.question.prompt for piece in pieces if piece.question is not None]
+    assert asked == ["OCR:", "Formula Recognition:", "Table Recognition:", "Chart Recognition:"]
+    assert [piece.place for piece in pieces] == [0, 1, 2, 4]  # a picture without text is left out
+    assert [piece.end for piece in pieces] == ["\n\n", "\n\n", "\n\n", ""]
+    tagged = region_pieces(page(), ask_of("granite_docling"))
+    assert [piece.end for piece in tagged] == ["\n\n", "\n\n", "\n\n", ""]  # of the Markdown
+    assert pieces[1].texts == ["\\[x + y\\]"]
+    assert pieces[2].texts == ["<fcel>Fruit<lcel><nl><fcel>pear<fcel>2<nl>"]
+    assert region_pieces(page(), ask_of("glm_ocr"))[2].texts == [TABLE]
+
+
+def test_what_was_read_on_a_crop_is_brought_into_the_form_of_the_page() -> None:
+    ask, draft = ask_of("paddleocr_vl"), page()
+    table = draft.regions[2]
+    (text,) = on_page(table, "<fcel>Fruit<lcel><nl><fcel>plum<fcel>3<nl>", ask, draft)
+    assert text == "| Fruit |  |\n| --- | --- |\n| plum | 3 |"
+    assert on_page(draft.regions[1], " \\[z\\] ", ask, draft) == ["$$\nz\n$$"]
+    assert on_page(draft.regions[0], "pears  and", ask, draft) == ["pears  and"]  # the very text
+    title = Region(None, "Title", drafts=["Fruit"])
+    assert region_pieces(PageDraft([title]), ask)[0].texts == ["Fruit"]  # a crop has no headings
+    assert on_page(title, "Fruits", ask, draft) == ["# Fruits"]
+    heard = with_region_texts(region_pieces(draft, ask), {0: "plums"}, ask, draft)
+    assert heard[0].texts == ["plums", "pears and"]
+
+
+def test_what_was_read_on_a_crop_is_markdown_where_that_is_the_result() -> None:
+    draft = page()
+    table, text = draft.regions[2], draft.regions[0]
+    found = region_markdown("<otsl><ched>a<ched>b<nl><fcel>1<ecel><nl></otsl>", "doctags", table)
+    assert grid(read_table(found)) == [["a", "b"], ["1", ""]]
+    assert region_markdown("```markdown\nplums\n```", "markdown", text) == "plums"
+    assert region_markdown("---\nis_table: False\n---\nplums", "front-matter", text) == "plums"
+    found = region_markdown("<fcel>a<fcel>b<nl>", "otsl", table)
+    assert found == "<table><tr><td>a</td><td>b</td></tr></table>"
+
+
+@pytest.mark.parametrize("form", ["deepseek", "unlimited", "doctags", "doclang", "otsl"])
+def test_tags_are_special_tokens_that_drafts_have_and_decoding_keeps(form: str) -> None:
+    """A byte-level tokenizer that has each tag as one special token, as the families' have."""
+    draft = PageDraft(
+        [
+            Region((8, 20, 40, 40), "Title", 0, ["Fruit"]),
+            Region((8, 40, 40, 80), "Text", 1, ["pears are"]),
+            Region((8, 80, 40, 120), "Table", 2, [TABLE]),
+        ],
+        size=(84, 224),
+    )
+    text = page_text(FORMS[form], draft)
+    tags = re.findall(r"<[^<>]+>", text)
+    core = Tokenizer(models.BPE())
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(False)
+    core.decoder = decoders.ByteLevel()
+    core.train_from_iterator(
+        ["pears"],
+        trainers.BpeTrainer(
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
+        ),
+    )
+    words = PreTrainedTokenizerFast(
+        tokenizer_object=core, eos_token="<eos>", pad_token="<pad>",
+        extra_special_tokens=sorted(set(tags)),
+    )  # fmt: skip
+    eos = [words.eos_token_id]
+    groups = page_drafts(words, pieces_of(draft, form), form, eos)
+    tokens = [token for group in groups for token in group[0]]
+    assert len(groups) == 3
+    assert tokens[-1:] == eos
+    assert sum(words.convert_tokens_to_ids(tag) in tokens for tag in set(tags)) == len(set(tags))
+    assert decoded(words, [*tokens, words.pad_token_id], form, eos) == text
+
+
+def test_regions_share_a_crop_only_where_the_same_is_asked() -> None:
+    regions = [
+        Region((0, 0, 40, 20), "Text", 0, ["one"]),
+        Region((0, 20, 40, 40), "Text", 1, ["two"]),
+        Region((0, 40, 40, 60), "Formula", 2, ["x"]),
+    ]
+    draft = PageDraft(regions, size=(84, 112))
+
+    def parts(family: str) -> list[int]:
+        found = together(region_pieces(draft, ask_of(family)), noise_page())
+        return [len(part.pieces) for part in found]
+
+    assert parts("paddleocr_vl") == [2, 1]
+    assert parts("hunyuan_vl") == [2, 1]
+    assert parts("qwen3_vl") == [3]
+    olmocr = region_pieces(draft, ask_of("", FAMILIES["olmocr"].ask))
+    assert [len(part.pieces) for part in together(olmocr, noise_page())] == [1, 1, 1]
+
+
+def test_a_caller_s_prompt_or_form_is_for_every_kind_of_region() -> None:
+    ask = ask_of("paddleocr_vl", region_prompt="read it")
+    assert ask.of("Table") == ask.of("Text") == CropPrompt("read it", "text")
+    assert ask_of("paddleocr_vl", form="html").of("Table") == CropPrompt("OCR:", "html")
+    assert ask_of("got_ocr2", prompt="read it").template == FAMILIES["got-ocr-2"].ask.template
+
+
+def test_code_is_asked_about_in_words_of_its_own_where_a_family_has_some() -> None:
+    code = Region((0, 0, 40, 20), "Text", 0, ["```\nx = 1\n```"])
+    text = Region((0, 0, 40, 20), "Text", 0, ["x = 1"])
+    docling, olmocr = FAMILIES["granite-docling"].ask, FAMILIES["olmocr"].ask
+    assert docling.about(code) == docling.by_label[CODE]
+    assert docling.about(code).prompt == "Convert code to text."
+    assert docling.about(text).prompt == docling.page
+    assert olmocr.about(code) == olmocr.about(text)
+    piece = region_pieces(PageDraft([code], size=(84, 112)), docling)[0]
+    assert piece.question == docling.by_label[CODE]
+    assert piece.texts == ["<doctag><code><_unknown_>x = 1</code>\n</doctag>"]
+
+
+def test_chandra_s_second_version_has_a_prompt_of_its_own() -> None:
+    first, second = FAMILIES["chandra"].ask.page, FAMILIES["chandra-2"].ask.page
+    assert "[x0, y0, x1, y1] format.  Bboxes are normalized 0-1024." in first
+    assert "box of the block in x0 y0 x1 y1 format.  Bboxes are normalized 0-1000." in second
+    assert all(f"\n- {label}\n" in second for label in ("Figure", "Diagram", "Blank-Page"))
+    assert "Blank-Page" not in first
+    assert not any(word in first + second for word in ("BOX", "SIDE", "MORE", "IMAGES"))

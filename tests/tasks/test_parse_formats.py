@@ -1,0 +1,293 @@
+"""Files for other programs: read back by docling-core, pyarrow and json, and judged by content."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from sooner.documents import Page
+from sooner.errors import SoonerError
+from sooner.tasks.parse.formats import FORMATS, check_formats, figures, render_document, render_page
+from sooner.tasks.parse.result import ParsedPage, StageStats
+from tasks.pages_of import BOTTOM, HEIGHT, MIDDLE, TOLD, TOP, WIDTH, page
+
+TABLE = "<table><tr><th>Name</th><th>Born</th></tr><tr><td>Ann</td><td>1901</td></tr></table>"
+MERGED = (
+    "<table><tr><th rowspan='2'>Name</th><th colspan='2'>Of</th></tr>"
+    "<tr><th>Birth</th><th>Death</th></tr><tr><td>Ann</td><td>1901</td><td>1999</td></tr></table>"
+)
+BEGUN = "The members of the team agreed that all of the work should be"
+REST = "done by the end of the following year."
+
+
+@pytest.fixture
+def pages() -> list[ParsedPage]:
+    """Two pages with one of everything; a paragraph goes on from the first to the second."""
+    return [
+        page(
+            1,
+            ("Page-header", "A Paper", (50, 10, 550, 30)),
+            ("Title", "# On Fruit", (50, 40, 550, 60)),
+            ("Section-header", "## 1 What", (50, 70, 550, 90)),
+            ("List-item", "- apples\n- pears", (50, 100, 550, 130)),
+            ("List-item", "3. nuts", (50, 130, 550, 150)),
+            ("Formula", "$$\na < b\n$$", (50, 150, 550, 170)),
+            ("Table", TABLE, (50, 180, 550, 250)),
+            ("Caption", "Table 1: Names", (50, 250, 550, 270)),
+            ("Picture", "", MIDDLE),
+            ("Caption", "Figure 1: Fruit", (50, 410, 550, 430)),
+            ("Text", "```\nx = 1\n```", (50, 440, 550, 460)),
+            ("Text", BEGUN, BOTTOM),
+            ("Footnote", "1 By hand.", (50, 740, 550, 760)),
+            ("Page-footer", "1", (290, 780, 310, 795)),
+        ),
+        page(2, ("Text", REST, TOP), ("Text", "No box.", None)),
+    ]
+
+
+def rendered(format_: str, pages: list[ParsedPage], **told: Any) -> bytes:
+    return b"".join(render_document(format_, pages, {**TOLD, **told}))
+
+
+def docling(pages: list[ParsedPage], **told: Any) -> Any:
+    core = pytest.importorskip("docling_core.types.doc")
+    return core.DoclingDocument.model_validate_json(rendered("docling", pages, **told))
+
+
+def test_docling_reads_everything(pages: list[ParsedPage]) -> None:
+    made = docling(pages)
+    assert made.name == "a paper"
+    assert (made.origin.filename, made.origin.mimetype) == ("a paper.pdf", "application/pdf")
+    assert {number: (one.size.width, one.size.height) for number, one in made.pages.items()} == {
+        1: (WIDTH, HEIGHT), 2: (WIDTH, HEIGHT),
+    }  # fmt: skip
+    body = [(str(item.label.value), getattr(item, "text", "")) for item, _ in made.iterate_items()]
+    assert body == [
+        ("title", "On Fruit"),
+        ("section_header", "1 What"),
+        ("list_item", "apples"),
+        ("list_item", "pears"),
+        ("list_item", "nuts"),
+        ("formula", "a < b"),
+        ("table", ""),
+        ("caption", "Table 1: Names"),
+        ("picture", ""),
+        ("caption", "Figure 1: Fruit"),
+        ("code", "x = 1"),
+        ("text", f"{BEGUN} {REST}"),
+        ("footnote", "1 By hand."),
+        ("text", "No box."),
+    ]
+    furniture = [item.text for item in made.texts if item.content_layer.value == "furniture"]
+    assert furniture == ["A Paper", "1"]
+    assert made.tables[0].caption_text(made) == "Table 1: Names"
+    assert made.pictures[0].caption_text(made) == "Figure 1: Fruit"
+    assert [one.marker for one in made.texts if one.label.value == "list_item"] == ["-", "-", "3."]
+
+
+def test_docling_says_where_things_are(pages: list[ParsedPage]) -> None:
+    made = docling(pages)
+    whole = next(item for item in made.texts if item.text.startswith("The members"))
+    assert [one.page_no for one in whole.prov] == [1, 2]
+    assert [whole.text[slice(*one.charspan)].strip() for one in whole.prov] == [BEGUN, REST]
+    boxes = [one.bbox.as_tuple() for one in whole.prov]
+    assert boxes == [tuple(map(float, BOTTOM)), tuple(map(float, TOP))]
+    nowhere = next(item for item in made.texts if item.text == "No box.")
+    assert nowhere.prov[0].bbox.as_tuple() == (0, 0, WIDTH, HEIGHT)
+
+
+def test_docling_writes_sensible_markdown(pages: list[ParsedPage]) -> None:
+    text = docling(pages).export_to_markdown()
+    assert text.startswith("# On Fruit\n\n## 1 What\n\n- apples\n- pears\n3. nuts\n\n$$a < b$$\n\n")
+    assert "| Ann    |   1901 |" in text
+    assert f"```\nx = 1\n```\n\n{BEGUN} {REST}\n\n1 By hand." in text
+    assert "A Paper" not in text
+
+
+def test_docling_tables_keep_their_spans() -> None:
+    (table,) = docling([page(1, ("Table", MERGED, MIDDLE))]).tables
+    assert (table.data.num_rows, table.data.num_cols) == (3, 3)
+    cells = {
+        cell.text: (cell.start_row_offset_idx, cell.start_col_offset_idx, cell.row_span,
+                    cell.col_span, cell.column_header)
+        for cell in table.data.table_cells
+    }  # fmt: skip
+    assert cells["Name"] == (0, 0, 2, 1, True)
+    assert cells["Of"] == (0, 1, 1, 2, True)
+    assert cells["Death"] == (1, 2, 1, 1, True)
+    assert cells["1999"] == (2, 2, 1, 1, False)
+    assert table.export_to_dataframe(None).values.tolist() == [["Ann", "1901", "1999"]]
+    low = "<table><tr><td rowspan='9'>a</td><td>b</td></tr></table>"
+    (table,) = docling([page(1, ("Table", low, MIDDLE))]).tables
+    assert table.data.grid[0][0].row_span == 1
+
+
+def test_what_stands_within_a_figure_is_no_part_of_docling_s_text() -> None:
+    axis = ("Section-header", "## 0.5", (60, 310, 80, 320)), ("Text", "1.0", (60, 390, 80, 399))
+    figure, behind = ("Picture", "", MIDDLE), ("Text", "Behind it.", BOTTOM)
+    made = docling([page(1, axis[0], figure, axis[1], behind)])
+    children = [child.resolve(made).text for child in made.pictures[0].children]
+    assert children == ["0.5", "1.0"]
+    assert made.export_to_markdown() == "<!-- image -->\n\nBehind it."
+    assert [item.text for item in made.texts] == ["0.5", "1.0", "Behind it."]
+    # A scan may be a picture as a whole.
+    whole = ("Picture", "", (0, 0, WIDTH, HEIGHT))
+    assert "1.0" in docling([page(1, whole, axis[1], behind)]).export_to_markdown()
+
+
+def test_docling_takes_a_page_of_which_only_the_text_is_known() -> None:
+    bare = page(3, markdown="All of it.\n")
+    made = docling([bare], source="scan.tiff", input_hash="")
+    assert [(item.text, item.prov[0].page_no) for item in made.texts] == [("All of it.", 3)]
+
+
+def test_olmocr_lines_have_the_place_of_each_page(pages: list[ParsedPage]) -> None:
+    blank = page(4)
+    lines = rendered("olmocr", [*pages, blank], failed=[{"page": 3, "reason": "x"}]).splitlines()
+    told = json.loads(lines[0])
+    assert len(lines) == 1
+    assert set(told) == {"id", "text", "source", "added", "created", "metadata", "attributes"}
+    spans = told["attributes"]["pdf_page_numbers"]
+    text = told["text"]
+    assert [number for *_, number in spans] == [1, 2, 4]
+    assert [spans[0][0], spans[-1][1]] == [0, len(text)]
+    assert all(one[1] == other[0] for one, other in pairwise(spans))
+    assert [text[start:end].strip() for start, end, _ in spans] == [
+        pages[0].markdown.strip(), pages[1].markdown.strip(), "",
+    ]  # fmt: skip
+    assert told["metadata"]["Source-File"] == "sub/a paper.pdf"
+    assert told["metadata"]["pdf-total-pages"] == 4
+    assert told["metadata"]["failed-pages"] == [3]
+    assert rendered("olmocr", [blank]) == b""
+    bare = json.loads(b"".join(render_document("olmocr", pages, TOLD, furniture=False)))
+    (start, end, _), _ = bare["attributes"]["pdf_page_numbers"]
+    first = bare["text"][start:end].strip()
+    assert pages[0].markdown.strip() == f"A Paper\n\n{first}\n\n1"
+    numbered = page(1, ("Text", "1", TOP), ("Text", "Apples.", TOP), ("Page-footer", "1", BOTTOM))
+    bare = json.loads(b"".join(render_document("olmocr", [numbered], TOLD, furniture=False)))
+    assert bare["text"] == "1\n\nApples."
+
+
+def test_parquet_has_a_row_a_page(pages: list[ParsedPage]) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    stages = {"page": StageStats(1, 20, 5, "exact", 4.0, 4.0, 1.0, 20.0)}
+    fast = page(4, ("Text", "x", None), stages=stages, seconds={"decode": 1.5}, notes=["why"])
+    data = rendered("parquet", [*pages, fast], failed=[{"page": 3, "reason": "torn"}])
+    table = parquet.read_table(io.BytesIO(data))
+    rows = table.to_pylist()
+    assert [(row["page"], row["status"]) for row in rows] == [
+        (1, "SUCCESS"), (2, "SUCCESS"), (3, "FAILED"), (4, "SUCCESS"),
+    ]  # fmt: skip
+    assert {row["document"] for row in rows} == {"sub/a paper.pdf"}
+    first, region = rows[0], rows[0]["regions"][6]
+    assert (first["markdown"], first["width"]) == (pages[0].markdown, WIDTH)
+    assert (region["label"], region["text"]) == ("Table", TABLE)
+    assert region["bbox"] == [50.0, 180.0, 550.0, 250.0]
+    assert (rows[2]["reason"], rows[2]["markdown"], rows[2]["regions"]) == ("torn", None, None)
+    assert (rows[0]["tokens_per_second"], rows[3]["tokens_per_second"]) == (None, 20.0)
+    assert (rows[3]["seconds"]["decode"], rows[3]["seconds"]["vision"]) == (1.5, None)
+    assert rows[3]["notes"] == ["why"]
+
+
+def test_parquet_files_of_many_documents_are_one_table(
+    pages: list[ParsedPage], tmp_path: Path
+) -> None:
+    """Types never depend on what is in a file: an empty one has the same."""
+    pandas = pytest.importorskip("pandas")
+    dataset = pytest.importorskip("pyarrow.dataset")
+    failed = [{"page": 1, "reason": "torn"}]
+    for name, of, told in (("a", pages, []), ("b", [], failed), ("c", [], [])):
+        (tmp_path / f"{name}.parquet").write_bytes(rendered("parquet", of, failed=told))
+    files = sorted(map(str, tmp_path.iterdir()))
+    schemas = {str(dataset.dataset(file).schema) for file in files}
+    assert len(schemas) == 1
+    assert dataset.dataset(files).to_table().num_rows == 3
+    assert pandas.read_parquet(tmp_path)["status"].tolist() == ["SUCCESS", "SUCCESS", "FAILED"]
+
+
+def picture() -> Page:
+    """Black, but for a red picture in the middle."""
+    drawn = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
+    x0, y0, x1, y1 = map(int, MIDDLE)
+    drawn[y0:y1, x0:x1] = (255, 0, 0)
+    return Page(Path("a paper.pdf"), 1, drawn)
+
+
+def test_figures_are_cut_out_and_named(pages: list[ParsedPage]) -> None:
+    named = figures.named(pages[0], ("Picture", "Table"))
+    found = figures.crops(picture(), named)
+    assert list(found) == ["page-0001-table-1.png", "page-0001-figure-1.png"]
+    with Image.open(io.BytesIO(found["page-0001-figure-1.png"])) as image:
+        assert image.size == (508, 108)  # a margin of 4 around 500 x 100
+        assert image.getpixel((254, 54)) == (255, 0, 0)
+        assert image.getpixel((0, 0)) == (0, 0, 0)
+    assert figures.crops(picture(), figures.named(pages[0], ())) == {}
+    tiny = page(
+        1, ("Picture", "", (0, 0, 3, 300)), ("Picture", "", None), ("Picture", "", (0, 0, 9, 900))
+    )
+    assert list(figures.crops(picture(), figures.named(tiny, ("Picture",)))) == [
+        "page-0001-figure-1.png"
+    ]
+
+
+def test_figures_are_shown_where_they_stand(pages: list[ParsedPage], tmp_path: Path) -> None:
+    named = [figures.named(one, ("Picture", "Table")) for one in pages]
+    text = render_page("md", named[0]).decode()
+    shown = "![Figure](page-0001-figure-1.png)"
+    assert f"Table 1: Names\n\n{shown}\n\nFigure 1: Fruit" in text
+    assert text.replace(f"{shown}\n\n", "") == pages[0].markdown
+    whole = rendered("md", named).decode()
+    assert "![Figure](a%20paper.pdf/page-0001-figure-1.png)" in whole
+    assert '<img src="page-0001-figure-1.png"' in render_page("html", named[0]).decode()
+    assert '<img src="a%20paper.pdf/page-0001-figure-1.png"' in rendered("html", named).decode()
+    made = docling(named)
+    assert str(made.tables[0].image.uri) == "a paper.pdf/page-0001-table-1.png"
+    (tmp_path / "a paper.pdf").mkdir()
+    for name, data in figures.crops(picture(), named[0]).items():
+        (tmp_path / "a paper.pdf" / name).write_bytes(data)
+    made.load_local_images(tmp_path)
+    seen, image = made.pictures[0].get_image(made), made.pictures[0].image
+    assert (image.size.width, image.size.height) == seen.size == (508, 108)
+    last = page(1, ("Text", "Above.", TOP), ("Picture", "", MIDDLE), ("Picture", "", BOTTOM))
+    assert render_page("md", figures.named(last, ("Picture",))).decode() == (
+        "Above.\n\n![Figure](page-0001-figure-1.png)\n\n![Figure](page-0001-figure-2.png)\n"
+    )
+
+
+def test_json_tells_headers_and_footers_apart(pages: list[ParsedPage]) -> None:
+    told = json.loads(render_page("json", pages[0]))
+    assert (told["headers"], told["footers"]) == (["A Paper"], ["1"])
+    assert told["regions"][0]["text"] == "A Paper"
+    whole = json.loads(rendered("json", pages))
+    assert [len(one["regions"]) for one in whole["pages"]] == [14, 2]  # nothing is joined
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_writing_twice_gives_the_same_bytes(format_: str, pages: list[ParsedPage]) -> None:
+    if FORMATS[format_].needs:
+        pytest.importorskip(FORMATS[format_].needs)
+    day = "2026-01-01"
+    assert rendered(format_, pages, day=day) == rendered(format_, pages, day=day) != b""
+
+
+def test_unknown_formats_and_missing_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert check_formats("md, DOCLING,md") == ("md", "docling")
+    with pytest.raises(SoonerError, match="did you mean 'docling'"):
+        check_formats("doclin")
+    for text in ("", "md,,json", "md,"):
+        with pytest.raises(SoonerError, match=f"format '{text}' has an empty name; write it as"):
+            check_formats(text)
+    with pytest.raises(SoonerError, match="did you mean 'picture'"):
+        figures.check_figures("pictures")
+    assert figures.check_figures("picture,formula") == ("Picture", "Formula")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(SoonerError, match=r"pip install 'sooner\[docling\]'"):
+        check_formats("docling")

@@ -1,0 +1,307 @@
+"""One output folder, several processes, each of them killed at any moment: the same results."""
+
+from __future__ import annotations
+
+import random
+import signal
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from sooner.errors import SoonerError
+from sooner.storage import LocalStore, open_store
+from sooner.tasks.parse import Delivery
+from sooner.tasks.parse.sharing import DocumentShard
+from tasks.drafting import EchoParser, SayNumber, pdf
+from tasks.parse_deaths import die, die_opening
+from tasks.parse_jobs import job, records, run
+from tasks.parse_workers import FORMATS, begin, left_over, outputs, start, tree, work
+
+PAGES = 4 + 5 + 6 + 1
+"""Of `tree`, its second copy of a document left out."""
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tree(tmp_path_factory.mktemp("source") / "in")
+
+
+@pytest.fixture(scope="module")
+def alone(source: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """What one process alone makes of `source`."""
+    out = tmp_path_factory.mktemp("alone") / "out"
+    assert len(work(source, out, 0.0)) == PAGES
+    assert left_over(out) == []
+    return outputs(out)
+
+
+@pytest.mark.parametrize("lease", [None, 60.0])
+def test_two_processes_on_everything_make_the_same(
+    source: Path, tmp_path: Path, alone: dict[str, bytes], lease: float | None
+) -> None:
+    """Leases save work and nothing else."""
+    out = tmp_path / "out"
+    both = [start(source, out, lease=lease), start(source, out, lease=lease)]
+    for process in both:
+        process.join(120)
+        assert process.exitcode == 0
+    assert outputs(out) == alone
+    assert left_over(out) == []
+    assert work(source, out) == []
+
+
+def kill_at_random(source: Path, out: Path, kills: int, seed: int, longest: float) -> None:
+    """Two processes at a time, each killed somewhere and replaced; then they run to their end."""
+    chance, hit = random.Random(seed), 0
+    how = {"attempts": 10**6, "lease": None if seed % 2 else 60.0}
+    running = [start(source, out, longest, **how) for _ in range(2)]
+    for _ in range(kills):
+        time.sleep(chance.random() * 0.25)
+        place = chance.randrange(2)
+        process = running[place]
+        process.kill()
+        process.join(60)
+        hit += process.exitcode == -signal.SIGKILL
+        running[place] = start(source, out, longest, **how)
+    for process in running:
+        process.join(120)
+        assert process.exitcode == 0
+    assert hit > kills / 2, "most were done before"
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_ten_kills_change_nothing(
+    source: Path, tmp_path: Path, alone: dict[str, bytes], seed: int
+) -> None:
+    out = tmp_path / "out"
+    kill_at_random(source, out, 5, seed, longest=0.3)
+    assert outputs(out) == alone
+
+
+@pytest.mark.parametrize("url", ["memory://two-workers/out"])
+def test_two_workers_behind_a_url(source: Path, url: str, alone: dict[str, bytes]) -> None:
+    threads = [threading.Thread(target=work, args=(source, url)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert outputs(url) == alone
+
+
+def test_what_another_process_finished_meanwhile_is_not_done_again(
+    source: Path, tmp_path: Path
+) -> None:
+    """A run asks for each page before it parses it."""
+    out = tmp_path / "out"
+
+    class Beside(EchoParser):
+        def __call__(self, page, draft=None):
+            if not self.told:
+                run(source, out, SayNumber(), lease=None)
+            return super().__call__(page, draft)
+
+    parser = Beside()
+    asked = job(source, out, SayNumber())
+    asked.run(lambda: parser)
+    assert len(parser.told) == 1
+    assert (asked.counts.done, asked.counts.before) == (1, 4 + 4 + 5 + 6 + 1 - 1)
+    assert asked.counts.total == 1
+
+
+def test_leases_share_the_work(source: Path, tmp_path: Path) -> None:
+    """Each page is parsed by one of two, whose pages interleave; what one has in hand when the
+    other is through is waited for."""
+    out = tmp_path / "out"
+    told: list[list[int]] = [[], []]
+
+    def take_part(number: int) -> None:
+        told[number] = work(source, out, 0.05)
+
+    threads = [threading.Thread(target=take_part, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert len(told[0]) + len(told[1]) == PAGES
+    assert min(len(told[0]), len(told[1])) > 2
+    assert left_over(out) == []
+
+
+def test_a_page_that_kills_its_process_is_set_aside_after_three(tmp_path: Path) -> None:
+    """With its reason, in the run that finds out, which parses all others; later runs leave it
+    alone, and only `fresh` tries it again. Pages that were read ahead are not blamed."""
+    source, out = pdf(tmp_path / "a.pdf", 4), tmp_path / "out"
+    for _ in range(3):
+        process = begin(die, source, out, workers=2)
+        process.join(60)
+        assert process.exitcode == 7
+    counts = job(source, out, SayNumber()).run(EchoParser)
+    assert (counts.done, counts.failed, counts.before) == (2, 1, 1)
+    record = records(out)["a.pdf", 2]
+    assert (record["status"], record["set_aside"]) == ("FAILED", True)
+    assert record["reason"].startswith("3 processes died at it")
+    assert record["reason"].endswith("it is set aside; --fresh tries it again")
+    assert (out / "a.pdf.md").read_text() == "number 1\n\nnumber 3\n\nnumber 4\n"
+    open_store(out).sweep(0)  # a thread that read ahead may have died within a write
+    assert left_over(out) == []
+    again = job(source, out, SayNumber())
+    counts = again.run(lambda: pytest.fail("nothing is left"))
+    assert (counts.failed, counts.before, counts.aside) == (0, 3, 1)
+    assert run(source, out, SayNumber(), fresh=True).told == [1, 2, 3, 4]
+    assert records(out)["a.pdf", 2]["status"] == "SUCCESS"
+
+
+def test_a_run_that_is_interrupted_did_not_die(tmp_path: Path) -> None:
+    source, out = pdf(tmp_path / "a.pdf", 2), tmp_path / "out"
+    for _ in range(4):
+        with pytest.raises(KeyboardInterrupt):
+            run(source, out, raising={1: KeyboardInterrupt()})
+        assert left_over(out) == []
+    assert run(source, out).told == [1, 2]
+
+
+def test_a_document_that_kills_whoever_opens_it_is_set_aside(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    pdf(tmp_path / "in" / "a.pdf", 1)
+    pdf(tmp_path / "in" / "b.pdf", 2)
+    source, out = tmp_path / "in", tmp_path / "out"
+    for _ in range(3):
+        process = begin(die_opening, source, out)
+        process.join(60)
+        assert process.exitcode == 9
+    for failed in (1, 0):
+        asked = job(source, out)
+        assert asked.run(EchoParser).failed == failed
+        assert [one["status"] for one in records(out).values()] == ["FAILED", *["SUCCESS"] * 2]
+        assert list(records(out)) == [("a.pdf", 0), ("b.pdf", 1), ("b.pdf", 2)]
+    assert asked.counts.aside == 1
+
+
+def test_shards_are_all_documents_each_once(source: Path, tmp_path: Path, alone) -> None:
+    out = tmp_path / "out"
+    told = [work(source, out, 0.0, shard=DocumentShard(number, 3)) for number in (1, 2, 3)]
+    assert sum(map(len, told)) == PAGES
+    assert outputs(out) == alone
+    places = [f"{number}/{name}.pdf" for number in range(50) for name in "abcdef"]
+    for place in places:
+        assert sum(DocumentShard(number, 8).has(place) for number in range(1, 9)) == 1
+    sizes = [sum(map(DocumentShard(number, 8).has, places)) for number in range(1, 9)]
+    assert 20 < min(sizes) <= max(sizes) < 60
+    assert DocumentShard.parse(" 2/8") == DocumentShard(2, 8)
+    for wrong in ("0/8", "9/8", "1", "1/0", "a/b", "1/2/3", "-1/2"):
+        with pytest.raises(SoonerError, match="write it as 1/8 to 8/8"):
+            DocumentShard.parse(wrong)
+
+
+def test_a_document_at_two_places_is_parsed_once(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        (tmp_path / "in" / name).mkdir(parents=True)
+        pdf(tmp_path / "in" / name / "one.pdf", 1)
+    first = (tmp_path / "in/a/one.pdf").read_bytes()
+    (tmp_path / "in/b/one.pdf").write_bytes(first)
+    (tmp_path / "in/c/one.pdf").write_bytes(first)
+    out = tmp_path / "out"
+    every = Delivery(out, FORMATS)
+    assert run(tmp_path / "in", out, SayNumber(), delivery=every).told == [1]
+    names = ["a/one.pdf", "b/one.pdf", "c/one.pdf"]
+    assert [place for place, _ in records(out)] == names
+    for name in names:
+        for file in records(out)[name, 1]["files"]:
+            assert file.startswith(name)
+        assert (out / f"{name}.md").read_text() == "number 1\n"
+        assert f'"source": "{name}"' in (out / name / "page-0001.json").read_text()
+    pictures = {(out / name / "page-0001.png").read_bytes() for name in names}
+    assert len(pictures) == 1
+    assert run(tmp_path / "in", out, SayNumber(), delivery=every).told == []
+
+
+def test_other_settings_are_kept_beside_and_the_asked_ones_are_shown(tmp_path: Path) -> None:
+    """Also after one run was interrupted: no file of the others' stays."""
+    source, out = pdf(tmp_path / "a.pdf", 3), tmp_path / "out"
+    every = Delivery(out, FORMATS)
+
+    class Other(EchoParser):
+        def __call__(self, page, draft=None):
+            from dataclasses import replace
+
+            if page.number == 3 and self.raising:
+                raise KeyboardInterrupt
+            parsed = super().__call__(page)
+            region = replace(parsed.regions[0], text="other", bbox=(9.0, 9.0, 30.0, 30.0))
+            return replace(parsed, markdown="other\n", raw="other", regions=[region])
+
+    run(source, out, SayNumber(), delivery=every)
+    first = outputs(out)
+    with pytest.raises(KeyboardInterrupt):
+        job(source, out, delivery=every, settings_hash="t").run(lambda: Other({0: OSError()}))
+    assert (out / "a.pdf/page-0002.md").read_text() == "other\n"
+    assert run(source, out, SayNumber(), delivery=every).told == []
+    assert outputs(out) == first
+    again = Other()
+    job(source, out, delivery=every, settings_hash="t").run(lambda: again)
+    assert again.told == [3]
+    assert (out / "a.pdf.md").read_text() == "other\n\nother\n\nother\n"
+    second = outputs(out)
+    assert second["a.pdf/page-0001.png"] != first["a.pdf/page-0001.png"]
+    assert run(source, out, SayNumber(), delivery=every).told == []
+    assert outputs(out) == first
+    assert job(source, out, delivery=every, settings_hash="t").run(EchoParser).before == 3
+    assert outputs(out) == second
+
+
+def test_formats_that_are_asked_for_later_are_made_of_what_is_there(tmp_path: Path) -> None:
+    source, out = pdf(tmp_path / "a.pdf", 2), tmp_path / "out"
+    run(source, out, SayNumber(), delivery=Delivery(out, ("md",), overlay=False))
+    assert not (out / "a.pdf.html").exists()
+    assert run(source, out, delivery=Delivery(out, FORMATS)).told == []
+    whole = tmp_path / "whole"
+    run(source, whole, SayNumber(), delivery=Delivery(whole, FORMATS))
+    assert outputs(out) == outputs(whole)
+
+
+def test_long_documents_cost_as_much_a_page_as_short_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is read and written grows with the pages, and not with their square; twice, since what
+    is there is looked at again."""
+    asked: Counter[str] = Counter()
+    for name in ("read", "write", "create", "exists", "names", "remove"):
+        real = getattr(LocalStore, name)
+
+        def counted(self, *given, real=real, name=name, **named):
+            asked[name] += 1
+            return real(self, *given, **named)
+
+        monkeypatch.setattr(LocalStore, name, counted)
+    costs = []
+    for pages in (20, 60):
+        source, out = pdf(tmp_path / f"{pages}.pdf", pages), tmp_path / f"{pages}"
+        for fresh in (False, True):
+            asked.clear()
+            texts = Delivery(out, ("md", "json"), overlay=False)
+            run(source, out, SayNumber(), fresh=fresh, delivery=texts)
+            costs.append(sum(asked.values()) / pages)
+    assert costs[2] < 1.25 * costs[0]
+    assert costs[3] < 1.25 * costs[1]
+    assert max(costs) < 30
+
+
+def test_a_failure_never_hides_what_another_parsed(tmp_path: Path) -> None:
+    source, out = pdf(tmp_path / "a.pdf", 1), tmp_path / "out"
+
+    class Unlucky(EchoParser):
+        def __call__(self, page, draft=None):
+            run(source, out, SayNumber(), lease=None)
+            raise RuntimeError("out of memory")
+
+    counts = job(source, out).run(Unlucky)
+    assert counts.failed == 1
+    assert (out / "a.pdf.md").read_text() == "number 1\n"
+    assert records(out)["a.pdf", 1]["status"] == "SUCCESS"
+    # Unless it was to be done again.
+    assert run(source, out, raising={1: RuntimeError("no")}, fresh=True).told == [1]
+    assert records(out)["a.pdf", 1]["status"] == "FAILED"
+    assert run(source, out, SayNumber()).told == [1]

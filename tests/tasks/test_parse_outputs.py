@@ -1,0 +1,103 @@
+"""Formats and figures of a folder of results: made of what is there, and no page parsed twice."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image, ImageDraw
+
+from sooner.documents import find_documents
+from sooner.tasks.parse import Delivery, ParsedPage, ParsedRegion, ParseJob
+from tasks.drafting import EchoParser
+from tasks.parse_jobs import SMALL, listing, records
+
+
+class WithFigure(EchoParser):
+    """A line of text, and a figure in the middle of the page."""
+
+    def __call__(self, page: Any, draft: Any = None) -> ParsedPage:
+        parsed = super().__call__(page, draft)
+        figure = ParsedRegion(1, "Picture", "", (20.0, 20.0, 60.0, 40.0))
+        return replace(parsed, regions=[*parsed.regions, figure])
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    image = Image.new("RGB", (80, 60), "white")
+    ImageDraw.Draw(image).rectangle((20, 20, 60, 40), fill="red")
+    (tmp_path / "in").mkdir()
+    image.save(tmp_path / "in" / "a b.png")
+    return tmp_path / "in"
+
+
+def run(source: Path, out: Path, *formats: str, **options: Any) -> list[int]:
+    """Pages that had to be parsed."""
+    parser = WithFigure()
+    delivery = Delivery(out, formats, overlay=False, **options)
+    ParseJob(find_documents([source]), delivery, "s", SMALL).run(lambda: parser)
+    return parser.told
+
+
+def test_figures_are_files_of_their_page(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert run(source, out, "md", "json", "html", figures=("Picture",)) == [1]
+    figure = "a b.png/page-0001-figure-1.png"
+    assert figure in listing(out)
+    assert figure in records(out)["a b.png", 1]["files"]
+    with Image.open(out / figure) as image:
+        assert image.size == (48, 28)
+        assert image.convert("RGB").getpixel((24, 14)) == (255, 0, 0)
+    shown = "![Figure](a%20b.png/page-0001-figure-1.png)"
+    assert (out / "a b.png.md").read_text() == f"nothing drafted\n\n{shown}\n"
+    assert "](page-0001-figure-1.png)" in (out / "a b.png/page-0001.md").read_text()
+    told = json.loads((out / "a b.png.json").read_text())["pages"][0]["regions"]
+    assert [one.get("picture") for one in told] == [None, "page-0001-figure-1.png"]
+
+
+def test_figures_and_formats_of_a_finished_folder_cost_no_model(
+    source: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("docling_core")
+    out = tmp_path / "out"
+    assert run(source, out, "md") == [1]
+    assert "figure" not in "".join(listing(out))
+    assert run(source, out, "md", figures=("Picture",)) == []
+    assert "figure-1.png" in (out / "a b.png.md").read_text()
+    assert run(source, out, "md", "docling", "olmocr", figures=("Picture",)) == []
+    assert {"a b.png.docling.json", "a b.png.olmocr.jsonl"} <= set(listing(out))
+    before = {name: (out / name).stat().st_mtime_ns for name in listing(out)}
+    assert run(source, out, "md", "docling", "olmocr", figures=("Picture",)) == []
+    assert {name: (out / name).stat().st_mtime_ns for name in listing(out)} == before
+    (out / "a b.png/page-0001-figure-1.png").unlink()
+    assert run(source, out, "md", figures=("Picture",)) == []
+    assert (out / "a b.png/page-0001-figure-1.png").is_file()
+    assert run(source, out, "md") == []
+    assert (out / "a b.png.md").read_text() == "nothing drafted\n"
+
+
+def test_furniture_is_left_out_of_documents_alone(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+
+    class Headed(EchoParser):
+        def __call__(self, page: Any, draft: Any = None) -> ParsedPage:
+            header = ParsedRegion(0, "Page-header", "A paper", (0.0, 0.0, 60.0, 5.0))
+            text = ParsedRegion(1, "Text", "All of it.", (0.0, 9.0, 60.0, 20.0))
+            return ParsedPage(
+                page.source.name, page.number, markdown="A paper\n\nAll of it.\n",
+                regions=[header, text], size=page.size,
+            )  # fmt: skip
+
+    def run(furniture: bool) -> str:
+        delivery = Delivery(out, ("md", "html"), overlay=False, furniture=furniture)
+        ParseJob(find_documents([source]), delivery, "s", SMALL).run(Headed)
+        assert "A paper" in (out / "a b.png/page-0001.md").read_text()
+        assert ("A paper" in (out / "a b.png.html").read_text()) is furniture
+        return (out / "a b.png.md").read_text()
+
+    assert run(furniture=True) == "A paper\n\nAll of it.\n"
+    assert run(furniture=False) == "All of it.\n"
+    assert run(furniture=True) == "A paper\n\nAll of it.\n"

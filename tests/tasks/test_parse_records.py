@@ -1,0 +1,176 @@
+"""Pages as objects: to bytes and back, under names that say what they are of."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sooner.errors import SoonerError
+from sooner.storage import open_store
+from sooner.tasks.parse import DRAFT, FAILED, ParsedPage, ParsedRegion, StageStats
+from sooner.tasks.parse.manifest import EARLIER, NAME
+from sooner.tasks.parse.page_records import HOME, PageRecord, PageRecords, PageTask, key_of
+from tasks.drafting import SayNumber, pdf, picture
+from tasks.parse_jobs import listing, records, run
+from tasks.parse_workers import FORMATS, outputs
+
+WHOLE = ParsedPage(
+    source="sub/a.pdf",
+    number=3,
+    status="PARTIAL",
+    reason="why \u2014 \ud800 lone",
+    markdown="# eins\n\nzwei\n",
+    raw="<h1>eins</h1>",
+    form="html",
+    regions=[
+        ParsedRegion(0, "Title", "eins", (0.1, 2.0, 3.3333333333333335, 4.0), (1, 2, 3, 4), 0.7, 1),
+        ParsedRegion(1, "Text", "zwei"),
+    ],
+    size=(60, 40),
+    truncated="length",
+    repaired=True,
+    drafter="ocr",
+    notes=["note"],
+    mode="relaxed",
+    stages={"page": StageStats(1, 8, 4, "relaxed", 2.0, 1.5, 0.25, 32.0)},
+    seconds={"e2e": 0.1 + 0.2},
+    compared={"parity": "identical", "decode_speedup": None},
+)
+
+
+def test_a_page_is_the_same_after_json() -> None:
+    ours = json.loads(json.dumps(WHOLE.to_json()))
+    assert ParsedPage.from_json(ours) == WHOLE
+    for one in fields(ParsedPage):  # a new attribute is to be in this test
+        if one.name != "source":
+            assert getattr(WHOLE, one.name) != getattr(ParsedPage("", 0), one.name), one.name
+    told = {**ours, "of a later version": 1}
+    del told["stages"]
+    assert ParsedPage.from_json(told) == replace(WHOLE, stages={})
+
+
+def test_what_is_on_a_page_has_no_times() -> None:
+    other = replace(WHOLE, seconds={}, stages={}, compared=None)
+    region = replace(WHOLE.regions[0], acceptance=0.1)
+    other = replace(other, regions=[region, WHOLE.regions[1]])
+    assert other.contents() == WHOLE.contents()
+    assert replace(WHOLE, raw="x").contents() != WHOLE.contents()
+
+
+def test_records_are_the_same_after_a_store(tmp_path: Path) -> None:
+    kept = PageRecords(open_store(tmp_path))
+    record = PageRecord(WHOLE, "i" * 64, "s" * 16, {"png": "12"})
+    kept.write(record)
+    read = kept.read(record.input_hash, record.settings_hash, 3)
+    assert read == replace(record, page=replace(WHOLE, source=""))  # a document has many places
+    assert listing(tmp_path) == []
+    name = f"{HOME}/{'i' * 64}/{'s' * 16}/000003.json"
+    assert (tmp_path / name).is_file()
+    (tmp_path / name).write_text("{}")
+    with pytest.raises(SoonerError, match=r"is no record of a page; remove it") as caught:
+        kept.read(record.input_hash, record.settings_hash, 3)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_was_parsed_goes_before_what_failed(tmp_path: Path) -> None:
+    kept = PageRecords(open_store(tmp_path))
+    for status in ("SUCCESS", FAILED, DRAFT):
+        kept.write(PageRecord(replace(WHOLE, status=status), "i", "s"))
+    kept.write(PageRecord(replace(WHOLE, status=FAILED, number=4), "i", "s", is_aside=True))
+    kept.write(PageRecord(replace(WHOLE, status=FAILED, number=5), "i", "t"))
+    assert kept.read("i", "s", 3).page.status == "SUCCESS"
+    found = kept.of("i")
+    assert sorted(found) == ["s", "t"]
+    assert (found["s"].done, set(found["s"].aside), found["s"].numbers) == ({3}, {4}, {3, 4})
+    assert set(found["t"].failed) == {5}
+    kept.forget("i/s/000003", [".json"])
+    assert kept.read("i", "s", 3).page.status == DRAFT
+    assert kept.of("unknown") == {}
+    assert kept.read("i", "s", 9) is None
+
+
+def test_tasks_are_small_and_files_that_cant_be_read_have_names_of_their_own() -> None:
+    task = PageTask("/in/a.pdf", "a.pdf", "i" * 64, "s" * 16, 7)
+    assert len(pickle.dumps(task)) < 400
+    assert task.key.endswith("/000007")
+    assert key_of("", "a.pdf") != key_of("", "b.pdf")
+    assert key_of("i", "a.pdf") == "i"
+
+
+OLD = {"seconds": {"e2e": 1.0}, "stages": {}, "compared": None}
+
+
+def as_of_0_2(out: Path, dropped: tuple[str, ...] = ()) -> None:
+    """Makes a folder of what is now what sooner 0.2 wrote: no objects, figures in pages' JSON."""
+    import shutil
+
+    shutil.rmtree(out / ".sooner")
+    lines = [json.loads(line) for line in (out / NAME).read_text().splitlines()]
+    for line in lines:
+        del line["set_aside"]
+        if line["status"] != FAILED:
+            for name in [one for one in line["files"] if one.endswith(".json")]:
+                told = json.loads((out / name).read_text())
+                (out / name).write_text(json.dumps({**told, **OLD}))
+    (out / NAME).write_text("".join(json.dumps(one) + "\n" for one in lines))
+    for name in dropped:
+        (out / name).unlink()
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    (tmp_path / "in").mkdir()
+    pdf(tmp_path / "in" / "a.pdf", 3)
+    pdf(tmp_path / "in" / "b.pdf", 2)
+    picture(tmp_path / "in" / "c.png")
+    return tmp_path / "in"
+
+
+def deliver(out: Path, formats: tuple[str, ...] = FORMATS, **options: Any) -> dict[str, Any]:
+    from sooner.tasks.parse import Delivery
+
+    return {"delivery": Delivery(out, formats), "drafter": SayNumber(), **options}
+
+
+def test_a_folder_of_0_2_goes_on(source: Path, tmp_path: Path) -> None:
+    """Its pages count as done, and what is not asked for now keeps its lines."""
+    out, whole = tmp_path / "out", tmp_path / "whole"
+    run(source, whole, **deliver(whole))
+    with pytest.raises(KeyboardInterrupt):
+        run(source, out, raising={2: KeyboardInterrupt()}, **deliver(out))
+    run(source / "c.png", out, **deliver(out))
+    as_of_0_2(out)
+    assert sorted(records(out)) == [("a.pdf", 1), ("c.png", 1)]
+    assert run(source / "b.pdf", out, **deliver(out)).told == [1, 2]
+    assert (out / EARLIER).exists()
+    assert sorted(records(out)) == [("a.pdf", 1), ("b.pdf", 1), ("b.pdf", 2), ("c.png", 1)]
+    assert run(source, out, **deliver(out)).told == [2, 3]
+    assert outputs(out) == outputs(whole)
+    assert not (out / EARLIER).exists()
+    assert run(source, out, **deliver(out)).told == []
+
+
+def test_pages_of_0_2_without_json_are_taken_from_their_markdown(
+    source: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    run(source, out, **deliver(out, ("md",)))
+    as_of_0_2(out, dropped=("b.pdf/page-0002.md",))
+    assert run(source, out, **deliver(out, ("md", "html"))).told == [2]
+    assert (out / "a.pdf.md").read_text() == "number 1\n\nnumber 2\n\nnumber 3\n"
+    assert "<p>number 3" in (out / "a.pdf" / "page-0003.html").read_text()
+
+
+def test_what_changed_since_0_2_is_done_again(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run(source, out, **deliver(out))
+    as_of_0_2(out)
+    pdf(source / "b.pdf", 1)
+    assert run(source, out, **deliver(out)).told == [1]
+    assert ("b.pdf", 2) not in records(out)
+    assert run(source, out, **deliver(out, settings_hash="other")).told == [1, 2, 3, 1, 1]

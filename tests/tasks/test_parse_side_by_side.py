@@ -1,0 +1,210 @@
+"""Jobs whose pages are parsed side by side: the files are those of one page after the other."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sooner.cli.main import main
+from sooner.documents import Page
+from sooner.errors import SoonerError
+from sooner.storage import Attempts
+from sooner.tasks.parse import ConcurrentParser, PageParser, ParseSettings
+from sooner.tasks.parse.concurrent import page_parser
+from sooner.tasks.parse.side_by_side import OpenTags
+from tasks.drafting import EchoParser, SayNumber, pdf, picture
+from tasks.parse_jobs import job, listing, records, run
+from tasks.parsing import qwen3_vl
+
+MOST = 3
+
+
+class ScatteredParser(EchoParser):
+    """Has pages under way that end in a random order; `most` is how many there ever were.
+
+    None ends before there are as many as the job may have, however slowly it reads.
+    """
+
+    pages_in_flight = MOST
+
+    def __init__(self, raising: dict[int, BaseException] | None = None) -> None:
+        super().__init__(raising)
+        self.pool, self.random = ThreadPoolExecutor(8), random.Random(7)
+        self.changing, self.under_way, self.most = threading.Lock(), 0, 0
+        self.is_closed, self.is_full = False, threading.Event()
+
+    def submit(self, page: Page, draft: Any = None) -> Future[Any]:
+        with self.changing:
+            self.under_way += 1
+            self.most = max(self.most, self.under_way)
+            if self.under_way == MOST:
+                self.is_full.set()
+        return self.pool.submit(self._later, page, draft, self.random.random() / 30)
+
+    def _later(self, page: Page, draft: Any, seconds: float) -> Any:
+        self.is_full.wait(10)
+        time.sleep(seconds)
+        try:
+            return self(page, draft)
+        finally:
+            with self.changing:
+                self.under_way -= 1
+
+    def __enter__(self) -> ScatteredParser:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.pool.shutdown(cancel_futures=True)
+        self.is_closed = True
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    root = tmp_path / "in"
+    root.mkdir()
+    for number, pages in enumerate((5, 1, 7, 2)):
+        pdf(root / f"{number}.pdf", pages)
+    picture(root / "picture.png")
+    (root / "broken.pdf").write_bytes(b"%PDF-1.4 nothing")
+    return root
+
+
+def side_by_side(tree: Path, out: Path, **options: Any) -> ScatteredParser:
+    parser = ScatteredParser(options.pop("raising", None))
+    job(tree, out, SayNumber(), **options).run(lambda: parser)
+    return parser
+
+
+@pytest.mark.parametrize("workers", [0, 1, 3])
+def test_the_files_are_those_of_one_page_after_the_other(
+    workers: int, tree: Path, tmp_path: Path
+) -> None:
+    raising = {4: SoonerError("page 4 does not fit")}
+    run(tree, tmp_path / "one", SayNumber(), raising=raising)
+    parser = side_by_side(tree, tmp_path / "several", workers=workers, raising=raising)
+    assert parser.is_closed
+    assert parser.most == MOST
+    one, several = records(tmp_path / "one"), records(tmp_path / "several")
+    assert listing(tmp_path / "several") == listing(tmp_path / "one")
+    assert {key: (row["status"], row["reason"]) for key, row in several.items()} == {
+        key: (row["status"], row["reason"]) for key, row in one.items()
+    }
+    for name in listing(tmp_path / "one"):
+        if name.endswith((".md", ".json")):
+            assert (tmp_path / "several" / name).read_bytes() == (
+                tmp_path / "one" / name
+            ).read_bytes(), name
+
+
+def test_a_run_goes_on_where_one_was_broken_off(tree: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    told: list[tuple[str, int]] = []
+
+    def stop(record: dict[str, Any], counts: Any) -> None:
+        told.append((record["document"], record["page"]))
+        if len(told) == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        side_by_side(tree, out, on_page=stop)
+    parser = side_by_side(tree, out)
+    assert len(parser.told) == 5 + 1 + 7 + 2 + 1 - sum(page > 0 for _, page in told)
+    run(tree, tmp_path / "one", SayNumber())
+    assert listing(out) == listing(tmp_path / "one")
+
+
+def test_a_page_at_which_a_process_died_has_the_parser_for_itself(
+    tree: Path, tmp_path: Path
+) -> None:
+    """And those that wait for that keep nobody from being kept."""
+    out, beside = tmp_path / "out", dict[str, int]()
+    run_before = job(tree, out, SayNumber())
+    (long,) = (one for one in run_before.documents if one.path.name == "2.pdf")
+    key = run_before.source._opened(long, is_first=True).task(4).key
+    Attempts(run_before.store).begin(key, "gone:1")
+
+    class WatchedParser(ScatteredParser):
+        def submit(self, page: Page, draft: Any = None) -> Future[Any]:
+            future = super().submit(page, draft)
+            if page.number == 4:
+                beside[page.source.name] = self.under_way
+            return future
+
+    parser = WatchedParser()
+    job(tree, out, SayNumber()).run(lambda: parser)
+    assert beside["2.pdf"] == 1
+    assert parser.most > 1
+    run(tree, tmp_path / "one", SayNumber())
+    assert listing(out) == listing(tmp_path / "one")
+
+
+def test_the_first_failure_ends_a_run_that_asks_for_that(tree: Path, tmp_path: Path) -> None:
+    with pytest.raises(SoonerError, match="page 4: too hard"):
+        side_by_side(
+            tree, tmp_path / "out", raising={4: SoonerError("too hard")}, stop_on_error=True
+        )
+
+
+def test_what_pages_belong_to_is_left_behind_the_last_of_them() -> None:
+    left: list[tuple[str, list[str]]] = []
+    tags: OpenTags[str] = OpenTags(lambda tag, others: left.append((tag, others)))
+    for tag in ("a", "a", "b"):
+        tags.begin(tag)
+    tags.end("a")
+    assert not left
+    tags.begin("c")
+    tags.end("b")
+    assert left == [("b", ["a", "c"])]
+    tags.end("a")
+    tags.end("c")
+    assert left[1:] == [("a", ["c"])], "more of c may come"
+    tags.close()
+    assert left[2:] == [("c", [])]
+
+
+def test_one_page_at_a_time_is_todays_parser() -> None:
+    pair, asked = qwen3_vl(), ParseSettings(max_new_tokens=8)
+    assert isinstance(page_parser(pair, asked), PageParser)
+    assert isinstance(page_parser(pair, asked, 1), PageParser)
+    several = page_parser(pair, asked, 2)
+    assert isinstance(several, ConcurrentParser)
+    several.close()
+    with pytest.raises(SoonerError, match="pages_in_flight is 0"):
+        page_parser(pair, asked, 0)
+
+
+def test_a_job_over_one_engine_writes_what_one_page_after_the_other_does(
+    tree: Path, tmp_path: Path
+) -> None:
+    (tree / "broken.pdf").unlink()
+    pair, asked = qwen3_vl(), ParseSettings(max_new_tokens=8, nodes=4)
+    job(tree, tmp_path / "one", SayNumber()).run(lambda: PageParser(pair, asked))
+    job(tree, tmp_path / "several", SayNumber()).run(lambda: page_parser(pair, asked, 4))
+    for name in listing(tmp_path / "one"):
+        if name.endswith(".md"):
+            assert (tmp_path / "several" / name).read_text() == (
+                tmp_path / "one" / name
+            ).read_text()
+    assert listing(tmp_path / "several") == listing(tmp_path / "one")
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (["--pages-in-flight", "0"], "--pages-in-flight is 0"),
+        (["--pages-in-flight", "2", "--compare", "--model", "x"], "leave --pages-in-flight out"),
+    ],
+)
+def test_options_that_can_t_be_are_refused(
+    given: list[str], told: str, tree: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["parse", str(tree), "-o", str(tmp_path / "out"), *given])
+    assert ended.value.code
+    assert told in " ".join(capsys.readouterr().err.split())

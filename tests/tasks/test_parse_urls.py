@@ -1,0 +1,93 @@
+"""Documents behind URLs are parsed as those of a folder are; one that is gone has failed."""
+
+from __future__ import annotations
+
+import tempfile
+import uuid
+from pathlib import Path
+
+import pytest
+
+from sooner.documents import find_documents
+from sooner.storage import open_store
+from sooner.tasks.parse import Delivery, ParseJob
+from tasks.drafting import EchoParser, SayNumber
+from tasks.parse_jobs import SMALL
+from tasks.parse_workers import FORMATS, outputs, tree, work
+
+
+@pytest.fixture
+def held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where temporary files lie."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+def copied(source: Path) -> str:
+    """The files of a folder, behind a URL."""
+    url = f"memory://{uuid.uuid4().hex}/in"
+    store = open_store(url)
+    for path in source.rglob("*"):
+        if path.is_file():
+            store.write(path.relative_to(source).as_posix(), path.read_bytes())
+    return url
+
+
+def parse(url: str, out: Path | str, parser: EchoParser | None = None) -> ParseJob:
+    asked = ParseJob(find_documents([url]), Delivery(out, FORMATS), "s", SMALL, SayNumber())
+    asked.run(lambda: parser or EchoParser())
+    return asked
+
+
+@pytest.mark.parametrize("is_remote", [False, True])
+def test_results_are_those_of_a_folder_but_for_where_it_was(
+    is_remote: bool, tmp_path: Path, held: Path
+) -> None:
+    source = tree(tmp_path / "in", documents=2, pages=2)
+    work(source, tmp_path / "alone", 0.0)
+    url = copied(source)
+    out = f"memory://{uuid.uuid4().hex}" if is_remote else tmp_path / "out"
+    seen: list[list[str]] = []
+
+    class Looks(EchoParser):
+        def __call__(self, page, draft=None):
+            seen.append([path.name for path in held.rglob("*.p*")])
+            return super().__call__(page, draft)
+
+    assert parse(url, out, Looks()).counts.failed == 0
+    assert all(len(names) <= 3 for names in seen)  # as many as are read ahead
+    assert list(held.iterdir()) == []
+    ours, theirs = outputs(out), outputs(tmp_path / "alone")
+    assert ours.keys() == theirs.keys()
+    for name in ours:
+        if name != "manifest.jsonl":
+            assert ours[name] == theirs[name]
+    assert f'"source": "memory:///{url[9:]}/0.pdf"'.encode() in ours["manifest.jsonl"]
+    again = EchoParser()
+    parse(url, out, again)
+    assert again.told == []
+
+
+def test_a_document_that_is_gone_is_one_that_failed(tmp_path: Path, held: Path) -> None:
+    url = copied(tree(tmp_path / "in", documents=2, pages=2))
+    documents = find_documents([url])
+    store = open_store(url)
+    body = store.read("0.pdf")
+    store.remove("0.pdf")
+    store.remove("sub/again.pdf")
+    asked = ParseJob(documents, Delivery(tmp_path / "out", FORMATS), "s", SMALL, SayNumber())
+    asked.run(EchoParser)
+    assert (asked.counts.failed, asked.counts.done) == (2, 3 + 1)
+    line = next(
+        line
+        for line in (tmp_path / "out/manifest.jsonl").read_text().splitlines()
+        if "0.pdf" in line
+    )
+    assert "0.pdf' does not exist" in line
+    assert '"status": "FAILED"' in line
+    assert list(held.iterdir()) == []
+    store.write("0.pdf", body)
+    assert parse(url, tmp_path / "out").counts.failed == 0
+    assert (tmp_path / "out/0.pdf.md").read_text() == "number 1\n\nnumber 2\n"

@@ -1,0 +1,95 @@
+"""`sooner train draft --format dflash`: blocks, their loss, and a training that goes on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+import sooner
+import tiny
+from sooner.cli.train_draft import read_settings
+from sooner.methods.dflash.loader import load
+from sooner.models import adapt
+from sooner.tasks.train_draft.block_training import BlockTraining, layers_to_read, train_blocks
+from sooner.tasks.train_draft.blocks import IGNORED, collate_blocks, denoise_blocks
+from sooner.tasks.train_draft.dataset import DataSet
+from sooner.tasks.train_draft.recording import record
+
+RECIPE = BlockTraining(
+    steps=6, warmup=1, batch=4, layers=1, block_size=5, anchors=3, decay=2.0, save_every=3
+)
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> DataSet:
+    model = tiny.model("llama")
+    batches = [tiny.inputs("llama", "text", 4, seed=seed) for seed in range(2)]
+    layers = RECIPE.config(adapt(model)).layers
+    folder: Path = tmp_path_factory.mktemp("recording")
+    return record(model, batches, folder, 12, layers=layers, eos_token_id=None)
+
+
+def test_blocks_begin_in_answers_and_end_with_them(recording: DataSet) -> None:
+    samples = [recording[number] for number in range(3)]
+    batch = collate_blocks(samples, 5, torch.device("cpu"), 3, (0, 1))
+    for row, one in enumerate(samples):
+        for anchor, wanted in zip(batch.anchors[row], batch.wanted[row], strict=True):
+            first = int(anchor)
+            assert one.prompt <= first < len(one.tokens) - 1
+            inside = one.tokens[first + 1 : first + 5].tolist()
+            padding = [IGNORED] * (4 - len(inside))
+            assert wanted.tolist() == [IGNORED, *inside, *padding]
+
+
+def test_a_block_sees_nothing_behind_its_anchor(recording: DataSet) -> None:
+    """Changed states and tokens from the anchor on change no marginal."""
+    model, adapter = tiny.block_drafter("llama", 5), adapt(tiny.model("llama"))
+    batch = collate_blocks([recording[0]], 5, torch.device("cpu"), 1, (0, 2))
+    width = model.config.states_width
+    batch.states.resize_(1, batch.states.shape[1], width).normal_()
+    anchor = int(batch.anchors[0, 0])
+    with torch.no_grad():
+        before = denoise_blocks(model, adapter, batch)
+        batch.states[:, anchor:] += 1.0
+        torch.testing.assert_close(denoise_blocks(model, adapter, batch), before)
+        batch.states[:, anchor - 1] += 1.0
+        assert not torch.allclose(denoise_blocks(model, adapter, batch), before)
+
+
+def test_an_interrupted_training_ends_as_one_that_was_not(
+    recording: DataSet, tmp_path: Path
+) -> None:
+    model = tiny.model("llama")
+    whole = train_blocks(model, recording, tmp_path / "whole", RECIPE, progress=False)
+    train_blocks(model, recording, tmp_path / "part", RECIPE, progress=False, stop_after=2)
+    parts = train_blocks(model, recording, tmp_path / "part", RECIPE, progress=False)
+    for one, other in zip(whole.parameters(), parts.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=0)
+    read = load(tmp_path / "part" / "head")
+    assert read.config.provenance["step"] == 6
+    made = sooner.generate(
+        model, tiny.inputs("llama"), sooner.load_drafter(tmp_path / "part" / "head"),
+        max_new_tokens=6, do_sample=False, eos_token_id=None,
+    )  # fmt: skip
+    assert len(made.tokens[0]) == 6
+
+
+def test_settings_of_blocks_are_read_by_their_format(tmp_path: Path) -> None:
+    path = tmp_path / "settings.json"
+    path.write_text(json.dumps({"format": "dflash", "block_size": 8}))
+    recipe = read_settings(path, {"steps": 900, "lr": None})
+    assert isinstance(recipe, BlockTraining)
+    assert (recipe.block_size, recipe.steps) == (8, 900)
+    with pytest.raises(sooner.SoonerError, match="unroll"):
+        read_settings(None, {"format": "dflash", "unroll": 3})
+    with pytest.raises(sooner.SoonerError, match="block_size"):
+        BlockTraining(block_size=1)
+
+
+def test_layers_are_spread_as_the_authors_spread_them() -> None:
+    assert layers_to_read(36, 5) == (2, 10, 18, 26, 34)
+    assert layers_to_read(4, 2) == (2, 3)
+    assert layers_to_read(4, 1) == (2,)

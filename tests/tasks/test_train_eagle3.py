@@ -1,0 +1,166 @@
+"""EAGLE-3 heads are trained on three layers' states, and written as others read them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import method_matrix as matrix
+import sooner
+import tiny
+from published_heads import PublishedEagle3, write_eagle3
+from sooner.methods.eagle import Eagle3Head
+from sooner.methods.eagle.published import load_eagle3
+from sooner.models import adapt
+from sooner.tasks.train_draft import DataSet, HeadTraining, record, train
+from sooner.tasks.train_draft.dataset import collate
+from sooner.tasks.train_draft.losses import TokenLoss, unroll
+from sooner.tasks.train_draft.training import recorded_layers, said_most
+
+NEW = 9
+LAYERS = (0, 1, 2)
+SHORT = HeadTraining(
+    format="eagle3", layers=LAYERS, draft_vocab_size=30, steps=30, warmup=3, batch=4, lr=3e-3,
+    check_every=15, save_every=50, unroll=3, depth=3,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> DataSet:
+    model = tiny.model("qwen2_5_vl")
+    batches = (tiny.inputs("qwen2_5_vl", "uneven", 3, seed) for seed in range(4))
+    layers = recorded_layers(adapt(model), SHORT)
+    folder = tmp_path_factory.mktemp("recording")
+    return record(model, batches, folder, NEW, layers=layers, eos_token_id=None)
+
+
+def test_a_recording_keeps_the_last_states_and_those_of_layers(data: DataSet) -> None:
+    model = tiny.model("qwen2")
+    layers = recorded_layers(adapt(model), SHORT)
+    assert layers == (3, 0, 1, 2)
+    sample = data[0]
+    assert sample.states.shape[1] == 4 * 48
+    head = tiny.model("qwen2_5_vl").lm_head
+    said = head(sample.states[sample.prompt - 1 :, :48].float()).argmax(-1)
+    assert said.tolist() == sample.tokens[sample.prompt :].tolist()
+
+
+def test_unrolled_steps_are_drafts_of_the_published_layout(data: DataSet, tmp_path: Path) -> None:
+    """Step s of every place: the head goes on s times from its own states."""
+    model = tiny.model("qwen2_5_vl")
+    write_eagle3(tmp_path)
+    head = load_eagle3(tmp_path, json.loads((tmp_path / "config.json").read_text()))
+    reference, adapter = PublishedEagle3(tmp_path), adapt(model)
+    samples = [data[0], data[4]]
+    with torch.no_grad():
+        batch = collate(samples, adapter.embed_tokens, adapter.device, False)
+        steps = [estimate.states for estimate in unroll(head, batch, 3)]
+        for row in range(2):
+            base = reference.start(batch.states[row, :, 48:])
+            for place in (2, 5):
+                at = int(batch.places[row, place])
+                for step in range(3):  # the draft began `step` entries before
+                    own = base[: at + 1 - step]
+                    for entry in range(at - step, at + 1):
+                        count = len(own)
+                        where = torch.arange(count)
+                        after, _ = reference.run(batch.embeds[row, :count], own, where)
+                        if entry < at:
+                            own = torch.cat([own, after[-1:]])
+                    torch.testing.assert_close(
+                        steps[step][row, place], after[-1], atol=2e-3, rtol=2e-3
+                    )
+
+
+def test_a_head_learns_and_is_read_as_published(data: DataSet, tmp_path: Path) -> None:
+    told: list[dict[str, Any]] = []
+    model = tiny.model("qwen2_5_vl")
+    head = train(model, data, tmp_path, SHORT, progress=False, on_step=told.append)
+    assert isinstance(head, Eagle3Head)
+    assert told[-1]["loss"] < 0.97 * told[0]["loss"]
+    config = json.loads((tmp_path / "head" / "config.json").read_text())
+    assert config["architectures"] == ["LlamaForCausalLMEagle3"]
+    assert config["draft_vocab_size"] == 30
+    method = sooner.load_drafter(tmp_path / "head", nodes=12, top_k=4)
+    read = method.head.config  # type: ignore[attr-defined]
+    assert (read.layer_ids, read.temperature) == (LAYERS, head.config.temperature)
+    assert head.config.provenance["step"] == 30
+    made = sooner.generate(
+        model, tiny.inputs("qwen2_5_vl", "uneven", 3), method, max_new_tokens=15,
+        eos_token_id=None, do_sample=False,
+    )  # fmt: skip
+    assert made.sequences.tolist() == matrix.reference("qwen2_5_vl", "uneven", 3, 15).tolist()
+    assert made.stats.num_accepted_draft_tokens > 0
+    with pytest.raises(sooner.SoonerError, match="another target"):
+        sooner.generate(
+            tiny.model("qwen2_5_vl", seed=5), tiny.inputs("qwen2_5_vl", "text", 1), method,
+            max_new_tokens=4,
+        )  # fmt: skip
+
+
+def test_an_interrupted_training_ends_alike(data: DataSet, tmp_path: Path) -> None:
+    model = tiny.model("qwen2_5_vl")
+    short = HeadTraining.of({**SHORT.as_dict(), "steps": 6, "save_every": 2})
+    whole = train(model, data, tmp_path / "a", short, progress=False)
+    train(model, data, tmp_path / "b", short, progress=False, stop_after=4)
+    again = train(model, data, tmp_path / "b", short, progress=False)
+    for name, value in whole.state_dict().items():
+        assert torch.equal(again.state_dict()[name], value), name
+
+
+def test_what_lies_outside_the_vocabulary_is_left_out_of_the_loss(data: DataSet) -> None:
+    """A head that can draft nothing of what is said has nothing to learn."""
+    model = tiny.model("qwen2_5_vl")
+    adapter = adapt(model)
+    everything = [(data, index) for index in range(len(data))]
+    said = said_most(everything, 96, 30)
+    counts = torch.cat([data[i].tokens[data[i].prompt :] for i in range(len(data))]).bincount(
+        minlength=96
+    )
+    assert counts[said].min() >= counts.sort(descending=True)[0][29]
+    assert said.tolist() == sorted(set(said.tolist()))
+    from sooner.methods.eagle.eagle3 import Eagle3Config
+
+    head = Eagle3Head(Eagle3Config.like(adapter, LAYERS, 30))
+    loss = TokenLoss(head, adapter, SHORT)
+    batch = collate([data[0]], adapter.embed_tokens, adapter.device, False)
+    head.token_ids.copy_(said)
+    usual = float(loss(batch)["loss"].detach())
+    head.token_ids.copy_(counts.argsort(stable=True)[:30])
+    assert float(loss(batch)["loss"].detach()) < 0.8 * usual
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"format": "eagle4"}, "unknown format 'eagle4'"),
+        ({"layers": (1, 2)}, r"layers is \[1, 2\]; an EAGLE-3 head reads three"),
+        ({"format": "eagle", "layers": None, "draft_vocab_size": 30}, "are of format 'eagle3'"),
+        ({"step_decay": 0.0}, "step_decay is 0; it must be above 0"),
+    ],
+)
+def test_recipes_out_of_range_are_refused(options: dict[str, Any], told: str) -> None:
+    with pytest.raises(sooner.SoonerError, match=told):
+        HeadTraining.of({**SHORT.as_dict(), **options})
+
+
+def test_a_recording_of_other_states_is_refused(data: DataSet, tmp_path: Path) -> None:
+    model = tiny.model("qwen2_5_vl")
+    plain = HeadTraining(steps=12, warmup=3, batch=4)
+    with pytest.raises(sooner.SoonerError, match=r"keeps hidden_states \(3, 0, 1, 2\)"):
+        train(model, data, tmp_path, plain, progress=False)
+    other = HeadTraining.of({**SHORT.as_dict(), "layers": (1, 1, 2)})
+    with pytest.raises(sooner.SoonerError, match=r"learns from \(3, 1, 1, 2\)"):
+        train(model, data, tmp_path, other, progress=False)
+    with pytest.raises(sooner.SoonerError, match="layers is not set, and the target has 3"):
+        recorded_layers(adapt(model), HeadTraining.of({**SHORT.as_dict(), "layers": None}))
+
+
+def test_other_recipes_say_nothing_of_it() -> None:
+    """States of trainings of sooner 0.2 go on."""
+    assert "format" not in HeadTraining().as_dict()
+    assert HeadTraining.of(SHORT.as_dict()) == SHORT
