@@ -29,8 +29,8 @@ from transformers import (
     MistralForCausalLM,
     PaliGemmaConfig,
     PaliGemmaForConditionalGeneration,
-    Qwen2VLConfig,
-    Qwen2VLForConditionalGeneration,
+    Qwen2Config,
+    Qwen2ForCausalLM,
     SiglipVisionConfig,
     T5Config,
     T5ForConditionalGeneration,
@@ -41,8 +41,10 @@ import tiny
 from same_drafts import SameDrafts
 from sooner.errors import SoonerError, UnsupportedError
 from sooner.methods import Method
-from sooner.models import FAMILIES, adapt, generic, self_check
-from sooner.models.generic import HANDED, Generic, GenericText
+from sooner.methods.calls import own_arguments
+from sooner.models import FAMILIES, adapt, self_check
+from sooner.models.generic import Generic, GenericText
+from sooner.models.generic_axes import generic
 
 TEXT: dict[str, Any] = {**tiny.TEXT, "num_hidden_layers": 2}
 VISION: dict[str, Any] = {
@@ -116,16 +118,30 @@ def paligemma() -> Any:
     return PaliGemmaForConditionalGeneration(config)
 
 
-def qwen2_vl() -> Any:
-    rope = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 2, 2]}
-    vision = {"depth": 1, "embed_dim": 32, "hidden_size": 48, "num_heads": 2, "patch_size": 7}
-    return Qwen2VLForConditionalGeneration(
-        Qwen2VLConfig(vision_config=vision, text_config={**TEXT, "rope_parameters": rope})
-    )
-
-
 def cohere() -> Any:
     return CohereForCausalLM(CohereConfig(**TEXT, logit_scale=0.5))
+
+
+def louder() -> Any:
+    """Scales its logits, and nothing in its config says so."""
+    model = mistral()
+    model.register_forward_hook(lambda module, args, output: _doubled(output))
+    return model
+
+
+def _doubled(output: Any) -> Any:
+    output.logits = 2 * output.logits
+    return output
+
+
+def blind_to_its_window() -> Any:
+    """Its config has a window that a layer does not keep to."""
+    kinds = ["sliding_attention", "full_attention"]
+    config = Qwen2Config(**TEXT, use_sliding_window=True, sliding_window=8, layer_types=kinds)
+    config.model_type = "unheard_of"
+    model = Qwen2ForCausalLM(config)
+    model.model.layers[0].self_attn.sliding_window = None
+    return model
 
 
 def mamba() -> Any:
@@ -144,7 +160,10 @@ def longrope() -> Any:
     return model
 
 
-WORDS: dict[str, Callable[[], Any]] = {"gpt2": gpt2, "mistral": mistral, "gemma": gemma}
+WORDS: dict[str, Callable[[], Any]] = {
+    "gpt2": gpt2, "mistral": mistral, "window": lambda: mistral(8), "gemma": gemma,
+    "cohere": cohere,
+}  # fmt: skip
 SEEING: dict[str, tuple[Callable[[], Any], int]] = {"llava": (llava, 16), "idefics3": (idefics3, 4)}
 METHODS: dict[str, Callable[[Any, list[list[int]]], Method]] = {
     "plain": lambda model, said: sooner.Autoregressive(),
@@ -212,19 +231,29 @@ def test_a_mask_of_pixels_is_not_lost_on_the_way() -> None:
     said = [model.generate(**given, **OPTIONS).tolist() for given in (inputs, without)]
     assert said[0] != said[1]
     assert sooner.generate(model, inputs, **OPTIONS).sequences.tolist() == said[0]
-    assert set(inspect.signature(Method.__call__).parameters) >= HANDED
+
+
+def test_a_method_is_handed_what_the_model_takes_and_nothing_else() -> None:
+    """`generate` complains of what neither the model nor the method names."""
+    model, method = filled(mistral()), sooner.Autoregressive()
+    with pytest.raises(ValueError, match="pixel_values"):
+        model.generate(**words(), pixel_values=torch.zeros(1), custom_generate=method, **OPTIONS)
+    names = inspect.signature(method).parameters
+    assert "generator" in names
+    assert "pixel_values" not in names
+    assert {"pixel_values", "pixel_attention_mask"} <= own_arguments(idefics3())
+    assert "input_ids" not in own_arguments(idefics3())
 
 
 # Refusals
 
 
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
-    "sliding window": (lambda: mistral(8), "a sliding window of 8 tokens"),
+    "a window that is not kept": (blind_to_its_window, "see a window of None"),
     "state": (mamba, "a state that can't be rolled back"),
     "encoder": (t5, "an encoder and a decoder"),
-    "m-rope": (qwen2_vl, "positions of several axes"),
     "dynamic rope": (longrope, "'dynamic' RoPE"),
-    "scaled logits": (cohere, "otherwise than its own generate()"),
+    "scaled logits": (louder, "otherwise than its own generate()"),
     "training": (lambda: mistral().train(), "in training mode; call .eval() first"),
 }
 
@@ -242,10 +271,16 @@ def test_refused_in_one_line(why: str) -> None:
     assert "\n" not in text
 
 
-def test_a_picture_that_is_seen_from_both_sides_is_refused() -> None:
-    model = filled(paligemma())
-    with pytest.raises(SoonerError, match="an attention mask of its own"):
-        adapt(model)
+def test_a_prompt_that_sees_ahead_is_prefilled_as_a_whole() -> None:
+    adapter = adapt(filled(paligemma()))
+    inputs = pictures("llava")
+    types = torch.zeros_like(inputs["input_ids"])
+    prompt = adapter.embed_prompt({**inputs, "token_type_ids": types})
+    assert not adapter.may_split(prompt)
+    with pytest.raises(UnsupportedError, match="leave prefill_chunk_size unset"):
+        adapter.cut_extras(prompt, 0, 4)
+    twice = adapter.repeat_prompt(prompt, 2).extras["prompt_mask"][""]
+    assert twice.shape == (2 * prompt.rows, 1, prompt.width, prompt.width)
 
 
 class Deaf(MistralForCausalLM):
@@ -289,7 +324,7 @@ class Axes(LlavaForConditionalGeneration):
     """Gives its pictures places of its own, which a config with no `mrope` does not tell."""
 
     def forward(self, input_ids: Any = None, position_ids: Any = None, **kwargs: Any) -> Any:
-        if input_ids is not None and bool((input_ids == tiny.IMAGE).any()):
+        if kwargs.get("pixel_values") is not None:
             position_ids = position_ids // 2
         return super().forward(input_ids=input_ids, position_ids=position_ids, **kwargs)
 

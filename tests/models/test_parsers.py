@@ -13,7 +13,7 @@ import sooner
 import tiny
 from fakes import ERROR, chi_square
 from method_matrix import LONG, METHODS, Case
-from methods.test_baselines import joint
+from methods.test_baseline_trees import joint
 from methods.test_exactness import decode
 from models.test_tree_forward import ROOTS, TREES, close, incremental, path_to, prefilled
 from sooner.models import FAMILIES, adapt, self_check

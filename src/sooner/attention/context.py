@@ -6,10 +6,12 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
@@ -21,6 +23,20 @@ from .ops import block_attention
 PREFIX, CHUNKED = "sooner_block_", "sooner_chunked_block_"
 
 _LOCK = threading.Lock()
+
+Listener = Callable[[nn.Module, "int | None", "int | None"], None]
+
+_LISTENER: ContextVar[Listener | None] = ContextVar("listener", default=None)
+
+
+@contextmanager
+def hearing_windows(listener: Listener) -> Iterator[None]:
+    """Tell of each layer that attends to a block, in this thread: `(module, window, chunk)`."""
+    token = _LISTENER.set(listener)
+    try:
+        yield
+    finally:
+        _LISTENER.reset(token)
 
 
 @dataclass
@@ -116,14 +132,17 @@ def _attention(before: str, is_chunked: bool) -> Any:
         if attention_block is None:
             own = _own(module, before)
             return own(module, query, key, value, attention_mask, **kwargs)
+        window, chunk = kwargs.get("sliding_window"), _chunk(module) if is_chunked else None
+        if not torch.compiler.is_compiling() and (listener := _LISTENER.get()) is not None:
+            listener(module, window, chunk)
         output = block_attention(
             query,
             key,
             value,
             attention_block,
             scaling=kwargs.get("scaling"),
-            window=kwargs.get("sliding_window"),
-            chunk=_chunk(module) if is_chunked else None,
+            window=window,
+            chunk=chunk,
             softcap=kwargs.get("softcap"),
             sinks=kwargs.get("s_aux"),
         )

@@ -217,6 +217,8 @@ def split_kernel(
 
     `entry` numbers the queries, which are the entries of a block behind the `written` ones.
     """
+    # One long function: its parts share some twenty scalars and tiles, and a helper, which Triton
+    # inlines anyway, would be handed each of them.
     row, head = tl.program_id(1) // kv_heads, tl.program_id(1) % kv_heads
     split, splits = tl.program_id(2), tl.num_programs(2)
     start = tl.program_id(0) * ROWS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
@@ -13,11 +13,13 @@ from .canvas import Canvas, Sampling
 from .chameleon import Chameleon, ChameleonCanvas
 from .cosmos_ar.canvas import CosmosAR, CosmosCanvas
 from .emu3 import Emu3, Emu3Canvas
-from .generic import generic, self_check
 from .janus import Janus, JanusCanvas
 from .openvla.adapter import OpenVLA
 from .parsers import DeepSeekOCR, DotsOCR, GlmOCR, HunYuanVL, PaddleOCRVL, Parser
 from .video import LlavaOnevision, Qwen3VL, Qwen25VL, TextModel
+
+if TYPE_CHECKING:  # for type checkers, who can't ask `__getattr__`
+    from .generic_check import self_check
 
 _ADAPTERS = (
     Chameleon, CosmosAR, DeepSeekOCR, DotsOCR, Emu3, GlmOCR, HunYuanVL, Janus, LlavaOnevision,
@@ -49,6 +51,8 @@ def adapt(model: nn.Module | Adapter) -> Adapter:
     model_type = _model_type(model)
     if model_type in FAMILIES:
         return FAMILIES[model_type](model)
+    from .generic_axes import generic  # most models have an adapter of their own
+
     try:
         adapter = generic(model)
         adapter.prove()
@@ -88,6 +92,14 @@ def canvas(model: nn.Module, **options: Any) -> Canvas:
                 f"{', '.join(known)}"
             )
     return family(model, **given)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "self_check":  # of models without an adapter of their own
+        from .generic_check import self_check
+
+        return self_check
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def _model_type(model: nn.Module) -> str:

@@ -20,6 +20,9 @@ from .packing import Packing, behind_last, decoder_arguments, each_axis, real_to
 
 ATTENTION = ("sdpa", "eager")
 
+FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
+"""Kinds of layers, as `layer_types` of a config names them, whose slots all stay in the cache."""
+
 
 class Adapter:
     """How one model family embeds a prompt, numbers its positions and runs its decoder.
@@ -56,11 +59,12 @@ class Adapter:
                 f"{name} runs attention '{implementation}', which takes no token-tree mask; load "
                 f"it with attn_implementation='sdpa'"
             )
-        kinds = set(getattr(self.text_config, "layer_types", None) or ["full_attention"])
-        if kinds - {"full_attention"}:
+        kinds = set(getattr(self.text_config, "layer_types", None) or ())
+        if other := sorted(kinds - {FULL, SLIDING, CHUNKED}):
             raise UnsupportedError(
-                f"{name} has {'/'.join(sorted(kinds - {'full_attention'}))} layers, whose state "
-                "can't be rolled back; decode it with its own generate()"
+                f"{name} has {'/'.join(other)} layers, whose state can't be rolled back; it "
+                "would take chains whose accepted tokens are replayed into it: decode it with its "
+                "own generate()"
             )
 
     @property
@@ -95,6 +99,45 @@ class Adapter:
         """Whether the decoder's layers call the attention function that their config names, so
         that `attention` can take its place; else blocks are decoded with masks."""
         return bool(getattr(self.decoder, "_supports_attention_backend", False))
+
+    @property
+    def windows(self) -> dict[str, tuple[int | None, int | None]]:
+        """What the layers of each kind see: positions of a window, and those of a chunk.
+
+        By the names of `layer_types`, or under "" where all layers are alike. Empty if every layer
+        sees everything. Slots hold all tokens; who attends counts positions.
+        """
+        text = self.text_config
+        kinds = getattr(text, "layer_types", None)
+        window = getattr(text, "sliding_window", None)
+        if not kinds:
+            slides = window is not None and getattr(text, "use_sliding_window", True)
+            return {"": (window, None)} if slides else {}
+        if not {SLIDING, CHUNKED} & set(kinds):
+            return {}
+        chunk = getattr(text, "attention_chunk_size", None)
+        rules = {FULL: (None, None), SLIDING: (window, None), CHUNKED: (None, chunk)}
+        return {kind: rules[kind] for kind in dict.fromkeys(kinds)}
+
+    def require_plain_causal(self, what: str, prompt: Prompt | None = None) -> None:
+        """Refuse what takes it that every token sees all before it and none behind.
+
+        Args:
+            what: the name of what asks.
+            prompt: the one at hand, which may bring masks of its own.
+
+        Raises:
+            UnsupportedError: layers with windows or chunks, or a prompt that sees ahead.
+        """
+        from .prompt_masks import EXTRA, refuse_ahead  # of few models
+
+        if self.windows:
+            raise UnsupportedError(
+                f"{what} knows no windows or chunks, and {type(self.model).__name__} has layers "
+                "with them; leave it out"
+            )
+        if prompt is not None and EXTRA in prompt.extras:
+            raise refuse_ahead(what, self.model)
 
     @property
     def slot_bytes(self) -> int:
@@ -290,6 +333,10 @@ class Adapter:
     def embed_tokens(self, tokens: Tensor) -> Tensor:
         """`[rows, entries]` to `[rows, entries, hidden]`."""
         return self.embedding(tokens)
+
+    def step_extras(self, tokens: Tensor) -> dict[str, Any]:
+        """Further decoder arguments of tokens behind a prompt, `[rows, entries]`; mostly none."""
+        return {}
 
     def decode(self, embeds: Tensor, positions: Tensor, **kwargs: Any) -> Tensor:
         """Run the decoder stack; `[rows, entries, hidden]` in and out."""

@@ -43,8 +43,17 @@ class ForwardHooks:
     @classmethod
     def installed(cls, module: nn.Module) -> list[Self]:
         """Those of this class that hook a module, in the order of their first hook anywhere."""
+        return [one for one in cls._all() if module in one.modules]
+
+    @classmethod
+    def any_in(cls, whole: nn.Module) -> bool:
+        """Whether one of this class hooks a module, or one within it."""
+        return any(not one.modules.isdisjoint(whole.modules()) for one in cls._all())
+
+    @classmethod
+    def _all(cls) -> list[Self]:
         found = [one() for one in _INSTALLED.valuerefs()]  # a list at once, whatever threads add
-        return [one for one in found if isinstance(one, cls) and module in one.modules]
+        return [one for one in found if isinstance(one, cls)]
 
     def install(self) -> None:
         """Put hooks on as the context begins. Where this raises, none stays."""

@@ -19,7 +19,8 @@ class Packing:
 
     def __init__(self, mask: Tensor) -> None:
         self.lengths: list[int] = mask.sum(1).tolist()
-        self.rows, self.width = mask.shape[0], max(self.lengths)
+        self.rows, self.padded = mask.shape
+        self.width = max(self.lengths)
         order = torch.where(mask, 0, 1).argsort(dim=1, stable=True)
         self.order = order[:, : self.width]
         self.is_identity = bool(mask.all())

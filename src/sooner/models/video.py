@@ -16,6 +16,10 @@ BETWEEN = -1
 
 """Label of a video token that belongs to no frame, such as a newline."""
 
+PLACES, FEATURES = "visual_pos_masks", "deepstack_visual_embeds"
+"""DeepStack's arguments: which tokens get features, `[rows, padded]` bool, and for each layer those
+of all rows one behind the other, `[visual tokens, hidden]`."""
+
 
 def grid_frames(inputs: Mapping[str, Any], config: Any) -> Tensor:
     """Frames of videos described by `video_grid_thw` (Qwen-VL), `[rows, padded]`.
@@ -94,44 +98,43 @@ class Qwen25VL(Adapter):
         return grid_frames(inputs, self.config)
 
 
-class Qwen3VL(Adapter):
-    """DeepStack belongs to the prompt alone, so it rides along with the prefill."""
+class DeepStack(Adapter):
+    """Features of a tower's inner layers, added to the decoder's first layers (Meng et al. 2024,
+    DeepStack); they belong to the prompt alone, so they ride along with the prefill."""
+
+    def prompt_extras(self, arguments: dict[str, Any], packed: Packing) -> dict[str, Any]:
+        features = arguments.get(FEATURES)
+        if features is None:
+            return {}
+        # Features are listed row by row in token order, which packing keeps.
+        mask = packed(arguments[PLACES]) & packed.inside
+        return {PLACES: mask, FEATURES: features}
+
+    def repeat_extras(self, prompt: Prompt, copies: int) -> dict[str, Any]:
+        if FEATURES not in prompt.extras:
+            return {}
+        mask = prompt.extras[PLACES]
+        counts = mask.sum(1).tolist()
+        features = [
+            torch.cat([row for row in feature.split(counts) for _ in range(copies)])
+            for feature in prompt.extras[FEATURES]
+        ]
+        return {PLACES: mask.repeat_interleave(copies, 0), FEATURES: features}
+
+    def prune_extras(self, prompt: Prompt, keep: Tensor, packed: Packing) -> dict[str, Any]:
+        if FEATURES not in prompt.extras:
+            return {}
+        mask = prompt.extras[PLACES]
+        left = keep[mask]  # [visual tokens of all rows]
+        features = [feature[left] for feature in prompt.extras[FEATURES]]
+        return {PLACES: packed(mask) & packed.inside, FEATURES: features}
+
+
+class Qwen3VL(DeepStack):
+    """As Qwen2.5-VL, with DeepStack."""
 
     model_types = ("qwen3_vl",)
     mrope = True
 
     def video_frames(self, inputs: Mapping[str, Any]) -> Tensor:
         return grid_frames(inputs, self.config)
-
-    def prompt_extras(self, arguments: dict[str, Any], packed: Packing) -> dict[str, Any]:
-        features = arguments.get("deepstack_visual_embeds")
-        if features is None:
-            return {}
-        # Features are listed row by row in token order, which packing keeps.
-        mask = packed(arguments["visual_pos_masks"]) & packed.inside
-        return {"visual_pos_masks": mask, "deepstack_visual_embeds": features}
-
-    def repeat_extras(self, prompt: Prompt, copies: int) -> dict[str, Any]:
-        if not prompt.extras:
-            return {}
-        mask = prompt.extras["visual_pos_masks"]
-        counts = mask.sum(1).tolist()
-        features = [
-            torch.cat([row for row in feature.split(counts) for _ in range(copies)])
-            for feature in prompt.extras["deepstack_visual_embeds"]
-        ]
-        return {
-            "visual_pos_masks": mask.repeat_interleave(copies, 0),
-            "deepstack_visual_embeds": features,
-        }
-
-    def prune_extras(self, prompt: Prompt, keep: Tensor, packed: Packing) -> dict[str, Any]:
-        if not prompt.extras:
-            return {}
-        mask = prompt.extras["visual_pos_masks"]
-        left = keep[mask]  # [visual tokens of all rows]
-        features = [feature[left] for feature in prompt.extras["deepstack_visual_embeds"]]
-        return {
-            "visual_pos_masks": packed(mask) & packed.inside,
-            "deepstack_visual_embeds": features,
-        }

@@ -19,7 +19,8 @@ from ..decoding.runner import ModelRunner
 from ..methods.parallel.policy import best_policy
 from ..methods.parallel.shared_memory import Arena, room
 from ..methods.parallel.worker import ProcessWorker, place
-from ..methods.sizing.chain import Acceptance, CostModel
+from ..methods.sizing.chain import CostModel
+from ..methods.sizing.costs import Acceptance
 from ..methods.threads import DRAFT_THREADS
 from ..models import adapt
 

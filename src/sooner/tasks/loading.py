@@ -40,10 +40,15 @@ from .model_types import (
     told_config,
     told_type,
 )
-from .sharding import MAPS, check_plan, join, max_memory, plan_options
 
 if TYPE_CHECKING:
     from ..methods import SpawnedDraft
+
+MAPS = ("auto", "balanced", "balanced_low_0", "sequential")
+"""Words for which transformers computes a `device_map`."""
+
+FILLED = 0.9
+"""Share of a device's free memory that weights may take, as transformers has it."""
 
 DTYPES = {
     "float32": torch.float32,
@@ -161,7 +166,11 @@ def load_pair(
     """
     if tp_plan is not None and device_map is not None:
         raise SoonerError("device_map and tp_plan both shard the target; give one of them")
-    ranks = None if tp_plan is None else join(device)
+    ranks = None
+    if tp_plan is not None:
+        from .sharding import join  # for a target over several processes
+
+        ranks = join(device)
     where = pick_device(device) if ranks is None else ranks.device
     small = None
     if model is None:
@@ -224,6 +233,8 @@ def load(
     if tp_plan is not None:
         if kind in OpenVLA.model_types or brings_code(told_config(name)):
             raise SoonerError(f"'{name}' is no model of transformers' own, so tp_plan can't be had")
+        from .sharding import check_plan
+
         check_plan(name, tp_plan)
     if kind in OpenVLA.model_types:  # no class of transformers
         from ..models.openvla.loading import load_policy
@@ -245,6 +256,8 @@ def load(
         if memory is not None:
             options["max_memory"] = dict(memory)
         if tp_plan is not None:
+            from .sharding import plan_options
+
             options |= plan_options(tp_plan)
         model = as_run(_from_pretrained(auto, name, dtype=dtype, **options), name)
         if device_map is None and Ranks.of(model) is None:
@@ -338,6 +351,28 @@ def own_device(draft_device: str | None, device: str, device_map: Any = None) ->
     own, target = pick_device(draft_device), pick_device(device)
     is_shared = (own.type, own.index or 0) == (target.type, target.index or 0)
     return None if is_shared and device_map not in MAPS else str(own)
+
+
+def max_memory(device_map: Any, own: str | None) -> dict[int | str, int] | None:
+    """Bytes of each device that a target may fill, so that the draft's is left free.
+
+    Args:
+        device_map: of the target.
+        own: device that the draft has for itself; `None`: it has none.
+
+    Returns:
+        What transformers takes as `max_memory`; `None` where there is nothing to leave free: a map
+        that names its devices, a draft on no CUDA device, or on the only one.
+    """
+    device = torch.device(own or "cpu")
+    if device.type != "cuda" or device_map not in MAPS:
+        return None
+    from accelerate.utils import get_max_memory
+
+    kept, free = device.index or 0, get_max_memory()
+    if not any(isinstance(one, int) and one != kept for one in free):
+        return None
+    return {one: 0 if one == kept else int(FILLED * size) for one, size in free.items()}
 
 
 def pick_dtype(name: str, device: torch.device, is_small: bool) -> Any:

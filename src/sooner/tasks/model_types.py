@@ -22,7 +22,6 @@ from transformers.models.auto.modeling_auto import (
 
 from ..errors import SoonerError, did_you_mean
 from ..models import FAMILIES
-from ..models.generic import generic
 from ..models.openvla.adapter import OpenVLA
 from ..models.video import TextModel
 
@@ -120,6 +119,8 @@ def _unsuited(name: str, kind: str) -> str | None:
     """Why the generic adapter can't take it, found without reading weights; `None` if it can."""
     if kind not in _SEEING and kind not in _READING:
         return ""
+    from ..models.generic_axes import generic  # for a `model_type` that nobody else knows
+
     auto: Any = AutoModelForImageTextToText if kind in _SEEING else AutoModelForCausalLM
     try:
         with torch.device("meta"):

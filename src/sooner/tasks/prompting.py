@@ -16,10 +16,12 @@ GENERAL_PROMPT = "Describe this video in detail."
 def chat(processor: Any, prompt: str, shown: Literal["video", "image"] = "video") -> str:
     """One user message of a video or picture and a question, as the model's chat template has it.
 
+    An empty prompt is none: the picture is all there is.
+
     Raises:
         SoonerError: the processor has no chat template.
     """
-    content = [{"type": shown}, {"type": "text", "text": prompt}]
+    content = [{"type": shown}, *([{"type": "text", "text": prompt}] if prompt else [])]
     return written(processor, [{"role": "user", "content": content}])
 
 

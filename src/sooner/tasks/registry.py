@@ -12,7 +12,8 @@ from ..errors import SoonerError, unknown
 from ..methods import Method, StandingDraft
 from ..methods.parallel.worker import spawns
 from ..methods.settings import MethodSettings
-from ..methods.sizing.chain import Acceptance
+from ..methods.sizing.costs import Acceptance
+from ..methods.trained import method_of
 from ..registry import choices
 from .choice import StepTimes, choose, measure
 from .loading import Loaded, ModelPair
@@ -30,7 +31,7 @@ def method_name(settings: CaptionSettings, pair: ModelPair) -> str:
     if settings.method is not None:
         return settings.method
     if settings.head is not None:
-        return "eagle"
+        return method_of(settings.head)
     return "speculative" if pair.draft is not None else "prompt-lookup"
 
 

@@ -23,7 +23,7 @@ class CaptionSettings(KnowsOldNames):
     """How a video is captioned.
 
     Attributes:
-        method: how drafts are made; by default `eagle` with a head, `speculative` or `parallel`,
+        method: how drafts are made; by default the head's with one, `speculative` or `parallel`,
             whichever is measured to be faster, with a draft that sees, else `prompt-lookup`.
         num_draft_tokens: draft tokens a round, for `eagle` nodes of the tree.
         prune: share of the visual tokens that the draft of `parallel`, `specvlm` or
@@ -44,7 +44,7 @@ class CaptionSettings(KnowsOldNames):
         prefill_chunk: prompt tokens that are prefilled at once, by default all of them; with
             patterns, whose attention needs the whole prompt, those that pass an MLP at once.
         prefill_recall: measure what patterns keep of the attention, which takes time of its own.
-        head: folder of a draft head that was trained for the model, for `eagle`.
+        head: folder or name of a draft head that was trained for the model (`load_drafter`).
 
     Raises:
         SoonerError: a value out of range, or two that contradict each other.
@@ -77,10 +77,10 @@ class CaptionSettings(KnowsOldNames):
                 f"method '{self.method}' needs a draft head; give --head (`sooner train draft` "
                 "trains one)"
             )
-        if self.head is not None and self.method not in (None, "eagle"):
+        if self.head is not None and self.method is not None and not is_for_head:
             raise SoonerError(
-                f"head '{self.head}' is for method 'eagle', not for '{self.method}'; leave one of "
-                "them out"
+                f"head '{self.head}' is for a method that takes one, not for '{self.method}'; "
+                "leave one of them out"
             )
         if self.frames is not None and self.fps is not None:
             raise SoonerError(

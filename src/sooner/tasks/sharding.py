@@ -18,10 +18,6 @@ NAMED = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
 """Environment variables that `torchrun` sets for its processes."""
 PATIENCE = timedelta(hours=2)
 """Timeout of the process group: ranks load large checkpoints at different speeds."""
-MAPS = ("auto", "balanced", "balanced_low_0", "sequential")
-"""Words for which transformers computes a `device_map`."""
-FILLED = 0.9
-"""Share of a device's free memory that weights may take, as transformers has it."""
 
 
 def join(device: str = "auto") -> Ranks:
@@ -97,25 +93,3 @@ def plan_options(plan: Any) -> dict[str, Any]:
     if "tp_plan" in inspect.signature(DistributedConfig).parameters:
         return {"distributed_config": DistributedConfig(tp_plan=plan)}
     return {"tp_plan": plan}
-
-
-def max_memory(device_map: Any, own: str | None) -> dict[int | str, int] | None:
-    """Bytes of each device that a target may fill, so that the draft's is left free.
-
-    Args:
-        device_map: of the target.
-        own: device that the draft has for itself; `None`: it has none.
-
-    Returns:
-        What transformers takes as `max_memory`; `None` where there is nothing to leave free: a map
-        that names its devices, a draft on no CUDA device, or on the only one.
-    """
-    device = torch.device(own or "cpu")
-    if device.type != "cuda" or device_map not in MAPS:
-        return None
-    from accelerate.utils import get_max_memory
-
-    kept, free = device.index or 0, get_max_memory()
-    if not any(isinstance(one, int) and one != kept for one in free):
-        return None
-    return {one: 0 if one == kept else int(FILLED * size) for one, size in free.items()}

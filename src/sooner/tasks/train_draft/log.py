@@ -17,7 +17,6 @@ from torch import Tensor, nn
 
 from ... import __version__
 from .dataset import DataSet
-from .settings import HeadTraining
 
 
 class Workers(Protocol):
@@ -154,13 +153,16 @@ class TrainingLog:
 
 
 def describe(
-    data: Sequence[DataSet], settings: HeadTraining, seconds: float, acceptance: dict[str, Any]
+    data: Sequence[DataSet],
+    settings: Any,
+    seconds: float,
+    acceptance: dict[str, Any],
 ) -> dict[str, Any]:
     """The recipe, what it was applied to, what it took, and how good the head is.
 
     Args:
         data: the recordings.
-        settings: the recipe.
+        settings: the recipe, of heads or of blocks.
         seconds: of training.
         acceptance: on held-out samples.
     """

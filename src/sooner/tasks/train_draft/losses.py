@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad, smooth_l1_loss
 
-from ...methods.eagle import EagleHead
+from ...methods.eagle import Eagle3Head
+from ...methods.eagle.base import DraftHead
 from .dataset import PaddedBatch
 from .settings import HeadTraining
 
@@ -29,7 +30,7 @@ class Estimate:
 
 
 def unroll(
-    head: EagleHead, batch: PaddedBatch, steps: int, noise: Tensor | None = None
+    head: DraftHead, batch: PaddedBatch, steps: int, noise: Tensor | None = None
 ) -> Iterator[Estimate]:
     """Estimates of every place of the span: after the target's states, after one of its own, ...
 
@@ -47,7 +48,7 @@ def unroll(
         An `Estimate` for each step.
     """
     states = batch.states if noise is None else batch.states + noise
-    fused = head.fuse(batch.embeds, states)  # [rows, entries, hidden]
+    fused = head.fuse(batch.embeds, head.read(states))  # [rows, entries, width]
     line = torch.arange(fused.shape[1], device=fused.device)
     keys, values = head.keys_values(fused, head.rotation(line[None]))
     rotation = head.rotation(batch.places)
@@ -75,7 +76,7 @@ class _Past:
         places: of the span, `[rows, span]`.
     """
 
-    def __init__(self, head: EagleHead, keys: Tensor, values: Tensor, places: Tensor) -> None:
+    def __init__(self, head: DraftHead, keys: Tensor, values: Tensor, places: Tensor) -> None:
         self.head, self.places = head, places
         self.groups = head.heads // head.kv_heads
         self.keys, self.values = keys, values
@@ -142,7 +143,7 @@ class HeadLoss(nn.Module):
         settings: weights of both parts, steps of the unrolling.
     """
 
-    def __init__(self, head: EagleHead, adapter: Any, settings: HeadTraining) -> None:
+    def __init__(self, head: DraftHead, adapter: Any, settings: HeadTraining) -> None:
         super().__init__()
         self.head = head
         self.settings = settings
@@ -168,6 +169,42 @@ class HeadLoss(nn.Module):
         return {"loss": loss, "states": far.detach(), "tokens": unlike.detach()}
 
 
+class TokenLoss(nn.Module):
+    """The loss of EAGLE-3 (Li et al. 2025, section 3.1): cross-entropy with the target's tokens,
+    over the steps of its training-time test, in which a head goes on from its own states.
+
+    What the target gives to tokens outside a reduced vocabulary is left out.
+
+    Args:
+        head: what is trained.
+        adapter: the target's adapter, frozen.
+        settings: steps of the unrolling, and how their weights fall.
+    """
+
+    def __init__(self, head: Eagle3Head, adapter: Any, settings: HeadTraining) -> None:
+        super().__init__()
+        self.head, self.settings = head, settings
+        self._adapter = (adapter,)  # in a tuple, so that its model is no part of this module
+
+    def forward(self, batch: PaddedBatch, noise: Tensor | None = None) -> dict[str, Tensor]:
+        """`loss`, and the first and the last step's part `tokens` and `deep`, each a scalar."""
+        settings, adapter, ids = self.settings, self._adapter[0], self.head.token_ids
+        with torch.no_grad():
+            hidden = int(adapter.text_config.hidden_size)
+            last = batch.wanted[..., :hidden].to(adapter.dtype)
+            wanted = adapter.logits(last).float().softmax(-1)[..., ids]
+        parts = []
+        for estimate in unroll(self.head, batch, settings.unroll):
+            share = estimate.valid / estimate.valid.sum().clamp(min=1)
+            logits = self.head.drafted_logits(estimate.states).float()
+            entropy = -(wanted * logits.log_softmax(-1)).sum(-1)  # [rows, span]
+            parts.append((share * entropy).sum())
+        weights = [settings.step_decay**step for step in range(len(parts))]
+        weighed = [weight * part for weight, part in zip(weights, parts, strict=True)]
+        loss = torch.stack(weighed).sum() / sum(weights)
+        return {"loss": loss, "tokens": parts[0].detach(), "deep": parts[-1].detach()}
+
+
 class DepthAcceptance:
     """Counts how deep drafts hold on held-out samples, wherever in an answer they begin.
 
@@ -182,13 +219,13 @@ class DepthAcceptance:
         self.tree = [0] * depth
 
     @torch.no_grad()
-    def add(self, head: EagleHead, adapter: Any, batch: PaddedBatch) -> None:
+    def add(self, head: DraftHead, adapter: Any, batch: PaddedBatch) -> None:
         """Count one batch."""
         chain = tree = batch.valid
         for level, estimate in enumerate(unroll(head, batch, self.depth)):
             if level:  # what the draft below was worth, one place on
                 chain, tree = _on(chain), _on(tree)
-            best = self._best(adapter, estimate)
+            best = self._best(head, adapter, estimate)
             hits = best == batch.following[..., None]  # [rows, span, TOP]
             chain = chain & hits[..., 0] & estimate.valid
             tree = tree & hits.any(-1) & estimate.valid
@@ -196,8 +233,8 @@ class DepthAcceptance:
             self.chain[level] += int(chain.sum())
             self.tree[level] += int(tree.sum())
 
-    def _best(self, adapter: Any, estimate: Estimate) -> Tensor:
-        logits = adapter.logits(estimate.states.to(adapter.dtype))
+    def _best(self, head: DraftHead, adapter: Any, estimate: Estimate) -> Tensor:
+        logits = head.scores(estimate.states, adapter)
         return logits.topk(min(TOP, logits.shape[-1])).indices
 
     def as_dict(self) -> dict[str, list[float]]:
@@ -225,7 +262,7 @@ TEMPERATURES = [0.05 * 1.15**power for power in range(27)]
 
 @torch.no_grad()
 def fit_temperature(
-    head: EagleHead, adapter: Any, batches: Iterable[PaddedBatch], depth: int
+    head: DraftHead, adapter: Any, batches: Iterable[PaddedBatch], depth: int
 ) -> float:
     """The temperature under which the target's greedy tokens are the least surprising.
 
@@ -238,9 +275,10 @@ def fit_temperature(
     surprise = torch.zeros(len(TEMPERATURES), dtype=torch.float64)
     for batch in batches:
         for estimate in unroll(head, batch, depth):
-            scores = adapter.logits(estimate.states.to(adapter.dtype)).float()[estimate.valid]
+            scores = head.scores(estimate.states, adapter).float()[estimate.valid]
             said = batch.following[estimate.valid][:, None]  # [places, 1]
             for number, temperature in enumerate(TEMPERATURES):
                 chance = (scores / temperature).log_softmax(-1).gather(1, said)
-                surprise[number] -= float(chance.sum())
+                # Tokens outside a reduced vocabulary surprise at any temperature.
+                surprise[number] -= float(chance[chance.isfinite()].sum())
     return round(TEMPERATURES[int(surprise.argmin())], 4)

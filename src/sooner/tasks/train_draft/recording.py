@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from ...errors import SoonerError
 from ...generation import generate
 from ...methods.calls import to_device
 from ...methods.eagle.target_print import differences, fingerprint
+from ...methods.target_layers import LayerStates, layer_states
 from ...models import adapt
 from ...models.packing import Packing
 from .dataset import DataSet, ShardWriter, TrainingSample, empty_index, read_index
@@ -32,6 +33,7 @@ def record(
     out: Path | str,
     max_new_tokens: int,
     *,
+    layers: Sequence[int] = (),
     shard_samples: int = SHARD_SAMPLES,
     on_batch: OnBatch | None = None,
     **options: Any,
@@ -50,6 +52,8 @@ def record(
         batches: processed inputs, each a batch as the model's `generate` takes it.
         out: the recording's folder.
         max_new_tokens: most tokens of an answer.
+        layers: whose states are kept, side by side, numbered as `methods.target_layers` does; none
+            is the decoder's output.
         shard_samples: samples of a file, at least.
         on_batch: told the progress.
         options: anything else that `model.generate` takes.
@@ -60,7 +64,8 @@ def record(
     """
     target, home = adapt(model), Path(out)
     asked = {"max_new_tokens": max_new_tokens, "do_sample": False, **options}
-    index = _index(home, target, {name: repr(asked[name]) for name in sorted(asked)})
+    told = {**asked, "layers": tuple(layers)} if layers else asked
+    index = _index(home, target, {name: repr(told[name]) for name in sorted(told)})
     if index["is_complete"]:
         return DataSet(home, index)
     writer = ShardWriter(home, index, shard_samples)
@@ -68,7 +73,7 @@ def record(
     model.eval()
     try:
         for inputs in islice(batches, index["batches"], None):
-            writer.add(_answer(target, to_device(inputs, target.device), asked))
+            writer.add(_answer(target, to_device(inputs, target.device), asked, layers))
             if on_batch is not None:
                 on_batch(index)
         writer.finish()
@@ -98,7 +103,7 @@ def _index(home: Path, target: AdapterLike, options: dict[str, Any]) -> dict[str
 
 @torch.inference_mode()
 def _answer(
-    target: AdapterLike, inputs: dict[str, Any], options: dict[str, Any]
+    target: AdapterLike, inputs: dict[str, Any], options: dict[str, Any], layers: Sequence[int]
 ) -> list[TrainingSample]:
     """The samples of one batch; an answer of a single token has nothing to draft, and no sample."""
     said = generate(target.model, inputs, **options).tokens
@@ -108,7 +113,7 @@ def _answer(
     ids = _packed_ids(inputs).repeat_interleave(copies, 0)
     known = ids.clamp(0, target.vocab_size - 1)  # a placeholder may lie behind the vocabulary
     stored = (target.embed_tokens(known) != prompt.embeds).any(-1)  # [rows, width]
-    states = _states(target, prompt, said)
+    states = _states(target, prompt, said, layers)
     return [
         _sample(prompt, ids[row], stored[row], answer, row, states)
         for row, answer in enumerate(said)
@@ -143,12 +148,19 @@ def _packed_ids(inputs: Mapping[str, Any]) -> Tensor:
     return Packing((torch.ones_like(ids) if mask is None else mask).bool())(ids)
 
 
-def _states(target: AdapterLike, prompt: Prompt, said: list[list[int]]) -> tuple[Tensor, Tensor]:
+def _states(
+    target: AdapterLike, prompt: Prompt, said: list[list[int]], layers: Sequence[int]
+) -> tuple[Tensor, Tensor]:
     """States of the prompts `[rows, width, hidden]` and of the answers `[rows, most, hidden]`."""
     heard: list[Tensor] = []
     most = max(len(answer) for answer in said)
-    runner = ModelRunner(target, prompt.width + most)
+    reads: Any = LayerStates(target, layers) if layers else target
+    runner = ModelRunner(reads, prompt.width + most)
     runner.prefill(prompt, on_states=lambda _prompt, _start, states: heard.append(states))
     padded = [answer + [0] * (most - len(answer)) for answer in said]
     tokens = torch.tensor(padded, device=target.device)
-    return heard[0], runner.forward_chain(tokens).hidden
+    found = (heard[0], runner.forward_chain(tokens).hidden)
+    if not layers:
+        return found
+    read, answered = (layer_states(one, len(layers)) for one in found)
+    return read, answered

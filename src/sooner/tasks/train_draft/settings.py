@@ -10,6 +10,8 @@ from ...checks import check_fields, check_keys, option
 from ...errors import SoonerError
 
 SPANS = ("answer", "all")
+FORMATS = ("eagle", "eagle3")
+OF_EAGLE3 = ("format", "layers", "draft_vocab_size", "step_decay")
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,14 @@ class HeadTraining:
         depth: levels at which held-out acceptance is measured.
         check_every, save_every: steps between measurements, and between saved states.
         seed: of first weights, order and noise.
+        format: `eagle` learns the target's next state, and drafts with its LM head; `eagle3` learns
+            its tokens alone from states of three layers, without noise, and is written as SpecForge
+            writes it.
+        layers: for `eagle3`, the `hidden_states` that it reads; by default 2, n/2 and n - 3.
+        draft_vocab_size: for `eagle3`, how many tokens it can draft, those that the recorded
+            answers say most often; by default all.
+        step_decay: for `eagle3`, the weight of each step of the unrolling is this share of the one
+            before it.
 
     Raises:
         SoonerError: a value out of range.
@@ -58,10 +68,24 @@ class HeadTraining:
     check_every: int = option(500, 1)
     save_every: int = option(500, 1)
     seed: int = option(0, 0)
+    format: Literal["eagle", "eagle3"] = option("eagle", known=FORMATS)
+    layers: tuple[int, ...] | None = None
+    draft_vocab_size: int | None = option(None, 1)
+    step_decay: float = option(0.8, 0, 1, above=True)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "betas", tuple(self.betas))
         check_fields(self, "HeadTraining: ")
+        if self.layers is not None:
+            object.__setattr__(self, "layers", tuple(self.layers))
+            if len(self.layers) != 3:
+                raise SoonerError(
+                    f"HeadTraining: layers is {list(self.layers)}; an EAGLE-3 head reads three"
+                )
+        if self.format == "eagle" and (self.layers or self.draft_vocab_size):
+            raise SoonerError(
+                "HeadTraining: layers and draft_vocab_size are of format 'eagle3'; leave them out"
+            )
         if self.warmup >= self.steps:
             raise SoonerError(
                 f"HeadTraining: warmup is {self.warmup} of {self.steps} steps; it must be less "
@@ -96,4 +120,7 @@ class HeadTraining:
         return self.lr * (self.steps - step) / (self.steps - self.warmup)
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """Plain data; without what is EAGLE-3's alone for others, as sooner 0.2 wrote it."""
+        told = asdict(self)
+        is_old = self.format == "eagle"
+        return {name: one for name, one in told.items() if not is_old or name not in OF_EAGLE3}

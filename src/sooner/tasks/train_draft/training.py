@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ...errors import SoonerError
 from ...io import replacing
-from ...methods.eagle import EagleHead
+from ...methods.eagle import Eagle3Config, Eagle3Head, EagleHead
 from ...methods.eagle.target_print import check_target
 from ...methods.threads import torch_threads
 from ...models import adapt
 from . import log as provenance
 from .dataset import DataSet, Order, PaddedBatch, TrainingSample, collate, state_noise
 from .log import ProgressLine, TrainingLog, frozen, workers
-from .losses import DepthAcceptance, HeadLoss, fit_temperature
+from .losses import DepthAcceptance, HeadLoss, TokenLoss, fit_temperature
 from .settings import HeadTraining
 
 MEASURED = 256
@@ -39,7 +39,7 @@ def train(
     threads: int | None = None,
     stop_after: int | None = None,
     on_step: OnStep | None = None,
-) -> EagleHead:
+) -> EagleHead | Eagle3Head:
     """Train a head for a frozen target; the target is left as it was.
 
     Args:
@@ -85,10 +85,11 @@ class DraftTrainer:
         self.data, self.out, self.settings = data, out, settings
         for one in data:
             check_target(one.index["target"], self.adapter)
+            check_layers(one, self.adapter, settings)
         self.samples, self.held_out = _split(data, settings)
         with torch.random.fork_rng():  # modules draw first weights from the global generator
             torch.manual_seed(settings.seed)
-            self.head = EagleHead.for_target(self.adapter)
+            self.head = self._first_head()
         self.optimizer: torch.optim.Optimizer = torch.optim.AdamW(
             self.head.parameters(),
             lr=settings.lr,
@@ -106,14 +107,28 @@ class DraftTrainer:
         self.acceptance: dict[str, Any] = {}
         self.temperature = 1.0
 
-    def run(self, log: TrainingLog, stop_after: int | None) -> EagleHead:
+    def _first_head(self) -> EagleHead | Eagle3Head:
+        """A head with random weights."""
+        settings = self.settings
+        if settings.format == "eagle":
+            return EagleHead.for_target(self.adapter)
+        layer_ids = recorded_layers(self.adapter, settings)[1:]
+        config = Eagle3Config.like(self.adapter, layer_ids, settings.draft_vocab_size)
+        head = Eagle3Head(config)
+        head.token_ids.copy_(said_most(self.samples, config.vocab_size, len(head.token_ids)))
+        return head.to(self.adapter.device)
+
+    def _loss(self) -> nn.Module:
+        if isinstance(self.head, EagleHead):
+            return HeadLoss(self.head, self.adapter, self.settings)
+        return TokenLoss(self.head, self.adapter, self.settings)
+
+    def run(self, log: TrainingLog, stop_after: int | None) -> EagleHead | Eagle3Head:
         """Go on to the last step, or for `stop_after` steps."""
         last = self.settings.steps
         if stop_after is not None:
             last = min(last, self.step + stop_after)
-        loss, optimizer = self.workers.prepare(
-            HeadLoss(self.head, self.adapter, self.settings), self.optimizer
-        )
+        loss, optimizer = self.workers.prepare(self._loss(), self.optimizer)
         _make_folder(self.out)
         with ProgressLine(log.shown and not self.workers.rank) as line:
             while self.step < last:
@@ -135,7 +150,7 @@ class DraftTrainer:
         mine = self.order.at(self.step)[self.workers.rank :: self.workers.count]
         batch = self._batch([self.samples[number] for number in mine])
         noise = None
-        if settings.noise:
+        if settings.noise and settings.format == "eagle":
             key = (settings.seed, self.step, self.workers.rank)
             noise = state_noise(batch.states.shape, batch.lengths, settings.noise, key)
         parts = loss(batch, noise)
@@ -227,6 +242,50 @@ class DraftTrainer:
         self.optimizer.load_state_dict(state["optimizer"])
         self.step, self.seconds = state["step"], state["seconds"]
         return True
+
+
+def recorded_layers(adapter: Any, settings: HeadTraining) -> tuple[int, ...]:
+    """`hidden_states` that a recording for these settings keeps; none is the last ones alone.
+
+    EAGLE-3's are the decoder's output, which says what the target thinks, and then the three that
+    the head reads.
+
+    Raises:
+        SoonerError: a target with so few layers that EAGLE-3 has no choice of its own for it.
+    """
+    if settings.format == "eagle":
+        return ()
+    last, layers = int(adapter.layers), settings.layers
+    if layers is None and last < 4:
+        raise SoonerError(
+            f"HeadTraining: layers is not set, and the target has {last} layers; EAGLE-3's own "
+            "choice (2, n/2, n - 3) takes four or more"
+        )
+    return (last, *(layers or (2, last // 2, last - 3)))
+
+
+def check_layers(data: DataSet, adapter: Any, settings: HeadTraining) -> None:
+    """Refuse a recording of other states.
+
+    Raises:
+        SoonerError: names both.
+    """
+    wanted = recorded_layers(adapter, settings)
+    have = data.index["options"].get("layers", "()")
+    if have != repr(wanted):
+        raise SoonerError(
+            f"recording '{data.folder}' keeps hidden_states {have}, format '{settings.format}' "
+            f"learns from {wanted}; record the data anew, into another folder"
+        )
+
+
+def said_most(samples: Sequence[tuple[DataSet, int]], vocab: int, count: int) -> Tensor:
+    """The `count` tokens that recorded answers say most often, ascending, `[count]`."""
+    said = torch.zeros(vocab, dtype=torch.long)
+    for data, index in samples:
+        sample = data[index]
+        said += sample.tokens[sample.prompt :].bincount(minlength=vocab)
+    return said.argsort(descending=True, stable=True)[:count].sort()[0]
 
 
 def _opened(data: DataSet | Path | str | Sequence[DataSet]) -> list[DataSet]:

@@ -1,0 +1,88 @@
+"""Masks of a prompt that a model makes itself: where pictures, or all of it, see ahead."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import UnsupportedError
+from .packing import Packing
+
+EXTRA = "prompt_mask"
+"""Under this name a prompt's own masks travel to `decode`."""
+
+Masks = dict[str, Tensor]
+"""By kind of layer, or under "" for all of them: `[rows, 1, width, width]`, as the model has it."""
+
+
+def own_masks(mask: Any, rows: int, width: int) -> Masks | None:
+    """The masks of four dimensions that a decoder was called with; `None` if these are none.
+
+    Args:
+        mask: the decoder's `attention_mask`.
+        rows, width: of the padded prompt.
+    """
+    masks = mask if isinstance(mask, dict) else {"": mask}
+    found = {kind: one for kind, one in masks.items() if one is not None}
+    fits = all(
+        isinstance(one, Tensor) and one.ndim == 4 and one.shape[::2] == (rows, width)
+        and one.shape[1] == 1 and one.shape[3] == width
+        for one in found.values()
+    )  # fmt: skip
+    return found if fits else None
+
+
+def has_own_masks(mask: Any) -> bool:
+    """Whether a model's forward hands its decoder masks that it made itself."""
+    return isinstance(mask, dict) or (isinstance(mask, Tensor) and mask.ndim == 4)
+
+
+def sees_ahead(masks: Masks, packed: Packing) -> bool:
+    """Whether any real token sees one behind it. If none does, the mask that the decoder itself
+    makes for the packed prompt is the same."""
+    real = packed.inside[:, None, :, None] & packed.inside[:, None, None]  # [rows, 1, width, width]
+    ahead = real & torch.ones_like(real).triu(1)
+    found = packed_masks(masks, packed).values()
+    return any(bool((_seen(mask) & ahead.to(mask.device)).any()) for mask in found)
+
+
+def packed_masks(masks: Masks, packed: Packing) -> Masks:
+    """Masks of some of the tokens."""
+    return {kind: _packed(mask, packed) for kind, mask in masks.items()}
+
+
+def handed(masks: Masks) -> Any:
+    """What the decoder takes as its `attention_mask`."""
+    return masks.get("", masks)
+
+
+def refuse_parts(model: Any) -> UnsupportedError:
+    """The error of a prompt that sees ahead and is asked for piece by piece."""
+    return UnsupportedError(
+        f"{type(model).__name__} lets tokens of this prompt see those behind them, so that it is "
+        "prefilled as a whole; leave prefill_chunk_size unset"
+    )
+
+
+def _packed(mask: Tensor, packed: Packing) -> Tensor:
+    """`[rows, 1, padded, padded]` to `[rows, 1, width, width]`; padding sees itself at least."""
+    order = packed.order.to(mask.device)
+    rows = torch.arange(len(mask), device=mask.device)[:, None, None]
+    moved = mask[:, 0][rows, order[:, :, None], order[:, None]]
+    diagonal = torch.eye(moved.shape[1], dtype=torch.bool, device=mask.device)
+    is_seen = True if mask.dtype == torch.bool else 0.0
+    return moved.masked_fill(diagonal, is_seen)[:, None]
+
+
+def _seen(mask: Tensor) -> Tensor:
+    return mask if mask.dtype == torch.bool else mask == 0
+
+
+def refuse_ahead(what: str, model: Any) -> UnsupportedError:
+    """The error of something that takes it that no token sees those behind it."""
+    return UnsupportedError(
+        f"{what} knows no prompts that see ahead, as those of {type(model).__name__} do; leave it "
+        "out"
+    )

@@ -1,0 +1,190 @@
+"""Omni models and parsers with positions of several axes, and types that look like them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from . import mrope, words
+from .mrope import (
+    DEEP,
+    EXPERTS,
+    IDS,
+    IMAGE_GRID,
+    INTERLEAVED,
+    KINDS,
+    MERGE,
+    PATCH,
+    VIDEO_GRID,
+    VISION,
+    WINDOWS,
+    rope,
+    tokens,
+)
+from .plain import TEXT
+from .species import Species
+from .tiny import tiny
+
+FLAT = (3 * PATCH**2,)
+"""A patch that knows no time."""
+
+TOWER = {
+    "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2,
+    "patch_size": PATCH,
+}  # fmt: skip
+PICTURES = ("text", "image", "images")
+
+AUDIO = {
+    "num_mel_bins": 8, "encoder_layers": 1, "encoder_attention_heads": 2, "encoder_ffn_dim": 16,
+    "d_model": 16, "max_source_positions": 8, "n_window": 2, "output_dim": 32,
+}  # fmt: skip
+OMNI: dict[str, Any] = {
+    "vision_start_token_id": words.VISION_START, "vision_end_token_id": words.VISION_END,
+    "audio_start_token_id": words.AUDIO + 1, "audio_end_token_id": words.AUDIO + 2,
+    "tie_word_embeddings": False,
+}  # fmt: skip
+
+
+def omni(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
+    """As Qwen-Omni's processors make them: a pair of frames lasts so many seconds."""
+    inputs, items = words.prompts(kind, rows, seed, mrope.together)
+    inputs |= mrope.patches(items, seed)
+    if videos := items.count("video"):
+        inputs["video_second_per_grid"] = torch.tensor([1.0] * videos)
+    return inputs
+
+
+qwen2_5_omni_thinker = tiny(
+    "qwen2_5_omni_thinker",
+    text_config={**TEXT, "rope_parameters": rope(1, 1, 2)},
+    vision_config={**VISION, **WINDOWS},
+    audio_config=AUDIO,
+    image_token_index=words.IMAGE,
+    video_token_index=words.VIDEO,
+    audio_token_index=words.AUDIO,
+    **OMNI,
+)
+qwen3_omni_moe_thinker = tiny(
+    "qwen3_omni_moe_thinker",
+    text_config={**TEXT, **INTERLEAVED, **EXPERTS},
+    vision_config=DEEP,
+    audio_config={**AUDIO, "downsample_hidden_size": 4, "n_window": 50, "max_source_positions": 16},
+    image_token_id=words.IMAGE,
+    video_token_id=words.VIDEO,
+    audio_token_id=words.AUDIO,
+    **OMNI,
+)
+
+
+def pages(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
+    """As PaddleOCR-VL's processor makes them: patches are little pictures."""
+    inputs, items = words.prompts(kind, rows, seed, mrope.together)
+    types = words.types_of(inputs["input_ids"])
+    pixels = mrope.patches(items, seed, (3, PATCH, PATCH))
+    return {**inputs, **pixels, "mm_token_type_ids": types}
+
+
+paddleocr_vl = tiny(
+    "paddleocr_vl",
+    text_config={**TEXT, "head_dim": 12, "rope_parameters": rope(1, 2, 3)},
+    vision_config={**TOWER, "image_size": 28, "spatial_merge_size": MERGE},
+    **IDS,
+)
+
+
+def lines(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
+    """As HunyuanOCR's processor makes them: each line of a picture ends, and so does it itself."""
+    _, height, width = IMAGE_GRID
+    count = (height // MERGE) * (width // MERGE + 1) + 2
+    inputs, items = words.prompts(kind, rows, seed, lambda item: [words.IMAGE] * count)
+    types = words.types_of(inputs["input_ids"])
+    return {**inputs, **mrope.patches(items, seed, FLAT), "mm_token_type_ids": types}
+
+
+PUBLISHED = rope(2, 2, 1, 1, factor=1.0, alpha=1000.0) | {"rope_type": "dynamic"}
+"""The fixed `alpha` of a type called dynamic, and four axes."""
+
+hunyuan_vl = tiny(
+    "hunyuan_vl",
+    text_config={**TEXT, "head_dim": 12, "rope_parameters": PUBLISHED},
+    vision_config={**TOWER, "hidden_size": 16, "max_image_size": 28, "out_hidden_size": 32},
+    image_token_id=words.IMAGE,
+    im_start_id=words.VISION_START,
+    im_end_id=words.VISION_END,
+    tie_word_embeddings=False,
+)
+
+
+def edge(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
+    """As Cosmos 3 Edge's processor makes them: time stamps, and patches of one frame."""
+    inputs, items = words.prompts(kind, rows, seed, mrope.stamped)
+    types = words.types_of(inputs["input_ids"])
+    return {**inputs, **mrope.patches(items, seed, FLAT), "mm_token_type_ids": types}
+
+
+cosmos3_edge = tiny(
+    "cosmos3_edge",
+    text_config={**TEXT, "hidden_size": 48, "head_dim": 12, "rope_parameters": rope(2, 2, 2)},
+    vision_config={**TOWER, "num_patches": 16, "spatial_merge_size": MERGE},
+    projector_hidden_size=48,
+    **IDS,
+)
+
+
+def compressed(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
+    """As VideoLLaMA 3's processor makes them: tokens that repeat the last frame's are left out."""
+    kept = torch.ones(VIDEO_GRID[0], tokens((1, *VIDEO_GRID[1:])), dtype=torch.bool)
+    kept[1:, 1] = False
+    inputs, items = words.prompts(kind, rows, seed, lambda item: timed(item, kept))
+    inputs |= mrope.patches(items, seed, FLAT)
+    for item in {"image", "video"} & {*items}:
+        inputs[f"{item}_merge_sizes"] = torch.full((items.count(item),), MERGE)
+    if videos := items.count("video"):
+        inputs["video_compression_mask"] = kept.flatten().repeat(videos)
+    return inputs
+
+
+def timed(item: str, kept: torch.Tensor) -> list[int]:
+    if item == "image":
+        return [words.IMAGE] * tokens(IMAGE_GRID)
+    counts = enumerate(kept.sum(1).tolist())
+    return [token for frame, count in counts for token in (5 + frame, *[words.VIDEO] * count)]
+
+
+UNMARKED: dict[str, Any] = {
+    "image_token_id": words.IMAGE, "video_token_id": words.VIDEO, "tie_word_embeddings": False,
+}  # fmt: skip
+
+video_llama_3 = tiny(
+    "video_llama_3",
+    text_config={**TEXT, "model_type": "qwen2"},
+    vision_config=TOWER,
+    **UNMARKED,
+)
+
+
+def on_one_axis(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
+    """As EXAONE 4.5's processor makes them: Qwen2-VL's without the types."""
+    inputs, items = words.prompts(kind, rows, seed, mrope.together)
+    return {**inputs, **mrope.patches(items, seed)}
+
+
+EVERY_FOURTH = {"sliding_window": 8, "sliding_window_pattern": 4, "num_hidden_layers": 4}
+
+exaone4_5 = tiny(
+    "exaone4_5",
+    text_config={**TEXT, **EVERY_FOURTH, "model_type": "exaone4"},
+    vision_config={**VISION, **WINDOWS, "num_key_value_heads": 2},
+    **UNMARKED,
+)
+
+SPECIES = (
+    Species("cosmos3_edge", cosmos3_edge, edge, KINDS, "mrope"),
+    Species("exaone4_5", exaone4_5, on_one_axis, KINDS, "sliding"),
+    Species("hunyuan_vl", hunyuan_vl, lines, PICTURES, "mrope"),
+    Species("paddleocr_vl", paddleocr_vl, pages, PICTURES, "mrope"),
+    Species("qwen2_5_omni_thinker", qwen2_5_omni_thinker, omni, KINDS, "mrope"),
+    Species("qwen3_omni_moe_thinker", qwen3_omni_moe_thinker, omni, KINDS, "mrope"),
+    Species("video_llama_3", video_llama_3, compressed, KINDS, "plain"),
+)

@@ -1,0 +1,239 @@
+"""LLaVA and its descendants: pictures in views and tiles, videos as frames."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from transformers import (
+    AutoModelForImageTextToText,
+    CLIPVisionConfig,
+    FastVlmConfig,
+    InternVLConfig,
+    LlamaConfig,
+    LlavaNextConfig,
+    LlavaNextVideoConfig,
+    LlavaOnevisionConfig,
+    Mistral3Config,
+    MistralConfig,
+    PixtralVisionConfig,
+    Qwen2Config,
+    ResNetConfig,
+    SiglipVisionConfig,
+    VideoLlavaConfig,
+    VipLlavaConfig,
+)
+
+from . import words
+from .plain import PATCHES, SIDE, TEXT, VISION, one_view
+from .species import Species
+
+FRAMES = 4
+INDEX = {"image_token_index": words.IMAGE, "tie_word_embeddings": False}
+"""Of configs that name their placeholder by its older name."""
+VIDEO_INDEX = {**INDEX, "video_token_index": words.VIDEO}
+
+GRID = [[SIDE, SIDE], [SIDE, 2 * SIDE]]
+TILED = PATCHES + 4 * (8 + 1)
+"""Tokens of a picture of `SIDE` x 2 `SIDE`: the whole, and four lines of two tiles, each with its
+end."""
+
+
+def from_config(config: Any) -> Any:
+    return AutoModelForImageTextToText.from_config(config)
+
+
+def llava_next() -> Any:
+    config = LlavaNextConfig(
+        vision_config=CLIPVisionConfig(**VISION),
+        text_config=LlamaConfig(**TEXT),
+        image_grid_pinpoints=GRID,
+        vision_feature_layer=-1,
+        **INDEX,
+    )
+    return from_config(config)
+
+
+def llava_next_video() -> Any:
+    config = LlavaNextVideoConfig(
+        vision_config=CLIPVisionConfig(**VISION),
+        text_config=LlamaConfig(**TEXT),
+        image_grid_pinpoints=GRID,
+        vision_feature_layer=-1,
+        **VIDEO_INDEX,
+    )
+    return from_config(config)
+
+
+def llava_onevision() -> Any:
+    config = LlavaOnevisionConfig(
+        vision_config=SiglipVisionConfig(**VISION),
+        text_config=Qwen2Config(**TEXT),
+        image_grid_pinpoints=GRID,
+        **VIDEO_INDEX,
+    )
+    return from_config(config)
+
+
+def vipllava() -> Any:
+    config = VipLlavaConfig(
+        vision_config=CLIPVisionConfig(**VISION),
+        text_config=LlamaConfig(**TEXT),
+        vision_feature_layer=[-1, -2],
+        **INDEX,
+    )
+    return from_config(config)
+
+
+def video_llava() -> Any:
+    config = VideoLlavaConfig(
+        vision_config=CLIPVisionConfig(**VISION),
+        text_config=LlamaConfig(**TEXT),
+        vision_feature_layer=-1,
+        **VIDEO_INDEX,
+    )
+    return from_config(config)
+
+
+def mistral3() -> Any:
+    vision = PixtralVisionConfig(**{**VISION, "image_size": 56})
+    config = Mistral3Config(
+        vision_config=vision, text_config=MistralConfig(**TEXT, sliding_window=None), **INDEX
+    )
+    return from_config(config)
+
+
+def internvl() -> Any:
+    vision = {**VISION, "image_size": [SIDE, SIDE], "patch_size": [7, 7]}
+    config = InternVLConfig(
+        vision_config=vision,
+        text_config=Qwen2Config(**TEXT),
+        image_seq_length=4,
+        image_token_id=words.IMAGE,
+        tie_word_embeddings=False,
+    )
+    return from_config(config)
+
+
+def fast_vlm() -> Any:
+    """Its tower is another convolutional network: timm, which makes its own, may be absent."""
+    vision = ResNetConfig(
+        embedding_size=16, hidden_sizes=[16, 32], depths=[1, 1], layer_type="basic"
+    )
+    vision.hidden_size = 32
+    return from_config(
+        FastVlmConfig(vision_config=vision, text_config=Qwen2Config(**TEXT), **INDEX)
+    )
+
+
+def tiles(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
+    """A picture is `SIDE` x 2 `SIDE`: a view of the whole and two tiles; a video is frames, pooled
+    two by two."""
+    spans = {"image": [words.IMAGE] * TILED, "video": [words.VIDEO] * (FRAMES * PATCHES // 4)}
+    inputs, items = words.prompts(kind, rows, seed, spans.__getitem__)
+    count = items.count("image")
+    if count:
+        inputs["pixel_values"] = words.pixels(count, 3, 3, SIDE, SIDE, seed=seed)
+        inputs["image_sizes"] = torch.tensor([[SIDE, 2 * SIDE]] * count)
+    return with_video(inputs, items, seed)
+
+
+def with_video(inputs: dict[str, Any], items: list[str], seed: int) -> dict[str, Any]:
+    count = items.count("video")
+    if count:
+        pixels = words.pixels(count, FRAMES, 3, SIDE, SIDE, seed=seed)
+        inputs["pixel_values_videos"] = pixels
+    return inputs
+
+
+def one_or_several(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
+    """A lone picture is tiled, several in a prompt are one view each; of a batch, all or none."""
+    lone = kind == "image"
+    video = [words.VIDEO] * (FRAMES * 4 + 1)
+    spans = {"image": [words.IMAGE] * (TILED if lone else PATCHES + 1), "video": video}
+    if kind == "images":
+        return several(rows, seed)
+    inputs, items = words.prompts(kind, rows, seed, spans.__getitem__)
+    if lone:
+        inputs["pixel_values"] = words.pixels(len(items), 3, 3, SIDE, SIDE, seed=seed)
+        inputs["image_sizes"] = torch.tensor([[SIDE, 2 * SIDE]] * len(items))
+        inputs["batch_num_images"] = torch.ones(len(items), dtype=torch.long)
+    return with_video(inputs, items, seed)
+
+
+def several(rows: int, seed: int) -> dict[str, Any]:
+    """Of several pictures each is one view, padded to as many tiles as the largest has."""
+    counts = [len(words.shown("images", row)) for row in range(rows)]
+    lone = [count == 1 for count in counts for _ in range(count)]
+    lengths = iter([TILED if alone else PATCHES + 1 for alone in lone])
+    inputs, items = words.prompts("images", rows, seed, lambda item: [words.IMAGE] * next(lengths))
+    inputs["pixel_values"] = words.pixels(len(items), 3, 3, SIDE, SIDE, seed=seed)
+    inputs["image_sizes"] = torch.tensor([[SIDE, 2 * SIDE if alone else SIDE] for alone in lone])
+    inputs["batch_num_images"] = torch.tensor(counts)
+    return inputs
+
+
+def whole_frames(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
+    """A picture is one view; each frame of a video keeps its class token."""
+    spans = {"image": [words.IMAGE] * PATCHES, "video": [words.VIDEO] * FRAMES * (PATCHES + 1)}
+    inputs, items = words.prompts(kind, rows, seed, spans.__getitem__)
+    count = items.count("image")
+    if count:
+        inputs["pixel_values_images"] = words.pixels(count, 3, SIDE, SIDE, seed=seed)
+    return with_video(inputs, items, seed)
+
+
+def lines(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
+    """A picture is 28 x 42: two lines of three tokens, each with its end."""
+    line = [words.IMAGE] * 3
+    span = [*line, words.ROW, *line, words.VISION_END]
+    inputs, items = words.prompts(kind, rows, seed, lambda item: span)
+    if items:
+        inputs["pixel_values"] = words.pixels(len(items), 3, 28, 42, seed=seed)
+        inputs["image_sizes"] = torch.tensor([[28, 42]] * len(items))
+    return inputs
+
+
+def shots(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
+    """A picture is three tiles of four tokens; a video is a tile for each frame, named."""
+    tile = [words.IMAGE] * 4
+    frames = [
+        token
+        for frame in range(FRAMES)
+        for token in (10 + frame, words.VISION_START, *tile, words.VISION_END)
+    ]
+    spans = {"image": [words.VISION_START, *tile * 3, words.VISION_END], "video": frames}
+    inputs, items = words.prompts(kind, rows, seed, spans.__getitem__)
+    count = sum(3 if item == "image" else FRAMES for item in items)
+    if count:
+        inputs["pixel_values"] = words.pixels(count, 3, SIDE, SIDE, seed=seed)
+    return inputs
+
+
+def map_of_four(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
+    """A picture is 32 x 32, of which convolutions leave a map of 2 x 2 or what they are."""
+    span = [words.IMAGE] * 16
+    inputs, items = words.prompts(kind, rows, seed, lambda item: span)
+    if items:
+        inputs["pixel_values"] = words.pixels(len(items), 3, 32, 32, seed=seed)
+    return inputs
+
+
+PICTURES = ("text", "image", "images")
+WITH_VIDEO = (*PICTURES, "video")
+
+SPECIES = (
+    Species("llava_next", llava_next, tiles, kinds=PICTURES, spread=0.2),
+    Species("llava_next_video", llava_next_video, tiles, kinds=WITH_VIDEO, spread=0.2),
+    Species("llava_onevision", llava_onevision, one_or_several, kinds=WITH_VIDEO, spread=0.2),
+    Species("vipllava", vipllava, one_view, kinds=PICTURES),
+    Species(
+        "video_llava",
+        video_llava,
+        whole_frames,
+        kinds=WITH_VIDEO,
+    ),
+    Species("mistral3", mistral3, lines, kinds=PICTURES),
+    Species("internvl", internvl, shots, kinds=WITH_VIDEO),
+    Species("fast_vlm", fast_vlm, map_of_four, kinds=PICTURES, spread=0.2),
+)

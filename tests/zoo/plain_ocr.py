@@ -1,0 +1,241 @@
+"""Readers of documents: SAM before a decoder, or a tower that packs patches two by two."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from transformers import (
+    DeepseekOcr2Config,
+    GotOcr2Config,
+    GraniteDoclingConfig,
+    LightOnOcrConfig,
+    MiniCPMOcrConfig,
+    PixtralVisionConfig,
+    PPChart2TableConfig,
+    QianfanOCRConfig,
+    Qwen2Config,
+    Qwen3Config,
+    UnlimitedOcrConfig,
+)
+
+from . import words
+from .plain import SIDE, TEXT, VISION
+from .plain_idefics import IDS
+from .plain_llava import INDEX, PICTURES, from_config
+from .species import Species
+
+PAGE = 128
+"""Pixels of a side of what SAM reads: its 8 x 8 patches become 2 x 2."""
+SAM = {
+    "hidden_size": 16, "output_channels": 8, "num_hidden_layers": 2, "num_attention_heads": 2,
+    "image_size": PAGE, "patch_size": 16, "window_size": 4, "global_attn_indexes": [1],
+    "mlp_dim": 32,
+}  # fmt: skip
+EXPERTS = {
+    "n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2,
+    "moe_intermediate_size": 24, "mlp_layer_types": ["dense", "sparse", "sparse"],
+}  # fmt: skip
+QUERIES = 144
+"""Of DeepSeek-OCR 2, whatever the picture."""
+
+
+def eager_experts(model: Any) -> Any:
+    model.set_experts_implementation("eager")
+    return model
+
+
+def got_ocr2() -> Any:
+    config = GotOcr2Config(
+        text_config=Qwen2Config(**TEXT), vision_config=SAM, image_seq_length=4, **INDEX
+    )
+    return from_config(config)
+
+
+def pp_chart2table() -> Any:
+    config = PPChart2TableConfig(
+        text_config=Qwen2Config(**TEXT), vision_config=SAM, image_seq_length=4, **INDEX
+    )
+    return from_config(config)
+
+
+def lighton_ocr() -> Any:
+    vision = PixtralVisionConfig(**{**VISION, "image_size": 56})
+    config = LightOnOcrConfig(
+        text_config=Qwen3Config(**TEXT, head_dim=8), vision_config=vision, **IDS
+    )
+    return from_config(config)
+
+
+def qianfan_ocr() -> Any:
+    config = QianfanOCRConfig(
+        text_config=Qwen3Config(**TEXT, head_dim=8),
+        vision_config={**VISION, "image_size": [SIDE, SIDE], "patch_size": [7, 7]},
+        image_seq_length=4,
+        **IDS,
+    )
+    return from_config(config)
+
+
+def deepseek_ocr2() -> Any:
+    encoder = {
+        "vocab_size": 8, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
+        "num_attention_heads": 2, "num_key_value_heads": 2,
+    }  # fmt: skip
+    config = DeepseekOcr2Config(
+        text_config={**TEXT, **EXPERTS},
+        vision_config={
+            "sam_config": {**SAM, "downsample_channels": [8, 16]},
+            "encoder_config": encoder,
+        },
+        **IDS,
+    )
+    return eager_experts(from_config(config))
+
+
+def unlimited_ocr() -> Any:
+    encoder = {**VISION, "hidden_size": 16, "image_size": 32, "patch_size": 16}
+    config = UnlimitedOcrConfig(
+        text_config={**TEXT, **EXPERTS, "sliding_window": 8},
+        vision_config={
+            "sam_config": {**SAM, "downsample_channels": [8, 16]},
+            "encoder_config": encoder,
+        },
+        **IDS,
+    )
+    return eager_experts(from_config(config))
+
+
+def granite_docling() -> Any:
+    vision = {
+        **VISION, "out_hidden_size": TEXT["hidden_size"], "scale_factor": 2,
+        "deepstack_visual_indexes": [0, 1],
+    }  # fmt: skip
+    config = GraniteDoclingConfig(
+        text_config={**TEXT, "attention_multiplier": 0.35, "residual_multiplier": 1.0},
+        vision_config=vision,
+        **IDS,
+    )
+    return from_config(config)
+
+
+def minicpm_ocr() -> Any:
+    text = {
+        **TEXT, "model_type": "qwen3_5_text", "head_dim": 8,
+        "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+        "linear_num_key_heads": 2, "linear_num_value_heads": 2, "linear_key_head_dim": 8,
+        "linear_value_head_dim": 8, "linear_conv_kernel_dim": 3,
+        "rope_parameters": {
+            "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 1.0,
+            "mrope_section": [2, 1, 1],
+        },
+    }  # fmt: skip
+    config = MiniCPMOcrConfig(
+        text_config=text,
+        vision_config=VISION,
+        insert_layer_id=0,
+        video_token_id=words.VIDEO,
+        **IDS,
+    )
+    return from_config(config)
+
+
+def pages(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
+    """A picture is one page of four tokens, between two marks."""
+    span = [words.VISION_START, *[words.IMAGE] * 4, words.VISION_END]
+    inputs, items = words.prompts(kind, rows, seed, lambda item: span)
+    if items:
+        inputs["pixel_values"] = words.pixels(len(items), 3, PAGE, PAGE, seed=seed)
+    return inputs
+
+
+def merged(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
+    """A picture is 28 x 42: 4 x 6 patches, merged two by two."""
+    inputs, items = words.prompts(kind, rows, seed, lambda item: [words.IMAGE] * 6)
+    if items:
+        inputs["pixel_values"] = words.pixels(len(items), 3, 28, 42, seed=seed)
+        inputs["image_sizes"] = torch.tensor([[28, 42]] * len(items))
+    return inputs
+
+
+def three_tiles(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
+    """A picture is three tiles of four tokens."""
+    span = [words.VISION_START, *[words.IMAGE] * 12, words.VISION_END]
+    inputs, items = words.prompts(kind, rows, seed, lambda item: span)
+    if items:
+        inputs["pixel_values"] = words.pixels(3 * len(items), 3, SIDE, SIDE, seed=seed)
+    return inputs
+
+
+def queried(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
+    """A picture is its crops, the whole and a mark; of several each is the whole alone."""
+    crops = 1 if kind == "image" else 0
+    span = [words.IMAGE] * (QUERIES * (crops + 1) + 1)
+    inputs, items = words.prompts(kind, rows, seed, lambda item: span)
+    if items:
+        inputs["pixel_values"] = words.pixels(len(items), 3, PAGE, PAGE, seed=seed)
+    if crops:
+        inputs["pixel_values_local"] = words.pixels(len(items), 3, PAGE, PAGE, seed=seed + 1)
+        inputs["num_local_patches"] = torch.tensor([1] * len(items))
+    return inputs
+
+
+def newlines(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
+    """A picture is two crops side by side, and the whole, each line with its end, and a mark; of
+    several each is the whole alone."""
+    crops = 2 if kind == "image" else 0
+    tokens = 2 * (2 + 1) + 1 + (2 * (4 + 1) if crops else 0)
+    inputs, items = words.prompts(kind, rows, seed, lambda item: [words.IMAGE] * tokens)
+    if items:
+        inputs["pixel_values"] = words.pixels(len(items), 3, PAGE, PAGE, seed=seed)
+        inputs["num_local_patches"] = [crops] * len(items)
+        inputs["patches_grid"] = [[2, 1] if crops else [1, 1]] * len(items)
+    if crops:
+        many = crops * len(items)
+        inputs["pixel_values_local"] = words.pixels(many, 3, PAGE, PAGE, seed=seed + 1)
+    return inputs
+
+
+def tile_rows(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
+    """A picture is one line of two tiles, and a small one of the whole; rows are filled up."""
+    tile = [words.IMAGE] * 4
+    mark = words.SEPARATOR
+    span = [mark, 10, *tile, mark, 11, *tile, words.ROW, mark, words.THUMBNAIL, *tile, mark]
+    inputs, items = words.prompts(kind, rows, seed, lambda item: span)
+    if not items:
+        return inputs
+    counts = [3 * len(words.shown(kind, row)) for row in range(rows)]
+    pixels = words.pixels(rows, max(counts), 3, SIDE, SIDE, seed=seed)
+    mask = torch.arange(max(counts))[None] < torch.tensor(counts)[:, None]
+    pixels[~mask] = 0
+    return {**inputs, "pixel_values": pixels, "pixel_attention_mask": mask}
+
+
+def packed(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
+    """A picture is 4 x 4 patches in one line with those of all others, merged two by two."""
+    span = [words.VISION_START, *[words.IMAGE] * 4, words.VISION_END]
+    inputs, items = words.prompts(kind, rows, seed, lambda item: span)
+    if items:
+        inputs["pixel_values"] = words.pixels(1, 3, 7, 7 * 16 * len(items), seed=seed)
+        inputs["target_sizes"] = torch.tensor([[4, 4]] * len(items), dtype=torch.int32)
+    return inputs
+
+
+SPECIES = (
+    Species("got_ocr2", got_ocr2, pages, kinds=PICTURES),
+    Species("pp_chart2table", pp_chart2table, pages, kinds=PICTURES),
+    Species("lighton_ocr", lighton_ocr, merged, kinds=PICTURES),
+    Species("qianfan_ocr", qianfan_ocr, three_tiles, kinds=PICTURES),
+    Species("deepseek_ocr2", deepseek_ocr2, queried, kinds=PICTURES, spread=0.3),
+    Species(
+        "unlimited_ocr", unlimited_ocr, newlines, kinds=PICTURES, group="sliding",
+        refused="has reference_sliding_attention layers",
+    ),
+    Species(
+        "granite_docling", granite_docling, tile_rows, kinds=PICTURES, spread=0.2,
+    ),
+    Species(
+        "minicpm_ocr", minicpm_ocr, packed, kinds=PICTURES, group="recurrent",
+        refused="keeps a state that can't be rolled back",
+    ),
+)  # fmt: skip

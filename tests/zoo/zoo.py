@@ -1,0 +1,56 @@
+"""All species that the installed transformers has, by model type."""
+
+from __future__ import annotations
+
+from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
+
+from . import (
+    cross,
+    mrope,
+    mrope_glm,
+    mrope_more,
+    mrope_recurrent,
+    own,
+    plain,
+    plain_cohere,
+    plain_drawing,
+    plain_experts,
+    plain_idefics,
+    plain_llava,
+    plain_ocr,
+    prefix,
+    recurrent,
+    sliding,
+    sliding_gemma3n,
+)
+from .species import Species
+
+GROUPS = (
+    mrope,
+    mrope_glm,
+    mrope_more,
+    mrope_recurrent,
+    plain,
+    plain_cohere,
+    plain_drawing,
+    plain_experts,
+    plain_idefics,
+    plain_llava,
+    plain_ocr,
+    sliding,
+    sliding_gemma3n,
+    prefix,
+    recurrent,
+    cross,
+    own,
+)
+
+ZOO: dict[str, Species] = {
+    species.model_type: species
+    for group in GROUPS
+    for species in group.SPECIES
+    if species.model_type in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
+}
+
+DECODED = [species for species in ZOO.values() if not species.refused]
+REFUSED = [species for species in ZOO.values() if species.refused]
