@@ -17,7 +17,8 @@ from transformers.generation import logits_process as hf
 
 import sooner
 import tiny
-from fakes import ERROR, FakeAdapter, FakeHead, Table, adapt_fakes, chi_square, say
+from fake_models import FakeAdapter, FakeBlockDrafter, FakeHead, adapt_fakes, say
+from fakes import ERROR, Table, chi_square
 from same_drafts import SameDrafts
 from sooner.decoding.acceptance import reject_tree, residual
 from sooner.decoding.cache import SlotCache
@@ -28,6 +29,7 @@ from sooner.decoding.sampling import Processing
 from sooner.decoding.tree import Tree
 from sooner.methods import chain_draft, speculative
 from sooner.methods.context import Context
+from sooner.methods.dflash import drafter as block_drafter
 from sooner.methods.rules import follow_choices
 from sooner.methods.speculative import reject
 
@@ -131,6 +133,16 @@ METHODS = {
     "hsd": SameDrafts([[[2, 1, 0, 2, 1], [0, 1, 2], [1]]], reference_window=2, nodes=6),
     "eagle": sooner.Eagle(FakeHead(VOCAB, seed=6), nodes=5, depth=3, top_k=2),
     "eagle-wide": sooner.Eagle(FakeHead(VOCAB, seed=6)),
+    "eagle-reduced": sooner.Eagle(FakeHead(VOCAB, seed=6, drafted=(0, 2)), nodes=5, depth=3),
+    "eagle-reduced-legal": sooner.Eagle(
+        FakeHead(VOCAB, seed=6, drafted=(0, 2)), nodes=4, depth=3, legal=(1, 2)
+    ),
+    "dflash": sooner.DFlash(FakeBlockDrafter(VOCAB, 5, seed=4), num_draft_tokens=4),
+    "dflash-reduced": sooner.DFlash(
+        FakeBlockDrafter(VOCAB, 4, seed=4, kept=(0, 2)), num_draft_tokens=3
+    ),
+    "ddtree": sooner.DDTree(FakeBlockDrafter(VOCAB, 4, seed=4), nodes=9),
+    "ddtree-reduced": sooner.DDTree(FakeBlockDrafter(VOCAB, 4, seed=4, kept=(0, 2)), nodes=9),
     "eagle-legal": sooner.Eagle(FakeHead(VOCAB, seed=6), nodes=4, depth=4, legal=(0, 2)),
 }
 
@@ -194,7 +206,9 @@ PROCESSORS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("method", ["plain", "window-4", "prompt-lookup", "eagle"])
+@pytest.mark.parametrize(
+    "method", ["plain", "window-4", "prompt-lookup", "eagle", "dflash", "ddtree"]
+)
 @pytest.mark.parametrize("name", PROCESSORS)
 def test_processed_sequences_follow_the_processed_joint_distribution(
     method: str, name: str
@@ -257,6 +271,14 @@ def test_a_draft_that_took_its_best_token_but_claims_to_have_drawn_it_is_seen(
     assert chi_square(said, TARGET.joint()) < ERROR
 
 
+def test_a_block_that_was_drawn_from_other_marginals_is_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(block_drafter, "pick", lambda p, uniforms: p.argmax(-1))
+    said = say(METHODS["dflash"], FakeAdapter(TARGET), SAMPLES, LENGTH)
+    assert chi_square(said, TARGET.joint()) < ERROR
+
+
 def test_keeping_a_rejected_slot_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """The fake reads its prefix from the cache, so a wrong path in it can't stay hidden."""
 
@@ -314,7 +336,10 @@ def test_a_row_says_what_it_would_say_alone(name: str) -> None:
         assert torch.equal(alone[0], together[row])
 
 
-FOLLOWED = ("prompt-lookup", "prompt-lookup-1", "top-tree", "hsd", "eagle", "eagle-wide")
+FOLLOWED = (
+    "prompt-lookup", "prompt-lookup-1", "top-tree", "hsd", "eagle", "eagle-wide", "eagle-reduced",
+    "ddtree", "ddtree-reduced",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", FOLLOWED)

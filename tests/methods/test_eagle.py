@@ -222,12 +222,14 @@ def test_a_head_of_another_target_is_refused() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_a_target_in_another_dtype_is_still_the_same(dtype: torch.dtype) -> None:
-    target = copy.deepcopy(tiny.model("llama")).to(dtype)
+    """And the head that was given stays what it was: others may have it in hand."""
+    target, head = copy.deepcopy(tiny.model("llama")).to(dtype), tiny.head("llama")
     made = sooner.generate(
-        target, tiny.inputs("llama", "text", 1), Eagle(copy.deepcopy(tiny.head("llama"))),
+        target, tiny.inputs("llama", "text", 1), Eagle(head),
         max_new_tokens=4, eos_token_id=None, do_sample=False,
     )  # fmt: skip
     assert made.stats.num_draft_tokens > 0
+    assert {one.dtype for one in head.parameters()} == {torch.float32}
 
 
 def test_a_saved_head_drafts_the_same(tmp_path: Any) -> None:

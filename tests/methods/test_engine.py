@@ -19,7 +19,7 @@ from sooner.methods.tolerance import Tolerance
 from sooner.models.openvla.statistics import ActionTokens
 from sparse.contexts import sparse
 
-SCHEDULES = 40
+SCHEDULES = 20
 """Of all methods together; `make soak` runs 500."""
 
 JOINING = (

@@ -57,7 +57,7 @@ def test_what_needs_a_batch_of_its_own_says_so_and_waits_for_it(name: str) -> No
     notes: set[str] = set()
     while not engine.is_idle:
         engine.step()
-        most = max(most, len(engine.running) + (engine._next is not None))
+        most = max(most, len(engine.running) + (engine.prefilling is not None))
         if engine.batch is not None:
             notes |= set(engine.batch.stats.notes)
     assert most == 1
@@ -141,11 +141,11 @@ def test_decoding_rows_never_wait_for_more_than_a_chunk(
     while not engine.is_idle:
         decoded = engine.batch is not None
         before = spent
-        admitted = engine._next
+        admitted = engine.prefilling
         engine.step()
         if decoded:
             gaps.append(spent - before)
-            if admitted is None and engine._next is None:
+            if admitted is None and engine.prefilling is None:
                 rounds.append(spent - before)
     assert rounds
     assert max(gaps) > max(rounds), "something was prefilled beside them"

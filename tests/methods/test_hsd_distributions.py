@@ -7,7 +7,8 @@ import itertools
 import pytest
 import torch
 
-from fakes import ERROR, FakeAdapter, Table, adapt_fakes, chi_square, say
+from fake_models import FakeAdapter, adapt_fakes, say
+from fakes import ERROR, Table, chi_square
 from same_drafts import SameDrafts
 
 VOCAB, LENGTH, SAMPLES = 3, 5, 2500

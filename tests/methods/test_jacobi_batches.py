@@ -11,7 +11,8 @@ import method_matrix as matrix
 import sooner
 import tiny
 import tiny_canvas
-from fakes import FakeAdapter, Markov, adapt_fakes, say, say_with_stats
+from fake_models import FakeAdapter, adapt_fakes, say, say_with_stats
+from fakes import Markov
 from sooner import CoupledJacobi
 from sooner.methods.jacobi import Trace
 from sooner.methods.jacobi.drafter import JacobiDrafter

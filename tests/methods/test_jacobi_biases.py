@@ -13,7 +13,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from fakes import ERROR, FakeAdapter, Table, adapt_fakes, chi_square, say
+from fake_models import FakeAdapter, adapt_fakes, say
+from fakes import ERROR, Table, chi_square
 from sooner import CoupledJacobi
 from sooner.decoding.acceptance import Verdict, residual
 from sooner.decoding.noise import Purpose, RowNoise, first_to_come

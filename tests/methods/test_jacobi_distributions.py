@@ -14,16 +14,8 @@ from test_distributions import Processed, cut
 from transformers import LogitsProcessorList
 from transformers.generation import logits_process as hf
 
-from fakes import (
-    ERROR,
-    FakeAdapter,
-    FakeCanvas,
-    FakeGuided,
-    Table,
-    adapt_fakes,
-    chi_square,
-    say,
-)
+from fake_models import FakeAdapter, FakeCanvas, FakeGuided, adapt_fakes, say
+from fakes import ERROR, Table, chi_square
 from sooner import CoupledJacobi
 from sooner.decoding.grid import TokenGrid
 

@@ -8,16 +8,8 @@ import torch
 import sooner
 import tiny
 import tiny_canvas
-from fakes import (
-    ERROR,
-    FakeAdapter,
-    FakeCanvas,
-    Table,
-    adapt_fakes,
-    chi_square,
-    row_noise,
-    say_with_stats,
-)
+from fake_models import FakeAdapter, FakeCanvas, adapt_fakes, say_with_stats
+from fakes import ERROR, Table, chi_square, row_noise
 from sooner import GSD, SoonerError
 from sooner.decoding.grid import TokenGrid
 from sooner.decoding.tree import Tree

@@ -12,7 +12,8 @@ import pytest
 import torch
 
 import literal_jacobi as literal
-from fakes import ERROR, FakeAdapter, Markov, Table, adapt_fakes, chi_square, say_with_stats
+from fake_models import FakeAdapter, adapt_fakes, say_with_stats
+from fakes import ERROR, Markov, Table, chi_square
 from sooner import CoupledJacobi
 
 VOCAB, LENGTH, ROWS = 12, 64, 80

@@ -11,7 +11,8 @@ import torch
 import sooner
 import tiny
 import tiny_canvas
-from fakes import FakeAdapter, Table, adapt_fakes, say
+from fake_models import FakeAdapter, adapt_fakes, say
+from fakes import Table
 from sooner import CoupledJacobi, SoonerError
 from sooner.errors import BadLogitsError
 

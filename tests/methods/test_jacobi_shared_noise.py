@@ -9,7 +9,8 @@ from transformers import LogitsProcessorList, TopKLogitsWarper
 
 import sooner
 import tiny_canvas
-from fakes import ERROR, FakeAdapter, FakeGuided, Table, adapt_fakes, chi_square, say
+from fake_models import FakeAdapter, FakeGuided, adapt_fakes, say
+from fakes import ERROR, Table, chi_square
 from sooner import Autoregressive, CoupledJacobi, PromptLookup
 from sooner.methods.jacobi.couplings import COUPLINGS
 

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 import torch
 
-import fakes
+import fake_models
 import method_matrix as matrix
 import sooner
 import tiny
-from fakes import ERROR, FakeAdapter, Table, chi_square, row_noise, say
+from fake_models import FakeAdapter, say
+from fakes import ERROR, Table, chi_square, row_noise
 from methods.parallel_runs import NEW, generate
 from sooner.decoding.acceptance import Guess, couple
 from sooner.methods import pruning
@@ -20,7 +21,7 @@ from sooner.methods.parallel import policy as policy_module
 from sooner.methods.parallel.policy import BoardView
 from sooner.methods.parallel.server import DraftRow
 from sooner.methods.parallel.shared_memory import Board
-from sooner.methods.sizing.chain import Acceptance
+from sooner.methods.sizing.costs import Acceptance
 
 PLACEMENTS = ("inline", "thread", "process")
 
@@ -95,7 +96,7 @@ class PrunableFake(FakeAdapter):
 
 @pytest.fixture
 def _fakes(monkeypatch: pytest.MonkeyPatch) -> None:
-    fakes.adapt_fakes(monkeypatch)
+    fake_models.adapt_fakes(monkeypatch)
     monkeypatch.setattr(method_module, "adapt", lambda model: model)
     monkeypatch.setattr(method_module, "prompt_for", lambda adapter, context: dict(context.inputs))
 

@@ -111,3 +111,30 @@ def test_a_pruned_draft_sees_every_frame(family: str, monkeypatch: pytest.Monkey
     for kept, groups in seen:
         assert groups > 1
         assert len(set(range(groups)) - set(kept)) <= 1  # a lone newline token has half a place
+
+
+def test_what_closes_a_video_is_kept() -> None:
+    """A newline shows nothing, so no score speaks for it, and a draft misses it."""
+    torch.manual_seed(7)
+    visual = torch.tensor([False] + [True] * 9 + [False] * 3)
+    frames = torch.tensor([-1] + [0] * 4 + [1] * 4 + [-1] * 4)
+    first, last = torch.randn(2, 13, 8)
+    assert pruning.closings(visual, frames).nonzero()[:, 0].tolist() == [8]
+    for criterion in pruning.CRITERIA:
+        paid = criterion in pruning.BY_ATTENTION
+        states = (first[:, 0], last[:, 0]) if paid else (first, last)
+        for ratio in (0.5, 0.7, 0.9):
+            kept = pruning.rank(criterion, ratio, *states, visual, frames).tolist()
+            assert kept == sorted(set(kept)), criterion
+            assert len(kept) == max(1, round(9 * (1 - ratio)))
+            assert kept[-1] == 8, criterion
+        assert pruning.rank(criterion, 1.0, *states, visual, frames).tolist() == [8]
+
+
+def test_pictures_and_videos_without_a_newline_have_nothing_that_closes_them() -> None:
+    visual = torch.tensor([True] * 6 + [False] + [True] * 3)
+    none = torch.full((10,), -1)
+    assert not pruning.closings(visual, none).any()
+    behind = torch.tensor([0] * 3 + [-1] * 7)  # a picture of three right behind a video
+    assert not pruning.closings(visual, behind).any()
+    assert not pruning.closings(torch.zeros(10, dtype=torch.bool), none).any()

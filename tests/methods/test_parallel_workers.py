@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import random
@@ -20,6 +21,16 @@ from methods.parallel_runs import NEW, generate
 from sooner.methods.parallel.policy import IN_VAIN, Patience
 from sooner.methods.parallel.shared_memory import Board
 from sooner.methods.parallel.worker import ProcessWorker
+
+
+@pytest.fixture(autouse=True)
+def nobody_else() -> None:
+    """Processes of earlier tests end: a standing draft that nobody closed, when it is collected."""
+    gc.collect()
+    for one in multiprocessing.active_children():
+        one.join(5)
+        one.kill()
+        one.join()
 
 
 @pytest.fixture

@@ -167,7 +167,7 @@ def test_an_unknown_model_type_is_refused_with_those_that_are_known() -> None:
 def test_a_model_type_with_a_typing_error_is_answered_with_the_nearest() -> None:
     model = copy.deepcopy(tiny.model("qwen2"))
     model.config.model_type = "qwen-2"
-    model.config.use_sliding_window, model.config.sliding_window = True, 8  # nothing generic either
+    model._is_stateful = True  # nothing generic either
     with refused(sooner.SoonerError, "'qwen-2'", "did you mean 'qwen2'?"):
         adapt(model)
 
@@ -177,10 +177,10 @@ def test_something_that_is_no_model_is_refused_by_its_type() -> None:
         adapt(torch.nn.Linear(2, 2))
 
 
-def test_sliding_windows_can_not_be_rolled_back_and_are_refused() -> None:
+def test_layers_that_keep_a_state_can_not_be_rolled_back_and_are_refused() -> None:
     model = copy.deepcopy(tiny.model("qwen2"))
-    model.config.layer_types = ["full_attention", "sliding_attention", "full_attention"]
-    with refused(sooner.UnsupportedError, "Qwen2ForCausalLM", "sliding_attention", "generate()"):
+    model.config.layer_types = ["full_attention", "linear_attention", "full_attention"]
+    with refused(sooner.UnsupportedError, "Qwen2ForCausalLM", "linear_attention", "generate()"):
         adapt(model)
 
 
@@ -363,7 +363,7 @@ def test_running_out_of_memory_says_the_estimate_and_what_to_lower(
     def full(*_args: Any, **_options: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr("sooner.decoding.cache.SlotLayer.lazy_initialization", full)
+    monkeypatch.setattr("sooner.attention.slot_layer.SlotLayer.lazy_initialization", full)
     with refused(sooner.SoonerError, "out of memory", "GiB", "max_new_tokens", "lower"):
         sooner.generate(tiny.model("llama"), tiny.inputs("llama"), **GREEDY)
 
@@ -372,6 +372,6 @@ def test_another_runtime_error_passes_through_unchanged(monkeypatch: pytest.Monk
     def broken(*_args: Any, **_options: Any) -> None:
         raise RuntimeError("something else")
 
-    monkeypatch.setattr("sooner.decoding.cache.SlotLayer.lazy_initialization", broken)
+    monkeypatch.setattr("sooner.attention.slot_layer.SlotLayer.lazy_initialization", broken)
     with pytest.raises(RuntimeError, match="something else"):
         sooner.generate(tiny.model("llama"), tiny.inputs("llama"), **GREEDY)

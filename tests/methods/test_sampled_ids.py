@@ -25,11 +25,14 @@ NEW, SEED = 15, 11
 FOLLOWED = {
     **{name: matrix.METHODS[name] for name in (
         "prompt-lookup", "prompt-lookup-short", "eagle", "eagle-wide", "eagle-chain", "hsd",
-        "hsd-wide",
+        "hsd-wide", "ddtree",
     )},
     "top-k-tree": lambda family: sooner.SDTree(tiny.noisy(family), siblings="top"),
 }  # fmt: skip
-DRAWN = ("noisy-4", "stranger", "sd-tree", "specvlm", "jacobi-4", "jacobi-16", "sparse-to-dense")
+DRAWN = (
+    "noisy-4", "stranger", "sd-tree", "specvlm", "jacobi-4", "jacobi-16", "sparse-to-dense",
+    "dflash",
+)  # fmt: skip
 PROCESSORS: tuple[list[Any], ...] = (
     [],
     [hf.TemperatureLogitsWarper(0.8), hf.TopKLogitsWarper(20), hf.TopPLogitsWarper(0.95)],

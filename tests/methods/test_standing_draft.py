@@ -16,11 +16,12 @@ import pytest
 import torch
 from transformers import LogitsProcessor, LogitsProcessorList
 
-import fakes
+import fake_models
 import method_matrix as matrix
 import sooner
 import tiny
-from fakes import ERROR, FakeAdapter, Table, chi_square, say
+from fake_models import FakeAdapter, say
+from fakes import ERROR, Table, chi_square
 from sooner.methods.parallel import method as method_module
 from sooner.methods.parallel import standing as standing_module
 from sooner.methods.parallel.shared_memory import Arena, Board, Parcel
@@ -200,7 +201,7 @@ class PrunableFake(FakeAdapter):
 
 
 def test_sampling_keeps_the_joint_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
-    fakes.adapt_fakes(monkeypatch)
+    fake_models.adapt_fakes(monkeypatch)
     for module in (method_module, standing_module):
         monkeypatch.setattr(module, "adapt", lambda model: model)
     monkeypatch.setattr(method_module, "prompt_for", lambda adapter, context: dict(context.inputs))

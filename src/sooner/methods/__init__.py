@@ -12,7 +12,8 @@ if TYPE_CHECKING:  # for type checkers, who can't ask `__getattr__`
     from .aligned import HSD
     from .autoregressive import Autoregressive
     from .base import Method, SoonerOutput
-    from .eagle import Eagle, EagleHead
+    from .dflash import DDTree, DFlash, DFlashModel
+    from .eagle import Eagle, Eagle3Head, EagleHead
     from .jacobi import GSD, CoupledJacobi
     from .onsd import OnSD
     from .parallel.method import ParallelVLM
@@ -20,20 +21,24 @@ if TYPE_CHECKING:  # for type checkers, who can't ask `__getattr__`
     from .parallel.standing import StandingDraft
     from .prompt_lookup import PromptLookup
     from .sd_tree import SDTree
-    from .sizing.chain import Acceptance
+    from .sizing.costs import Acceptance
     from .sparse_to_dense import SparseToDense
     from .speculative import Speculative
     from .specvlm import SpecVLM
     from .tolerance import Relaxed, Tolerance
+    from .trained import load_drafter
 
 _HOME = {
     "Acceptance": "sizing.chain",
+    "DFlashModel": "dflash.denoiser",
+    "Eagle3Head": "eagle.eagle3",
     "EagleHead": "eagle.head",
     "Method": "base",
     "SoonerOutput": "base",
     "SpawnedDraft": "parallel.spawned",
     "StandingDraft": "parallel.standing",
     "Tolerance": "tolerance",
+    "load_drafter": "trained",
 }
 
 

@@ -26,6 +26,8 @@ from ..models.ranks import Ranks
 from ..registry import DraftModel
 from ..stats.run import EXACT, Stats
 from .calls import (
+    CallSignature,
+    own_arguments,
     pad_id,
     padded_sequences,
     prompt_inputs,
@@ -69,6 +71,8 @@ class Method(KnowsOldNames):
     summary: ClassVar[str] = ""
     draft_model: ClassVar[DraftModel] = "none"
 
+    __signature__ = CallSignature()
+
     @property
     def mode(self) -> str:
         """How far the output is the target's own: *exact*, *relaxed* or *approximate*."""
@@ -99,6 +103,10 @@ class Method(KnowsOldNames):
         """Most tokens that one target forward will be asked to verify, the root included."""
         return 1
 
+    def expect(self, rows: int, waiting: int, most_rows: int) -> None:
+        """An engine is about to step: requests of so many rows decode or are prefilled, and so many
+        wait, of which `most_rows` may decode together. Drafts that pay for few may not for many."""
+
     def build(self, context: Context) -> tuple[Drafter, Rule]:
         """The drafter of one run, and how the target judges its drafts.
 
@@ -117,18 +125,6 @@ class Method(KnowsOldNames):
         streamer: Any = None,
         synced_gpus: bool = False,
         *,
-        # Named here so that `generate` hands the pixels over instead of encoding them first: the
-        # draft needs them raw, and vision time belongs into the statistics.
-        pixel_values: Tensor | None = None,
-        pixel_values_videos: Tensor | None = None,
-        image_sizes: Tensor | None = None,
-        image_grid_thw: Tensor | None = None,
-        video_grid_thw: Tensor | None = None,
-        second_per_grid_ts: Tensor | None = None,
-        batch_num_images: Tensor | None = None,
-        pixel_attention_mask: Tensor | None = None,
-        pixel_values_local: Tensor | None = None,
-        num_local_patches: Tensor | None = None,
         generator: torch.Generator | None = None,
         on_tokens: OnTokens | None = None,
         graphs: str | GraphRecorder = "auto",
@@ -154,19 +150,9 @@ class Method(KnowsOldNames):
         """
         config = generation_config if generation_config is not None else GenerationConfig()
         refuse_config(config, synced_gpus)
-        given = {
-            "pixel_values": pixel_values,
-            "pixel_values_videos": pixel_values_videos,
-            "image_sizes": image_sizes,
-            "image_grid_thw": image_grid_thw,
-            "video_grid_thw": video_grid_thw,
-            "second_per_grid_ts": second_per_grid_ts,
-            "batch_num_images": batch_num_images,
-            "pixel_attention_mask": pixel_attention_mask,
-            "pixel_values_local": pixel_values_local,
-            "num_local_patches": num_local_patches,
-        }
-        pixels = {name: value for name, value in given.items() if value is not None}
+        names = own_arguments(model) & model_kwargs.keys()
+        handed = {name: model_kwargs.pop(name) for name in names}
+        pixels = {name: value for name, value in handed.items() if value is not None}
         copies = config.num_return_sequences or 1
         inputs = prompt_inputs(input_ids, pixels, model_kwargs, copies)
         streamer = streamer if streamer is not None else streamer_of_caller(model)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -21,6 +23,66 @@ def to_device(inputs: Mapping[str, Any], device: torch.device) -> dict[str, Any]
         name: value.to(device) if isinstance(value, Tensor) else value
         for name, value in inputs.items()
     }
+
+
+GENERATED = {
+    "input_ids", "inputs_embeds", "attention_mask", "position_ids", "past_key_values", "use_cache",
+    "cache_position", "labels", "logits_to_keep", "return_dict", "output_attentions",
+    "output_hidden_states", "output_router_logits", "mm_encoder_outputs", "encoder_outputs",
+}  # fmt: skip
+"""Arguments of a model's forward that `generate` makes or reads itself."""
+
+
+def own_arguments(model: Any) -> frozenset[str]:
+    """Names of what a model's forward, and the encoders of its pixels, take beside `GENERATED`.
+
+    `generate` hands these to a method as they came. It would encode pixels first; but the draft
+    needs them raw, and vision time belongs into the statistics.
+    """
+    body = getattr(model, "base_model", None)
+    makers = [getattr(body, f"get_{kind}_features", None) for kind in ("image", "video")]
+    return _names(*(getattr(one, "__func__", one) for one in (model.forward, *makers)))
+
+
+@lru_cache(maxsize=64)
+def _names(*functions: Any) -> frozenset[str]:
+    return frozenset(
+        parameter.name
+        for function in functions
+        if function is not None
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+        and parameter.name not in {*GENERATED, "self"}
+    )
+
+
+class CallSignature:
+    """The signature of a method's call: its own, and `own_arguments` of the model that runs it.
+
+    `generate` reads it to know which arguments it hands over; the model is the one whose call this
+    is, as `streamer_of_caller` finds it.
+    """
+
+    def __get__(self, method: Any, kind: type) -> inspect.Signature:
+        if method is None:
+            raise AttributeError("__signature__")  # the class has that of its constructor
+        own = inspect.signature(kind.__call__)
+        _, *names = own.parameters.values()
+        model = _caller_of_generate()
+        known = {one.name for one in names}
+        for name in sorted(own_arguments(model) - known) if model is not None else ():
+            names.insert(-1, inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None))
+        return own.replace(parameters=names)
+
+
+def _caller_of_generate() -> Any:
+    """The model whose `generate` asks for a signature; `None` if nobody's does."""
+    frame: Any = sys._getframe(2)
+    while frame is not None:
+        if frame.f_code.co_name == "_extract_generation_mode_kwargs":
+            return frame.f_locals.get("self")
+        frame = frame.f_back
+    return None
 
 
 def prompt_inputs(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
 
+from ..attention.block import PAGE
+from ..decoding.cache import SlotCache
 from ..decoding.interface import AdapterLike, Drafter, Outcome, Prompt
 from ..decoding.noise import Purpose
 from ..decoding.runner import Forward, ModelRunner
@@ -18,6 +21,26 @@ from .calls import to_device
 from .context import Context, embed
 from .sizing.chain import DraftLength
 from .sizing.costs import RoundCost
+
+if TYPE_CHECKING:
+    from .found_drafts import FoundDrafts
+
+
+class PromptMemory(Protocol):
+    """What an engine's memory does for the prompt of a draft (`sooner.memory`)."""
+
+    @property
+    def cache(self) -> SlotCache | None:
+        """In whose free rows it is to be prefilled, if in any's."""
+
+    def embedding(self) -> AbstractContextManager[None]:
+        """While it is embedded, only what is not known is encoded."""
+
+    def takes(self, prompt: Prompt) -> bool:
+        """Whether it may do without what is known; if not, it is embedded again."""
+
+    def fill(self, cache: SlotCache) -> None:
+        """Put what is known into its slots."""
 
 
 class ChainDrafter(Drafter):
@@ -29,8 +52,9 @@ class ChainDrafter(Drafter):
     committed behind a draft is on the device already; only rows that are further behind, or that
     draft chains of several lengths, need something of the host, in one upload.
 
-    Rows that begin while drafting pauses, since plain rounds are faster with as many rows as
-    decode, are never drafted for: a token stands in the draft's cache for their prompt.
+    Rows whose draft would not pay for its prefill, with as many as decode and wait, have no row of
+    the draft's cache. What followed the same words earlier in their text is drafted (`looks_up`),
+    which needs no model.
 
     Args:
         adapter: the draft model's adapter.
@@ -39,11 +63,15 @@ class ChainDrafter(Drafter):
         draft_length: chooses the draft length.
 
     Attributes:
+        memory: of an engine that counts pages, for the draft's prompt; until that is embedded.
         purpose: of the random numbers that drafts are drawn with; with the target's own, a draft
             tends to be what the target draws.
+        looks_up: whether other rows have drafts that were found; only for a rule that asks for no
+            probabilities of drafts.
     """
 
     purpose = Purpose.DRAFT
+    looks_up = False
 
     def __init__(
         self,
@@ -57,49 +85,92 @@ class ChainDrafter(Drafter):
         self.context = context
         self.draft_length = draft_length
         self.runner: ModelRunner | None = None
+        self.memory: PromptMemory | None = None
         self.prompt_lengths: list[int] = []
-        self.may_draft: list[bool] = []  # rows whose prompts the draft has read
+        self.members: list[int] = []  # rows whose prompts the draft has read, ascending
+        self.found: FoundDrafts | None = None  # of other rows, from when there is one
+        self._index: Tensor | None = None  # the same on the draft's device, unless they are all
+        self.began: list[DraftLength] = []  # what sized each row's drafts when it was prefilled
         self.drafted: list[int] = []
         # Tokens of the pending draft that are in the draft's cache, uncommitted; `None`: no draft.
         self.written: int | None = None
         self.round = RoundCost()  # that judges them
 
     def begin(self, outcome: Outcome) -> Iterator[None]:
-        yield  # the target's last chunk was prefilled just before; other rows may decode
-        room = (self.context.stopping.limit or 0) + self.draft_length.largest + 1
-        active = outcome.rows.active
-        stats = self.context.stats
-        has_prompt = self.draft_length.takes_rows()
+        active, limit = outcome.rows.active, self.context.stopping.limit
+        width = int(self.context.inputs["input_ids"].shape[1])
+        has_prompt = self.draft_length.takes_rows(width, limit)
+        self.began = [self.draft_length] * len(active)
+        self.drafted = [0] * len(active)
+        self.members = list(range(len(active))) if has_prompt else []
+        if self.looks_up:
+            from .found_drafts import FoundDrafts  # not for those who draft for every row
+
+            prompts = self.context.rows.prompts
+            self.found = FoundDrafts([None if has_prompt else prompts[row] for row in active])
+        self._index = self._index_of_members()
+        if has_prompt:
+            yield  # the target's last chunk was prefilled just before; other rows may decode
+            yield from self._prefill(active, (limit or 0) + self.draft_length.largest + 1, width)
+        else:
+            self.memory = None
+            self.context.stats.note("joined without a draft, which would not pay for its prefill")
+
+    def _prefill(self, active: list[int], room: int, width: int) -> Iterator[None]:
+        """Read the prompts of these rows, `width` tokens wide, and tell the sizing what it took."""
+        stats, took = self.context.stats, list[float]()
+        began = stats.work_mark()
         with stats.phase("draft_prefill"):
-            open_runner = self.open_runner if has_prompt else self._open_without_prompt
-            self.runner, steps = open_runner(room)
+            self.runner, chunks = self.open_runner(room)
+            self.memory = None  # it knows the batch beside, which may end long before this one
+        width -= self.runner.cache.prefix
+        stats.between(began, stats.work_mark()).then(took.append)
+        steps = 0
         while True:
+            steps, began = steps + 1, stats.work_mark()
             with stats.phase("draft_prefill"):
-                if next(steps, self) is self:
-                    break
+                is_done = next(chunks, self) is self
+            spent = stats.between(began, stats.work_mark())
+            spent.then(took.append)
+            if is_done:
+                break
             yield
+        spent.then(lambda last: self.draft_length.prefilled(width, sum(took) / len(active), steps))
         if len(active) < len(self.runner.lengths):
             self.runner.keep_rows(active)
-        graphs, device = self.context.graphs, self.context.target.device
-        if graphs is not None and self.adapter.device == device:
-            self.runner.graphs = graphs.forwards(self.runner)
+        self._launch_as_graphs()
         self.prompt_lengths = list(self.runner.lengths)
-        self.may_draft = [has_prompt] * len(active)
-        self.drafted = [0] * len(active)
 
     def propose(self, outcome: Outcome) -> Tree:
         if not outcome.is_first:
             self._observe(outcome)
-        sizes = self.draft_length.choose(outcome.rows.active, self.may_draft)
+        may_draft = [False] * len(self.began)
+        for row in self.members:
+            may_draft[row] = True
+        found = self._look_up(outcome)
+        sizes = self.draft_length.choose(
+            outcome.rows.active, may_draft, self.began, [many > 0 for many in found]
+        )
+        lines = zip(sizes, outcome.budget, may_draft, found, strict=True)
         self.drafted = [
-            max(min(size, budget - 1), 0) if may_draft else 0
-            for size, budget, may_draft in zip(sizes, outcome.budget, self.may_draft, strict=True)
+            max(min(size, budget - 1), 0) if can else min(size, many)
+            for size, budget, can, many in lines
         ]
-        self.round = RoundCost(len(sizes), 1 + max(self.drafted))
+        members = len(self.members) * any(self.drafted[row] for row in self.members)
+        self.round = RoundCost(len(sizes), 1 + max(self.drafted), members=members)
         kept, self.written = self._keep(outcome), None
-        if not any(self.drafted):
-            return Tree.empty(len(self.drafted), outcome.hidden.device)
-        return self._draft(outcome, kept)
+        tree = Tree.empty(len(self.drafted), outcome.hidden.device)
+        if members:
+            tree = self._draft(outcome, kept)
+        if self.found is not None and any(found):
+            tree = self.found.beside(tree, self.drafted)
+        return tree
+
+    def _look_up(self, outcome: Outcome) -> list[int]:
+        """How many draft tokens are found for each row without the model."""
+        if self.found is None:
+            return [0] * len(self.began)
+        return self.found.look_up(outcome, self.draft_length.largest, self.context.processing)
 
     def _observe(self, outcome: Outcome) -> None:
         """Tell the sizing what the last round gave, and what it took as soon as that is known."""
@@ -112,20 +183,58 @@ class ChainDrafter(Drafter):
         sizing.observe(outcome.rows.active, self.drafted, outcome.accepted, is_timed)
 
     def keep_rows(self, rows: list[int]) -> None:
-        if self.runner is None:
+        if not self.began:
             return  # rows that end with the prefill are dropped when the draft is prefilled
-        self.runner.keep_rows(rows)
-        self.prompt_lengths = [self.prompt_lengths[row] for row in rows]
-        self.may_draft = [self.may_draft[row] for row in rows]
+        self.began = [self.began[row] for row in rows]
         self.drafted = [self.drafted[row] for row in rows]
+        places = {row: place for place, row in enumerate(self.members)}
+        kept = [places[row] for row in rows if row in places]
+        self.members = [place for place, row in enumerate(rows) if row in places]
+        if self.found is not None:
+            self.found.keep_rows(rows)
+        if self.runner is not None:
+            self.runner.keep_rows(kept)
+        self.prompt_lengths = [self.prompt_lengths[place] for place in kept]
+        if not kept:
+            self.written = None
+        self._index = self._index_of_members()
 
     def join(self, other: ChainDrafter) -> None:
-        assert self.runner is not None
-        assert other.runner is not None
-        self.runner.join(other.runner)
-        self.prompt_lengths += other.prompt_lengths
-        self.may_draft += other.may_draft
+        self.members += [len(self.began) + row for row in other.members]
+        self.began += other.began
+        if self.found is not None and other.found is not None:
+            self.found.join(other.found)
         self.drafted += other.drafted
+        self.prompt_lengths += other.prompt_lengths
+        if self.runner is not None and other.runner is not None:
+            self.runner.join(other.runner)
+        elif other.runner is not None:
+            self.runner = other.runner
+            self.runner.cache.max_rows = self.context.runner.cache.max_rows
+            self._launch_as_graphs()
+        self._index = self._index_of_members()
+
+    def _launch_as_graphs(self) -> None:
+        graphs, device = self.context.graphs, self.context.target.device
+        if self.runner is not None and graphs is not None and self.adapter.device == device:
+            self.runner.graphs = graphs.forwards(self.runner)
+
+    def _index_of_members(self) -> Tensor | None:
+        """`members` where the draft is, or `None` if they are all rows."""
+        if len(self.members) == len(self.began):
+            return None
+        return torch.tensor(self.members, device=self.adapter.device)
+
+    def _of_members(self, values: Tensor) -> Tensor:
+        """Those of the rows in the draft's cache, of values of every row."""
+        return values if self._index is None else values[self._index]
+
+    def _of_all(self, values: Tensor) -> Tensor:
+        """Values of every row, zeros where the draft has none."""
+        if self._index is None:
+            return values
+        whole = values.new_zeros(len(self.began), *values.shape[1:])
+        return whole.index_copy_(0, self._index, values)
 
     def close(self) -> None:
         self.draft_length.close()
@@ -134,29 +243,34 @@ class ChainDrafter(Drafter):
 
     def open_runner(self, room: int) -> tuple[ModelRunner, Iterator[Any]]:
         """A runner with `room` slots behind the draft's prompt, and the steps of its prefill."""
-        prompt, chunk = self.prompt(), self.context.prefill_chunk
+        prompt, chunk = self._known_prompt(), self.context.prefill_chunk
         if chunk is not None and not self.adapter.may_split(prompt):
             self.context.stats.note(
                 f"the draft, {type(self.adapter.model).__name__}, takes its whole prompt at once: "
                 "its pixels can't be split into chunks"
             )
             chunk = None
-        runner = ModelRunner(self.adapter, prompt.width + room)
-        runner.cache.max_rows = self.context.runner.cache.max_rows
+        runner = self._runner(prompt, room)
+        if self.memory is not None:
+            self.memory.fill(runner.cache)
         return runner, runner.prefill_chunks(prompt, chunk)
 
-    def _open_without_prompt(self, room: int) -> tuple[ModelRunner, Iterator[Any]]:
-        """The same for rows that are never drafted for."""
-        self.context.stats.note(
-            "joined without a draft: plain decoding is faster with as many rows as decode"
-        )
-        pixels = self.adapter.visual_ids
-        token = min(set(range(1 + len(pixels))) - set(pixels))
-        rows = self.context.rows.batch
-        ids = torch.full((rows, 1), token, device=self.adapter.device)  # [rows, 1]
-        runner = ModelRunner(self.adapter, 1 + room)
+    def _known_prompt(self) -> Prompt:
+        """The prompt, without features of what an engine's memory holds already."""
+        if (memory := self.memory) is None:
+            return self.prompt()
+        with memory.embedding():
+            prompt = self.prompt()
+        return prompt if memory.takes(prompt) else self.prompt()
+
+    def _runner(self, prompt: Prompt, room: int) -> ModelRunner:
+        runner = ModelRunner(self.adapter, prompt.width + room)
         runner.cache.max_rows = self.context.runner.cache.max_rows
-        return runner, runner.prefill_chunks(self.adapter.embed_prompt({"input_ids": ids}))
+        if self.memory is not None and self.adapter.device.type == "cpu":
+            runner.cache.capacity += -runner.cache.capacity % PAGE  # later rows are likely to fit
+            if (slots := self.memory.cache) is not None:
+                runner.cache.borrow(slots, prompt.rows)
+        return runner
 
     def prompt(self) -> Prompt:
         """The draft's embedded prompt."""
@@ -165,7 +279,7 @@ class ChainDrafter(Drafter):
 
     @property
     def fed(self) -> list[int]:
-        """Generated tokens of each active row in the draft's cache."""
+        """Generated tokens of each of `members` in the draft's cache."""
         assert self.runner is not None
         lengths = zip(self.runner.lengths, self.prompt_lengths, strict=True)
         return [length - prompt for length, prompt in lengths]
@@ -176,42 +290,48 @@ class ChainDrafter(Drafter):
         A row that has just joined has none of either.
 
         Returns:
-            how many draft tokens of each row were kept, `[rows]`; `None`: nothing was pending.
+            how many draft tokens of each of `members` were kept; `None`: nothing was pending.
         """
-        assert self.runner is not None
         if self.written is None:
             return None
+        assert self.runner is not None
         most = self.written
         kept = (self._entries(outcome) - 1).clamp(max=most)
         if most:
-            self.runner.commit_chain(kept, [min(count, most) for count in outcome.accepted])
+            counts = [min(outcome.accepted[row], most) for row in self.members]
+            self.runner.commit_chain(kept, counts)
         return kept
 
     def _entries(self, outcome: Outcome) -> Tensor:
-        return outcome.committed.entries.to(self.adapter.device)
+        return self._of_members(outcome.committed.entries.to(self.adapter.device))
 
     def _draft(self, outcome: Outcome, kept: Tensor | None) -> Tree:
         assert self.runner is not None
         stats = self.context.stats
-        nodes = max(self.drafted)
-        start = stats.mark()
+        drafted = [0] * len(self.drafted)
+        for row in self.members:
+            drafted[row] = self.drafted[row]
+        nodes = max(drafted)
+        start, began = stats.mark(), stats.work_mark()
         chain: list[Tensor] = []
         given: list[Tensor] = []
         forward, missing = self._catch_up(outcome, kept)
         for node in range(nodes):
             if node:
-                forward = self.runner.forward_chain(chain[-1], written=node - 1)
+                token = self._of_members(chain[-1])
+                forward = self.runner.forward_chain(token, written=node - 1)
             p, token = self._choose(forward, outcome, chain)
             chain.append(token)
             given.append(p)
         self.written = nodes - 1
         device = outcome.hidden.device
-        probs = self._stack(given).to(device) if self.context.processing.do_sample else None
-        tree = Tree.chain(torch.cat(chain, 1).to(device), self.drafted, probs)
+        is_asked = self.context.processing.do_sample and not self.looks_up
+        probs = self._stack(given).to(device) if is_asked else None
+        tree = Tree.chain(torch.cat(chain, 1).to(device), drafted, probs)
         missed = missing - 1 if missing > 2 else 0  # two tokens take as long as one
         self.round = replace(self.round, forwards=nodes, missed=missed)
+        stats.between(began, stats.work_mark()).then(self.round.add_drafting)
         spent = stats.between(start, stats.mark())
-        spent.then(self.round.add_drafting)
         stats.record_drafting(nodes, spent, is_typical=not missed)
         return tree
 
@@ -219,33 +339,26 @@ class ChainDrafter(Drafter):
         """Feed each row the committed tokens that the draft has not seen, and commit them.
 
         Args:
-            kept: draft tokens of the last round that the draft's cache holds, `[rows]`, if it was
-                one with a draft.
+            kept: draft tokens of the last round that the draft's cache holds, `[members]`, if it
+                was one with a draft.
 
         Returns:
-            the forward of the last one of each row, and most tokens of a row.
+            the forward of the last one of each of `members`, and most tokens of a row.
         """
         assert self.runner is not None
-        said = [outcome.rows.said(row) for row in range(len(self.prompt_lengths))]
-        counts = [
-            len(text) - fed if may_draft else 0
-            for text, fed, may_draft in zip(said, self.fed, self.may_draft, strict=True)
-        ]
+        said = [outcome.rows.said(row) for row in self.members]
+        counts = [len(text) - fed for text, fed in zip(said, self.fed, strict=True)]
+        counts = self._feed_what_does_not_fit(said, counts)
         width, is_even = max(counts), len(set(counts)) == 1
         sizes = None
-        if all(self.may_draft) and (width == 1 or (kept is not None and width == 2)):
-            tokens = outcome.committed.last(width).to(self.adapter.device)
+        if width == 1 or (kept is not None and width == 2):
+            tokens = self._of_members(outcome.committed.last(width).to(self.adapter.device))
             if not is_even:  # of the others only the newest token is missing
                 assert kept is not None
                 sizes = self._entries(outcome) - kept
                 tokens = torch.where(sizes[:, None] > 1, tokens, tokens[:, 1:])
         else:
-            lines = [
-                [count, *text[len(text) - count :], *[0] * (width - count)]
-                for text, count in zip(said, counts, strict=True)
-            ]
-            packed = torch.tensor(lines, device=self.adapter.device)
-            sizes, tokens = packed[:, 0], packed[:, 1:]
+            sizes, tokens = self._packed(said, counts, counts)
         forward = self.runner.forward_chain(readable(tokens, self.adapter))
         if is_even:
             self.runner.cache.shift(width)
@@ -254,6 +367,45 @@ class ChainDrafter(Drafter):
         self.runner.commit_chain(sizes, counts)
         rows = torch.arange(len(sizes), device=sizes.device)
         return Forward(forward.logits[rows, sizes - 1][:, None], forward.hidden), width
+
+    def _feed_what_does_not_fit(self, said: list[list[int]], counts: list[int]) -> list[int]:
+        """Feed rows that are far behind, until what is missing fits behind the longest row, too.
+
+        A block is as wide for all rows, and a row near its end has room for its own tokens alone.
+
+        Args:
+            said: the text of each row.
+            counts: how many of its last tokens the draft has not seen.
+
+        Returns:
+            how many it has not seen now; at least one, if it was.
+        """
+        assert self.runner is not None
+        cache, counts = self.runner.cache, list(counts)
+        while (most := max(counts)) > (room := cache.capacity - cache.longest):
+            fed = [min(max(count - room, 0), room) for count in counts]
+            sizes, tokens = self._packed(said, counts, fed)
+            self.runner.forward_chain(readable(tokens, self.adapter))
+            self.runner.commit_chain(sizes, fed)
+            counts = [count - some for count, some in zip(counts, fed, strict=True)]
+            assert max(counts) < most
+        return counts
+
+    def _packed(
+        self, said: list[list[int]], counts: list[int], fed: list[int]
+    ) -> tuple[Tensor, Tensor]:
+        """The first `fed` of the last `counts` tokens of each row, in one upload.
+
+        Returns:
+            `fed` as a tensor `[rows]`, and the tokens `[rows, max(fed)]`, padded on the right.
+        """
+        width = max(fed)
+        lines = []
+        for text, count, some in zip(said, counts, fed, strict=True):
+            begin = len(text) - count
+            lines.append([some, *text[begin : begin + some], *[0] * (width - some)])
+        packed = torch.tensor(lines, device=self.adapter.device)
+        return packed[:, 0], packed[:, 1:]
 
     def _choose(
         self, forward: Forward, outcome: Outcome, chain: list[Tensor]
@@ -267,6 +419,7 @@ class ChainDrafter(Drafter):
             return Paths(tokens, torch.ones_like(tokens, dtype=torch.bool)[:, None])
 
         logits = match_vocabulary(forward.logits, self.context.target.vocab_size)
+        logits = self._of_all(logits)
         scores = processing.scores(logits, drafted if chain else None, rows.prefix)
         if not processing.do_sample:
             return scores, scores.argmax(-1)

@@ -56,6 +56,9 @@ def embed(
             )
         words = prompt.embeds[:, : -own.shape[1]]
         prompt.embeds = torch.cat([words, adapter.embed_tokens(own)], 1)
+        for name, value in adapter.step_extras(own).items():
+            before = prompt.extras[name][:, : -own.shape[1]]
+            prompt.extras[name] = torch.cat([before, value], 1)
     return prompt if copies == 1 else adapter.repeat_prompt(prompt, copies)
 
 

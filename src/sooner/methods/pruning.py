@@ -108,6 +108,20 @@ def groups_of(visual: Tensor, frames: Tensor) -> Tensor:
     return torch.cat([new.new_zeros(1), new]).cumsum(0)
 
 
+def closings(visual: Tensor, frames: Tensor) -> Tensor:
+    """Which visual tokens close a video and show none of it, bool `[visual tokens]`: a single token
+    of no frame right behind one of a frame, such as LLaVA-OneVision's newline.
+
+    Args:
+        visual, frames: see `groups_of`.
+    """
+    groups, own = groups_of(visual, frames), frames[visual]
+    places = visual.nonzero()[:, 0]
+    found = torch.zeros_like(own, dtype=torch.bool)
+    found[1:] = (places.diff() == 1) & (own[:-1] >= 0) & (own[1:] < 0)
+    return found & (groups.bincount()[groups] == 1)
+
+
 def rank(
     criterion: Criterion,
     ratio: float,
@@ -119,6 +133,9 @@ def rank(
     least: int = 0,
 ) -> Tensor:
     """Indices, among the visual tokens, of those kept by a criterion, ascending.
+
+    What closes a video (`closings`) is kept before all that it competes with: a draft that was
+    trained with it loses words that need no pixels where it is missing.
 
     Args:
         criterion: `uv-prune`; `similarity` (at layer L, without variation); `attention` (at layer
@@ -137,15 +154,20 @@ def rank(
         count = max(count, min(least, tokens))
     if count == tokens:
         return torch.arange(tokens, device=visual.device)
-    if criterion == "uniform":
-        return uniform(tokens, count, visual.device)
-    if criterion == "random":
-        order = torch.randperm(tokens, generator=generator)
-        return order[:count].sort().values.to(visual.device)
-    scores = SCORES[criterion](first, last, visual)
+    frames = torch.full_like(visual, -1, dtype=torch.long) if frames is None else frames
+    closing = closings(visual, frames)
+    if criterion in ("uniform", "random"):
+        shown = (~closing).nonzero()[:, 0]
+        fixed = closing.nonzero()[:, 0][:count]
+        left = count - len(fixed)
+        if criterion == "uniform":
+            chosen = uniform(len(shown), left, visual.device)
+        else:
+            chosen = torch.randperm(len(shown), generator=generator)[:left].to(visual.device)
+        return torch.cat([shown[chosen], fixed]).sort().values
+    scores = SCORES[criterion](first, last, visual).masked_fill(closing, torch.inf)
     if criterion not in BY_FRAME:
         return top(scores, count)
-    frames = torch.full_like(visual, -1, dtype=torch.long) if frames is None else frames
     return top_by_frame(scores, count, groups_of(visual, frames))
 
 

@@ -23,7 +23,9 @@ from .checks import positive, positive_or_auto, same_tokenizer, same_vocabulary
 from .context import Context, prompt_for
 from .rules import follow_choices
 from .settings import MethodSettings
-from .sizing.chain import Acceptance, AdaptiveDraftLength, DraftLength
+from .sizing.chain import AdaptiveDraftLength, DraftLength
+from .sizing.costs import Acceptance
+from .sizing.load import load_of
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,10 @@ class Speculative(Method):
         is_auto = self.num_draft_tokens == "auto"
         return 1 + int(self.max_draft_tokens if is_auto else self.num_draft_tokens)
 
+    def expect(self, rows: int, waiting: int, most_rows: int) -> None:
+        if self.experience is not None:
+            load_of(self.experience).tell(rows, waiting, most_rows)
+
     def build(self, context: Context) -> tuple[Drafter, Rule]:
         adapter = adapt(self.draft)
         same_vocabulary(context.target, adapter)
@@ -91,8 +97,10 @@ class Speculative(Method):
 
     def _draft_length(self, context: Context) -> DraftLength:
         if self.num_draft_tokens == "auto":
-            note = context.stats.note
-            return AdaptiveDraftLength(self.max_draft_tokens, note=note, experience=self.experience)
+            note, known = context.stats.note, self.experience
+            if known is not None:
+                known = known.of(any("pixel" in name for name in context.inputs))
+            return AdaptiveDraftLength(self.max_draft_tokens, note=note, experience=known)
         return DraftLength(int(self.num_draft_tokens))
 
 

@@ -9,9 +9,11 @@ from ..prompt_lookup import NgramIndex
 from .index import END, DraftIndex
 from .size import (
     BESIDES,
+    FIRST_LOOK,
     GLUED,
     INSTEAD,
     JOINED,
+    LAST_LOOK,
     LEFT_OUT,
     LONGEST,
     NEXT,
@@ -69,8 +71,10 @@ class Alignment:
             replaces them.
         repeats: index of the row's own text, which this keeps up to date.
 
+    While the drafter is idle (`Trust.is_idle`), what the row says is put off, and followed later.
+
     Attributes:
-        text: what the row has said.
+        text: what the row has said, as far as it was followed.
         cursors: the continuations.
     """
 
@@ -84,6 +88,9 @@ class Alignment:
         self.index, self.trust, self.repeats = index, trust, repeats
         self.joint = list(joint)
         self.text: list[int] = []
+        self._later: list[int] = []  # what it said since
+        self._look = FIRST_LOOK
+        self._is_followed = bool(index.tokens) and trust.begin()
         self.near = len(index.tokens)  # place where the text was last seen; now none
         self.anchor: tuple[int, int] | None = None  # last sure place, and tokens said since
         self._visited = bytearray(len(index.tokens))
@@ -92,8 +99,24 @@ class Alignment:
             (index.tokens, start, OPENING) for start in self._openings(self.near)
         ]
 
+    def put_off(self, new: Sequence[int]) -> bool:
+        """The row said `new`: keep it for later if its drafter is idle; whether that was done.
+
+        After some tokens it is not: they are for the next `advance`.
+        """
+        if not self.trust.is_idle or self._is_followed or self.repeats is not None:
+            self._look = FIRST_LOOK
+            return False
+        if len(self._later) + len(new) >= self._look:
+            self._look = min(2 * self._look, LAST_LOOK)
+            return False
+        self._later += new
+        return True
+
     def advance(self, new: Sequence[int]) -> None:
         """The row said `new`: follow it, learn from it, and look where it may go on."""
+        if self._later:
+            new, self._later = [*self._later, *new], []
         seen: list[int] = []  # places in the drafts that it went through
         for token in new:
             if self.cursors:

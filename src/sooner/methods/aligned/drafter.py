@@ -160,15 +160,22 @@ class AlignedDrafter(Drafter):
     def propose(self, outcome: Outcome) -> Tree:
         if not outcome.is_first:
             outcome.round_time.then(partial(self.sizing.observe, *self.pending))
+        followed = []
         for row, new in zip(self.rows, outcome.new, strict=True):
-            row.advance(new)
-        tree = self._tree(outcome)
+            followed.append(not (self.sizing.may_idle and row.put_off(new)))
+            if followed[-1]:
+                row.advance(new)
+        if not any(followed):
+            self.pending = (len(followed), 0)
+            return Tree.empty(len(followed), outcome.hidden.device)
+        tree = self._tree(outcome, followed)
         self.pending = (tree.rows, tree.nodes)
         return tree
 
-    def _tree(self, outcome: Outcome) -> Tree:
+    def _tree(self, outcome: Outcome, followed: list[bool]) -> Tree:
         whole = [
-            self._grow(row, budget) for row, budget in zip(self.rows, outcome.budget, strict=True)
+            self._grow(row, budget) if is_followed else PrefixTree()
+            for row, budget, is_followed in zip(self.rows, outcome.budget, followed, strict=True)
         ]
         processing = self.context.processing
         grown = [
@@ -176,11 +183,21 @@ class AlignedDrafter(Drafter):
             for row, tree in enumerate(whole)
         ]
         size = self.sizing.choose([tree.chances for tree in grown])
+        if self.sizing.may_idle:
+            self._judge([tree.chances for tree in grown], followed, size)
         device = outcome.hidden.device
         if not size or not any(tree.tokens for tree in grown):
             return Tree.empty(len(grown), device)
         tokens = [tree.tokens[:size] for tree in grown]
         return Tree.from_lists(tokens, [tree.parents[:size] for tree in grown], str(device))
+
+    def _judge(self, chances: list[list[float]], followed: list[bool], size: int) -> None:
+        """Tell drafters what their drafts were worth in this round."""
+        for row, own, is_followed in zip(self.rows, chances, followed, strict=True):
+            trust = row.trust
+            if is_followed and trust.may_idle and row.index.tokens:
+                paid = self.sizing.paying(own, len(chances)) if trust.is_idle else size
+                trust.promise(sum(own[:paid]))
 
     def _grow(self, row: Alignment, budget: int) -> PrefixTree:
         """The tree of a row that may say `budget` more tokens, the last of them the target's."""

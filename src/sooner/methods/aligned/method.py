@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -128,6 +129,9 @@ class HSD(Method):
         tokenizer: turns drafts that are texts into ids.
         experience: what earlier pages taught about drafts and costs, and where more of it goes;
             for one model on one device.
+        drafter: name of who made the drafts, or a function that tells it once they are made. What
+            was learnt of its earlier drafts is then used for these, and drafts of a drafter that is
+            never right cost nothing. Without, all drafts that name nobody are taken as alike.
 
     Raises:
         SoonerError: drafts that are no such lists, an option out of range; in a run, drafts for
@@ -145,6 +149,7 @@ class HSD(Method):
     repeats: bool = False
     tokenizer: Any = field(default=None, repr=False, compare=False)
     experience: Experience | None = field(default=None, repr=False, compare=False)
+    drafter: str | Callable[[], str] = field(default="", repr=False, compare=False)
     name: ClassVar[str] = "hsd"
     summary: ClassVar[str] = "a tree of texts made beforehand, such as OCR's"
     draft_model: ClassVar[DraftModel] = "none"
@@ -190,13 +195,14 @@ class HSD(Method):
         """Each row's drafts, indexed; copies of a prompt share theirs."""
         self._check(drafts, context)
         rows, size = [], self.reference_window
+        trust = experience.of(self.drafter() if callable(self.drafter) else self.drafter)
         for row in drafts:
             several = [alternatives(draft) for draft in row]
             groups = [number for number, each in enumerate(several) for _ in each]
             index = DraftIndex([one for each in several for one in each], size, groups)
             for _ in range(context.copies):
                 repeats = NgramIndex(size, size, []) if self.repeats else None
-                rows.append(Alignment(index, experience.trust, self.separator, repeats))
+                rows.append(Alignment(index, trust, self.separator, repeats))
         return rows
 
     def _sizing(self, experience: Experience) -> NodeCount:

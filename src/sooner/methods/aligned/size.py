@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
-from ..sizing.costs import Costs
+from ..sizing.costs import Costs, rounded
 from ..sizing.pauses import LEAST_GAIN
 
 LONGEST = 6
@@ -56,6 +56,28 @@ PRIOR, MEMORY = 4.0, 0.98
 MOST_CERTAIN = 0.995
 
 
+WORTHLESS = 0.05
+"""Draft tokens of a row and round, promised by their chances, below which a drafter is idle: to
+follow a row through its drafts takes as long as those are worth."""
+
+EXPECTED, ROUNDS = 0.5, 0.99
+"""What a drafter is expected to promise before anything is known, and the weight that this keeps
+from one of its rows' rounds to the next: 230 rounds that promise nothing make it idle."""
+
+RIGHT, WOKEN = 0.5, 0.2
+"""Tokens that a tree of an idle drafter must promise to wake it at once, and what it is then
+expected to promise."""
+
+FIRST_LOOK, LAST_LOOK = 16, 64
+"""Tokens of a row after which an idle drafter's drafts are looked at again; doubled each time."""
+
+FOLLOWED_EVERY = 8
+"""Rows of an idle drafter of which one is followed from its first token on."""
+
+NAMES = 64
+"""Drafters that are told apart; of more, the one that came first is forgotten."""
+
+
 class Trust:
     """Chance that a continuation goes on right, by its kind and its rank among its siblings.
 
@@ -63,15 +85,43 @@ class Trust:
 
     The target's own text tells, whatever was drafted: a round that verified nothing has the same
     evidence about what would have been accepted as one that verified a large tree. So bad drafts
-    cost nothing to watch, and good ones are noticed at once.
+    cost nothing to verify, and good ones are noticed at once.
+
+    What they do cost is the host's time, in every round and for each row. So the drafts of one
+    drafter may become *idle*: rows are no longer followed through them round by round, but looked
+    at after some tokens, all of which tell as much as before. That wakes the drafter for all rows.
+
+    Args:
+        may_idle: these are the drafts of one drafter, so that what some were worth tells of others.
 
     Attributes:
         chances: `[kind][rank]`; all ranks from `len(SHARES) - 1` on are one.
+        promised: draft tokens of a row and round that were worth verifying, a moving mean.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, may_idle: bool = False) -> None:
         self.chances = [[FIRST_GUESS[kind] * share for share in SHARES] for kind in range(KINDS)]
         self._tries = [[PRIOR] * len(SHARES) for _ in range(KINDS)]
+        self.may_idle, self.promised = may_idle, EXPECTED
+        self._begun = 0  # rows, since it is idle
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether its drafts are not worth the time to follow them."""
+        return self.may_idle and self.promised < WORTHLESS
+
+    def begin(self) -> bool:
+        """A row begins; whether it is to be followed although the drafter is idle."""
+        self._begun = self._begun + 1 if self.is_idle else 0
+        return self._begun > 0 and self._begun % FOLLOWED_EVERY == 0
+
+    def promise(self, tokens: float) -> None:
+        """In a round of a row that was followed, the chances of the nodes that paid sum up to
+        `tokens`; of an idle drafter, of those that would pay if all rows had such a tree."""
+        was_idle = self.is_idle
+        self.promised = ROUNDS * self.promised + (1 - ROUNDS) * tokens
+        if was_idle and tokens >= RIGHT:
+            self.promised = max(self.promised, WOKEN)
 
     def observe(self, kind: int, rank: int, was_right: bool) -> None:
         """A continuation of `kind` at `rank` went on right, or did not."""
@@ -86,7 +136,7 @@ NODES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 """Numbers of nodes that are weighed against each other."""
 
 FIRST = (4, 8)
-"""Nodes of the first rounds, before any cost is known."""
+"""Nodes of the first rounds of one row, before any cost is known; of several rows together."""
 
 SOME, MUCH = 1.3, 3.0
 """Tokens that the smallest of first trees must promise to be tried at all, and those that make it
@@ -94,6 +144,10 @@ needless to know a plain step's time."""
 
 LARGER_EVERY = 24
 """Rounds after which the next larger size is tried, since a stall may have made it look slow."""
+
+RETIMED = 0.005
+"""Share of the time that plain rounds may lose which time again what drafting has to beat. A draft
+that gains little is compared with plain rounds often, since a disturbed clock may have made it."""
 
 RETRY = 8
 """Rounds after which a tree is tried although all sizes look slow; doubled after each."""
@@ -109,19 +163,30 @@ class Experience:
     """What is learnt while decoding with drafts, kept from page to page if it is handed on.
 
     Attributes:
-        trust: how often each kind of continuation is right.
+        trust: how often each kind of continuation is right, of drafts that nobody is named for.
         costs: seconds of a round by its rows and block.
     """
 
     def __init__(self) -> None:
         self.trust = Trust()
         self.costs = Costs()
+        self._trusts: dict[str, Trust] = {}
+
+    def of(self, drafter: str) -> Trust:
+        """The same of the drafts of one drafter; a name that is empty is none."""
+        if not drafter:
+            return self.trust
+        if drafter not in self._trusts and len(self._trusts) >= NAMES:
+            del self._trusts[next(iter(self._trusts))]
+        return self._trusts.setdefault(drafter, Trust(may_idle=True))
 
 
 class NodeCount:
     """Always the same number of nodes, whatever it costs; subclasses learn."""
 
     floor = 0.0
+    may_idle = False
+    """Whether drafts of an idle drafter are left alone."""
 
     def __init__(self, largest: int) -> None:
         self.largest = largest
@@ -136,6 +201,10 @@ class NodeCount:
         Args:
             chances: of the nodes of each row's tree, falling.
         """
+        return self.largest
+
+    def paying(self, chances: Sequence[float], rows: int) -> int:
+        """Nodes that would be verified if each of `rows` trees had such chances."""
         return self.largest
 
     def observe(self, rows: int, nodes: int, seconds: float) -> None:
@@ -166,9 +235,11 @@ class MeasuredNodes(NodeCount):
     ) -> None:
         super().__init__(largest)
         self.costs = experience.costs
-        self.trial_every = trial_every
+        self.trial_every, self.may_idle = trial_every, trial_every is None
         self.sizes = [size for size in NODES if size < largest] + [largest]
-        self._last, self._wait = FIRST[0], RETRY
+        self._last = FIRST[0]
+        self._waits: dict[int, int] = {}  # rounds between retries, by rows: what loses beside
+        # others may pay for the one that is left
         self._plain = 0  # rounds in a row
 
     def limit(self) -> int:
@@ -182,23 +253,32 @@ class MeasuredNodes(NodeCount):
         promised = 1 + sum(sum(row[: FIRST[0]]) for row in chances) / len(chances)
         drafted = costs.rounds - costs.plain_rounds
         if drafted < len(FIRST):
-            first = min(FIRST[drafted], self.largest)
-            return first if promised > SOME else self._retry(promised)
+            first = min(max(FIRST[drafted] // len(chances), 1 + drafted), self.largest)
+            return first if promised > SOME else self._retry(promised, len(chances))
         if promised < MUCH and costs.is_plain_due(len(chances)):
             return 0
-        best = self._best(chances, most)
+        best, gain = self._best(chances, most)
         if not best:
-            return self._retry(promised)
+            return self._retry(promised, len(chances))
+        if promised < MUCH and costs.since_plain(len(chances)) >= (gain - 1) / RETIMED:
+            return 0
         if costs.rounds % LARGER_EVERY == 0:
             best = next((size for size in self.sizes if size > best), best)
-        self._last, self._wait = max(best, FIRST[0]), RETRY
+        self._last = max(best, FIRST[0])
+        self._waits.pop(rounded(len(chances)), None)
         return best
 
     def observe(self, rows: int, nodes: int, seconds: float) -> None:
         self._plain = 0 if nodes else self._plain + 1
         self.costs.add(rows, 1 + nodes, seconds)
 
-    def _best(self, chances: Sequence[Sequence[float]], most: int) -> int:
+    def paying(self, chances: Sequence[float], rows: int) -> int:
+        if not chances or not self.costs.plain_rounds:
+            return 0
+        return self._best([chances] * rows, len(chances))[0]
+
+    def _best(self, chances: Sequence[Sequence[float]], most: int) -> tuple[int, float]:
+        """The number of nodes that pays most, and speed as a multiple of plain decoding's."""
         rows = len(chances)
         sums = [[0.0, *accumulate(row)] for row in chances]
         slowest = plain = self.costs.seconds(rows, 1)
@@ -212,14 +292,15 @@ class MeasuredNodes(NodeCount):
                 best, best_gain = size, gain
             if size >= most:
                 break
-        return best
+        return best, best_gain
 
-    def _retry(self, promised: float) -> int:
+    def _retry(self, promised: float, rows: int) -> int:
         """Nodes of a tree that is slow as far as is known, but should have much accepted."""
         size = min(FIRST[0], self.largest)
         if self.trial_every is not None and self._plain >= self.trial_every:
             return size
-        if self.costs.rounds % self._wait or promised < WORTH_A_RETRY:
+        wait = self._waits.get(rounded(rows), RETRY)
+        if self.costs.rounds % wait or promised < WORTH_A_RETRY:
             return 0
-        self._wait *= 2
+        self._waits[rounded(rows)] = 2 * wait
         return size

@@ -1,7 +1,8 @@
-"""EAGLE-2: a trained draft head on the target's states, and dynamic draft trees."""
+"""Trained draft heads on a target's states (EAGLE, EAGLE-3), and dynamic trees (EAGLE-2)."""
 
 from .config import EagleConfig
+from .eagle3 import Eagle3Config, Eagle3Head
 from .head import EagleHead
 from .method import Eagle
 
-__all__ = ["Eagle", "EagleConfig", "EagleHead"]
+__all__ = ["Eagle", "Eagle3Config", "Eagle3Head", "EagleConfig", "EagleHead"]

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ...decoding.interface import Drafter, Outcome, Prompt
 from ...decoding.tree import ROOT, Paths, Tree
+from ...models.packing import Packing
 from ..context import Context
 from ..sizing.costs import RoundCost
 from .runner import Backlog, HeadRunner, HeardPrompt
@@ -174,7 +175,8 @@ class EagleDrafter(Drafter):
         self.head = head
         self.context = context
         self.sizing = sizing
-        self.top_k = min(top_k, context.target.vocab_size if legal is None else len(legal))
+        most = head.vocab_size or context.target.vocab_size  # that can be drafted at all
+        self.top_k = min(top_k, most if legal is None else min(most, len(legal)))
         self.legal = (
             None if legal is None else torch.tensor(list(legal), device=context.target.device)
         )
@@ -186,7 +188,17 @@ class EagleDrafter(Drafter):
 
     def on_prefill(self, prompt: Prompt, start: int, states: Tensor) -> None:
         if self.prompt is not None:
-            self.prompt.add(prompt, start, states)
+            embeds = None if start else self._own_embeds(prompt)
+            self.prompt.add(prompt, start, self.head.read(states), embeds)
+
+    def _own_embeds(self, prompt: Prompt) -> Tensor | None:
+        """The prompt's embeddings from the head's own table, if it has one."""
+        if not self.head.needs_ids:
+            return None
+        inputs = self.context.inputs
+        ids = Packing.of(inputs)(inputs["input_ids"]).repeat_interleave(self.context.copies, 0)
+        own: Tensor = self.head.embed(prompt.embeds, ids, prompt.visual)
+        return own
 
     def keep_rows(self, rows: list[int]) -> None:
         if self.prompt is not None:
@@ -268,7 +280,11 @@ class EagleDrafter(Drafter):
         width = self.prompt.embeds.shape[1]
         with context.stats.phase("draft_prefill") as spent:
             self.runner = HeadRunner(self.head, context.target, width + limit + block, block)
-            self.runner.remember(*self.prompt.entries())
+            positions = None
+            if self.head.wants_positions:
+                self.runner.count_from(self.prompt.next_position, self.prompt.lengths)
+                positions = self.prompt.positions[..., :-1]
+            self.runner.remember(*self.prompt.entries(), positions)
         self.prompt = None
         spent.then(self.sizing.observe_prefill)
 
@@ -277,8 +293,10 @@ class EagleDrafter(Drafter):
         runner = self.runner
         assert runner is not None
         fed = self.backlog.take()
-        embeds = self.context.target.embed_tokens(fed.tokens.to(self.context.target.device))
-        states = runner.feed(embeds, fed.states, fed.sizes, fed.counts)  # [rows, 1, hidden]
+        tokens = fed.tokens.to(self.context.target.device)
+        embeds = self.head.embed(self.context.target.embed_tokens(tokens), tokens)
+        read = self.head.read(fed.states)
+        states = runner.feed(embeds, read, fed.sizes, fed.counts)  # [rows, 1, hidden]
         visible, written = runner.visible, 0
         growth = Growth(self.top_k, len(states), states.device)
         growth.extend(*self._continuations(runner.logits(states), growth, outcome))
@@ -295,7 +313,8 @@ class EagleDrafter(Drafter):
     @property
     def _is_open(self) -> bool:
         """Whether some tokens may have no chance at all."""
-        return bool(self.context.processing.processors)
+        is_reduced = self.legal is not None and self.head.vocab_size is not None
+        return is_reduced or bool(self.context.processing.processors)
 
     def _continuations(
         self, logits: Tensor, growth: Growth, outcome: Outcome

@@ -10,24 +10,18 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from torch.nn.functional import scaled_dot_product_attention
-from transformers.models.llama.modeling_llama import (
-    LlamaDecoderLayer,
-    LlamaRotaryEmbedding,
-    rotate_half,
-)
+from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding
 
-from ...attention.block import Block
-from ...attention.ops import block_attention
 from ...errors import SoonerError
 from ...io import replacing
+from .base import DraftHead
 from .config import EagleConfig
 from .target_print import check_target, fingerprint
 
 WEIGHTS = "model.safetensors"
 
 
-class EagleHead(nn.Module):
+class EagleHead(DraftHead):
     """Predicts the target's next state from its last one and the token that followed it.
 
     Entry `i` takes the target's state `f_i` (its decoder's output, final norm included) and the
@@ -39,9 +33,6 @@ class EagleHead(nn.Module):
     each half of its input the size that attention needs, and the estimate is of a state that the
     target has normalised already. RoPE positions count the tokens of a row, whatever positions the
     target gives them, so the head is the same for every family.
-
-    Keys and queries are asked for apart. Entries whose estimate nobody reads, such as those of a
-    prompt, then cost their keys and values alone.
 
     Args:
         config: sizes.
@@ -56,6 +47,7 @@ class EagleHead(nn.Module):
         self.layer.input_layernorm = nn.Identity()  # type: ignore[assignment]
         self.rotary = LlamaRotaryEmbedding(llama)
         self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
+        self.head_dim = config.head_dim
 
     @staticmethod
     def for_target(model: Any) -> EagleHead:
@@ -65,12 +57,8 @@ class EagleHead(nn.Module):
         return EagleHead(config).to(adapter.device)
 
     @property
-    def dtype(self) -> torch.dtype:
-        return self.fc.weight.dtype
-
-    @property
-    def device(self) -> torch.device:
-        return self.fc.weight.device
+    def attention(self) -> Any:
+        return self.layer.self_attn
 
     def fuse(self, embeds: Tensor, states: Tensor) -> Tensor:
         """What enters the layer, `[rows, entries, hidden]`, as both arguments."""
@@ -81,55 +69,11 @@ class EagleHead(nn.Module):
         cos, sin = self.rotary(self.fc.weight, positions)
         return cos[:, None], sin[:, None]
 
-    def keys_values(self, fused: Tensor, rotation: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        """Of entries `[rows, entries, hidden]`: `[rows, kv_heads, entries, head_dim]` each."""
-        attention = self.layer.self_attn
-        keys = _rotated(self._split(attention.k_proj(fused)), rotation)
-        return keys, self._split(attention.v_proj(fused))
-
-    def queries(self, fused: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
-        """Of entries `[rows, entries, hidden]`: `[rows, heads, entries, head_dim]`."""
-        return _rotated(self._split(self.layer.self_attn.q_proj(fused)), rotation)
-
-    def attend(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-        """Attention with an additive mask `[rows or 1, 1, entries, slots]`; `None` hides nothing.
-
-        Returns:
-            `[rows, heads, entries, head_dim]`.
-        """
-        grouped = self.kv_heads != self.heads
-        return scaled_dot_product_attention(queries, keys, values, mask, enable_gqa=grouped)
-
-    def attend_block(self, queries: Tensor, keys: Tensor, values: Tensor, block: Block) -> Tensor:
-        """A block's queries over the stores of a cache, `[rows, kv_heads, slots, dim]`.
-
-        Returns:
-            `[rows, heads, entries, head_dim]`.
-        """
-        return block_attention(queries, keys, values, block)
-
     def estimate(self, fused: Tensor, attended: Tensor) -> Tensor:
         """The next states, `[rows, entries, hidden]`, from the layer's input and its attention."""
         flat = attended.transpose(1, 2).flatten(2)
         states = fused + self.layer.self_attn.o_proj(flat)
         return states + self.layer.mlp(self.layer.post_attention_layernorm(states))
-
-    def forward(self, embeds: Tensor, states: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Every entry of whole rows: estimates `[rows, entries, hidden]`.
-
-        Args:
-            embeds: of the token behind each state, `[rows, entries, hidden]`.
-            states: the target's, as long.
-            mask: additive, `[rows or 1, 1, entries, entries]`; causal by default.
-        """
-        fused = self.fuse(embeds, states)
-        entries = fused.shape[1]
-        rotation = self.rotation(torch.arange(entries, device=fused.device)[None])
-        if mask is None:
-            hidden = torch.full((entries, entries), torch.finfo(fused.dtype).min).triu(1)
-            mask = hidden.to(fused.device, fused.dtype)[None, None]
-        keys, values = self.keys_values(fused, rotation)
-        return self.estimate(fused, self.attend(self.queries(fused, rotation), keys, values, mask))
 
     def check(self, adapter: Any) -> None:
         """Refuse a target that this head was not trained for.
@@ -204,15 +148,6 @@ class EagleHead(nn.Module):
             reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
             raise SoonerError(f"'{home / WEIGHTS}' can't be read as a head: {reason}") from error
         return head.to(device, dtype).eval()
-
-    def _split(self, states: Tensor) -> Tensor:
-        """`[rows, entries, heads * head_dim]` to `[rows, heads, entries, head_dim]`."""
-        return states.unflatten(-1, (-1, self.config.head_dim)).transpose(1, 2)
-
-
-def _rotated(states: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
-    cos, sin = rotation
-    return states * cos + rotate_half(states) * sin
 
 
 def _adapter(model: Any) -> Any:

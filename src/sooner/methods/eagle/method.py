@@ -17,8 +17,10 @@ from ..checks import positive, positive_or_auto
 from ..context import Context
 from ..rules import follow_choices
 from ..settings import MethodSettings
+from ..target_layers import read_layers
+from ..trained import load_for
+from .base import DraftHead
 from .drafter import EagleDrafter
-from .head import EagleHead
 from .size import MeasuredSize, Size, TreeSize
 
 if TYPE_CHECKING:
@@ -29,13 +31,16 @@ if TYPE_CHECKING:
 class Eagle(Method):
     """Speculative decoding with a trained head and dynamic trees (EAGLE-2, Li et al. 2024).
 
-    The head reads the target's states and predicts the next ones; it was trained for this very
-    target (`sooner train draft`), which stays as it is. Each round grows a tree of its most
-    confident continuations, which one forward verifies. Exact, greedy and sampling, as the trees
-    hold the head's best tokens, not draws: the target's own choice is followed while it is there.
+    The head reads the target's states and goes on from them; it was trained for this very target
+    (by `sooner train draft`, or published as EAGLE-3), which stays as it is. Each round grows a
+    tree of its most confident continuations, which one forward verifies. Exact, greedy and
+    sampling, as the trees hold the head's best tokens, not draws: the target's own choice is
+    followed while it is there.
 
     Args:
-        head: a trained `EagleHead`, or its folder. Runs move it to the target's device and dtype.
+        head: a trained `EagleHead` or `Eagle3Head`, its folder or its name on the model hub. It
+            stays as it is: a target on another device or in another dtype is drafted for by a copy
+            there.
         nodes: most nodes of a tree, or `"auto"` for the number (and depth) that measurably pays,
             which may be none. What `"auto"` measures is kept from call to call of this object.
         depth: levels of a tree: most draft tokens that a round can accept.
@@ -67,7 +72,7 @@ class Eagle(Method):
 
     def __post_init__(self) -> None:
         if isinstance(self.head, str | Path):
-            object.__setattr__(self, "head", EagleHead.from_pretrained(self.head))
+            object.__setattr__(self, "head", load_for(self.name, self.head))
         positive(self, "depth", "top_k", "max_nodes")
         positive_or_auto(self, "nodes")
         if self.legal is not None:
@@ -104,12 +109,14 @@ class Eagle(Method):
         memory = self.memory.get(target.model)
         if memory is None:
             self.head.check(target)
-            memory = self.memory[target.model] = _Memory()
-        if (self.head.device, self.head.dtype) != (target.device, target.dtype):
-            self.head.to(target.device, target.dtype)
+            memory = self.memory[target.model] = _Memory(self.head.placed(target))
+        if (memory.head.device, memory.head.dtype) != (target.device, target.dtype):
+            memory.head = self.head.placed(target)
+        if layer_ids := memory.head.layer_ids_for(target):
+            read_layers(context, layer_ids)
         _check_legal(self.legal, target.vocab_size)
         sizing = self._sizing(memory, context)
-        drafter = EagleDrafter(self.head, context, sizing, self.top_k, self.legal)
+        drafter = EagleDrafter(memory.head, context, sizing, self.top_k, self.legal)
         if self.tolerance is None or self.tolerance.is_exact:
             return drafter, follow_choices
         return drafter, self.tolerance.rule(context)
@@ -128,9 +135,11 @@ class _Memory:
     """What a method keeps of a target that it was checked against.
 
     Attributes:
+        head: where the target is, and in its dtype.
         sizing: what was measured.
     """
 
+    head: DraftHead
     sizing: MeasuredSize | None = None
 
 

@@ -13,21 +13,29 @@ from torch.nn.functional import pad
 from ...attention.block import MOST_ENTRIES, WORDS, Block, block_slots, pack_ancestors
 from ...decoding.cache import SlotCache
 from ...decoding.interface import Outcome, Prompt
+from ...decoding.rows import RowTensor
 from ...errors import UnsupportedError
 
 
 class HeardPrompt:
-    """The prompt's embeddings and states, as the prefill passes them."""
+    """The prompt's embeddings, positions and states, as the prefill passes them."""
 
     def __init__(self) -> None:
-        self.embeds = torch.empty(0)
+        self.embeds = self.positions = self.next_position = torch.empty(0)
         self.lengths: list[int] = []
         self._states: list[Tensor] = []
 
-    def add(self, prompt: Prompt, start: int, states: Tensor) -> None:
-        """Keep the states of the prompt's tokens from `start` on."""
+    def add(self, prompt: Prompt, start: int, states: Tensor, embeds: Tensor | None = None) -> None:
+        """Keep the states of the prompt's tokens from `start` on.
+
+        Args:
+            embeds: the head's own, in place of the prompt's, `[rows, width, hidden]`.
+        """
         if not start:
             self.embeds, self.lengths, self._states = prompt.embeds, prompt.lengths, []
+            self.positions, self.next_position = prompt.positions, prompt.next_position
+            if embeds is not None:
+                self.embeds = embeds
         self._states.append(states)
 
     @property
@@ -51,6 +59,9 @@ class HeardPrompt:
         self.embeds = self.embeds[index]
         self._states = [states[index.to(states.device)] for states in self._states]
         self.lengths = [self.lengths[row] for row in rows]
+        index = index.to(self.positions.device)
+        self.positions = self.positions.index_select(-2, index)
+        self.next_position = self.next_position.index_select(-1, index)
 
     def entries(self) -> tuple[Tensor, Tensor, list[int]]:
         """Embeddings of the token behind each state but the last, the states, and their number.
@@ -168,6 +179,7 @@ class HeadRunner:
         self.cache = SlotCache(1, capacity)
         line = torch.arange(capacity, device=head.device)
         self._rotation = head.rotation(line[None])  # of every position, each [1, 1, slots, dim]
+        self._delta: RowTensor | None = None  # of positions behind the prompt, [axes, rows]
         self._words = max(WORDS, math.ceil(largest / 32))
         entries = torch.eye(32 * self._words, dtype=torch.bool, device=head.device)
         self._own = pack_ancestors(entries[None], words=self._words)  # [1, entries, words]
@@ -182,17 +194,35 @@ class HeadRunner:
         """What a token behind the committed ones sees of a tree, as bits, `[rows, 1, words]`."""
         return self._own.new_zeros(len(self.lengths), 1, self._words)
 
-    def remember(self, embeds: Tensor, states: Tensor, sizes: list[int]) -> None:
+    def count_from(self, next_position: Tensor, lengths: list[int]) -> None:
+        """Let entries behind the prompts have the target's positions.
+
+        Args:
+            next_position: of the first token behind each prompt, `[rows]` or `[axes, rows]`.
+            lengths: tokens of each prompt.
+        """
+        device = self.head.device
+        delta = next_position.to(device) - torch.tensor(lengths, device=device)
+        self._delta = RowTensor(delta, axis=-1)
+
+    def remember(
+        self, embeds: Tensor, states: Tensor, sizes: list[int], positions: Tensor | None = None
+    ) -> None:
         """Commit the entries of prompts, whose estimates nobody asks for.
 
         Args:
             embeds: of the token behind each state, `[rows, entries, hidden]`, padded on the right.
             states: as long.
             sizes: real entries of each row.
+            positions: of the states' tokens, `[rows, entries]` or `[axes, rows, entries]`; by
+                default entries are counted.
         """
         if embeds.shape[1]:
             fused = self.head.fuse(embeds.to(self.head.device), states.to(self.head.device))
-            rotation = self._at(torch.arange(embeds.shape[1], device=self.head.device)[None])
+            if positions is None:
+                rotation = self._at(torch.arange(embeds.shape[1], device=self.head.device)[None])
+            else:
+                rotation = self.head.rotation(positions.to(self.head.device))
             self.cache.update(*self.head.keys_values(fused, rotation), 0)
         self.cache.set_lengths(sizes)
 
@@ -205,6 +235,34 @@ class HeadRunner:
             sizes: real entries of each row, at least one, `[rows]`.
             counts: the same on the host.
         """
+        head, cache = self.head, self.cache
+        # A block is as wide for all rows, and a row near its end has room for its own entries only.
+        while embeds.shape[1] > (room := cache.capacity - cache.longest):
+            now = [min(max(count - room, 0), room) for count in counts]
+            first = torch.tensor(now, device=embeds.device)
+            self._commit(embeds[:, : max(now)], states[:, : max(now)], first, now)
+            counts = [count - some for count, some in zip(counts, now, strict=True)]
+            embeds, states = (_without(one, first, max(counts)) for one in (embeds, states))
+            sizes = sizes.to(first.device) - first
+        fused, slots, keys, values = self._commit(embeds, states, sizes, counts)
+        if len(set(counts)) == 1:
+            last, slots = fused[:, -1:], slots[:, -1:]
+        else:
+            index = sizes.to(head.device)[:, None] - 1  # [rows, 1]
+            last = fused.gather(1, index[..., None].expand(-1, -1, fused.shape[2]))
+            slots = slots.gather(1, index)
+        queries = head.queries(last, self._at(slots))
+        own = Block(slots[:, 0])  # the last entry, behind all others
+        return head.estimate(last, head.attend_block(queries, keys, values, own))
+
+    def _commit(
+        self, embeds: Tensor, states: Tensor, sizes: Tensor, counts: list[int]
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Write entries behind each row, and keep them; arguments as of `feed`.
+
+        Returns:
+            The fused entries `[rows, entries, hidden]`, their slots, and the stores.
+        """
         head, cache, entries = self.head, self.cache, embeds.shape[1]
         cache.reserve(entries)
         lengths = cache.lengths_on(head.device)
@@ -213,17 +271,11 @@ class HeadRunner:
         keys, values = self._write(Block(lengths), *head.keys_values(fused, self._at(slots)))
         if len(set(counts)) == 1:
             cache.shift(entries)
-            last, slots = fused[:, -1:], slots[:, -1:]
         else:
             sizes = sizes.to(head.device)
             cache.commit_path(sizes[:, None], sizes, is_chain=True)
             cache.note_commit(counts)
-            index = sizes[:, None] - 1  # [rows, 1]
-            last = fused.gather(1, index[..., None].expand(-1, -1, fused.shape[2]))
-            slots = slots.gather(1, index)
-        queries = head.queries(last, self._at(slots))
-        own = Block(slots[:, 0])  # the last entry, behind all others
-        return head.estimate(last, head.attend_block(queries, keys, values, own))
+        return fused, slots, keys, values
 
     def level(
         self, tokens: Tensor, states: Tensor, depth: int, visible: Tensor, written: int
@@ -246,7 +298,8 @@ class HeadRunner:
         visible = visible | self._own[:, written:whole]
         block = Block(lengths, ancestors=visible, written=written)
         rotation = self._at(lengths[:, None] + depth)
-        fused = head.fuse(self.adapter.embed_tokens(tokens).to(head.device), states)
+        embeds = head.embed(self.adapter.embed_tokens(tokens), tokens)
+        fused = head.fuse(embeds.to(head.device), states)
         keys, values = self._write(block, *head.keys_values(fused, rotation))
         queries = head.queries(fused, rotation)
         return head.estimate(fused, head.attend_block(queries, keys, values, block)), visible
@@ -260,20 +313,38 @@ class HeadRunner:
         return stores
 
     def logits(self, states: Tensor) -> Tensor:
-        """The target's LM head on estimates: `[rows, entries, vocab]`."""
-        return self.adapter.logits(states.to(self.adapter.dtype))
+        """Logits behind estimates, `[rows, entries, vocab]` of the target's vocabulary."""
+        logits: Tensor = self.head.scores(states, self.adapter)
+        return logits
 
     def keep_rows(self, rows: list[int]) -> None:
         """Drop every row but `rows`."""
         self.cache.keep_rows(rows)
+        if self._delta is not None:
+            self._delta.keep_rows(torch.tensor(rows, dtype=torch.long))
 
     def join(self, other: HeadRunner) -> None:
         """Put the rows of `other` behind these."""
         self.cache.join(other.cache)
+        if self._delta is not None:
+            assert other._delta is not None
+            self._delta.join(other._delta.used)
         if other._rotation[0].shape[2] > self._rotation[0].shape[2]:
             self._rotation = other._rotation
 
     def _at(self, slots: Tensor) -> tuple[Tensor, Tensor]:
-        """The rotation of positions `slots [rows or 1, entries]`."""
+        """The rotation of what lies in `slots [rows or 1, entries]`."""
+        if self._delta is not None:
+            rotation: tuple[Tensor, Tensor] = self.head.rotation(
+                self._delta.used[..., None] + slots
+            )
+            return rotation
         cos, sin = self._rotation
         return cos[0, 0][slots][:, None], sin[0, 0][slots][:, None]
+
+
+def _without(entries: Tensor, first: Tensor, width: int) -> Tensor:
+    """`entries [rows, entries, hidden]` behind the first few of each row, `width` of them."""
+    index = first[:, None] + torch.arange(width, device=first.device)
+    index = index.clamp(max=entries.shape[1] - 1)[..., None]
+    return entries.gather(1, index.expand(-1, -1, entries.shape[2]))

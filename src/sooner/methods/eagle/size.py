@@ -113,7 +113,7 @@ class MeasuredSize(TreeSize):
 
         def trial() -> tuple[Size, float]:
             size = self.largest
-            drafting = size.depth * self._levels.seconds(rounded(rows))
+            drafting = self._drafting(size, self._levels.seconds(rounded(rows)))
             return size, drafting + self.costs.seconds(rows, 1 + size.nodes)
 
         if self.drafted_rounds < WHOLE_ROUNDS or not self.costs.plain_rounds:
@@ -141,9 +141,13 @@ class MeasuredSize(TreeSize):
             reading = (self._prefills.typical or 0.0) / max(tokens, 1.0)
         gains = {}
         for size in sizes:
-            seconds = size.depth * level + verify[size.nodes]
+            seconds = self._drafting(size, level) + verify[size.nodes]
             gains[size] = plain / (seconds / (1.0 + self._accepted.get(size, 0.0)) + reading)
         return gains
+
+    def _drafting(self, size: Size, level: float) -> float:
+        """Seconds that drafting a tree takes, whose every forward takes `level`."""
+        return size.depth * level
 
     def observe_prefill(self, seconds: float) -> None:
         self._prefills.add(seconds)

@@ -18,8 +18,8 @@ from ...decoding.tree import Tree
 from ...models.hooks import ForwardHooks
 from ..context import Context, frame_numbers, prompt_lengths, visual_tokens
 from ..rules import follow_choices
-from ..sizing.chain import Acceptance, CostModel
-from ..sizing.costs import RoundCost
+from ..sizing.chain import CostModel
+from ..sizing.costs import Acceptance, RoundCost
 from .policy import BoardView, Patience, Plan
 from .tap import OnStates
 from .worker import Worker

@@ -24,7 +24,7 @@ from ..checks import positive, same_tokenizer, same_vocabulary, share
 from ..context import Context, prompt_for
 from ..pruning import BY_ATTENTION, CRITERIA, Criterion, rank
 from ..settings import MethodSettings
-from ..sizing.chain import Acceptance
+from ..sizing.costs import Acceptance
 from ..visual_match import views
 from .drafter import Listen, ParallelDrafter, Rank
 from .server import DraftJob

@@ -26,6 +26,8 @@ logger = logging.getLogger("sooner")
 
 NAP = 2e-5
 """Seconds between two looks at the board; a draft forward takes many of these."""
+REAPED_WITHIN = 1.0
+"""Seconds in which the system tells how a process ended whose socket is closed."""
 
 
 class Worker:
@@ -200,6 +202,8 @@ class ProcessWorker(_ConcurrentWorker):
 
     def _last_words(self) -> str:
         words = self.wakeup.last_words()
+        # Its socket closes a moment before the system can tell how it ended.
+        self.process.join(REAPED_WITHIN)
         return words or f"worker process ended with exit code {self.process.exitcode}"
 
     def close(self, seconds: float) -> str | None:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 
-from .costs import Costs, RoundCost, SizeTimes, rounded
+from .costs import FOUND, WEIGHT, Acceptance, Costs, RoundCost, SizeTimes, rounded, verdicts
 from .pauses import LEAST_GAIN, Candidate, Pauses
 
 MEMORY = 0.85
 """Weight that the acceptance seen so far keeps from round to round."""
-LONG_MEMORY = 0.995
-"""The same for what is kept from run to run: some hundred rounds count."""
-PRIOR, WEIGHT = 2 / 3, 3.0
-"""Acceptance that is expected before anything is known, and draft tokens' worth of that belief."""
 KNOWN_WEIGHT = 10.0
 """Draft tokens' worth of the acceptance that was seen so far, once it is known: recent rounds are
 few, and scatter so much that drafting would end where it pays."""
@@ -21,8 +18,6 @@ DOUBT = 2.5
 """Standard deviations by which recent rounds lie off what was known when the text has changed."""
 DEPTH_WEIGHT = 6.0
 """Draft tokens' worth of the belief that acceptance is the same at every depth."""
-ENOUGH = 12.0
-"""Judged draft tokens from which on acceptance counts as known."""
 
 TRIAL_TOKENS = 2
 """Draft tokens of a trial, and of the first drafts of a pair that is known to be bad."""
@@ -35,54 +30,6 @@ HOPELESS, JUDGED = 0.1, 4.0
 
 ROW_TRIAL_EVERY = 16
 """Rounds after which such a row drafts a little once more; the batch's forward has room for it."""
-
-PROMPT_EVERY = 16
-"""Of rows that join while drafting pauses, one in so many is drafted for: texts change."""
-
-
-class Acceptance:
-    """How often draft tokens are accepted, kept from run to run if it is handed on.
-
-    For one pair of models and one way to draft and sample. Times are not kept: they follow the
-    prompt's length and the batch, and a few rounds measure them anew.
-
-    Attributes:
-        accepted, refused: draft tokens, those of old rounds with less weight.
-        is_paused: a batch decodes for which plain rounds are faster.
-        skipped: rows that joined one without a draft.
-    """
-
-    def __init__(self) -> None:
-        self.accepted = self.refused = 0.0
-        self.is_paused, self.skipped = False, 0
-
-    def observe(self, drafted: Sequence[int], accepted: Sequence[int]) -> None:
-        """A round judged `drafted` tokens of each row and took `accepted` of them."""
-        if not any(drafted):
-            return
-        good, bad = verdicts(drafted, accepted)
-        self.accepted = LONG_MEMORY * self.accepted + good
-        self.refused = LONG_MEMORY * self.refused + bad
-
-    @property
-    def is_known(self) -> bool:
-        """Whether enough was seen to choose by."""
-        return self.accepted + self.refused >= ENOUGH
-
-    @property
-    def rate(self) -> float:
-        """Estimated chance that a draft token is accepted; `PRIOR` before the first."""
-        return (self.accepted + WEIGHT * PRIOR) / (self.accepted + self.refused + WEIGHT)
-
-
-def verdicts(drafted: Sequence[int], accepted: Sequence[int]) -> tuple[float, float]:
-    """Draft tokens accepted and refused in a round, mean over rows.
-
-    Behind the first refusal of a row nothing is judged, so a row refuses one token or none.
-    """
-    rows = len(drafted)
-    refused = sum(good < many for many, good in zip(drafted, accepted, strict=True))
-    return sum(accepted) / rows, refused / rows
 
 
 class CostModel:
@@ -124,10 +71,19 @@ class CostModel:
         self.rows = done.rows
         self.costs.add(done.rows, done.block, done.seconds)
         if done.forwards and not done.missed:  # a long catch-up says nothing about one step
-            self.observe_draft(done.drafting / done.forwards, done.rows)
+            self.observe_draft(done.drafting / done.forwards, done.drafting_rows)
 
-    def observe_verdicts(self, drafted: Sequence[int], accepted: Sequence[int]) -> None:
-        """Of `drafted` tokens of each row `accepted` were what the target says, too."""
+    def observe_verdicts(
+        self,
+        drafted: Sequence[int],
+        accepted: Sequence[int],
+        known: Sequence[Acceptance] | None = None,
+    ) -> None:
+        """Of `drafted` tokens of each row `accepted` were what the target says, too.
+
+        Args:
+            known: acceptance of the kind of each row; `None` is `experience`.
+        """
         if not any(drafted):
             return
         self.forget(MEMORY)
@@ -141,7 +97,12 @@ class CostModel:
                     self._depths.append([0.0, 0.0])
                 self._depths[depth][0] += each * (depth < right)
                 self._depths[depth][1] += each
-        self.experience.observe(drafted, accepted)
+        if known is None:
+            self.experience.observe(drafted, accepted)
+            return
+        for kind in {id(one): one for one in known}.values():
+            its = [row for row, one in enumerate(known) if one is kind]
+            kind.observe([drafted[row] for row in its], [accepted[row] for row in its])
 
     def forget(self, share: float) -> None:
         """Let the acceptance seen so far weigh only `share` as much as before."""
@@ -190,10 +151,20 @@ class CostModel:
         return _sums([[rate * part for part in shape] for rate in rates])
 
     def gains(
-        self, largest: int, rows: int = 1, rates: Sequence[float] | None = None
+        self,
+        largest: int,
+        rows: int = 1,
+        rates: Sequence[float] | None = None,
+        members: int | None = None,
     ) -> list[float]:
-        """Speed with `0 .. largest` draft tokens a round, as multiples of plain decoding's."""
-        plain, draft = self.costs.seconds(rows, 1), self.draft_seconds(rows) or 0.0
+        """Speed with `0 .. largest` draft tokens a round, as multiples of plain decoding's.
+
+        Args:
+            members: rows of a draft forward; `None` is all of them.
+        """
+        members = rows if members is None else members
+        draft = (self.draft_seconds(members) or 0.0) if members else 0.0
+        plain = self.costs.seconds(rows, 1)
         return [
             # A block can't be faster than a plain step; where it seems so, the clock was disturbed.
             tokens * plain / (size * draft + max(plain, self.costs.seconds(rows, size + 1)))
@@ -223,15 +194,30 @@ class DraftLength:
     def __init__(self, largest: int) -> None:
         self.largest = largest
 
-    def takes_rows(self) -> bool:
-        """Whether rows that begin may be drafted for, and so are worth the draft's prefill."""
+    def takes_rows(self, prompt: int, most: int | None) -> bool:
+        """Whether rows that begin should be drafted for, and so are worth the draft's prefill.
+
+        Args:
+            prompt: tokens of a row's prompt, and `most`: new tokens that it may say.
+        """
         return True
 
-    def choose(self, rows: Sequence[int], may_draft: Sequence[bool] | None = None) -> list[int]:
+    def prefilled(self, prompt: int, seconds: float, steps: int) -> None:
+        """The draft's prefill of so many tokens took so long, in so many steps of the engine."""
+
+    def choose(
+        self,
+        rows: Sequence[int],
+        may_draft: Sequence[bool] | None = None,
+        began: Sequence[DraftLength] | None = None,
+        found: Sequence[bool] | None = None,
+    ) -> list[int]:
         """Draft tokens of the next round for each of `rows` (original numbers); 0 is plain.
 
         Args:
             may_draft: those that can be drafted for; `None` is all of them.
+            began: what sized the drafts of each when it was prefilled; `None` is this one.
+            found: those that have a draft without a forward of the draft model.
         """
         return [self.largest] * len(rows)
 
@@ -255,6 +241,52 @@ class DraftLength:
         """A round that gave `tokens` a row took this long; on GPUs told a round late."""
 
 
+@dataclass
+class _Row:
+    """A row that decodes.
+
+    Attributes:
+        known: acceptance of its kind, and of where its drafts are from.
+        kind: of its prompt.
+        is_drafted: a model drafts for it.
+        accepted, refused: of its own recent draft tokens.
+        said: tokens, and `last`: those of the last round.
+        rounds: that it took part in.
+    """
+
+    known: Acceptance
+    kind: Hashable = None
+    is_drafted: bool = True
+    accepted: float = 0.0
+    refused: float = 0.0
+    said: int = 1
+    last: int = 1
+    rounds: int = 1
+
+    @staticmethod
+    def beginning(known: Acceptance, is_drafted: bool) -> _Row:
+        """A row of a kind; what is found in its text is accepted as often as elsewhere in texts."""
+        own = known if is_drafted else known.of((FOUND, known.kind))
+        return _Row(own, known.kind, is_drafted)
+
+    @property
+    def judged(self) -> float:
+        return self.accepted + self.refused
+
+    @property
+    def is_hopeless(self) -> bool:
+        return self.judged >= JUDGED and self.accepted < HOPELESS * self.judged
+
+    def observe(self, drafted: int, accepted: int) -> None:
+        """A round judged `drafted` tokens and took `accepted` of them."""
+        self.last = 1 + accepted
+        self.said += self.last
+        self.rounds += 1
+        if drafted:
+            self.accepted = MEMORY * self.accepted + accepted
+            self.refused = MEMORY * self.refused + (accepted < drafted)
+
+
 class AdaptiveDraftLength(DraftLength):
     """The number with the highest expected tokens a second, plain decoding included.
 
@@ -275,46 +307,65 @@ class AdaptiveDraftLength(DraftLength):
         note: Callable[[str], None] | None = None,
         experience: Acceptance | None = None,
     ) -> None:
+        from .load import load_of  # others take the costs alone
+
         super().__init__(largest)
         self.model = CostModel(experience)
+        self.load = load_of(self.model.experience)
         self.pauses: Pauses[int] = Pauses(self.model.costs, "num_draft_tokens", note, self._forget)
         self._first = min(first, largest)
         self._trial = min(TRIAL_TOKENS, largest)
-        self._rows: dict[int, tuple[float, float]] = {}  # accepted and refused
+        self._rows: dict[int, _Row] = {}
         self._had_others = False
         self._untimed = 0  # rounds that were judged and whose time is not known yet
 
-    def takes_rows(self) -> bool:
+    def takes_rows(self, prompt: int, most: int | None) -> bool:
         known = self.model.experience
-        known.skipped += known.is_paused
-        return not known.is_paused or known.skipped % PROMPT_EVERY == 0
+        self.load.begin(known.kind)
+        return self.load.pays(known.kind, known.rates, prompt, most, self.largest)
+
+    def prefilled(self, prompt: int, seconds: float, steps: int) -> None:
+        self.load.prefilled(self.model.experience.kind, prompt, seconds, steps)
 
     def close(self) -> None:
-        self.model.experience.is_paused = False
+        for row in list(self._rows):
+            self._end(row)
 
-    def choose(self, rows: Sequence[int], may_draft: Sequence[bool] | None = None) -> list[int]:
+    def choose(
+        self,
+        rows: Sequence[int],
+        may_draft: Sequence[bool] | None = None,
+        began: Sequence[DraftLength] | None = None,
+        found: Sequence[bool] | None = None,
+    ) -> list[int]:
         may = may_draft or [True] * len(rows)
-        hopeless = [not can or self._is_hopeless(row) for row, can in zip(rows, may, strict=True)]
-        rates = None  # of a row that has always been alone: by the depth of its drafts
         self._had_others |= len({*rows, *self._rows}) > 1
+        for row, sizing, can in zip(rows, began or [self] * len(rows), may, strict=True):
+            if row not in self._rows:
+                assert isinstance(sizing, AdaptiveDraftLength)
+                self._rows[row] = _Row.beginning(sizing.model.experience, can)
+                if can:
+                    self.pauses.reconsider()  # it may be a better one
+        states = [self._rows[row] for row in rows]
+        has = [one or other for one, other in zip(may, found or may, strict=True)]
+        hopeless = [not can or one.is_hopeless for one, can in zip(states, has, strict=True)]
+        rates = None  # of a row that has always been alone: by the depth of its drafts
         if self._had_others:
             rates = [
-                0.0 if bad and not all(hopeless) else self._rate(row)
-                for row, bad in zip(rows, hopeless, strict=True)
+                0.0 if bad and not all(hopeless) else self._rate(one)
+                for one, bad in zip(states, hopeless, strict=True)
             ]
-        if any(can and row not in self._rows for row, can in zip(rows, may, strict=True)):
-            self.pauses.reconsider()  # a row that has just begun may be a better one
-        size = self._size(len(rows), rates) or 0
-        self.model.experience.is_paused = self.pauses.is_pausing and not self._may_pay(rows)
+        size = self._size(len(rows), rates, sum(may)) or 0
         if all(hopeless):
             return [size] * len(rows)
         again = self.model.costs.rounds % ROW_TRIAL_EVERY == 0
         little = min(size, self._trial) if again else 0
         return [little if bad else size for bad in hopeless]
 
-    def _size(self, rows: int, rates: Sequence[float] | None) -> int | None:
+    def _size(self, rows: int, rates: Sequence[float] | None, members: int) -> int | None:
         model, is_likely = self.model, self.model.acceptance >= 1 / 2
-        if not model.is_ready and model.tokens(self.largest)[-1] >= LEAST_GAIN:
+        is_ready = model.is_ready or (model.costs.plain_rounds > 0 and not members)
+        if not is_ready and model.tokens(self.largest)[-1] >= LEAST_GAIN:
             if model.costs.is_plain_due(rows) or self._untimed:
                 return 0
             return self._first if is_likely else self._trial
@@ -322,7 +373,7 @@ class AdaptiveDraftLength(DraftLength):
             return 0
 
         def best() -> Candidate[int]:
-            gains = model.gains(self.largest, rows, rates)
+            gains = model.gains(self.largest, rows, rates, members)
             size = max(range(1, self.largest + 1), key=gains.__getitem__)
             return Candidate(size, gains[size], size, f"{size} draft tokens a round")
 
@@ -330,32 +381,27 @@ class AdaptiveDraftLength(DraftLength):
             return self._first  # not given up for one time, which may have been a stall
 
         def trial() -> tuple[int, float]:
-            draft, size = model.draft_seconds(rows) or 0.0, self._trial
+            draft, size = model.draft_seconds(members) if members else 0.0, self._trial
+            if draft is None:  # never timed, since a few rounds told that it is wrong
+                draft = model.costs.seconds(rows, 1)
             return size, size * draft + model.costs.seconds(rows, 1 + size)
 
         return self.pauses.choose(rows, best, trial, f" ({model})")
 
-    def _rate(self, row: int) -> float:
+    def _rate(self, row: _Row) -> float:
         """Acceptance of a row: its own recent rounds, and what is expected of one that begins."""
-        known, (good, bad) = self.model.experience, self._rows.get(row, (0.0, 0.0))
-        expected = known.rate if known.is_known else self.model.acceptance
-        return (good + WEIGHT * expected) / (good + bad + WEIGHT)
-
-    def _may_pay(self, rows: Sequence[int]) -> bool:
-        """Whether drafting would pay with one row more, and were it for all of them."""
-        if not self._had_others or not self.model.is_ready:
-            return True
-        rates = [self._rate(row) for row in (*rows, -1)]
-        return max(self.model.gains(self.largest, len(rates), rates)[1:]) >= LEAST_GAIN
+        expected = row.known.rate if row.known.is_known else self.model.acceptance
+        return (row.accepted + WEIGHT * expected) / (row.judged + WEIGHT)
 
     def observe_cost(self, done: RoundCost, tokens: float) -> None:
         model = self.model
         self._untimed -= 1
         if done.missed and model.timed:
-            each = model.draft_seconds(done.rows) or 0.0
+            each = model.draft_seconds(done.drafting_rows) or 0.0
             self.pauses.catch_up = max(done.drafting - done.forwards * each, 0.0) / done.missed
         model.observe_cost(done)
         self.pauses.observe(done, tokens, model.experience.is_known)
+        self.load.observe(done)
 
     def observe(
         self,
@@ -364,17 +410,25 @@ class AdaptiveDraftLength(DraftLength):
         accepted: Sequence[int],
         is_timed: bool = True,
     ) -> None:
-        self.model.observe_verdicts(drafted, accepted)
         self._untimed += is_timed
-        self._rows = {row: self._rows.get(row, (0.0, 0.0)) for row in rows}
-        for row, many, right in zip(rows, drafted, accepted, strict=True):
-            if many:
-                good, bad = self._rows[row]
-                self._rows[row] = MEMORY * good + right, MEMORY * bad + (right < many)
+        for row in self._rows.keys() - set(rows):
+            self._end(row)
+        # Rows that have joined since took no part in the round, and their kind is not known yet.
+        told = [
+            one
+            for one in zip(rows, drafted, accepted, strict=True)
+            if one[0] in self._rows or one[1]
+        ]
+        for row, many, right in told:
+            self._rows.setdefault(row, _Row.beginning(self.model.experience, True))
+            self._rows[row].observe(many, right)
+        known = [self._rows[row].known for row, _, _ in told]
+        self.model.observe_verdicts([one[1] for one in told], [one[2] for one in told], known)
 
-    def _is_hopeless(self, row: int) -> bool:
-        good, bad = self._rows.get(row, (0.0, 0.0))
-        return good + bad >= JUDGED and good < HOPELESS * (good + bad)
+    def _end(self, row: int) -> None:
+        """A row has gone; what its last round gave is not told."""
+        one = self._rows.pop(row)
+        self.load.end(one.kind, one.said + one.last, None if one.is_drafted else one.rounds)
 
     def _forget(self) -> None:
         self.model.forget(MEMORY_OF_FAILURE)

@@ -1,15 +1,25 @@
-"""What rounds and whole calls cost, measured as decoding runs."""
+"""What rounds and calls cost, and how often drafts are accepted, measured as decoding runs."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter, defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 PLAIN_ROUNDS, PLAIN_EVERY = (1, 5), 128
 """Rounds before the first and the second plain one, which times what drafting has to beat (two, so
 that one stalled measurement does not decide), and rounds between two later ones."""
+
+LONG_MEMORY = 0.995
+"""The same for what is kept from run to run: some hundred rounds count."""
+PRIOR, WEIGHT = 2 / 3, 3.0
+"""Acceptance that is expected before anything is known, and draft tokens' worth of that belief."""
+FOUND = "found"
+"""In the kind of drafts that are found in a row's own text: `(FOUND, kind of its prompt)`."""
+ENOUGH = 12.0
+"""Judged draft tokens from which on acceptance counts as known."""
 
 
 class Recent:
@@ -39,6 +49,7 @@ class RoundCost:
         forwards: draft forwards, or levels of a tree.
         missed: tokens that the first of them had to catch up with, where that took time.
         seconds: from when the draft was handed over until it was judged.
+        members: rows of the draft forwards; `None` is all of them.
     """
 
     rows: int = 1
@@ -47,6 +58,12 @@ class RoundCost:
     forwards: int = 0
     missed: int = 0
     seconds: float = 0.0
+    members: int | None = None
+
+    @property
+    def drafting_rows(self) -> int:
+        """Rows of the draft forwards."""
+        return self.rows if self.members is None else self.members
 
     def add_drafting(self, seconds: float) -> None:
         """Drafting took this long; known before the time of the round is."""
@@ -86,6 +103,81 @@ class SizeTimes:
         return typical[last] + max(slope, 0.0) * (size - last)
 
 
+class LinearTimes:
+    """Seconds as a sum of counts, each at a price: least squares over recent times.
+
+    Relative errors count, so that small sizes are met as well as large ones. Prices are not
+    negative; those that what was seen does not tell apart are as `usual`.
+
+    Args:
+        usual: prices in proportion to each other, of which the first is of what is always there.
+
+    Attributes:
+        count: of times so far.
+    """
+
+    FORGET, DOUBT = 0.997, 0.01
+
+    def __init__(self, usual: Sequence[float]) -> None:
+        self.usual, self.count = tuple(usual), 0
+        size = len(self.usual)
+        self._products = [[0.0] * size for _ in range(size)]
+        self._sums = [0.0] * size
+        self._prices: list[float] | None = None
+
+    def add(self, counts: Sequence[float], seconds: float) -> None:
+        """So many of each took `seconds`."""
+        if seconds <= 0:
+            return
+        self.count += 1
+        self._prices = None
+        # In units of the usual prices: a sum of their multiples over `seconds` is to be 1.
+        shares = [price * many / seconds for price, many in zip(self.usual, counts, strict=True)]
+        for row, share in enumerate(shares):
+            self._sums[row] = self.FORGET * self._sums[row] + share
+            for column, other in enumerate(shares):
+                kept = self.FORGET * self._products[row][column]
+                self._products[row][column] = kept + share * other
+
+    def seconds(self, counts: Sequence[float]) -> float:
+        """Estimate; 0 before the first."""
+        if not self.count:
+            return 0.0
+        if self._prices is None:
+            self._prices = self._solved()
+        return sum(price * many for price, many in zip(self._prices, counts, strict=True))
+
+    def _solved(self) -> list[float]:
+        left = list(range(len(self.usual)))
+        while True:
+            found = self._least_squares(left)
+            if min(found) >= 0 or len(left) == 1:
+                break
+            left.pop(found.index(min(found)))
+        prices = [0.0] * len(self.usual)
+        for place, factor in zip(left, found, strict=True):
+            prices[place] = max(factor, 0.0) * self.usual[place]
+        return prices
+
+    def _least_squares(self, left: Sequence[int]) -> list[float]:
+        """Multiples of the usual prices of those `left`; a little pulls all to one multiple."""
+        whole = sum(sum(line) for line in self._products)
+        level = sum(self._sums) / whole  # if all were the same
+        pull = self.DOUBT * whole / len(self.usual) ** 2
+        lines = [
+            [self._products[row][column] + pull * (row == column) for column in left]
+            + [self._sums[row] + pull * level]
+            for row in left
+        ]
+        for place, pivot in enumerate(lines):  # Gauss and Jordan; positive definite by the pull
+            pivot[:] = [value / pivot[place] for value in pivot]
+            for other in lines:
+                if other is not pivot:
+                    times = other[place]
+                    other[:] = [value - times * by for value, by in zip(other, pivot, strict=True)]
+        return [line[-1] for line in lines]
+
+
 class Costs:
     """Seconds of a round by its rows and its block (root and draft tokens of a row).
 
@@ -118,6 +210,10 @@ class Costs:
         if own is not None and (len(own.sizes) > 1 or own.sizes[0] == size):
             return own.seconds(size)
         return self._by_tokens.seconds(rounded(rows * block))
+
+    def since_plain(self, rows: int) -> int:
+        """Rounds over so many rows since a plain one."""
+        return self._since[rounded(rows)]
 
     def is_plain_due(self, rows: int) -> bool:
         """Whether the next round should be plain, to time what drafting has to beat: early, then
@@ -226,3 +322,79 @@ class Quickest:
         near = next((size for size in sizes if size >= rows), sizes[-1])
         seconds = self._times[way, near].typical
         return None if seconds is None else seconds * max(rows / near, 1.0)
+
+
+class Acceptance:
+    """How often draft tokens are accepted, kept from run to run if it is handed on.
+
+    For one pair of models and one way to draft and sample. The times of one run are not those of
+    the next: they follow the prompt's length and the batch, and a few rounds measure them anew.
+
+    Args:
+        whole: of all kinds of prompts, where this is of one.
+        kind: of the prompts.
+
+    Attributes:
+        accepted, refused: draft tokens, those of old rounds with less weight.
+        load: of all kinds together, see `load.load_of`.
+    """
+
+    def __init__(self, whole: Acceptance | None = None, kind: Hashable = None) -> None:
+        self.accepted = self.refused = 0.0
+        self.whole, self.kind = whole, kind
+        self.load: Any = None
+        self._kinds: dict[Hashable, Acceptance] = {}
+
+    def of(self, kind: Hashable) -> Acceptance:
+        """That of prompts of one kind: a draft that is right about pictures may be wrong about
+        text. Until enough of them was seen, it leans on all."""
+        if self.whole is not None:
+            return self.whole.of(kind)
+        # What is found in a text says nothing about a model's drafts, nor they about that.
+        made = Acceptance(None if is_found(kind) else self, kind)
+        return self._kinds.setdefault(kind, made)
+
+    def observe(self, drafted: Sequence[int], accepted: Sequence[int]) -> None:
+        """A round judged `drafted` tokens of each row and took `accepted` of them."""
+        if not any(drafted):
+            return
+        if self.whole is not None:
+            self.whole.observe(drafted, accepted)
+        rows = sum(many > 0 for many in drafted)
+        good, bad = verdicts(drafted, accepted)
+        kept = LONG_MEMORY**rows
+        self.accepted = kept * self.accepted + good * len(drafted)
+        self.refused = kept * self.refused + bad * len(drafted)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether enough was seen to choose by."""
+        return self.accepted + self.refused >= ENOUGH
+
+    @property
+    def rate(self) -> float:
+        """Estimated chance that a draft token is accepted; `PRIOR` before the first."""
+        expected = PRIOR if self.whole is None else self.whole.rate
+        return (self.accepted + WEIGHT * expected) / (self.accepted + self.refused + WEIGHT)
+
+    @property
+    def rates(self) -> dict[Hashable, float]:
+        """`rate` of each kind, this one among them; of what is found in texts once it is known."""
+        whole = self.whole or self
+        kinds = (self, *whole._kinds.values())
+        return {one.kind: one.rate for one in kinds if one.is_known or not is_found(one.kind)}
+
+
+def is_found(kind: Hashable) -> bool:
+    """Whether drafts of this kind are found in texts."""
+    return isinstance(kind, tuple) and kind[:1] == (FOUND,)
+
+
+def verdicts(drafted: Sequence[int], accepted: Sequence[int]) -> tuple[float, float]:
+    """Draft tokens accepted and refused in a round, mean over rows.
+
+    Behind the first refusal of a row nothing is judged, so a row refuses one token or none.
+    """
+    rows = len(drafted)
+    refused = sum(good < many for many, good in zip(drafted, accepted, strict=True))
+    return sum(accepted) / rows, refused / rows

@@ -1,0 +1,22 @@
+"""DDTree: trees of a block drafter's marginals.
+
+`model.generate(**inputs, custom_generate="ORG/ddtree", trust_remote_code=True)`;
+the README says what the options mean.
+"""
+
+from sooner.hub import run
+
+
+def generate(
+    model,
+    nodes=48,
+    max_nodes=48,
+    **arguments,
+):
+    """The most probable continuations under a DFlash drafter's marginals are verified as one
+    tree."""
+    options = {
+        "nodes": nodes,
+        "max_nodes": max_nodes,
+    }
+    return run("ddtree", model, options, arguments)

@@ -1,0 +1,30 @@
+"""Hierarchical speculative decoding of documents: verification.
+
+`model.generate(**inputs, custom_generate="ORG/hsd", trust_remote_code=True)`;
+the README says what the options mean.
+"""
+
+from sooner.hub import run
+
+
+def generate(
+    model,
+    reference_window=3,
+    acceptance_threshold=1.0,
+    nodes="auto",
+    max_nodes=64,
+    depth=64,
+    width=8,
+    **arguments,
+):
+    """Texts that something quick and rough made beforehand, such as OCR, are aligned with what
+    the target says and verified as a tree."""
+    options = {
+        "reference_window": reference_window,
+        "acceptance_threshold": acceptance_threshold,
+        "nodes": nodes,
+        "max_nodes": max_nodes,
+        "depth": depth,
+        "width": width,
+    }
+    return run("hsd", model, options, arguments)

@@ -1,0 +1,32 @@
+"""ParallelVLM.
+
+`model.generate(**inputs, custom_generate="ORG/parallelvlm", trust_remote_code=True)`;
+the README says what the options mean.
+"""
+
+from sooner.hub import run
+
+
+def generate(
+    model,
+    prune=0.9,
+    least=256,
+    layer=None,
+    criterion="uv-prune-by-frame",
+    num_draft_tokens=16,
+    placement="auto",
+    draft_device=None,
+    **arguments,
+):
+    """A small model drafts while the target verifies, each on cores or a device of its own,
+    and sees only the visual tokens that the target's own ranking keeps."""
+    options = {
+        "prune": prune,
+        "least": least,
+        "layer": layer,
+        "criterion": criterion,
+        "num_draft_tokens": num_draft_tokens,
+        "placement": placement,
+        "draft_device": draft_device,
+    }
+    return run("parallelvlm", model, options, arguments)

@@ -1,0 +1,25 @@
+"""Prompt lookup in batches.
+
+`model.generate(**inputs, custom_generate="ORG/prompt-lookup", trust_remote_code=True)`;
+the README says what the options mean.
+"""
+
+from sooner.hub import run
+
+
+def generate(
+    model,
+    num_draft_tokens=10,
+    max_draft_tokens=10,
+    max_ngram=3,
+    min_ngram=1,
+    **arguments,
+):
+    """What followed the last few tokens earlier in the text is proposed; no model is needed."""
+    options = {
+        "num_draft_tokens": num_draft_tokens,
+        "max_draft_tokens": max_draft_tokens,
+        "max_ngram": max_ngram,
+        "min_ngram": min_ngram,
+    }
+    return run("prompt-lookup", model, options, arguments)

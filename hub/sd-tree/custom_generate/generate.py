@@ -1,0 +1,21 @@
+"""Trees of a draft model.
+
+`model.generate(**inputs, custom_generate="ORG/sd-tree", trust_remote_code=True)`;
+the README says what the options mean.
+"""
+
+from sooner.hub import run
+
+
+def generate(
+    model,
+    branching=((4,), (3, 2, 2, 1), (3, 2, 2, 1), (3,), (2,)),
+    siblings="drawn",
+    **arguments,
+):
+    """A small model drafts a tree of fixed shape, and one forward verifies it."""
+    options = {
+        "branching": branching,
+        "siblings": siblings,
+    }
+    return run("sd-tree", model, options, arguments)

@@ -1,0 +1,23 @@
+"""Sparse to dense.
+
+`model.generate(**inputs, custom_generate="ORG/sparse-to-dense", trust_remote_code=True)`;
+the README says what the options mean.
+"""
+
+from sooner.hub import run
+
+
+def generate(
+    model,
+    num_draft_tokens=9,
+    prune=0.9,
+    queries=64,
+    **arguments,
+):
+    """The target drafts for itself on the part of its cache that its attention looks at."""
+    options = {
+        "num_draft_tokens": num_draft_tokens,
+        "prune": prune,
+        "queries": queries,
+    }
+    return run("sparse-to-dense", model, options, arguments)

@@ -1,0 +1,29 @@
+"""SpecVLM.
+
+`model.generate(**inputs, custom_generate="ORG/specvlm", trust_remote_code=True)`;
+the README says what the options mean.
+"""
+
+from sooner.hub import run
+
+
+def generate(
+    model,
+    branching=((4,), (3, 2, 2, 1), (3, 2, 2, 1), (3,), (2,)),
+    siblings="drawn",
+    prune=0.9,
+    focus=0.4,
+    layers=None,
+    queries=64,
+    **arguments,
+):
+    """A static tree of a draft model whose visual tokens are pruned by the target's attention."""
+    options = {
+        "branching": branching,
+        "siblings": siblings,
+        "prune": prune,
+        "focus": focus,
+        "layers": layers,
+        "queries": queries,
+    }
+    return run("specvlm", model, options, arguments)

@@ -1,0 +1,229 @@
+"""Drafts a block after each of the target's forwards: a chain of it, or a tree of its marginals."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...decoding.interface import Drafter, Outcome, Prompt
+from ...decoding.noise import Purpose
+from ...decoding.sampling import pick
+from ...decoding.tree import Paths, Tree
+from ...errors import UnsupportedError
+from ..chain_draft import match_vocabulary
+from ..context import Context
+from ..eagle.runner import Backlog
+from ..eagle.size import NOTHING, TreeSize
+from ..sizing.costs import RoundCost
+from ..target_layers import layer_states
+from .runner import BlockRunner
+from .tree import MarginalTree, RankPairs
+
+
+class HeardContext:
+    """The context of the prompts, as the prefill passes the target's states."""
+
+    def __init__(self) -> None:
+        self.lengths: list[int] = []
+        self._width = 0
+        self._parts: list[Tensor] = []
+
+    def add(self, prompt: Prompt, start: int, context: Tensor) -> None:
+        """Keep the entries of the prompt's tokens from `start` on."""
+        if not start:
+            self.lengths, self._width, self._parts = prompt.lengths, prompt.width, []
+        self._parts.append(context)
+
+    def keep_rows(self, rows: list[int]) -> None:
+        """Drop every row but `rows`."""
+        self._parts = [part[torch.tensor(rows, device=part.device)] for part in self._parts]
+        self.lengths = [self.lengths[row] for row in rows]
+
+    def entries(self) -> tuple[Tensor, list[int]]:
+        """Entries of all prompt tokens but the last, and their number.
+
+        The last one's state is told with the first outcome.
+
+        Raises:
+            UnsupportedError: a prefill context took tokens out on the way.
+        """
+        context = torch.cat(self._parts, 1)
+        if context.shape[1] != self._width:
+            raise UnsupportedError(
+                f"DFlash needs the states of all {self._width} prompt tokens, but a prefill "
+                f"context left {context.shape[1]} of them; leave the context"
+            )
+        return context[:, :-1], [length - 1 for length in self.lengths]
+
+
+class BlockDrafter(Drafter):
+    """Drafts a block with one forward of a DFlash drafter.
+
+    Its cache holds an entry for each committed token, made from the target's own states of it. The
+    prompt's entries are written with the first block, so that a run that stays plain pays one
+    projection a token for them.
+
+    *Chains*: greedy decoding takes the best token of each place; sampling draws each place from its
+    marginal, which depends on no other place of the block, and the rule is told that marginal.
+    *Trees* hold the most probable prefixes, not draws.
+
+    Where processors read the text, places are processed one behind the other, each with the tokens
+    that were drafted before it, and drafts are chains.
+
+    Args:
+        model: the drafter.
+        context: the run.
+        sizing: chooses the size of each draft.
+        draws: sampled chains are drawn, for rejection sampling.
+    """
+
+    def __init__(self, model: Any, context: Context, sizing: TreeSize, draws: bool) -> None:
+        self.model = model
+        self.context = context
+        self.sizing = sizing
+        self.draws = draws
+        self.pairs = RankPairs()
+        self.runner: BlockRunner | None = None
+        self.prompt: HeardContext | None = HeardContext()
+        self.backlog = Backlog()
+        self.size, self.pending = NOTHING, RoundCost()  # of the pending drafts
+        self.levels: list[int] = []  # that each row may use of them
+
+    def on_prefill(self, prompt: Prompt, start: int, states: Tensor) -> None:
+        if self.prompt is not None:
+            with self.context.stats.phase("draft_prefill"):
+                self.prompt.add(prompt, start, self._read(states))
+
+    def _read(self, states: Tensor) -> Tensor:
+        """Entries of the context, `[rows, entries, hidden]`, of the target's states with those of
+        its layers."""
+        layers = len(self.model.config.layers)
+        entries: Tensor = self.model.context(layer_states(states, layers))
+        return entries
+
+    def keep_rows(self, rows: list[int]) -> None:
+        if self.prompt is not None:
+            self.prompt.keep_rows(rows)
+        if self.runner is not None:
+            self.runner.keep_rows(rows)
+        self.backlog.keep_rows(rows)
+        self.levels = [self.levels[row] for row in rows] if self.levels else []
+
+    def join(self, other: BlockDrafter) -> None:
+        mine, theirs = self._opened(), other._opened()
+        joining = len(theirs.lengths)
+        mine.join(theirs)
+        self.backlog.join(other.backlog, joining)
+        if self.levels:
+            self.levels += [0] * joining  # nothing is pending of rows that have just begun
+
+    def close(self) -> None:
+        self.sizing.observe_call(self.context.stats.tokens / self.context.stats.rows)
+        if self.runner is not None:
+            self.context.stats.draft_cache_bytes = self.runner.cache.nbytes()
+
+    def propose(self, outcome: Outcome) -> Tree:
+        if not outcome.is_first:
+            self._observe(outcome)
+        self.backlog.add(replace(outcome, hidden=self._read(outcome.hidden)))
+        room, rows = max(outcome.budget) - 1, len(outcome.budget)
+        self.size = self.sizing.choose(room, self.runner is not None, rows)
+        self.levels = [max(min(self.size.depth, budget - 1), 0) for budget in outcome.budget]
+        depth, self.pending = max(self.levels), RoundCost(rows)
+        if not depth:
+            self.size = NOTHING
+            return Tree.empty(rows, outcome.hidden.device)
+        self.size = replace(self.size, depth=depth)
+        runner, stats = self._opened(), self.context.stats
+        start = stats.mark()
+        fed = self.backlog.take()
+        runner.feed(fed.states, fed.sizes, fed.counts)
+        logits = runner.draft(outcome.committed.last(1)[:, 0].to(self.model.device))
+        tree = self._tree(logits[:, :depth], outcome)
+        spent = stats.between(start, stats.mark())
+        self.pending = RoundCost(rows, 1 + tree.nodes, forwards=1)
+        spent.then(self.pending.add_drafting)
+        stats.record_drafting(1, spent)
+        return tree
+
+    def _observe(self, outcome: Outcome) -> None:
+        """Tell the sizing what the pending drafts gave."""
+        paths: list[list[int]] = []
+        if self.sizing.listens and self.size.depth:
+            # Nodes are numbered by value. A row near its limit tells nothing about what a whole
+            # draft would have given.
+            paths = [
+                [entry - 1 for entry in path[1:]]
+                for row, path in enumerate(outcome.path)
+                if self.levels[row] == self.size.depth
+            ]
+        done, sizing = self.pending, self.sizing
+        tokens = 1 + sum(map(len, paths)) / len(paths) if paths else None
+        outcome.round_time.then(
+            lambda seconds: sizing.observe_cost(replace(done, seconds=seconds), tokens)
+        )
+        sizing.observe(self.size, paths)
+
+    def _opened(self) -> BlockRunner:
+        """The runner; at first it writes the prompts' context."""
+        if self.runner is None:
+            assert self.prompt is not None
+            context, limit = self.context, self.context.stopping.limit or 0
+            with context.stats.phase("draft_prefill") as spent:
+                entries, sizes = self.prompt.entries()
+                room = entries.shape[1] + 1 + limit + self.model.config.block_size
+                self.runner = BlockRunner(self.model, context.target, room)
+                self.runner.remember(entries, sizes)
+            self.prompt = None
+            spent.then(self.sizing.observe_prefill)
+        return self.runner
+
+    def _tree(self, logits: Tensor, outcome: Outcome) -> Tree:
+        """The draft from the logits of the places that it may use, `[rows, places, vocab]`."""
+        processing = self.context.processing
+        target = self.context.target
+        logits = match_vocabulary(logits.to(target.device), target.vocab_size)
+        reads_text = processing.costs is not None
+        if reads_text:
+            scores, tokens = self._in_turn(logits, outcome)
+        else:
+            scores = processing.scores(logits)
+            tokens = self._chosen(scores, outcome)
+        is_open = bool(processing.processors) or self.model.d2t is not None
+        if self.draws or reads_text or self.size.nodes == 1:
+            probs = None
+            if processing.do_sample and self.draws:
+                p = processing.probabilities(scores)
+                # Nothing is drawn behind the last place; its distribution only keeps the shape.
+                probs = torch.cat([p, torch.zeros_like(p[:, :1])], 1)
+            return Tree.chain(tokens, self.levels, probs)
+        count = min(self.size.nodes, scores.shape[-1])
+        values, ids = scores.log_softmax(-1).topk(count)  # [rows, places, count]
+        return MarginalTree(values, ids, self.size.nodes, self.pairs).best(self.levels, is_open)
+
+    def _in_turn(self, logits: Tensor, outcome: Outcome) -> tuple[Tensor, Tensor]:
+        """Scores and tokens of each place, processed behind those that were drafted before it."""
+        processing, rows = self.context.processing, outcome.rows
+        scores: list[Tensor] = []
+        chain: list[Tensor] = []
+        for place in range(logits.shape[1]):
+
+            def drafted() -> Paths:
+                tokens = torch.cat(chain, 1)
+                return Paths(tokens, torch.ones_like(tokens, dtype=torch.bool)[:, None])
+
+            here = logits[:, place : place + 1]
+            scores.append(processing.scores(here, drafted if chain else None, rows.prefix))
+            chain.append(self._chosen(scores[-1], outcome, place))
+        return torch.cat(scores, 1), torch.cat(chain, 1)
+
+    def _chosen(self, scores: Tensor, outcome: Outcome, place: int = 0) -> Tensor:
+        """A token of each place from `place` on, `[rows, places]`."""
+        if not (self.draws and self.context.processing.do_sample):
+            return scores.argmax(-1)
+        p = self.context.processing.probabilities(scores)
+        ahead = torch.arange(place, place + p.shape[1], device=p.device)
+        return pick(p, outcome.noise.to(p.device).uniforms(Purpose.DRAFT, ahead))

@@ -1,0 +1,197 @@
+"""DFlash and DDTree: one forward of a drafter gives a block, taken as a chain or as a tree."""
+
+from __future__ import annotations
+
+import copy
+import weakref
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
+
+from ...decoding.interface import Drafter
+from ...decoding.loop import Rule
+from ...errors import UnsupportedError
+from ...registry import DraftModel
+from ..base import Method
+from ..checks import positive, positive_or_auto
+from ..context import Context
+from ..eagle.size import NODES, MeasuredSize, Size, TreeSize
+from ..rules import follow_choices
+from ..settings import MethodSettings
+from ..speculative import reject
+from ..target_layers import read_layers
+from ..trained import load_for
+from .drafter import BlockDrafter
+
+
+class BlockSize(MeasuredSize):
+    """The draft with the highest expected tokens a second, where one forward drafts any.
+
+    Args:
+        largest: upper limits.
+        is_chain: drafts are chains.
+    """
+
+    def __init__(self, largest: Size, is_chain: bool) -> None:
+        super().__init__(largest)
+        if is_chain:
+            lengths = sorted({n for n in NODES if n < largest.nodes} | {largest.nodes})
+            self.sizes = [Size(length, length) for length in lengths]
+
+    def _drafting(self, size: Size, level: float) -> float:
+        return level
+
+
+@dataclass(frozen=True)
+class BlockMethod(Method):
+    """What both methods share: the drafter, where it runs, and what was measured."""
+
+    drafter: Any
+    memory: weakref.WeakKeyDictionary[Any, _Memory] = field(
+        default_factory=weakref.WeakKeyDictionary, init=False, repr=False, compare=False
+    )
+    name: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.drafter, str | Path):
+            object.__setattr__(self, "drafter", load_for(self.name, self.drafter))
+
+    @property
+    def needs_whole_target(self) -> bool:
+        return True
+
+    def slot_bytes(self) -> int:
+        return int(self.drafter.slot_bytes)
+
+    def _largest(self) -> Size:
+        raise NotImplementedError
+
+    def largest_block(self) -> int:
+        return 1 + self._largest().nodes
+
+    def _drafter(self, context: Context, is_chain: bool, is_measured: bool) -> BlockDrafter:
+        """The drafter of one run; from here on its target tells the states of its layers.
+
+        Raises:
+            SoonerError: a target that the drafter was not trained for.
+            UnsupportedError: guidance.
+        """
+        if context.guidance != 1.0:
+            raise UnsupportedError(
+                f"{type(self).__name__}: guidance {context.guidance} can't be honoured: the "
+                "drafter knows one prompt a row; use guidance=1, or another method"
+            )
+        target = context.target
+        memory = self.memory.get(target.model)
+        if memory is None:
+            self.drafter.check(target)
+            memory = self.memory[target.model] = _Memory(self.drafter)
+        if (memory.drafter.device, memory.drafter.dtype) != (target.device, target.dtype):
+            memory.drafter = copy.deepcopy(self.drafter).to(target.device, target.dtype)
+        sizing = TreeSize(self._largest())
+        if is_measured:
+            if memory.sizing is None:
+                memory.sizing = BlockSize(self._largest(), is_chain)
+            sizing = memory.sizing
+            memory.sizing.pauses.note = context.stats.note
+        read_layers(context, memory.drafter.config.layers)
+        return BlockDrafter(memory.drafter, context, sizing, draws=is_chain)
+
+
+@dataclass(frozen=True)
+class DFlash(BlockMethod):
+    """Speculative decoding with a block-diffusion drafter (DFlash, Chen et al. 2026).
+
+    One forward of a small bidirectional drafter, which reads the target's states of several layers,
+    fills a block of masked tokens; one forward of the target verifies the chain. Exact: under
+    greedy decoding the target's choices are followed; under sampling each place is drawn from its
+    own marginal, and rejection sampling needs to know just what a token was drawn from.
+
+    Args:
+        drafter: a `DFlashModel`, or its folder or name, in z-lab's, transformers' or speculators'
+            layout. It stays as it is: a target on another device or in another dtype is drafted for
+            by a copy.
+        num_draft_tokens: of a round, at most those of a block, or `"auto"` for the number that
+            measurably pays, which may be none.
+
+    Raises:
+        SoonerError: an option out of range, or a folder without a drafter; in a run, a target that
+            it was not trained for.
+        UnsupportedError: a drafter whose tokens depend on predecessors inside a block (DFlash2,
+            Domino, DSpark); a run with guidance.
+    """
+
+    num_draft_tokens: int | Literal["auto"] = "auto"
+    name: ClassVar[str] = "dflash"
+    summary: ClassVar[str] = "a block that a trained drafter denoises in one forward"
+    draft_model: ClassVar[DraftModel] = "head"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positive_or_auto(self, "num_draft_tokens")
+
+    @classmethod
+    def from_settings(cls, settings: MethodSettings) -> Self:
+        return cls(settings.head, num_draft_tokens=settings.num_draft_tokens)
+
+    def _largest(self) -> Size:
+        most, asked = self.drafter.config.drafts, self.num_draft_tokens
+        length = most if asked == "auto" else min(int(asked), most)
+        return Size(length, length)
+
+    def build(self, context: Context) -> tuple[Drafter, Rule]:
+        return self._drafter(context, True, self.num_draft_tokens == "auto"), reject
+
+
+@dataclass(frozen=True)
+class DDTree(BlockMethod):
+    """Speculative decoding with trees of a DFlash drafter's marginals (DDTree, Ringel et al. 2026).
+
+    The same drafter and the same one forward as `DFlash`; of its marginals the `nodes` most
+    probable prefixes are verified as a tree. Exact, greedy and sampling, as the trees hold likely
+    tokens, not draws: the target's own choice is followed while it is there.
+
+    Args:
+        drafter: as of `DFlash`.
+        nodes: most nodes of a tree, or `"auto"` for the number that measurably pays, which may be
+            none. What `"auto"` measures is kept from call to call of this object.
+        max_nodes: upper limit for `"auto"`.
+
+    Raises:
+        SoonerError, UnsupportedError: as of `DFlash`.
+    """
+
+    nodes: int | Literal["auto"] = 48
+    max_nodes: int = 48
+    name: ClassVar[str] = "ddtree"
+    summary: ClassVar[str] = "a tree of the marginals of a drafter's one forward"
+    draft_model: ClassVar[DraftModel] = "head"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positive(self, "max_nodes")
+        positive_or_auto(self, "nodes")
+
+    @classmethod
+    def from_settings(cls, settings: MethodSettings) -> Self:
+        return cls(settings.head, nodes=settings.num_draft_tokens)
+
+    def _largest(self) -> Size:
+        nodes = self.max_nodes if self.nodes == "auto" else int(self.nodes)
+        return Size(nodes, min(nodes, self.drafter.config.drafts))
+
+    def build(self, context: Context) -> tuple[Drafter, Rule]:
+        return self._drafter(context, False, self.nodes == "auto"), follow_choices
+
+
+@dataclass
+class _Memory:
+    """What a method keeps of a target that it was checked against.
+
+    Attributes:
+        drafter: where the target is, and in its dtype.
+        sizing: what was measured.
+    """
+
+    drafter: Any
+    sizing: BlockSize | None = None

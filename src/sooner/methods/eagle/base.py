@@ -1,0 +1,194 @@
+"""What all draft heads share: one decoder layer, asked for keys and queries apart."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+from transformers.models.llama.modeling_llama import rotate_half
+
+from ...attention.block import Block
+from ...attention.ops import block_attention
+
+Rotation = tuple[Tensor, Tensor]
+
+
+class DraftHead(nn.Module):
+    """One decoder layer that goes on from a target's states.
+
+    An entry is a state and the token behind it. `read` makes the head's own states of the target's,
+    `fuse` an entry of such a state and an embedding, `keys_values` and `queries` what its attention
+    takes, `estimate` the next state of its own, and `scores` the logits of what follows it.
+
+    Keys and queries are asked for apart. Entries whose estimate nobody reads, such as those of a
+    prompt, then cost their keys and values alone.
+
+    Attributes:
+        config: its sizes.
+        heads, kv_heads: of its attention.
+        head_dim: width of one.
+        wants_positions: it is told the target's positions rather than counting tokens.
+    """
+
+    config: Any
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    wants_positions: bool = False
+
+    @property
+    def attention(self) -> Any:
+        """The module with `q_proj`, `k_proj`, `v_proj` and `o_proj`."""
+        raise NotImplementedError
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.attention.q_proj.weight.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self.attention.q_proj.weight.device
+
+    @property
+    def temperature(self) -> float:
+        """Of its confidences under greedy decoding."""
+        return 1.0
+
+    @property
+    def vocab_size(self) -> int | None:
+        """Tokens that it can draft; `None` is all of the target's."""
+        return None
+
+    @property
+    def needs_ids(self) -> bool:
+        """Whether `embed` has to know which words the prompt's embeddings are of."""
+        return False
+
+    def layer_ids_for(self, adapter: Any) -> tuple[int, ...]:
+        """`hidden_states` indices of a target that it reads; none is the last states alone.
+
+        Raises:
+            SoonerError: it does not know, for a target of so few layers.
+        """
+        return ()
+
+    def placed(self, target: Any) -> DraftHead:
+        """This head where a target is, and in its dtype; a copy if it has to move."""
+        if (self.device, self.dtype) == (target.device, target.dtype):
+            return self
+        return copy.deepcopy(self).to(target.device, target.dtype)
+
+    def check(self, adapter: Any) -> None:
+        """Refuse a target that this head was not made for.
+
+        Raises:
+            SoonerError: names what differs.
+        """
+
+    def read(self, states: Tensor) -> Tensor:
+        """The head's own states, `[rows, entries, hidden]`, of the target's."""
+        return states
+
+    def embed(
+        self, embeds: Tensor, ids: Tensor | None = None, visual: Tensor | None = None
+    ) -> Tensor:
+        """Embeddings as the head takes them, `[rows, entries, hidden]`.
+
+        Args:
+            embeds: the target's.
+            ids: their tokens, `[rows, entries]`, where `needs_ids`.
+            visual: which of them are pixels, `[rows, entries]` bool.
+        """
+        return embeds
+
+    def rotation(self, positions: Tensor) -> Rotation:
+        """Cosines and sines of `positions [rows or 1, entries]`: `[rows or 1, 1, entries, dim]`."""
+        raise NotImplementedError
+
+    def fuse(self, embeds: Tensor, states: Tensor) -> Tensor:
+        """What enters the layer, `[rows, entries, width]`."""
+        raise NotImplementedError
+
+    def attention_input(self, fused: Tensor) -> Tensor:
+        """The part of `fuse`'s entries that queries, keys and values are made of."""
+        return fused
+
+    def estimate(self, fused: Tensor, attended: Tensor) -> Tensor:
+        """The next states, `[rows, entries, hidden]`, from the layer's input and its attention."""
+        raise NotImplementedError
+
+    def scores(self, states: Tensor, adapter: Any) -> Tensor:
+        """Logits behind the head's own states, `[rows, entries, the target's vocabulary]`."""
+        logits: Tensor = adapter.logits(states.to(adapter.dtype))
+        return logits
+
+    def keys_values(self, fused: Tensor, rotation: Rotation) -> tuple[Tensor, Tensor]:
+        """Of entries: `[rows, kv_heads, entries, head_dim]` each."""
+        given = self.attention_input(fused)
+        keys = self._normed(self._split(self.attention.k_proj(given)), "k_norm")
+        return _rotated(keys, rotation), self._split(self.attention.v_proj(given))
+
+    def queries(self, fused: Tensor, rotation: Rotation) -> Tensor:
+        """Of entries: `[rows, heads, entries, head_dim]`."""
+        queries = self._split(self.attention.q_proj(self.attention_input(fused)))
+        return _rotated(self._normed(queries, "q_norm"), rotation)
+
+    def attend(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+        """Attention with an additive mask `[rows or 1, 1, entries, slots]`; `None` hides nothing.
+
+        Returns:
+            `[rows, heads, entries, head_dim]`.
+        """
+        grouped = self.kv_heads != self.heads
+        return scaled_dot_product_attention(queries, keys, values, mask, enable_gqa=grouped)
+
+    def attend_block(self, queries: Tensor, keys: Tensor, values: Tensor, block: Block) -> Tensor:
+        """A block's queries over the stores of a cache, `[rows, kv_heads, slots, dim]`.
+
+        Returns:
+            `[rows, heads, entries, head_dim]`.
+        """
+        return block_attention(queries, keys, values, block)
+
+    def forward(
+        self,
+        embeds: Tensor,
+        states: Tensor,
+        mask: Tensor | None = None,
+        positions: Tensor | None = None,
+    ) -> Tensor:
+        """Every entry of whole rows: estimates `[rows, entries, hidden]`.
+
+        Args:
+            embeds: of the token behind each state, `[rows, entries, hidden]`.
+            states: the target's, as long.
+            mask: additive, `[rows or 1, 1, entries, entries]`; causal by default.
+            positions: of the entries, as `rotation` takes them; by default they are counted.
+        """
+        fused = self.fuse(embeds, self.read(states))
+        entries = fused.shape[1]
+        if positions is None:
+            positions = torch.arange(entries, device=fused.device)[None]
+        rotation = self.rotation(positions)
+        if mask is None:
+            hidden = torch.full((entries, entries), torch.finfo(fused.dtype).min).triu(1)
+            mask = hidden.to(fused.device, fused.dtype)[None, None]
+        keys, values = self.keys_values(fused, rotation)
+        return self.estimate(fused, self.attend(self.queries(fused, rotation), keys, values, mask))
+
+    def _split(self, states: Tensor) -> Tensor:
+        """`[rows, entries, heads * head_dim]` to `[rows, heads, entries, head_dim]`."""
+        return states.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+
+    def _normed(self, states: Tensor, name: str) -> Tensor:
+        norm = getattr(self.attention, name, None)
+        return states if norm is None else norm(states)
+
+
+def _rotated(states: Tensor, rotation: Rotation) -> Tensor:
+    cos, sin = rotation
+    return states * cos + rotate_half(states) * sin

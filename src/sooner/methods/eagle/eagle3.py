@@ -1,0 +1,359 @@
+"""The draft head of EAGLE-3: one layer on low, middle and high states of the target."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import LlamaConfig
+from transformers.models.llama.modeling_llama import (
+    LlamaMLP,
+    LlamaRMSNorm,
+    LlamaRotaryEmbedding,
+)
+
+from ...errors import SoonerError
+from .base import DraftHead, Rotation
+from .config import EagleConfig
+from .specforge import save_eagle3
+from .target_print import check_target, fingerprint
+
+ROPE_TYPES = ("default", "linear", "llama3", "yarn")
+
+
+@dataclass(frozen=True)
+class Eagle3Config:
+    """What a published head's config says that its computation depends on.
+
+    Attributes:
+        hidden_size, intermediate_size: width of the layer and of its MLP.
+        num_attention_heads, num_key_value_heads, head_dim: of its attention.
+        vocab_size: of the target that it was trained for.
+        draft_vocab_size: tokens that it can draft; `None` without an LM head of its own.
+        target_hidden_size: width of the target's states.
+        layer_ids: `hidden_states` indices that it reads; `None` is EAGLE-3's own choice,
+            2, n/2 and n - 3 of n layers.
+        rms_norm_eps: of all norms.
+        rope: transformers' `rope_parameters`; with `mrope_section`, positions are the target's.
+        norm_before_residual: the residual is the normalised state.
+        norm_before_fc: the target's states are normalised before `fc`.
+        attention_bias, mlp_bias, fc_bias, qk_norm: what further weights it has.
+        max_positions: of yarn and llama3 scaling.
+        temperature: of its confidences under greedy decoding.
+        target: fingerprint of the target (`target_print`), if sooner trained it.
+        provenance: how it was trained, if sooner did it.
+    """
+
+    hidden_size: int
+    intermediate_size: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    vocab_size: int
+    draft_vocab_size: int | None = None
+    target_hidden_size: int = 0
+    layer_ids: tuple[int, ...] | None = None
+    rms_norm_eps: float = 1e-6
+    rope: dict[str, Any] = field(default_factory=lambda: {"rope_type": "default"})
+    norm_before_residual: bool = False
+    norm_before_fc: bool = False
+    attention_bias: bool = False
+    mlp_bias: bool = False
+    fc_bias: bool = False
+    qk_norm: bool = False
+    max_positions: int = 2048
+    temperature: float = 1.0
+    target: dict[str, Any] = field(default_factory=dict)
+    provenance: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.num_attention_heads % self.num_key_value_heads:
+            raise SoonerError(
+                f"EAGLE-3 head: num_attention_heads is {self.num_attention_heads}, no multiple of "
+                f"num_key_value_heads, {self.num_key_value_heads}; give the config that was "
+                "published with these weights"
+            )
+        if (kind := self.rope.get("rope_type", "default")) not in ROPE_TYPES:
+            raise SoonerError(
+                f"EAGLE-3 head: rope_type is '{kind}', whose angles depend on the length; known: "
+                f"{', '.join(ROPE_TYPES)}"
+            )
+        section = self.rope.get("mrope_section")
+        if section is not None and 2 * sum(section) != self.head_dim:
+            raise SoonerError(
+                f"EAGLE-3 head: mrope_section {list(section)} adds up to {sum(section)}, half of "
+                f"head_dim is {self.head_dim // 2}; give the config that was published"
+            )
+
+    @staticmethod
+    def like(adapter: Any, layer_ids: tuple[int, ...], drafted: int | None = None) -> Eagle3Config:
+        """A head for a target, of the shape of its layers.
+
+        Args:
+            adapter: the target's.
+            layer_ids: `hidden_states` indices to read.
+            drafted: size of a reduced vocabulary.
+        """
+        layer = EagleConfig.like(adapter.text_config, fingerprint(adapter))
+        return Eagle3Config(
+            hidden_size=layer.hidden_size,
+            intermediate_size=layer.intermediate_size,
+            num_attention_heads=layer.num_attention_heads,
+            num_key_value_heads=layer.num_key_value_heads,
+            head_dim=layer.head_dim,
+            vocab_size=adapter.vocab_size,
+            draft_vocab_size=drafted or adapter.vocab_size,
+            target_hidden_size=layer.hidden_size,
+            layer_ids=layer_ids,
+            rms_norm_eps=layer.rms_norm_eps,
+            rope={"rope_type": "default", "rope_theta": layer.rope_theta},
+            max_positions=int(adapter.max_positions or 2048),
+            target=layer.target,
+        )
+
+    def llama(self) -> LlamaConfig:
+        """The same sizes as transformers' Llama takes them."""
+        known = ("rope_theta", "rope_type", "factor", "low_freq_factor", "high_freq_factor",
+                 "original_max_position_embeddings", "attention_factor", "beta_fast", "beta_slow",
+                 "mscale", "mscale_all_dim", "truncate")  # fmt: skip
+        rope = {name: value for name, value in self.rope.items() if name in known}
+        return LlamaConfig(
+            hidden_size=self.hidden_size,
+            intermediate_size=self.intermediate_size,
+            num_attention_heads=self.num_attention_heads,
+            num_key_value_heads=self.num_key_value_heads,
+            head_dim=self.head_dim,
+            rms_norm_eps=self.rms_norm_eps,
+            num_hidden_layers=1,
+            max_position_embeddings=self.max_positions,
+            mlp_bias=self.mlp_bias,
+            rope_parameters={"rope_theta": 10_000.0, **rope},
+        )
+
+
+class Attention(nn.Module):
+    """The projections of the layer; it is `DraftHead` that attends."""
+
+    def __init__(self, config: Eagle3Config) -> None:
+        super().__init__()
+        wide, bias = 2 * config.hidden_size, config.attention_bias
+        heads = config.num_attention_heads * config.head_dim
+        kv_heads = config.num_key_value_heads * config.head_dim
+        self.q_proj = nn.Linear(wide, heads, bias=bias)
+        self.k_proj = nn.Linear(wide, kv_heads, bias=bias)
+        self.v_proj = nn.Linear(wide, kv_heads, bias=bias)
+        self.o_proj = nn.Linear(heads, config.hidden_size, bias=bias)
+        if config.qk_norm:
+            self.q_norm = LlamaRMSNorm(config.head_dim, config.rms_norm_eps)
+            self.k_norm = LlamaRMSNorm(config.head_dim, config.rms_norm_eps)
+
+
+class Layer(nn.Module):
+    """The weights of the one layer, under their published names."""
+
+    def __init__(self, config: Eagle3Config) -> None:
+        super().__init__()
+        self.input_layernorm = LlamaRMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.hidden_norm = LlamaRMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.self_attn = Attention(config)
+        self.post_attention_layernorm = LlamaRMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.mlp = LlamaMLP(config.llama())
+
+
+class Eagle3Head(DraftHead):
+    """EAGLE-3's head (Li et al. 2025, section 3): it drafts tokens, not states of the target.
+
+    Of the target it reads the states before three layers, `g = fc([low; middle; high])`. An entry
+    is `g_i` with the embedding `e_{i+1}` of the token behind it; queries, keys and values are made
+    of `[input_layernorm(e); hidden_norm(g)]`, and attention and MLP are added to `g` (or to its
+    norm). What comes out is the state behind which the draft goes on, in place of `g`; `norm` and
+    `lm_head` make logits of it, over all of the target's tokens or a reduced vocabulary.
+
+    Args:
+        config: sizes and options.
+        has_embeddings: it has an embedding table of its own; else it uses the target's.
+        has_lm_head: it has an LM head; else it uses the target's.
+    """
+
+    def __init__(
+        self, config: Eagle3Config, has_embeddings: bool = False, has_lm_head: bool = True
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
+        self.head_dim = config.head_dim
+        hidden, eps = config.hidden_size, config.rms_norm_eps
+        read = 3 * (config.target_hidden_size or hidden)
+        self.input_norm = LlamaRMSNorm(read, eps) if config.norm_before_fc else None
+        self.fc: nn.Linear = nn.Linear(read, hidden, bias=config.fc_bias)
+        self.layer = Layer(config)
+        self.norm = LlamaRMSNorm(hidden, eps)
+        drafted = config.draft_vocab_size or config.vocab_size
+        self.lm_head = nn.Linear(hidden, drafted, bias=False) if has_lm_head else None
+        self.embed_tokens = nn.Embedding(config.vocab_size, hidden) if has_embeddings else None
+        self.rotary = LlamaRotaryEmbedding(config.llama())
+        self.wants_positions = "mrope_section" in config.rope
+        # What the target calls each token that is drafted, `[draft_vocab_size]`.
+        self.register_buffer("token_ids", torch.arange(drafted), persistent=False)
+        self.register_buffer("axes", _axes(config), persistent=False)
+
+    token_ids: Tensor
+    axes: Tensor | None
+
+    @property
+    def attention(self) -> Any:
+        return self.layer.self_attn
+
+    @property
+    def temperature(self) -> float:
+        return self.config.temperature
+
+    @property
+    def vocab_size(self) -> int | None:
+        return None if self.lm_head is None else len(self.token_ids)
+
+    @property
+    def needs_ids(self) -> bool:
+        return self.embed_tokens is not None
+
+    def layer_ids_for(self, adapter: Any) -> tuple[int, ...]:
+        if self.config.layer_ids is not None:
+            return self.config.layer_ids
+        layers = int(adapter.layers)
+        if layers < 4:
+            raise SoonerError(
+                f"the target has {layers} layers, and the draft head's config names none to read; "
+                "EAGLE-3's own choice (2, n/2, n - 3) takes four or more: give layer_ids"
+            )
+        return (2, layers // 2, layers - 3)
+
+    def check(self, adapter: Any) -> None:
+        if self.config.target:
+            check_target(self.config.target, adapter)
+        width = int(adapter.text_config.hidden_size)
+        read = self.config.target_hidden_size or self.config.hidden_size
+        if read != width:
+            raise SoonerError(
+                f"draft head was trained for states of width {read}, the target's are {width} "
+                "wide; give the target that it was trained for"
+            )
+        if self.embed_tokens is None and self.config.hidden_size != width:
+            raise SoonerError(
+                f"draft head is {self.config.hidden_size} wide, the target's embeddings {width}, "
+                "and it has no embed_tokens of its own; give the target that it was trained for"
+            )
+        highest = int(self.token_ids.max())
+        if self.lm_head is not None and highest >= adapter.vocab_size:
+            raise SoonerError(
+                f"draft head drafts token {highest}, the target's vocabulary ends at "
+                f"{adapter.vocab_size - 1}; give the target that it was trained for"
+            )
+        if self.lm_head is None and self.config.hidden_size != width:
+            raise SoonerError(
+                f"draft head is {self.config.hidden_size} wide and has no lm_head of its own, the "
+                f"target is {width} wide; give the target that it was trained for"
+            )
+
+    def with_provenance(self, provenance: dict[str, Any], temperature: float) -> Eagle3Head:
+        """This head, whose config tells how it came about, and how sure it may be."""
+        self.config = replace(self.config, provenance=provenance, temperature=temperature)
+        return self
+
+    def save_pretrained(self, folder: Path | str, dtype: torch.dtype | None = None) -> None:
+        """Write `config.json` and `model.safetensors` in SpecForge's layout."""
+        save_eagle3(self, folder, dtype)
+
+    def placed(self, target: Any) -> DraftHead:
+        head = super().placed(target)
+        table, own = getattr(target.embedding, "weight", None), self.embed_tokens
+        if own is None or not isinstance(table, Tensor) or own.weight.shape != table.shape:
+            return head
+        if torch.equal(own.weight.to(table.device, table.dtype), table):
+            # Many files repeat the target's table, which need not lie in memory twice.
+            head = copy.copy(head)
+            head._modules = {**head._modules, "embed_tokens": None}
+        return head
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        frequencies: Any = self.rotary.inv_freq
+        moved = super()._apply(fn, recurse)
+        # Angles of far positions need fp32, whatever the weights are in.
+        rotary: Any = self.rotary
+        rotary.inv_freq = frequencies.to(moved.fc.weight.device)
+        return moved
+
+    def read(self, states: Tensor) -> Tensor:
+        width: int = self.fc.in_features
+        states = states[..., states.shape[-1] - width :].to(self.device, self.dtype)
+        return self.fc(states if self.input_norm is None else self.input_norm(states))
+
+    def embed(
+        self, embeds: Tensor, ids: Tensor | None = None, visual: Tensor | None = None
+    ) -> Tensor:
+        if self.embed_tokens is None or ids is None:
+            return embeds
+        table = self.embed_tokens
+        own = table(ids.to(self.device).clamp(0, table.num_embeddings - 1))
+        if visual is None or embeds.shape[-1] != own.shape[-1]:
+            return own
+        return torch.where(visual.to(own.device)[..., None], embeds.to(own.device, own.dtype), own)
+
+    def rotation(self, positions: Tensor) -> Rotation:
+        """Also of positions by axis, `[axes, rows, entries]`, where `mrope_section` says which
+        axis turns which part."""
+        if self.axes is None:
+            cos, sin = self.rotary(self.fc.weight, positions)
+            return cos[:, None], sin[:, None]
+        if positions.ndim == 2:
+            positions = positions.expand(int(self.axes.max()) + 1, -1, -1)
+        turned = positions[self.axes].permute(1, 2, 0).float()  # [rows, entries, head_dim / 2]
+        angles = (turned * self.rotary.inv_freq.float()).repeat(1, 1, 2)[:, None]
+        scale = self.rotary.attention_scaling
+        return (angles.cos() * scale).to(self.dtype), (angles.sin() * scale).to(self.dtype)
+
+    def fuse(self, embeds: Tensor, states: Tensor) -> Tensor:
+        """`[norm(e); norm(g); residual]`, `[rows, entries, 3 * hidden]`."""
+        layer, states = self.layer, states.to(self.dtype)
+        normed = layer.hidden_norm(states)
+        residual = normed if self.config.norm_before_residual else states
+        return torch.cat([layer.input_layernorm(embeds.to(self.dtype)), normed, residual], -1)
+
+    def attention_input(self, fused: Tensor) -> Tensor:
+        return fused[..., : 2 * self.config.hidden_size]
+
+    def estimate(self, fused: Tensor, attended: Tensor) -> Tensor:
+        layer = self.layer
+        residual = fused[..., 2 * self.config.hidden_size :]
+        states = residual + layer.self_attn.o_proj(attended.transpose(1, 2).flatten(2))
+        return states + layer.mlp(layer.post_attention_layernorm(states))
+
+    def drafted_logits(self, states: Tensor) -> Tensor:
+        """Logits of the reduced vocabulary, `[rows, entries, draft_vocab_size]`."""
+        assert self.lm_head is not None
+        logits: Tensor = self.lm_head(self.norm(states))
+        return logits
+
+    def scores(self, states: Tensor, adapter: Any) -> Tensor:
+        """Minus infinity for tokens that it can't draft."""
+        if self.lm_head is None:
+            return super().scores(self.norm(states), adapter)
+        logits = self.drafted_logits(states).to(adapter.device)
+        whole = logits.new_full((*logits.shape[:-1], adapter.vocab_size), -torch.inf)
+        return whole.index_copy(-1, self.token_ids.to(logits.device), logits)
+
+
+def _axes(config: Eagle3Config) -> Tensor | None:
+    """Axis of the position that turns each frequency, `[head_dim / 2]`, as in Qwen's M-RoPE."""
+    section = config.rope.get("mrope_section")
+    if section is None:
+        return None
+    if not config.rope.get("mrope_interleaved"):
+        return torch.tensor([axis for axis, size in enumerate(section) for _ in range(size)])
+    axes: Tensor = torch.zeros(config.head_dim // 2, dtype=torch.long)
+    for axis in range(1, len(section)):
+        axes[axis : len(section) * section[axis] : len(section)] = axis
+    return axes

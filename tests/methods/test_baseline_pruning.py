@@ -1,0 +1,213 @@
+"""Drafting from fewer visual tokens: SpecVLM, sparse-to-dense, words alone; what is refused."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+import torch
+from transformers import MaxLengthCriteria, StoppingCriteriaList
+
+import sooner
+import tiny
+from methods.baselines import METHODS, VISUAL, generate
+from sooner.methods.attention_tap import AttentionTap, asking_tokens, listen_twice
+from sooner.methods.base import Method
+from sooner.methods.onsd import OnSD
+from sooner.methods.pruning import attention, attention_variation
+from sooner.methods.sd_tree import SDTree
+from sooner.methods.sparse_to_dense import SparseToDense
+from sooner.methods.specvlm import SpecVLM, staged
+from sooner.models import adapt
+
+
+@pytest.mark.parametrize("family", VISUAL)
+@pytest.mark.parametrize("kind", ["video", "uneven"])
+@torch.no_grad()
+def test_the_tap_hears_what_eager_attention_shows(family: str, kind: str) -> None:
+    """Rows of attention from queries and keys alone equal those of the full matrix."""
+    heard: dict[str, list[torch.Tensor]] = {}
+    for name, model in (("sdpa", tiny.model(family)), ("eager", tiny.eager(family))):
+        adapter = adapt(model)
+        prompt = adapter.embed_prompt(tiny.inputs(family, kind, 3))
+        asking = asking_tokens(prompt.visual, prompt.lengths, 5)
+        seen = heard.setdefault(name, [])
+        tap = AttentionTap(adapter.decoder, [0, 2], asking, lambda _n, s, seen=seen: seen.append(s))
+        adapter.decode(prompt.embeds, prompt.positions, attention_mask=None, **prompt.extras)
+        tap.remove()
+        for scores in seen:  # each asking token spreads a weight of one
+            assert scores.sum(-1).allclose(asking.valid.sum(1).float()[:, None], atol=1e-4)
+    for ours, theirs in zip(heard["sdpa"], heard["eager"], strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4)
+
+
+def test_only_the_words_behind_the_pixels_ask() -> None:
+    visual = torch.zeros(3, 9, dtype=torch.bool)
+    visual[0, 2:4], visual[1, 1:6] = True, True
+    asking = asking_tokens(visual, [7, 6, 9], 4)
+    rows = zip(asking.slots.tolist(), asking.valid.tolist(), strict=True)
+    asked = [[slot for slot, valid in zip(*row, strict=True) if valid] for row in rows]
+    assert asked == [[4, 5, 6], [5], [5, 6, 7, 8]]
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+@torch.no_grad()
+def test_attention_criteria_are_told_in_the_middle_of_the_prefill(depth: int) -> None:
+    """The way in for an ablation of ParallelVLM: the tap that ranks by attention."""
+    family = "qwen3_vl"
+    model, inputs = tiny.model(family), tiny.inputs(family, "uneven", 3)
+    session = SparseToDense().session(
+        model, inputs, criteria=StoppingCriteriaList([MaxLengthCriteria(500)])
+    )
+    context = session.drafter.context
+    told: list[tuple[torch.Tensor, ...]] = []
+    layers: list[int] = []
+    hooks = [
+        layer.register_forward_hook(lambda *_, number=number: layers.append(number))
+        for number, layer in enumerate(context.target.decoder.layers)
+    ]
+    tap = listen_twice(context, depth, 8, lambda *pair: told.append((*pair, len(layers))))
+    session.target.prefill(session.prompt)
+    for hook in (tap, *hooks):
+        hook.remove()
+    [(first, last, when)] = told
+    assert when == depth - 1, "before layer L has ended"
+    visual = tap.asking.visual[1]
+    assert torch.equal(attention(last[1], visual), last[1][visual])
+    growth = attention_variation(first[1], last[1], visual)
+    torch.testing.assert_close(growth, (last[1] - first[1])[visual])
+    assert depth == 1 or growth.abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_hooks_are_gone_afterwards_even_after_an_error(name: str) -> None:
+    family = "qwen2_5_vl"
+    model = tiny.model(family)
+
+    def hooks() -> int:
+        return sum(
+            len(module._forward_hooks) + len(module._forward_pre_hooks)
+            for module in model.modules()
+        )
+
+    before = hooks()
+    generate(METHODS[name](family), family, "video", 1)
+    assert hooks() == before
+    last = model.get_decoder().layers[-1]
+    breaks = last.register_forward_hook(lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        generate(METHODS[name](family), family, "video", 1)
+    breaks.remove()
+    assert hooks() == before
+    assert torch.overrides._len_torch_function_stack() == 0
+
+
+@pytest.mark.parametrize("focus", [0.0, 0.4, 1.0])
+@pytest.mark.parametrize("ratio", [0.0, 0.3, 0.9, 1.0])
+def test_staged_pruning_keeps_its_share(ratio: float, focus: float) -> None:
+    scores = torch.rand(40, generator=torch.Generator().manual_seed(1)) ** 4
+    kept = staged(scores, ratio, focus)
+    assert kept.tolist() == sorted(set(kept.tolist()))
+    assert len(kept) == max(1, round(40 * (1 - ratio)))
+    assert focus == 0 or int(scores.argmax()) in kept
+
+
+def test_full_focus_is_the_top_k_and_none_is_spread_evenly() -> None:
+    scores = torch.arange(20.0)
+    assert staged(scores, 0.75, 1.0).tolist() == [15, 16, 17, 18, 19]
+    assert staged(scores, 0.75, 0.0).tolist() == [0, 4, 8, 12, 16]
+
+
+@pytest.mark.parametrize("family", VISUAL)
+def test_specvlm_drafts_from_a_shorter_prompt(family: str) -> None:
+    """Draft caches shrink with the prompt, and nothing else changes."""
+    methods = [SpecVLM(tiny.noisy(family), prune=prune) for prune in (0.0, 0.5, 0.9)]
+    sizes = [generate(one, family, "mixed", 1).stats.draft_cache_bytes for one in methods]
+    assert sizes[0] > sizes[1] > sizes[2]
+
+
+@pytest.mark.parametrize("family", VISUAL)
+def test_a_sparse_cache_with_everything_agrees_with_the_dense_one(family: str) -> None:
+    stats = generate(SparseToDense(prune=0.0), family, "uneven", 3, 21).stats
+    assert stats.acceptance_histogram == {9: 6}
+    assert stats.seconds["draft_prefill"] > 0
+
+
+@pytest.mark.parametrize("family", VISUAL)
+def test_a_sparse_cache_is_smaller_and_still_agrees_often(family: str) -> None:
+    whole, some = (
+        generate(SparseToDense(prune=prune), family, "video", 3, 30).stats for prune in (0.0, 0.6)
+    )
+    assert some.draft_cache_bytes < whole.draft_cache_bytes
+    assert 1.5 < some.mean_acceptance_length < whole.mean_acceptance_length
+
+
+def test_the_sparse_draft_is_fed_one_token_a_step() -> None:
+    """The dense cache already has what was committed; nothing is prefilled or fed twice."""
+    family, widths = "qwen2_5_vl", []
+    hook = (
+        tiny.model(family)
+        .get_decoder()
+        .register_forward_pre_hook(
+            lambda _module, _args, kwargs: widths.append(kwargs["inputs_embeds"].shape[1]),
+            with_kwargs=True,
+        )
+    )
+    try:
+        generate(SparseToDense(prune=0.5, num_draft_tokens=4), family, "video", 1)
+    finally:
+        hook.remove()
+    prompt = tiny.inputs(family, "video", 1)["input_ids"].shape[1]
+    assert sum(width == prompt for width in widths) == 2, "embedding and prefill, of one prompt"
+    assert set(widths) <= {prompt, 1, 2, 3, 4, 5}
+    assert widths.count(1) > widths.count(5)
+
+
+@pytest.mark.parametrize("family", VISUAL)
+@pytest.mark.parametrize("kind", ["video", "uneven"])
+def test_onsd_draft_never_sees_pixels(family: str, kind: str) -> None:
+    """Other pixels, same words: the draft's own forward is the same."""
+    draft = tiny.noisy(family)
+    prompts = []
+    hook = draft.get_decoder().register_forward_pre_hook(
+        lambda _module, _args, kwargs: prompts.append(kwargs["inputs_embeds"]), with_kwargs=True
+    )
+    try:
+        generate(OnSD(draft), family, kind, 3)
+    finally:
+        hook.remove()
+    ids, mask = (tiny.inputs(family, kind, 3)[name] for name in ("input_ids", "attention_mask"))
+    words = (mask.bool() & ~torch.isin(ids, torch.tensor([tiny.IMAGE, tiny.VIDEO]))).sum(1)
+    assert prompts[0].shape[1] == words.max()
+
+
+BAD: list[tuple[Callable[[], Method], str]] = [
+    (lambda: SDTree(None, branching=()), "branching"),
+    (lambda: SDTree(None, branching=((0,),)), "branching"),
+    (lambda: SDTree(None, branching=((2,), (1, 1, 1))), "branching"),
+    (lambda: SDTree(None, branching=((2,), (-1, 1))), "branching"),
+    (lambda: SDTree(None, branching=((2, 1),)), "branching"),
+    (lambda: SDTree(None, siblings="topp"), "did you mean 'top'"),
+    (lambda: SpecVLM(None, prune=1.2), "prune"),
+    (lambda: SpecVLM(None, focus=-0.1), "focus"),
+    (lambda: SpecVLM(None, layers=0), "layers"),
+    (lambda: SpecVLM(None, queries=0), "queries"),
+    (lambda: SparseToDense(prune=-1), "prune"),
+    (lambda: SparseToDense(num_draft_tokens=0), "num_draft_tokens"),
+    (lambda: SparseToDense(queries=0), "queries"),
+    (lambda: OnSD(None, num_draft_tokens=0), "num_draft_tokens"),
+    (lambda: OnSD(None, num_draft_tokens="all"), "OnSD: num_draft_tokens"),
+]
+
+
+@pytest.mark.parametrize(("build", "word"), BAD, ids=itertools.count())
+def test_bad_options_are_named(build: Callable[[], Method], word: str) -> None:
+    with pytest.raises(sooner.SoonerError, match=word) as caught:
+        build()
+    assert "\n" not in str(caught.value)
+
+
+def test_more_layers_than_the_target_has_are_refused() -> None:
+    with pytest.raises(sooner.SoonerError, match="layers is 9"):
+        generate(SpecVLM(tiny.noisy("qwen3_vl"), layers=9), "qwen3_vl", "video", 1)

@@ -1,0 +1,254 @@
+"""Trees that a draft model makes: distributions of what is sampled, levels, shapes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from transformers import LogitsProcessorList
+from transformers.generation import logits_process as hf
+
+import fake_models
+import sooner
+import tiny
+from fake_models import FakeAdapter, say
+from fakes import ERROR, Table, chi_square
+from methods.baselines import METHODS, WIDE, generate
+from sooner.decoding.runner import ModelRunner
+from sooner.decoding.tree import Tree
+from sooner.methods import sd_tree
+from sooner.methods.onsd import OnSD
+from sooner.methods.sd_tree import SDTree
+from sooner.methods.sparse_to_dense import SparseToDense
+from sooner.methods.specvlm import SpecVLM
+from sooner.methods.tree_draft import LevelTensors, TreeShape
+from sooner.models import adapt
+
+VOCAB, LENGTH, SAMPLES = 3, 5, 12_000
+TARGET = Table(VOCAB, LENGTH, seed=1)
+NEAR = Table(VOCAB, LENGTH, seed=2, near=TARGET)
+
+
+@pytest.fixture
+def _fakes(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_models.adapt_fakes(monkeypatch)
+    monkeypatch.setattr(sd_tree, "adapt", lambda model: model)
+
+
+SHAPES = {
+    "default": sd_tree.STATIC_TREE,
+    "wide": WIDE,
+    "flat": ((3,),),
+    "chain": ((1,), (1,), (1,)),
+    "late-branch": ((1,), (3,), (0, 2, 1), (1, 0, 2)),
+}
+
+
+@pytest.mark.usefixtures("_fakes")
+@pytest.mark.parametrize("siblings", ["drawn", "top"])
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_sampled_trees_follow_the_targets_joint_distribution(shape: Any, siblings: Any) -> None:
+    method = SDTree(FakeAdapter(NEAR), branching=shape, siblings=siblings)
+    said = say(method, FakeAdapter(TARGET), SAMPLES, LENGTH)
+    assert chi_square(said, TARGET.joint()) > ERROR
+
+
+@pytest.mark.usefixtures("_fakes")
+@pytest.mark.parametrize("siblings", ["drawn", "top"])
+@pytest.mark.parametrize("seed", [3, 9])
+def test_forbidden_tokens_and_useless_drafts_keep_the_distribution(
+    siblings: Any, seed: int
+) -> None:
+    target = Table(VOCAB, LENGTH, seed=seed, zeros=True)
+    draft = Table(VOCAB, LENGTH, seed=seed + 1, zeros=True)
+    method = SDTree(FakeAdapter(draft), branching=WIDE, siblings=siblings)
+    said = say(method, FakeAdapter(target), SAMPLES, LENGTH)
+    assert chi_square(said, target.joint()) > ERROR
+
+
+@pytest.mark.usefixtures("_fakes")
+@pytest.mark.parametrize("rows", [1, 2, 5])
+def test_small_batches_of_trees_follow_the_joint_distribution(rows: int) -> None:
+    table = Table(2, 4, seed=4)
+    method = SDTree(FakeAdapter(Table(2, 4, seed=5, near=table)), branching=((2,), (1, 1), (2,)))
+    said = [say(method, FakeAdapter(table), rows, 4) for _ in range(1200 // rows)]
+    assert chi_square(torch.cat(said), table.joint()) > ERROR
+
+
+class AwayFromLast(hf.LogitsProcessor):
+    """Lowers the token just said: a processor that reads the prefix."""
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        scores = scores.clone()
+        scores[torch.arange(len(scores)), input_ids[:, -1]] -= 1.0
+        return scores
+
+
+@pytest.mark.usefixtures("_fakes")
+def test_sampled_trees_are_processed_like_the_target() -> None:
+    table, wanted = Table(2, 4, seed=4), Table(2, 4, seed=4)
+    logits = table.p.log()
+    logits[0, 0] -= 1.0  # prompts are zeros
+    for prefix in range(1, len(logits)):
+        logits[prefix, (prefix - 1) % 2] -= 1.0
+    wanted.p = logits.softmax(-1)
+    method = SDTree(FakeAdapter(Table(2, 4, seed=5, near=table)), branching=((2,), (1, 1), (2,)))
+    processors = LogitsProcessorList([AwayFromLast()])
+    said = [say(method, FakeAdapter(table), 40, 4, processors=processors) for _ in range(40)]
+    assert chi_square(torch.cat(said), wanted.joint()) > ERROR
+    assert chi_square(torch.cat(said), table.joint()) < ERROR
+
+
+@pytest.mark.usefixtures("_fakes")
+def test_siblings_drawn_with_replacement_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A planted bias: the best tokens, claimed to have been drawn."""
+    monkeypatch.setattr(
+        "sooner.methods.tree_draft.race", lambda p, generator: p + torch.zeros_like(p)
+    )
+    method = SDTree(FakeAdapter(NEAR), branching=WIDE, siblings="drawn")
+    said = say(method, FakeAdapter(TARGET), SAMPLES, LENGTH)
+    assert chi_square(said, TARGET.joint()) < ERROR
+
+
+SAMPLED = {
+    "sd-tree": lambda family: SDTree(tiny.noisy(family)),
+    "sd-tree-top": lambda family: SDTree(tiny.noisy(family), siblings="top"),
+    "onsd": lambda family: OnSD(tiny.noisy(family)),
+    "specvlm": lambda family: SpecVLM(tiny.noisy(family), prune=0.5, branching=WIDE),
+    "sparse-to-dense": lambda family: SparseToDense(prune=0.5, num_draft_tokens=3),
+}
+
+
+def joint(family: str, inputs: dict, options: dict, length: int) -> dict[tuple[int, ...], float]:
+    """Probabilities of every sequence, by HF's own incremental decoding and its processors."""
+    width, table = inputs["input_ids"].shape[1], {(): 1.0}
+    for depth in range(length):
+        longer = {}
+        for said, chance in table.items():
+            forced = [*said, -1]
+            output = tiny.model(family).generate(
+                **inputs, **options, max_new_tokens=depth + 1, eos_token_id=None, do_sample=True,
+                output_scores=True, return_dict_in_generate=True,
+                prefix_allowed_tokens_fn=lambda _row, ids, forced=forced: (
+                    [forced[len(ids) - width]] if forced[len(ids) - width] >= 0 else list(range(96))
+                ),
+            )  # fmt: skip
+            p = output.scores[-1][0].softmax(-1)
+            longer |= {
+                (*said, token): chance * p[token].item() for token in p.nonzero()[:, 0].tolist()
+            }
+        table = longer
+    return table
+
+
+@pytest.mark.parametrize("name", SAMPLED)
+def test_real_models_sample_the_enumerated_distribution(name: str) -> None:
+    """The words between draft, pruned prompt, sparse cache and rule, on a real model."""
+    family, kind, length = "qwen2_5_vl", "image", 4
+    options = {"top_k": 2, "temperature": 1.2}
+    one = tiny.inputs(family, kind, 1)
+    expected = joint(family, one, options, length)
+    many = {key: value.repeat(150, *[1] * (value.ndim - 1)) for key, value in one.items()}
+    model, method, said = tiny.model(family), SAMPLED[name](family), []
+    for seed in range(6):
+        made = sooner.generate(
+            model, many, method, max_new_tokens=length, eos_token_id=None, do_sample=True,
+            seed=seed, **options,
+        )  # fmt: skip
+        said.append(torch.tensor(made.tokens))
+    assert chi_square(torch.cat(said), expected) > ERROR
+
+
+# Drafts
+
+
+@pytest.mark.parametrize("family", tiny.FAMILIES)
+def test_a_tree_is_accepted_further_than_a_chain_of_its_depth(family: str) -> None:
+    kind = tiny.kinds(family)[-1]
+    chain = sooner.Speculative(tiny.noisy(family), num_draft_tokens=5)
+    lengths = [
+        generate(method, family, kind, 5, 40).stats.mean_acceptance_length
+        for method in (chain, SDTree(tiny.noisy(family)))
+    ]
+    assert lengths[1] > lengths[0]
+
+
+@pytest.mark.parametrize("kind", ["text", "uneven"])
+def test_a_perfect_tree_is_accepted_to_its_depth(kind: str) -> None:
+    """Every round five levels and the bonus: the draft's cache keeps the path it was told."""
+    stats = generate(METHODS["sd-tree-itself"]("qwen3_vl"), "qwen3_vl", kind, 3, 19).stats
+    assert stats.acceptance_histogram == {5: 9}
+    assert stats.nfe == 4
+
+
+def test_accepted_nodes_are_not_fed_to_the_draft_again() -> None:
+    """After a whole path, only the leaf, which was never forwarded, and the new token are."""
+    family = "qwen2_5_vl"
+    method, widths = SDTree(tiny.model(family)), []
+    hook = (
+        tiny.model(family)
+        .get_decoder()
+        .register_forward_pre_hook(
+            lambda _module, _args, kwargs: widths.append(kwargs["inputs_embeds"].shape[1]),
+            with_kwargs=True,
+        )
+    )
+    try:
+        generate(method, family, "image", 1, 13)
+    finally:
+        hook.remove()
+    shape = TreeShape(sd_tree.STATIC_TREE)
+    levels = [len(level.sources) for level in shape.levels[1:]]
+    prompt = tiny.inputs(family, "image", 1)["input_ids"].shape[1]
+    # Four times the prompt: embedded and prefilled, by the target and by the draft.
+    rounds = [1, *levels, 1 + shape.nodes], [2, *levels, 1 + shape.nodes]
+    assert widths == [*[prompt] * 4, *rounds[0], *rounds[1]]
+
+
+@pytest.mark.parametrize("family", tiny.FAMILIES)
+@torch.no_grad()
+def test_levels_one_by_one_equal_the_whole_tree_at_once(family: str) -> None:
+    adapter, shape = adapt(tiny.model(family)), TreeShape(WIDE)
+    prompt = adapter.embed_prompt(tiny.inputs(family, tiny.kinds(family)[-1], 3))
+    runner = ModelRunner(adapter, prompt.width + 20)
+    runner.prefill(prompt)
+    generator = torch.Generator().manual_seed(5)
+    tokens = torch.randint(0, 80, (3, shape.nodes), generator=generator)
+    parents = torch.tensor(shape.parents).expand(3, -1)
+    before, roots = list(runner.lengths), torch.tensor([7, 8, 9])
+    whole = runner.forward_tree(roots, Tree(tokens, parents, [shape.nodes] * 3)).logits
+    runner.forward_chain(roots[:, None])
+    runner.commit([[0]] * 3)
+    for depth, level in enumerate(shape.levels[1:], start=1):
+        sent = LevelTensors(shape, depth, torch.device("cpu"))
+        expected = whole[:, [source + 1 for source in level.sources]]
+        for seen in (sent.seen, torch.tensor([level.seen])):  # as bits, and plainly
+            logits = runner.forward_level(tokens[:, sent.sources], sent.depths, seen).logits
+            torch.testing.assert_close(logits, expected, atol=1e-5, rtol=1e-5)
+    assert runner.lengths == [length + 1 for length in before]
+
+
+def test_one_draft_forward_a_level() -> None:
+    stats = generate(METHODS["sd-tree-itself"]("llama"), "llama", "text", 2, 19).stats
+    assert stats.draft_forwards == 3 * 5
+
+
+def test_shapes_are_read_level_by_level() -> None:
+    shape = TreeShape(((2,), (2, 1), (0, 1)))
+    assert shape.parents == [-1, -1, 0, 0, 1, 3]
+    assert shape.ranks == [0, 1, 0, 1, 0, 0]
+    assert shape.sizes == [0, 2, 5, 6]
+    assert [level.sources for level in shape.levels] == [[-1], [0, 1], [3]]
+    assert shape.slots == {0: 0, 1: 1, 3: 2}
+    assert shape.levels[2].seen == [[True, False, True]]
+
+
+def test_a_small_vocabulary_clips_a_shape() -> None:
+    shape = TreeShape(((4,), (1, 1, 3, 1), (1, 1, 1)), most=2)
+    assert shape.parents == [-1, -1, 0, 1, 2, 3]
+
+
+def test_the_default_tree_has_five_levels() -> None:
+    shape = TreeShape(sd_tree.STATIC_TREE)
+    assert (shape.depth, shape.nodes) == (5, 25)

@@ -1,0 +1,388 @@
+"""DFlash and DDTree in runs: marginals, trees, rows that come and go, and what is refused."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import linear, silu
+
+import method_matrix as matrix
+import sooner
+import tiny
+from sooner import DDTree, DFlash, DFlashModel
+from sooner.decoding.tree import Tree
+from sooner.methods.dflash import DFlashConfig
+from sooner.methods.dflash.drafter import BlockDrafter
+from sooner.methods.dflash.runner import BlockRunner
+from sooner.methods.dflash.tree import MarginalTree
+from sooner.tasks.train_draft.block_training import BlockTraining, train_blocks
+from sooner.tasks.train_draft.recording import record
+
+NEW = 23
+GREEDY: dict[str, Any] = {"do_sample": False, "eos_token_id": None}
+
+
+def say(family: str, method: Any, kind: str, rows: int, new: int = NEW, **options: Any) -> Any:
+    model, inputs = tiny.model(family), tiny.inputs(family, kind, rows)
+    return sooner.generate(model, inputs, method, max_new_tokens=new, **{**GREEDY, **options})
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> DFlashModel:
+    """A drafter that has learnt some of what the tiny llama says, right now and then."""
+    out: Path = tmp_path_factory.mktemp("dflash")
+    model, recipe = tiny.model("llama"), BlockTraining(
+        steps=60, warmup=5, batch=8, layers=2, block_size=6, anchors=16, decay=3.0, lr=3e-3
+    )  # fmt: skip
+    layers = recipe.config(sooner.models.adapt(model)).layers
+    batches = [tiny.inputs("llama", "text", 4, seed=seed) for seed in range(8)]
+    batches.insert(0, tiny.inputs("llama", "text", 3))  # what the tests ask
+    recording = record(model, batches, out / "data", NEW, layers=layers, eos_token_id=None)
+    torch.manual_seed(0)
+    return train_blocks(model, recording, out, recipe, progress=False)
+
+
+# --- marginals, against the published layout written anew
+
+
+def literal_logits(model: DFlashModel, target: Any, ids: Tensor) -> Tensor:
+    """Logits of a block behind `ids [length]`, everything computed anew: `[places, vocab]`.
+
+    Args:
+        ids: committed tokens; the last one is the anchor.
+    """
+    config, weights = model.config, model.state_dict()
+
+    def norm(x: Tensor, name: str) -> Tensor:
+        return x * (x.pow(2).mean(-1, keepdim=True) + config.rms_norm_eps).rsqrt() * weights[name]
+
+    def heads(x: Tensor) -> Tensor:
+        return x.view(len(x), -1, config.head_dim)
+
+    size, past, dim = config.block_size, len(ids) - 1, config.head_dim
+    frequencies = 10_000.0 ** (-torch.arange(0, dim, 2) / dim)
+    angles = torch.arange(past + size)[:, None] * frequencies
+    cos, sin = torch.cat([angles, angles], 1).cos(), torch.cat([angles, angles], 1).sin()
+
+    def rotate(x: Tensor, first: int) -> Tensor:
+        turned = torch.cat([-x[..., dim // 2 :], x[..., : dim // 2]], -1)
+        places = slice(first, first + len(x))
+        return x * cos[places, None] + turned * sin[places, None]
+
+    told = target.model(ids[None, :-1], output_hidden_states=True).hidden_states
+    states = torch.cat([told[layer][0] for layer in config.layers], -1)
+    context = norm(linear(states, weights["fc.weight"]), "hidden_norm.weight")
+    block = torch.full((size,), config.mask_token_id)
+    block[0] = ids[-1]
+    x = target.get_input_embeddings()(block)
+    place = torch.arange(past + size)
+    for layer in range(config.num_hidden_layers):
+        at = f"layers.{layer}."
+        entering = norm(x, at + "input_layernorm.weight")
+        q, k, v = (weights[f"{at}self_attn.{name}_proj.weight"] for name in "qkv")
+        whole = torch.cat([context, entering])
+        queries = rotate(norm(heads(linear(entering, q)), at + "self_attn.q_norm.weight"), past)
+        keys = rotate(norm(heads(linear(whole, k)), at + "self_attn.k_norm.weight"), 0)
+        groups = config.num_attention_heads // config.num_key_value_heads
+        keys, values = (one.repeat_interleave(groups, 1) for one in (keys, heads(linear(whole, v))))
+        scores = torch.einsum("qhd,khd->hqk", queries, keys) * dim**-0.5
+        own = place[past:, None]
+        if config.causal[layer]:
+            scores = scores.masked_fill(place > own, -torch.inf)
+        if (window := config.windows[layer]) is not None:
+            scores = scores.masked_fill(own - place >= window, -torch.inf)
+        found = torch.einsum("hqk,khd->qhd", scores.softmax(-1), values).flatten(1)
+        x = x + linear(found, weights[at + "self_attn.o_proj.weight"])
+        y = norm(x, at + "post_attention_layernorm.weight")
+        gate, up, down = (weights[f"{at}mlp.{name}_proj.weight"] for name in ("gate", "up", "down"))
+        x = x + linear(silu(linear(y, gate)) * linear(y, up), down)
+    return target.lm_head(norm(x, "norm.weight"))[1:]
+
+
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "full": {},
+    "sliding": {"windows": (9, None), "causal": (True, False)},
+    "sliding-both-ways": {"windows": (9, 9)},
+    "every-state": {"layers": (0, 1, 2, 3)},
+}
+
+
+def drafter(layout: str, **more: Any) -> DFlashModel:
+    torch.manual_seed(2)
+    options = {"layers": (1, 2), **LAYOUTS.get(layout, {}), **more}
+    config = DFlashConfig(
+        hidden_size=48, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, head_dim=12, block_size=6, mask_token_id=95,
+        rope_parameters={"rope_type": "default", "rope_theta": 10_000.0}, **options,
+    )  # fmt: skip
+    model = DFlashModel(config).eval()
+    for weights in model.parameters():
+        weights.data.normal_(1.0 if weights.ndim == 1 else 0.0, 0.2)
+    return model
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_marginals_are_those_of_the_published_layout(
+    layout: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In every round of ragged rows, the context kept in the cache against none."""
+    model, target, inputs = drafter(layout), tiny.model("llama"), tiny.inputs("llama", "text", 2)
+    prompts = [ids[mask.bool()] for ids, mask in zip(*inputs.values(), strict=True)]
+    seen: list[tuple[list[Tensor], Tensor]] = []
+    propose, draft = BlockDrafter.propose, BlockRunner.draft
+    told: list[Tensor] = []
+
+    def heard(self: BlockRunner, anchors: Tensor) -> Tensor:
+        told.append(draft(self, anchors))
+        return told[-1]
+
+    def spy(self: BlockDrafter, outcome: Any) -> Tree:
+        before = len(told)
+        tree = propose(self, outcome)
+        if len(told) > before:
+            said = [
+                torch.cat([prompts[row], torch.tensor(outcome.rows.generated[row])])
+                for row in outcome.rows.active
+            ]
+            seen.append((said, told[-1]))
+        return tree
+
+    monkeypatch.setattr(BlockRunner, "draft", heard)
+    monkeypatch.setattr(BlockDrafter, "propose", spy)
+    made = sooner.generate(target, inputs, DDTree(model, nodes=90), max_new_tokens=14, **GREEDY)
+    assert made.stats.num_accepted_draft_tokens > 0
+    assert len(seen) > 4
+    with torch.no_grad():
+        for said, logits in seen:
+            for row, ids in enumerate(said):
+                wanted = literal_logits(model, target, ids)
+                torch.testing.assert_close(logits[row], wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_transformers_own_drafter_of_this_kind_computes_the_same() -> None:
+    """Its Muse Glimmer assistant, with these weights under its names."""
+    muse = pytest.importorskip("transformers.models.muse_glimmer_assistant")
+    ours = drafter("full", windows=(64, 64))
+    config = muse.MuseGlimmerAssistantConfig(
+        hidden_size=48, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, head_dim=12, block_size=6, mask_token_id=95, sliding_window=64,
+        target_layer_ids=[0, 1], rms_norm_eps=1e-6,
+        rope_parameters={"rope_type": "default", "rope_theta": 10_000.0},
+    )  # fmt: skip
+    from transformers.cache_utils import DFlashCache
+    from transformers.models.muse_glimmer_assistant import modeling_muse_glimmer_assistant as code
+
+    theirs = code.MuseGlimmerAssistantModel(config).eval()
+    renamed = {
+        name.replace("fc.", "encoder.fc.").replace("hidden_norm.", "encoder.output_norm_enc."): one
+        for name, one in ours.state_dict().items()
+    }
+    theirs.load_state_dict(renamed)
+    states, embeds = torch.randn(1, 5, 96), torch.randn(1, 6, 48)
+    with torch.no_grad():
+        cache = DFlashCache(config=config)
+        cache.set_previous_accepted_tokens(5)
+        wanted = theirs(embeds, states, past_key_values=cache).last_hidden_state
+        runner = BlockRunner(ours, None, 16)
+        runner.remember(ours.context(states), [5])
+        ours.embed = lambda tokens, adapter: embeds  # type: ignore[method-assign]
+        ours.logits = lambda states, adapter: states  # type: ignore[method-assign]
+        torch.testing.assert_close(runner.draft(torch.zeros(1).long()), wanted[:, 1:])
+
+
+# --- trees of marginals
+
+
+def literal_tree(p: Tensor, nodes: int) -> dict[tuple[int, ...], float]:
+    """The most probable prefixes of a product of marginals, by a heap over rank vectors.
+
+    Args:
+        p: log-probabilities, `[places, vocab]`.
+    """
+    values, ids = p.sort(-1, descending=True)
+    heap: list[tuple[float, tuple[int, ...]]] = [(-float(values[0, 0]), (0,))]
+    found: dict[tuple[int, ...], float] = {}
+    while heap and len(found) < nodes:
+        cost, ranks = heapq.heappop(heap)
+        found[tuple(int(ids[place, rank]) for place, rank in enumerate(ranks))] = -cost
+        here = len(ranks) - 1
+        if ranks[-1] + 1 < p.shape[1]:  # the sibling behind it
+            more = float(values[here, ranks[-1] + 1] - values[here, ranks[-1]])
+            heapq.heappush(heap, (cost - more, (*ranks[:-1], ranks[-1] + 1)))
+        if len(ranks) < len(p):  # its best child
+            heapq.heappush(heap, (cost - float(values[here + 1, 0]), (*ranks, 0)))
+    return found
+
+
+def paths_of(tree: Tree, row: int) -> list[tuple[int, ...]]:
+    found: list[tuple[int, ...]] = []
+    parents, tokens = tree.parents[row].tolist(), tree.tokens[row].tolist()
+    for node in range(int(tree.sizes[row])):
+        above = () if parents[node] < 0 else found[parents[node]]
+        found.append((*above, tokens[node]))
+    return found
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 7, 24, 60])
+@pytest.mark.parametrize("spread", [0.5, 3.0])
+def test_a_tree_holds_the_most_probable_prefixes(nodes: int, spread: float) -> None:
+    torch.manual_seed(nodes)
+    p = (spread * torch.randn(3, 5, 11)).log_softmax(-1)
+    values, tokens = p.topk(min(nodes, 11))
+    tree = MarginalTree(values, tokens, nodes).best([5, 5, 5], is_open=False)
+    for row in range(3):
+        wanted, paths = literal_tree(p[row], nodes), paths_of(tree, row)
+        assert set(paths) == set(wanted)
+        chances = [wanted[path] for path in paths]
+        assert chances == sorted(chances, reverse=True), "the best come first"
+
+
+def test_rows_near_their_limit_have_lower_trees() -> None:
+    torch.manual_seed(1)
+    p = torch.randn(3, 4, 9).log_softmax(-1)
+    values, tokens = p.topk(9)
+    tree = MarginalTree(values, tokens, 20).best([4, 1, 2], is_open=False)
+    for row, levels in enumerate((4, 1, 2)):
+        assert set(paths_of(tree, row)) == set(literal_tree(p[row, :levels], 20))
+
+
+def test_what_can_not_be_said_is_in_no_tree() -> None:
+    p = torch.tensor([[[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]]]).log()
+    values, tokens = p.topk(3)
+    tree = MarginalTree(values, tokens, 9).best([2], is_open=True)
+    assert set(paths_of(tree, 0)) == {(0,), (1,), (0, 2), (1, 2)}
+
+
+# --- runs
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("name", ["dflash", "ddtree", "auto"])
+def test_drafts_are_taken_and_refused_and_the_text_is_the_targets(
+    name: str, rows: int, fitted: DFlashModel
+) -> None:
+    methods: dict[str, Any] = {
+        "dflash": DFlash(fitted, num_draft_tokens=5), "ddtree": DDTree(fitted, nodes=12),
+        "auto": DFlash(fitted),
+    }  # fmt: skip
+    made = say("llama", methods[name], "text", rows)
+    assert torch.equal(made.sequences, matrix.reference("llama", "text", rows, NEW))
+    stats = made.stats
+    if name != "auto":
+        assert 0 < stats.num_accepted_draft_tokens < stats.num_draft_tokens
+        assert stats.mean_acceptance_length > 1.2
+
+
+def test_a_tree_holds_more_than_the_chain_of_the_same_weights(fitted: DFlashModel) -> None:
+    chain = say("llama", DFlash(fitted, num_draft_tokens=5), "text", 3).stats
+    tree = say("llama", DDTree(fitted, nodes=24), "text", 3).stats
+    assert tree.mean_acceptance_length > chain.mean_acceptance_length
+
+
+@pytest.mark.parametrize("chunk", [1, 5])
+@pytest.mark.parametrize("kind", ["mixed", "uneven"])
+def test_a_prefill_in_chunks_changes_no_draft(chunk: int, kind: str) -> None:
+    method = DDTree(tiny.block_drafter("qwen2_5_vl"), nodes=60)
+    whole = say("qwen2_5_vl", method, kind, 3)
+    split = say("qwen2_5_vl", method, kind, 3, prefill_chunk_size=chunk)
+    assert split.tokens == whole.tokens
+    assert split.stats.acceptance_histogram == whole.stats.acceptance_histogram
+
+
+@pytest.mark.parametrize("name", ["dflash", "ddtree"])
+def test_requests_join_and_leave_and_say_what_they_say_alone(name: str, fitted: Any) -> None:
+    method: Any = DFlash(fitted, num_draft_tokens=5)
+    if name == "ddtree":
+        method = DDTree(fitted, nodes=12)
+    engine = sooner.Engine(tiny.model("llama"), method, max_rows=3)
+    asked, accepted = [], 0
+    for number, new in enumerate((NEW, 4, 15, 9, NEW)):
+        inputs = tiny.inputs("llama", "text", 1, seed=number % 3)
+        asked.append((engine.admit(inputs, max_new_tokens=new, **GREEDY), inputs, new))
+        engine.step()
+        engine.step()
+    engine.run()
+    for request, inputs, new in asked:
+        width = inputs["input_ids"].shape[1]
+        wanted = tiny.model("llama").generate(**inputs, max_new_tokens=new, **GREEDY)
+        assert request.tokens is not None
+        assert request.tokens == wanted[:, width:].tolist()
+        accepted += len(request.tokens[0]) - 1 - request.drafts.rounds  # a round says one more
+    assert accepted > 0
+
+
+def test_sampled_drafts_are_taken_and_refused(fitted: DFlashModel) -> None:
+    options: dict[str, Any] = {"do_sample": True, "temperature": 0.5, "seed": 4}
+    plain = say("llama", sooner.Autoregressive(), "text", 3, **options)
+    tree = say("llama", DDTree(fitted, nodes=12), "text", 3, **options)
+    assert tree.tokens == plain.tokens
+    chain = say("llama", DFlash(fitted, num_draft_tokens=5), "text", 3, **options)
+    again = say("llama", DFlash(fitted, num_draft_tokens=5), "text", 3, **options)
+    assert chain.tokens == again.tokens
+    for made in (tree, chain):
+        assert 0 < made.stats.num_accepted_draft_tokens < made.stats.num_draft_tokens
+
+
+def test_processors_that_read_the_text_are_asked_behind_what_was_drafted(fitted: Any) -> None:
+    options: dict[str, Any] = {"repetition_penalty": 1.4, "no_repeat_ngram_size": 2}
+    expected = matrix.reference("llama", "text", 3, NEW, **options)
+    for method in (DFlash(fitted, num_draft_tokens=5), DDTree(fitted, nodes=12)):
+        made = say("llama", method, "text", 3, **options)
+        assert torch.equal(made.sequences, expected)
+
+
+# --- targets
+
+
+def test_another_target_is_refused_by_what_differs(fitted: DFlashModel) -> None:
+    inputs = tiny.inputs("llama", "text", 1)
+    with pytest.raises(sooner.SoonerError, match=r"another target \(.* is off by"):
+        sooner.generate(tiny.model("llama", seed=5), inputs, DFlash(fitted), max_new_tokens=4)
+    for more, message in (
+        ({"hidden_size": 32}, "hidden_size 32, but LlamaForCausalLM has 48"),
+        ({"vocab_size": 99}, "vocab_size 99, but LlamaForCausalLM has 96"),
+        ({"mask_token_id": 96}, r"mask_token_id 96, .* ends at 95"),
+        ({"layers": (1, 4)}, r"hidden_states\[4\], but LlamaForCausalLM has 0 to 3"),
+    ):
+        model = DFlashModel(_config(**more))
+        with pytest.raises(sooner.SoonerError, match=message):
+            sooner.generate(tiny.model("llama"), inputs, DFlash(model), max_new_tokens=4)
+
+
+def _config(**more: Any) -> DFlashConfig:
+    usual: dict[str, Any] = {
+        "hidden_size": 48, "intermediate_size": 40, "num_hidden_layers": 1,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 12, "block_size": 4,
+        "mask_token_id": 95, "layers": (1, 2),
+    }  # fmt: skip
+    return DFlashConfig(**{**usual, **more})
+
+
+def test_options_are_checked() -> None:
+    model = DFlashModel(_config())
+    with pytest.raises(sooner.SoonerError, match="num_draft_tokens"):
+        DFlash(model, num_draft_tokens=0)
+    with pytest.raises(sooner.SoonerError, match="nodes"):
+        DDTree(model, nodes=0)
+    assert DFlash(model, num_draft_tokens=9).largest_block() == 4, "a block has three drafts"
+
+
+def test_every_combination_of_depth_and_rank_is_weighed() -> None:
+    """Of all products of three marginals none outside of the tree is more probable than one in."""
+    torch.manual_seed(4)
+    p = torch.randn(3, 4).log_softmax(-1)
+    values, tokens = (one[None] for one in p.topk(4))
+    inside = set(paths_of(MarginalTree(values, tokens, 15).best([3], is_open=False), 0))
+    chance = {
+        path: float(sum(p[place, token] for place, token in enumerate(path)))
+        for depth in (1, 2, 3)
+        for path in itertools.product(range(4), repeat=depth)
+    }
+    least = min(chance[path] for path in inside)
+    assert all(chance[path] <= least for path in chance.keys() - inside)

@@ -1,0 +1,208 @@
+"""DFlash drafters as people publish them: layouts, names of tensors, what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+import sooner
+import tiny
+from sooner import DFlashModel
+from sooner.methods.dflash import loader
+from sooner.methods.dflash.config import DFlashConfig, read_config
+from sooner.methods.trained import load_drafter
+
+SIZES: dict[str, Any] = {
+    "hidden_size": 48, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 12, "rms_norm_eps": 1e-6, "vocab_size": tiny.VOCAB,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0},
+}  # fmt: skip
+ZLAB: dict[str, Any] = {
+    "architectures": ["DFlashDraftModel"], "model_type": "qwen3", **SIZES, "block_size": 6,
+    "dflash_config": {"mask_token_id": 95, "target_layer_ids": [0, 1]},
+}  # fmt: skip
+
+
+def written(folder: Path, config: dict[str, Any], tensors: dict[str, Tensor]) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    save_file({name: one.contiguous() for name, one in tensors.items()}, folder / loader.WEIGHTS)
+    return folder
+
+
+@pytest.fixture
+def model() -> DFlashModel:
+    torch.manual_seed(3)
+    return DFlashModel(read_config(ZLAB, "here")).eval()
+
+
+def same(one: DFlashModel, other: DFlashModel) -> bool:
+    theirs = other.state_dict()
+    return all(torch.equal(value, theirs[name]) for name, value in one.state_dict().items())
+
+
+def test_what_is_written_is_z_labs_layout_and_is_read_again(
+    tmp_path: Path, model: DFlashModel
+) -> None:
+    loader.save(model, tmp_path)
+    told = json.loads((tmp_path / "config.json").read_text())
+    assert told["architectures"] == ["DFlashDraftModel"]
+    assert told["dflash_config"] == {"mask_token_id": 95, "target_layer_ids": [0, 1]}
+    layer = "layers.1."
+    names = {
+        "fc.weight", "hidden_norm.weight", "norm.weight", f"{layer}input_layernorm.weight",
+        f"{layer}post_attention_layernorm.weight", f"{layer}self_attn.q_norm.weight",
+        f"{layer}self_attn.k_norm.weight", f"{layer}mlp.gate_proj.weight",
+        f"{layer}mlp.up_proj.weight", f"{layer}mlp.down_proj.weight",
+        *(f"{layer}self_attn.{one}_proj.weight" for one in "qkvo"),
+    }  # fmt: skip
+    written_names = set(load_file(tmp_path / loader.WEIGHTS))
+    assert names == {name for name in written_names if not name.startswith("layers.0.")}
+    again = loader.load(tmp_path)
+    assert same(model, again)
+    assert again.config == model.config
+
+
+def test_layers_are_numbered_as_each_layout_means_them() -> None:
+    assert read_config(ZLAB, "").layers == (1, 2), "i is hidden_states[i + 1]"
+    inner = {**SIZES, "model_type": "qwen3"}
+    speculators = {
+        "speculators_model_type": "dflash", "transformer_layer_config": inner, "block_size": 6,
+        "aux_hidden_state_layer_ids": [1, 2], "mask_token_id": 95, "draft_vocab_size": 96,
+    }  # fmt: skip
+    assert read_config(speculators, "").layers == (1, 2), "k is hidden_states[k]"
+    flat = {
+        **SIZES, "speculative_config": {
+            "method": "dflash", "speculative_tokens": 5, "target_layer_ids": [1, 2],
+            "target_layer_start_idx": 1, "mask_token_id": 95,
+        },
+    }  # fmt: skip
+    assert read_config(flat, "").layers == (1, 2)
+    assert read_config(flat, "").block_size == 6, "five tokens and their anchor"
+    anchored = read_config({**speculators, "sample_from_anchor": True}, "")
+    assert (anchored.drafts, read_config(speculators, "").drafts) == (6, 5)
+
+
+def test_sliding_layers_are_causal_unless_told_otherwise() -> None:
+    kinds = ["sliding_attention", "full_attention"]
+    sliding = {**ZLAB, "layer_types": kinds, "sliding_window": 9}
+    assert read_config(sliding, "").causal == (True, False)
+    assert read_config(sliding, "").windows == (9, None)
+    assert read_config({**sliding, "is_causal": False}, "").causal == (False, False)
+    assistant = {
+        **SIZES, "model_type": "muse_glimmer_assistant", "layer_types": kinds, "sliding_window": 9,
+        "mask_token_id": 95, "target_layer_ids": [0, 1], "block_size": 6,
+    }  # fmt: skip
+    assert read_config(assistant, "").causal == (False, False)
+
+
+def test_other_names_of_the_same_tensors_are_read(tmp_path: Path, model: DFlashModel) -> None:
+    weights = model.state_dict()
+    assistant = {
+        name.replace("fc.", "encoder.fc.").replace("hidden_norm", "encoder.output_norm_enc"): one
+        for name, one in weights.items()
+    }
+    assert same(model, loader.load(written(tmp_path / "encoder", ZLAB, assistant)))
+    prefixed = {f"model.{name}": one for name, one in weights.items()}
+    assert same(model, loader.load(written(tmp_path / "model", ZLAB, prefixed)))
+    fused = {name: one for name, one in weights.items() if "_proj" not in name}
+    for layer in range(2):
+        at = f"layers.{layer}."
+        for whole, parts in loader.FUSED.items():
+            fused[f"{at}{whole}.weight"] = torch.cat(
+                [weights[f"{at}{one}.weight"] for one in parts]
+            )
+        for alone in ("self_attn.o_proj", "mlp.down_proj"):
+            fused[f"{at}{alone}.weight"] = weights[f"{at}{alone}.weight"]
+    assert same(model, loader.load(written(tmp_path / "fused", ZLAB, fused)))
+
+
+def test_what_is_unknown_missing_or_of_another_shape_is_refused_by_its_name(
+    tmp_path: Path, model: DFlashModel
+) -> None:
+    weights = model.state_dict()
+    cases = (
+        ({**weights, "layers.0.mlp_conv.base_kernel": torch.zeros(2)}, "mlp_conv.base_kernel"),
+        ({**weights, "fc.weight": torch.zeros(48, 48)}, r"'fc.weight' .* \[48, 48\].*\[48, 96\]"),
+        ({name: one for name, one in weights.items() if name != "norm.weight"}, "norm.weight"),
+    )
+    for number, (tensors, message) in enumerate(cases):
+        folder = written(tmp_path / str(number), ZLAB, tensors)
+        with pytest.raises(sooner.SoonerError, match=message):
+            loader.load(folder)
+    misspelt = {**ZLAB, "dflash_config": {**ZLAB["dflash_config"], "mask_token": 3}}
+    with pytest.raises(sooner.SoonerError, match=r"mask_token'.*did you mean 'mask_token_id'"):
+        read_config(misspelt, "there")
+    with pytest.raises(sooner.SoonerError, match="target_layer_ids"):
+        read_config({**ZLAB, "dflash_config": {"mask_token_id": 95}}, "there")
+    with pytest.raises(sooner.SoonerError, match="readable config"):
+        DFlashConfig.load(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize(
+    ("told", "name"),
+    [
+        ({**ZLAB, "architectures": ["DFlash2DraftModel"]}, "dflash2"),
+        ({**ZLAB, "dflash_config": {**ZLAB["dflash_config"], "selector_rank": 256}}, "dflash2"),
+        ({"speculators_model_type": "domino"}, "domino"),
+        ({"speculators_model_type": "dspark"}, "dspark"),
+    ],
+)
+def test_relatives_without_marginals_are_refused_by_name(told: dict[str, Any], name: str) -> None:
+    with pytest.raises(sooner.UnsupportedError, match=rf"a {name} drafter: .* it would take"):
+        read_config(told, "there")
+
+
+def test_m_rope_of_a_drafter_is_refused() -> None:
+    rope = {"rope_type": "default", "mrope_section": [2, 2, 2]}
+    with pytest.raises(sooner.UnsupportedError, match="M-RoPE"):
+        read_config({**ZLAB, "rope_parameters": rope}, "there")
+
+
+def test_a_reduced_vocabulary_is_mapped_to_the_targets_ids(
+    tmp_path: Path, model: DFlashModel
+) -> None:
+    """speculators' files with a head, an embedding and offsets of their own."""
+    target, kept = tiny.model("llama"), torch.arange(0, 96, 3)
+    told = {
+        "speculators_model_type": "dflash", "transformer_layer_config": SIZES, "block_size": 6,
+        "aux_hidden_state_layer_ids": [1, 2], "mask_token_id": 95, "draft_vocab_size": len(kept),
+    }  # fmt: skip
+    tensors = {
+        **model.state_dict(), "d2t": kept - torch.arange(len(kept)),
+        "t2d": torch.isin(torch.arange(96), kept), "lm_head.weight": target.lm_head.weight[kept],
+        "embed_tokens.weight": target.get_input_embeddings().weight,
+    }  # fmt: skip
+    folder = written(tmp_path / "reduced", told, tensors)
+    own = loader.load(folder)
+    states, adapter = torch.randn(1, 2, 48), sooner.models.adapt(target)
+    with torch.no_grad():
+        whole, reduced = model.logits(states, adapter), own.logits(states, adapter)
+        torch.testing.assert_close(reduced[..., kept], whole[..., kept])
+    assert int(reduced.isneginf().sum()) == 2 * (96 - len(kept))
+    inputs = tiny.inputs("llama", "text", 2)
+    plain = target.generate(**inputs, max_new_tokens=12, do_sample=False, eos_token_id=None)
+    for method in (sooner.DFlash(own), sooner.DDTree(own, nodes=60)):
+        made = sooner.generate(
+            target, inputs, method, max_new_tokens=12, do_sample=False, eos_token_id=None
+        )
+        assert torch.equal(made.sequences, plain)
+    del tensors["d2t"]
+    with pytest.raises(sooner.SoonerError, match=r"vocabulary of 32 and no d2t"):
+        loader.load(written(tmp_path / "lacking", told, tensors))
+
+
+def test_a_folder_tells_which_method_runs_it(tmp_path: Path, model: DFlashModel) -> None:
+    loader.save(model, tmp_path)
+    made = load_drafter(tmp_path, num_draft_tokens=3)
+    assert isinstance(made, sooner.DFlash)
+    assert same(made.drafter, model)
+    assert same(sooner.DDTree(tmp_path, nodes=8).drafter, model)
+    with pytest.raises(sooner.SoonerError, match=r"is DFlash, which method 'dflash' runs"):
+        sooner.Eagle(tmp_path)

@@ -1,0 +1,364 @@
+"""EAGLE-3 heads as people publish them: what they compute, what they draft, what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+import method_matrix as matrix
+import sooner
+import tiny
+from published_heads import VOCAB, PublishedEagle3, draw, write_eagle3
+from recorders import StandIn
+from sooner.decoding.interface import Outcome
+from sooner.decoding.tree import Tree
+from sooner.methods.eagle.drafter import EagleDrafter
+from sooner.methods.eagle.published import load_eagle3
+from sooner.methods.eagle.specforge import save_eagle3
+
+WIDE = {"top_k": 24, "nodes": 48, "depth": 4}
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "specforge": {},
+    "whole vocabulary": {"drafted": None},
+    "speculators": {"layout": "speculators", "layers": (1, 2, 0), "embeddings": True},
+    "qwen3 layer": {"layout": "speculators", "qk_norm": True, "norm_before_residual": True},
+    "biases, norm before fc": {"layout": "speculators", "bias": True, "norm_before_fc": True},
+    "another width": {"hidden": 32, "read": 48, "embeddings": True},
+    "m-rope": {"rope_scaling": {"rope_type": "mrope", "mrope_section": [1, 2, 3]}},
+}
+
+
+def read(folder: Path) -> Any:
+    return load_eagle3(folder, json.loads((folder / "config.json").read_text()))
+
+
+def positions_of(reference: PublishedEagle3, count: int) -> Tensor:
+    if "mrope_section" not in (reference.config.get("rope_scaling") or {}):
+        return torch.arange(count)
+    return torch.stack([torch.arange(count), torch.arange(count) // 2, torch.arange(count) % 3])
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_logits_are_those_of_the_published_layout(layout: str, tmp_path: Path) -> None:
+    """Behind the target's states, and behind one of the head's own."""
+    head = read(write_eagle3(tmp_path, **LAYOUTS[layout]))
+    reference = PublishedEagle3(tmp_path)
+    hidden = head.config.hidden_size
+    embeds, told = draw(7, 9, hidden) * 5, draw(8, 9, head.fc.in_features) * 9
+    positions = positions_of(reference, 9)
+    states = reference.start(told)
+    after, wanted = reference.run(embeds, states, positions)
+    where = positions[None] if positions.ndim == 1 else positions[:, None]
+    with torch.no_grad():
+        torch.testing.assert_close(head.read(told[None])[0], states)
+        made = head(embeds[None], told[None], positions=where)
+        torch.testing.assert_close(made[0], after, atol=1e-4, rtol=1e-4)
+        logits = head.drafted_logits(made)[0]
+        torch.testing.assert_close(logits, wanted, atol=1e-4, rtol=1e-4)
+        assert head.token_ids.tolist() == [
+            reference.target_id(token) for token in range(logits.shape[-1])
+        ]
+
+
+def say(family: str, method: Any, kind: str, rows: int, new: int = 15, **options: Any) -> Any:
+    options = {"eos_token_id": None, "do_sample": False, **options}
+    model, inputs = tiny.model(family), tiny.inputs(family, kind, rows)
+    return sooner.generate(model, inputs, method, max_new_tokens=new, **options)
+
+
+@pytest.mark.parametrize(
+    ("family", "kind", "layout"),
+    [
+        ("llama", "text", "specforge"),
+        ("llama", "uneven", "another width"),
+        ("qwen2", "uneven", "qwen3 layer"),
+        ("llava_onevision", "mixed", "speculators"),
+        ("qwen2_5_vl", "uneven", "m-rope"),
+        ("qwen3_vl", "mixed", "m-rope"),
+        ("qwen2_5_vl", "mixed", "whole vocabulary"),
+    ],
+)
+def test_greedy_and_sampled_ids_are_plain_decodings(
+    family: str, kind: str, layout: str, tmp_path: Path
+) -> None:
+    method = sooner.load_drafter(write_eagle3(tmp_path, **LAYOUTS[layout]), **WIDE)
+    made = say(family, method, kind, 3)
+    assert made.sequences.tolist() == matrix.reference(family, kind, 3, 15).tolist()
+    assert made.stats.num_accepted_draft_tokens > 0
+    assert made.stats.mode == "exact"
+    drawn = {"do_sample": True, "temperature": 1.2, "top_p": 0.9}
+    seeded = [say(family, one, kind, 3, seed=5, **drawn).tokens for one in (None, method)]
+    assert seeded[0] == seeded[1]
+
+
+def paths_of(tree: Tree, row: int) -> set[tuple[int, ...]]:
+    found: list[tuple[int, ...]] = []
+    parents, tokens = tree.parents[row].tolist(), tree.tokens[row].tolist()
+    for node in range(tree.sizes[row]):
+        above = () if parents[node] < 0 else found[parents[node]]
+        found.append((*above, tokens[node]))
+    return set(found)
+
+
+def literal_tree(
+    head: PublishedEagle3, model: Any, ids: Tensor, states: Tensor, options: dict[str, int]
+) -> set[tuple[int, ...]]:
+    """Paths of a dynamic tree, everything computed anew for every node.
+
+    Args:
+        ids: committed tokens, `[length]`.
+        states: three layers' of all but the last, `[length - 1, 3 * hidden]`.
+    """
+    embed = model.get_input_embeddings()
+    base = head.start(states)
+    found: dict[tuple[int, ...], float] = {}
+    level: dict[tuple[int, ...], float] = {(): 0.0}
+    for _ in range(options["depth"]):
+        children = {}
+        for path in sorted(level, key=lambda path: -level[path])[: options["top_k"]]:
+            embeds, own = embed(ids[1:]), base
+            after, logits = head.run(embeds, own, torch.arange(len(own)))
+            for token in path:
+                embeds = torch.cat([embeds, embed(torch.tensor([token]))])
+                own = torch.cat([own, after[-1:]])
+                after, logits = head.run(embeds, own, torch.arange(len(own)))
+            best = logits[-1].log_softmax(-1).topk(options["top_k"])
+            for value, token in zip(best.values.tolist(), best.indices.tolist(), strict=True):
+                children[(*path, head.target_id(token))] = level[path] + value
+        found |= children
+        level = children
+    return set(sorted(found, key=lambda path: -found[path])[: options["nodes"]])
+
+
+@pytest.mark.parametrize("shift", [0, 1])
+def test_the_trees_of_a_run_are_those_of_the_reference(
+    shift: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Against HF's own `hidden_states`: which layers are read, and of which tokens.
+
+    Speculators' number k is `hidden_states[k]`, SpecForge's i is `hidden_states[i + 1]`.
+    """
+    layout = "specforge" if shift else "speculators"
+    write_eagle3(tmp_path, layout, layers=(0, 1, 0))
+    reference, model = PublishedEagle3(tmp_path), tiny.model("llama")
+    inputs = tiny.inputs("llama", "text", 2)
+    seen: list[tuple[list[Tensor], Tree]] = []
+    levels: list[list[int]] = []
+    grow = EagleDrafter._grow
+
+    def spy(self: EagleDrafter, outcome: Outcome) -> Tree:
+        tree = grow(self, outcome)
+        prompts = [ids[mask.bool()] for ids, mask in zip(*inputs.values(), strict=True)]
+        said = [
+            torch.cat([prompts[original], torch.tensor(outcome.rows.generated[original])])
+            for original in outcome.rows.active
+        ]
+        seen.append((said, tree))
+        levels.append(self.levels)
+        return tree
+
+    monkeypatch.setattr(EagleDrafter, "_grow", spy)
+    options = {"top_k": 3, "depth": 3, "nodes": 8}
+    say("llama", sooner.load_drafter(tmp_path, **options), "text", 2, new=12)
+    checked = 0
+    with torch.no_grad():
+        for (said, tree), deep in zip(seen, levels, strict=True):
+            for row, ids in enumerate(said):
+                if deep[row] < options["depth"]:
+                    continue  # near the limit trees are lower
+                told = model(ids[None], output_hidden_states=True).hidden_states
+                states = torch.cat([told[k + shift][0, :-1] for k in (0, 1, 0)], -1)
+                assert paths_of(tree, row) == literal_tree(reference, model, ids, states, options)
+                checked += 1
+    assert checked > 6
+
+
+def test_the_default_layers_are_low_middle_and_high(tmp_path: Path) -> None:
+    head = read(write_eagle3(tmp_path, layers=None))
+
+    class Target:
+        layers = 32
+
+    assert head.layer_ids_for(Target()) == (2, 16, 29)
+    Target.layers = 3
+    with pytest.raises(sooner.SoonerError, match="3 layers"):
+        head.layer_ids_for(Target())
+
+
+@pytest.mark.parametrize("chunk", [1, 5])
+def test_a_prefill_in_chunks_changes_no_draft(chunk: int, tmp_path: Path) -> None:
+    method = sooner.load_drafter(write_eagle3(tmp_path, **LAYOUTS["m-rope"]), **WIDE)
+    whole = say("qwen2_5_vl", method, "mixed", 3)
+    split = say("qwen2_5_vl", method, "mixed", 3, prefill_chunk_size=chunk)
+    assert split.tokens == whole.tokens
+    assert split.stats.acceptance_histogram == whole.stats.acceptance_histogram
+
+
+def test_rows_draft_alone_as_they_do_together(tmp_path: Path) -> None:
+    """Positions by row: drafts of a ragged batch are those of its rows."""
+    method = sooner.load_drafter(write_eagle3(tmp_path), **WIDE)
+    together = say("qwen2", method, "text", 3)
+    inputs, counts = tiny.inputs("qwen2", "text", 3), 0
+    for row in range(3):
+        real = inputs["attention_mask"][row].bool()
+        alone = {name: value[row : row + 1, real] for name, value in inputs.items()}
+        made = sooner.generate(
+            tiny.model("qwen2"), alone, method, max_new_tokens=15, eos_token_id=None,
+            do_sample=False,
+        )  # fmt: skip
+        assert made.tokens == [together.tokens[row]]
+        counts += made.stats.num_accepted_draft_tokens
+    assert counts == together.stats.num_accepted_draft_tokens
+
+
+@pytest.mark.parametrize("layout", ["specforge", "m-rope"])
+def test_rows_join_in_an_engine(layout: str, tmp_path: Path) -> None:
+    family = "qwen2_5_vl" if layout == "m-rope" else "llama"
+    method = sooner.load_drafter(write_eagle3(tmp_path, **LAYOUTS[layout]), **WIDE)
+    kinds = ("mixed", "text") if layout == "m-rope" else ("text", "text")
+    engine = sooner.Engine(tiny.model(family), method, max_rows=4)
+    options: dict[str, Any] = {"max_new_tokens": 14, "eos_token_id": None, "do_sample": False}
+    requests = []
+    for kind in kinds:
+        requests.append(engine.admit(tiny.inputs(family, kind, 1), **options))
+        for _ in range(3):
+            engine.step()
+    engine.run()
+    for request, kind in zip(requests, kinds, strict=True):
+        assert request.tokens == say(family, None, kind, 1, new=14).tokens
+
+
+def test_steps_are_recorded_as_graphs_and_never_compiled(tmp_path: Path) -> None:
+    """Hooks between layers are called while a step is recorded; no compiler can trace them."""
+    method = sooner.load_drafter(write_eagle3(tmp_path), top_k=24, nodes=15, depth=4)
+    plain, recorder = say("llama", method, "text", 3), StandIn()
+    recorded = say("llama", method, "text", 3, graphs=recorder)
+    assert recorder.replayed > 0
+    compiled = say("llama", method, "text", 3, compile={"fullgraph": True})
+    for one in (recorded, compiled):
+        assert one.tokens == plain.tokens
+        assert one.stats.acceptance_histogram == plain.stats.acceptance_histogram
+    assert any("not compiled" in note for note in compiled.stats.notes)
+
+
+# --- files
+
+
+def test_a_saved_head_is_the_same_head(tmp_path: Path) -> None:
+    """In SpecForge's layout, whatever it was read from."""
+    head = read(write_eagle3(tmp_path / "a", "speculators", layers=(2, 1, 1), embeddings=True))
+    save_eagle3(head, tmp_path / "b")
+    told = json.loads((tmp_path / "b" / "config.json").read_text())
+    assert told["architectures"] == ["LlamaForCausalLMEagle3"]
+    assert told["eagle_config"]["eagle_aux_hidden_state_layer_ids"] == [1, 0, 0]
+    again = read(tmp_path / "b")
+    assert again.config == head.config
+    assert again.token_ids.tolist() == head.token_ids.tolist()
+    for name, value in head.state_dict().items():
+        assert torch.equal(again.state_dict()[name], value), name
+    names = set(load_file(tmp_path / "b" / "model.safetensors"))
+    assert {"midlayer.hidden_norm.weight", "fc.weight", "norm.weight", "lm_head.weight"} <= names
+    assert {"d2t", "t2d"} <= names
+
+
+def test_weights_in_pytorchs_own_format_are_read(tmp_path: Path) -> None:
+    write_eagle3(tmp_path)
+    wanted = read(tmp_path).state_dict()
+    torch.save(load_file(tmp_path / "model.safetensors"), tmp_path / "pytorch_model.bin")
+    (tmp_path / "model.safetensors").unlink()
+    head = sooner.load_drafter(tmp_path).head
+    assert all(torch.equal(head.state_dict()[name], one) for name, one in wanted.items())
+
+
+def test_a_table_that_is_the_targets_own_is_not_kept_twice(tmp_path: Path) -> None:
+    model = tiny.model("llama")
+    write_eagle3(tmp_path, embeddings=True)
+    weights = load_file(tmp_path / "model.safetensors")
+    weights["embed_tokens.weight"] = model.get_input_embeddings().weight.detach().clone()
+    save_file(weights, tmp_path / "model.safetensors")
+    head = read(tmp_path)
+    from sooner.models import adapt
+
+    assert head.placed(adapt(model)).embed_tokens is None
+    assert head.embed_tokens is not None
+
+
+def change(folder: Path, edit: Any) -> Path:
+    weights = load_file(folder / "model.safetensors")
+    edit(weights)
+    save_file(weights, folder / "model.safetensors")
+    return folder
+
+
+def offsets(value: Tensor) -> Any:
+    return lambda weights: weights.update(d2t=value)
+
+
+@pytest.mark.parametrize(
+    ("edit", "told"),
+    [
+        (lambda w: w.update({"midlayer.self_attn.g_proj.weight": torch.ones(2, 2)}),
+         r"'midlayer\.self_attn\.g_proj\.weight' that is no part"),
+        (lambda w: w.update(mask_hidden=torch.ones(2)), "'mask_hidden' that is no part"),
+        (lambda w: w.pop("midlayer.mlp.up_proj.weight"), r"lacks layer\.mlp\.up_proj\.weight"),
+        (lambda w: w.pop("lm_head.weight"), r"lacks lm_head\.weight"),
+        (lambda w: w.pop("d2t"), "no 'd2t'"),
+        (lambda w: w.update({"fc.weight": torch.ones(48, 96)}),
+         r"'fc\.weight' .* is \[48, 96\], by its config\.json it must be \[48, 144\]"),
+        (offsets(torch.zeros(39, dtype=torch.long)), "'d2t' has 39 entries"),
+        (offsets(torch.full((40,), 60)), "leads to token 99"),
+        (offsets(-torch.arange(40)), "two draft ids have one target id"),
+        (lambda w: w.update(t2d=torch.ones(VOCAB, dtype=torch.bool)), "'t2d' keeps other tokens"),
+    ],
+)  # fmt: skip
+def test_tensors_that_do_not_fit_are_refused_by_name(edit: Any, told: str, tmp_path: Path) -> None:
+    with pytest.raises(sooner.SoonerError, match=told):
+        sooner.load_drafter(change(write_eagle3(tmp_path), edit))
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        ({"num_hidden_layers": 2}, "num_hidden_layers 2"),
+        ({"hidden_act": "gelu"}, "hidden_act 'gelu'"),
+        ({"eagle_config": {"use_aux_hidden_state": False}}, "use_aux_hidden_state"),
+        ({"logit_scale": 0.5}, r"logit_scale 0\.5"),
+        ({"quantization_config": {"bits": 4}}, "quantised"),
+        ({"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "rope_type is 'dynamic'"),
+        ({"rope_scaling": {"rope_type": "mrope", "mrope_section": [1, 1]}}, "mrope_section"),
+        ({"layer_types": ["sliding_attention"]}, "sliding_attention layers"),
+        ({"eagle_config": {"eagle_aux_hidden_state_layer_ids": [1]}}, "must name three"),
+    ],
+)
+def test_options_that_can_not_be_run_are_refused(
+    config: dict[str, Any], told: str, tmp_path: Path
+) -> None:
+    with pytest.raises(sooner.SoonerError, match=told):
+        sooner.load_drafter(write_eagle3(tmp_path, **config))
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        ({"read": 64}, "states of width 64, the target's are 48"),
+        ({"hidden": 32, "read": 48}, "no embed_tokens of its own"),
+        ({"layers": (0, 1, 5)}, r"hidden_states\[6\], but LlamaForCausalLM has 0 to 3"),
+    ],
+)
+def test_another_target_is_refused(made: dict[str, Any], told: str, tmp_path: Path) -> None:
+    method = sooner.load_drafter(write_eagle3(tmp_path, **made))
+    with pytest.raises(sooner.SoonerError, match=told):
+        say("llama", method, "text", 1)
+
+
+def test_layers_can_be_named(tmp_path: Path) -> None:
+    write_eagle3(tmp_path, layers=(0, 1, 5))
+    method = sooner.load_drafter(tmp_path, layer_ids=(1, 2, 0), **WIDE)
+    made = say("llama", method, "text", 2)
+    assert made.sequences.tolist() == matrix.reference("llama", "text", 2, 15).tolist()

@@ -1,0 +1,96 @@
+"""Prompts that are held back while rows that decode have no slack, and for no longer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import sooner
+import tiny
+from sooner.errors import SoonerError
+from sooner.pacing import TokenPace, size_of
+
+
+class Seconds:
+    """A clock that is told the time."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_each_row_needs_slack_for_the_piece_and_the_round_behind_it() -> None:
+    clock = Seconds()
+    pace = TokenPace(2.0, patience=50.0, clock=clock)
+    pace.round = 1.0
+    pace.took("chunk", 4.0)
+    assert pace.allows("chunk", 100.0, [])
+    assert not pace.allows("chunk", 100.0, [(100.0, 2)])  # 4 s for 4 + 1
+    assert pace.allows("chunk", 100.0, [(100.0, 3)])
+    assert not pace.allows("chunk", 100.0, [(100.0, 3), (90.0, 7)])  # 14 s, 10 of them gone
+    assert pace.allows("chunk", 100.0, [(100.0, 3), (90.0, 8)])
+    assert pace.allows("whole", 100.0, [(100.0, 2)])  # never seen
+
+
+def test_nobody_waits_for_longer_than_patience() -> None:
+    clock = Seconds()
+    pace = TokenPace(0.1, patience=2.0, clock=clock)
+    pace.took("chunk", 9.0)
+    assert not pace.allows("chunk", 98.1, [(100.0, 1)])
+    assert pace.allows("chunk", 98.0, [(100.0, 1)])
+
+
+def test_a_piece_that_was_interrupted_tells_nothing_of_the_next() -> None:
+    pace = TokenPace(1.0)
+    for seconds in (0.2, 60.0, 0.3, 0.1):
+        pace.took("chunk", seconds)
+    assert pace.cost("chunk") == 0.3
+    for _ in range(8):
+        pace.took("chunk", 0.05)
+    assert pace.cost("chunk") == 0.05
+    assert [size_of(tokens) for tokens in (0, 1, 2, 3, 256, 257, 512)] == [0, 0, 1, 2, 8, 9, 9]
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan")])
+def test_a_pace_is_above_0(seconds: float) -> None:
+    with pytest.raises(SoonerError, match="seconds"):
+        TokenPace(seconds)
+
+
+def held(pace: TokenPace | None, clock: Seconds) -> tuple[list[Any], int]:
+    """Two requests of which the second comes when the first decodes, and the steps it waits."""
+    model, inputs = tiny.model("llama"), tiny.inputs("llama", "text")
+    engine = sooner.Engine(model, pace=pace, prefill_chunk=512)
+    options: dict[str, Any] = {"max_new_tokens": 24, "do_sample": False, "eos_token_id": None}
+    first = engine.admit(inputs, **options)
+    engine.step()
+    second = engine.admit(inputs, **options)
+    waited = 0
+    while not engine.is_idle:
+        clock.now += 1.0
+        engine.step()
+        waited += second.is_waiting
+    return [first.tokens, second.tokens], waited
+
+
+def test_an_engine_holds_a_prompt_until_the_row_has_slack_and_says_the_same() -> None:
+    clock = Seconds()
+    plain, none = held(None, clock)
+    assert none == 0
+    pace = TokenPace(1.5, patience=1000.0, clock=clock)
+    inputs = tiny.inputs("llama", "text")
+    pace.took(("whole", size_of(inputs["input_ids"].shape[1])), 4.0)
+    # Each step of a second gives the row half a second of slack, and the prompt takes four.
+    said, waited = held(pace, clock)
+    assert said == plain
+    assert 5 <= waited <= 9
+    hasty = TokenPace(1e-6, patience=3.0, clock=clock)
+    said, waited = held(hasty, clock)
+    assert said == plain
+    assert waited == 2
+    said, waited = held(TokenPace(1e-6, patience=1000.0, clock=clock), clock)
+    assert said == plain
+    assert waited > 20  # until the first request has ended

@@ -1,0 +1,92 @@
+"""Counts, phases and times of a run add up."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+import torch
+
+import sooner
+import tiny
+from methods.doors import FAMILY, GREEDY, KIND, decode, methods
+from sooner.methods import base
+
+
+def test_statistics_add_up(method: sooner.Method) -> None:
+    result = sooner.generate(tiny.model(FAMILY), tiny.inputs(FAMILY, KIND, 3), method, **GREEDY)
+    stats = result.stats
+    assert stats.tokens == sum(len(row) for row in result.tokens) == 42
+    assert stats.decode_tokens == 39
+    assert stats.num_spec_steps + stats.num_accepted_draft_tokens == stats.decode_tokens
+    # Steps without a draft are in no run: nothing could be rejected.
+    assert 0 <= stats.decode_tokens - sum(stats.runs) <= stats.acceptance_histogram[0]
+    assert bool(stats.runs) == bool(stats.num_draft_tokens)
+    assert stats.num_accepted_draft_tokens <= stats.num_draft_tokens
+    assert stats.nfe >= 1 + stats.num_spec_steps / 3
+    assert sum(len(times) for times in stats.verify_seconds.values()) == stats.nfe - 1
+    assert all(seconds >= 0 for seconds in stats.seconds.values())
+
+
+def test_draft_tokens_behind_an_end_are_not_counted_as_accepted() -> None:
+    inputs = tiny.inputs(FAMILY, KIND)
+    free = decode("session", sooner.Autoregressive(), inputs, **GREEDY)
+    said = free[0, inputs["input_ids"].shape[1] :].tolist()
+    place = next(index for index in range(4, 14) if said[index] not in said[:index])
+    itself = sooner.Speculative(tiny.model(FAMILY), num_draft_tokens=12)
+    stats = sooner.generate(
+        tiny.model(FAMILY), inputs, itself, max_new_tokens=20, eos_token_id=said[place]
+    ).stats
+    assert stats.acceptance_histogram == {place: 1}
+    assert stats.decode_tokens == place
+
+
+def test_a_text_draft_reads_the_words_of_the_prompt_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    draft, seen = tiny.model("llama", seed=3), []
+    adapter = type(base.adapt(draft))
+    embed = adapter.embed_prompt
+
+    def spy(self: Any, inputs: Any) -> Any:
+        prompt = embed(self, inputs)
+        seen.append(prompt.lengths)
+        return prompt
+
+    monkeypatch.setattr(adapter, "embed_prompt", spy)
+    inputs = tiny.inputs(FAMILY, "mixed", 3)
+    sooner.generate(
+        tiny.model(FAMILY), inputs, sooner.Speculative(draft, num_draft_tokens=2), **GREEDY
+    )
+    pixels = torch.isin(inputs["input_ids"], torch.tensor([tiny.IMAGE, tiny.VIDEO]))
+    words = inputs["attention_mask"].bool() & ~pixels
+    assert seen == [words.sum(1).tolist()]
+
+
+def test_the_phases_sum_to_the_time_that_passed() -> None:
+    start = time.perf_counter()
+    stats = sooner.generate(
+        tiny.model(FAMILY), tiny.inputs(FAMILY, KIND, 2), methods()["speculative"], **GREEDY
+    ).stats
+    assert 0.5 * (time.perf_counter() - start) < stats.total_seconds < time.perf_counter() - start
+
+
+def test_the_prefill_of_the_draft_is_not_taken_out_of_decoding(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    draft = tiny.noisy(FAMILY)
+    adapter = type(base.adapt(draft))
+    embed = adapter.embed_prompt
+
+    def slowly(self: Any, inputs: Any) -> Any:
+        if self.model is draft:
+            time.sleep(1.0)
+        return embed(self, inputs)
+
+    monkeypatch.setattr(adapter, "embed_prompt", slowly)
+    method = sooner.Speculative(draft, num_draft_tokens=3)
+    stats = sooner.generate(tiny.model(FAMILY), tiny.inputs(FAMILY), method, **GREEDY).stats
+    assert stats.seconds["draft"] > 0
+    assert 1.0 <= stats.seconds["draft_prefill"] < 1.9
+    assert stats.decode_seconds > 0

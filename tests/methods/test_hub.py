@@ -1,0 +1,165 @@
+"""The repositories for the model hub, run by their folders through transformers' own door."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import tiny
+import tiny_canvas
+import tiny_policy
+from sooner import SoonerError
+from sooner.hub import pages, run
+from sooner.hub.repositories import REPOSITORIES
+from sooner.registry import choices
+
+HUB = Path(__file__).parents[2] / "hub"
+FAMILY, LONG = "qwen2_5_vl", 24
+
+
+def call(model: Any, name: str, **arguments: Any) -> Any:
+    return model.generate(**arguments, custom_generate=str(HUB / name), trust_remote_code=True)
+
+
+def told(name: str, folder: Path) -> dict[str, Any]:
+    """What the repository is given, small enough for a tiny model."""
+    if name in ("speculative", "sd-tree", "specvlm", "parallelvlm", "onsd"):
+        return {"assistant_model": tiny.noisy(FAMILY)}
+    if name == "eagle":
+        tiny.head(FAMILY).save_pretrained(folder)
+        return {"assistant_model": str(folder), "nodes": 8, "depth": 3}
+    if name in ("dflash", "ddtree"):
+        return {"assistant_model": tiny.block_drafter(FAMILY)}
+    return {}
+
+
+def test_the_folder_is_what_is_written() -> None:
+    written = {
+        str(path.relative_to(HUB)): path.read_text(encoding="utf-8")
+        for path in HUB.rglob("*") if path.is_file() and "__pycache__" not in path.parts
+    }  # fmt: skip
+    assert written == pages.files(), "run python -m sooner.hub hub"
+
+
+def test_every_method_of_the_command_line_has_a_repository() -> None:
+    there = {one.type_name for one in REPOSITORIES}
+    wanted = {entry.type_name for name, entry in choices().items() if name != "plain"}
+    assert wanted <= there, "add it to sooner/hub/repositories.py"
+
+
+@pytest.mark.parametrize("kind", tiny.kinds(FAMILY))
+@pytest.mark.parametrize(
+    "name",
+    [one.name for one in REPOSITORIES
+     if one.type_name in {entry.type_name for entry in choices().values()}],
+)  # fmt: skip
+def test_ids_are_those_of_generate(name: str, kind: str, tmp_path: Path) -> None:
+    model, inputs = tiny.model(FAMILY), tiny.inputs(FAMILY, kind, rows=2)
+    wanted = model.generate(**inputs, max_new_tokens=LONG, do_sample=False)
+    options = told(name, tmp_path) | {"max_new_tokens": LONG, "do_sample": False}
+    assert torch.equal(call(model, name, **inputs, **options), wanted)
+    output = call(model, name, **inputs, **options, return_dict_in_generate=True)
+    assert torch.equal(output.sequences, wanted)
+    assert output.stats.num_spec_steps > 0
+
+
+def test_texts_of_a_page() -> None:
+    model, inputs = tiny.model(FAMILY), tiny.inputs(FAMILY, "image", rows=2)
+    options = {"max_new_tokens": LONG, "do_sample": False}
+    wanted = model.generate(**inputs, **options)
+    said = wanted[:, inputs["input_ids"].shape[1] :]
+    output = call(
+        model, "hsd", **inputs, **options, return_dict_in_generate=True,
+        drafts=[[said[0].tolist()], []], nodes=8,
+    )  # fmt: skip
+    assert torch.equal(output.sequences, wanted)
+    assert output.stats.num_accepted_draft_tokens > 4
+
+
+def test_a_sparse_prefill_leaves_short_prompts_alone() -> None:
+    model, inputs = tiny.model(FAMILY), tiny.inputs(FAMILY, "image")
+    options = {"max_new_tokens": LONG, "do_sample": False}
+    assert torch.equal(
+        call(model, "mminference", **inputs, **options, dense_below=4096),
+        model.generate(**inputs, **options),
+    )
+
+
+def test_actions_within_bins_of_the_policy_s() -> None:
+    policy = tiny_policy.policy(head=True)
+    inputs = policy.processor([tiny_policy.image()], ["pick up the cup"])
+    options = {"max_new_tokens": 7, "do_sample": False}
+    wanted = policy.model.generate(**inputs, **options)
+    given = {"assistant_model": policy.head, "nodes": 6, "depth": 3}
+    assert torch.equal(call(policy.model, "spec-vla", **inputs, **options, **given), wanted)
+    free = call(policy.model, "spec-vla", **inputs, **options, **given, bins=255)
+    assert free.shape == wanted.shape
+
+
+def test_codes_of_a_picture() -> None:
+    model, inputs = tiny_canvas.model("janus"), tiny_canvas.inputs("janus", 2)
+    given = {"seed": 3, "guidance": 2.0, "do_sample": True}
+    codes = call(model, "scd", **inputs, **given)
+    assert torch.equal(codes, call(model, "scd", **inputs, **given))
+    assert codes.shape[0] == 2
+    best = call(model, "scd", **inputs, guidance=2.0)
+    assert torch.equal(best, call(model, "scd", **inputs, guidance=2.0, seed=4))
+    assert not torch.equal(codes, call(model, "scd", **inputs, **given, temperature=0.3))
+    with pytest.raises(SoonerError, match=r"beam_search can't be honoured"):
+        call(model, "scd", **inputs, num_beams=3)
+    with pytest.raises(SoonerError, match="knows no pixel_values"):
+        call(model, "scd", **inputs, pixel_values=torch.zeros(1))
+
+
+def test_a_head_of_a_folder_is_loaded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from sooner.methods import trained
+
+    loads, model = [], tiny.model(FAMILY)
+    own = trained.load_for
+    monkeypatch.setattr(trained, "load_for", lambda *told: loads.append(told) or own(*told))
+    head = tiny.head(FAMILY)
+    head.save_pretrained(tmp_path)
+    for _ in range(2):
+        call(model, "eagle", **tiny.inputs(FAMILY), assistant_model=str(tmp_path), max_new_tokens=4)
+    assert len(loads) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "match"),
+    [
+        ("speculative", {}, "give assistant_model, a small model"),
+        ("eagle", {}, "give assistant_model, a head trained"),
+        ("prompt-lookup", {"assistant_model": "org/draft"}, "leave assistant_model out"),
+        ("hsd", {}, "give drafts"),
+        ("parallelvlm", {"assistant_model": "org/draft", "prune": 2.0}, "prune"),
+    ],
+)
+def test_a_line_for_what_is_wrong(name: str, given: dict[str, Any], match: str) -> None:
+    if given.get("prune"):
+        given = given | {"assistant_model": tiny.model(FAMILY)}
+    with pytest.raises(SoonerError, match=match):
+        call(tiny.model(FAMILY), name, **tiny.inputs(FAMILY), **given)
+
+
+def test_a_repository_that_this_version_does_not_know() -> None:
+    with pytest.raises(
+        SoonerError, match=r"no repository 'parallelvm' .did you mean 'parallelvlm'"
+    ):
+        run("parallelvm", tiny.model(FAMILY), {}, {})
+
+
+def test_the_functions_take_what_the_pages_say() -> None:
+    for one in REPOSITORIES:
+        path = HUB / one.name / "custom_generate" / "generate.py"
+        spec = importlib.util.spec_from_file_location(one.name.replace("-", "_"), path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        names = list(inspect.signature(module.generate).parameters)
+        assert names == ["model", *one.options, "arguments"]

@@ -1,0 +1,111 @@
+"""What `generate` prepares once serves later requests, which say what they say alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from transformers import GenerationMixin
+
+import sooner
+import tiny
+
+FAMILY = "qwen2_5_vl"
+
+
+@pytest.fixture
+def prepared(monkeypatch: pytest.MonkeyPatch) -> list[None]:
+    """One entry for each call that HF's `generate` prepares for an engine."""
+    calls: list[None] = []
+    prepare = GenerationMixin._prepare_generation_config
+
+    def counted(*args: Any, **options: Any) -> Any:
+        calls.append(None)
+        return prepare(*args, **options)
+
+    monkeypatch.setattr(GenerationMixin, "_prepare_generation_config", counted)
+    return calls
+
+
+def answers(engine: sooner.Engine, asked: list[dict[str, Any]], **options: Any) -> list[Any]:
+    requests = [engine.admit(inputs, **options) for inputs in asked]
+    engine.run()
+    for request in requests:
+        assert request.error is None, request.error
+    return [request.tokens for request in requests]
+
+
+def by_hf(inputs: dict[str, Any], **options: Any) -> list[list[int]]:
+    with torch.inference_mode():
+        ids = tiny.model(FAMILY).generate(**inputs, **options)
+    return ids[:, inputs["input_ids"].shape[1] :].tolist()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"max_new_tokens": 9, "do_sample": False, "eos_token_id": [3, 5]},
+        {"max_new_tokens": 9, "do_sample": False, "repetition_penalty": 1.3, "eos_token_id": None},
+    ],
+    ids=["ends", "penalty"],
+)
+def test_calls_with_the_same_options_are_prepared_once(prepared: list[None], options: Any) -> None:
+    asked = [tiny.inputs(FAMILY, "image", seed=seed) for seed in range(3)]
+    asked.append({**asked[0], "input_ids": asked[0]["input_ids"].clone()})
+    asked[-1]["attention_mask"] = asked[0]["attention_mask"].clone()
+    asked[-1]["attention_mask"][0, 0] = 0  # padding on the left
+    wanted = [by_hf(inputs, **options) for inputs in asked]
+    prepared.clear()
+    assert answers(sooner.Engine(tiny.model(FAMILY)), asked, **options) == wanted
+    assert len(prepared) == 1
+
+
+def test_limits_and_seeds_are_each_request_s_own(prepared: list[None]) -> None:
+    engine, inputs = sooner.Engine(tiny.model(FAMILY)), tiny.inputs(FAMILY)
+    drawn = {"do_sample": True, "temperature": 0.7, "top_k": 9, "eos_token_id": None}
+    wanted = [
+        sooner.generate(tiny.model(FAMILY), inputs, seed=seed, max_new_tokens=4 + seed, **drawn)
+        for seed in range(3)
+    ]
+    prepared.clear()
+    requests = [
+        engine.admit(inputs, seed=seed, max_new_tokens=4 + seed, **drawn) for seed in range(3)
+    ]
+    engine.run()
+    assert [one.tokens for one in requests] == [one.tokens for one in wanted]
+    assert len(prepared) == 1
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"temperature": 0.5},
+        {"no_repeat_ngram_size": 2},
+        {"num_return_sequences": 2},
+    ],
+    ids=str,
+)
+def test_what_asks_for_something_else_is_prepared_anew(
+    prepared: list[None], changed: dict[str, Any]
+) -> None:
+    options = {"do_sample": True, "max_new_tokens": 4, "seed": 1, "temperature": 0.9}
+    engine, inputs = sooner.Engine(tiny.model(FAMILY)), tiny.inputs(FAMILY)
+    for asked in (options, options | changed, options):
+        request = engine.admit(inputs, **asked)
+        engine.run()
+        assert request.error is None
+    assert len(prepared) == 2
+
+
+def test_a_config_that_was_changed_counts(
+    prepared: list[None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, inputs = tiny.model(FAMILY), tiny.inputs(FAMILY)
+    options = {"max_new_tokens": 6, "do_sample": False}
+    engine = sooner.Engine(model)
+    (first,) = answers(engine, [inputs], **options)
+    monkeypatch.setattr(model.generation_config, "eos_token_id", first[0][2])
+    (second,) = answers(engine, [inputs], **options)
+    assert second[0] == first[0][: first[0].index(first[0][2]) + 1]
+    assert len(prepared) == 2

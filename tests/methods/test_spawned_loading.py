@@ -1,0 +1,163 @@
+"""A spawned draft's weights: loaded again, handed over, or refused."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import method_matrix as matrix
+import sooner
+import tiny
+from methods.spawned_drafts import FAMILY, NEW, children, run
+from sooner.methods.parallel.draft_source import DraftSource, HandedOver
+from sooner.methods.parallel.shared_memory import Arena, SharedFile
+from sooner.methods.parallel.worker import spawns
+
+
+def test_what_cannot_be_loaded_is_told_once_in_a_line(tmp_path: Path) -> None:
+    """A folder that is gone: decoding goes on, and nobody tries again at every run."""
+    draft = copy.deepcopy(tiny.noisy(FAMILY))
+    draft.name_or_path = str(tmp_path / "gone")
+    method = sooner.ParallelVLM(draft, prune=0, placement="spawn")
+    notes = []
+    for _ in range(2):
+        begin = time.perf_counter()
+        made = run(method, FAMILY, "video")
+        assert torch.equal(made.sequences, matrix.reference(FAMILY, "video", 1, NEW))
+        (note,) = made.stats.notes
+        notes.append(note)
+        spent = time.perf_counter() - begin
+    assert spent < 1.5
+    assert notes[0] == notes[1]
+    assert "can't be loaded" in note
+    assert "gone" in note
+    assert "\n" not in note
+    assert not children()
+
+
+# Without a process of its own, or with one of another script's.
+
+
+def test_a_source_loads_what_was_loaded(tmp_path: Path) -> None:
+    tiny.noisy(FAMILY).to(torch.float32).save_pretrained(tmp_path)
+    draft = type(tiny.noisy(FAMILY)).from_pretrained(
+        tmp_path, dtype=torch.bfloat16, attn_implementation="eager"
+    )
+    source = DraftSource.of(draft)
+    assert source is not None
+    loaded = source.load(torch.device("cpu"))
+    assert loaded.dtype == torch.bfloat16
+    assert loaded.config._attn_implementation == "eager"
+    assert not loaded.training
+    theirs = loaded.state_dict()
+    assert all(torch.equal(one, theirs[name]) for name, one in draft.state_dict().items())
+
+
+def test_other_weights_than_the_drafts_are_refused(tmp_path: Path) -> None:
+    tiny.model(FAMILY).save_pretrained(tmp_path)
+    draft = type(tiny.model(FAMILY)).from_pretrained(tmp_path)
+    for weights in draft.parameters():
+        weights.data += 0.1
+    source = DraftSource.of(draft)
+    assert source is not None
+    with pytest.raises(sooner.SoonerError, match=r"other weights.*from_memory=True"):
+        source.load(torch.device("cpu"))
+
+
+def test_quantized_weights_are_loaded_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Quantised on loading: the same config again, straight onto the device."""
+    asked: dict[str, Any] = {}
+    draft = copy.deepcopy(tiny.noisy("llama"))
+    draft.name_or_path = "hub/name"
+    draft.config._commit_hash = "abc"
+    draft.hf_quantizer = Quantizer()
+
+    def from_pretrained(name: str, **options: Any) -> Any:
+        asked.update(options, name=name)
+        return draft
+
+    monkeypatch.setattr(type(draft), "from_pretrained", from_pretrained)
+    source = DraftSource.of(draft)
+    assert source is not None
+    source.load(torch.device("cpu"))
+    assert asked == {
+        "name": "hub/name", "revision": "abc", "dtype": torch.float32,
+        "attn_implementation": "sdpa", "quantization_config": "four bits",
+        "device_map": {"": torch.device("cpu")},
+    }  # fmt: skip
+
+
+class Quantizer:
+    pre_quantized = False
+    quantization_config = "four bits"
+
+
+@pytest.mark.parametrize("family", tiny.FAMILIES)
+def test_a_model_in_memory_is_handed_over_whole(family: str) -> None:
+    """One that has run carries local functions, and must travel all the same."""
+    draft = copy.deepcopy(tiny.noisy(family))
+    kind = "text" if family in tiny.TEXT_FAMILIES else "image"
+    inputs = tiny.inputs(family, kind)
+    with torch.inference_mode():
+        expected = draft(**inputs).logits
+    assert DraftSource.of(draft) is None
+    loaded = HandedOver.of(draft).load(torch.device("cpu"))
+    with torch.inference_mode():
+        assert torch.equal(loaded(**inputs).logits, expected)
+    assert loaded.generation_config.eos_token_id == tiny.EOS
+
+
+def test_an_arena_over_a_file_grows_and_keeps_what_it_holds() -> None:
+    file = SharedFile()
+    ours = Arena(4096, file)
+    ours.take((3,), torch.long).copy_(torch.tensor([1, 2, 3]))
+    assert ours.reaching(4096) is ours
+    larger, theirs = ours.reaching(1 << 16), Arena(4096, file)
+    theirs.take((3,), torch.long)[1] = 7
+    assert larger.take((3,), torch.long).tolist() == [1, 7, 3]
+    descriptor = file.descriptor
+    del file, ours, larger, theirs
+    gc.collect()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
+
+
+@pytest.mark.parametrize(
+    ("placement", "own", "device", "spawned"),
+    [
+        ("auto", None, "cpu", False), ("auto", "cpu", "cpu", False), ("auto", None, "cuda", False),
+        ("auto", "cuda:1", "cuda:1", True), ("auto", "cuda:1", "meta", True),
+        ("auto", "cpu", "cuda", True), ("spawn", None, "cpu", True),
+        ("thread", "cuda:1", "cuda:1", False), ("process", "cpu", "cpu", False),
+        ("spawn", None, None, True), ("auto", None, None, False),
+    ],
+)  # fmt: skip
+def test_a_draft_with_a_device_of_its_own_is_spawned(
+    placement: str, own: str | None, device: str | None, spawned: bool
+) -> None:
+    assert spawns(placement, own, device) is spawned
+
+
+def test_options_that_cannot_be_are_refused() -> None:
+    draft = tiny.noisy("llama")
+    with pytest.raises(sooner.SoonerError, match="draft_device 'cuda:7' is not there"):
+        sooner.ParallelVLM(draft, draft_device="cuda:7")
+    with pytest.raises(sooner.SoonerError, match="draft_device is 'gpu'"):
+        sooner.ParallelVLM(draft, placement="spawn", draft_device="gpu")
+    with pytest.raises(sooner.SoonerError, match="use placement='spawn'"):
+        sooner.ParallelVLM(draft, placement="thread", draft_device="cpu")
+    with pytest.raises(sooner.SoonerError, match="placement is 'thread'; leave one"):
+        sooner.ParallelVLM(draft, placement="thread", standing=sooner.SpawnedDraft(draft))
+    empty = copy.deepcopy(draft).to("meta")
+    with pytest.raises(sooner.SoonerError, match="no weights, here or in a checkpoint"):
+        sooner.SpawnedDraft(empty, "cpu")
+    empty.name_or_path = "hub/name"
+    with pytest.raises(sooner.SoonerError, match="give draft_device"):
+        sooner.SpawnedDraft(empty)
