@@ -59,7 +59,16 @@ def test_a_server_with_nagle_on_is_found_out(monkeypatch: pytest.MonkeyPatch) ->
         listening.listen(8)
         return listening
 
+    build = run.build_server
+
+    def on_asyncio(*given: Any) -> Any:
+        """uvloop turns Nagle's algorithm off on any socket, asyncio where the protocol is told."""
+        server = build(*given)
+        server.config.loop = "asyncio"
+        return server
+
     monkeypatch.setattr(run, "bind", as_it_was)
+    monkeypatch.setattr(run, "build_server", on_asyncio)
     rows = measured(monkeypatch)
     assert not any(row["no_delay"] for row in rows)
     assert "Nagle's algorithm is ON" in clients_table(rows).remark

@@ -25,7 +25,7 @@ from tasks import parsing
 
 SETTINGS = ParseBenchSettings(
     prompt="w8 w9 w10", pages=2, document_pages=2, quality_pages=1, exact_pages=3, batch=2,
-    levels=None, core_pages=1,
+    levels=None, core_pages=1, clients=(1, 3), client_pages=3,
     max_new_tokens=12, arms=("plain", "hf", "prompt-lookup", "hsd-page", "hsd", "hsd-relaxed"),
 )  # fmt: skip
 
@@ -149,11 +149,33 @@ def test_rounds_are_taken_apart(result: dict[str, Any]) -> None:
         assert 0 < told["draft_step_seconds"] + told["mask_step_seconds"] < told["step_seconds"]
 
 
+def test_pages_under_way_say_what_they_say_alone(result: dict[str, Any]) -> None:
+    rows = result["clients"]["rows"]
+    assert [row["clients"] for row in rows] == [None] * 4 + [1] * 4 + [3] * 4
+    for row in rows:
+        assert (row["identical"], row["bugs"], row["verdict"]) == (3, [], "identical")
+        assert row["pages_per_second"] > 0
+        assert row["cpu_over_plain"] > 0
+        assert (row["over_plain"] == 1.0) == (row["method"] == "plain")
+    plain, alone = (
+        next(row for row in rows if (row["clients"], row["method"]) == (count, "plain"))
+        for count in (3, 1)
+    )
+    assert plain["forwards_a_page"] == alone["forwards_a_page"]
+    assert alone["rows_a_round"] == 1
+    assert plain["rows_a_round"] > 1.5
+    assert plain["rounds"] < alone["rounds"]
+    drafted = next(row for row in rows if (row["clients"], row["method"]) == (3, "hsd-page"))
+    assert drafted["forwards_a_page"] < plain["forwards_a_page"]
+    goals = [one["key"] for one in result["goals"] if one["key"].startswith("clients")]
+    assert "clients.rows[3/hsd].over_plain" in goals
+
+
 def test_the_page_has_every_table(result: dict[str, Any], tmp_path: Path) -> None:
     text = report.markdown(result, "parse.json")
     for title in (
         "## Goals", "## Arms", "table 1", "table 8", "table 7", "end to end", "Exactness",
-        "figure 3", "Beside the model",
+        "figure 3", "Beside the model", "Full batches",
     ):  # fmt: skip
         assert title in text
     for table in page.tables(result):

@@ -305,6 +305,8 @@ def found(result: dict[str, Any], key: str) -> Any:
 
 
 def names_of(row: dict[str, Any]) -> list[str]:
+    if "clients" in row:
+        return [f"{row['clients']}/{row['method']}"]
     whole = f"{row.get('document')}/{row.get('method')}"
     return [whole] if "document" in row else [row.get("method") or row.get("arm") or ""]
 

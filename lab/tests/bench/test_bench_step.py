@@ -177,7 +177,10 @@ def test_copies_of_a_simulated_device_are_counted() -> None:
     assert waits.reads.total() == 3
 
 
-METHODS = ("plain", "prompt-lookup", "speculative", "sd-tree", "eagle", "jacobi", "hsd")
+METHODS = (
+    "plain", "prompt-lookup", "speculative", "sd-tree", "eagle", "eagle3", "dflash", "ddtree",
+    "jacobi", "hsd",
+)  # fmt: skip
 
 
 ON_THE_HOST = ("prompt-lookup", "hsd")
@@ -199,7 +202,7 @@ def test_a_round_reads_once_uploads_once_and_waits_for_no_clock(name: str, do_sa
     assert one.uploads_between <= (1 if is_sent else 0.1), one.lines
 
 
-@pytest.mark.parametrize("name", ["speculative", "sd-tree", "eagle", "jacobi"])
+@pytest.mark.parametrize("name", ["speculative", "sd-tree", "eagle", "eagle3", "dflash", "jacobi"])
 def test_ragged_rows_upload_no_more(name: str) -> None:
     """Only where rows end the device is told which go on, and then how much each may say."""
     model = shapes.tiny(2)
@@ -216,7 +219,7 @@ def test_a_clock_that_waits_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
         return time.perf_counter()
 
     monkeypatch.setattr(Timeline, "mark", mark)
-    model = shapes.tiny(1)
+    model = shapes.tiny(2)
     made = rounds.methods(model)
     assert rounds.measure("plain", to_device(model), made["plain"]()).clocks > 3
 

@@ -60,7 +60,7 @@ def folder(name: str) -> Path:
 
 
 def test_the_tracked_tree_is_small() -> None:
-    """A copy of it has to fit where 40 MiB do."""
+    """A copy of it has to fit where 64 MiB do, with what is built beside it."""
     root = Path(sooner.__file__).parents[2]
     if not (root / ".git").exists():
         pytest.skip("not a git checkout")
@@ -69,7 +69,7 @@ def test_the_tracked_tree_is_small() -> None:
     ).stdout
     files = [root / name for name in listed.split("\0") if name and (root / name).is_file()]
     size = sum(path.stat().st_size for path in files)
-    assert size < 40 * MIB, f"tracked files are {size / MIB:.1f} MiB; 40 is the limit"
+    assert size < 44 * MIB, f"tracked files are {size / MIB:.1f} MiB; 44 is the limit"
 
 
 @pytest.mark.parametrize("name", DEPTHS)

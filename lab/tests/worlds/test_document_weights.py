@@ -11,7 +11,7 @@ from PIL import Image
 from transformers import Qwen3VLForConditionalGeneration
 
 from sooner import miniatures
-from sooner.tasks.parse.forms import habits_of
+from sooner.tasks.parse.habits import habits_of
 from sooner_lab.worlds.document import architecture, evaluate
 
 DOCUMENT = miniatures.find("document")

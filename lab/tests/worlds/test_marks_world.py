@@ -103,6 +103,7 @@ def test_clips_of_few_pairs_are_asked_about_these_alone() -> None:
 def test_scores_count_the_words_that_need_the_pixels() -> None:
     drawn = clip(8)
     assert world.score(world.caption(drawn), drawn) == 1
+    assert world.score(world.caption(drawn).replace(" ,", ","), drawn) == 1
     assert world.score("", drawn) == 0
     other = dataclasses.replace(drawn.told()[0], glyph="?")
     marks = tuple(other if mark == drawn.told()[0] else mark for mark in drawn.marks)

@@ -31,6 +31,7 @@ from sooner.tasks.threads import plan_threads
 from . import hf_arms
 from .caption_settings import BATCHED, FIXED, HF, LOSSY, SIMULATED, BenchSettings
 from .clips import Clips, from_dataset, rendered
+from .drafters.arms import TRAINED
 from .fidelity import acceptance_ratio
 from .memory import memory_figures
 from .prediction import predicted_speedup
@@ -97,6 +98,7 @@ class CaptionBench:
             size = self.model.config.get_text_config().vocab_size
             self.assistant = hf_arms.with_vocabulary(pair.draft.model, size)
         self._reference: tuple[int, Reference] | None = None
+        self._trained: dict[str, Method] = {}
 
     def arm(self, name: str) -> Arm:
         """The arm of that name."""
@@ -164,7 +166,7 @@ class CaptionBench:
     def _possible(self, name: str) -> bool:
         if name in HF:
             return name != "hf-assisted" or self.assistant is not None
-        if name in LOSSY:
+        if name in LOSSY or name in TRAINED:
             return True
         return self.pair.draft is not None or not choices()[_method(name)].needs_draft
 
@@ -175,7 +177,7 @@ class CaptionBench:
     def caption_settings(self, name: str) -> CaptionSettings:
         """Settings of our arm `name`, or of plain decoding for HF's."""
         settings = CaptionSettings(
-            method="plain" if name in (*HF, *LOSSY) else _method(name),
+            method="plain" if name in (*HF, *LOSSY, *TRAINED) else _method(name),
             max_new_tokens=self.settings.max_new_tokens,
             prune=0.0 if name.endswith("-unpruned") else self.settings.prune,
             frames=self.settings.frames,
@@ -222,6 +224,10 @@ class CaptionBench:
 
     def method(self, name: str, clip: Clip) -> Method:
         """The method of our arm `name`, for the draft's inputs of a clip."""
+        if name in TRAINED:  # of a fixed size, so that nothing is learnt from run to run
+            if name not in self._trained:
+                self._trained[name] = TRAINED[name].method()
+            return self._trained[name]
         alone = replace(self.pair)  # with nothing learnt: no run may depend on those before it
         return build_method(self.caption_settings(name), alone, clip.draft_inputs)
 

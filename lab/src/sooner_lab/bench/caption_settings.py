@@ -8,6 +8,8 @@ from pathlib import Path
 from sooner.registry import choices
 from sooner.sparse.pruning import DyCoke, FastV, Pruner, PyramidDrop, SparseVLM
 
+from .drafters.arms import TRAINED
+
 HF = ("hf", "hf-assisted", "hf-prompt-lookup")
 OURS = ("prompt-lookup", "speculative", "speculative-auto", "parallel", "parallel-unpruned")
 ARMS = ("plain", *HF, *OURS)
@@ -24,7 +26,7 @@ LOSSY: dict[str, type[Pruner]] = {
     "dycoke": DyCoke,
 }
 """Plain decoding of a pruned target: approximate, so judged by acceptance instead of parity."""
-KNOWN = (*ARMS, *BASELINES, *LOSSY)
+KNOWN = (*ARMS, *BASELINES, *LOSSY, *TRAINED)
 BATCHED = ("plain", "speculative", "speculative-auto", "parallel")
 """Arms that decode a batch, too."""
 SIMULATED = ("speculative", "parallel", "parallel-unpruned")

@@ -30,7 +30,7 @@ FIGURE = re.compile(
     r"(<!-- figure:([a-z-]+)\s+(.+?)\s+(\{.+?)\s*-->)(.*?)(<!-- /figure -->)", re.DOTALL
 )
 STEP = re.compile(r"\[([^\]=]+)=([^\]]+)\]|\[(\d+)\]|\.?([^.\[\]]+)")
-PAGES = ("README.md", "docs/figures.md")
+PAGES = ("README.md", "docs/figures.md", "docs/scale.md")
 """Where such tables and figures stand."""
 
 CAPTION: Columns = (
@@ -124,8 +124,27 @@ def prefill(result: Data) -> list[str]:
     return table_lines(["arm", *heads], rows)
 
 
+def cluster(result: Data) -> list[str]:
+    """Predicted clusters by their size: `sooner predict --cluster --json`."""
+    rows = [
+        [
+            f"{row['accelerators']:,}", f"{row['rate']:,.1f}", f"{row['pages_a_day'] / 1e6:,.2f} M",
+            f"{row['efficiency']:.0%}", row["bottleneck"], f"{row['starved']:.0%}",
+            f"{row['hours'] / 24:,.1f}", f"{row['cost']:,.0f}",
+            f"{row['cost'] / result['pages'] * 1e6:,.0f}",
+        ]
+        for row in result["rows"]
+    ]  # fmt: skip
+    heads = [
+        "accelerators", "pages/s", "pages a day", "of the smallest, each", "busiest",
+        "parsers starved", "days", "cost", "a million pages",
+    ]  # fmt: skip
+    return table_lines(heads, rows)
+
+
 TABLES: dict[str, Callable[[Data], list[str]]] = {
-    "act": act, "caption": caption, "imagine": imagine, "parse": parse, "prefill": prefill,
+    "act": act, "caption": caption, "cluster": cluster, "cluster-shards": cluster,
+    "imagine": imagine, "parse": parse, "prefill": prefill,
 }  # fmt: skip
 """By the name of the result and of the marker."""
 

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from .act import page as act
+from .documents import page as documents
+from .drafters import page as drafters
 from .gpu import page as gpu
 from .imagine import page as imagine
 from .marks import page as marks
@@ -15,12 +17,15 @@ from .parallel import page as parallel
 from .parse import page as parse
 from .prefill import page as prefill
 from .replay import page as replay
+from .scale import page as scale
 from .serve import page as serve
 from .soak import page as soak
 from .step import page as step
 
 PAGES: dict[str, Any] = {
     "act": act,
+    "documents": documents,
+    "drafters": drafters,
     "gpu": gpu,
     "imagine": imagine,
     "marks": marks,
@@ -28,13 +33,14 @@ PAGES: dict[str, Any] = {
     "parse": parse,
     "prefill": prefill,
     "replay": replay,
+    "scale": scale,
     "serve": serve,
     "soak": soak,
     "step": step,
 }
 """Pages of the benches that have more to show than one table of arms."""
 
-WITHOUT_FIGURES = ("gpu", "marks", "soak", "step")
+WITHOUT_FIGURES = ("documents", "drafters", "gpu", "marks", "scale", "soak", "step")
 
 COLUMNS = (
     ("method", "method", "{}"),

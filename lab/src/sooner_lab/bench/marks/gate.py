@@ -7,7 +7,7 @@ from typing import Any
 
 from ..intervals import quotient
 from ..parallel.verdicts import rate, run_length, runs
-from .settings import GATE, HALF_WIDTH, RUN_LENGTHS, WHOLE, Bound
+from .settings import GATE, HALF_WIDTH, NONE, RUN_LENGTHS, WHOLE, Bound
 
 Texts = Sequence[Sequence[bool]]
 """Of each clip, of each token of the target's text: would the draft have said it?"""
@@ -49,7 +49,8 @@ def gate(arms: Mapping[str, Texts], seed: int, bounds: Sequence[Bound] = GATE) -
     Returns:
         `may_judge`; `arms` with the figures of `share`, what was `wanted`, whether that was `met`
         and whether the interval is `sure` enough; the unpruned draft's figures as `whole` and
-        whether its M lies in the paper's range, which is told and not asked for.
+        whether its M lies in the paper's range, and those without any visual token as `none`, if
+        they are among `arms`: both are told and not asked for.
     """
     whole = share(arms[WHOLE], arms[WHOLE], seed)
     found = []
@@ -60,10 +61,12 @@ def gate(arms: Mapping[str, Texts], seed: int, bounds: Sequence[Bound] = GATE) -
             {"arm": bound.arm, **one, "wanted": bound.wanted, "met": met, "sure": _sure(one)}
         )
     low, high = RUN_LENGTHS
+    beside = {NONE: share(arms[NONE], arms[WHOLE], seed)} if NONE in arms else {}
     return {
         "may_judge": all(one["met"] and one["sure"] for one in found),
         "arms": found,
         "whole": whole,
+        **beside,
         "in_range": whole["run_length"] is not None and low <= whole["run_length"] <= high,
     }
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..pages import ReportTable, cell, head, sections
-from .settings import ALPHA, CALIBRATED
+from .settings import ALPHA, CALIBRATED, NONE
+from .speed_page import speed_tables
 
 SHARES = (
     ("run_length", "M", "{:.2f}"), ("share", "of the unpruned M, %", "{:.1f}"),
@@ -17,8 +18,13 @@ def tables(result: dict[str, Any]) -> list[ReportTable]:
     """A table of the gate, and one of the ways to prune where they were read."""
     if "calibration" in result:
         return [_calibration(result["calibration"])]
-    found = [_gate(result)]
-    found += [_criteria(draft) for draft in result["drafts"] if "criteria" in draft]
+    found = []
+    if "drafts" in result:
+        found = [_gate(result)]
+        for part in ("criteria", "layers"):
+            found += [_ways(draft, part) for draft in result["drafts"] if part in draft]
+    if "speed" in result:
+        found += speed_tables(result["speed"])
     return found
 
 
@@ -46,6 +52,8 @@ def _gate(result: dict[str, Any]) -> ReportTable:
         for one in told["arms"]:
             verdict = "yes" if one["met"] and one["sure"] else "unsure" if one["met"] else "no"
             rows.append([draft["draft"], one["arm"], *_share(one), one["wanted"], verdict])
+        if NONE in told:
+            rows.append([draft["draft"], NONE, *_share(told[NONE]), "", ""])
     may = [one["draft"] for one in result["drafts"] if one["gate"]["may_judge"]]
     remark = (
         f"Captions of {result['settings']['clips']} held-out clips; a share has to be sure to "
@@ -56,11 +64,22 @@ def _gate(result: dict[str, Any]) -> ReportTable:
     return ReportTable(f"The gate, α {ALPHA:g}", heads, rows, remark)
 
 
-def _criteria(draft: dict[str, Any]) -> ReportTable:
-    rows = [[one["criterion"], f"{one['alpha']:g}", *_share(one)] for one in draft["criteria"]]
-    heads = ["criterion", "α", *[heading for _, heading, _ in SHARES]]
-    closed = "" if draft["gate"]["may_judge"] else "The gate is closed: these judge nothing."
-    return ReportTable(f"Ways to prune, {draft['draft']}", heads, rows, closed)
+def _ways(draft: dict[str, Any], part: str) -> ReportTable:
+    """Ways to prune by alpha (`criteria`), or by the layer that they rank at (`layers`)."""
+    key, sign, title = {
+        "criteria": ("alpha", "α", "Ways to prune"),
+        "layers": ("layer", "L", f"Ranked after layer L, α {ALPHA:g}"),
+    }[part]
+    rows = []
+    for one in draft[part]:
+        over = one.get("over_random", {"share": None, "interval": None})
+        beside = [cell(over["share"], "{:.1f}"), cell(_interval(over["interval"]), "{}")]
+        rows.append([one["criterion"], f"{one[key]:g}", *_share(one), *beside])
+    heads = ["criterion", sign, *[heading for _, heading, _ in SHARES]]
+    heads += ["of the random choice's M, %", "95 % interval"]
+    closed = "" if draft["gate"]["may_judge"] else "The gate is closed: these judge nothing. "
+    remark = "A way is better than chance where its last interval lies above 100."
+    return ReportTable(f"{title}, {draft['draft']}", heads, rows, closed + remark)
 
 
 def _share(one: dict[str, Any]) -> list[str]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from sooner.errors import SoonerError
 from sooner.generation import generate
@@ -29,32 +31,55 @@ MOST = 160
 
 @dataclass(frozen=True)
 class TokenChoice:
-    """A way to choose a draft's visual tokens: an arm of the gate or a criterion, at an alpha."""
+    """A way to choose a draft's visual tokens: an arm of the gate or a criterion, at an alpha.
+
+    `layer` is how many of the target's layers run before it ranks (L), 0 for `ParallelVLM`'s own.
+    """
 
     name: str
     alpha: float
+    layer: int = 0
 
     @property
     def label(self) -> str:
-        return self.name if self.name in CONTROLS else f"{self.name}@{self.alpha:g}"
+        if self.name in CONTROLS:
+            return self.name
+        layer = f"@L{self.layer}" if self.layer else ""
+        return f"{self.name}@{self.alpha:g}{layer}"
 
 
-CONTROLS = (settings.WHOLE, settings.ORACLE, settings.RANDOM, settings.BLIND)
+CONTROLS = (settings.WHOLE, settings.ORACLE, settings.RANDOM, settings.BLIND, settings.NONE)
 GATE = tuple(TokenChoice(name, settings.ALPHA) for name in CONTROLS)
 JUDGED = tuple(
     TokenChoice(name, alpha) for alpha in settings.ALPHAS if alpha < 1 for name in settings.JUDGED
 )
+BY_LAYER = tuple(
+    TokenChoice(name, settings.ALPHA, layer)
+    for layer in settings.LAYERS
+    for name in settings.STATES
+)
 
 
-def oracle(clip: world.MarkClip, tokens: int, count: int, rng: np.random.Generator) -> list[int]:
-    """The visual tokens that show marks, those that are told of first; others make up `count`.
+def controlled(
+    name: str, clip: world.MarkClip, tokens: int, count: int, rng: np.random.Generator
+) -> list[int]:
+    """What an arm of the gate keeps: `count` visual tokens, ascending.
+
+    The oracle keeps those that show marks, first the ones that are told of; the blind choice those
+    that show none; both fill up at random. What is behind the clip's cells closes it and stays.
 
     Args:
-        tokens: visual tokens of the prompt; those behind the clip's cells show nothing.
+        name: `ORACLE`, `RANDOM` or `BLIND`.
+        tokens: visual tokens of the prompt.
     """
+    cells = clip.frames * world.CELLS
     worth = np.zeros(tokens)
-    worth[: clip.frames * world.CELLS] = world.places(clip).ravel() * 1.0
-    worth[: clip.frames * world.CELLS] += world.places(clip, told=True).ravel()
+    shown, told = (world.places(clip, one).ravel() for one in (False, True))
+    if name == settings.ORACLE:
+        worth[:cells] = shown * 1.0 + told
+    if name == settings.BLIND:
+        worth[:cells] = -1.0 * shown
+    worth[cells:] = 3
     order = np.argsort(-(worth + rng.random(tokens) / 2), kind="stable")
     return np.sort(order[:count]).tolist()
 
@@ -105,16 +130,19 @@ class MarkReader:
         found: dict[str, dict[str, Any]] = {
             "target": {"text": text, "score": world.score(text, clip), "tokens": len(tokens)}
         }
+        heard: dict[bool, Heard] = {}  # the target's states and attention, whatever the draft
+        states: dict[int, Tensor] = {}
         for name, draft in self.drafts.items():
             told = found[name] = {}
-            heard: dict[bool, Heard] = {}
             for one in choices:
-                kept = self._kept(one, clip, visual, heard, draft, inputs, seed)
+                if one.layer and not states:
+                    states = states_after(self.target, inputs, settings.LAYERS)
+                kept = self.kept(one, clip, visual, heard, draft, inputs, seed, states)
                 chosen = None if kept is None else (kept, grids)
                 told[one.label] = verdicts(draft, inputs, tokens, adapter.vocab_size, chosen)
         return found
 
-    def _kept(
+    def kept(
         self,
         one: TokenChoice,
         clip: world.MarkClip,
@@ -123,24 +151,52 @@ class MarkReader:
         draft: Any,
         inputs: Any,
         seed: int,
+        states: Mapping[int, Tensor] | None = None,
     ) -> list[int] | None:
-        """Indices among the visual tokens; `None`: all of them."""
+        """Indices among the visual tokens; `None`: all of them.
+
+        Args:
+            heard: by whether attention is ranked; what is not there yet is listened for.
+            states: see `states_after`; for choices with a layer of their own.
+        """
         count = keep_count(visual, one.alpha)
         if one.name == settings.WHOLE:
             return None
-        if one.name == settings.BLIND:
+        if one.name == settings.NONE:
             return []
-        rng = np.random.default_rng(seed)
-        if one.name == settings.ORACLE:
-            return oracle(clip, visual, count, rng)
-        if one.name == settings.RANDOM:
-            return np.sort(rng.choice(visual, size=count, replace=False)).tolist()
+        if one.name in CONTROLS:
+            rng = np.random.default_rng(seed)
+            return controlled(one.name, clip, visual, count, rng)
         criterion: Criterion = one.name  # type: ignore[assignment]
         by_attention = criterion in BY_ATTENTION
         if by_attention not in heard:
             heard[by_attention] = listen(self.target, draft, inputs, criterion)
+        first, last, is_visual, frames = heard[by_attention]
+        if one.layer:
+            assert states is not None, "states after its layer"
+            last = states[one.layer]
         generator = torch.Generator().manual_seed(seed)
-        return rank(criterion, one.alpha, *heard[by_attention], generator).tolist()
+        return rank(criterion, one.alpha, first, last, is_visual, frames, generator).tolist()
+
+
+@torch.inference_mode()
+def states_after(target: Any, inputs: Any, layers: Sequence[int]) -> dict[int, Tensor]:
+    """States of one prompt after some of the target's layers: by layer (L) `[width, hidden]`."""
+    found: dict[int, Tensor] = {}
+
+    def taken(layer: int, module: Any, args: Any, output: Any) -> None:
+        found[layer] = (output[0] if isinstance(output, tuple) else output)[0].clone()
+
+    decoder = target.get_decoder()
+    hooks = [
+        decoder.layers[layer - 1].register_forward_hook(partial(taken, layer)) for layer in layers
+    ]
+    try:
+        target(**inputs, logits_to_keep=1)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return found
 
 
 def clips(count: int, seed: int, clear: float) -> Iterator[world.MarkClip]:

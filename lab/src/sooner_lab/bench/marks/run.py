@@ -12,10 +12,11 @@ from sooner.provenance import provenance
 
 from . import settings as fixed
 from .gate import Texts, calibrated, gate, share
-from .reading import GATE, JUDGED, MarkReader, TokenChoice, clips
+from .reading import BY_LAYER, GATE, JUDGED, MarkReader, TokenChoice, clips
+from .speeds import speeds
 
 Figures = dict[str, Any]
-PARTS = ("gate", "criteria")
+PARTS = ("gate", "criteria", "layers", "speed")
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,8 @@ class MarkSettings:
     Attributes:
         models: folder of a run of `sooner train miniature marks`.
         drafts: checkpoints of the draft's run.
-        parts: "gate", and "criteria" for the ways to prune.
+        parts: "gate", "criteria" for the ways to prune, "layers" for the layer that they rank
+            at, and "speed" of the last draft.
         clips: held-out clips; fewer than `settings.CLIPS` are a trial.
         calibrate: find the contrast instead of judging.
         threads: torch threads.
@@ -44,8 +46,10 @@ def run(settings: MarkSettings, progress: Callable[[str], None] = print) -> Figu
 
     Returns:
         `drafts`: of each its `gate`, and of each criterion and alpha its share of M (`criteria`),
-        which may be read only where the gate `may_judge`; `target`: how good its captions are;
-        with `calibrate`, `calibration` instead. `settings`, `provenance`.
+        of some by layer, too (`layers`); these may be read only where the gate `may_judge`. At the
+        gate's alpha each has its share of the random choice's M, too (`over_random`). `target`:
+        how good its captions are; with `calibrate`, `calibration` instead; `speed`, see `speeds`.
+        `settings`, `provenance`.
 
     Raises:
         SoonerError: a checkpoint is missing.
@@ -58,7 +62,10 @@ def run(settings: MarkSettings, progress: Callable[[str], None] = print) -> Figu
         if settings.calibrate:
             result["calibration"] = _calibrate(reader, settings, progress)
         else:
-            result |= _judge(reader, settings, progress)
+            if set(settings.parts) - {"speed"}:
+                result |= _judge(reader, settings, progress)
+            if "speed" in settings.parts:
+                result["speed"] = speeds(reader, settings.drafts[-1], settings.clips, progress)
     seed = fixed.CALIBRATION_SEED if settings.calibrate else fixed.CLIP_SEED
     result["provenance"] = provenance("cpu", "float32", seed, threads.draft)
     return result
@@ -69,7 +76,7 @@ def _calibrate(
 ) -> Figures:
     """The blind share by contrast, of the last draft, and the contrast that comes of it."""
     name, few = settings.drafts[-1], min(settings.clips, fixed.CALIBRATION_CLIPS)
-    both = (TokenChoice(fixed.WHOLE, 0.0), TokenChoice(fixed.BLIND, 1.0))
+    both = (TokenChoice(fixed.WHOLE, 0.0), TokenChoice(fixed.BLIND, fixed.ALPHA))
     tried: list[Figures] = []
     for clear in fixed.CLEAR_TRIED:
         arms, scores = _read(reader, both, few, fixed.CALIBRATION_SEED, clear, progress)
@@ -78,28 +85,36 @@ def _calibrate(
         told = {"clear": clear, "blind": found, "whole": whole, "target_score": scores}
         tried.append(told)
         progress(f"clear {clear:g}: M {whole['run_length']:.2f}, blind {found['share']:.1f} %")
+        if found["share"] is not None and found["share"] >= fixed.CALIBRATED:
+            break  # it rises as marks fade, so that none after this comes nearer
     chosen = calibrated({one["clear"]: one["blind"]["share"] for one in tried}, fixed.CALIBRATED)
     return {"draft": name, "tried": tried, "clear": chosen}
 
 
 def _judge(reader: MarkReader, settings: MarkSettings, progress: Callable[[str], None]) -> Figures:
-    choices = [*GATE, *(JUDGED if "criteria" in settings.parts else ())]
+    ways = {"criteria": JUDGED, "layers": BY_LAYER}
+    asked = {part: ways[part] for part in ways if part in settings.parts}
+    choices = [*GATE, *(one for told in asked.values() for one in told)]
     seed = fixed.CLIP_SEED
     arms, score = _read(reader, choices, settings.clips, seed, fixed.CLEAR, progress)
     drafts = []
     for name, texts in arms.items():
         found: Figures = {"draft": name, "gate": gate(texts, seed)}
-        if "criteria" in settings.parts:
-            found["criteria"] = [
-                {
-                    "criterion": one.name,
-                    "alpha": one.alpha,
-                    **share(texts[one.label], texts[fixed.WHOLE], seed),
-                }
-                for one in JUDGED
-            ]
+        found |= {part: [_judged(one, texts) for one in told] for part, told in asked.items()}
         drafts.append(found)
     return {"target": {"score": score}, "drafts": drafts}
+
+
+def _judged(one: TokenChoice, texts: dict[str, Texts]) -> Figures:
+    """A way to prune: its M over the unpruned draft's, and over a random choice of as many."""
+    seed, told = fixed.CLIP_SEED, texts[one.label]
+    found = {"criterion": one.name, "alpha": one.alpha, **share(told, texts[fixed.WHOLE], seed)}
+    if one.layer:
+        found["layer"] = one.layer
+    if one.alpha == fixed.ALPHA:
+        over = share(told, texts[fixed.RANDOM], seed)
+        found["over_random"] = {"share": over["share"], "interval": over["interval"]}
+    return found
 
 
 def _read(

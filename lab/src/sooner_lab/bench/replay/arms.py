@@ -26,7 +26,7 @@ from sooner.methods import (
 from sooner.methods.aligned.size import Experience
 from sooner.methods.parallel.standing import StandingDraft
 from sooner.methods.parallel.worker import ProcessWorker, place
-from sooner.methods.sizing.chain import Acceptance
+from sooner.methods.sizing.costs import Acceptance
 
 from ..protocol import Arm, TimedRun
 from .models import DecoderShape, ReplayAdapter, ReplayHead, build

@@ -11,11 +11,20 @@ import torch
 
 from ..intervals import quotient
 from .direct import Direct, DirectRun
-from .load import LoadProcess, mixed_order, poisson_arrivals
+from .load import LoadProcess, LoadResult, mixed_order, poisson_arrivals
 from .parity import Gate
 from .requests import Copies, ServeQuestion, two_questions
-from .servers import Servers
-from .settings import DRAFTS, HF_CONTINUOUS, HF_STATIC, LOAD, ONE_BY_ONE, PLAIN, ServeBenchSettings
+from .servers import ServerProcess, Servers
+from .settings import (
+    DRAFTS,
+    HF_CONTINUOUS,
+    HF_STATIC,
+    LOAD,
+    ONE_BY_ONE,
+    PACE,
+    PLAIN,
+    ServeBenchSettings,
+)
 from .traces import Block, Figures, LoadTraces, figures, over
 
 DIRECT = (PLAIN, DRAFTS)
@@ -137,7 +146,7 @@ class ServeBench:
         return {"clients": rows, "direct": costs}
 
     def poisson_part(self) -> Figures:
-        """Open loops at a share of each arm's saturation."""
+        """Open loops at a share of each arm's saturation, with and without a pace of tokens."""
         settings, rows = self.settings, []
         most = max(settings.clients)
         for arm in DIRECT:
@@ -149,20 +158,43 @@ class ServeBench:
             times = -(-settings.arrivals // len(self.asked))
             order = mixed_order(len(self.asked), times, settings.seed)[: settings.arrivals]
             arrivals = poisson_arrivals(rate, len(order), settings.seed)
+            idle = figures(self.loads[arm, min(settings.clients)])
+            pace = PACE * idle["per_token_ms"]["p99"]
             with self.servers.awake(arm) as server:
-                result = self.asking.open(
-                    server.port, self.copies.http(self.asked, order), arrivals
-                )
-            load = LoadTraces.of(result)
-            self.gates[arm].load(load)
-            row: Figures = {"arm": arm, "rate": rate, "parity": self.gates[arm].verdict}
-            if not self.gates[arm].is_red:
-                row |= figures([load])
-                idle = figures(self.loads[arm, min(settings.clients)])
-                row["idle_per_token_ms"] = idle["per_token_ms"]
-                row["tail"] = row["per_token_ms"]["p99"] / idle["per_token_ms"]["p99"]
-            rows.append(row)
+                rows.append(self._arriving(arm, server, order, arrivals, idle))
+            self.progress(f"arrivals, {rate:.1f} a second: {arm}, {pace:.1f} ms a token")
+            with self.servers.paced(arm, pace) as server:
+                self.gates[arm].load(LoadTraces.of(self._warm(server)))
+                rows.append(self._arriving(arm, server, order, arrivals, idle, pace))
+            for row in rows[-2:]:
+                row["rate"] = rate
         return {"poisson": rows}
+
+    def _warm(self, server: ServerProcess) -> LoadResult:
+        """Every question once, of a server that was started just now."""
+        order = mixed_order(len(self.asked), 1, 0)
+        return self.asking.closed(server.port, self.copies.http(self.asked, order), len(order))
+
+    def _arriving(
+        self,
+        arm: str,
+        server: ServerProcess,
+        order: Sequence[int],
+        arrivals: Sequence[float],
+        idle: Figures,
+        pace: float | None = None,
+    ) -> Figures:
+        """An open loop of one server; `pace` is its `--time-per-token-ms`."""
+        load = LoadTraces.of(
+            self.asking.open(server.port, self.copies.http(self.asked, order), arrivals)
+        )
+        self.gates[arm].load(load)
+        row: Figures = {"arm": arm, "pace_ms": pace, "parity": self.gates[arm].verdict}
+        if self.gates[arm].is_red:
+            return row
+        row |= figures([load])
+        tail = row["per_token_ms"]["p99"] / idle["per_token_ms"]["p99"]
+        return row | {"idle_per_token_ms": idle["per_token_ms"], "tail": tail}
 
     def second_part(self) -> Figures:
         """Two questions on a clip that the server has not seen, one after the other."""

@@ -45,12 +45,8 @@ def goals(result: Figures) -> list[Figures]:
                 if row["arm"] == ONE_BY_ONE and _value(row)
             ],
         ),
-        _goal(
-            f"p99 of the time per token at {LOAD:.0%} load over that at one client, ×",
-            TAIL,
-            [(row["arm"], row["tail"]) for row in result.get("poisson") or [] if row.get("tail")],
-            at_most=True,
-        ),
+        _tail(result, ""),
+        _tail(result, ", by `--time-per-token-ms`"),
         _goal(
             "first token of a second question on a clip, over the first's",
             SECOND,
@@ -73,6 +69,18 @@ def goals(result: Figures) -> list[Figures]:
         ),
     ]
     return [one for one in found if one is not None]
+
+
+def _tail(result: Figures, how: str) -> Figures | None:
+    """Of servers as they are, or of those that are told how long a token may take."""
+    rows = result.get("poisson") or []
+    mine = [row for row in rows if row.get("tail") and bool(row.get("pace_ms")) == bool(how)]
+    return _goal(
+        f"p99 of the time per token at {LOAD:.0%} load over that at one client, ×{how}",
+        TAIL,
+        [(row["arm"], row["tail"]) for row in mine],
+        at_most=True,
+    )
 
 
 def _over(rows: Sequence[Figures], arms: Sequence[str]) -> list[tuple[str, float, int]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..cores import split_sentence
 from ..pages import ReportTable, cell, goals_table, head, pictures, sections
-from .settings import LOAD, PLAIN
+from .settings import LOAD, PACE, PLAIN
 
 Figures = dict[str, Any]
 
@@ -141,19 +141,22 @@ def _clients(rows: Sequence[Figures], result: Figures) -> ReportTable:
 def _poisson(rows: Sequence[Figures]) -> ReportTable:
     body = [
         [
-            row["arm"], f"{row['rate']:.2f}", str(row.get("requests", "–")), *_rates(row),
+            row["arm"], cell(row.get("pace_ms"), "{:.1f}"), f"{row['rate']:.2f}",
+            str(row.get("requests", "–")), *_rates(row),
             *_times(row), cell((row.get("idle_per_token_ms") or {}).get("p99"), "{:.1f}"),
             cell(row.get("tail"), "{:.2f}×"), str(row.get("lost", "–")),
         ]
         for row in rows
     ]  # fmt: skip
     heads = [
-        "arm", "arrivals/s", "requests", *RATES, *TIMES, "p99 of one client", "tail", "lost",
+        "arm", "pace, ms", "arrivals/s", "requests", *RATES, *TIMES, "p99 of one client", "tail",
+        "lost",
     ]  # fmt: skip
     remark = (
         f"Poisson arrivals at {LOAD:.0%} of the requests a second that the arm answers at the most "
         "clients, sent whatever became of the others; *tail* is the p99 of the time per token over "
-        "that of one client."
+        f"that of one client. *pace* is `--time-per-token-ms`, {PACE:g} times that p99: prompts "
+        "are held back for it, so first tokens come later. The closed loops are without."
     )
     return ReportTable("Arrivals", heads, body, remark)
 

@@ -84,10 +84,21 @@ class ServerProcess:
 
 
 class Servers:
-    """The servers of a run, all asleep but the one that is measured."""
+    """The servers of a run, all asleep but the one that is measured.
 
-    def __init__(self, found: dict[str, ServerProcess]) -> None:
-        self._found = found
+    Args:
+        found: by arm.
+        settings: of the bench.
+        cores: of servers that are started later.
+    """
+
+    def __init__(
+        self,
+        found: dict[str, ServerProcess],
+        settings: ServeBenchSettings,
+        cores: Sequence[int] | None,
+    ) -> None:
+        self._found, self.settings, self.cores = found, settings, cores
 
     @contextmanager
     def awake(self, arm: str) -> Iterator[ServerProcess]:
@@ -98,6 +109,22 @@ class Servers:
             yield server
         finally:
             server.sleep()
+
+    @contextmanager
+    def paced(self, arm: str, milliseconds: float) -> Iterator[ServerProcess]:
+        """One more server of an arm, told how long a token may take.
+
+        Raises:
+            SoonerError: it does not start.
+        """
+        told = [*arguments(self.settings, arm), "--time-per-token-ms", f"{milliseconds:.3f}"]
+        with pinned(self.cores):
+            server = ServerProcess(arm, told)
+        try:
+            server.wait()
+            yield server
+        finally:
+            server.end()
 
 
 @contextmanager
@@ -117,7 +144,7 @@ def started(settings: ServeBenchSettings, cores: Sequence[int] | None) -> Iterat
             server.wait()
         for server in found.values():
             server.sleep()
-        yield Servers(found)
+        yield Servers(found, settings, cores)
 
 
 def arguments(settings: ServeBenchSettings, arm: str) -> list[str]:

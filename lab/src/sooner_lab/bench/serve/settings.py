@@ -23,6 +23,8 @@ CONTINUOUS = 3.0
 """`PLAIN` over `ONE_BY_ONE` at the most clients."""
 LOAD, TAIL = 0.7, 2.0
 """p99 of the time per token at this share of an arm's saturation, over that at one client."""
+PACE = 1.9
+"""Times the p99 of one client: `--time-per-token-ms` of the servers that are told to hold it."""
 SECOND = 0.15
 """Time to the first token of a second question on a clip, over that of the first, at most."""
 COST = 0.03

@@ -160,7 +160,7 @@ def hang_up_in_body(client: SoakClient) -> str:
 def truncated_body(client: SoakClient) -> str:
     """Say the end of the body is here where it is not; what is no JSON then is refused."""
     body = client.body(client.draw.randrange(len(client.requests)))
-    return client.expect({400}, CHAT, body[: client.draw.randrange(1, len(body))])
+    return client.expect({400, 429}, CHAT, body[: client.draw.randrange(1, len(body))])
 
 
 def malformed(client: SoakClient) -> str:
@@ -175,7 +175,7 @@ def malformed(client: SoakClient) -> str:
         b"1e999",
         b"{} {}",
     ]
-    return client.expect({400}, client.draw.choice([CHAT, TEXT]), client.draw.choice(bodies))
+    return client.expect({400, 429}, client.draw.choice([CHAT, TEXT]), client.draw.choice(bodies))
 
 
 def wrong_type(client: SoakClient) -> str:

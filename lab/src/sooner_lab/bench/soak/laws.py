@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from .server import ServerLook
-from .settings import MAX_SLOPE, SPARE, WINDOWS
+from .settings import MAX_SLOPE, SPARE, WARM, WINDOWS
 from .slope import medians, slope
 
 Counts = Sequence[tuple[str, str, int]]
@@ -67,9 +67,9 @@ class SoakEvents:
 
 
 def growth(looks: Sequence[ServerLook], of_children: bool = False) -> dict[str, float]:
-    """MiB a minute over the second half of a load: `slope`, and its interval `low` to `high`."""
-    half = looks[len(looks) // 2 :]
-    points = [(one.seconds / 60, one.children_rss if of_children else one.rss) for one in half]
+    """MiB a minute behind the first sixth of a load: `slope`, and its interval `low` to `high`."""
+    warm = looks[len(looks) // WARM :]
+    points = [(one.seconds / 60, one.children_rss if of_children else one.rss) for one in warm]
     value, low, high = slope(medians(points, WINDOWS))
     return {"slope": value, "low": low, "high": high}
 
@@ -107,7 +107,7 @@ def judge(seen: SoakEvents) -> list[Law]:
             f"{after.threads}, processes {before.children} → {after.children}",
         ),
         Law(
-            f"in the second half memory grows by {MAX_SLOPE:g} MiB a minute at most (upper end)",
+            f"once warm, memory grows by {MAX_SLOPE:g} MiB a minute at most (upper end)",
             grown["high"] <= MAX_SLOPE,
             f"{grown['slope']:+.2f} MiB a minute ({grown['low']:+.2f} to {grown['high']:+.2f})",
         ),

@@ -70,7 +70,7 @@ def _memory(result: dict[str, Any]) -> ReportTable:
     ]  # fmt: skip
     grown, beside = result["growth"], result["children_growth"]
     remark = (
-        f"Over the second half the server grows by {grown['slope']:+.2f} MiB a minute (95 %: "
+        f"Behind the first sixth the server grows by {grown['slope']:+.2f} MiB a minute (95 %: "
         f"{grown['low']:+.2f} to {grown['high']:+.2f}), its processes together by "
         f"{beside['slope']:+.2f} ({beside['low']:+.2f} to {beside['high']:+.2f}): Theil and Sen's "
         "slope of the medians of thirty parts."

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 MAX_SLOPE = 1.0
-"""MiB a minute that the server may grow in the second half: the upper end of the interval."""
+"""MiB a minute that the server may grow once it is warm: the upper end of the interval."""
 WINDOWS = 30
-"""Equal parts of the second half, whose medians the slope is fitted to."""
+"""Equal parts of the load behind its beginning, whose medians the slope is fitted to."""
+WARM = 6
+"""The first sixth of a load is left out: caches fill, buffers reach their size."""
 SPARE = 4
 """Descriptors and threads that an idle server may have more than at the beginning."""
 SETTLE_SECONDS = 30.0

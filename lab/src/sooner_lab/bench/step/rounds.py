@@ -24,7 +24,10 @@ from sooner.decoding.rows import Rows
 from sooner.decoding.tree import Tree
 from sooner.methods import Method
 from sooner.methods.context import Context
+from sooner.methods.eagle import Eagle3Config, Eagle3Head
+from sooner.models import adapt
 from sooner.stats.timing import EVENTS
+from sooner.tasks.train_draft.block_training import BlockTraining
 
 from .guard import Waits
 from .operations import Operations
@@ -76,6 +79,8 @@ def methods(model: Any) -> dict[str, Callable[[], Method]]:
     said = model.generate(**inputs(), max_new_tokens=NEW, eos_token_id=None, do_sample=False)
     text = said[0, prompt.shape[1] :].tolist()
     head = to_device(sooner.EagleHead.for_target(model))
+    reduced = to_device(Eagle3Head(Eagle3Config.like(adapt(model), (0, 1, 1), 40)))
+    drafter = to_device(block_drafter(model))
     draft = to_device(draft)
     return {
         "plain": sooner.Autoregressive,
@@ -83,9 +88,18 @@ def methods(model: Any) -> dict[str, Callable[[], Method]]:
         "speculative": lambda: sooner.Speculative(draft, 4),
         "sd-tree": lambda: sooner.SDTree(draft),
         "eagle": lambda: sooner.Eagle(head, nodes=16),
+        "eagle3": lambda: sooner.Eagle(reduced, nodes=16),
+        "dflash": lambda: sooner.DFlash(drafter, 5),
+        "ddtree": lambda: sooner.DDTree(drafter, nodes=16),
         "jacobi": lambda: sooner.CoupledJacobi(8, "maximal"),
         "hsd": lambda: sooner.HSD([[text[:20], text[24:]]], nodes=16),
     }
+
+
+def block_drafter(model: Any) -> Any:
+    """An untrained DFlash drafter for `model`, of blocks of six."""
+    recipe = BlockTraining(layers=1, block_size=6)
+    return sooner.DFlashModel(recipe.config(adapt(model))).eval()
 
 
 def inputs(rows: int = 1) -> dict[str, Tensor]:

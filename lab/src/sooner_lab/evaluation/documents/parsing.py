@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING
 
 from sooner.documents import Document
 from sooner.tasks.parse.delivery import Delivery
 from sooner.tasks.parse.job import ParseJob
-from sooner.tasks.parse.plan import DocumentWork
 from sooner.tasks.parse.result import FAILED, Counts
 
 from .benchmark import Benchmark
 from .predictions import page_name
+
+if TYPE_CHECKING:
+    from sooner.ray import RayJob
 
 
 @dataclass(frozen=True)
@@ -29,14 +31,12 @@ class PredictionFiles(Delivery):
     overlay: bool = False
     kind: str = ""
 
-    def files(self, document: Document, number: int) -> list[Path]:
-        return [Path(page_name(self.kind, PurePosixPath(document.place.as_posix()), number))]
+    def files(self, place: Path, number: int) -> list[Path]:
+        return [Path(page_name(self.kind, PurePosixPath(place.as_posix()), number))]
 
-    def write_document(self, work: DocumentWork, records: Any) -> None:
+    def document_files(self, place: Path) -> dict[str, Path]:
         """Documents have no files of their own."""
-
-    def has_document(self, document: Document) -> bool:
-        return True
+        return {}
 
 
 def predicting(job: ParseJob, benchmark: Benchmark) -> ParseJob:
@@ -60,11 +60,11 @@ def predicting(job: ParseJob, benchmark: Benchmark) -> ParseJob:
     )
 
 
-def failures(job: ParseJob, benchmark: Benchmark) -> Mapping[str, str]:
+def failures(job: ParseJob | RayJob, benchmark: Benchmark) -> Mapping[str, str]:
     """Reasons by page of what failed; of a document that could not be opened, for all its pages."""
     found = {}
     for sample in benchmark.samples:
-        for record in job.manifest.of(Path(sample.place)):
-            if record["status"] == FAILED and record["page"] in (0, sample.number):
-                found[sample.name] = record["reason"]
+        for line in job.manifest.lines(sample.place.as_posix()):
+            if line["status"] == FAILED and line["page"] in (0, sample.number):
+                found[sample.name] = line["reason"]
     return found

@@ -1,0 +1,1 @@
+"""`sooner bench drafters`: trained drafters of the video miniature against chains of themselves."""

@@ -1,0 +1,85 @@
+"""Arms of trained drafters: the shipped weights, acceptance by depth, goals, pages."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sooner
+from sooner.methods.eagle import Eagle3Head
+from sooner.tasks.loading import load_pair
+from sooner_lab.bench.caption_settings import BenchSettings
+from sooner_lab.bench.drafters.arms import GOALS, TRAINED, WEIGHTS
+from sooner_lab.bench.drafters.run import depths, judged, run
+from sooner_lab.bench.report import markdown, tables
+
+
+@pytest.fixture(scope="module")
+def result() -> dict[str, Any]:
+    settings = BenchSettings(
+        arms=("plain", *TRAINED), clips=1, repeats=1, max_new_tokens=60, batch=0, memory=False
+    )
+    return run(settings, lambda told: None)
+
+
+def test_arms_are_exact_and_their_drafts_hold(result: dict[str, Any]) -> None:
+    for arm in result["arms"]:
+        assert arm["parity"] in ("identical", "tie")
+        if arm["method"] in TRAINED:
+            assert arm["mean_acceptance_length"] > 1.8
+            assert arm["depths"] == sorted(arm["depths"], reverse=True)
+            assert arm["baseline"] == TRAINED[arm["method"]].baseline
+
+
+def test_the_page_shows_goals_speeds_and_depths(result: dict[str, Any]) -> None:
+    page = markdown(result, "drafters.json")
+    assert "# Trained drafters" in page
+    assert "Acceptance by depth" in page
+    assert all(name in page for name in TRAINED)
+    assert next(table.title for table in tables(result)) == "Goals"
+
+
+def test_depths_are_shares_of_steps() -> None:
+    assert depths({0: 5, 1: 3, 3: 2}, 4) == [0.5, 0.2, 0.2, 0.0]
+    assert depths({}, 2) == [0.0, 0.0]
+
+
+def test_goals_are_judged_where_arms_were_measured() -> None:
+    assert judged([]) == []
+    arms = [
+        {"method": "eagle3-chain", "mean_acceptance_length": 3.0},
+        {"method": "eagle3", "mean_acceptance_length": 3.15, "decode_speedup": 1.2},
+    ]
+    found = {one["goal"]: one for one in judged(arms)}
+    over = found["eagle3: mean_acceptance_length over eagle3-chain"]
+    assert over["reached"] == pytest.approx(1.05)
+    assert not over["met"]
+    assert found["eagle3: decode_speedup"]["met"]
+    assert {goal.arm for goal in GOALS} <= TRAINED.keys()
+
+
+def test_the_weights_say_how_they_came_about() -> None:
+    folder = WEIGHTS / "eagle3"
+    assert sum(path.stat().st_size for path in folder.iterdir()) < 1_500_000
+    card = json.loads((folder / "card.json").read_text())
+    method = sooner.load_drafter(folder)
+    assert isinstance(method, sooner.Eagle)
+    assert isinstance(method.head, Eagle3Head)
+    assert card["parameters"] == sum(one.numel() for one in method.head.parameters())
+    told = method.head.config.provenance
+    assert card["acceptance"] == told["acceptance"]
+    assert card["steps"] == told["step"]
+    assert method.head.temperature > 0
+    from sooner.models import adapt
+
+    method.head.check(adapt(load_pair(None, None, device="cpu", dtype="auto").target.model))
+
+
+def test_the_folder_is_one_that_others_read() -> None:
+    told = json.loads((Path(WEIGHTS) / "eagle3" / "config.json").read_text())
+    assert told["architectures"] == ["LlamaForCausalLMEagle3"]
+    assert told["eagle_config"]["eagle_aux_hidden_state_layer_ids"] == [0, 1, 2]
+    assert told["draft_vocab_size"] == 128
