@@ -6,12 +6,16 @@ import importlib.util
 import os
 import re
 import signal
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import pytest
 import torch
+
+from longest_files import LONGEST
 
 # One thread: tiny operations gain nothing from a second, and on a busy machine two of them wait for
 # each other at every barrier (seen: 0.25 s became 23 s).
@@ -27,6 +31,27 @@ LAB = re.compile(r"^(from|import) sooner_lab\b", re.MULTILINE)
 """Modules that can't be imported without the lab."""
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--slowest-files", type=int, default=0, metavar="N", help="end with the N slowest files"
+    )
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """The slowest files, in seconds of their tests with setup and teardown."""
+    seconds: Counter[str] = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                seconds[report.location[0]] += report.duration
+    slowest = seconds.most_common(config.option.slowest_files)
+    if slowest:
+        total = sum(seconds.values())
+        terminalreporter.section(f"{len(slowest)} slowest of {len(seconds)} files, {total:.0f} s")
+        for name, spent in slowest:
+            terminalreporter.write_line(f"{spent:7.1f} s  {name}")
+
+
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
     """Without sooner-lab, modules that begin by importing it are left out."""
     if HAS_LAB or collection_path.suffix != ".py":
@@ -35,7 +60,9 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Without sooner-lab, tests of whole commands on miniatures are skipped."""
+    """Long files come first; without sooner-lab, whole commands on miniatures are skipped."""
+    places = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.name, len(places)))
     if HAS_LAB:
         return
     for item in items:

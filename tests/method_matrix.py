@@ -51,6 +51,15 @@ def _eagle(**options: Any) -> Callable[[str], sooner.Method]:
     return lambda family: sooner.Eagle(tiny.head(family), **options)
 
 
+def _dflash(**options: Any) -> Callable[[str], sooner.Method]:
+    """An untrained drafter: its chains are seldom right, wide trees of its marginals more often."""
+    return lambda family: sooner.DFlash(tiny.block_drafter(family), **options)
+
+
+def _ddtree(**options: Any) -> Callable[[str], sooner.Method]:
+    return lambda family: sooner.DDTree(tiny.block_drafter(family), **options)
+
+
 def aligned(**options: Any) -> Callable[[str], sooner.Method]:
     """Drafts that are right for text prompts, in part and out of order, and chance for others."""
 
@@ -91,6 +100,9 @@ METHODS: dict[str, Callable[[str], sooner.Method]] = {
     "hsd-wide": aligned(nodes=40, width=16, reference_window=1, repeats=True),
     "hsd-auto": aligned(),
     "sparse-to-dense": lambda family: sooner.SparseToDense(prune=0.5, num_draft_tokens=4),
+    "dflash": _dflash(num_draft_tokens=4),
+    "ddtree": _ddtree(nodes=60),
+    "ddtree-auto": _ddtree(nodes="auto", max_nodes=40),
 }
 
 

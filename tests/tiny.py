@@ -26,7 +26,8 @@ from transformers import (
 )
 
 import tiny_parsers
-from sooner import EagleHead
+from sooner import DFlashModel, EagleHead
+from sooner.methods.dflash import DFlashConfig
 from sooner.models.openvla.config import OpenVLAConfig
 from sooner.models.openvla.model import OpenVLAForActionPrediction
 
@@ -118,6 +119,24 @@ def head(family: str, seed: int = 0) -> EagleHead:
     """An untrained draft head for `model(family)`."""
     torch.manual_seed(seed)
     return EagleHead.for_target(model(family))
+
+
+@functools.cache
+def block_drafter(family: str, block_size: int = 6, layers: int = 2) -> DFlashModel:
+    """A DFlash drafter for `model(family)` that is right now and then: its denoising is random, but
+    the state that it adds to leans towards what the target's LM head says of the last state."""
+    torch.manual_seed(1)
+    target = model(family).config.get_text_config(decoder=True)
+    config = DFlashConfig(
+        hidden_size=target.hidden_size, intermediate_size=40, num_hidden_layers=layers,
+        num_attention_heads=4, num_key_value_heads=2, head_dim=12, block_size=block_size,
+        mask_token_id=VOCAB - 1, layers=(1, 2), vocab_size=VOCAB,
+    )  # fmt: skip
+    drafter = DFlashModel(config).eval()
+    for weights in drafter.parameters():
+        if weights.ndim > 1:
+            weights.data.normal_(0, 0.2)
+    return drafter
 
 
 @functools.cache

@@ -27,8 +27,10 @@ if TYPE_CHECKING:  # for type checkers, who can't ask `__getattr__`
     from .stats.run import Stats
 
 _HOME = {
+    "DFlashModel": "methods",
     "Drawing": "drawing",
     "DyCoke": "sparse.pruning",
+    "Eagle3Head": "methods",
     "EagleHead": "methods",
     "Engine": "engine",
     "FastV": "sparse.pruning",
@@ -49,6 +51,7 @@ _HOME = {
     "compare": "parity",
     "draw": "drawing",
     "generate": "generation",
+    "load_drafter": "methods",
 }
 """Where the public names are; the methods themselves are in the registry."""
 

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import logging
+import time
 import traceback
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
-
 from .checks import check_whole
-from .decoding.loop import Decoding, OnTokens, Session
+from .decoding.loop import Decoding, OnTokens
 from .decoding.rows import Reason
-from .errors import SoonerError, UnsupportedError
-from .generation import out_of_memory, session_of
+from .errors import SoonerError
+from .generation import out_of_memory
 from .methods import Autoregressive, Method
-from .models.ranks import Ranks
-from .request import Request, TokenLogprobs
+from .pacing import TokenPace, size_of
+from .prefilling import Prefiller, PrefillingRequest
+from .request import Ending, Request
+from .running import RunningBatch
 
 if TYPE_CHECKING:
     from .graphs.recorder import GraphRecorder
     from .memory.manager import EngineMemory
-
-logger = logging.getLogger("sooner")
 
 
 class Engine:
@@ -63,11 +61,13 @@ class Engine:
             their slots are contiguous, and a prefix is copied.
         prefix_caching: reuse what prompts have in common; needs `pages` or `memory`.
         graphs, compile: how steps are launched; see `sooner.generate`.
+        pace: of the tokens of rows that decode, for which prompts are held back; by default they
+            are prefilled as soon as there is room.
 
     Attributes:
-        waiting, running: requests that have not begun, in order, and that decode.
-        batch: what decodes, if anything does.
-        alone: why no request may join another, in words; `None` if they may.
+        waiting: requests that have not begun, in order.
+        prefilling: the request whose prompt is under way, or that waits to join the batch.
+        queued: requests that wait with the caller, beside those in `waiting`.
 
     Raises:
         SoonerError: a number below 1.
@@ -86,15 +86,15 @@ class Engine:
         prefix_caching: bool = True,
         graphs: str | GraphRecorder = "auto",
         compile: bool | Mapping[str, Any] = False,
+        pace: TokenPace | None = None,
     ) -> None:
         check_whole("max_rows", max_rows)
-        self.launch = {"graphs": graphs, "compile": compile}
+        self.pace = pace
         self.model, self.method = model, method or Autoregressive()
         self.max_rows, self.prefill_chunk = max_rows, prefill_chunk
         self.waiting: deque[Request] = deque()
-        self.running: list[Request] = []
-        self.batch: Decoding | None = None
-        self.alone: str | None = None
+        self.prefilling: PrefillingRequest | None = None
+        self.queued = 0
         self.memory: EngineMemory | None = None
         self._admitted = 0
         if pages is not None or memory is not None:
@@ -107,11 +107,13 @@ class Engine:
                 model, self.method, pages=pages, memory=memory, paged=paged, max_rows=max_rows,
                 prefix_caching=prefix_caching,
             )  # fmt: skip
-        self._next: tuple[Request, Decoding, Iterator[None]] | None = None  # being prefilled
+        self._prefiller = Prefiller(
+            model, self.memory, max_rows=max_rows, chunk=prefill_chunk,
+            launch={"graphs": graphs, "compile": compile},
+        )  # fmt: skip
+        self._running = RunningBatch(self.memory)
         self._ended: list[Request] = []  # in the step under way
         self._is_stepping = False
-        if Ranks.of(model) is not None:
-            self.alone = "a target under tp_plan decodes only rows that are admitted together"
 
     def admit(
         self,
@@ -124,6 +126,7 @@ class Engine:
         num_draft_tokens: int | None = None,
         media_keys: Sequence[str] = (),
         priority: float = 0.0,
+        arrived: float | None = None,
         **options: Any,
     ) -> Request:
         """Queue a request; its pixels are encoded when its turn comes.
@@ -140,6 +143,7 @@ class Engine:
                 prompt, for an engine with pages; without them it takes hashes of the pixels.
             priority: requests with less of it begin first, and make room last; equal ones in the
                 order of their admission.
+            arrived: when it came, in seconds of the pace's clock; now by default.
             options: anything that `sooner.generate` takes, such as `max_new_tokens`.
         """
         kept = {"logprobs": logprobs, "num_draft_tokens": num_draft_tokens}
@@ -153,6 +157,8 @@ class Engine:
         request = Request(inputs, options, method or self.method, rows, priority=priority)
         self._admitted += 1
         request.number = self._admitted
+        if self.pace is not None:
+            request.arrived = self.pace.clock() if arrived is None else arrived
         if self.memory is not None:
             shown = self.memory.describe(inputs, media_keys)
             request.shown = shown.continued(options.get("said", ()))
@@ -168,7 +174,22 @@ class Engine:
     @property
     def is_idle(self) -> bool:
         """Whether no request waits or decodes."""
-        return not (self.waiting or self.running or self._next)
+        return not (self.waiting or self.running or self.prefilling)
+
+    @property
+    def running(self) -> list[Request]:
+        """Requests that decode, in the order in which they joined."""
+        return self._running.requests
+
+    @property
+    def batch(self) -> Decoding | None:
+        """The rows that decode, if any do."""
+        return self._running.decoding
+
+    @property
+    def alone(self) -> str | None:
+        """Why no request may join another, in words; `None` if they may."""
+        return self._prefiller.alone
 
     @property
     def pages(self) -> int:
@@ -183,9 +204,8 @@ class Engine:
     @property
     def longest(self) -> int | None:
         """Tokens that a request of one row may have, prompt and answer; `None` is any number."""
-        if self.memory is None:
-            return None
-        return self.memory.longest(self.method.largest_block())
+        memory = self.memory
+        return None if memory is None else memory.longest(self.method.largest_block())
 
     def step(self) -> list[Request]:
         """Prefill a chunk, decode a round; returns the requests that have ended.
@@ -196,19 +216,31 @@ class Engine:
         if self._is_stepping:
             raise SoonerError("a callback can't call Engine.step; it may admit and cancel requests")
         self._is_stepping, self._ended = True, []
+        self._tell_load()
         try:
             left = self.prefill_chunk or 1
-            while left > 0 and (tokens := self._prefill()):
+            while left > 0 and (tokens := self._timed_prefill()):
                 left -= tokens
             self._guarded(self._make_room)
-            if self.batch is not None and self.batch.rows.active:
-                self._guarded(self.batch.round)
+            if self._running.active:
+                began = time.perf_counter()
+                self._guarded(self._running.round)
+                if self.pace is not None:
+                    self.pace.round = time.perf_counter() - began
             self._guarded(self._collect)
             self._drop_cancelled()
         finally:
             self._is_stepping = False
             ended, self._ended = self._ended, []  # an idle engine holds nobody's pixels
         return ended
+
+    def _tell_load(self) -> None:
+        """Tell the method how many requests there are, for drafts that pay for few alone."""
+        rows = self._running.active
+        if self.prefilling is not None:
+            rows += self.prefilling.request.rows
+        waiting = self.queued + sum(request.rows for request in self.waiting)
+        self.method.expect(rows, waiting, self.max_rows)
 
     def run(self) -> None:
         """Decode every request that was admitted to its end."""
@@ -226,15 +258,15 @@ class Engine:
 
     def close(self) -> None:
         """End every request."""
-        prefilled = [] if self._next is None else [self._next[0]]
-        for request in [*self.waiting, *self.running, *prefilled]:
+        prefilled = () if self.prefilling is None else (self.prefilling.request,)
+        for request in (*self.waiting, *self.running, *prefilled):
             self.cancel(request)
 
     def _drop_cancelled(self) -> None:
         for request in [one for one in self.waiting if one.is_cancelled]:
             self.waiting.remove(request)
             self._end(request, [[] for _ in range(request.rows)], "cancelled")
-        if self._next is not None and self._next[0].is_cancelled:
+        if self.prefilling is not None and self.prefilling.request.is_cancelled:
             self._give_up("cancelled")
         if any(request.is_cancelled for request in self.running):
             self._guarded(self._collect)
@@ -246,76 +278,104 @@ class Engine:
         reasons: Reason | list[Reason],
         error: Exception | None = None,
     ) -> None:
-        if request.before is not None:
-            tokens = [[*request.before.said, *new] for new in tokens]
-        request.tokens, request.error = tokens, error
-        request.finish_reasons = reasons if isinstance(reasons, list) else [reasons] * len(tokens)
+        request.end(tokens, reasons, None if error is None else self._told(error, request))
         if self._is_stepping:
             self._ended.append(request)
+
+    def _end_all(self, endings: Iterable[Ending]) -> None:
+        for ending in endings:
+            self._end(*ending)
 
     def _told(self, error: Exception, request: Request) -> Exception:
         """The error as the request is told of it; what its frames hold is let go."""
         traceback.clear_frames(error.__traceback__)
-        told = None
-        if (ids := request.inputs.get("input_ids")) is not None:
-            told = out_of_memory(error, self.model, ids, request.options)
+        ids = request.inputs.get("input_ids")
+        told = None if ids is None else out_of_memory(error, self.model, ids, request.options)
         return told or error
 
-    def _guarded(self, act: Any) -> None:
+    def _guarded(self, act: Callable[[], None]) -> None:
         """Do something with the batch; if that fails, every request that decodes is told."""
         try:
             act()
         except Exception as error:
-            self._abandon(error)
+            self._end_all(self._running.abandon(error))
 
-    def _abandon(self, error: Exception) -> None:
-        batch, self.batch = self.batch, None
-        running, self.running = self.running, []
-        assert batch is not None
-        for request in running:
-            said = [list(batch.rows.generated[row]) for row in request.originals]
-            self._end(request, said, "error", self._told(error, request))
-        _close(batch)
+    def _collect(self) -> None:
+        self._end_all(self._running.collect())
+
+    def _timed_prefill(self) -> int:
+        """As `_prefill`, its time counted for the request that it was spent on."""
+        first = self.waiting[0] if self.waiting else None
+        request = first if self.prefilling is None else self.prefilling.request
+        if request is None:
+            return 0
+        pace, piece, beside = self.pace, self._piece(request), self._running.active
+        if pace is not None and not pace.allows(piece, request.arrived, self._running.said()):
+            return 0
+        began = time.perf_counter()
+        tokens = self._prefill()
+        if not request.is_waiting:
+            seconds = time.perf_counter() - began
+            request.prefill_seconds += seconds
+            if pace is not None and beside:  # alone it takes pixels and prompt at once
+                pace.took(piece, seconds)
+        if pace is not None and self.prefilling is None:
+            request.began = pace.clock()
+        return tokens
+
+    def _piece(self, request: Request) -> tuple[str, int]:
+        """What `_prefill` would do for a request while others decode: its kind, and its size."""
+        if self.prefilling is not None:
+            tokens, kind = self.prefilling.tokens, "chunk"
+        else:
+            ids = request.inputs.get("input_ids")
+            tokens = 0 if ids is None else ids.shape[1]
+            kind = "pixels" if request.has_pixels else "whole"
+        return kind, size_of(min(tokens, self.prefill_chunk or tokens))
 
     def _prefill(self) -> int:
         """One chunk of a prompt, or its pixels; lets a request that is prefilled decode.
 
         Returns how many tokens of a row that was if it does, and another request may be begun.
         """
-        if self._next is None:
-            if not self.waiting or not self._may_begin(self.waiting[0]):
+        if self.prefilling is None:
+            if not self._begin():
                 return 0
-            request = self.waiting.popleft()
-            try:
-                self._next = self._open(request)
-                if self._next is None:
-                    self.waiting.appendleft(request)
-                    return 0
-                request.is_waiting = False
-            except Exception as error:
-                self._end(request, [[] for _ in range(request.rows)], "error",
-                          self._told(error, request))  # fmt: skip
-                return 0
-            if self.batch is not None and any("pixel" in name for name in request.inputs):
+            assert self.prefilling is not None
+            if self.batch is not None and self.prefilling.request.has_pixels:
                 return 0  # others decode: the pixels were this step's part
-        request, decoding, chunks = self._next
+        coming = self.prefilling
+        decoding = coming.decoding
         try:
-            if next(chunks, self) is not self:
-                return 0  # more chunks are to come
+            if not coming.run_chunk():
+                return 0
         except Exception as error:
             self._give_up("error", error)
             return 0
-        request.mode = decoding.stats.mode
+        coming.request.mode = decoding.stats.mode
         if not decoding.rows.active or decoding.failed:
             failure = next(iter(decoding.failed.values()), None)
             self._give_up("error" if failure else None, failure)
-        elif self._join(request, decoding):
-            self._next = None
-            self.running.append(request)
-            session = decoding.session
-            forwarded = max(session.prompt.lengths) - session.target.cache.prefix
-            return min(forwarded, self.prefill_chunk or 1)
+        elif self._join(coming):
+            self.prefilling = None
+            return min(coming.tokens, self.prefill_chunk or 1)
         return 0
+
+    def _begin(self) -> bool:
+        """Let the first request that waits be prefilled, if it may."""
+        if not self.waiting or not self._may_begin(self.waiting[0]):
+            return False
+        request = self.waiting.popleft()
+        try:
+            self.prefilling = self._prefiller.open(request, self.batch)
+        except Exception as error:
+            self._end(request, [[] for _ in range(request.rows)], "error", error)
+            return False
+        if self.prefilling is None:
+            self.waiting.appendleft(request)
+            return False
+        request.is_waiting = False
+        return True
 
     def _may_begin(self, request: Request) -> bool:
         """Whether a request may be prefilled, to decode with what decodes already."""
@@ -327,161 +387,46 @@ class Engine:
             if not self.memory.has_room(request.shown, request.rows, block, others):
                 return False
         joins = self.running[0].method.joins(request.method)
-        room = len(self.batch.rows.active) + request.rows <= self.max_rows
+        room = self._running.active + request.rows <= self.max_rows
         return self.alone is None and joins and room
 
-    def _open(self, request: Request) -> tuple[Request, Decoding, Iterator[None]] | None:
-        """A request that is to be prefilled; `None` if there is no memory for it yet."""
-        options, method = {**self.launch, **request.options}, request.method
-        most, own = options.pop("logprobs"), options.pop("said", ())
-        longest = options.pop("num_draft_tokens")
-        if self.prefill_chunk is not None and not method.needs_whole_prompt:
-            options.setdefault("prefill_chunk_size", self.prefill_chunk)
-        before = request.before
+    def _join(self, coming: PrefillingRequest) -> bool:
+        """Let prefilled rows decode, unless they have to wait for a batch of their own."""
+        try:
+            return self._running.join(coming.request, coming.decoding)
+        except Exception as error:  # half joined: neither can go on
+            self._end_all(self._running.abandon(error))
+            self._give_up("error", error)
+            return False
 
-        def make() -> Session:
-            said = [*own, *(() if before is None else before.said)]
-            session = session_of(self.model, request.inputs, method, said=said, **options)
-            session.target.cache.max_rows = self.max_rows
-            if before is not None:
-                before.go_on(session)
-            return session
-
-        if self.memory is None or request.shown is None:
-            session = make()
-        else:
-            beside = None if self.batch is None else self.batch.session.target.cache
-            opened = self.memory.open(make, request.shown, method, beside)
-            if opened is None:
-                return None
-            session, cached = opened
-            if before is None:
-                request.cached_tokens = cached
-        if session.constraint is not None:
-            name = type(self.model).__name__
-            self.alone = f"{name} draws on a grid, and decodes only rows that are admitted together"
-        own = f"{type(method).__name__} decodes only rows that are admitted together"
-        if (reason := self.alone or (None if method.joins(method) else own)) is not None:
-            session.stats.note(f"{reason}: each request has a batch of its own")
-        if not session.target.adapter.may_split(session.prompt):
-            session.prefill_chunk = None
-        request.rows = session.rows.batch
-        session.drafts, session.max_draft = request.drafts, longest
-        if most is not None:
-            request.logprobs = request.logprobs or [[] for _ in range(request.rows)]
-
-            def keep(row: int, tokens: list[int], logits: Tensor) -> None:
-                request.logprobs[row] += TokenLogprobs.of(logits, tokens, most)
-
-            session.on_logits = keep
-        decoding = Decoding(session, self.batch)
-        return request, decoding, decoding.prefill()
+    def _give_up(self, reason: Reason | None, error: Exception | None = None) -> None:
+        """End the request that was to decode next; `None` is for its own reasons."""
+        coming, self.prefilling = self.prefilling, None
+        assert coming is not None
+        self._end(*coming.end(reason, error))
+        if self.batch is not None and error is None:
+            self.batch.stats.join(coming.decoding.stats, self.batch.rows.batch)
+        coming.close()
 
     def _make_room(self) -> None:
         """Give every row that decodes pages for a round; the last in order leave for that."""
-        memory = self.memory
-        while memory is not None and self.batch is not None and self.batch.rows.active:
-            block = max(request.method.largest_block() for request in self.running)
-            if memory.room_for(self.batch.session.target.cache, block):
-                return
+        while not self._running.make_room():
             young = [one for one in self.running if one.rows == 1]
-            if self._next is not None and self._next[0].rows == 1:
-                young.append(self._next[0])
+            if self.prefilling is not None and self.prefilling.request.rows == 1:
+                young.append(self.prefilling.request)
             self._interrupt(max(young, key=lambda request: request.order))
 
     def _interrupt(self, request: Request) -> None:
         """Let a request of one row wait again, with what it has said."""
-        from .memory.interrupted import InterruptedRow  # by an engine that counts pages
-
-        batch, had = self.batch, request.before
+        batch, coming = self.batch, self.prefilling
         assert batch is not None
-        if self._next is not None and self._next[0] is request:
-            _, decoding, chunks = self._next
-            self._next = None
-            chunks.close()  # type: ignore[attr-defined]
-            request.before = InterruptedRow.of(decoding, 0, had)
-            _close(decoding)
+        if coming is not None and coming.request is request:
+            self.prefilling = None
+            row = coming.interrupt()
         else:
-            request.before = InterruptedRow.of(batch, request.first, had)
-            batch.drop(request.first)
-            batch.release(request.first)
-            self.running.remove(request)
-        new = request.before.said[0 if had is None else len(had.said) :]
-        assert request.shown is not None
-        request.shown = request.shown.continued(new)
-        request.first, request.waits_alone = 0, False
-        request.num_preemptions += 1
+            row = self._running.interrupt(request)
+        request.make_room(row)
         self._wait(request)
-        batch.stats.note(f"a row that has said {len(request.before.said)} tokens made room")
+        batch.stats.note(f"a row that has said {len(row.said)} tokens made room")
         if not batch.rows.active:
             self._collect()
-
-    def _give_up(self, reason: Reason | None, error: Exception | None = None) -> None:
-        """End the request that was to decode next; `None` is for its own reasons."""
-        assert self._next is not None
-        request, decoding, chunks = self._next
-        self._next = None
-        chunks.close()  # type: ignore[attr-defined]
-        rows = decoding.rows
-        reasons = [rows.reasons[row] for row in range(request.rows)] if reason is None else reason
-        told = None if error is None else self._told(error, request)
-        if (strayed := decoding.stats.deviation) is not None:
-            request.deviations = [strayed.of(row) for row in range(request.rows)]
-            decoding.stats.deviation = None  # the batch never had these rows
-        self._end(request, rows.generated, reasons, told)
-        if self.batch is not None and error is None:
-            self.batch.stats.join(decoding.stats, self.batch.rows.batch)
-        decoding.failed.clear()  # an error's frames hold what holds the error
-        _close(decoding)
-
-    def _join(self, request: Request, decoding: Decoding) -> bool:
-        """Let prefilled rows decode, unless they have to wait for a batch of their own."""
-        if self.batch is None:
-            self.batch = decoding
-            return True
-        if request.waits_alone:
-            return False
-        try:
-            request.first = self.batch.join(decoding)
-        except UnsupportedError as refusal:
-            request.waits_alone = True
-            decoding.stats.note(str(refusal))
-            return False
-        except Exception as error:  # half joined: neither can go on
-            self._abandon(error)
-            self._give_up("error", error)
-            return False
-        return True
-
-    def _collect(self) -> None:
-        """End the requests whose last row has ended, or that failed or were cancelled; a batch
-        without rows is closed."""
-        batch = self.batch
-        if batch is None:
-            return
-        for request in list(self.running):
-            rows = request.originals
-            error = next((batch.failed[row] for row in rows if row in batch.failed), None)
-            if error is not None or request.is_cancelled:
-                for row in rows:
-                    batch.drop(row)
-            if not set(batch.rows.active).isdisjoint(rows):
-                continue
-            self.running.remove(request)
-            reasons: Reason | list[Reason] = [batch.rows.reasons[row] for row in rows]
-            if error is not None:
-                reasons, error = "error", self._told(error, request)
-            if (strayed := batch.stats.deviation) is not None:
-                request.deviations = [strayed.release(row) for row in rows]
-            self._end(request, [batch.release(row) for row in rows], reasons, error)
-        if not batch.rows.active:
-            self.batch = None
-            _close(batch)
-
-
-def _close(decoding: Decoding) -> None:
-    """Let go of what a batch holds; requests have ended, so a failure of that is only logged."""
-    try:
-        decoding.close()
-    except Exception:
-        logger.exception("a batch could not be closed")

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,6 +24,7 @@ from .stats.run import Stats
 
 if TYPE_CHECKING:
     from .graphs.recorder import GraphRecorder
+    from .prepared import PreparedCalls
 
 Prefill = Callable[[Any], AbstractContextManager]
 """A sparse prefill, such as `sooner.FastV()`: called with the model, it is a context manager."""
@@ -130,6 +131,7 @@ def session_of(
     graphs: str | GraphRecorder = "auto",
     compile: bool | Mapping[str, Any] = False,
     said: Sequence[int] = (),
+    calls: PreparedCalls | None = None,
     **options: Any,
 ) -> Session:
     """What `generate` would decode, set up but not begun; arguments as there.
@@ -140,6 +142,7 @@ def session_of(
         said: ids that the one row of `inputs` has said before. It is prefilled from them, too, and
             goes on as if it had never stopped: they count for `max_new_tokens` and penalties, and
             draws are those of the places behind them.
+        calls: what is known of earlier calls with such options, and is told of this one.
 
     Raises:
         SoonerError: the request can't be honoured.
@@ -152,28 +155,27 @@ def session_of(
             options["max_new_tokens"] = limit - len(said)
         if (least := options.get("min_new_tokens")) is not None:
             options["min_new_tokens"] = max(least - len(said), 0)
+    inputs = _without_types(model, inputs)
+    own: dict[str, Any] = {
+        "generator": _generator(model, seed), "on_tokens": on_tokens, "graphs": graphs,
+        "compile": compile, "said": len(said),
+    }  # fmt: skip
+    key = None
+    if calls is not None and stop_strings is None and stopping_criteria is None:
+        key = calls.key(model, inputs, method, options)
+        if (known := calls.find(model, key)) is not None:
+            return known.session(model, inputs, method, options["max_new_tokens"], **own)
     held: list[Session] = []
 
     def hold(session: Session) -> list[list[int]]:
         held.append(session)
         return [[] for _ in range(session.rows.batch)]
 
-    begin = partial(
-        method,
-        generator=_generator(model, seed),
-        on_tokens=on_tokens,
-        graphs=graphs,
-        compile=compile,
-        decode=hold,
-        said=len(said),
-    )
+    begin = partial(method, decode=hold, **own)
+    if calls is not None:
+        begin = calls.watch(key, begin, inputs)
     criteria = _criteria(stopping_criteria, stop_strings, tokenizer)
-    model.generate(
-        **_without_types(model, inputs),
-        **options,
-        stopping_criteria=criteria,
-        custom_generate=begin,
-    )
+    model.generate(**inputs, **options, stopping_criteria=criteria, custom_generate=begin)
     return held[0]
 
 
@@ -227,9 +229,14 @@ def _without_types(model: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
     Qwen's processors tell which tokens are pictures (`mm_token_type_ids`), and models of their
     checkpoints' own code, which use the same processors, were written before there was that.
     """
-    if "mm_token_type_ids" in inspect.signature(model.forward).parameters:
+    if "mm_token_type_ids" not in inputs or _takes_types(model.__class__):
         return inputs
     return {name: value for name, value in inputs.items() if name != "mm_token_type_ids"}
+
+
+@lru_cache
+def _takes_types(kind: type) -> bool:
+    return "mm_token_type_ids" in inspect.signature(kind.forward).parameters  # type: ignore[attr-defined]
 
 
 def _refuse(

@@ -61,6 +61,8 @@ class Request:
         priority: who has less of it goes first.
         is_waiting: it has not begun, or made room for others and has not begun again.
         num_preemptions: how often it made room.
+        prefill_seconds: that its prefills took, pictures included.
+        round_seconds: its share of the rounds: each is divided by the rows that it decoded.
         error: what ended it, if that was an error; `tokens` are what it had said.
         logprobs: of each row's tokens, if they were asked for; added to before `on_tokens` is
             called.
@@ -69,6 +71,7 @@ class Request:
         deviations: of each row from its target's choices, where a tolerance accepts others.
         first: original row of the batch that it begins at, once it decodes.
         is_cancelled: its end was asked for.
+        arrived, began: when it came, and had its first token, by an engine's pace.
     """
 
     inputs: Mapping[str, Any] = field(repr=False)
@@ -82,6 +85,8 @@ class Request:
     priority: float = 0.0
     is_waiting: bool = True
     num_preemptions: int = 0
+    prefill_seconds: float = 0.0
+    round_seconds: float = 0.0
     logprobs: list[list[TokenLogprobs]] = field(default_factory=list, repr=False)
     mode: str = EXACT
     drafts: DraftCount = field(default_factory=DraftCount, repr=False)
@@ -92,11 +97,44 @@ class Request:
     number: int = field(default=0, repr=False)  # in the order of admission
     shown: ShownPrompt | None = field(default=None, repr=False)  # to an engine that counts pages
     before: InterruptedRow | None = field(default=None, repr=False)
+    arrived: float = field(default=0.0, repr=False)
+    began: float = field(default=0.0, repr=False)
+
+    @property
+    def has_pixels(self) -> bool:
+        """Whether pictures or clips are to be encoded."""
+        return any("pixel" in name for name in self.inputs)
 
     @property
     def order(self) -> tuple[float, int]:
         """Who has less of it goes first, and makes room last."""
         return self.priority, self.number
+
+    def make_room(self, row: InterruptedRow) -> None:
+        """Its row was taken out of the batch; it is to wait, and to go on from there."""
+        before = 0 if self.before is None else len(self.before.said)
+        assert self.shown is not None
+        self.shown = self.shown.continued(row.said[before:])
+        self.before, self.first, self.waits_alone = row, 0, False
+        self.num_preemptions += 1
+
+    def end(
+        self,
+        tokens: list[list[int]],
+        reasons: Reason | list[Reason],
+        error: Exception | None = None,
+    ) -> None:
+        """It has ended.
+
+        Args:
+            tokens: of each row, said since it last began.
+            reasons: of each row, or of all.
+            error: what ended it, if that was an error.
+        """
+        if self.before is not None:
+            tokens = [[*self.before.said, *new] for new in tokens]
+        self.tokens, self.error = tokens, error
+        self.finish_reasons = reasons if isinstance(reasons, list) else [reasons] * len(tokens)
 
     @property
     def finish_reason(self) -> Reason | None:
@@ -117,3 +155,7 @@ class Request:
     def num_draft_tokens(self) -> int:
         """What was verified in them, all nodes of a tree."""
         return self.drafts.tokens
+
+
+Ending = tuple[Request, list[list[int]], Reason | list[Reason], Exception | None]
+"""Arguments of a request's `end` behind it: new tokens of each row, why they ended, the error."""

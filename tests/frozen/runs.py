@@ -24,7 +24,7 @@ from models import test_parsers as parsers
 from sooner.stats.run import Stats
 
 SEED = 3
-TIMED = ("noisy-auto", "eagle-auto", "hsd-auto", "parallel")
+TIMED = ("noisy-auto", "eagle-auto", "hsd-auto", "ddtree-auto", "parallel")
 """Methods whose drafts are as long as the clock says: their greedy ids alone are kept."""
 
 DRAWN: tuple[dict[str, Any], ...] = (

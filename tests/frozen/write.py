@@ -37,7 +37,10 @@ def scrambled_clock(seed: int) -> Iterator[None]:
         now[0] += random_steps.choice((1e-5, 1e-3, 1e-1)) * random_steps.random()
         return now[0]
 
-    with mock.patch.object(time, "perf_counter", tick):
+    with (
+        mock.patch.object(time, "perf_counter", tick),
+        mock.patch.object(time, "thread_time", tick),
+    ):
         yield
 
 

@@ -69,6 +69,28 @@ def test_a_costly_target_is_left_alone_where_little_would_be_accepted() -> None:
     assert clock.chosen[20:].count(0) >= 0.95 * 180
 
 
+class FullDevice(Clock):
+    """A target for which up to 16 tokens of a forward, of all rows together, cost the same."""
+
+    def seconds(self, tokens: int) -> float:
+        return max(1.0, tokens / 16)
+
+
+def test_drafting_goes_off_where_the_rows_alone_fill_the_device() -> None:
+    """What pays for one row loses beside others; rows come and go, and both are remembered."""
+    clock = FullDevice(0.0)
+    chosen: dict[int, list[int]] = {1: [], 16: []}
+    for turn in range(1200):
+        rows = 1 if turn // 20 % 2 else 16
+        chosen[rows].append(clock.round([chain(0.5, 16) for _ in range(rows)]))
+    alone, full = chosen[1][20:], chosen[16][20:]
+    assert sum(nodes > 2 for nodes in alone) > 0.9 * len(alone)
+    assert full.count(0) > 0.9 * len(full)
+    tokens = sum(1 + sum(chain(0.5, 16)[:nodes]) for nodes in full)
+    seconds = sum(clock.seconds(16 * (1 + nodes)) for nodes in full)
+    assert tokens / seconds >= 0.97, "the speed, with plain decoding's as 1"
+
+
 def test_the_size_follows_the_chances_of_the_very_round() -> None:
     clock = Clock(0.02)
     for _ in range(60):

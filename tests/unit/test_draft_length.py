@@ -9,13 +9,11 @@ from collections.abc import Sequence
 import pytest
 
 from sooner.methods.sizing.chain import (
-    PRIOR,
-    Acceptance,
     AdaptiveDraftLength,
     CostModel,
     DraftLength,
 )
-from sooner.methods.sizing.costs import RoundCost
+from sooner.methods.sizing.costs import PRIOR, Acceptance, RoundCost
 from sooner.methods.sizing.pauses import LONGEST_PAUSE, PAUSE, SHARE
 
 
@@ -255,6 +253,6 @@ def test_what_is_kept_forgets_slowly_and_the_run_quickly() -> None:
 def test_rows_are_judged_up_to_their_first_refusal() -> None:
     seen = Acceptance()
     seen.observe([4, 4, 0], [4, 1, 0])
-    assert (seen.accepted, seen.refused) == (5 / 3, 1 / 3)
+    assert (seen.accepted, seen.refused) == (5, 1)
     seen.observe([0, 0], [0, 0])
-    assert (seen.accepted, seen.refused) == (5 / 3, 1 / 3)
+    assert (seen.accepted, seen.refused) == (5, 1)

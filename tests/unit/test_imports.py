@@ -14,11 +14,12 @@ import sooner
 LIBRARY = Path(sooner.__file__).parent
 LAB = importlib.util.find_spec("sooner_lab")
 
-BASE = {"checks", "errors", "io", "plugins", "registry"}
+BASE = {"checks", "errors", "interrupts", "io", "plugins", "registry"}
 """What everything may use."""
 MAY_USE: dict[str, set[str]] = {
     "checks": set(),
     "errors": set(),
+    "interrupts": set(),
     "io": set(),
     "plugins": set(),
     "registry": set(),
@@ -30,23 +31,33 @@ MAY_USE: dict[str, set[str]] = {
     "decoding": {"attention", "stats"},
     "graphs": {"attention", "decoding", "models", "stats"},
     "memory": {"attention", "decoding", "methods", "models"},
-    "models": {"decoding"},
+    "models": {"attention", "decoding"},
     "sparse": {"decoding", "models"},
     "methods": {"attention", "decoding", "graphs", "models", "sparse", "stats"},
-    "generation": {"decoding", "graphs", "methods", "models", "stats"},
+    "generation": {"decoding", "graphs", "methods", "models", "prepared", "stats"},
+    "prepared": {"decoding", "methods"},
     "request": {"decoding", "memory", "methods", "stats"},
-    "engine": {"decoding", "generation", "graphs", "memory", "methods", "models", "request"},
+    "prefilling": {"decoding", "generation", "memory", "models", "prepared", "request"},
+    "running": {"decoding", "memory", "prefilling", "request"},
+    "pacing": set(),
+    "engine": {
+        "decoding", "generation", "graphs", "memory", "methods", "pacing", "prefilling", "request",
+        "running",
+    },
     "drawing": {"decoding", "methods", "models", "stats"},
     "robots": set(),
-    "documents": set(),
+    "hub": {"drawing", "methods", "models", "sparse", "tasks"},
+    "storage": set(),
+    "documents": {"storage"},
     "tasks": {
-        "decoding", "documents", "drawing", "generation", "methods", "miniatures", "models",
-        "parity", "robots", "sparse", "stats",
+        "decoding", "documents", "drawing", "engine", "generation", "memory", "methods",
+        "miniatures", "models", "parity", "request", "robots", "sparse", "stats", "storage",
     },
     "serve": {
         "decoding", "documents", "engine", "generation", "memory", "methods", "miniatures",
-        "models", "request", "stats", "tasks",
+        "models", "pacing", "request", "stats", "storage", "tasks",
     },
+    "ray": {"documents", "methods", "serve", "storage", "tasks"},
 }  # fmt: skip
 """Top-level parts and what they may import; `cli` may use everything, and nothing uses it."""
 

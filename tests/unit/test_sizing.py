@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from sooner.methods.sizing.chain import Acceptance, AdaptiveDraftLength, CostModel, DraftLength
-from sooner.methods.sizing.costs import Costs, Quickest, RoundCost
+from sooner.methods.sizing.chain import AdaptiveDraftLength, CostModel, DraftLength
+from sooner.methods.sizing.costs import Acceptance, Costs, Quickest, RoundCost
 from sooner.methods.sizing.pauses import LONGEST_PAUSE, SHARE
 
 Chance = Callable[[int, int], float]  # (row, round) -> chance of a draft token
@@ -203,8 +203,10 @@ def test_rows_that_come_and_go_are_drafted_for_as_far_as_they_themselves_accept(
         sizing = make(known)
         while begun < 200 or rows:
             if len(rows) < clients and begun < 200:
-                takes[begun] = sizing.takes_rows()
+                takes[begun] = sizing.takes_rows(10, 58)
                 spent += 12.0 + 2.0 * takes[begun]
+                if takes[begun]:
+                    sizing.prefilled(10, 2.0, 1)
                 rows[begun], begun = 58, begun + 1
             ids = list(rows)
             may = [takes[row] for row in ids]

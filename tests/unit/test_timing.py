@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -184,3 +185,13 @@ def test_a_sizing_learns_from_times_that_come_late(device: Device) -> None:
     assert any("draft tokens a round" in note or "plain" in note for note in stats.notes)
     assert len(stats.draft_seconds) > 2
     assert stats.draft_forward_seconds > 0
+
+
+def test_what_work_costs_is_without_what_others_took_of_the_host() -> None:
+    line = timing.Timeline(torch.device("cpu"))
+    began, marked = line.work_mark(), line.mark()
+    time.sleep(0.05)
+    told: list[float] = []
+    line.between(began, line.work_mark()).then(told.append)
+    line.between(marked, line.mark()).then(told.append)
+    assert told[0] < 0.02 < 0.05 <= told[1]

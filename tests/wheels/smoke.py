@@ -75,7 +75,9 @@ def _environment(home: Path) -> Path:
 def _install(home: Path, wheel: Path) -> None:
     python = str(home / "bin" / "python")
     command = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps"]
-    subprocess.run([*command, "--no-index", str(wheel)], check=True)
+    # A tree on PYTHONPATH that was built has metadata, by which pip takes it for installed.
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    subprocess.run([*command, "--no-index", str(wheel)], check=True, env=kept)
 
 
 def _sooner(home: Path, folder: Path, *words: str, code: int = 0) -> str:

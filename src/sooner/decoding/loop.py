@@ -184,7 +184,7 @@ class Decoding:
         with stats.phase("other"):
             with stats.phase("draft"):
                 self.tree = self.drafter.propose(outcome)
-            handed = stats.mark()
+            handed = stats.work_mark()
             self.drafter.on_verify_start(self.tree, self.rows)
             started = stats.mark()
             ended = [started]
@@ -200,7 +200,7 @@ class Decoding:
             is_typical = launcher is None or launcher.unsettled == unsettled
             # Who chooses by the cost of rounds hears of those alone that others will be like.
             self.outcome = self._commit(judged, forward, verify if is_typical else LOST)
-            whole = stats.between(handed, stats.mark())
+            whole = stats.between(handed, stats.work_mark())
             self.outcome.round_time = whole if is_typical else LOST
 
     @torch.inference_mode()

@@ -21,6 +21,7 @@ from ..attention.block import (
     unpack_ancestors,
 )
 from ..attention.context import attending_to_blocks, block_arguments
+from ..attention.reference import seen_slots
 from .cache import SlotCache
 from .interface import AdapterLike, Prompt
 from .rows import RowTensor
@@ -241,14 +242,15 @@ class ModelRunner:
                 bits = ancestors if is_packed else pack_ancestors(ancestors, sizes)
                 bits, depths = bits.expand(rows, -1, -1), depths.expand(rows, -1)
                 block = Block(lengths, sizes, bits, depths, written=written)
-            hidden = self._forward_block(self.adapter.embed_tokens(tokens), positions, block)
+            extras = self.adapter.step_extras(tokens)
+            embeds = self.adapter.embed_tokens(tokens)
+            hidden = self._forward_block(embeds, positions, block, extras)
             return Forward(self.adapter.logits(hidden), hidden)
         mask = None
         if ancestors is not None:
             is_packed = ancestors.dtype != torch.bool
-            mask = self._mask(
-                tokens, unpack_ancestors(ancestors, written) if is_packed else ancestors
-            )
+            seen = unpack_ancestors(ancestors, written) if is_packed else ancestors
+            mask = self._mask(tokens, seen, depths)
         self.cache.shift(written)
         if ancestors is None:
             mask = self._mask(tokens, None)
@@ -257,6 +259,7 @@ class ModelRunner:
             positions,
             attention_mask=mask,
             past_key_values=self.cache,
+            **self.adapter.step_extras(tokens),
         )
         self.cache.shift(-written)
         return Forward(self.adapter.logits(hidden), hidden)
@@ -282,13 +285,16 @@ class ModelRunner:
         finally:
             self.cache.block_slots = None
 
-    def _mask(self, tokens: Tensor, ancestors: Tensor | None) -> Tensor | None:
+    def _mask(self, tokens: Tensor, ancestors: Tensor | None, depths: Tensor | None = None) -> Any:
         """Additive mask `[rows or 1, 1, entries, slots]`; `None` when nothing is hidden.
 
         Args:
             tokens: ids or embeddings of the block, `[rows, entries, ...]`.
             ancestors: what entries see of their block; `None` for chains.
+            depths: of all entries of the block, which windows count by; `None` for chains.
         """
+        if self.adapter.windows:
+            return self._windows(tokens, ancestors, depths)
         entries = tokens.shape[1]
         if self.cache.is_uniform and entries == 1 and ancestors is None:
             return None
@@ -305,6 +311,23 @@ class ModelRunner:
             seen.expand(len(self.lengths), -1, -1).gather(2, index) & inside[:, None]
         )  # [rows, entries, slots]
         return self._additive(seen | (offset < 0)[:, None])
+
+    def _windows(self, tokens: Tensor, ancestors: Tensor | None, depths: Tensor | None) -> Any:
+        """`_mask` by kind of layer, or one where all layers see the same window."""
+        rows, entries = tokens.shape[:2]
+        lengths, whole = self.cache.lengths_on(tokens.device), entries
+        block = Block(lengths)
+        if ancestors is not None and depths is not None:
+            whole = ancestors.shape[2]
+            words = -(-whole // 32)
+            bits = pack_ancestors(ancestors, words=words).expand(rows, -1, -1)
+            block = Block(lengths, None, bits, depths.expand(rows, -1), written=whole - entries)
+        slots = torch.arange(self.cache.longest + whole, device=tokens.device)
+        masks = {
+            kind: self._additive(seen_slots(block, entries, slots, window, chunk))
+            for kind, (window, chunk) in self.adapter.windows.items()
+        }
+        return masks.get("", masks)
 
     def _additive(self, seen: Tensor) -> Tensor:
         # Additive rather than boolean: eager attention adds it, and SDPA need not convert it in
@@ -388,7 +411,7 @@ class ModelRunner:
     def keep_rows(self, rows: list[int]) -> None:
         """Drop every row but `rows`."""
         self.cache.keep_rows(rows)
-        self._delta.keep_rows(torch.tensor(rows))
+        self._delta.keep_rows(torch.tensor(rows, dtype=torch.long))
 
     def join(self, other: ModelRunner) -> None:
         """Put the rows of `other`, whose prompts are prefilled, behind these."""

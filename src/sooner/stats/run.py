@@ -206,6 +206,10 @@ class Stats:
         """This moment, on the device's clock."""
         return self.timeline.mark()
 
+    def work_mark(self) -> Mark:
+        """The same without what others took of the host, for what work costs."""
+        return self.timeline.work_mark()
+
     def between(self, start: Mark, end: Mark) -> Interval:
         """The time from one moment to a later one."""
         return self.timeline.between(start, end)

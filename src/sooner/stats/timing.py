@@ -91,8 +91,13 @@ class Timeline:
         """Now: when the device will have done what it was given so far."""
         return time.perf_counter() if self._event is None else self._event(self.device)
 
+    def work_mark(self) -> Mark:
+        """As `mark`, without what others take of the host meanwhile: on CPUs the processor time of
+        this thread. What threads of an operator beside it work while it sleeps is not in it."""
+        return time.thread_time() if self._event is None else self._event(self.device)
+
     def between(self, start: Mark, end: Mark) -> Interval:
-        """The time from one moment to a later one."""
+        """The time from one moment to a later one, both marked by the same method."""
         if isinstance(start, float) and isinstance(end, float):
             return Interval(end - start)
         assert not isinstance(start, float)

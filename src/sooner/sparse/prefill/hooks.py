@@ -19,6 +19,7 @@ from ...decoding.cache import SlotCache
 from ...errors import UnsupportedError
 from ...models import Adapter
 from ...models.hooks import ForwardHooks
+from ...models.prompt_masks import has_own_masks, refuse_ahead
 from ..modality import PromptLayout
 from ..pruning.hooks import PruningHooks
 from .passage import SparsePrefill, of_call, of_prompt
@@ -102,6 +103,7 @@ class PrefillHooks(ForwardHooks):
                 f"{model} does not take its attention from transformers' AttentionInterface, so "
                 f"{NAME} can't replace it; leave the context out"
             )
+        self.adapter.require_plain_causal(NAME)
 
     def _left(self, cache: SlotCache) -> Tensor | None:
         """Slots of the tokens that a pruner has left of the prompt, if one is at work."""
@@ -132,6 +134,8 @@ class PrefillHooks(ForwardHooks):
         layouts = self._layouts(cache)
         if layouts is None:
             return
+        if not isinstance(cache, SlotCache) and has_own_masks(kwargs.get("attention_mask")):
+            raise refuse_ahead(NAME, self.model)
         passage = self.start(layouts, self.adapter.device)
         if isinstance(cache, SlotCache):
             passage.left = partial(self._left, cache)
@@ -142,8 +146,10 @@ class PrefillHooks(ForwardHooks):
     def _layouts(self, cache: Any) -> list[PromptLayout] | None:
         """Of the prompt that enters the decoder, if it is one that nothing precedes."""
         if isinstance(cache, SlotCache):
-            is_first = cache.is_empty and cache.prompt is not None
-            return of_prompt(cache.prompt) if is_first and cache.prompt is not None else None
+            if not cache.is_empty or cache.prompt is None:
+                return None
+            self.adapter.require_plain_causal(NAME, cache.prompt)
+            return of_prompt(cache.prompt)
         call: Mapping[str, Any] | None = getattr(self.local, "call", None)
         if call is None or torch.is_grad_enabled():
             return None

@@ -33,7 +33,8 @@ class PruningHooks(ForwardHooks):
 
     def __init__(self, pruner: Selector, adapter: Adapter) -> None:
         super().__init__()
-        self.pruner, self.decoder, self.depth = pruner, adapter.decoder, adapter.layers
+        self.pruner, self.adapter = pruner, adapter
+        self.decoder, self.depth = adapter.decoder, adapter.layers
         vision = getattr(adapter.config, "vision_config", None)
         self.features = len(getattr(vision, "deepstack_visual_indexes", None) or ())
         self.passages: WeakKeyDictionary[SlotCache, PrunedPrompt] = WeakKeyDictionary()
@@ -46,6 +47,7 @@ class PruningHooks(ForwardHooks):
             UnsupportedError: another pruner is at work.
         """
         self.pruner.check_depth(self.depth)
+        self.adapter.require_plain_causal(self.pruner.name)
         for other in PruningHooks.installed(self.decoder):
             raise UnsupportedError(
                 f"{self.pruner.name} can't prune what {other.pruner.name} already prunes; "
@@ -92,6 +94,7 @@ class PruningHooks(ForwardHooks):
                 f"{self.pruner.name} prunes one prompt at a time, but the batch has {rows} rows; "
                 "decode them one by one"
             )
+        self.adapter.require_plain_causal(self.pruner.name, prompt)
         passage = PrunedPrompt(self.pruner, self.depth, cache, prompt, embeds[0])
         self.passages[cache] = passage
         cache.one_allocation = False

@@ -1,0 +1,305 @@
+"""Drafts of a drafter that is never right cost nothing, and are noticed once they are right."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from sooner.methods.aligned.alignment import Alignment
+from sooner.methods.aligned.drafter import AlignedDrafter
+from sooner.methods.aligned.index import DraftIndex
+from sooner.methods.aligned.size import (
+    FOLLOWED_EVERY,
+    NAMES,
+    WORTHLESS,
+    Experience,
+    MeasuredNodes,
+    NodeCount,
+    Trust,
+)
+
+WORDS, SPACE, LINE = range(2, 1000), 0, 1
+
+
+def written(rng: random.Random, words: range = WORDS, tokens: int = 130) -> list[int]:
+    """Words of two tokens with spaces, a line after some of them."""
+    text: list[int] = []
+    while len(text) < tokens:
+        text += [rng.choice(words), rng.choice(words), SPACE if rng.random() < 0.8 else LINE]
+    return text
+
+
+@dataclass
+class Page:
+    """A row: what the target says, and how far it is."""
+
+    text: list[int]
+    row: Alignment
+    said: int = 1
+
+
+@dataclass
+class Engine:
+    """Pages over one engine, by a made-up clock.
+
+    A round takes `1 + 0.15 * rows + 0.06 * drafted tokens` plain steps, times `noise`. Following a
+    row's text through its drafts takes `host`.
+    """
+
+    slots: int = 16
+    host: float = 0.01
+    noise: float = 0.0
+    drafter: str = "ocr"
+    experience: Experience = field(default_factory=Experience)
+    seconds: float = 0.0
+    followed: int = 0
+    rounds: int = 0
+    row_rounds: int = 0
+
+    def __post_init__(self) -> None:
+        self.rng = random.Random(7)
+        self.sizing: NodeCount = MeasuredNodes(64, self.experience)
+        asked = SimpleNamespace(host=[], failed=[])
+        self.context: Any = SimpleNamespace(processing=SimpleNamespace(asked=lambda row: asked))
+
+    def time(self, rows: int, nodes: int) -> float:
+        took = 1 + 0.15 * rows + 0.06 * rows * nodes
+        return took * (1 + self.noise * self.rng.random() ** 4)
+
+    def parse(self, texts: list[list[int]], drafts: list[list[list[int]]]) -> list[list[int]]:
+        """What each page said; the texts are what plain decoding says."""
+        waiting = list(zip(texts, drafts, strict=True))
+        done: list[list[int]] = []
+        drafter = AlignedDrafter(self.context, [], self.sizing, depth=64, width=8)
+        pages: list[Page] = []
+        while waiting or pages:
+            new: list[list[int]] = [[] for _ in pages]
+            if pages:
+                new = self._round(pages, drafter)
+            stay = [at for at, page in enumerate(pages) if page.said < len(page.text)]
+            done += [page.text[: page.said] for page in pages if page.said >= len(page.text)]
+            pages, new = [pages[at] for at in stay], [new[at] for at in stay]
+            if waiting and len(pages) < self.slots:  # one joins a step
+                text, own = waiting.pop(0)
+                row = Alignment(DraftIndex(own), self.experience.of(self.drafter), [LINE])
+                pages.append(Page(text, row))
+                new.append(text[:1])
+            drafter.rows = [self._counted(page.row) for page in pages]
+            if pages:
+                self.tree = drafter.propose(self._outcome(pages, new))
+        return done
+
+    def _counted(self, row: Alignment) -> Any:
+        real, engine = type(row).advance, self
+
+        def advance(new: Sequence[int]) -> None:
+            engine.followed += 1
+            engine.seconds += engine.host
+            real(row, new)
+
+        row.advance = advance  # type: ignore[method-assign]
+        return row
+
+    def _outcome(self, pages: list[Page], new: list[list[int]]) -> Any:
+        def then(told: Any) -> None:
+            if self.rounds:
+                told(self.took)
+
+        return SimpleNamespace(
+            new=new,
+            budget=[len(page.text) - page.said for page in pages],
+            hidden=torch.empty(0),
+            is_first=not self.rounds,
+            round_time=SimpleNamespace(then=then),
+        )
+
+    def _round(self, pages: list[Page], drafter: AlignedDrafter) -> list[list[int]]:
+        tree, new = self.tree, []
+        sizes = tree.sizes.tolist()
+        for at, page in enumerate(pages):
+            parent, said = -1, 0
+            tokens, parents = tree.tokens[at].tolist(), tree.parents[at].tolist()
+            while True:
+                wanted = page.text[page.said + said]
+                hits = [
+                    node
+                    for node in range(sizes[at])
+                    if parents[node] == parent and tokens[node] == wanted
+                ]
+                said += 1
+                if not hits or page.said + said >= len(page.text):
+                    break
+                parent = hits[0]
+            new.append(page.text[page.said : page.said + said])
+            page.said += said
+        self.took = self.time(len(pages), tree.nodes)
+        self.seconds += self.took
+        self.rounds += 1
+        self.row_rounds += len(pages)
+        return new
+
+    def plainly(self, texts: list[list[int]]) -> float:
+        """Seconds of the same pages without drafts."""
+        other = Engine(self.slots, 0.0, self.noise, experience=Experience())
+        other.sizing = NodeCount(1)
+        other.parse(texts, [[] for _ in texts])
+        return other.seconds
+
+
+def garbage(rng: random.Random, text: list[int]) -> list[list[int]]:
+    """Words that no page has, in lines where the page has some."""
+    return [written(rng, range(1000, 2000), 24) for _ in range(len(text) // 24)]
+
+
+def lines(rng: random.Random, text: list[int], wrong: float = 0.03) -> list[list[int]]:
+    """The page's text, one draft a line, some tokens wrong."""
+    found: list[list[int]] = [[]]
+    for token in text:
+        if token == LINE:
+            found.append([])
+        else:
+            found[-1].append(token if rng.random() >= wrong else rng.choice(WORDS))
+    rng.shuffle(found)
+    return [one for one in found if one]
+
+
+def pages(slots: int, many: int = 64) -> tuple[random.Random, list[list[int]]]:
+    rng = random.Random(slots)
+    return rng, [written(rng) for _ in range(many)]
+
+
+@pytest.mark.parametrize("slots", [1, 4, 16])
+@pytest.mark.parametrize("noise", [0.0, 1.0])
+@pytest.mark.parametrize("many", [16, 64])
+def test_garbage_costs_no_more_than_plain_decoding(slots: int, noise: float, many: int) -> None:
+    rng, texts = pages(slots, many)
+    engine = Engine(slots, noise=noise)
+    said = engine.parse(texts, [garbage(rng, text) for text in texts])
+    assert sorted(said) == sorted(texts)
+    assert engine.plainly(texts) / engine.seconds >= 0.97
+    assert engine.followed < 0.25 * engine.row_rounds, "most rounds are plain decoding's"
+
+
+def test_without_a_name_every_row_is_followed() -> None:
+    rng, texts = pages(16)
+    engine = Engine(16, drafter="")
+    engine.parse(texts, [garbage(rng, text) for text in texts])
+    assert engine.followed >= engine.row_rounds
+    assert engine.plainly(texts) / engine.seconds < 0.97
+
+
+@pytest.mark.parametrize("slots", [1, 4, 16])
+def test_a_good_drafter_is_never_left_alone(slots: int) -> None:
+    took = []
+    for name in ("ocr", ""):
+        rng, texts = pages(slots)
+        engine = Engine(slots, drafter=name)
+        said = engine.parse(texts, [lines(rng, text) for text in texts])
+        assert sorted(said) == sorted(texts)
+        took.append(engine.seconds)
+    assert took[0] <= 1.03 * took[1]
+    assert engine.plainly(texts) > 1.7 * took[0]
+
+
+@pytest.mark.parametrize("slots", [1, 4, 16])
+def test_a_folder_that_changes_is_noticed_within_a_page(slots: int) -> None:
+    rng, texts = pages(slots)
+    fresh, engine = Engine(slots), Engine(slots)
+    engine.parse(texts, [garbage(rng, text) for text in texts])
+    trust = engine.experience.of("ocr")
+    assert trust.is_idle
+    better = [lines(rng, text) for text in texts[:16]]
+    before = engine.seconds
+    engine.parse(texts[:16], better)
+    fresh.parse(texts[:16], better)
+    assert not trust.is_idle
+    assert engine.seconds - before <= 1.15 * fresh.seconds
+
+
+def test_a_bad_drafter_takes_nothing_from_a_good_one() -> None:
+    rng, texts = pages(4)
+    engine = Engine(4)
+    engine.parse(texts, [garbage(rng, text) for text in texts])
+    engine.drafter, before, fresh = "pdf", engine.seconds, Engine(4)
+    better = [lines(rng, text) for text in texts]
+    engine.parse(texts, better)
+    fresh.parse(texts, better)
+    assert engine.seconds - before <= 1.03 * fresh.seconds
+
+
+def idle() -> Trust:
+    trust = Trust(may_idle=True)
+    for _ in range(300):
+        trust.promise(0.0)
+    assert trust.is_idle
+    assert trust.promised < WORTHLESS
+    return trust
+
+
+def test_an_idle_row_is_looked_at_after_some_tokens_seldomer_each_time() -> None:
+    row, looks = Alignment(DraftIndex([[5, 6, 7]]), idle()), []
+    for place in range(300):
+        if not row.put_off([9]):
+            row.advance([9])
+            looks.append(place + 1)
+    assert looks == [16, 48, 112, 176, 240]
+    assert row.text == [9] * 240
+
+
+def test_what_was_put_off_is_followed_once_the_drafter_is_awake() -> None:
+    trust = idle()
+    row = Alignment(DraftIndex([[5, 6, 7, 8, 9]]), trust)
+    assert row.put_off([5])
+    assert row.put_off([6])
+    trust.promise(3.0)
+    assert not trust.is_idle
+    assert not row.put_off([7])
+    row.advance([7])
+    assert row.text == [5, 6, 7]
+    assert list(row.branches(row.cursors)) == [8]
+
+
+def test_some_rows_of_an_idle_drafter_are_followed_however_short() -> None:
+    trust = idle()
+    rows = [Alignment(DraftIndex([[5, 6]]), trust) for _ in range(3 * FOLLOWED_EVERY)]
+    assert [row.put_off([1]) for row in rows].count(False) == 3
+
+
+def test_drafts_that_may_change_the_text_are_never_idle() -> None:
+    assert not NodeCount(4).may_idle
+    assert not MeasuredNodes(4, Experience(), trial_every=16).may_idle
+    assert MeasuredNodes(4, Experience()).may_idle
+    nameless = Experience().of("")
+    for _ in range(300):
+        nameless.promise(0.0)
+    assert not nameless.is_idle
+
+
+def test_drafters_are_told_apart_and_bounded() -> None:
+    experience = Experience()
+    assert experience.of("") is experience.trust
+    first = experience.of("0")
+    assert experience.of("0") is first is not experience.of("1")
+    for number in range(2, NAMES + 1):
+        experience.of(str(number))
+    assert experience.of("0") is not first
+
+
+def test_a_gain_that_a_stall_made_up_is_soon_compared_with_plain_rounds() -> None:
+    """Plain rounds that were timed while something else ran make any draft look good."""
+    experience = Experience()
+    sizing = MeasuredNodes(4, experience)
+    for nodes, seconds in [(0, 1.2), (0, 1.2), (0, 1.2), (1, 1.25), (1, 1.25), (0, 1.2)]:
+        sizing.observe(16, nodes, seconds)
+    chosen = []
+    for _ in range(100):
+        chosen.append(sizing.choose([[0.1]] * 16))
+        sizing.observe(16, chosen[-1], 1.25 if chosen[-1] else 1.0)
+    assert 0 < sum(chosen) <= 45
+    assert sum(chosen[45:]) == 0

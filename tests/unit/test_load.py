@@ -1,0 +1,281 @@
+"""What a joining row's draft is worth, on made-up clocks."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from sooner.methods.sizing.chain import AdaptiveDraftLength, DraftLength
+from sooner.methods.sizing.costs import FOUND, Acceptance, LinearTimes, RoundCost
+from sooner.methods.sizing.load import EXPLORE_EVERY, RequestLoad, load_of
+
+CLIP, TEXT = True, False
+PROMPT = {CLIP: 268, TEXT: 10}
+
+
+def seconds(rows: int, block: int) -> float:
+    """A round of the target over `rows` blocks."""
+    return (6.7 + 0.95 * rows + 0.27 * rows * (block - 1)) / 1e3
+
+
+def drafting(rows: int) -> float:
+    """A draft forward."""
+    return (0.8 + 0.33 * rows) / 1e3
+
+
+def known_load(rows: int, tokens: float = 64, prefill: float = 0.0135) -> RequestLoad:
+    """Requests about clips, as a server measured them."""
+    load = RequestLoad()
+    for many in (1, 2, 4, 8, 16, 32):
+        for block in (1, 3, 9, 17):
+            spent = (block - 1) * drafting(many)
+            load.observe(RoundCost(many, block, spent, block - 1, seconds=seconds(many, block)))
+    for _ in range(8):
+        load.begin(CLIP)
+        load.end(CLIP, int(tokens))
+    load.prefilled(CLIP, PROMPT[CLIP], prefill, 1)
+    load.tell(rows, 0, 32)
+    return load
+
+
+def pays(load: RequestLoad, rate: float = 0.9, most: int | None = 128) -> bool:
+    return load.pays(CLIP, {CLIP: rate}, PROMPT[CLIP], most, 16)
+
+
+def test_a_draft_pays_for_few_rows_and_not_for_many() -> None:
+    assert [pays(known_load(rows, 30)) for rows in (1, 2, 4, 32)] == [True, True, True, False]
+
+
+def test_who_waits_counts_as_well_as_who_decodes() -> None:
+    load = known_load(1, 30)
+    assert pays(load)
+    load.tell(1, 31, 32)
+    assert not pays(load)
+    load.tell(1, 31, 2)  # of whom two decode together
+    assert pays(load)
+
+
+def test_a_short_answer_does_not_pay_for_a_prefill() -> None:
+    load = known_load(2)
+    assert pays(load)
+    assert not pays(load, most=2)
+    assert not pays(known_load(2, prefill=2.0))
+
+
+def test_drafts_that_are_wrong_are_left_out_but_for_one_in_some() -> None:
+    load = known_load(1)
+    taken = [pays(load, rate=0.02) for _ in range(4 * EXPLORE_EVERY + 4)]
+    assert sum(taken) == 4
+
+
+def seen_at_few(rows: int, waiting: int) -> RequestLoad:
+    """Two in three requests are about clips; drafts were timed with few rows, plain rounds with
+    up to 32, as in a server that has left drafts out since it was full."""
+    load = RequestLoad()
+    for many in (1, 2, 4, 8, 16, 32):
+        for _ in range(6):
+            load.observe(RoundCost(many, seconds=seconds(many, 1)))
+    for many, members in ((1, 1), (2, 1), (4, 2)):
+        for block in (3, 5, 9):
+            spent = (block - 1) * drafting(members)
+            took = seconds(many, block)
+            load.observe(RoundCost(many, block, spent, block - 1, seconds=took, members=members))
+    load.prefilled(CLIP, PROMPT[CLIP], 0.0135, 1)
+    load.prefilled(TEXT, PROMPT[TEXT], 0.003, 1)
+    for place in range(60):  # one begins in every step
+        load.tell(20, 12, 32)
+        kind = TEXT if place % 3 == 0 else CLIP
+        load.begin(kind)
+        load.end(kind, 48 if kind == TEXT else 63)
+    load.tell(rows, waiting, 32)
+    return load
+
+
+@pytest.mark.parametrize(("clients", "is_worth"), [(1, True), (2, True), (16, False), (32, False)])
+def test_what_few_rows_told_holds_for_many(clients: int, is_worth: bool) -> None:
+    for waiting in (0, clients // 2):
+        load = seen_at_few(clients - waiting, waiting)
+        rates = {CLIP: 0.97, TEXT: 0.02}
+        assert load.pays(CLIP, rates, PROMPT[CLIP], 128, 16) == is_worth
+        assert not load.pays(TEXT, rates, PROMPT[TEXT], 48, 16)
+
+
+def test_a_row_that_joins_is_of_its_own_kind() -> None:
+    """What it is told with at first is the round before, in which it had no part."""
+    known = Acceptance()
+    clip, text = (AdaptiveDraftLength(4, experience=known.of(kind)) for kind in (CLIP, TEXT))
+    text.takes_rows(PROMPT[TEXT], 48)
+    text.choose([0], [True], [text])
+    for _ in range(8):
+        text.observe([0, 1], [4, 0], [0, 0])  # a clip joins
+        text.choose([0, 1], [True, True], [text, clip])
+        text.observe([0, 1], [4, 4], [0, 4])
+    assert known.of(CLIP).rate > 0.9 > 0.2 > known.of(TEXT).rate
+    text.observe([0], [4], [0])
+    assert load_of(known).kinds[CLIP].ended == 1
+    assert load_of(known).kinds.get(TEXT) is None or load_of(known).kinds[TEXT].ended == 0
+
+
+def test_what_is_found_in_a_text_says_nothing_about_a_model_s_drafts() -> None:
+    known = Acceptance()
+    sizing = AdaptiveDraftLength(4, experience=known.of(TEXT))
+    for _ in range(8):
+        sizing.choose([0], [False], [sizing], [True])
+        sizing.observe([0], [4], [4])
+        sizing.observe_cost(RoundCost(1, 5, seconds=seconds(1, 5), members=0), 5.0)
+    assert known.of(TEXT).accepted == 0
+    assert known.of((FOUND, TEXT)).rate > 0.9
+    sizing.close()
+    assert load_of(known).kinds[TEXT].each > 3  # tokens a round without a model
+
+
+def test_nothing_is_left_out_before_rounds_and_answers_were_seen() -> None:
+    assert RequestLoad().pays(CLIP, {CLIP: 0.0}, 268, 128, 16)
+
+
+def test_rows_that_begin_slower_than_they_end_share_fewer_rounds() -> None:
+    """While requests wait for others' prefills, drafts leave fewer rows to share a round."""
+    load = known_load(32, 60)
+    whole = load.plan({CLIP: 0.97}, 16)
+    assert whole
+    load.tell(12, 20, 32)
+    for _ in range(60):  # one begins every fourth step
+        for _ in range(4):
+            load.tell(12, 20, 32)
+        load.begin(CLIP)
+    load.tell(12, 20, 32)
+    assert load.plan({CLIP: 0.97}, 16).get(CLIP, 0.0) < whole[CLIP]
+
+
+def test_kinds_of_prompts_have_an_acceptance_of_their_own() -> None:
+    known = Acceptance()
+    for _ in range(40):
+        known.of(CLIP).observe([4], [4])
+        known.of(TEXT).observe([4], [0])
+    assert known.of(CLIP).rate > 0.9 > known.rate > 0.1 > known.of(TEXT).rate
+    assert known.of(CLIP).of(TEXT) is known.of(TEXT)
+    assert known.of("another").rate == pytest.approx(known.rate)
+
+
+class Requests:
+    """A closed loop of clients on a server's engine: each step prefills a part and has a round.
+
+    Two in three requests are about clips, whose drafts are right with probability `rate`; those of
+    text never are.
+    """
+
+    def __init__(self, known: Acceptance | None, clients: int, rate: float, seed: int) -> None:
+        self.known, self.random, self.rate = known, random.Random(seed), rate
+        self.clients, self.now, self.tokens, self.taken = clients, 0.0, 0, 0
+
+    def begin(self, kind: bool, waiting: int, rows: int) -> DraftLength:
+        """Prefill a request; the sizing that it begins with."""
+        self.now += (70.0 if kind == CLIP else 8.0) / 1e3
+        if self.known is None:
+            return DraftLength(0)
+        load_of(self.known).tell(rows, waiting, 32)
+        sizing = AdaptiveDraftLength(16, experience=self.known.of(kind))
+        self.takes = sizing.takes_rows(PROMPT[kind], 128)
+        if self.takes:
+            took = (13.5 if kind == CLIP else 3.0) / 1e3
+            self.now, self.taken = self.now + took, self.taken + 1
+            sizing.prefilled(PROMPT[kind], took, 1)
+        return sizing
+
+    def say(self, requests: int) -> float:
+        """Tokens a second over so many requests."""
+        rows: dict[int, list[int]] = {}  # kind and tokens left
+        began: dict[int, DraftLength] = {}
+        members: set[int] = set()
+        batch, begun = DraftLength(0), 0
+        while begun < requests or rows:
+            if len(rows) < self.clients and begun < requests:
+                kind = begun % 3 != 0
+                self.takes = False
+                waiting = min(self.clients, requests - begun + len(rows)) - len(rows) - 1
+                began[begun] = self.begin(kind, waiting, len(rows))
+                batch = batch if rows else began[begun]
+                members |= {begun} if self.takes else set()
+                rows[begun], begun = [kind, 63 if kind == CLIP else 48], begun + 1
+            self.round(batch, rows, began, members)
+        return self.tokens / self.now
+
+    def round(
+        self,
+        batch: DraftLength,
+        rows: dict[int, list[int]],
+        began: dict[int, DraftLength],
+        members: set[int],
+    ) -> None:
+        ids = list(rows)
+        may = [row in members for row in ids]
+        sizes = batch.choose(ids, may, [began[row] for row in ids])
+        drafted = [
+            min(size, rows[row][1] - 1) if can else 0
+            for row, size, can in zip(ids, sizes, may, strict=True)
+        ]
+        block, accepted = 1 + max(drafted), []
+        for row, size in zip(ids, drafted, strict=True):
+            good, rate = 0, self.rate if rows[row][0] == CLIP else 0.0
+            while good < size and self.random.random() < rate:
+                good += 1
+            accepted.append(good)
+        stall = self.random.lognormvariate(0.0, 0.1)
+        spent = stall * (block - 1) * drafting(sum(may))
+        took = stall * seconds(len(ids), block)
+        self.now += spent + took
+        self.tokens += len(ids) + sum(accepted)
+        done = RoundCost(len(ids), block, spent, block - 1, seconds=took, members=sum(may))
+        batch.observe_cost(done, 1 + sum(accepted) / len(ids))
+        for row, good in zip(ids, accepted, strict=True):
+            rows[row][1] -= 1 + good
+        told = [one for one in zip(ids, drafted, accepted, strict=True) if rows[one[0]][1] > 0]
+        for row in [row for row, (_, left) in rows.items() if left <= 0]:
+            del rows[row]
+        if told:
+            batch.observe(*zip(*told, strict=True))
+        else:
+            batch.close()
+
+
+@pytest.mark.parametrize(
+    ("clients", "rate", "least"),
+    [(1, 0.97, 1.5), (2, 0.97, 1.2), (4, 0.97, 1.05), (16, 0.97, 0.96), (32, 0.97, 0.97),
+     (1, 0.1, 0.96), (8, 0.1, 0.97), (32, 0.1, 0.97)],
+)  # fmt: skip
+def test_requests_that_come_and_go_are_drafted_for_where_it_pays(
+    clients: int, rate: float, least: float
+) -> None:
+    """Over plain decoding, drafts' prefills counted, once a server has seen some requests."""
+    ratios = []
+    for seed in range(3):
+        known = Acceptance()
+        Requests(known, 2, rate, seed).say(60)
+        plain = Requests(None, clients, rate, seed).say(150)
+        ratios.append(Requests(known, clients, rate, seed).say(150) / plain)
+    assert sum(ratios) / len(ratios) >= least, ratios
+
+
+def test_prices_of_rounds_are_told_apart_where_they_can_be() -> None:
+    random_ones = random.Random(0)
+    times = LinearTimes((1.0, 0.15, 0.05))
+    assert times.seconds((1, 1, 0)) == 0
+    for _ in range(60):
+        times.add((1, 1, 0), seconds(1, 1) * random_ones.lognormvariate(0, 0.1))
+    assert times.seconds((1, 1, 0)) == pytest.approx(seconds(1, 1), rel=0.05)
+    assert seconds(1, 1) < times.seconds((1, 32, 0)) < 32 * seconds(1, 1)
+    for _ in range(300):
+        rows, drafted = random_ones.choice((1, 2, 4, 15, 30)), random_ones.choice((0, 2, 8))
+        took = seconds(rows, 1 + drafted) * random_ones.lognormvariate(0, 0.1)
+        times.add((1, rows, rows * drafted), took)
+    for rows, block in ((1, 1), (32, 1), (32, 5), (8, 17)):
+        told = times.seconds((1, rows, rows * (block - 1)))
+        assert told == pytest.approx(seconds(rows, block), rel=0.1)
+
+
+def test_no_price_is_negative() -> None:
+    times = LinearTimes((1.0, 0.15, 0.05))
+    for rows in (1, 2, 4, 8):
+        times.add((1, rows, 0), 0.01 / rows)
+    assert times.seconds((1, 64, 0)) >= times.seconds((1, 1, 0)) > 0
