@@ -272,7 +272,7 @@ def test_nearly_right_requests(address: str, caplog: pytest.LogCaptureFixture) -
 def test_requests_by_the_description(address: str, caplog: pytest.LogCaptureFixture) -> None:
     statuses = fuzz_schema(address, 640)
     assert sum(statuses.values()) > 100
-    assert statuses[200] > 2  # few of what is drawn at random is right
+    assert statuses[200] > 10, statuses  # few of what is drawn at random is right
     lives(address, caplog)
 
 

@@ -164,13 +164,20 @@ def test_realized_acceptance_is_the_scripts(decoders: Decoders, acceptance: floa
 def test_a_draft_that_reads_the_targets_script_is_caught(
     decoders: Decoders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its text is right and its speed is great, so nothing but acceptance can tell."""
+    """Its text is right and its speed is great, so nothing but acceptance can tell.
+
+    A parallel run judges little of a short text (8 of 48 tokens were seen), and 26 accepted ones
+    are the least that tell 1 from 0.7 with 99.9 %: hence the long one.
+    """
 
     def cheat(self: Decoders, script: Script) -> ReplayAdapter:
         return ReplayAdapter(self.draft_model, LogitTable.of_target(script.vocab))
 
     monkeypatch.setattr(Decoders, "draft", cheat)
-    result = quiet(replace(SMALL, methods=("plain", "speculative", "parallel")))
+    settings = replace(
+        SMALL, methods=("plain", "speculative", "parallel"), new_tokens=240, prompt_tokens=320
+    )
+    result = quiet(settings)
     plain, *cheats = result["points"][0]["arms"]
     assert "decode_speedup" in plain
     for arm in cheats:

@@ -16,7 +16,7 @@ from ...errors import UnsupportedError
 from ..chain_draft import match_vocabulary
 from ..context import Context
 from ..eagle.runner import Backlog
-from ..eagle.size import NOTHING, TreeSize
+from ..eagle.size import NOTHING, TreeSize, tell_sizing
 from ..sizing.costs import RoundCost
 from ..target_layers import layer_states
 from .runner import BlockRunner
@@ -127,7 +127,7 @@ class BlockDrafter(Drafter):
 
     def propose(self, outcome: Outcome) -> Tree:
         if not outcome.is_first:
-            self._observe(outcome)
+            tell_sizing(self.sizing, self.size, self.levels, self.pending, outcome)
         self.backlog.add(replace(outcome, hidden=self._read(outcome.hidden)))
         room, rows = max(outcome.budget) - 1, len(outcome.budget)
         self.size = self.sizing.choose(room, self.runner is not None, rows)
@@ -148,24 +148,6 @@ class BlockDrafter(Drafter):
         spent.then(self.pending.add_drafting)
         stats.record_drafting(1, spent)
         return tree
-
-    def _observe(self, outcome: Outcome) -> None:
-        """Tell the sizing what the pending drafts gave."""
-        paths: list[list[int]] = []
-        if self.sizing.listens and self.size.depth:
-            # Nodes are numbered by value. A row near its limit tells nothing about what a whole
-            # draft would have given.
-            paths = [
-                [entry - 1 for entry in path[1:]]
-                for row, path in enumerate(outcome.path)
-                if self.levels[row] == self.size.depth
-            ]
-        done, sizing = self.pending, self.sizing
-        tokens = 1 + sum(map(len, paths)) / len(paths) if paths else None
-        outcome.round_time.then(
-            lambda seconds: sizing.observe_cost(replace(done, seconds=seconds), tokens)
-        )
-        sizing.observe(self.size, paths)
 
     def _opened(self) -> BlockRunner:
         """The runner; at first it writes the prompts' context."""

@@ -15,7 +15,7 @@ from ...models.packing import Packing
 from ..context import Context
 from ..sizing.costs import RoundCost
 from .runner import Backlog, HeadRunner, HeardPrompt
-from .size import NOTHING, TreeSize
+from .size import NOTHING, TreeSize, tell_sizing
 
 
 @dataclass(frozen=True)
@@ -228,27 +228,9 @@ class EagleDrafter(Drafter):
 
     def propose(self, outcome: Outcome) -> Tree:
         if not outcome.is_first:
-            self._observe(outcome)
+            tell_sizing(self.sizing, self.size, self.levels, self.pending, outcome)
         self.backlog.add(outcome)
         return self._next(outcome)
-
-    def _observe(self, outcome: Outcome) -> None:
-        """Tell the sizing what the pending trees gave."""
-        paths: list[list[int]] = []
-        if self.sizing.listens and self.size.depth:
-            # Nodes are numbered by value. A row near its limit tells nothing about what a whole
-            # tree would have given.
-            paths = [
-                [entry - 1 for entry in path[1:]]
-                for row, path in enumerate(outcome.path)
-                if self.levels[row] == self.size.depth
-            ]
-        done, sizing = self.pending, self.sizing
-        tokens = 1 + sum(map(len, paths)) / len(paths) if paths else None
-        outcome.round_time.then(
-            lambda seconds: sizing.observe_cost(replace(done, seconds=seconds), tokens)
-        )
-        sizing.observe(self.size, paths)
 
     def _next(self, outcome: Outcome) -> Tree:
         room = max(outcome.budget) - 1

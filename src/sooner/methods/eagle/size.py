@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from ...decoding.interface import Outcome
 from ..sizing.costs import Costs, Recent, RoundCost, SizeTimes, rounded
 from ..sizing.pauses import Candidate, Pauses
 
@@ -176,3 +177,29 @@ class MeasuredSize(TreeSize):
     def _forget(self) -> None:
         """Let the next round count as much as all before: the text may have changed."""
         self._counted = 1
+
+
+def tell_sizing(
+    sizing: TreeSize, size: Size, levels: Sequence[int], done: RoundCost, outcome: Outcome
+) -> None:
+    """Tell `sizing` what a round gave and took.
+
+    Args:
+        size: of the trees that the round verified, whose nodes are numbered by value.
+        levels: that each row may use of them. A row near its limit tells nothing about what a
+            whole tree would have given.
+        done: the round, but for its seconds, which may be known a round late.
+        outcome: what it accepted.
+    """
+    paths: list[list[int]] = []
+    if sizing.listens and size.depth:
+        paths = [
+            [entry - 1 for entry in path[1:]]
+            for row, path in enumerate(outcome.path)
+            if levels[row] == size.depth
+        ]
+    tokens = 1 + sum(map(len, paths)) / len(paths) if paths else None
+    outcome.round_time.then(
+        lambda seconds: sizing.observe_cost(replace(done, seconds=seconds), tokens)
+    )
+    sizing.observe(size, paths)
