@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from transformers import (
-    AutoModelForImageTextToText,
-    CLIPVisionConfig,
-    LlamaConfig,
-    LlavaConfig,
-)
+import transformers
 
 from . import words
 from .species import Species
@@ -29,15 +24,15 @@ PATCHES = (SIDE // VISION["patch_size"]) ** 2
 
 
 def llava() -> Any:
-    config = LlavaConfig(
-        vision_config=CLIPVisionConfig(**VISION),
-        text_config=LlamaConfig(**TEXT),
+    config = transformers.LlavaConfig(
+        vision_config=transformers.CLIPVisionConfig(**VISION),
+        text_config=transformers.LlamaConfig(**TEXT),
         image_token_index=words.IMAGE,
         image_token_id=words.IMAGE,
         vision_feature_layer=-1,
         tie_word_embeddings=False,
     )
-    return AutoModelForImageTextToText.from_config(config)
+    return transformers.AutoModelForImageTextToText.from_config(config)
 
 
 def one_view(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:

@@ -5,13 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from transformers import (
-    AyaVisionConfig,
-    Cohere2Config,
-    Cohere2VisionConfig,
-    CohereCompassConfig,
-    SiglipVisionConfig,
-)
+import transformers
 
 from . import words
 from .plain import SIDE, TEXT, VISION
@@ -27,12 +21,12 @@ SLIDING = {
 
 
 def text() -> Any:
-    return Cohere2Config(**TEXT, **SLIDING, logit_scale=1.0)
+    return transformers.Cohere2Config(**TEXT, **SLIDING, logit_scale=1.0)
 
 
 def aya_vision() -> Any:
-    config = AyaVisionConfig(
-        vision_config=SiglipVisionConfig(**VISION, vision_use_head=False),
+    config = transformers.AyaVisionConfig(
+        vision_config=transformers.SiglipVisionConfig(**VISION, vision_use_head=False),
         text_config=text(),
         downsample_factor=2,
         **INDEX,
@@ -41,8 +35,8 @@ def aya_vision() -> Any:
 
 
 def cohere2_vision() -> Any:
-    config = Cohere2VisionConfig(
-        vision_config=SiglipVisionConfig(**VISION, vision_use_head=False),
+    config = transformers.Cohere2VisionConfig(
+        vision_config=transformers.SiglipVisionConfig(**VISION, vision_use_head=False),
         text_config=text(),
         alignment_intermediate_size=48,
         downsample_factor=2,
@@ -58,7 +52,7 @@ def cohere_compass() -> Any:
         "num_position_embeddings": 16, "deepstack_visual_indexes": [0, 1],
     }  # fmt: skip
     rope = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 1, 1]}
-    config = CohereCompassConfig(
+    config = transformers.CohereCompassConfig(
         vision_config=vision,
         text_config={**TEXT, "rope_parameters": {"full_attention": rope}, "logit_scale": 1.0},
         video_token_id=words.VIDEO,

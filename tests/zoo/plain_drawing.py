@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from transformers import ChameleonConfig, Emu3Config, JanusConfig, LlamaConfig
-from transformers.models.janus.configuration_janus import JanusVisionConfig, JanusVQVAEConfig
+import transformers
 
 from . import words
 from .plain import PATCHES, SIDE, TEXT
@@ -32,7 +31,7 @@ def chameleon() -> Any:
         "embed_dim": 8, "num_embeddings": CODES, "latent_channels": 32, "resolution": 16,
         "base_channels": 32, "channel_multiplier": [1, 1, 1], "num_res_blocks": 1,
     }  # fmt: skip
-    return from_config(ChameleonConfig(**TEXT, vq_config=vq, vocabulary_map=names))
+    return from_config(transformers.ChameleonConfig(**TEXT, vq_config=vq, vocabulary_map=names))
 
 
 def emu3() -> Any:
@@ -46,12 +45,14 @@ def emu3() -> Any:
         "hidden_size": 32, "temporal_downsample_factor": 1,
     }  # fmt: skip
     text = {**TEXT, "attention_dropout": 0.0}
-    return from_config(Emu3Config(text_config=text, vq_config=vq, vocabulary_map=names))
+    return from_config(
+        transformers.Emu3Config(text_config=text, vq_config=vq, vocabulary_map=names)
+    )
 
 
 def janus() -> Any:
     width = TEXT["hidden_size"]
-    vision = JanusVisionConfig(
+    vision = transformers.models.janus.JanusVisionConfig(
         hidden_size=32,
         num_hidden_layers=2,
         num_attention_heads=2,
@@ -60,7 +61,7 @@ def janus() -> Any:
         num_image_tokens=PATCHES,
         projection_dim=width,
     )
-    vq = JanusVQVAEConfig(
+    vq = transformers.models.janus.JanusVQVAEConfig(
         embed_dim=8,
         num_embeddings=CODES,
         latent_channels=32,
@@ -70,8 +71,8 @@ def janus() -> Any:
         projection_dim=width,
         image_token_embed_dim=width,
     )
-    config = JanusConfig(
-        text_config=LlamaConfig(**TEXT),
+    config = transformers.JanusConfig(
+        text_config=transformers.LlamaConfig(**TEXT),
         vision_config=vision,
         vq_config=vq,
         image_token_id=words.IMAGE,

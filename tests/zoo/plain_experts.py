@@ -5,17 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from transformers import (
-    CLIPVisionConfig,
-    Dots3NoteConfig,
-    FuyuConfig,
-    Granite4VisionConfig,
-    HyperCLOVAXVisionV2Config,
-    Kimi_K25Config,
-    Mistral4Config,
-    MistralLarge4Config,
-    Step3p7Config,
-)
+import transformers
 
 from . import words
 from .plain import SIDE, TEXT, VISION
@@ -23,6 +13,7 @@ from .plain_idefics import IDS
 from .plain_llava import GRID, INDEX, PICTURES, WITH_VIDEO, from_config, lines
 from .plain_ocr import EXPERTS, eager_experts
 from .species import Species
+from .tiny import takes
 
 LATENT = {
     **TEXT, "num_key_value_heads": 4, "kv_lora_rank": 16, "qk_rope_head_dim": 8,
@@ -36,8 +27,8 @@ INDEXED = {"index_topk": 8, "index_head_dim": 16, "index_n_heads": 2}
 
 def granite4_vision() -> Any:
     vision = {**VISION, "hidden_size": 64, "num_attention_heads": 1}
-    config = Granite4VisionConfig(
-        vision_config=CLIPVisionConfig(**vision),
+    config = transformers.Granite4VisionConfig(
+        vision_config=transformers.CLIPVisionConfig(**vision),
         text_config={**TEXT, "num_hidden_layers": 5, "attention_multiplier": 0.35},
         qformer_config={
             "model_type": "blip_2_qformer", "num_hidden_layers": 1, "intermediate_size": 48,
@@ -58,7 +49,7 @@ def hyperclovax_vision_v2() -> Any:
         "num_heads": 2, "patch_size": 7, "spatial_merge_size": 2, "temporal_patch_size": 2,
         "out_hidden_size": 32, "fullatt_block_indexes": [1], "window_size": 28,
     }  # fmt: skip
-    config = HyperCLOVAXVisionV2Config(
+    config = transformers.HyperCLOVAXVisionV2Config(
         vision_config=vision,
         text_config={"model_type": "hyperclovax", **TEXT},
         video_token_id=words.VIDEO,
@@ -76,7 +67,7 @@ def kimi_k25() -> Any:
     text = {
         **LATENT, "model_type": "deepseek_v3", "q_lora_rank": 16, "first_k_dense_replace": 1,
     }  # fmt: skip
-    config = Kimi_K25Config(
+    config = transformers.Kimi_K25Config(
         vision_config=vision,
         text_config=text,
         projection_hidden_size=32,
@@ -93,12 +84,12 @@ def mistral4() -> Any:
         "original_max_position_embeddings": 16, "max_position_embeddings": 512, "beta_fast": 32.0,
         "beta_slow": 1.0, "mscale_all_dim": 1.0, "mscale": 1.0, "llama_4_scaling_beta": 0.1,
     }  # fmt: skip
-    config = Mistral4Config(**LATENT, q_lora_rank=16, rope_parameters=rope)
+    config = transformers.Mistral4Config(**LATENT, q_lora_rank=16, rope_parameters=rope)
     return eager_experts(from_config(config))
 
 
 def mistral_large4() -> Any:
-    config = MistralLarge4Config(
+    config = transformers.MistralLarge4Config(
         vision_config={**VISION, "model_type": "pixtral", "image_size": 56},
         text_config={**LATENT, **INDEXED},
         **INDEX,
@@ -128,7 +119,7 @@ def dots3_note() -> Any:
         "num_attention_heads": 2, "downsample_hidden_size": 4, "feature_size": 16,
         "adapter_input_size": 32, "adapter_out_dim": width,
     }  # fmt: skip
-    config = Dots3NoteConfig(
+    config = transformers.Dots3NoteConfig(
         text_config=text,
         vision_config=vision,
         audio_config=audio,
@@ -144,7 +135,7 @@ def step3p7() -> Any:
         **TEXT, **EXPERTS, "head_dim": 8, "share_expert_dim": 24, "sliding_window": 8,
         "layer_types": ["full_attention", "sliding_attention", "sliding_attention"],
     }  # fmt: skip
-    config = Step3p7Config(
+    config = transformers.Step3p7Config(
         text_config=text, vision_config={**VISION, "image_size": 2 * SIDE}, image_token_id=130
     )
     return eager_experts(from_config(config))
@@ -153,7 +144,13 @@ def step3p7() -> Any:
 def fuyu() -> Any:
     text = {key: value for key, value in TEXT.items() if key != "num_key_value_heads"}
     text |= {"model_type": "persimmon", "qk_layernorm": True, "hidden_act": "relu2"}
-    config = FuyuConfig(text_config=text, image_size=SIDE, patch_size=7, **IDS)
+    config = transformers.FuyuConfig(
+        text_config=text,
+        hidden_size=TEXT["hidden_size"],  # its own in 5.17
+        image_size=SIDE,
+        patch_size=7,
+        **IDS,
+    )
     return from_config(config)
 
 
@@ -208,7 +205,8 @@ def patches(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
     line = [*[words.IMAGE] * 4, words.ROW]
     inputs, items = words.prompts(kind, rows, seed, lambda item: [*line, *line, words.BOS])
     if items:
-        inputs["pixel_values"] = words.pixels(len(items) * 8, 7 * 7 * 3, seed=seed)
+        name = "pixel_values" if takes(model, "pixel_values") else "image_patches"  # as in 5.17
+        inputs[name] = words.pixels(len(items) * 8, 7 * 7 * 3, seed=seed)
     return inputs
 
 

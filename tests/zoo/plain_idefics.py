@@ -5,22 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from transformers import (
-    AriaConfig,
-    CLIPVisionConfig,
-    DeepseekVLConfig,
-    DeepseekVLHybridConfig,
-    Idefics2Config,
-    Idefics3Config,
-    LlamaConfig,
-    MistralConfig,
-    Ovis2Config,
-    PerceptionLMConfig,
-    Qwen2Config,
-    SamVisionConfig,
-    SiglipVisionConfig,
-    SmolVLMConfig,
-)
+import transformers
 
 from . import words
 from .plain import PATCHES, SIDE, TEXT, VISION
@@ -36,25 +21,36 @@ def idefics2() -> Any:
         "hidden_size": 32, "resampler_n_latents": LATENTS, "resampler_depth": 1,
         "resampler_n_heads": 2, "resampler_head_dim": 16, "num_key_value_heads": 1,
     }  # fmt: skip
-    text = MistralConfig(**TEXT, sliding_window=None)
+    text = transformers.MistralConfig(**TEXT, sliding_window=None)
     return from_config(
-        Idefics2Config(vision_config=VISION, perceiver_config=perceiver, text_config=text, **IDS)
+        transformers.Idefics2Config(
+            vision_config=VISION, perceiver_config=perceiver, text_config=text, **IDS
+        )
     )
 
 
 def idefics3() -> Any:
-    return from_config(Idefics3Config(vision_config=VISION, text_config=LlamaConfig(**TEXT), **IDS))
+    return from_config(
+        transformers.Idefics3Config(
+            vision_config=VISION, text_config=transformers.LlamaConfig(**TEXT), **IDS
+        )
+    )
 
 
 def smolvlm() -> Any:
-    return from_config(SmolVLMConfig(vision_config=VISION, text_config=LlamaConfig(**TEXT), **IDS))
+    return from_config(
+        transformers.SmolVLMConfig(
+            vision_config=VISION, text_config=transformers.LlamaConfig(**TEXT), **IDS
+        )
+    )
 
 
 def aria() -> Any:
     text = {
-        **TEXT, "moe_num_experts": 4, "moe_topk": 2, "moe_num_shared_experts": 1,
+        "model_type": "aria_text", **TEXT, "moe_num_experts": 4, "moe_topk": 2,
+        "moe_num_shared_experts": 1,
     }  # fmt: skip
-    config = AriaConfig(
+    config = transformers.AriaConfig(
         vision_config={**VISION, "model_type": "idefics3_vision"},
         text_config=text,
         projector_patch_to_query_dict={PATCHES: LATENTS},
@@ -66,14 +62,16 @@ def aria() -> Any:
 
 
 def deepseek_vl() -> Any:
-    config = DeepseekVLConfig(
-        vision_config=SiglipVisionConfig(**VISION), text_config=LlamaConfig(**TEXT), **IDS
+    config = transformers.DeepseekVLConfig(
+        vision_config=transformers.SiglipVisionConfig(**VISION),
+        text_config=transformers.LlamaConfig(**TEXT),
+        **IDS,
     )
     return from_config(config)
 
 
 def deepseek_vl_hybrid() -> Any:
-    sharp = SamVisionConfig(
+    sharp = transformers.SamVisionConfig(
         hidden_size=16,
         output_channels=8,
         num_hidden_layers=2,
@@ -84,10 +82,10 @@ def deepseek_vl_hybrid() -> Any:
         global_attn_indexes=[1],
         mlp_dim=32,
     )
-    config = DeepseekVLHybridConfig(
-        vision_config=SiglipVisionConfig(**VISION),
+    config = transformers.DeepseekVLHybridConfig(
+        vision_config=transformers.SiglipVisionConfig(**VISION),
         high_res_vision_config=sharp,
-        text_config=LlamaConfig(**TEXT),
+        text_config=transformers.LlamaConfig(**TEXT),
         **IDS,
     )
     return from_config(config)
@@ -99,9 +97,9 @@ INDICATORS = [141, 142, 143, 144, 145]
 
 def ovis2() -> Any:
     vision = {**VISION, "vocab_size": 24, "hidden_stride": 2, "num_visual_indicator_tokens": 5}
-    config = Ovis2Config(
+    config = transformers.Ovis2Config(
         vision_config=vision,
-        text_config=Qwen2Config(**TEXT),
+        text_config=transformers.Qwen2Config(**TEXT),
         vocab_size=words.VOCAB,
         hidden_size=32,
         visual_indicator_token_ids=INDICATORS,
@@ -112,11 +110,11 @@ def ovis2() -> Any:
 
 def perception_lm() -> Any:
     """Its tower is CLIP's: timm, which makes its own, may be absent."""
-    vision = CLIPVisionConfig(**VISION)
+    vision = transformers.CLIPVisionConfig(**VISION)
     vision.model_args = {"embed_dim": VISION["hidden_size"]}
-    config = PerceptionLMConfig(
+    config = transformers.PerceptionLMConfig(
         vision_config=vision,
-        text_config=LlamaConfig(**TEXT),
+        text_config=transformers.LlamaConfig(**TEXT),
         projector_pooling_ratio=2,
         video_token_id=words.VIDEO,
         **IDS,

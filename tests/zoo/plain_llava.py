@@ -5,24 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from transformers import (
-    AutoModelForImageTextToText,
-    CLIPVisionConfig,
-    FastVlmConfig,
-    InternVLConfig,
-    LlamaConfig,
-    LlavaNextConfig,
-    LlavaNextVideoConfig,
-    LlavaOnevisionConfig,
-    Mistral3Config,
-    MistralConfig,
-    PixtralVisionConfig,
-    Qwen2Config,
-    ResNetConfig,
-    SiglipVisionConfig,
-    VideoLlavaConfig,
-    VipLlavaConfig,
-)
+import transformers
 
 from . import words
 from .plain import PATCHES, SIDE, TEXT, VISION, one_view
@@ -40,13 +23,13 @@ end."""
 
 
 def from_config(config: Any) -> Any:
-    return AutoModelForImageTextToText.from_config(config)
+    return transformers.AutoModelForImageTextToText.from_config(config)
 
 
 def llava_next() -> Any:
-    config = LlavaNextConfig(
-        vision_config=CLIPVisionConfig(**VISION),
-        text_config=LlamaConfig(**TEXT),
+    config = transformers.LlavaNextConfig(
+        vision_config=transformers.CLIPVisionConfig(**VISION),
+        text_config=transformers.LlamaConfig(**TEXT),
         image_grid_pinpoints=GRID,
         vision_feature_layer=-1,
         **INDEX,
@@ -55,9 +38,9 @@ def llava_next() -> Any:
 
 
 def llava_next_video() -> Any:
-    config = LlavaNextVideoConfig(
-        vision_config=CLIPVisionConfig(**VISION),
-        text_config=LlamaConfig(**TEXT),
+    config = transformers.LlavaNextVideoConfig(
+        vision_config=transformers.CLIPVisionConfig(**VISION),
+        text_config=transformers.LlamaConfig(**TEXT),
         image_grid_pinpoints=GRID,
         vision_feature_layer=-1,
         **VIDEO_INDEX,
@@ -66,9 +49,9 @@ def llava_next_video() -> Any:
 
 
 def llava_onevision() -> Any:
-    config = LlavaOnevisionConfig(
-        vision_config=SiglipVisionConfig(**VISION),
-        text_config=Qwen2Config(**TEXT),
+    config = transformers.LlavaOnevisionConfig(
+        vision_config=transformers.SiglipVisionConfig(**VISION),
+        text_config=transformers.Qwen2Config(**TEXT),
         image_grid_pinpoints=GRID,
         **VIDEO_INDEX,
     )
@@ -76,19 +59,20 @@ def llava_onevision() -> Any:
 
 
 def vipllava() -> Any:
-    config = VipLlavaConfig(
-        vision_config=CLIPVisionConfig(**VISION),
-        text_config=LlamaConfig(**TEXT),
+    config = transformers.VipLlavaConfig(
+        vision_config=transformers.CLIPVisionConfig(**VISION),
+        text_config=transformers.LlamaConfig(**TEXT),
         vision_feature_layer=[-1, -2],
+        vision_feature_layers=[-1, -2],  # its name in 5.17
         **INDEX,
     )
     return from_config(config)
 
 
 def video_llava() -> Any:
-    config = VideoLlavaConfig(
-        vision_config=CLIPVisionConfig(**VISION),
-        text_config=LlamaConfig(**TEXT),
+    config = transformers.VideoLlavaConfig(
+        vision_config=transformers.CLIPVisionConfig(**VISION),
+        text_config=transformers.LlamaConfig(**TEXT),
         vision_feature_layer=-1,
         **VIDEO_INDEX,
     )
@@ -96,18 +80,20 @@ def video_llava() -> Any:
 
 
 def mistral3() -> Any:
-    vision = PixtralVisionConfig(**{**VISION, "image_size": 56})
-    config = Mistral3Config(
-        vision_config=vision, text_config=MistralConfig(**TEXT, sliding_window=None), **INDEX
+    vision = transformers.PixtralVisionConfig(**{**VISION, "image_size": 56})
+    config = transformers.Mistral3Config(
+        vision_config=vision,
+        text_config=transformers.MistralConfig(**TEXT, sliding_window=None),
+        **INDEX,
     )
     return from_config(config)
 
 
 def internvl() -> Any:
     vision = {**VISION, "image_size": [SIDE, SIDE], "patch_size": [7, 7]}
-    config = InternVLConfig(
+    config = transformers.InternVLConfig(
         vision_config=vision,
-        text_config=Qwen2Config(**TEXT),
+        text_config=transformers.Qwen2Config(**TEXT),
         image_seq_length=4,
         image_token_id=words.IMAGE,
         tie_word_embeddings=False,
@@ -117,12 +103,14 @@ def internvl() -> Any:
 
 def fast_vlm() -> Any:
     """Its tower is another convolutional network: timm, which makes its own, may be absent."""
-    vision = ResNetConfig(
+    vision = transformers.ResNetConfig(
         embedding_size=16, hidden_sizes=[16, 32], depths=[1, 1], layer_type="basic"
     )
     vision.hidden_size = 32
     return from_config(
-        FastVlmConfig(vision_config=vision, text_config=Qwen2Config(**TEXT), **INDEX)
+        transformers.FastVlmConfig(
+            vision_config=vision, text_config=transformers.Qwen2Config(**TEXT), **INDEX
+        )
     )
 
 

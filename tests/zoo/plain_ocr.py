@@ -5,19 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from transformers import (
-    DeepseekOcr2Config,
-    GotOcr2Config,
-    GraniteDoclingConfig,
-    LightOnOcrConfig,
-    MiniCPMOcrConfig,
-    PixtralVisionConfig,
-    PPChart2TableConfig,
-    QianfanOCRConfig,
-    Qwen2Config,
-    Qwen3Config,
-    UnlimitedOcrConfig,
-)
+import transformers
 
 from . import words
 from .plain import SIDE, TEXT, VISION
@@ -46,30 +34,30 @@ def eager_experts(model: Any) -> Any:
 
 
 def got_ocr2() -> Any:
-    config = GotOcr2Config(
-        text_config=Qwen2Config(**TEXT), vision_config=SAM, image_seq_length=4, **INDEX
+    config = transformers.GotOcr2Config(
+        text_config=transformers.Qwen2Config(**TEXT), vision_config=SAM, image_seq_length=4, **INDEX
     )
     return from_config(config)
 
 
 def pp_chart2table() -> Any:
-    config = PPChart2TableConfig(
-        text_config=Qwen2Config(**TEXT), vision_config=SAM, image_seq_length=4, **INDEX
+    config = transformers.PPChart2TableConfig(
+        text_config=transformers.Qwen2Config(**TEXT), vision_config=SAM, image_seq_length=4, **INDEX
     )
     return from_config(config)
 
 
 def lighton_ocr() -> Any:
-    vision = PixtralVisionConfig(**{**VISION, "image_size": 56})
-    config = LightOnOcrConfig(
-        text_config=Qwen3Config(**TEXT, head_dim=8), vision_config=vision, **IDS
+    vision = transformers.PixtralVisionConfig(**{**VISION, "image_size": 56})
+    config = transformers.LightOnOcrConfig(
+        text_config=transformers.Qwen3Config(**TEXT, head_dim=8), vision_config=vision, **IDS
     )
     return from_config(config)
 
 
 def qianfan_ocr() -> Any:
-    config = QianfanOCRConfig(
-        text_config=Qwen3Config(**TEXT, head_dim=8),
+    config = transformers.QianfanOCRConfig(
+        text_config=transformers.Qwen3Config(**TEXT, head_dim=8),
         vision_config={**VISION, "image_size": [SIDE, SIDE], "patch_size": [7, 7]},
         image_seq_length=4,
         **IDS,
@@ -82,7 +70,7 @@ def deepseek_ocr2() -> Any:
         "vocab_size": 8, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
         "num_attention_heads": 2, "num_key_value_heads": 2,
     }  # fmt: skip
-    config = DeepseekOcr2Config(
+    config = transformers.DeepseekOcr2Config(
         text_config={**TEXT, **EXPERTS},
         vision_config={
             "sam_config": {**SAM, "downsample_channels": [8, 16]},
@@ -95,7 +83,7 @@ def deepseek_ocr2() -> Any:
 
 def unlimited_ocr() -> Any:
     encoder = {**VISION, "hidden_size": 16, "image_size": 32, "patch_size": 16}
-    config = UnlimitedOcrConfig(
+    config = transformers.UnlimitedOcrConfig(
         text_config={**TEXT, **EXPERTS, "sliding_window": 8},
         vision_config={
             "sam_config": {**SAM, "downsample_channels": [8, 16]},
@@ -111,7 +99,7 @@ def granite_docling() -> Any:
         **VISION, "out_hidden_size": TEXT["hidden_size"], "scale_factor": 2,
         "deepstack_visual_indexes": [0, 1],
     }  # fmt: skip
-    config = GraniteDoclingConfig(
+    config = transformers.GraniteDoclingConfig(
         text_config={**TEXT, "attention_multiplier": 0.35, "residual_multiplier": 1.0},
         vision_config=vision,
         **IDS,
@@ -130,7 +118,7 @@ def minicpm_ocr() -> Any:
             "mrope_section": [2, 1, 1],
         },
     }  # fmt: skip
-    config = MiniCPMOcrConfig(
+    config = transformers.MiniCPMOcrConfig(
         text_config=text,
         vision_config=VISION,
         insert_layer_id=0,

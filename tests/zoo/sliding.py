@@ -8,7 +8,7 @@ import torch
 
 from . import words
 from .species import Species
-from .tiny import TEXT, VISION, tiny
+from .tiny import TEXT, VISION, takes, tiny
 
 WINDOW = 8
 KINDS = ["sliding_attention", "full_attention"] * 2
@@ -75,7 +75,8 @@ def patched(grid: int, tokens: int, width: int) -> Any:
             if count:
                 inputs[pixels] = words.pixels(count, grid**2, width, seed=seed)
                 inputs[spots] = places(grid).expand(count, -1, -1).contiguous()
-        if "video" in items:
+        # transformers 5.17 does not ask for it.
+        if "video" in items and takes(model, "num_frames_per_video"):
             inputs["num_frames_per_video"] = torch.full((items.count("video"),), 2)
         return inputs
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -41,3 +42,8 @@ def _built(model_type: str, config: dict[str, Any]) -> Any:
     return built._from_config(
         AutoConfig.for_model(model_type, **config), experts_implementation="eager"
     )
+
+
+def takes(model: Any, name: str) -> bool:
+    """Whether a model's forward has an argument, which may be new in a version of transformers."""
+    return name in inspect.signature(model.forward).parameters

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -314,8 +315,16 @@ class Generic(DeepStack):
     def step_extras(self, tokens: Tensor) -> dict[str, Any]:
         if not getattr(self.text_config, "hidden_size_per_layer_input", None):
             return {}
-        made = self.decoder.get_per_layer_inputs(tokens)
+        made = self._per_layer_inputs(tokens)
         return {PER_LAYER: made if self._odd is None else self._odd.put(PER_LAYER, tokens, made)}
+
+    @cached_property
+    def _per_layer_inputs(self) -> Callable[[Tensor], Tensor]:
+        """What the layers read of tokens `[rows, entries]`, `[rows, entries, layers, size]`."""
+        made: Callable[..., Tensor] = self.decoder.get_per_layer_inputs
+        if "inputs_embeds" in inspect.signature(made).parameters:  # required in transformers 5.17
+            return partial(made, inputs_embeds=None)
+        return made
 
     def logits(self, hidden: Tensor) -> Tensor:
         return self._scores(super().logits(hidden))
