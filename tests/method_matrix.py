@@ -51,6 +51,11 @@ def _eagle(**options: Any) -> Callable[[str], sooner.Method]:
     return lambda family: sooner.Eagle(tiny.head(family), **options)
 
 
+def _eagle3(**options: Any) -> Callable[[str], sooner.Method]:
+    """An untrained head on states of three layers, with a reduced vocabulary."""
+    return lambda family: sooner.Eagle(tiny.eagle3_head(family), **options)
+
+
 def _dflash(**options: Any) -> Callable[[str], sooner.Method]:
     """An untrained drafter: its chains are seldom right, wide trees of its marginals more often."""
     return lambda family: sooner.DFlash(tiny.block_drafter(family), **options)
@@ -103,6 +108,8 @@ METHODS: dict[str, Callable[[str], sooner.Method]] = {
     "dflash": _dflash(num_draft_tokens=4),
     "ddtree": _ddtree(nodes=60),
     "ddtree-auto": _ddtree(nodes="auto", max_nodes=40),
+    "eagle3": _eagle3(top_k=24, nodes=48, depth=3),
+    "eagle3-auto": _eagle3(nodes="auto", top_k=16),
 }
 
 

@@ -28,6 +28,8 @@ from transformers import (
 import tiny_parsers
 from sooner import DFlashModel, EagleHead
 from sooner.methods.dflash import DFlashConfig
+from sooner.methods.eagle.eagle3 import Eagle3Config, Eagle3Head
+from sooner.models import adapt
 from sooner.models.openvla.config import OpenVLAConfig
 from sooner.models.openvla.model import OpenVLAForActionPrediction
 
@@ -119,6 +121,20 @@ def head(family: str, seed: int = 0) -> EagleHead:
     """An untrained draft head for `model(family)`."""
     torch.manual_seed(seed)
     return EagleHead.for_target(model(family))
+
+
+@functools.cache
+def eagle3_head(family: str, drafted: int = 64) -> Eagle3Head:
+    """An untrained head for `model(family)` that drafts every token below `drafted`."""
+    torch.manual_seed(2)
+    adapter = adapt(model(family))
+    layers = (1, adapter.layers // 2, adapter.layers)
+    head = Eagle3Head(Eagle3Config.like(adapter, layers, drafted)).eval()
+    head.token_ids.copy_(torch.arange(drafted))
+    for weights in head.parameters():
+        if weights.ndim > 1:
+            weights.data.normal_(0, 0.2)
+    return head
 
 
 @functools.cache

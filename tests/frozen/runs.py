@@ -24,8 +24,13 @@ from models import test_parsers as parsers
 from sooner.stats.run import Stats
 
 SEED = 3
-TIMED = ("noisy-auto", "eagle-auto", "hsd-auto", "ddtree-auto", "parallel")
+TIMED = (
+    "noisy-auto", "eagle-auto", "hsd-auto", "ddtree-auto", "eagle3-auto", "parallel",
+)  # fmt: skip
 """Methods whose drafts are as long as the clock says: their greedy ids alone are kept."""
+
+METHODS_AT_FIRST = 29
+"""Length of `method_matrix.METHODS` when the runs were numbered: settings go by it."""
 
 DRAWN: tuple[dict[str, Any], ...] = (
     {"do_sample": True},
@@ -164,6 +169,13 @@ def cut(row: list[int], end: int | None) -> list[int]:
     return row[: row.index(end) + 1] if end is not None and end in row else row
 
 
+def turns() -> Iterator[tuple[int, matrix.Case]]:
+    """The cells, each with a number that does not change where further methods are listed last."""
+    for place, case in enumerate(matrix.cases()):
+        family, method = divmod(place, len(matrix.METHODS))
+        yield family * METHODS_AT_FIRST + method, case
+
+
 def greedy() -> Iterator[Run]:
     """Runs whose ids no change of the engine may touch."""
     for case in matrix.cases():
@@ -177,7 +189,7 @@ def greedy() -> Iterator[Run]:
             case.family, case.method, case.kind, case.rows, case.entry, matrix.LONG, case.ends,
             is_slow=True,
         )  # fmt: skip
-    for turn, case in enumerate(matrix.cases()):
+    for turn, case in turns():
         if turn % 5 == 0:
             yield TextRun(
                 case.family, case.method, case.kind, case.rows, "session", 13, case.ends,
@@ -188,7 +200,7 @@ def greedy() -> Iterator[Run]:
 
 def sampled() -> Iterator[Run]:
     """Runs of one seed: other random numbers give other ids, and are frozen anew."""
-    for turn, case in enumerate(matrix.cases()):
+    for turn, case in turns():
         if case.method not in TIMED:
             yield TextRun(
                 case.family, case.method, case.kind, case.rows, "session", 13, case.ends, turn,
