@@ -250,7 +250,7 @@ def test_a_method_is_handed_what_the_model_takes_and_nothing_else() -> None:
 
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "a window that is not kept": (blind_to_its_window, "see a window of None"),
-    "state": (mamba, "a state that can't be rolled back"),
+    "state": (mamba, "no layer with attention"),
     "encoder": (t5, "an encoder and a decoder"),
     "dynamic rope": (longrope, "'dynamic' RoPE"),
     "scaled logits": (louder, "otherwise than its own generate()"),

@@ -28,6 +28,11 @@ SAMPLED = ("plain", "prompt-lookup", "top-tree")
 """Methods whose drafts are followed by the target's own draws, which a seed decides."""
 
 
+def methods_of(species: Species, *names: str) -> list[str]:
+    """Those of the methods, all by default, that a species' layers can take."""
+    return [name for name in names or METHODS if species.trees or "tree" not in name]
+
+
 class Drawn(LogitsProcessor):
     """Makes `generate` say what a seed draws from its scores."""
 

@@ -120,7 +120,7 @@ SPECIES = (
     Species("glm46v", glm46v, by_pictures, KINDS, "mrope"),
     Species("glm4v", glm4v, by_pictures, KINDS, "mrope"),
     Species("glm4v_moe", glm4v_moe, by_pictures, KINDS, "mrope"),
-    Species("glm5_next", glm5_next, by_pictures, KINDS, "recurrent", "state that can't be rolled"),
+    Species("glm5_next", glm5_next, by_pictures, KINDS, "recurrent", "has indexed_attention"),
     Species("glm_ocr", glm_ocr, by_pictures, KINDS, "mrope"),
     Species("glmga", glmga, by_pictures, KINDS, "mrope"),
 )

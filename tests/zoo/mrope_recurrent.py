@@ -9,7 +9,6 @@ from .plain import TEXT
 from .species import Species
 from .tiny import tiny
 
-REFUSED = "state that can't be rolled back"
 LINEAR: dict[str, Any] = {
     **TEXT, "num_hidden_layers": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 8,
     "linear_num_key_heads": 2, "linear_num_value_heads": 4, "head_dim": 12,
@@ -37,7 +36,7 @@ qwen4_exp = tiny(
 )  # fmt: skip
 
 SPECIES = (
-    Species("qwen3_5", qwen3_5, by_frames, KINDS, "recurrent", REFUSED),
-    Species("qwen3_5_moe", qwen3_5_moe, by_frames, KINDS, "recurrent", REFUSED),
-    Species("qwen4_exp", qwen4_exp, by_frames, KINDS, "recurrent", REFUSED),
+    Species("qwen3_5", qwen3_5, by_frames, KINDS, "recurrent", trees=False),
+    Species("qwen3_5_moe", qwen3_5_moe, by_frames, KINDS, "recurrent", trees=False),
+    Species("qwen4_exp", qwen4_exp, by_frames, KINDS, "recurrent", "has indexed_attention"),
 )

@@ -224,6 +224,6 @@ SPECIES = (
     ),
     Species(
         "minicpm_ocr", minicpm_ocr, packed, kinds=PICTURES, group="recurrent",
-        refused="keeps a state that can't be rolled back",
+        trees=False,
     ),
 )  # fmt: skip

@@ -152,18 +152,18 @@ def species(
     build = tiny(model_type, **config)
     if model_type == "inkling2":
         build = routed_in_fp32(build)
-    return Species(model_type, build, inputs, kinds, "recurrent", refused=told)
+    return Species(model_type, build, inputs, kinds, "recurrent", refused=told, trees=False)
 
 
 SPECIES = (
     species(
-        "lfm2_vl", "has conv layers", lfm2_inputs,
+        "lfm2_vl", "", lfm2_inputs,
         text_config={**FOUR, "layer_types": ["conv", "full_attention"] * 2},
         vision_config={**VISION, "num_patches": GRID**2}, image_token_id=words.IMAGE,
         projector_hidden_size=32, tie_word_embeddings=False,
     ),
     species(
-        "lfm3_vl", "has conv layers", muse_inputs, has_videos=True,
+        "lfm3_vl", "", muse_inputs, has_videos=True,
         text_config={
             **FOUR, "layer_types": ["conv", "sliding_attention", "conv", "full_attention"],
             "sliding_window": WINDOW, "conv_L_cache": 3,
@@ -175,9 +175,9 @@ SPECIES = (
         vision_start_token_id=words.VISION_START, vision_end_token_id=words.VISION_END,
         projector_hidden_size=32, tie_word_embeddings=False,
     ),
-    species("minicpmv4_6", "keeps a state", minicpm_inputs, has_videos=True, **MINICPM),
-    species("minicpmv4_7", "keeps a state", minicpm_inputs, has_videos=True, **MINICPM, **MARKS),
-    species("nemotron_h_omni", "keeps a state", nemotron_inputs, **NEMOTRON),
+    species("minicpmv4_6", "", minicpm_inputs, has_videos=True, **MINICPM),
+    species("minicpmv4_7", "", minicpm_inputs, has_videos=True, **MINICPM, **MARKS),
+    species("nemotron_h_omni", "", nemotron_inputs, **NEMOTRON),
     species("minimax_m3_vl", "has minimax_m3_sparse layers", muse_inputs, True, **MINIMAX),
     species(
         "inkling_mm_model", "has hybrid/hybrid_sliding layers", inkling_inputs,

@@ -29,6 +29,7 @@ class Species:
         group: what is unlike a plain decoder.
         refused: of a type that is refused today, part of the reason that is told, as a pattern.
         unseen: of a type that is decoded for words alone, part of what is told of its pictures.
+        trees: whether its drafts may be trees.
         spread: of its random weights; larger ones attend more sharply.
         head: what the scores are multiplied by, beside that.
         noise: of the weights of a draft that is right now and then, relative to their spread.
@@ -41,6 +42,7 @@ class Species:
     group: Group = "plain"
     refused: str = ""
     unseen: str = ""
+    trees: bool = True
     spread: float = 0.12
     head: float = 1.0
     noise: float = 0.06

@@ -24,7 +24,8 @@ def row(species: Species) -> dict[str, Any]:
     is_own = species.model_type in FAMILIES
     name = type(adapter).__name__ if is_own else "generic"
     status = "words only" if species.unseen else "exact"
-    return told(species.model_type, status, name, True, _lacking(species) if species.unseen else "")
+    reason = _lacking(species) if species.unseen else ""
+    return told(species.model_type, status, name, not adapter.chains_only, reason)
 
 
 def told(model_type: str, status: str, adapter: str, trees: bool, reason: str) -> dict[str, Any]:

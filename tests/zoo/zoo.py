@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from transformers.cache_utils import Cache
 from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
 
 from . import (
@@ -52,5 +53,10 @@ ZOO: dict[str, Species] = {
     if species.model_type in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
 }
 
-DECODED = [species for species in ZOO.values() if not species.refused]
+HAS_STATES = hasattr(Cache, "get_conv_state")
+"""Not in transformers 5.17, where layers hand out their states otherwise."""
+
+DECODED = [
+    species for species in ZOO.values() if not species.refused and (species.trees or HAS_STATES)
+]
 REFUSED = [species for species in ZOO.values() if species.refused]

@@ -63,6 +63,7 @@ class AdapterLike(Protocol):
 
     model: nn.Module
     speaks_prompt: ClassVar[bool]
+    chains_only: ClassVar[bool]
 
     @property
     def layers(self) -> int: ...
@@ -110,6 +111,8 @@ class AdapterLike(Protocol):
     def may_split(self, prompt: Prompt) -> bool: ...
 
     def cut_extras(self, prompt: Prompt, start: int, end: int) -> dict[str, Any]: ...
+
+    def open_cache(self, capacity: int) -> Any: ...
 
     def embed_prompt(self, inputs: Mapping[str, Any]) -> Prompt: ...
 

@@ -22,6 +22,7 @@ from ..attention.block import (
 )
 from ..attention.context import attending_to_blocks, block_arguments
 from ..attention.reference import seen_slots
+from ..errors import UnsupportedError
 from .cache import SlotCache
 from .interface import AdapterLike, Prompt
 from .rows import RowTensor
@@ -69,7 +70,7 @@ class ModelRunner:
     def __init__(self, adapter: AdapterLike, capacity: int) -> None:
         self.adapter = adapter
         self.graphs: LaunchesForwards | None = None  # a draft's
-        self.cache = SlotCache(adapter.layers, capacity)
+        self.cache: SlotCache = adapter.open_cache(capacity)
         self.cache.one_allocation = not is_split(adapter.model)
         self._delta = RowTensor(torch.empty(0, dtype=torch.long))
 
@@ -406,6 +407,12 @@ class ModelRunner:
 
     def rewind(self, lengths: list[int]) -> None:
         """Roll every row back (or on, over slots already written) to `lengths` tokens."""
+        if self.adapter.chains_only:
+            name = type(self.adapter.model).__name__
+            raise UnsupportedError(
+                f"rows can't be taken back to {lengths} tokens by {name}, whose layers keep a "
+                "state; use PromptLookup or Speculative"
+            )
         self.cache.set_lengths(lengths)
 
     def keep_rows(self, rows: list[int]) -> None:

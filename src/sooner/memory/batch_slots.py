@@ -124,7 +124,8 @@ class DraftMemory:
         self._known: list[Content] = []
         context = drafter.context
         is_one = context.own is None and context.rows.batch == 1
-        self.may_share = is_one and _shows_the_same(drafter.inputs, context.inputs)
+        shares = is_one and not self._adapter.chains_only  # a state is the whole prompt's
+        self.may_share = shares and _shows_the_same(drafter.inputs, context.inputs)
 
     @property
     def cache(self) -> SlotCache | None:

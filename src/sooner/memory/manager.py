@@ -314,6 +314,8 @@ class EngineMemory:
             return shown.why_not
         if prompt.rows > 1:
             return f"its {prompt.rows} rows are prefilled together"
+        if self.adapter.chains_only:
+            return f"layers of {model} keep a state, which is the whole prompt's"
         if method.needs_whole_prompt:
             return f"{session.stats.method} listens to the whole prompt"
         if type(session.drafter).on_prefill is not Drafter.on_prefill:

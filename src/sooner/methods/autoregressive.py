@@ -32,5 +32,9 @@ class Autoregressive(Method):
     def from_settings(cls, settings: MethodSettings) -> Self:
         return cls()
 
+    @property
+    def drafts_chains(self) -> bool:
+        return True
+
     def build(self, context: Context) -> tuple[Drafter, Rule]:
         return Drafter(), follow_shared_noise if self.shared_noise else follow_choices

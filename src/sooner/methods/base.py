@@ -36,7 +36,7 @@ from .calls import (
     to_device,
 )
 from .context import Context, embed, without_said_pixels
-from .requests import asked_rows, check_chunk, refuse_config
+from .requests import asked_rows, check_chunk, check_states, refuse_config
 
 if TYPE_CHECKING:
     from ..graphs.recorder import GraphRecorder
@@ -87,6 +87,12 @@ class Method(KnowsOldNames):
     @property
     def needs_whole_prompt(self) -> bool:
         """Whether drafting listens to the target's prefill, which then can't be split."""
+        return False
+
+    @property
+    def drafts_chains(self) -> bool:
+        """Whether every draft is a chain and a cache is asked for nothing else, which is all that
+        layers that keep a state can take."""
         return False
 
     def joins(self, other: Method) -> bool:
@@ -213,6 +219,7 @@ class Method(KnowsOldNames):
         """
         check_chunk(prefill_chunk)
         target = adapt(model)
+        check_states(self, target)
         inputs = to_device(inputs, target.device)
         ids = inputs["input_ids"].repeat_interleave(copies, 0)
         stats = Stats(mode=self.mode, method=self.name, device=target.device, rows=ids.shape[0])

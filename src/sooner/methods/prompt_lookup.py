@@ -51,6 +51,10 @@ class PromptLookup(Method):
     def from_settings(cls, settings: MethodSettings) -> Self:
         return cls(**settings.given("num_draft_tokens"))
 
+    @property
+    def drafts_chains(self) -> bool:
+        return True
+
     def largest_block(self) -> int:
         return 1 + self._longest
 

@@ -12,9 +12,12 @@ from transformers import GenerationConfig, LogitsProcessor
 from transformers.generation import logits_process as hf
 
 from ..checks import check_whole
+from ..decoding.interface import AdapterLike
 from ..decoding.rows import RowSettings
 from ..decoding.sampling import Asked
 from ..errors import UnsupportedError
+from ..models.base import keeps_states
+from ..models.ranks import Ranks
 
 REFUSED = {
     "penalty_alpha": "contrastive search ranks by hidden states",
@@ -36,6 +39,30 @@ CACHES = (None, "dynamic", "static")
 
 LOOP_ONLY = ("use_cache", "logits_to_keep", "position_ids", "past_key_values", "cache_position")
 """Arguments that `generate` prepared for its own loop."""
+
+
+def check_states(method: Any, target: AdapterLike) -> None:
+    """Require a method to draft chains alone if its target or its draft keeps states.
+
+    Raises:
+        UnsupportedError: it does otherwise, or the target is split by tensor parallelism; says
+            what to use.
+    """
+    for model in (target.model, getattr(method, "draft", None)):
+        if not keeps_states(model):
+            continue
+        name = type(getattr(model, "model", None) or model).__name__
+        if not method.drafts_chains:
+            raise UnsupportedError(
+                f"{type(method).__name__} may draft trees or rearrange a cache, and layers of "
+                f"{name} keep a state, which takes chains alone; use Autoregressive, "
+                "PromptLookup or Speculative"
+            )
+        if Ranks.of(target.model) is not None:
+            raise UnsupportedError(
+                f"layers of {name} keep a state, which tensor parallelism is not known to split; "
+                "load it on one device"
+            )
 
 
 def refuse_config(config: GenerationConfig, synced_gpus: bool = False) -> None:

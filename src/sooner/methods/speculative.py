@@ -75,6 +75,10 @@ class Speculative(Method):
             experience=settings.experience(pruned),
         )
 
+    @property
+    def drafts_chains(self) -> bool:
+        return True
+
     def largest_block(self) -> int:
         is_auto = self.num_draft_tokens == "auto"
         return 1 + int(self.max_draft_tokens if is_auto else self.num_draft_tokens)

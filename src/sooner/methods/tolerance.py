@@ -294,6 +294,10 @@ class Relaxed(Method):
                 "them"
             )
 
+    @property
+    def drafts_chains(self) -> bool:
+        return self.method.drafts_chains
+
     def slot_bytes(self) -> int:
         return self.method.slot_bytes()
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
+import transformers
 from torch import nn
+from transformers.cache_utils import Cache
 
 from ..errors import SoonerError, UnsupportedError, did_you_mean
-from .base import Adapter
+from .base import Adapter, keeps_states
 from .canvas import Canvas, Sampling
 from .chameleon import Chameleon, ChameleonCanvas
 from .cosmos_ar.canvas import CosmosAR, CosmosCanvas
@@ -51,10 +53,8 @@ def adapt(model: nn.Module | Adapter) -> Adapter:
     model_type = _model_type(model)
     if model_type in FAMILIES:
         return FAMILIES[model_type](model)
-    from .generic_axes import generic  # most models have an adapter of their own
-
     try:
-        adapter = generic(model)
+        adapter = unproved(model)
         adapter.prove()
     except UnsupportedError as error:
         raise SoonerError(
@@ -63,6 +63,26 @@ def adapt(model: nn.Module | Adapter) -> Adapter:
             "add one)"
         ) from error
     return adapter
+
+
+def unproved(model: Any) -> Any:
+    """The generic adapter of a model, not compared with its `generate` yet.
+
+    Raises:
+        UnsupportedError: its config or its signatures rule it out.
+    """
+    if keeps_states(model):
+        if not hasattr(Cache, "get_conv_state"):
+            raise UnsupportedError(
+                f"layers of {type(model).__name__} keep a state, which transformers "
+                f"{transformers.__version__} hands out otherwise than 5.23; install that"
+            )
+        from .recurrent import recurrent
+
+        return recurrent(model)
+    from .generic_axes import generic  # most models have an adapter of their own
+
+    return generic(model)
 
 
 def canvas(model: nn.Module, **options: Any) -> Canvas:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from ..decoding.cache import SlotCache
 from ..decoding.grid import TokenGrid
 from ..decoding.interface import Prompt
 from ..errors import SoonerError, UnsupportedError
@@ -22,6 +23,16 @@ ATTENTION = ("sdpa", "eager")
 
 FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
 """Kinds of layers, as `layer_types` of a config names them, whose slots all stay in the cache."""
+
+STATES = frozenset({"conv", "linear_attention"})
+"""Kinds of layers that keep a state in the place of slots, which takes chains (`recurrent.py`)."""
+
+
+def keeps_states(model: Any) -> bool:
+    """Whether some layers of a model keep a state, as its config tells."""
+    config: Any = getattr(model, "config", None)
+    text = config.get_text_config(decoder=True) if hasattr(config, "get_text_config") else None
+    return not STATES.isdisjoint(getattr(text, "layer_types", None) or ())
 
 
 class Adapter:
@@ -38,6 +49,10 @@ class Adapter:
     mrope: ClassVar[bool] = False
     speaks_prompt: ClassVar[bool] = True
     """Whether new tokens are numbered as the prompt's are."""
+    kinds: ClassVar[frozenset[str]] = frozenset({FULL, SLIDING, CHUNKED})
+    """Kinds of layers that can be decoded."""
+    chains_only: ClassVar[bool] = False
+    """Whether drafts have to be chains."""
 
     def __init__(self, model: Any) -> None:
         self.model = model
@@ -60,7 +75,7 @@ class Adapter:
                 f"it with attn_implementation='sdpa'"
             )
         kinds = set(getattr(self.text_config, "layer_types", None) or ())
-        if other := sorted(kinds - {FULL, SLIDING, CHUNKED}):
+        if other := sorted(kinds - self.kinds):
             raise UnsupportedError(
                 f"{name} has {'/'.join(other)} layers, whose state can't be rolled back; it "
                 "would take chains whose accepted tokens are replayed into it: decode it with its "
@@ -117,7 +132,7 @@ class Adapter:
             return {}
         chunk = getattr(text, "attention_chunk_size", None)
         rules = {FULL: (None, None), SLIDING: (window, None), CHUNKED: (None, chunk)}
-        return {kind: rules[kind] for kind in dict.fromkeys(kinds)}
+        return {kind: rules[kind] for kind in dict.fromkeys(kinds) if kind in rules}
 
     def require_plain_causal(self, what: str, prompt: Prompt | None = None) -> None:
         """Refuse what takes it that every token sees all before it and none behind.
@@ -329,6 +344,10 @@ class Adapter:
             return line.expand(self.axes, -1, -1)
         # Some versions put the text positions in front.
         return each_axis(given[-self.axes :], packed)
+
+    def open_cache(self, capacity: int) -> SlotCache:
+        """An empty cache of `capacity` slots a row."""
+        return SlotCache(self.layers, capacity)
 
     def embed_tokens(self, tokens: Tensor) -> Tensor:
         """`[rows, entries]` to `[rows, entries, hidden]`."""

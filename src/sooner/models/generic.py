@@ -13,7 +13,7 @@ from torch import Tensor
 from ..decoding.interface import Prompt
 from ..errors import UnsupportedError
 from . import odd_ids
-from .base import CHUNKED, FULL, SLIDING
+from .base import Adapter, keeps_states
 from .generic_check import self_check
 from .odd_ids import EMBEDS, OddIds
 from .packing import Packing
@@ -31,14 +31,15 @@ SCALED = ("dynamic", "longrope")
 """RoPE whose frequencies depend on how long a forward's sequence is: a block is not its steps."""
 
 
-def unsuitable(model: Any) -> str | None:
-    """Why a model can't be decoded by the generic adapter, as a predicate; `None` if it may be."""
+def unsuitable(model: Any, kinds: frozenset[str] = Adapter.kinds) -> str | None:
+    """Why a model with layers of these kinds can't be decoded by the generic adapter, as a
+    predicate; `None` if it may be."""
     config, text = model.config, model.config.get_text_config(decoder=True)
     if getattr(config, "is_encoder_decoder", False):
         return f"is an encoder and a decoder, not a causal model; it would take {OTHER_LOOP}"
-    if getattr(model, "_is_stateful", False):
+    if getattr(model, "_is_stateful", False) and not keeps_states(model):
         return f"keeps a state that can't be rolled back; it would take {REPLAY}"
-    return _layers(text) or _rope(model, text) or _signatures(model)
+    return _layers(text, kinds) or _rope(model, text) or _signatures(model)
 
 
 REPLAY = "chains whose accepted tokens are replayed into the state"
@@ -56,9 +57,8 @@ def _of_layers(kinds: set[str]) -> str:
     return f"their state can't be rolled back; it would take {REPLAY}"
 
 
-def _layers(text: Any) -> str | None:
-    kinds = set(getattr(text, "layer_types", None) or ()) - {FULL, SLIDING, CHUNKED}
-    if kinds:
+def _layers(text: Any, known: frozenset[str]) -> str | None:
+    if kinds := set(getattr(text, "layer_types", None) or ()) - known:
         return f"has {'/'.join(sorted(kinds))} layers; {_of_layers(kinds)}"
     return None
 
@@ -92,7 +92,7 @@ def _signatures(model: Any) -> str | None:
     lacking = [name for name in DECODER if not _takes(decoder, name)]
     if lacking:
         return f"has a decoder that takes no {' and no '.join(lacking)}"
-    if model.get_output_embeddings() is None:
+    if head_of(model) is None:
         return (
             "has no language-model head of its own; it would take an adapter (docs/add-a-model.md)"
         )
@@ -104,6 +104,15 @@ def decoder_of(model: Any) -> Any:
     decoder = model.get_decoder()
     head = getattr(decoder, "get_output_embeddings", lambda: None)()
     return decoder if head is None else getattr(decoder, "model", decoder)
+
+
+def head_of(model: Any) -> Any:
+    """What makes scores of a decoder's states; of some models the language model inside has it."""
+    head = model.get_output_embeddings()
+    inner: Any = getattr(model, "language_model", None)
+    if head is None and hasattr(inner, "get_output_embeddings"):
+        return inner.get_output_embeddings()
+    return head
 
 
 def _takes(module: Any, name: str) -> bool:
@@ -153,10 +162,10 @@ class Generic(DeepStack):
     """Arguments of the decoder that the steps behind a prompt, or its extras, account for."""
 
     def __init__(self, model: Any) -> None:
-        if (reason := unsuitable(model)) is not None:
+        if (reason := unsuitable(model, self.kinds)) is not None:
             raise UnsupportedError(f"{type(model).__name__} {reason}")
         super().__init__(model)
-        self.decoder = decoder_of(model)
+        self.decoder, self.head = decoder_of(model), head_of(model)
         self._scores = scores_of(model)
         self._odd: OddIds | None = None
         self._odd = odd_ids.read(self, getattr(model, odd_ids.KNOWN, []))
@@ -221,9 +230,10 @@ class Generic(DeepStack):
             raise
         logger.warning(
             "model type '%s' has no adapter of its own; the generic one decodes it, and behind %s "
-            "answered a tree of drafts as its generate() does",
+            "answered a %s of drafts as its generate() does",
             getattr(self.config, "model_type", type(self.model).__name__),
             what,
+            "chain" if self.chains_only else "tree",
         )
 
     def embed_prompt(self, inputs: Mapping[str, Any]) -> Prompt:

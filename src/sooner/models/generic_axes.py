@@ -62,13 +62,22 @@ def generic(model: Any) -> Generic:
     Raises:
         UnsupportedError: its config or its signatures rule it out.
     """
-    if not isinstance(model, PreTrainedModel) or not isinstance(model, GenerationMixin):
-        raise UnsupportedError(
-            f"{type(model).__name__} is no causal model of transformers; "
-            "it would take a decoding loop of its own"
-        )
+    check_causal(model)
     if not has_pixels(model):
         return GenericText(model)
     if has_axes(model):
         return GenericAxes(model)
     return Generic(model)
+
+
+def check_causal(model: Any) -> None:
+    """Require a causal model of transformers.
+
+    Raises:
+        UnsupportedError: it is none.
+    """
+    if not isinstance(model, PreTrainedModel) or not isinstance(model, GenerationMixin):
+        raise UnsupportedError(
+            f"{type(model).__name__} is no causal model of transformers; "
+            "it would take a decoding loop of its own"
+        )

@@ -23,6 +23,12 @@ KEPT = [0, 3, 5]
 
 """The path that is committed before the second tree."""
 
+CHAIN = [-1, 0, 1, 2, 3, 4]
+
+KEPT_OF_CHAIN = [0, 1, 2]
+
+"""The same of models that take chains alone."""
+
 Rounds = tuple[tuple[int, tuple[list[int], ...]], ...]
 
 """For each tree in turn: a stride through the vocabulary, and the paths that are compared."""
@@ -30,6 +36,10 @@ Rounds = tuple[tuple[int, tuple[list[int], ...]], ...]
 ROUNDS: Rounds = ((104729, ([0, 2], KEPT, [1, 4])), (1299709, ([0, 2],)))
 
 BRIEF: Rounds = ((104729, (KEPT,)),)
+
+CHAINS: Rounds = ((104729, ([0, 1, 2, 3, 4, 5],)), (1299709, ([0, 1, 2, 3],)))
+
+BRIEF_CHAIN: Rounds = ((104729, (KEPT_OF_CHAIN,)),)
 
 LENGTHS = (7, 4)
 
@@ -63,7 +73,7 @@ def self_check(
     given = words(adapter) if inputs is None else dict(inputs)
     try:
         with torch.inference_mode(), hearing_windows(_listener(adapter)):
-            worst = _difference(adapter, given, BRIEF if brief else ROUNDS)
+            worst = _difference(adapter, given, _rounds(adapter, brief))
     except (UnsupportedError, torch.OutOfMemoryError):
         raise
     except Exception as error:
@@ -75,10 +85,17 @@ def self_check(
     near = NEAR if adapter.dtype in (torch.float32, torch.float64) else NEAR_HALF
     if not worst <= near:
         raise UnsupportedError(
-            f"{type(model).__name__} answers a tree of drafts otherwise than its own generate(): "
+            f"{type(model).__name__} answers a {'chain' if adapter.chains_only else 'tree'} of "
+            "drafts otherwise than its own generate(): "
             f"logits are {worst:.2g} of their spread apart, {near:g} is allowed; decode it with "
             "its own generate()"
         )
+
+
+def _rounds(adapter: Adapter, brief: bool) -> Rounds:
+    if adapter.chains_only:
+        return BRIEF_CHAIN if brief else CHAINS
+    return BRIEF if brief else ROUNDS
 
 
 def _listener(adapter: Adapter) -> Listener:
@@ -119,22 +136,23 @@ def _difference(adapter: Adapter, inputs: dict[str, Any], rounds: Rounds) -> flo
     """The largest difference at any place, in units of the logits' spread there."""
     rows, prompt = inputs["input_ids"].shape[0], adapter.embed_prompt(inputs)
     runner = ModelRunner(adapter, prompt.width + 2 * (1 + len(PARENTS)))
+    parents, kept = (CHAIN, KEPT_OF_CHAIN) if adapter.chains_only else (PARENTS, KEPT)
     behind, said, worst = [runner.prefill(prompt).logits], list[int](), 0.0
     for stride, paths in rounds:
         root, *nodes = _tokens(adapter, 1 + len(PARENTS), stride)
         if said:  # a model may say a placeholder, which some families read as another word then
             pixels = [token for token in adapter.visual_ids if token < adapter.vocab_size]
             nodes[0], nodes[2] = (pixels * 2)[:2] or (nodes[0], nodes[2])
-        tree = Tree.from_lists([nodes] * rows, [PARENTS] * rows, str(adapter.device))
+        tree = Tree.from_lists([nodes] * rows, [parents] * rows, str(adapter.device))
         roots = torch.tensor([root] * rows, device=adapter.device)
         logits = runner.forward_tree(roots, tree).logits  # [rows, 1 + nodes, vocab]
         for path in paths:
             own = _own(adapter, inputs, [*said, root, *(nodes[node] for node in path)])
             ours = torch.cat([*behind, logits[:, _entries(path)]], 1)
             worst = max(worst, _apart(ours, own))
-        runner.commit([_entries(KEPT)] * rows)
-        behind.append(logits[:, _entries(KEPT)])
-        said += [root, *(nodes[node] for node in KEPT)]
+        runner.commit([_entries(kept)] * rows)
+        behind.append(logits[:, _entries(kept)])
+        said += [root, *(nodes[node] for node in kept)]
     return worst
 
 

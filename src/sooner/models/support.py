@@ -21,10 +21,12 @@ PAGE = """# Models
 Every type that transformers {version} lists for reading pictures and writing text, as
 `sooner doctor --models` prints them. {exact} are decoded *exactly*: on a tiny random model in fp64,
 plain decoding, prompt lookup, chains and trees say what the type's own `generate` says, greedily
-and drawn, in ragged batches, with pictures and (where it takes them) videos. {words} are decoded
-for *words only* and refuse pictures; {refused} are refused by name. This page is written by
-`python -m sooner.models.support > docs/models.md`, its data by `python -m zoo.support` in `tests/`,
-and CI holds both to what the tests see. [Add a model](add-a-model.md) says how to add one.
+and drawn, in ragged batches, with pictures and (where it takes them) videos. {chains} of them have
+layers that keep a state, which takes chains alone: methods that draft trees are refused by name.
+{words} are decoded for *words only* and refuse pictures; {refused} are refused by name. This page
+is written by `python -m sooner.models.support > docs/models.md`, its data by
+`python -m zoo.support` in `tests/`, and CI holds both to what the tests see.
+[Add a model](add-a-model.md) says how to add one.
 
 | type | status | adapter | trees | why not, and what it would take |
 |---|---|---|---|---|
@@ -74,12 +76,13 @@ def page() -> str:
         name: sum(one.status == status for one in types)
         for name, status in (("exact", "exact"), ("words", "words only"), ("refused", "refused"))
     }
+    chains = sum(one.status == "exact" and not one.trees for one in types)
     rows = [
         f"| `{one.model_type}` | {one.status} | {one.adapter and f'`{one.adapter}`'} "
         f"| {'yes' if one.trees else ''} | {one.reason.replace('|', '/')} |\n"
         for one in types
     ]
-    return PAGE.format(version=seen_with(), **counts) + "".join(rows)
+    return PAGE.format(version=seen_with(), chains=chains, **counts) + "".join(rows)
 
 
 if __name__ == "__main__":

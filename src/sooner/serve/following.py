@@ -41,6 +41,10 @@ class Following(Method):
     def needs_whole_prompt(self) -> bool:
         return self.method.needs_whole_prompt
 
+    @property
+    def drafts_chains(self) -> bool:
+        return self.method.drafts_chains
+
     def slot_bytes(self) -> int:
         return self.method.slot_bytes()
 

@@ -21,7 +21,7 @@ from transformers.models.auto.modeling_auto import (
 )
 
 from ..errors import SoonerError, did_you_mean
-from ..models import FAMILIES
+from ..models import FAMILIES, unproved
 from ..models.openvla.adapter import OpenVLA
 from ..models.video import TextModel
 
@@ -119,12 +119,10 @@ def _unsuited(name: str, kind: str) -> str | None:
     """Why the generic adapter can't take it, found without reading weights; `None` if it can."""
     if kind not in _SEEING and kind not in _READING:
         return ""
-    from ..models.generic_axes import generic  # for a `model_type` that nobody else knows
-
     auto: Any = AutoModelForImageTextToText if kind in _SEEING else AutoModelForCausalLM
     try:
         with torch.device("meta"):
-            generic(auto.from_config(AutoConfig.from_pretrained(name, trust_remote_code=False)))
+            unproved(auto.from_config(AutoConfig.from_pretrained(name, trust_remote_code=False)))
     except Exception as error:
         return f" ({one_line(error)})"
     return None

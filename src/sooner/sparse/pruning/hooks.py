@@ -46,8 +46,8 @@ class PruningHooks(ForwardHooks):
             SoonerError: the model is too shallow.
             UnsupportedError: another pruner is at work.
         """
-        self.pruner.check_depth(self.depth)
         self.adapter.require_plain_causal(self.pruner.name)
+        self.pruner.check_depth(self.depth)
         for other in PruningHooks.installed(self.decoder):
             raise UnsupportedError(
                 f"{self.pruner.name} can't prune what {other.pruner.name} already prunes; "

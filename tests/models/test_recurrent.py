@@ -1,0 +1,200 @@
+"""Models with convolutional or recurrent layers: what keeps their states, and what is refused.
+
+That every method says what `generate` says is a law of the zoo.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers.cache_utils import Cache
+
+import sooner
+from sooner.decoding.runner import ModelRunner
+from sooner.decoding.tree import Tree
+from sooner.models import adapt
+from sooner.models.states import StateCache
+from sooner.tasks.model_types import model_type
+from zoo import laws
+from zoo.species import Species, draft_of, filled, model_of
+from zoo.zoo import DECODED, ZOO
+
+SPECIES = [
+    species
+    for species in DECODED
+    if species.model_type in ("lfm2_vl", "lfm3_vl", "nemotron_h_omni", "qwen3_5")
+]
+NEW = 9
+
+each = pytest.mark.parametrize("species", SPECIES, ids=str)
+
+
+def greedy(new: int = NEW) -> dict[str, Any]:
+    return {"max_new_tokens": new, "do_sample": False, "eos_token_id": None}
+
+
+def prefilled(species: Species, room: int = 40) -> tuple[ModelRunner, StateCache]:
+    """A runner behind three ragged prompts, and its cache."""
+    adapter = adapt(model_of(species))
+    prompt = adapter.embed_prompt(species.inputs(adapter.model, "text", laws.ROWS, 0))
+    runner = ModelRunner(adapter, prompt.width + room)
+    with torch.inference_mode():
+        runner.prefill(prompt)
+    assert isinstance(runner.cache, StateCache)
+    return runner, runner.cache
+
+
+@each
+def test_methods_that_need_more_than_chains_are_refused_by_name(species: Species) -> None:
+    model, draft = model_of(species), draft_of(species)
+    inputs = species.inputs(model, "text", 1, 0)
+    for method in (sooner.SDTree(draft), sooner.ParallelVLM(draft), sooner.SparseToDense()):
+        with pytest.raises(sooner.UnsupportedError, match="takes chains alone") as told:
+            sooner.generate(model, inputs, method, **greedy())
+        assert type(method).__name__ in str(told.value)
+        assert "PromptLookup or Speculative" in str(told.value)
+        assert "\n" not in str(told.value)
+
+
+@each
+def test_a_draft_that_keeps_states_takes_chains_alone_too(species: Species) -> None:
+    other = ZOO["qwen2_vl"]
+    inputs = other.inputs(model_of(other), "text", 2, 0)
+    with pytest.raises(sooner.UnsupportedError, match="SDTree may draft trees"):
+        sooner.generate(model_of(other), inputs, sooner.SDTree(draft_of(species)), **greedy())
+    own = {name: inputs[name] for name in ("input_ids", "attention_mask")}
+    chain = sooner.Speculative(draft_of(species), num_draft_tokens=4, draft_inputs=own)
+    made = sooner.generate(model_of(other), inputs, chain, **greedy())
+    assert made.tokens == [row[:NEW] for row in laws.said(other, inputs)]
+    assert made.stats.num_draft_tokens > 0
+
+
+@each
+def test_what_takes_tokens_out_of_a_prompt_is_refused(species: Species) -> None:
+    model = model_of(species)
+    inputs = species.inputs(model, "image", 1, 0)
+    with pytest.raises(sooner.UnsupportedError, match="whose state has seen them"):
+        sooner.generate(model, inputs, prefill=sooner.FastV(0.5, layer=1), **greedy())
+
+
+@each
+def test_a_runner_refuses_a_tree_and_a_roll_back(species: Species) -> None:
+    runner, _ = prefilled(species)
+    tree = Tree.from_lists([[5, 6]] * laws.ROWS, [[-1, -1]] * laws.ROWS)
+    with torch.inference_mode():
+        runner.forward_tree(torch.tensor([7, 8, 9]), tree)
+    with pytest.raises(sooner.UnsupportedError, match="takes chains alone"):
+        runner.commit([[0, 2]] * laws.ROWS)
+    with pytest.raises(sooner.UnsupportedError, match="can't be taken back"):
+        runner.rewind([1] * laws.ROWS)
+
+
+@each
+@pytest.mark.parametrize("chunk", [1, 3, 5])
+def test_a_prompt_in_chunks_leaves_the_same_states(species: Species, chunk: int) -> None:
+    """Of ragged rows, some of which end in an earlier chunk."""
+    model, kind = model_of(species), "text" if species.model_type == "qwen3_5" else "images"
+    inputs = species.inputs(model, kind, laws.ROWS, 0)
+    made = sooner.generate(
+        model, inputs, sooner.PromptLookup(4, max_ngram=1), prefill_chunk_size=chunk,
+        **greedy(laws.NEW),
+    )  # fmt: skip
+    assert made.tokens == laws.reference(species, kind)
+
+
+@each
+def test_rows_keep_states_of_what_they_accepted(species: Species) -> None:
+    """Blocks of which rows keep different parts leave what one token at a time leaves."""
+    runner, cache = prefilled(species)
+    tokens = torch.arange(20, 32).view(laws.ROWS, 4)
+    with torch.inference_mode():
+        runner.forward_chain(tokens)
+        runner.commit([[0, 1, 2, 3], [0], [0, 1, 2]])
+        runner.keep_rows([2, 0])
+        ours = runner.forward_chain(torch.tensor([[50, 51], [60, 61]])).logits
+        for row, kept, after in ((2, 3, [50, 51]), (0, 4, [60, 61])):
+            alone, _ = prefilled(species)
+            alone.keep_rows([row])
+            for token in [*tokens[row, :kept].tolist(), *after]:
+                logits = alone.forward_chain(torch.tensor([[token]])).logits
+                alone.commit([[0]])
+            torch.testing.assert_close(ours[[2, 0].index(row), -1], logits[0, -1])
+    assert all(len(behind) == 3 for layer in cache.state_layers for behind in layer.states.values())
+
+
+@each
+def test_states_of_tokens_that_are_counted_as_committed_are_let_go(species: Species) -> None:
+    """A draft whose rows go on evenly counts its tokens without a commit."""
+    runner, cache = prefilled(species)
+    with torch.inference_mode():
+        for token in range(8):
+            runner.forward_chain(torch.full((laws.ROWS, 2), 20 + token))
+            cache.shift(2)
+            held = [len(one) for layer in cache.state_layers for one in layer.states.values()]
+            assert held == [3] * len(held)
+
+
+@each
+@pytest.mark.parametrize("name", ["plain", "prompt-lookup", "chain"])
+@pytest.mark.parametrize("memory", [{}, {"pages": 400}], ids=["rows", "pages"])
+def test_requests_join_and_leave(species: Species, name: str, memory: dict[str, Any]) -> None:
+    """The same prompt twice, too: no prefix is shared where a state is the whole prompt's."""
+    model = model_of(species)
+    engine = sooner.Engine(
+        model, laws.METHODS[name](species), max_rows=3, prefill_chunk=4, **memory
+    )
+    asked = []
+    for seed, new in ((0, 12), (1, 5), (2, 9), (0, 7), (3, 4)):
+        inputs = species.inputs(model, "text", 1, seed)
+        wanted = laws.said(species, inputs)[0][:new]
+        asked.append((engine.admit(inputs, **greedy(new)), wanted))
+        for _ in range(3):
+            engine.step()
+    engine.run()
+    for request, wanted in asked:
+        assert request.tokens == [wanted]
+
+
+@each
+def test_generate_itself_is_left_as_it_was(species: Species) -> None:
+    fresh = filled(species)
+    inputs = species.inputs(fresh, "text", laws.ROWS, 0)
+    before = fresh.generate(**inputs, pad_token_id=0, **greedy())
+    adapt(fresh)
+    adapt(fresh)
+    assert torch.equal(fresh.generate(**inputs, pad_token_id=0, **greedy()), before)
+
+
+@each
+def test_several_texts_of_a_prompt(species: Species) -> None:
+    model = model_of(species)
+    inputs = species.inputs(model, "text", 2, 0)
+    options: dict[str, Any] = {"max_new_tokens": NEW, "do_sample": True, "eos_token_id": None}
+    made = [
+        sooner.generate(
+            model, inputs, method, num_return_sequences=2,
+            generator=torch.Generator().manual_seed(3), **options,
+        ).tokens
+        for method in (sooner.Autoregressive(), sooner.PromptLookup(4, max_ngram=1))
+    ]  # fmt: skip
+    assert made[0] == made[1]
+    assert made[0][0] != made[0][1]
+
+
+@each
+def test_a_checkpoint_s_type_is_known_by_its_config(species: Species, tmp_path: Path) -> None:
+    model_of(species).config.save_pretrained(tmp_path)
+    assert model_type(str(tmp_path)) == species.model_type
+
+
+@each
+def test_a_transformers_that_hands_out_states_otherwise_is_told(
+    species: Species, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(Cache, "get_conv_state")
+    with pytest.raises(sooner.SoonerError, match=r"otherwise than 5\.23") as told:
+        adapt(filled(species))
+    assert "\n" not in str(told.value)
