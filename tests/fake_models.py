@@ -14,6 +14,7 @@ from transformers.generation.stopping_criteria import EosTokenCriteria
 
 from fakes import Table
 from sooner.decoding import loop
+from sooner.decoding.cache import SlotCache
 from sooner.decoding.grid import TokenGrid
 from sooner.decoding.interface import Prompt
 from sooner.methods import base, speculative
@@ -34,7 +35,7 @@ class FakeAdapter:
     """
 
     layers, max_positions, grid, speaks_prompt = 1, None, None, True
-    takes_blocks = False  # `decode` reads masks
+    takes_blocks = chains_only = False  # `decode` reads masks
     windows: ClassVar[dict[str, Any]] = {}
     dtype, device = torch.float32, torch.device("cpu")
 
@@ -45,6 +46,9 @@ class FakeAdapter:
         self.forwards: list[int] = []
         self.decoder = SimpleNamespace(layers=nn.ModuleList([nn.Identity()]))
         self.text_config = SimpleNamespace(hidden_size=table.vocab)
+
+    def open_cache(self, capacity: int) -> SlotCache:
+        return SlotCache(self.layers, capacity)
 
     def may_split(self, prompt: Prompt) -> bool:
         return True
