@@ -9,6 +9,9 @@ whole pictures, a pair a row), `images_seq_mask` and `images_spatial_crop`; no p
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ from transformers import (
     AutoModelForCausalLM,
     PreTrainedTokenizerFast,
     Qwen2VLImageProcessor,
+    dynamic_module_utils,
 )
 
 import tiny
@@ -235,6 +239,35 @@ TEMPLATE = (
     "{% if part['type'] == 'image' %}<|vision_start|> <|image_pad|> <|vision_end|> "
     "{% else %}{{ part['text'] }}{% endif %}{% endfor %}{% endfor %}"
 )
+
+
+@contextmanager
+def own_modules(home: Path) -> Iterator[None]:
+    """Code of checkpoints is copied to `home` and imported from there, as in a fresh process.
+
+    A process imports `transformers_modules` from one folder alone: what another test imported from
+    another folder would hide the code that is copied here, and the other way round.
+    """
+
+    def imported() -> dict[str, Any]:
+        package = dynamic_module_utils.TRANSFORMERS_DYNAMIC_MODULE_NAME
+        return {
+            name: module for name, module in sys.modules.items() if name.split(".")[0] == package
+        }
+
+    cache, path, before = dynamic_module_utils.HF_MODULES_CACHE, list(sys.path), imported()
+    for name in before:
+        del sys.modules[name]
+    dynamic_module_utils.HF_MODULES_CACHE = str(home)
+    sys.path[:] = [one for one in path if one != cache]  # the other folder also holds a package
+    try:
+        yield
+    finally:
+        for name in imported():
+            del sys.modules[name]
+        sys.modules.update(before)
+        sys.path[:] = path
+        dynamic_module_utils.HF_MODULES_CACHE = cache
 
 
 def dots(folder: Path, tokenizer: PreTrainedTokenizerFast, seed: int = 0) -> Path:

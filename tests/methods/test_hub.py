@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+import standins
 import tiny
 import tiny_canvas
 import tiny_policy
@@ -20,6 +22,13 @@ from sooner.registry import choices
 
 HUB = Path(__file__).parents[2] / "hub"
 FAMILY, LONG = "qwen2_5_vl", 24
+
+
+@pytest.fixture(autouse=True, scope="module")
+def modules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The repositories' code is copied to a folder of the tests' own, not to the user's."""
+    with standins.own_modules(tmp_path_factory.mktemp("hub") / "modules"):
+        yield
 
 
 def call(model: Any, name: str, **arguments: Any) -> Any:

@@ -34,8 +34,7 @@ CPU, F32 = torch.device("cpu"), torch.float32
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
     """Two checkpoints; their code is copied to a folder of the tests' own."""
     home = tmp_path_factory.mktemp("remote")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dynamic_module_utils, "HF_MODULES_CACHE", str(home / "modules"))
+    with standins.own_modules(home / "modules"):
         yield {
             "dots_ocr": standins.dots(home / "dots", tokenizer()),
             "deepseek_ocr": standins.deepseek(home / "deepseek", tokenizer()),
