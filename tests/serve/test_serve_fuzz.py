@@ -8,6 +8,7 @@ that is marked slow.
 from __future__ import annotations
 
 import base64
+import errno
 import http.client
 import io
 import json
@@ -280,9 +281,12 @@ def test_what_is_hardly_http_is_answered_or_cut(
 
     host, port = address.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=SOON) as connection:
-        connection.sendall(raw)
-        connection.shutdown(socket.SHUT_WR)
         answer = b""
+        try:
+            connection.sendall(raw)
+            connection.shutdown(socket.SHUT_WR)
+        except OSError as error:  # it was cut while we wrote; an answer may lie there none the less
+            assert error.errno in (errno.ENOTCONN, errno.EPIPE, errno.ECONNRESET)
         try:
             while piece := connection.recv(1 << 16):
                 answer += piece
