@@ -285,8 +285,9 @@ def test_what_is_hardly_http_is_answered_or_cut(
         try:
             connection.sendall(raw)
             connection.shutdown(socket.SHUT_WR)
-        except OSError as error:  # it was cut while we wrote; an answer may lie there none the less
-            assert error.errno in (errno.ENOTCONN, errno.EPIPE, errno.ECONNRESET)
+        except OSError as error:  # cut while we wrote; an answer may lie there none the less
+            if error.errno not in (errno.ENOTCONN, errno.EPIPE, errno.ECONNRESET):
+                raise
         try:
             while piece := connection.recv(1 << 16):
                 answer += piece
