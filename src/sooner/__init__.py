@@ -31,6 +31,7 @@ _HOME = {
     "Drawing": "drawing",
     "DyCoke": "sparse.pruning",
     "Eagle3Head": "methods",
+    "MtpHead": "methods",
     "EagleHead": "methods",
     "Engine": "engine",
     "FastV": "sparse.pruning",

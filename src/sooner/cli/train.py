@@ -52,7 +52,9 @@ def draft(
     seed: Annotated[int | None, typer.Option(metavar="N", help="Of weights, order, noise.")] = None,
     format: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="eagle, eagle3 or dflash: as SGLang and vLLM read them."),
+        typer.Option(
+            metavar="NAME", help="eagle, eagle3, dflash, mtp: as SGLang and vLLM read them."
+        ),
     ] = None,
     layers: Annotated[
         str | None,

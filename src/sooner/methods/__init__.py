@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # for type checkers, who can't ask `__getattr__`
     from .autoregressive import Autoregressive
     from .base import Method, SoonerOutput
     from .dflash import DDTree, DFlash, DFlashModel
-    from .eagle import Eagle, Eagle3Head, EagleHead
+    from .eagle import Eagle, Eagle3Head, EagleHead, MtpHead
     from .jacobi import GSD, CoupledJacobi
     from .onsd import OnSD
     from .parallel.method import ParallelVLM
@@ -32,6 +32,7 @@ _HOME = {
     "Acceptance": "sizing.chain",
     "DFlashModel": "dflash.denoiser",
     "Eagle3Head": "eagle.eagle3",
+    "MtpHead": "eagle.mtp",
     "EagleHead": "eagle.head",
     "Method": "base",
     "SoonerOutput": "base",

@@ -73,10 +73,23 @@ def _load_dflash(folder: Path, config: Mapping[str, Any]) -> Any:
     return load(folder)
 
 
+def _is_mtp(config: Mapping[str, Any], names: set[str]) -> bool:
+    from .eagle.mtp_layouts import is_mtp
+
+    return is_mtp(config, names)
+
+
+def _load_mtp(folder: Path, config: Mapping[str, Any]) -> Any:
+    from .eagle.mtp_layouts import load_mtp
+
+    return load_mtp(folder, config)
+
+
 KINDS: tuple[Kind, ...] = (
     Kind("sooner's draft head", "eagle", _is_own, _load_own),
     Kind("DFlash", "dflash", _is_dflash, _load_dflash, also=("ddtree",)),
     Kind("EAGLE-3", "eagle", _is_eagle3, _load_eagle3),
+    Kind("native MTP", "eagle", _is_mtp, _load_mtp),
 )
 """Told apart in this order; a kind that is refused below is told first."""
 

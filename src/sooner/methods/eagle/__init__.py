@@ -1,8 +1,17 @@
-"""Trained draft heads on a target's states (EAGLE, EAGLE-3), and dynamic trees (EAGLE-2)."""
+"""Draft heads on a target's states (EAGLE, EAGLE-3, native MTP), and dynamic trees (EAGLE-2)."""
 
 from .config import EagleConfig
 from .eagle3 import Eagle3Config, Eagle3Head
 from .head import EagleHead
 from .method import Eagle
+from .mtp import MtpConfig, MtpHead
 
-__all__ = ["Eagle", "Eagle3Config", "Eagle3Head", "EagleConfig", "EagleHead"]
+__all__ = [
+    "Eagle",
+    "Eagle3Config",
+    "Eagle3Head",
+    "EagleConfig",
+    "EagleHead",
+    "MtpConfig",
+    "MtpHead",
+]

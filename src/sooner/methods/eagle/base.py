@@ -31,6 +31,7 @@ class DraftHead(nn.Module):
         heads, kv_heads: of its attention.
         head_dim: width of one.
         wants_positions: it is told the target's positions rather than counting tokens.
+        rotary: transformers' module of its angles.
     """
 
     config: Any
@@ -39,6 +40,7 @@ class DraftHead(nn.Module):
     kv_heads: int
     head_dim: int
     wants_positions: bool = False
+    rotary: Any
 
     @property
     def attention(self) -> Any:
@@ -67,6 +69,11 @@ class DraftHead(nn.Module):
     def needs_ids(self) -> bool:
         """Whether `embed` has to know which words the prompt's embeddings are of."""
         return False
+
+    @property
+    def default_top_k(self) -> int:
+        """Continuations of a node, where nobody says how many; 1 makes chains."""
+        return 8
 
     def layer_ids_for(self, adapter: Any) -> tuple[int, ...]:
         """`hidden_states` indices of a target that it reads; none is the last states alone.
@@ -130,12 +137,17 @@ class DraftHead(nn.Module):
         """Of entries: `[rows, kv_heads, entries, head_dim]` each."""
         given = self.attention_input(fused)
         keys = self._normed(self._split(self.attention.k_proj(given)), "k_norm")
-        return _rotated(keys, rotation), self._split(self.attention.v_proj(given))
+        return self.turned(keys, rotation), self._split(self.attention.v_proj(given))
 
     def queries(self, fused: Tensor, rotation: Rotation) -> Tensor:
         """Of entries: `[rows, heads, entries, head_dim]`."""
         queries = self._split(self.attention.q_proj(self.attention_input(fused)))
-        return _rotated(self._normed(queries, "q_norm"), rotation)
+        return self.turned(self._normed(queries, "q_norm"), rotation)
+
+    def turned(self, states: Tensor, rotation: Rotation) -> Tensor:
+        """Queries or keys `[rows, heads, entries, head_dim]` at their positions."""
+        cos, sin = rotation
+        return states * cos + rotate_half(states) * sin
 
     def attend(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
         """Attention with an additive mask `[rows or 1, 1, entries, slots]`; `None` hides nothing.
@@ -175,8 +187,8 @@ class DraftHead(nn.Module):
             positions = torch.arange(entries, device=fused.device)[None]
         rotation = self.rotation(positions)
         if mask is None:
-            hidden = torch.full((entries, entries), torch.finfo(fused.dtype).min).triu(1)
-            mask = hidden.to(fused.device, fused.dtype)[None, None]
+            lowest = torch.finfo(fused.dtype).min
+            mask = fused.new_full((entries, entries), lowest).triu(1)[None, None]
         keys, values = self.keys_values(fused, rotation)
         return self.estimate(fused, self.attend(self.queries(fused, rotation), keys, values, mask))
 
@@ -188,7 +200,9 @@ class DraftHead(nn.Module):
         norm = getattr(self.attention, name, None)
         return states if norm is None else norm(states)
 
-
-def _rotated(states: Tensor, rotation: Rotation) -> Tensor:
-    cos, sin = rotation
-    return states * cos + rotate_half(states) * sin
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        frequencies = self.rotary.inv_freq
+        moved = super()._apply(fn, recurse)
+        # Angles of far positions need fp32, whatever the weights are in.
+        self.rotary.inv_freq = frequencies.to(moved.device)
+        return moved

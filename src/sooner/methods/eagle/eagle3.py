@@ -278,14 +278,6 @@ class Eagle3Head(DraftHead):
             head._modules = {**head._modules, "embed_tokens": None}
         return head
 
-    def _apply(self, fn: Any, recurse: bool = True) -> Any:
-        frequencies: Any = self.rotary.inv_freq
-        moved = super()._apply(fn, recurse)
-        # Angles of far positions need fp32, whatever the weights are in.
-        rotary: Any = self.rotary
-        rotary.inv_freq = frequencies.to(moved.fc.weight.device)
-        return moved
-
     def read(self, states: Tensor) -> Tensor:
         width: int = self.fc.in_features
         states = states[..., states.shape[-1] - width :].to(self.device, self.dtype)

@@ -32,19 +32,20 @@ class Eagle(Method):
     """Speculative decoding with a trained head and dynamic trees (EAGLE-2, Li et al. 2024).
 
     The head reads the target's states and goes on from them; it was trained for this very target
-    (by `sooner train draft`, or published as EAGLE-3), which stays as it is. Each round grows a
+    (by `sooner train draft`, published as EAGLE-3, or with the target as MTP), which stays as it is. Each round grows a
     tree of its most confident continuations, which one forward verifies. Exact, greedy and
     sampling, as the trees hold the head's best tokens, not draws: the target's own choice is
     followed while it is there.
 
     Args:
-        head: a trained `EagleHead` or `Eagle3Head`, its folder or its name on the model hub. It
-            stays as it is: a target on another device or in another dtype is drafted for by a copy
-            there.
+        head: a trained `EagleHead`, `Eagle3Head` or `MtpHead`, its folder or its name on the model
+            hub. It stays as it is: a target on another device or in another dtype is drafted for by
+            a copy there.
         nodes: most nodes of a tree, or `"auto"` for the number (and depth) that measurably pays,
             which may be none. What `"auto"` measures is kept from call to call of this object.
         depth: levels of a tree: most draft tokens that a round can accept.
-        top_k: continuations of a node, and nodes that are continued on a level.
+        top_k: continuations of a node, and nodes that are continued on a level; 1 drafts chains. By
+            default 8, and 1 for the MTP layer of a target whose layers keep a state.
         max_nodes: upper limit for `"auto"`.
         legal: token ids that may be drafted at all, such as a policy's actions; `None` for all.
         tolerance: accepts drafts near to the target's choice (Spec-VLA, Wang et al. 2025); unless
@@ -59,7 +60,7 @@ class Eagle(Method):
     head: Any
     nodes: int | Literal["auto"] = 50
     depth: int = 5
-    top_k: int = 8
+    top_k: int | None = None
     max_nodes: int = 50
     legal: tuple[int, ...] | None = field(default=None, repr=False)
     tolerance: Tolerance | None = None
@@ -73,6 +74,8 @@ class Eagle(Method):
     def __post_init__(self) -> None:
         if isinstance(self.head, str | Path):
             object.__setattr__(self, "head", load_for(self.name, self.head))
+        if self.top_k is None:
+            object.__setattr__(self, "top_k", getattr(self.head, "default_top_k", 8))
         positive(self, "depth", "top_k", "max_nodes")
         positive_or_auto(self, "nodes")
         if self.legal is not None:
@@ -90,6 +93,10 @@ class Eagle(Method):
     @property
     def needs_whole_target(self) -> bool:
         return True
+
+    @property
+    def drafts_chains(self) -> bool:
+        return self.top_k == 1
 
     def slot_bytes(self) -> int:
         config = self.head.config
@@ -116,7 +123,7 @@ class Eagle(Method):
             read_layers(context, layer_ids)
         _check_legal(self.legal, target.vocab_size)
         sizing = self._sizing(memory, context)
-        drafter = EagleDrafter(memory.head, context, sizing, self.top_k, self.legal)
+        drafter = EagleDrafter(memory.head, context, sizing, self.top_k or 1, self.legal)
         if self.tolerance is None or self.tolerance.is_exact:
             return drafter, follow_choices
         return drafter, self.tolerance.rule(context)

@@ -64,7 +64,7 @@ def load_eagle3(
     has_head = "lm_head.weight" in weights or made.draft_vocab_size is not None
     head = Eagle3Head(made, "embed_tokens.weight" in weights, has_head)
     offsets, kept = weights.pop("d2t", None), weights.pop("t2d", None)
-    _check_names(folder, head, weights)
+    check_names(folder, head, weights, "EAGLE-3 head")
     _fill_vocabulary(
         head, None if offsets is None else offsets[1], None if kept is None else kept[1]
     )
@@ -202,8 +202,20 @@ def _is_tied(config: Mapping[str, Any]) -> bool:
     return bool(config.get("tie_word_embeddings"))
 
 
-def _check_names(folder: Path, head: Eagle3Head, weights: dict[str, tuple[str, Any]]) -> None:
-    """Refuse tensors that are unknown, missing or of another shape."""
+def check_names(
+    folder: Path, head: torch.nn.Module, weights: dict[str, tuple[str, Any]], kind: str
+) -> None:
+    """Refuse tensors that are unknown, missing or of another shape.
+
+    Args:
+        folder: that they are of.
+        head: has them all.
+        weights: its names, with those of the files and the tensors.
+        kind: what the head is called.
+
+    Raises:
+        SoonerError: names the first.
+    """
     wanted = head.state_dict()
     for name in list(weights):
         if name.endswith("rotary_emb.inv_freq"):
@@ -211,7 +223,7 @@ def _check_names(folder: Path, head: Eagle3Head, weights: dict[str, tuple[str, A
     for name, (told, value) in weights.items():
         if name not in wanted:
             raise SoonerError(
-                f"'{folder}' has a tensor '{told}' that is no part of an EAGLE-3 head"
+                f"'{folder}' has a tensor '{told}' that is no part of its {kind}"
                 f"{did_you_mean(name, wanted)}; it would change what the head computes"
             )
         if value.shape != wanted[name].shape:
@@ -222,7 +234,7 @@ def _check_names(folder: Path, head: Eagle3Head, weights: dict[str, tuple[str, A
     if lacking := [name for name in wanted if name not in weights]:
         more = f" and {len(lacking) - 3} more" if len(lacking) > 3 else ""
         raise SoonerError(
-            f"'{folder}' lacks {', '.join(lacking[:3])}{more} of an EAGLE-3 head; give the whole "
+            f"'{folder}' lacks {', '.join(lacking[:3])}{more} of its {kind}; give the whole "
             "repository"
         )
 

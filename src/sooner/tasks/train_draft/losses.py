@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad, smooth_l1_loss
 
-from ...methods.eagle import Eagle3Head
+from ...methods.eagle import Eagle3Head, MtpHead
 from ...methods.eagle.base import DraftHead
 from .dataset import PaddedBatch
 from .settings import HeadTraining
@@ -171,7 +171,8 @@ class HeadLoss(nn.Module):
 
 class TokenLoss(nn.Module):
     """The loss of EAGLE-3 (Li et al. 2025, section 3.1): cross-entropy with the target's tokens,
-    over the steps of its training-time test, in which a head goes on from its own states.
+    over the steps of its training-time test, in which a head goes on from its own states. An MTP
+    layer that drafts several tokens is taught by the same.
 
     What the target gives to tokens outside a reduced vocabulary is left out.
 
@@ -181,28 +182,36 @@ class TokenLoss(nn.Module):
         settings: steps of the unrolling, and how their weights fall.
     """
 
-    def __init__(self, head: Eagle3Head, adapter: Any, settings: HeadTraining) -> None:
+    def __init__(self, head: Eagle3Head | MtpHead, adapter: Any, settings: HeadTraining) -> None:
         super().__init__()
         self.head, self.settings = head, settings
         self._adapter = (adapter,)  # in a tuple, so that its model is no part of this module
 
     def forward(self, batch: PaddedBatch, noise: Tensor | None = None) -> dict[str, Tensor]:
         """`loss`, and the first and the last step's part `tokens` and `deep`, each a scalar."""
-        settings, adapter, ids = self.settings, self._adapter[0], self.head.token_ids
+        settings, adapter = self.settings, self._adapter[0]
         with torch.no_grad():
             hidden = int(adapter.text_config.hidden_size)
             last = batch.wanted[..., :hidden].to(adapter.dtype)
-            wanted = adapter.logits(last).float().softmax(-1)[..., ids]
+            wanted = adapter.logits(last).float().softmax(-1)
+            if isinstance(self.head, Eagle3Head):
+                wanted = wanted[..., self.head.token_ids]
         parts = []
         for estimate in unroll(self.head, batch, settings.unroll):
             share = estimate.valid / estimate.valid.sum().clamp(min=1)
-            logits = self.head.drafted_logits(estimate.states).float()
+            logits = self._logits(estimate.states).float()
             entropy = -(wanted * logits.log_softmax(-1)).sum(-1)  # [rows, span]
             parts.append((share * entropy).sum())
         weights = [settings.step_decay**step for step in range(len(parts))]
         weighed = [weight * part for weight, part in zip(weights, parts, strict=True)]
         loss = torch.stack(weighed).sum() / sum(weights)
         return {"loss": loss, "tokens": parts[0].detach(), "deep": parts[-1].detach()}
+
+    def _logits(self, states: Tensor) -> Tensor:
+        """Of the tokens that the head can draft."""
+        if isinstance(self.head, Eagle3Head):
+            return self.head.drafted_logits(states)
+        return self.head.scores(states, self._adapter[0])
 
 
 class DepthAcceptance:

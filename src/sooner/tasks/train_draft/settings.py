@@ -10,7 +10,7 @@ from ...checks import check_fields, check_keys, option
 from ...errors import SoonerError
 
 SPANS = ("answer", "all")
-FORMATS = ("eagle", "eagle3")
+FORMATS = ("eagle", "eagle3", "mtp")
 OF_EAGLE3 = ("format", "layers", "draft_vocab_size", "step_decay")
 
 
@@ -40,12 +40,13 @@ class HeadTraining:
         seed: of first weights, order and noise.
         format: `eagle` learns the target's next state, and drafts with its LM head; `eagle3` learns
             its tokens alone from states of three layers, without noise, and is written as SpecForge
-            writes it.
+            writes it; `mtp` learns them from the last states, by a decoder layer of the target's
+            own kind, and is written as Qwen's checkpoints have theirs.
         layers: for `eagle3`, the `hidden_states` that it reads; by default 2, n/2 and n - 3.
         draft_vocab_size: for `eagle3`, how many tokens it can draft, those that the recorded
             answers say most often; by default all.
-        step_decay: for `eagle3`, the weight of each step of the unrolling is this share of the one
-            before it.
+        step_decay: for `eagle3` and `mtp`, the weight of each step of the unrolling is this share
+            of the one before it.
 
     Raises:
         SoonerError: a value out of range.
@@ -68,7 +69,7 @@ class HeadTraining:
     check_every: int = option(500, 1)
     save_every: int = option(500, 1)
     seed: int = option(0, 0)
-    format: Literal["eagle", "eagle3"] = option("eagle", known=FORMATS)
+    format: Literal["eagle", "eagle3", "mtp"] = option("eagle", known=FORMATS)
     layers: tuple[int, ...] | None = None
     draft_vocab_size: int | None = option(None, 1)
     step_decay: float = option(0.8, 0, 1, above=True)
@@ -82,7 +83,7 @@ class HeadTraining:
                 raise SoonerError(
                     f"HeadTraining: layers is {list(self.layers)}; an EAGLE-3 head reads three"
                 )
-        if self.format == "eagle" and (self.layers or self.draft_vocab_size):
+        if self.format != "eagle3" and (self.layers or self.draft_vocab_size):
             raise SoonerError(
                 "HeadTraining: layers and draft_vocab_size are of format 'eagle3'; leave them out"
             )

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ...errors import SoonerError
 from ...io import replacing
-from ...methods.eagle import Eagle3Config, Eagle3Head, EagleHead
+from ...methods.eagle import Eagle3Config, Eagle3Head, EagleHead, MtpHead
 from ...methods.eagle.target_print import check_target
 from ...methods.threads import torch_threads
 from ...models import adapt
@@ -39,7 +39,7 @@ def train(
     threads: int | None = None,
     stop_after: int | None = None,
     on_step: OnStep | None = None,
-) -> EagleHead | Eagle3Head:
+) -> EagleHead | Eagle3Head | MtpHead:
     """Train a head for a frozen target; the target is left as it was.
 
     Args:
@@ -107,11 +107,13 @@ class DraftTrainer:
         self.acceptance: dict[str, Any] = {}
         self.temperature = 1.0
 
-    def _first_head(self) -> EagleHead | Eagle3Head:
+    def _first_head(self) -> EagleHead | Eagle3Head | MtpHead:
         """A head with random weights."""
         settings = self.settings
         if settings.format == "eagle":
             return EagleHead.for_target(self.adapter)
+        if settings.format == "mtp":
+            return MtpHead.like(self.adapter).to(self.adapter.device)
         layer_ids = recorded_layers(self.adapter, settings)[1:]
         config = Eagle3Config.like(self.adapter, layer_ids, settings.draft_vocab_size)
         head = Eagle3Head(config)
@@ -123,7 +125,7 @@ class DraftTrainer:
             return HeadLoss(self.head, self.adapter, self.settings)
         return TokenLoss(self.head, self.adapter, self.settings)
 
-    def run(self, log: TrainingLog, stop_after: int | None) -> EagleHead | Eagle3Head:
+    def run(self, log: TrainingLog, stop_after: int | None) -> EagleHead | Eagle3Head | MtpHead:
         """Go on to the last step, or for `stop_after` steps."""
         last = self.settings.steps
         if stop_after is not None:
@@ -253,7 +255,7 @@ def recorded_layers(adapter: Any, settings: HeadTraining) -> tuple[int, ...]:
     Raises:
         SoonerError: a target with so few layers that EAGLE-3 has no choice of its own for it.
     """
-    if settings.format == "eagle":
+    if settings.format != "eagle3":
         return ()
     last, layers = int(adapter.layers), settings.layers
     if layers is None and last < 4:

@@ -1,0 +1,226 @@
+"""Native multi-token prediction (MTP): the layer that a checkpoint brings to draft for itself."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...errors import SoonerError, UnsupportedError
+from .base import DraftHead, Rotation
+from .mtp_layouts import Layout, save_mtp
+from .target_print import check_target, fingerprint
+
+FAMILIES = ("glm_ocr_text", "llama", "qwen2", "qwen3", "qwen3_5_moe_text", "qwen3_5_text")
+"""Types of text models whose decoder layers are computed here, as `MtpHead.estimate` has it."""
+
+
+@dataclass(frozen=True)
+class MtpConfig:
+    """What an MTP layer's computation depends on.
+
+    Attributes:
+        model: transformers' config of the target.
+        layout: what its tensors are called, and which of its states it goes on from.
+        temperature: of its confidences under greedy decoding.
+        target: fingerprint of the target (`target_print`), if sooner trained it.
+        provenance: how it was trained, if sooner did it.
+
+    Raises:
+        UnsupportedError: a family whose layers aren't computed here.
+    """
+
+    model: Any
+    layout: Layout
+    temperature: float = 1.0
+    target: dict[str, Any] = field(default_factory=dict)
+    provenance: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if (kind := self.text.model_type) not in FAMILIES:
+            raise UnsupportedError(
+                f"MTP layer of a '{kind}': layers of this family aren't computed here (known: "
+                f"{', '.join(FAMILIES)}); it takes a look at what its layer adds, scales and norms"
+            )
+
+    @property
+    def text(self) -> Any:
+        """transformers' config of the target's text model."""
+        return self.model.get_text_config()
+
+    @property
+    def num_key_value_heads(self) -> int:
+        return int(self.text.num_key_value_heads)
+
+    @property
+    def head_dim(self) -> int:
+        text = self.text
+        told = getattr(text, "head_dim", None)
+        return int(told or text.hidden_size // text.num_attention_heads)
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether layers of the target keep a state, so that its drafts have to be chains."""
+        kinds = getattr(self.text, "layer_types", None) or ()
+        return any("attention" not in kind or kind == "linear_attention" for kind in kinds)
+
+
+class MtpHead(DraftHead):
+    """The MTP layer of a target's own checkpoint (DeepSeek-V3, Liu et al. 2024, section 2.2).
+
+    An entry is the target's state after its last norm with the embedding of the token behind it;
+    `fc([norm(embedding); norm(state)])` enters a decoder layer of the target's own kind. Embedding
+    and LM head are the target's. One layer drafts many tokens: it goes on from its own state,
+    before its norm (GLM) or behind it (Qwen), as `MtpConfig.layout` says.
+
+    Args:
+        config: the target's, and the layout.
+    """
+
+    config: MtpConfig
+
+    def __init__(self, config: MtpConfig) -> None:
+        super().__init__()
+        text = config.text
+        self.config = config
+        self.heads, self.kv_heads = int(text.num_attention_heads), config.num_key_value_heads
+        self.head_dim = config.head_dim
+        stack = _one_layer(text)
+        self.layer: Any = stack.layers[0].to_empty(device="cpu")
+        norm, hidden = type(stack.norm), int(text.hidden_size)
+        self.embed_norm = norm(hidden, eps=text.rms_norm_eps)
+        self.hidden_norm = norm(hidden, eps=text.rms_norm_eps)
+        self.fc = nn.Linear(2 * hidden, hidden, bias=False)
+        self.norm = norm(hidden, eps=text.rms_norm_eps)
+        self.rotary = type(stack.rotary_emb)(config=text)  # its angles are no weights
+        self._turn = sys.modules[type(self.layer).__module__].apply_rotary_pos_emb
+        self.wants_positions = "mrope_section" in (text.rope_parameters or {})
+        if self.attention.q_proj.out_features == 2 * self.heads * self.head_dim:
+            # Qwen3.5: queries and gates of a head lie behind each other; `mtp_layouts` parts them.
+            bias = self.attention.q_proj.bias is not None
+            self.attention.q_proj = nn.Linear(hidden, self.heads * self.head_dim, bias=bias)
+            self.attention.gate_proj = nn.Linear(hidden, self.heads * self.head_dim, bias=bias)
+
+    @staticmethod
+    def like(adapter: Any) -> MtpHead:
+        """A head for a target in Qwen's layout, that copies a state until it is trained.
+
+        Args:
+            adapter: the target's.
+        """
+        from .mtp_layouts import QWEN
+
+        model = copy.deepcopy(adapter.model.config)
+        head = MtpHead(MtpConfig(model, QWEN, target=fingerprint(adapter)))
+        hidden = head.fc.out_features
+        with torch.no_grad():
+            for name, value in head.named_parameters():
+                if value.ndim > 1:
+                    nn.init.normal_(value, std=0.02)
+                elif "norm" not in name:
+                    nn.init.zeros_(value)
+                if name.removesuffix(".weight").endswith(("o_proj", "down_proj")):
+                    nn.init.zeros_(value)  # what they add
+            norm = type(head.norm)(1).weight
+            for module in head.modules():
+                if type(module) is type(head.norm):
+                    nn.init.constant_(module.weight, float(norm))  # neither scales yet
+            head.fc.weight[:, hidden:].copy_(torch.eye(hidden))
+        return head
+
+    @property
+    def attention(self) -> Any:
+        return self.layer.self_attn
+
+    @property
+    def temperature(self) -> float:
+        return self.config.temperature
+
+    @property
+    def default_top_k(self) -> int:
+        return 1 if self.config.keeps_state else super().default_top_k
+
+    def check(self, adapter: Any) -> None:
+        if self.config.target:
+            check_target(self.config.target, adapter)
+        mine, theirs = self.config.text, adapter.text_config
+        for name in ("model_type", "hidden_size", "num_hidden_layers", "vocab_size"):
+            if getattr(mine, name) != getattr(theirs, name):
+                raise SoonerError(
+                    f"MTP layer is of a target whose {name} is {getattr(mine, name)}, this one's "
+                    f"is {getattr(theirs, name)}; give the checkpoint that the target was loaded "
+                    "from"
+                )
+
+    def placed(self, target: Any) -> DraftHead:
+        head = super().placed(target)
+        if (experts := getattr(head.layer.mlp, "experts", None)) is not None:
+            # As the target's, since not each is there for every dtype.
+            kind = getattr(target.text_config, "_experts_implementation", None)
+            experts.config._experts_implementation = kind
+        return head
+
+    def with_provenance(self, provenance: dict[str, Any], temperature: float) -> MtpHead:
+        """This head, whose config tells how it came about, and how sure it may be."""
+        self.config = replace(self.config, provenance=provenance, temperature=temperature)
+        return self
+
+    def save_pretrained(self, folder: Path | str, dtype: torch.dtype | None = None) -> None:
+        """Write `config.json`, the target's, and `model.safetensors` with the layer alone."""
+        save_mtp(self, folder, dtype)
+
+    def rotation(self, positions: Tensor) -> Rotation:
+        """Also of positions by axis, `[axes, rows, entries]`."""
+        if positions.ndim == 3 and positions.shape[0] > 3:
+            positions = positions[-3:]  # some versions put the text's own in front
+        cos, sin = self.rotary(self.fc.weight, positions)
+        return cos[:, None], sin[:, None]
+
+    def fuse(self, embeds: Tensor, states: Tensor) -> Tensor:
+        """What enters the layer, `[rows, entries, hidden]`, as both arguments."""
+        embeds, states = embeds.to(self.dtype), states.to(self.dtype)
+        return self.fc(torch.cat([self.embed_norm(embeds), self.hidden_norm(states)], -1))
+
+    def attention_input(self, fused: Tensor) -> Tensor:
+        normed: Tensor = self.layer.input_layernorm(fused)
+        return normed
+
+    def turned(self, states: Tensor, rotation: Rotation) -> Tensor:
+        cos, sin = (one[:, 0] for one in rotation)
+        turned: Tensor = self._turn(states, states[:, :0], cos, sin)[0]
+        return turned
+
+    def estimate(self, fused: Tensor, attended: Tensor) -> Tensor:
+        layer, flat = self.layer, attended.transpose(1, 2).flatten(2)
+        if hasattr(self.attention, "gate_proj"):
+            flat = flat * self.attention.gate_proj(self.attention_input(fused)).sigmoid()
+        mixed = self.attention.o_proj(flat)
+        if hasattr(layer, "post_self_attn_layernorm"):
+            mixed = layer.post_self_attn_layernorm(mixed)
+        states = fused + mixed
+        made = layer.mlp(layer.post_attention_layernorm(states))
+        if hasattr(layer, "post_mlp_layernorm"):
+            made = layer.post_mlp_layernorm(made)
+        states = states + made
+        return self.norm(states) if self.config.layout.goes_on_normed else states
+
+    def scores(self, states: Tensor, adapter: Any) -> Tensor:
+        normed = states if self.config.layout.goes_on_normed else self.norm(states)
+        return super().scores(normed, adapter)
+
+
+def _one_layer(text: Any) -> Any:
+    """A text model of one attention layer and no weights, of a config's own class."""
+    from transformers.models.auto.modeling_auto import MODEL_MAPPING
+
+    small = copy.deepcopy(text)
+    small.num_hidden_layers, small.vocab_size, small.pad_token_id = 1, 1, None
+    if getattr(text, "layer_types", None):
+        small.layer_types = ["full_attention"]
+    with torch.device("meta"):
+        return MODEL_MAPPING[type(text)](small)

@@ -1,0 +1,214 @@
+"""Native MTP: what the layer of a checkpoint computes, what it drafts, what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import method_matrix as matrix
+import sooner
+import tiny
+from published_heads import draw
+from published_mtp import GLM, QWEN, PublishedMtp, write_mtp
+from sooner.methods.eagle import MtpHead
+from sooner.methods.eagle.mtp_layouts import load_mtp
+from sooner.models import adapt
+from zoo import laws
+from zoo.species import model_of
+from zoo.zoo import ZOO
+
+WIDE = {"top_k": 24, "nodes": 48, "depth": 4}
+
+
+def target(name: str) -> Any:
+    return model_of(ZOO[name]) if name in ("qwen3_5", "qwen3_5_moe") else tiny.model(name)
+
+
+def read(folder: Path) -> MtpHead:
+    head: MtpHead = load_mtp(folder, json.loads((folder / "config.json").read_text()))
+    return head
+
+
+TARGETS = [("glm_ocr", GLM), ("qwen3_5", QWEN), ("llava_onevision", QWEN)]
+
+
+@pytest.mark.parametrize(("name", "layout"), TARGETS)
+def test_logits_are_those_of_the_published_layout(name: str, layout: str, tmp_path: Path) -> None:
+    """Behind the target's states, and behind one of the layer's own; positions of three axes."""
+    model = target(name)
+    head = read(write_mtp(tmp_path, model, layout)).double()
+    text = model.config.get_text_config()
+    reference = PublishedMtp(tmp_path, text, layout)
+    embeds, states = (5 * draw(n, 9, text.hidden_size).double() for n in (7, 8))
+    made, line = states[None], torch.arange(9)
+    positions = torch.stack([line, line // 2, line % 3]) if head.wants_positions else line
+    where = positions[:, None] if positions.ndim == 2 else positions[None]
+    with torch.no_grad():
+        for _ in range(2):
+            states, wanted = reference.run(embeds, states, positions)
+            made = head(embeds[None], made, positions=where)
+            torch.testing.assert_close(made[0], states, atol=1e-5, rtol=1e-5)
+            given = made if head.config.layout.goes_on_normed else head.norm(made)
+            torch.testing.assert_close(given[0], wanted, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("family", "kind", "layout"),
+    [
+        ("glm_ocr", "uneven", GLM),
+        ("glm_ocr", "mixed", GLM),
+        ("llava_onevision", "mixed", QWEN),
+        ("qwen2", "uneven", QWEN),
+    ],
+)
+def test_greedy_and_sampled_ids_are_plain_decodings(
+    family: str, kind: str, layout: str, tmp_path: Path
+) -> None:
+    method = sooner.load_drafter(write_mtp(tmp_path, tiny.model(family), layout), **WIDE)
+
+    def say(one: Any, **options: Any) -> Any:
+        options = {"eos_token_id": None, "do_sample": False, "max_new_tokens": 15, **options}
+        return sooner.generate(tiny.model(family), tiny.inputs(family, kind, 3), one, **options)
+
+    made = say(method)
+    assert made.sequences.tolist() == matrix.reference(family, kind, 3, 15).tolist()
+    assert made.stats.num_accepted_draft_tokens > 0
+    assert made.stats.mode == "exact"
+    drawn = {"do_sample": True, "temperature": 1.2, "top_p": 0.9}
+    assert say(None, seed=5, **drawn).tokens == say(method, seed=5, **drawn).tokens
+
+
+def taught(head: MtpHead, model: Any, rows: list[list[int]], steps: int = 80) -> MtpHead:
+    """A head that has learnt by heart what a target said."""
+    adapter = adapt(model)
+    head = head.placed(adapter)
+    batches = []
+    with torch.no_grad():
+        for row in rows:
+            ids = torch.tensor([row])
+            told = model(input_ids=ids, output_hidden_states=True).hidden_states[-1]
+            batches.append((adapter.embed_tokens(ids[:, 1:]), told[:, :-1], ids[0, 2:]))
+    optimizer = torch.optim.Adam(head.parameters(), lr=3e-3)
+    for _ in range(steps):
+        loss = torch.zeros(())
+        for embeds, states, wanted in batches:
+            logits = head.scores(head(embeds, states), adapter)[0, :-1]
+            loss = loss + torch.nn.functional.cross_entropy(logits, wanted)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return head.eval()
+
+
+@pytest.mark.parametrize("name", ["qwen3_5", "qwen3_5_moe"])
+def test_a_target_whose_layers_keep_a_state_is_drafted_chains(name: str, tmp_path: Path) -> None:
+    """Greedy and drawn, a ragged batch of three; the chains are accepted and rejected."""
+    species, model = ZOO[name], target(name)
+    inputs = species.inputs(model, "text", laws.ROWS, 0)
+    said = laws.reference(species, "text")
+    masks = inputs["attention_mask"].bool()
+    prompts = [ids[mask].tolist() for ids, mask in zip(inputs["input_ids"], masks, strict=True)]
+    head = taught(
+        MtpHead.like(adapt(model)),
+        model,
+        [[*prompt, *row] for prompt, row in zip(prompts, said, strict=True)],
+    )
+    head.save_pretrained(tmp_path)
+    method = sooner.load_drafter(tmp_path, depth=3)
+    assert method.top_k == 1
+    options = {"max_new_tokens": laws.NEW, "eos_token_id": None}
+    made = sooner.generate(model, inputs, method, do_sample=False, **options)
+    assert made.tokens == said
+    assert 0 < made.stats.num_accepted_draft_tokens < made.stats.num_draft_tokens
+    drawn = {"do_sample": True, "temperature": 1.1, "seed": 3, **options}
+    plain = sooner.generate(model, inputs, None, **drawn)
+    assert sooner.generate(model, inputs, method, **drawn).tokens == plain.tokens
+    with pytest.raises(sooner.UnsupportedError, match="takes chains alone"):
+        sooner.generate(model, inputs, sooner.Eagle(head, top_k=4), do_sample=False, **options)
+
+
+@pytest.mark.parametrize(("name", "layout"), TARGETS)
+def test_a_saved_layer_is_read_back_bit_for_bit(name: str, layout: str, tmp_path: Path) -> None:
+    head = read(write_mtp(tmp_path / "a", target(name), layout))
+    head.save_pretrained(tmp_path / "b")
+    again = read(tmp_path / "b")
+    held = again.state_dict()
+    assert head.state_dict().keys() == held.keys()
+    assert all(torch.equal(value, held[key]) for key, value in head.state_dict().items())
+    names = load_file(tmp_path / "b" / "model.safetensors").keys()
+    whole = load_file(tmp_path / "a" / "model.safetensors").keys()
+    assert names < whole
+
+
+def test_only_the_layers_own_tensors_are_read(tmp_path: Path, monkeypatch: Any) -> None:
+    """Of a checkpoint in several files; the index says which hold them."""
+    write_mtp(tmp_path, tiny.model("glm_ocr"), GLM)
+    whole = load_file(tmp_path / "model.safetensors")
+    last = (
+        f"model.language_model.layers.{tiny.model('glm_ocr').config.text_config.num_hidden_layers}."
+    )
+    parts = {
+        "model-00001-of-00002.safetensors": {n: v for n, v in whole.items() if last not in n},
+        "model-00002-of-00002.safetensors": {n: v for n, v in whole.items() if last in n},
+    }
+    (tmp_path / "model.safetensors").unlink()
+    for name, held in parts.items():
+        save_file(held, tmp_path / name)
+    told = {n: name for name, held in parts.items() for n in held}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": told}))
+    (tmp_path / "model-00001-of-00002.safetensors").write_bytes(b"never read")
+    assert read(tmp_path).fc.weight.shape == (48, 96)
+
+
+def change(folder: Path, **tensors: Any) -> None:
+    """Replace tensors by their names' ends; `None` removes one."""
+    held = load_file(folder / "model.safetensors")
+    for end, value in tensors.items():
+        name = next(name for name in held if name.endswith(end.replace("__", ".")))
+        held.pop(name)
+        if value is not None:
+            held[name] = value
+    save_file(held, folder / "model.safetensors")
+
+
+def test_what_does_not_fit_is_refused_by_name(tmp_path: Path) -> None:
+    model = tiny.model("llava_onevision")
+
+    def refused(match: str, error: Any = sooner.SoonerError) -> None:
+        with pytest.raises(error, match=match) as told:
+            sooner.load_drafter(tmp_path)
+        assert "\n" not in str(told.value)
+
+    write_mtp(tmp_path, model, QWEN)
+    change(tmp_path, mtp__norm__weight=None)
+    refused("lacks norm.weight of its MTP layer")
+    write_mtp(tmp_path, model, QWEN)
+    change(tmp_path, mtp__fc__weight=torch.zeros(48, 95))
+    refused("'mtp.fc.weight' .* is \\[48, 95\\]")
+    write_mtp(tmp_path, model, QWEN)
+    held = load_file(tmp_path / "model.safetensors")
+    save_file({**held, "mtp.layers.0.mlp.extra.weight": torch.zeros(1)},
+              tmp_path / "model.safetensors")  # fmt: skip
+    refused("'mtp.layers.0.mlp.extra.weight' that is no part of its MTP layer")
+    write_mtp(tmp_path, model, QWEN, mtp_num_hidden_layers=2)
+    refused("several MTP layers", sooner.UnsupportedError)
+    write_mtp(tmp_path, model, QWEN)
+    held = load_file(tmp_path / "model.safetensors")
+    save_file({n.replace("mtp.fc", "mtp.eh"): v for n, v in held.items()},
+              tmp_path / "model.safetensors")  # fmt: skip
+    refused("a layout that isn't known", sooner.UnsupportedError)
+
+
+def test_another_target_or_family_is_refused(tmp_path: Path) -> None:
+    method = sooner.load_drafter(write_mtp(tmp_path / "a", tiny.model("llava_onevision"), QWEN))
+    with pytest.raises(sooner.SoonerError, match="of a target whose model_type is qwen2"):
+        sooner.generate(
+            tiny.model("llama"), tiny.inputs("llama", "text", 1), method, max_new_tokens=2
+        )
+    with pytest.raises(sooner.UnsupportedError, match="a 'gemma3_text': layers of this family"):
+        sooner.load_drafter(write_mtp(tmp_path / "b", model_of(ZOO["gemma3"]), QWEN))
