@@ -32,9 +32,9 @@ class Eagle(Method):
     """Speculative decoding with a trained head and dynamic trees (EAGLE-2, Li et al. 2024).
 
     The head reads the target's states and goes on from them; it was trained for this very target
-    (by `sooner train draft`, published as EAGLE-3, or with the target as MTP), which stays as it is. Each round grows a
-    tree of its most confident continuations, which one forward verifies. Exact, greedy and
-    sampling, as the trees hold the head's best tokens, not draws: the target's own choice is
+    (by `sooner train draft`, published as EAGLE-3, or with the target as MTP), which stays as it
+    is. Each round grows a tree of its most confident continuations, which one forward verifies.
+    Exact, greedy and sampling, as the trees hold the head's best tokens, not draws: the target's own choice is
     followed while it is there.
 
     Args:

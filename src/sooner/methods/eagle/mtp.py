@@ -99,7 +99,8 @@ class MtpHead(DraftHead):
         self.norm = norm(hidden, eps=text.rms_norm_eps)
         self.rotary = type(stack.rotary_emb)(config=text)  # its angles are no weights
         self._turn = sys.modules[type(self.layer).__module__].apply_rotary_pos_emb
-        self.wants_positions = "mrope_section" in (text.rope_parameters or {})
+        # What sooner trains counts tokens, whatever the target does.
+        self.wants_positions = "mrope_section" in (text.rope_parameters or {}) and not config.target
         if self.attention.q_proj.out_features == 2 * self.heads * self.head_dim:
             # Qwen3.5: queries and gates of a head lie behind each other; `mtp_layouts` parts them.
             bias = self.attention.q_proj.bias is not None

@@ -1,0 +1,57 @@
+"""Training an MTP layer in a checkpoint's own layout."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file
+
+import method_matrix as matrix
+import sooner
+import tiny
+from sooner.methods.eagle import MtpHead
+from sooner.tasks.train_draft import HeadTraining, record, train
+from sooner.tasks.train_draft.dataset import DataSet
+
+SHORT = HeadTraining(
+    steps=40, warmup=2, batch=2, lr=3e-3, depth=3, holdout=0.2, unroll=2, format="mtp"
+)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> DataSet:
+    """Of a target with positions of several axes."""
+    model = tiny.model("qwen2")
+    folder = tmp_path_factory.mktemp("mtp") / "data"
+    samples = [tiny.inputs("qwen2", "text", 1, seed) for seed in range(8)]
+    record(model, samples, folder, max_new_tokens=12, progress=False, eos_token_id=None)
+    return DataSet.open(folder)
+
+
+def test_a_layer_learns_and_is_read_as_published(data: DataSet, tmp_path: Path) -> None:
+    told: list[dict[str, Any]] = []
+    model = tiny.model("qwen2")
+    head = train(model, data, tmp_path, SHORT, progress=False, on_step=told.append)
+    assert isinstance(head, MtpHead)
+    assert told[-1]["loss"] < 0.97 * told[0]["loss"]
+    names = load_file(tmp_path / "head" / "model.safetensors")
+    assert "mtp.layers.0.self_attn.q_proj.weight" in names
+    assert all(name.startswith("mtp.") for name in names)
+    method = sooner.load_drafter(tmp_path / "head", nodes=12, top_k=4)
+    made = sooner.generate(
+        model, tiny.inputs("qwen2", "uneven", 3), method, max_new_tokens=15,
+        eos_token_id=None, do_sample=False,
+    )  # fmt: skip
+    assert made.sequences.tolist() == matrix.reference("qwen2", "uneven", 3, 15).tolist()
+    assert made.stats.num_accepted_draft_tokens > 0
+    with pytest.raises(sooner.SoonerError, match="another target"):
+        sooner.generate(
+            tiny.model("qwen2", seed=5), tiny.inputs("qwen2", "text", 1), method, max_new_tokens=4
+        )
+
+
+def test_settings_of_other_formats_are_refused() -> None:
+    with pytest.raises(sooner.SoonerError, match="are of format 'eagle3'"):
+        HeadTraining(format="mtp", layers=(1, 2, 3))
