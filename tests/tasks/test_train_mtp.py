@@ -12,8 +12,7 @@ import method_matrix as matrix
 import sooner
 import tiny
 from sooner.methods.eagle import MtpHead
-from sooner.tasks.train_draft import HeadTraining, record, train
-from sooner.tasks.train_draft.dataset import DataSet
+from sooner.tasks.train_draft import DataSet, HeadTraining, record, train
 
 SHORT = HeadTraining(
     steps=40, warmup=2, batch=2, lr=3e-3, depth=3, holdout=0.2, unroll=2, format="mtp"
@@ -22,12 +21,10 @@ SHORT = HeadTraining(
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> DataSet:
-    """Of a target with positions of several axes."""
     model = tiny.model("qwen2")
     folder = tmp_path_factory.mktemp("mtp") / "data"
-    samples = [tiny.inputs("qwen2", "text", 1, seed) for seed in range(8)]
-    record(model, samples, folder, max_new_tokens=12, progress=False, eos_token_id=None)
-    return DataSet.open(folder)
+    batches = (tiny.inputs("qwen2", "uneven", 3, seed) for seed in range(4))
+    return record(model, batches, folder, 12, eos_token_id=None)
 
 
 def test_a_layer_learns_and_is_read_as_published(data: DataSet, tmp_path: Path) -> None:

@@ -34,8 +34,8 @@ class Eagle(Method):
     The head reads the target's states and goes on from them; it was trained for this very target
     (by `sooner train draft`, published as EAGLE-3, or with the target as MTP), which stays as it
     is. Each round grows a tree of its most confident continuations, which one forward verifies.
-    Exact, greedy and sampling, as the trees hold the head's best tokens, not draws: the target's own choice is
-    followed while it is there.
+    Exact, greedy and sampling, as the trees hold the head's best tokens, not draws: the target's
+    own choice is followed while it is there.
 
     Args:
         head: a trained `EagleHead`, `Eagle3Head` or `MtpHead`, its folder or its name on the model

@@ -49,6 +49,8 @@ class TrainedArm:
 TRAINED: dict[str, TrainedArm] = {
     "eagle3-chain": TrainedArm("eagle3", {"nodes": DEPTH, "depth": DEPTH, "top_k": 1}),
     "eagle3": TrainedArm("eagle3", {"nodes": 16, "depth": DEPTH, "top_k": 4}, "eagle3-chain"),
+    "mtp-chain": TrainedArm("mtp", {"nodes": DEPTH, "depth": DEPTH, "top_k": 1}),
+    "mtp": TrainedArm("mtp", {"nodes": 16, "depth": DEPTH, "top_k": 4}, "mtp-chain"),
     "dflash": TrainedArm("dflash", {"num_draft_tokens": BLOCK}),
     "ddtree": TrainedArm("dflash", {"nodes": 32}, "dflash", run_by="ddtree"),
 }
@@ -80,6 +82,9 @@ GOALS = (
     DrafterGoal("eagle3-chain", "mean_acceptance_length", 2.0),
     DrafterGoal("eagle3", "mean_acceptance_length", 1.1, over_baseline=True),
     DrafterGoal("eagle3", "decode_speedup", 1.0),
+    DrafterGoal("mtp-chain", "mean_acceptance_length", 2.0),
+    DrafterGoal("mtp", "mean_acceptance_length", 1.1, over_baseline=True),
+    DrafterGoal("mtp", "decode_speedup", 1.0),
     DrafterGoal("dflash", "mean_acceptance_length", 4.0),
     DrafterGoal("dflash", "decode_speedup", 1.0),
     DrafterGoal("ddtree", "mean_acceptance_length", 1.1, over_baseline=True),
