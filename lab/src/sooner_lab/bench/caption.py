@@ -94,6 +94,7 @@ class CaptionBench:
         self.settings = settings
         self.model = pair.target.model
         self.assistant: Any = None
+        self._block_drafter: Any = None
         if pair.draft is not None and "hf-assisted" in settings.arms:
             size = self.model.config.get_text_config().vocab_size
             self.assistant = hf_arms.with_vocabulary(pair.draft.model, size)
@@ -220,6 +221,11 @@ class CaptionBench:
             return {"assistant_model": self.assistant}
         if name == "hf-prompt-lookup":
             return {"prompt_lookup_num_tokens": 10}
+        if name == "hf-dflash":
+            if self._block_drafter is None:
+                drafter = TRAINED["dflash"].method().drafter  # type: ignore[attr-defined]
+                self._block_drafter = hf_arms.block_assistant(drafter, self.model)
+            return {"assistant_model": self._block_drafter, "speculation_type": "dflash"}
         return {}
 
     def method(self, name: str, clip: Clip) -> Method:

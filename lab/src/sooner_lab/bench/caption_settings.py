@@ -10,9 +10,11 @@ from sooner.sparse.pruning import DyCoke, FastV, Pruner, PyramidDrop, SparseVLM
 
 from .drafters.arms import TRAINED
 
-HF = ("hf", "hf-assisted", "hf-prompt-lookup")
+HF_DEFAULT = ("hf", "hf-assisted", "hf-prompt-lookup")
+HF = (*HF_DEFAULT, "hf-dflash")
+"""The last with the drafter of arm `dflash`, run by transformers."""
 OURS = ("prompt-lookup", "speculative", "speculative-auto", "parallel", "parallel-unpruned")
-ARMS = ("plain", *HF, *OURS)
+ARMS = ("plain", *HF_DEFAULT, *OURS)
 """Arms of a default run."""
 BASELINES = tuple(
     name
@@ -26,7 +28,7 @@ LOSSY: dict[str, type[Pruner]] = {
     "dycoke": DyCoke,
 }
 """Plain decoding of a pruned target: approximate, so judged by acceptance instead of parity."""
-KNOWN = (*ARMS, *BASELINES, *LOSSY, *TRAINED)
+KNOWN = (*ARMS, "hf-dflash", *BASELINES, *LOSSY, *TRAINED)
 BATCHED = ("plain", "speculative", "speculative-auto", "parallel")
 """Arms that decode a batch, too."""
 SIMULATED = ("speculative", "parallel", "parallel-unpruned")

@@ -61,6 +61,48 @@ def run(
     return tokens, ticker.decode_seconds, len(tokens) - first
 
 
+def block_assistant(drafter: Any, target: Any) -> Any:
+    """A DFlash drafter as transformers' own assisted generation takes it.
+
+    Of its assistants only Muse Glimmer's computes such layers; its windows reach over any prompt
+    here, so that they hide nothing.
+
+    Args:
+        drafter: sooner's, of layers without windows.
+        target: the HF model that it drafts for.
+    """
+    from transformers.models.muse_glimmer_assistant import (
+        MuseGlimmerAssistantConfig,
+        MuseGlimmerAssistantModel,
+    )
+
+    told = drafter.config
+    config = MuseGlimmerAssistantConfig(
+        hidden_size=told.hidden_size,
+        intermediate_size=told.intermediate_size,
+        num_hidden_layers=told.num_hidden_layers,
+        num_attention_heads=told.num_attention_heads,
+        num_key_value_heads=told.num_key_value_heads,
+        head_dim=told.head_dim,
+        block_size=told.block_size,
+        mask_token_id=told.mask_token_id,
+        sliding_window=told.max_position_embeddings,
+        target_layer_ids=[layer - 1 for layer in told.layers],
+        rms_norm_eps=told.rms_norm_eps,
+        rope_parameters=dict(told.rope_parameters or {}),
+    )
+    model = MuseGlimmerAssistantModel(config)
+    names = {"fc.": "encoder.fc.", "hidden_norm.": "encoder.output_norm_enc."}
+    weights = {}
+    for name, value in drafter.state_dict().items():
+        for ours, theirs in names.items():
+            if name.startswith(ours):
+                name = theirs + name.removeprefix(ours)
+        weights[name] = value
+    model.load_state_dict(weights)
+    return model.to(target.device, target.dtype).eval()
+
+
 def with_vocabulary(draft: Any, size: int) -> Any:
     """A copy of `draft` whose vocabulary is padded or cut to `size`, as HF's assistant needs it.
 
