@@ -80,7 +80,7 @@ def _is_mtp(config: Mapping[str, Any], names: set[str]) -> bool:
 
 
 def _load_mtp(folder: Path, config: Mapping[str, Any]) -> Any:
-    from .eagle.mtp_layouts import load_mtp
+    from .eagle.mtp_published import load_mtp
 
     return load_mtp(folder, config)
 

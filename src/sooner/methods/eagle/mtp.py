@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ...errors import SoonerError, UnsupportedError
 from .base import DraftHead, Rotation
-from .mtp_layouts import Layout, save_mtp
+from .mtp_layouts import QWEN, Layout, save_mtp
 from .target_print import check_target, fingerprint
 
 FAMILIES = ("glm_ocr_text", "llama", "qwen2", "qwen3", "qwen3_5_moe_text", "qwen3_5_text")
@@ -102,7 +102,7 @@ class MtpHead(DraftHead):
         # What sooner trains counts tokens, whatever the target does.
         self.wants_positions = "mrope_section" in (text.rope_parameters or {}) and not config.target
         if self.attention.q_proj.out_features == 2 * self.heads * self.head_dim:
-            # Qwen3.5: queries and gates of a head lie behind each other; `mtp_layouts` parts them.
+            # Qwen3.5: queries and gates of a head lie behind each other; `mtp_published` parts them.
             bias = self.attention.q_proj.bias is not None
             self.attention.q_proj = nn.Linear(hidden, self.heads * self.head_dim, bias=bias)
             self.attention.gate_proj = nn.Linear(hidden, self.heads * self.head_dim, bias=bias)
@@ -114,8 +114,6 @@ class MtpHead(DraftHead):
         Args:
             adapter: the target's.
         """
-        from .mtp_layouts import QWEN
-
         model = copy.deepcopy(adapter.model.config)
         head = MtpHead(MtpConfig(model, QWEN, target=fingerprint(adapter)))
         hidden = head.fc.out_features
@@ -128,6 +126,7 @@ class MtpHead(DraftHead):
                 if name.removesuffix(".weight").endswith(("o_proj", "down_proj")):
                     nn.init.zeros_(value)  # what they add
             norm = type(head.norm)(1).weight
+            module: Any
             for module in head.modules():
                 if type(module) is type(head.norm):
                     nn.init.constant_(module.weight, float(norm))  # neither scales yet
@@ -159,7 +158,7 @@ class MtpHead(DraftHead):
                 )
 
     def placed(self, target: Any) -> DraftHead:
-        head = super().placed(target)
+        head: Any = super().placed(target)
         if (experts := getattr(head.layer.mlp, "experts", None)) is not None:
             # As the target's, since not each is there for every dtype.
             kind = getattr(target.text_config, "_experts_implementation", None)
@@ -224,4 +223,5 @@ def _one_layer(text: Any) -> Any:
     if getattr(text, "layer_types", None):
         small.layer_types = ["full_attention"]
     with torch.device("meta"):
-        return MODEL_MAPPING[type(text)](small)
+        made: Any = MODEL_MAPPING[type(text)]
+        return made(small)
