@@ -41,7 +41,8 @@ def drafters(
     from ..bench.drafters.arms import TRAINED
     from ..bench.drafters.run import run
 
-    known = ("plain", "hf-prompt-lookup", "prompt-lookup", "speculative", *TRAINED)
+    peers = ("hf-prompt-lookup", "hf-dflash", "prompt-lookup", "speculative")
+    known = ("plain", *peers, *TRAINED)
     settings = BenchSettings(
         arms=some_of("arm", arms, known, "plain"),
         clips=24 if full else clips,
