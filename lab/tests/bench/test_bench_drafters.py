@@ -42,6 +42,18 @@ def test_the_page_shows_goals_speeds_and_depths(result: dict[str, Any]) -> None:
     assert next(table.title for table in tables(result)) == "Goals"
 
 
+def test_transformers_own_assistant_says_the_same() -> None:
+    """It drafts with the weights of arm `dflash`."""
+    pytest.importorskip("transformers.models.muse_glimmer_assistant")
+    settings = BenchSettings(
+        arms=("plain", "hf-dflash"), clips=1, repeats=1, max_new_tokens=40, batch=0, memory=False
+    )
+    arm = run(settings, lambda told: None)["arms"][1]
+    assert arm["method"] == "hf-dflash"
+    assert arm["parity"] in ("identical", "tie")
+    assert arm["decode_speedup"] > 1.1
+
+
 def test_depths_are_shares_of_steps() -> None:
     assert depths({0: 5, 1: 3, 3: 2}, 4) == [0.5, 0.2, 0.2, 0.0]
     assert depths({}, 2) == [0.0, 0.0]
@@ -61,13 +73,14 @@ def test_goals_are_judged_where_arms_were_measured() -> None:
     assert {goal.arm for goal in GOALS} <= TRAINED.keys()
 
 
-def test_the_weights_say_how_they_came_about() -> None:
-    folder = WEIGHTS / "eagle3"
+@pytest.mark.parametrize(("name", "kind"), [("eagle3", Eagle3Head), ("mtp", sooner.MtpHead)])
+def test_the_weights_say_how_they_came_about(name: str, kind: type[Any]) -> None:
+    folder = WEIGHTS / name
     assert sum(path.stat().st_size for path in folder.iterdir()) < 1_500_000
     card = json.loads((folder / "card.json").read_text())
     method = sooner.load_drafter(folder)
     assert isinstance(method, sooner.Eagle)
-    assert isinstance(method.head, Eagle3Head)
+    assert isinstance(method.head, kind)
     assert card["parameters"] == sum(one.numel() for one in method.head.parameters())
     told = method.head.config.provenance
     assert card["acceptance"] == told["acceptance"]
