@@ -215,6 +215,43 @@ class FakeBlockDrafter:
         return states
 
 
+class FakeAssistant:
+    """An assistant for a `FakeAdapter`: its next token follows from the last one and the number of
+    tokens that its target has keys of.
+
+    Args:
+        vocab: the table's.
+        seed: seeds what it says.
+    """
+
+    device, dtype = torch.device("cpu"), torch.float32
+    config = SimpleNamespace(sliding_window=2)
+
+    def __init__(self, vocab: int, seed: int) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        self.table = torch.randn(vocab + 1, 2, vocab, generator=generator)
+
+    def check(self, adapter: Any) -> None:
+        """It fits every fake."""
+
+    def sources(self, adapter: Any) -> dict[str, int]:
+        return {"full_attention": 0, "sliding_attention": 0}
+
+    def rotations(self, positions: Tensor) -> Tensor:
+        return positions
+
+    def __call__(
+        self, embeds: Tensor, states: Tensor, rotations: Tensor, attend: Any
+    ) -> tuple[Tensor, Tensor]:
+        nothing = torch.zeros(len(embeds), 1, 1, 2)  # sees all tokens alike, and gives their mean
+        mean = attend("full_attention", nothing)[:, 0, 0, 1]
+        assert torch.allclose(mean, (rotations - 1) / 2), "it sees other tokens than are committed"
+        near = attend("sliding_attention", nothing)[:, 0, 0, 1]
+        seen = rotations.clamp(max=3)  # the last one, and a window before it
+        assert torch.allclose(near, rotations - (seen + 1) / 2), "its window is another one"
+        return states, self.table[embeds[:, 0, 0].long(), rotations % 2][:, None]
+
+
 class FakeCanvas(FakeAdapter):
     """A fake that draws on a grid; the table speaks of what is generated, forbidden ids included.
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+import assistants
 import sooner
 import tiny
 from same_drafts import SameDrafts
@@ -110,6 +111,7 @@ METHODS: dict[str, Callable[[str], sooner.Method]] = {
     "ddtree-auto": _ddtree(nodes="auto", max_nodes=40),
     "eagle3": _eagle3(top_k=24, nodes=48, depth=3),
     "eagle3-auto": _eagle3(nodes="auto", top_k=16),
+    "assistant": lambda family: sooner.Assistant(assistants.of(family), num_draft_tokens=4),
 }
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # for type checkers, who can't ask `__getattr__`
     from .stats.run import Stats
 
 _HOME = {
+    "AssistantModel": "methods",
     "DFlashModel": "methods",
     "Drawing": "drawing",
     "DyCoke": "sparse.pruning",

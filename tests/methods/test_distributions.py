@@ -17,7 +17,7 @@ from transformers.generation import logits_process as hf
 
 import sooner
 import tiny
-from fake_models import FakeAdapter, FakeBlockDrafter, FakeHead, adapt_fakes, say
+from fake_models import FakeAdapter, FakeAssistant, FakeBlockDrafter, FakeHead, adapt_fakes, say
 from fakes import ERROR, Table, chi_square
 from same_drafts import SameDrafts
 from sooner.decoding.acceptance import reject_tree, residual
@@ -143,6 +143,7 @@ METHODS = {
     ),
     "ddtree": sooner.DDTree(FakeBlockDrafter(VOCAB, 4, seed=4), nodes=9),
     "ddtree-reduced": sooner.DDTree(FakeBlockDrafter(VOCAB, 4, seed=4, kept=(0, 2)), nodes=9),
+    "assistant": sooner.Assistant(FakeAssistant(VOCAB, seed=7), num_draft_tokens=3),
     "eagle-legal": sooner.Eagle(FakeHead(VOCAB, seed=6), nodes=4, depth=4, legal=(0, 2)),
 }
 

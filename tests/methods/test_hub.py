@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+import assistants
 import standins
 import tiny
 import tiny_canvas
@@ -44,6 +45,8 @@ def told(name: str, folder: Path) -> dict[str, Any]:
         return {"assistant_model": str(folder), "nodes": 8, "depth": 3}
     if name in ("dflash", "ddtree"):
         return {"assistant_model": tiny.block_drafter(FAMILY)}
+    if name == "assistant":
+        return {"assistant_model": assistants.of(FAMILY)}
     return {}
 
 

@@ -31,7 +31,7 @@ FOLLOWED = {
 }  # fmt: skip
 DRAWN = (
     "noisy-4", "stranger", "sd-tree", "specvlm", "jacobi-4", "jacobi-16", "sparse-to-dense",
-    "dflash",
+    "dflash", "assistant",
 )  # fmt: skip
 PROCESSORS: tuple[list[Any], ...] = (
     [],

@@ -104,6 +104,12 @@ REPOSITORIES = (
         "head", ("nodes", "max_nodes"),
     ),
     Repository(
+        "assistant", "Gemma 4's assistants, in batches", "Assistant",
+        "A few layers that read the model's own keys and values draft a chain; Gemma 4's published "
+        "assistants are read as they are.",
+        "head", CHAIN, models="Gemma 4",
+    ),
+    Repository(
         "hsd", "Hierarchical speculative decoding of documents: verification", "HSD",
         "Texts that something quick and rough made beforehand, such as OCR, are aligned with what "
         "the target says and verified as a tree.",

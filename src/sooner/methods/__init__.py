@@ -10,6 +10,7 @@ from ..registry import method_types
 
 if TYPE_CHECKING:  # for type checkers, who can't ask `__getattr__`
     from .aligned import HSD
+    from .assistant import Assistant, AssistantModel
     from .autoregressive import Autoregressive
     from .base import Method, SoonerOutput
     from .dflash import DDTree, DFlash, DFlashModel
@@ -30,6 +31,7 @@ if TYPE_CHECKING:  # for type checkers, who can't ask `__getattr__`
 
 _HOME = {
     "Acceptance": "sizing.chain",
+    "AssistantModel": "assistant.query_layers",
     "DFlashModel": "dflash.denoiser",
     "Eagle3Head": "eagle.eagle3",
     "MtpHead": "eagle.mtp",

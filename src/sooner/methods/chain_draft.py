@@ -15,7 +15,7 @@ from ..decoding.cache import SlotCache
 from ..decoding.interface import AdapterLike, Drafter, Outcome, Prompt
 from ..decoding.noise import Purpose
 from ..decoding.runner import Forward, ModelRunner
-from ..decoding.sampling import pick
+from ..decoding.sampling import Processing, pick
 from ..decoding.tree import Paths, Tree
 from .calls import to_device
 from .context import Context, embed
@@ -411,25 +411,42 @@ class ChainDrafter(Drafter):
         self, forward: Forward, outcome: Outcome, chain: list[Tensor]
     ) -> tuple[Tensor, Tensor]:
         """The next draft token `[rows, 1]`, and what it was drawn from `[rows, 1, vocab]`."""
-        processing = self.context.processing
-        rows = outcome.rows
-
-        def drafted() -> Paths:
-            tokens = torch.cat(chain, 1)
-            return Paths(tokens, torch.ones_like(tokens, dtype=torch.bool)[:, None])
-
         logits = match_vocabulary(forward.logits, self.context.target.vocab_size)
         logits = self._of_all(logits)
-        scores = processing.scores(logits, drafted if chain else None, rows.prefix)
-        if not processing.do_sample:
-            return scores, scores.argmax(-1)
-        p = processing.probabilities(scores)
-        noise = outcome.noise.to(p.device)
-        return p, pick(p, noise.uniforms(self.purpose, len(chain)))
+        return draw_next(logits, chain, outcome, self.context.processing, self.purpose)
 
     def _stack(self, given: list[Tensor]) -> Tensor:
         # Nothing was drawn behind the last node; its slot only keeps the shape.
         return torch.cat([*given, torch.zeros_like(given[0])], 1)
+
+
+def draw_next(
+    logits: Tensor,
+    chain: list[Tensor],
+    outcome: Outcome,
+    processing: Processing,
+    purpose: Purpose = Purpose.DRAFT,
+) -> tuple[Tensor, Tensor]:
+    """The next token of each row's draft `[rows, 1]`, and what it was drawn from, first.
+
+    Args:
+        logits: of the draft model, `[rows, 1, vocab]`.
+        chain: what was drafted before it in this round, each `[rows, 1]`.
+        purpose: of the random numbers.
+
+    Returns:
+        probabilities `[rows, 1, vocab]`, or scores where nothing is drawn, and the token.
+    """
+
+    def drafted() -> Paths:
+        tokens = torch.cat(chain, 1)
+        return Paths(tokens, torch.ones_like(tokens, dtype=torch.bool)[:, None])
+
+    scores = processing.scores(logits, drafted if chain else None, outcome.rows.prefix)
+    if not processing.do_sample:
+        return scores, scores.argmax(-1)
+    p = processing.probabilities(scores)
+    return p, pick(p, outcome.noise.to(p.device).uniforms(purpose, len(chain)))
 
 
 def readable(tokens: Tensor, adapter: AdapterLike) -> Tensor:

@@ -85,11 +85,24 @@ def _load_mtp(folder: Path, config: Mapping[str, Any]) -> Any:
     return load_mtp(folder, config)
 
 
+def _is_assistant(config: Mapping[str, Any], names: set[str]) -> bool:
+    from .assistant.sizes import is_assistant
+
+    return is_assistant(config)
+
+
+def _load_assistant(folder: Path, config: Mapping[str, Any]) -> Any:
+    from .assistant.loader import load
+
+    return load(folder, config)
+
+
 KINDS: tuple[Kind, ...] = (
     Kind("sooner's draft head", "eagle", _is_own, _load_own),
     Kind("DFlash", "dflash", _is_dflash, _load_dflash, also=("ddtree",)),
     Kind("EAGLE-3", "eagle", _is_eagle3, _load_eagle3),
     Kind("native MTP", "eagle", _is_mtp, _load_mtp),
+    Kind("Gemma 4's assistant", "assistant", _is_assistant, _load_assistant),
 )
 """Told apart in this order; a kind that is refused below is told first."""
 

@@ -1,0 +1,131 @@
+"""Drafts chains with an assistant, which reads the target's cache and keeps nothing itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...attention.block import Block
+from ...attention.ops import block_attention
+from ...decoding.cache import SlotCache
+from ...decoding.interface import Drafter, Outcome
+from ...decoding.tree import Tree
+from ...errors import UnsupportedError
+from ..chain_draft import draw_next, match_vocabulary
+from ..context import Context
+from ..eagle.size import NOTHING, TreeSize, tell_sizing
+from ..sizing.costs import RoundCost
+from .sizes import SLIDING
+
+
+class AssistantDrafter(Drafter):
+    """Drafts a chain behind the last committed token, step by step.
+
+    What it drafts from is the target's: its cache, which holds every committed token but the last,
+    and the state that the last one was said from. So rows come and go without a word, and a prompt
+    costs the drafter nothing.
+
+    Args:
+        model: the assistant, where the target is.
+        context: the run.
+        sizing: chooses the length of each draft.
+    """
+
+    def __init__(self, model: Any, context: Context, sizing: TreeSize) -> None:
+        self.model, self.context, self.sizing = model, context, sizing
+        self.sources: dict[str, int] = model.sources(context.target)
+        self.size, self.pending = NOTHING, RoundCost()  # of the pending drafts
+        self.levels: list[int] = []  # that each row may use of them
+
+    def begin(self, outcome: Outcome) -> Iterator[None]:
+        self.levels = [0] * len(outcome.rows.active)
+        return iter(())
+
+    def keep_rows(self, rows: list[int]) -> None:
+        if self.levels:
+            self.levels = [self.levels[row] for row in rows]
+
+    def join(self, other: AssistantDrafter) -> None:
+        self.levels += other.levels
+
+    def close(self) -> None:
+        self.sizing.observe_call(self.context.stats.tokens / self.context.stats.rows)
+
+    def propose(self, outcome: Outcome) -> Tree:
+        if not outcome.is_first:
+            tell_sizing(self.sizing, self.size, self.levels, self.pending, outcome)
+        rows, stats = len(outcome.budget), self.context.stats
+        self.size = self.sizing.choose(max(outcome.budget) - 1, True, rows)
+        self.levels = [max(min(self.size.depth, budget - 1), 0) for budget in outcome.budget]
+        depth, self.pending = max(self.levels), RoundCost(rows)
+        if not depth:
+            self.size = NOTHING
+            return Tree.empty(rows, outcome.hidden.device)
+        start = stats.mark()
+        tree = self._draft(outcome, depth)
+        spent = stats.between(start, stats.mark())
+        self.pending = RoundCost(rows, 1 + tree.nodes, forwards=depth)
+        spent.then(self.pending.add_drafting)
+        stats.record_drafting(depth, spent)
+        return tree
+
+    def _draft(self, outcome: Outcome, depth: int) -> Tree:
+        """Chains of `depth` tokens."""
+        context, model = self.context, self.model
+        target, processing = context.target, context.processing
+        committed = outcome.committed
+        token = committed.last(1).to(target.device)  # [rows, 1]
+        states = self._said_from(outcome)
+        positions = context.runner.next_position
+        if positions.ndim > 1:  # all axes say the same of what is no pixel
+            positions = positions[0]
+        rotations = model.rotations(positions.to(model.device))
+        chain: list[Tensor] = []
+        given: list[Tensor] = []
+        for _ in range(depth):
+            states, logits = model(target.embed_tokens(token), states, rotations, self._attend)
+            logits = match_vocabulary(logits.to(target.device), target.vocab_size)
+            p, token = draw_next(logits, chain, outcome, processing)
+            chain.append(token)
+            given.append(p)
+            states = states.to(target.device)
+        probs = None
+        if processing.do_sample:  # nothing is drawn behind the last one
+            probs = torch.cat([*given, torch.zeros_like(given[0])], 1)
+        return Tree.chain(torch.cat(chain, 1), self.levels, probs)
+
+    def _said_from(self, outcome: Outcome) -> Tensor:
+        """The state that each row's last token was said from, `[rows, 1, target hidden]`."""
+        hidden = outcome.hidden
+        last = (outcome.committed.entries - 1).to(hidden.device)  # a chain's path is its entries
+        return hidden.gather(1, last[:, None, None].expand(-1, 1, hidden.shape[2]))
+
+    def _attend(self, kind: str, queries: Tensor) -> Tensor:
+        """What queries `[rows, heads, 1, dim]` find in the target's keys and values of a kind."""
+        keys, values, cache = *self._stores(kind), self.context.runner.cache
+        # A block's entry sees the committed slots and its own, which is the last committed one.
+        block = Block(cache.lengths_on(keys.device) - 1, page_table=cache.page_table)
+        window = self.model.config.sliding_window + 1 if kind == SLIDING else None
+        asked = queries.to(keys.device)
+        found = block_attention(asked, keys, values, block, scaling=1.0, window=window)
+        return found.to(queries.device)
+
+    def _stores(self, kind: str) -> tuple[Tensor, Tensor]:
+        """The target's keys and values of a kind of layer, as block attention takes them.
+
+        Raises:
+            UnsupportedError: a prefill context took tokens out of them.
+        """
+        cache: SlotCache = self.context.runner.cache
+        layer = cache.slot_layers[self.sources[kind]]
+        if layer.dropped:
+            raise UnsupportedError(
+                f"the assistant reads the keys of all prompt tokens, but a prefill context left "
+                f"{layer.dropped} out of layer {self.sources[kind]}; leave the context"
+            )
+        assert layer.keys is not None
+        assert layer.values is not None
+        return layer.keys, layer.values

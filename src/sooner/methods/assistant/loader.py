@@ -1,0 +1,70 @@
+"""Reads the weights of assistants by the names under which they are published."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...errors import SoonerError, did_you_mean
+from ..eagle.published import read_weights
+from .query_layers import AssistantModel
+from .sizes import read_config
+
+EMBEDDING, HEAD = "embed_tokens.weight", "lm_head.weight"
+
+
+def load(folder: Path, config: Mapping[str, Any]) -> AssistantModel:
+    """An assistant in eval mode, fp32.
+
+    Args:
+        folder: with its weights.
+        config: its config.json.
+
+    Raises:
+        SoonerError: a key or tensor that is unknown, missing or misshapen, by its name.
+        UnsupportedError: an option of the layout that can't be run.
+    """
+    model = AssistantModel(read_config(config, str(folder / "config.json")))
+    given = {name.removeprefix("model."): one for name, one in read_weights(folder).items()}
+    _fill(model, _tied(given, model.config.tie_word_embeddings), str(folder))
+    return model.eval()
+
+
+def _tied(given: dict[str, Tensor], is_tied: bool) -> dict[str, Tensor]:
+    """The same with one LM head; an embedding beside it is never looked at."""
+    embedding = given.pop(EMBEDDING, None)
+    if is_tied and embedding is not None:
+        given[HEAD] = embedding
+    return given
+
+
+def _fill(model: AssistantModel, given: Mapping[str, Tensor], where: str) -> None:
+    wanted = model.state_dict()
+    for name, value in given.items():
+        if name not in wanted:
+            raise SoonerError(
+                f"assistant '{where}' has a tensor '{name}' that its config leaves no place for"
+                f"{did_you_mean(name, wanted)}; give the files of one assistant"
+            )
+        if value.shape != wanted[name].shape:
+            raise SoonerError(
+                f"tensor '{name}' of assistant '{where}' is {list(value.shape)}, its config says "
+                f"{list(wanted[name].shape)}; give the config that the weights came with"
+            )
+    if lacking := [name for name in wanted if name not in given]:
+        more = f" and {len(lacking) - 3} more" if len(lacking) > 3 else ""
+        raise SoonerError(
+            f"assistant '{where}' lacks {', '.join(lacking[:3])}{more}; give the whole folder"
+        )
+    if (clusters := model.masked_embedding) is not None:
+        ids = given["masked_embedding.token_ordering"].long()
+        if not torch.equal(ids.sort()[0], clusters.token_ordering):
+            raise SoonerError(
+                f"tensor 'masked_embedding.token_ordering' of assistant '{where}' does not hold "
+                f"each of {len(ids)} tokens once; give the whole folder"
+            )
+    model.load_state_dict(dict(given))

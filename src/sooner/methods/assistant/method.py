@@ -1,0 +1,125 @@
+"""Speculative decoding with an assistant of the target's own family, as Gemma 4 publishes them."""
+
+from __future__ import annotations
+
+import copy
+import weakref
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
+
+from ...decoding.interface import Drafter
+from ...decoding.loop import Rule
+from ...errors import UnsupportedError
+from ...registry import DraftModel
+from ..base import Method
+from ..checks import positive, positive_or_auto
+from ..context import Context
+from ..eagle.size import MeasuredSize, Size, TreeSize
+from ..settings import MethodSettings
+from ..speculative import reject
+from ..trained import load_for
+from .drafter import AssistantDrafter
+
+
+class ChainSize(MeasuredSize):
+    """The chain with the highest expected tokens a second.
+
+    Args:
+        longest: upper limit.
+    """
+
+    def __init__(self, longest: int) -> None:
+        super().__init__(Size(longest, longest))
+        self.sizes = [Size(length, length) for length in range(1, longest + 1)]
+
+
+@dataclass(frozen=True)
+class Assistant(Method):
+    """Speculative decoding with an assistant that reads the target's keys and values (Gemma 4).
+
+    A few layers without keys of their own draft a chain, token by token, from the target's last
+    state and from what one of its layers of each kind has cached; one forward of the target
+    verifies it. So a prompt costs the drafter nothing, and neither do its tokens any memory. Exact:
+    under greedy decoding the target's choices are followed; under sampling drafts are drawn, and
+    rejection sampling keeps the target's distribution.
+
+    Args:
+        drafter: an `AssistantModel`, or its folder or name (`google/gemma-4-E2B-it-assistant`). It
+            stays as it is: a target on another device or in another dtype is drafted for by a copy.
+        num_draft_tokens: of a round, or `"auto"` for the number that measurably pays, which may be
+            none. What `"auto"` measures is kept from call to call of this object.
+        max_draft_tokens: upper limit for `"auto"`.
+
+    Raises:
+        SoonerError: an option out of range, or a folder without an assistant; in a run, a target
+            that it was not trained for.
+        UnsupportedError: an option of the assistant that can't be run; a run with guidance, or with
+            a prefill context that takes tokens out of the cache.
+    """
+
+    drafter: Any
+    num_draft_tokens: int | Literal["auto"] = "auto"
+    max_draft_tokens: int = 8
+    memory: weakref.WeakKeyDictionary[Any, _Memory] = field(
+        default_factory=weakref.WeakKeyDictionary, init=False, repr=False, compare=False
+    )
+    name: ClassVar[str] = "assistant"
+    summary: ClassVar[str] = "a chain of an assistant that reads the target's keys and values"
+    draft_model: ClassVar[DraftModel] = "head"
+
+    def __post_init__(self) -> None:
+        positive(self, "max_draft_tokens")
+        positive_or_auto(self, "num_draft_tokens")
+        if isinstance(self.drafter, str | Path):
+            object.__setattr__(self, "drafter", load_for(self.name, self.drafter))
+
+    @classmethod
+    def from_settings(cls, settings: MethodSettings) -> Self:
+        return cls(settings.head, num_draft_tokens=settings.num_draft_tokens)
+
+    @property
+    def needs_whole_target(self) -> bool:
+        return True
+
+    def largest_block(self) -> int:
+        return 1 + self._longest
+
+    @property
+    def _longest(self) -> int:
+        is_auto = self.num_draft_tokens == "auto"
+        return int(self.max_draft_tokens if is_auto else self.num_draft_tokens)
+
+    def build(self, context: Context) -> tuple[Drafter, Rule]:
+        if context.guidance != 1.0:
+            raise UnsupportedError(
+                f"Assistant: guidance {context.guidance} can't be honoured: the assistant knows "
+                "one prompt a row; use guidance=1, or another method"
+            )
+        target = context.target
+        memory = self.memory.get(target.model)
+        if memory is None:
+            self.drafter.check(target)
+            memory = self.memory[target.model] = _Memory(self.drafter)
+        if (memory.drafter.device, memory.drafter.dtype) != (target.device, target.dtype):
+            memory.drafter = copy.deepcopy(self.drafter).to(target.device, target.dtype)
+        sizing = TreeSize(Size(self._longest, self._longest))
+        if self.num_draft_tokens == "auto":
+            if memory.sizing is None:
+                memory.sizing = ChainSize(self._longest)
+            sizing = memory.sizing
+            memory.sizing.pauses.note = context.stats.note
+        return AssistantDrafter(memory.drafter, context, sizing), reject
+
+
+@dataclass
+class _Memory:
+    """What a method keeps of a target that it was checked against.
+
+    Attributes:
+        drafter: where the target is, and in its dtype.
+        sizing: what was measured.
+    """
+
+    drafter: Any
+    sizing: ChainSize | None = None

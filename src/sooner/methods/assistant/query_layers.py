@@ -1,0 +1,238 @@
+"""The layers of an assistant: queries, an MLP and norms, and no keys or values of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers.activations import ACT2FN
+from transformers.models.gemma4.modeling_gemma4 import Gemma4RMSNorm, rotate_half
+
+from ...errors import SoonerError, UnsupportedError
+from .sizes import FULL, AssistantConfig
+
+Rotation = tuple[Tensor, Tensor]
+
+Attend = Callable[[str, Tensor], Tensor]
+"""Told a kind of layer and queries `[rows, heads, 1, dim]`; gives what they found in the target's
+keys and values, as the queries."""
+
+NEVER = 1e4
+"""How far below the others scores of tokens lie that were not chosen: none is drawn, but if a
+processor forbids all that were, something is left to say."""
+
+
+class QueryAttention(nn.Module):
+    """Queries of one kind of layer, and what is made of what they find."""
+
+    def __init__(self, config: AssistantConfig, kind: str) -> None:
+        super().__init__()
+        self.kind, self.head_dim = kind, config.head_dims[kind]
+        width = config.num_attention_heads * self.head_dim
+        self.q_proj = nn.Linear(config.hidden_size, width, bias=False)
+        self.q_norm = Gemma4RMSNorm(self.head_dim, config.rms_norm_eps)
+        self.o_proj = nn.Linear(width, config.hidden_size, bias=False)
+
+    def forward(self, states: Tensor, rotation: Rotation, attend: Attend) -> Tensor:
+        queries = self.q_norm(self.q_proj(states).unflatten(-1, (-1, self.head_dim)))
+        queries = queries.transpose(1, 2)  # [rows, heads, 1, dim]
+        cos, sin = rotation
+        found = attend(self.kind, queries * cos + rotate_half(queries) * sin)
+        made: Tensor = self.o_proj(found.transpose(1, 2).flatten(2))
+        return made
+
+
+class GatedMLP(nn.Module):
+    def __init__(self, config: AssistantConfig) -> None:
+        super().__init__()
+        hidden, inner = config.hidden_size, config.intermediate_size
+        self.gate_proj = nn.Linear(hidden, inner, bias=False)
+        self.up_proj = nn.Linear(hidden, inner, bias=False)
+        self.down_proj = nn.Linear(inner, hidden, bias=False)
+        self.activation = ACT2FN[config.hidden_activation]
+
+    def forward(self, states: Tensor) -> Tensor:
+        made: Tensor = self.down_proj(
+            self.activation(self.gate_proj(states)) * self.up_proj(states)
+        )
+        return made
+
+
+class QueryLayer(nn.Module):
+    """One layer, with norms before and behind each of its two parts."""
+
+    layer_scalar: Tensor
+
+    def __init__(self, config: AssistantConfig, kind: str) -> None:
+        super().__init__()
+        self.self_attn = QueryAttention(config, kind)
+        self.mlp = GatedMLP(config)
+        width, eps = config.hidden_size, config.rms_norm_eps
+        self.input_layernorm = Gemma4RMSNorm(width, eps)
+        self.post_attention_layernorm = Gemma4RMSNorm(width, eps)
+        self.pre_feedforward_layernorm = Gemma4RMSNorm(width, eps)
+        self.post_feedforward_layernorm = Gemma4RMSNorm(width, eps)
+        self.register_buffer("layer_scalar", torch.ones(1))
+
+    def forward(self, states: Tensor, rotation: Rotation, attend: Attend) -> Tensor:
+        found = self.self_attn(self.input_layernorm(states), rotation, attend)
+        states = states + self.post_attention_layernorm(found)
+        made = self.mlp(self.pre_feedforward_layernorm(states))
+        return (states + self.post_feedforward_layernorm(made)) * self.layer_scalar
+
+
+class Centroids(nn.Module):
+    """Which clusters of the vocabulary are scored, and which tokens are in each."""
+
+    token_ordering: Tensor
+
+    def __init__(self, config: AssistantConfig) -> None:
+        super().__init__()
+        assert config.num_centroids is not None
+        self.chosen = config.chosen_centroids
+        self.centroids = nn.Linear(config.hidden_size, config.num_centroids, bias=False)
+        self.register_buffer("token_ordering", torch.arange(config.vocab_size))
+
+    def forward(self, states: Tensor, head: Tensor) -> Tensor:
+        """Scores `[rows, 1, vocab]` of the tokens of the likeliest clusters; see `NEVER`.
+
+        Args:
+            states: `[rows, 1, hidden]`.
+            head: rows of the LM head, `[vocab, hidden]`.
+        """
+        best = self.centroids(states).topk(self.chosen).indices  # [rows, 1, chosen]
+        clusters = self.token_ordering.view(self.centroids.out_features, -1)
+        tokens = clusters[best].flatten(-2)  # [rows, 1, scored]
+        scores = (head[tokens] @ states[..., None])[..., 0]
+        lowest = scores.amin(-1, keepdim=True) - NEVER
+        whole = lowest.expand(*lowest.shape[:-1], len(head)).clone()
+        return whole.scatter_(-1, tokens, scores)
+
+
+class AssistantModel(nn.Module):
+    """Drafts a chain from the target's last state and its keys and values (Gemma 4's assistants).
+
+    A step is given the embedding of the last token, as the target embeds it, and the state that the
+    token was said from; the next one, its own state, projected to the target's width. Its queries
+    read what the target has cached, of one layer for each kind. All steps of a draft stand at one
+    position, that of the last committed token, and see the tokens before it.
+
+    Tensors have the published names without `model.`; the embedding, which is the LM head, is
+    `lm_head`.
+
+    Args:
+        config: sizes.
+    """
+
+    def __init__(self, config: AssistantConfig) -> None:
+        super().__init__()
+        self.config = config
+        hidden, target = config.hidden_size, config.target_hidden_size
+        self.pre_projection = nn.Linear(2 * target, hidden, bias=False)
+        self.layers = nn.ModuleList(QueryLayer(config, kind) for kind in config.layer_types)
+        self.norm = Gemma4RMSNorm(hidden, config.rms_norm_eps)
+        self.post_projection = nn.Linear(hidden, target, bias=False)
+        self.lm_head = nn.Linear(hidden, config.vocab_size, bias=False)
+        self.masked_embedding = None if config.num_centroids is None else Centroids(config)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.pre_projection.weight.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self.pre_projection.weight.device
+
+    def rotations(self, positions: Tensor) -> dict[str, Rotation]:
+        """Cosines and sines of `positions [rows]` by kind, each `[rows, 1, 1, dim]`."""
+        made = {}
+        for kind, dim in self.config.head_dims.items():
+            angles = positions.float()[:, None] * frequencies(self.config.ropes[kind], dim).to(
+                positions.device
+            )
+            whole = torch.cat([angles, angles], 1)[:, None, None]
+            made[kind] = (whole.cos().to(self.dtype), whole.sin().to(self.dtype))
+        return made
+
+    def forward(
+        self, embeds: Tensor, states: Tensor, rotations: Mapping[str, Rotation], attend: Attend
+    ) -> tuple[Tensor, Tensor]:
+        """One step.
+
+        Args:
+            embeds: of the last token, `[rows, 1, target hidden]`.
+            states: that it was said from, `[rows, 1, target hidden]`.
+            rotations: of its position; see `rotations`.
+            attend: reads the target's keys and values.
+
+        Returns:
+            the state to go on from, `[rows, 1, target hidden]`, and logits, `[rows, 1, vocab]`.
+        """
+        both = torch.cat([embeds, states], -1).to(self.device, self.dtype)
+        inner = self.pre_projection(both)
+        for layer, kind in zip(self.layers, self.config.layer_types, strict=True):
+            inner = layer(inner, rotations[kind], attend)
+        inner = self.norm(inner)
+        head = self.lm_head
+        if self.masked_embedding is None:
+            return self.post_projection(inner), head(inner)
+        return self.post_projection(inner), self.masked_embedding(inner, head.weight)
+
+    def sources(self, adapter: Any) -> dict[str, int]:
+        """The target's layer whose keys and values each kind reads.
+
+        Raises:
+            SoonerError: it has none of a kind.
+        """
+        text = adapter.text_config
+        kinds = list(getattr(text, "layer_types", None) or [FULL] * adapter.layers)
+        own = kinds[: adapter.layers]  # those behind share the keys of these
+        for kind in self.config.head_dims:
+            if kind not in own:
+                raise SoonerError(
+                    f"assistant reads the keys of a {kind} layer, but "
+                    f"{type(adapter.model).__name__} has only {'/'.join(sorted(set(own)))}; give "
+                    "the target that it was trained for"
+                )
+        return {kind: len(own) - 1 - own[::-1].index(kind) for kind in self.config.head_dims}
+
+    def check(self, adapter: Any) -> None:
+        """Refuse a target that this assistant was not trained for, as far as its config tells.
+
+        Raises:
+            SoonerError: names what differs.
+            UnsupportedError: a decoder whose layers can't be asked for the width of their heads.
+        """
+        config, name = self.config, type(adapter.model).__name__
+        wants = {
+            "hidden_size": (config.target_hidden_size, int(adapter.text_config.hidden_size)),
+            "vocab_size": (config.vocab_size, adapter.vocab_size),
+        }
+        for kind, layer in self.sources(adapter).items():
+            modules = getattr(adapter.decoder, "layers", None)
+            attention = None if modules is None else getattr(modules[layer], "self_attn", None)
+            if (dim := getattr(attention, "head_dim", None)) is None:
+                raise UnsupportedError(
+                    f"assistant: layer {layer} of {name} does not tell the head_dim of its keys; "
+                    "use Gemma 4, or another drafter"
+                )
+            wants[f"head_dim of {kind} layers"] = (config.head_dims[kind], int(dim))
+        for what, (wanted, have) in wants.items():
+            if wanted != have:
+                raise SoonerError(
+                    f"assistant was trained for a target with {what} {wanted}, but {name} has "
+                    f"{have}; give that target"
+                )
+
+
+def frequencies(rope: Mapping[str, Any], dim: int) -> Tensor:
+    """Angles a position, `[dim / 2]`; a *proportional* RoPE turns only the first ones."""
+    turned = dim // 2
+    if rope["rope_type"] == "proportional":
+        turned = int(rope.get("partial_rotary_factor", 1.0) * dim // 2)
+    powers = torch.arange(0, 2 * turned, 2, dtype=torch.float) / dim
+    made = 1.0 / (float(rope["rope_theta"]) ** powers)
+    still = torch.zeros(dim // 2 - turned)
+    return torch.cat([made, still]) / float(rope.get("factor", 1.0))

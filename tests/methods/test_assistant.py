@@ -1,0 +1,509 @@
+"""Gemma 4's assistants: the published layout, transformers' own drafts, runs, refusals."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import importlib
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import gelu
+from transformers import DynamicCache, MaxLengthCriteria, StoppingCriteriaList
+
+import assistants
+import sooner
+import tiny
+from assistants import config_for, texts_of, weights_for, written
+from sooner import Assistant, AssistantModel
+from sooner.decoding.interface import Outcome
+from sooner.decoding.tree import Tree
+from sooner.methods.assistant.drafter import AssistantDrafter
+from sooner.methods.assistant.sizes import FULL, SLIDING, read_config
+from sooner.methods.trained import load_drafter, load_for, method_of
+from sooner.models import adapt, odd_ids
+from zoo.laws import ROWS
+from zoo.species import model_of
+from zoo.zoo import ZOO
+
+NAMES = [name for name in ("gemma4", "gemma4_unified") if name in ZOO]
+NEW, DRAFTED = 24, 4
+GREEDY: dict[str, Any] = {"do_sample": False, "eos_token_id": None, "pad_token_id": 0}
+CLUSTERS = 16
+
+pytestmark = pytest.mark.skipif(not NAMES, reason="the installed transformers has no Gemma 4")
+
+
+def inputs_of(name: str, kind: str = "text", rows: int = ROWS) -> dict[str, Any]:
+    return ZOO[name].inputs(model_of(ZOO[name]), kind, rows, 0)
+
+
+@functools.cache
+def fitted(name: str, kind: str = "text", clusters: int = 0) -> AssistantModel:
+    return assistants.fitted(model_of(ZOO[name]), inputs_of(name, kind), NEW, clusters)
+
+
+# --- one step, against the published layout written anew
+
+
+def literal(
+    told: dict[str, Any], weights: dict[str, Tensor], both: Tensor, position: int, seen: Any
+) -> tuple[Tensor, Tensor]:
+    """State and logits of a step behind `[embedding; state]`, of one row, by published names.
+
+    Args:
+        both: `[2 * backbone]`.
+        seen: keys and values by kind, each `[kv_heads, tokens, dim]`.
+    """
+    text = told["text_config"]
+
+    def norm(x: Tensor, name: str) -> Tensor:
+        return x * (x.pow(2).mean(-1, keepdim=True) + 1e-6) ** -0.5 * weights[name]
+
+    x = weights["pre_projection.weight"] @ both
+    for number, kind in enumerate(text["layer_types"]):
+        at = f"model.layers.{number}."
+        keys, values = seen[kind]
+        dim = keys.shape[-1]
+        turned, base = (dim // 2, 1e4) if kind == SLIDING else (dim // 8, 1e6)
+        angles = torch.zeros(dim // 2)
+        angles[:turned] = position * base ** (-2 * torch.arange(turned) / dim)
+        cos, sin = angles.cos().repeat(2), angles.sin().repeat(2)
+        y = norm(x, f"{at}input_layernorm.weight")
+        q = (weights[f"{at}self_attn.q_proj.weight"] @ y).view(-1, dim)
+        q = norm(q, f"{at}self_attn.q_norm.weight")
+        q = q * cos + torch.cat([-q[:, dim // 2 :], q[:, : dim // 2]], 1) * sin
+        if kind == SLIDING:
+            first = max(keys.shape[1] - text["sliding_window"] - 1, 0)
+            keys, values = keys[:, first:], values[:, first:]
+        groups = len(q) // len(keys)
+        keys, values = keys.repeat_interleave(groups, 0), values.repeat_interleave(groups, 0)
+        found = torch.einsum("hd,hkd->hk", q, keys).softmax(-1)[:, None] @ values
+        y = weights[f"{at}self_attn.o_proj.weight"] @ found.flatten()
+        x = x + norm(y, f"{at}post_attention_layernorm.weight")
+        y = norm(x, f"{at}pre_feedforward_layernorm.weight")
+        gate, up, down = (weights[f"{at}mlp.{one}_proj.weight"] for one in ("gate", "up", "down"))
+        y = down @ (gelu(gate @ y, approximate="tanh") * (up @ y))
+        x = (x + norm(y, f"{at}post_feedforward_layernorm.weight")) * weights[f"{at}layer_scalar"]
+    x = norm(x, "model.norm.weight")
+    head = weights["model.embed_tokens.weight"]
+    logits = head @ x
+    if told["use_ordered_embeddings"]:
+        best = (weights["masked_embedding.centroids.weight"] @ x).topk(3).indices
+        order = weights["masked_embedding.token_ordering"].view(told["num_centroids"], -1)
+        kept = torch.zeros(len(head), dtype=torch.bool)
+        kept[order[best].flatten()] = True
+        logits = logits.masked_fill(~kept, -torch.inf)
+    return weights["post_projection.weight"] @ x, logits
+
+
+@pytest.mark.parametrize("clusters", [0, CLUSTERS])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_step_is_what_the_published_layout_says(
+    name: str, clusters: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a run over a ragged batch, from what the target's own forward gives of each row."""
+    model, inputs = model_of(ZOO[name]), inputs_of(name)
+    told = config_for(model, clusters)
+    weights = weights_for(told)
+    method = load_drafter(written(tmp_path, told, weights), num_draft_tokens=1)
+    weights = {
+        name: one if one.dtype == torch.long else one.double() for name, one in weights.items()
+    }
+    heard: list[Any] = []
+    own, step = AssistantDrafter._draft, AssistantModel.forward
+
+    def forward(self: Any, *given: Any) -> Any:
+        heard.append(step(self, *given))
+        return heard[-1]
+
+    monkeypatch.setattr(AssistantModel, "forward", forward)
+    texts: list[dict[int, list[int]]] = []
+
+    def listen(self: AssistantDrafter, outcome: Outcome, depth: int) -> Tree:
+        texts.append(texts_of(outcome))
+        return own(self, outcome, depth)
+
+    monkeypatch.setattr(AssistantDrafter, "_draft", listen)
+    sooner.generate(model, inputs, method, max_new_tokens=12, **GREEDY)
+    assert len(texts) == len(heard) > 4
+    for said, (states, logits) in zip(texts, heard, strict=True):
+        for row, (original, text) in enumerate(said.items()):
+            real = inputs["input_ids"][original][inputs["attention_mask"][original].bool()]
+            ids = torch.cat([real, torch.tensor(text)])[None]
+            cache = DynamicCache()
+            told_by = model(
+                input_ids=ids[:, :-1], output_hidden_states=True, past_key_values=cache,
+                mm_token_type_ids=torch.zeros_like(ids[:, :-1]),
+            )  # fmt: skip
+            kinds = model.config.get_text_config().layer_types[: len(cache.layers)]
+            seen = {
+                kind: (layer.keys[0], layer.values[0])
+                for kind, layer in zip(kinds, cache.layers, strict=True)  # the last one of a kind
+            }
+            embed = adapt(model).embed_tokens(ids[:, -1:])[0, 0]
+            both = torch.cat([embed, told_by.hidden_states[-1][0, -1]])
+            state, scores = literal(told, weights, both, ids.shape[1] - 1, seen)
+            assert torch.allclose(states[row, 0], state, atol=1e-4)
+            kept = scores.isfinite()
+            assert torch.allclose(logits[row, 0][kept], scores[kept], atol=1e-4)
+            assert kept.sum() == (len(kept) if not clusters else 3 * len(kept) // clusters)
+            if clusters:
+                assert logits[row, 0][~kept].max() < scores[kept].min() - 1000
+
+
+# --- transformers' own assistants
+
+
+@pytest.fixture
+def theirs(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, Any]], Any]:
+    """Makes transformers' own assistant of a config.json.
+
+    5.23 can't build one: it asks which layer makes the keys, and of an assistant's layers none
+    does.
+    """
+
+    def made(told: dict[str, Any]) -> Any:
+        place = "transformers.models.gemma4"
+        configs = importlib.import_module(f"{place}.configuration_gemma4").Gemma4TextConfig
+        own = getattr(configs, "kv_sharing_modes", None)
+        if own is not None:
+
+            def modes(self: Any) -> list[str | None]:
+                if self.num_kv_shared_layers == self.num_hidden_layers:
+                    return ["reuse"] * self.num_hidden_layers
+                found: list[str | None] = own.fget(self)
+                return found
+
+            monkeypatch.setattr(configs, "kv_sharing_modes", property(modes))
+        from transformers import Gemma4AssistantConfig, Gemma4AssistantForCausalLM
+
+        inner = {key: one for key, one in told["text_config"].items() if one is not None}
+        outer = {key: one for key, one in told.items() if key not in ("architectures", "dtype")}
+        config = Gemma4AssistantConfig(**{**outer, "text_config": inner})
+        return Gemma4AssistantForCausalLM(config).eval()
+
+    return made
+
+
+@pytest.mark.parametrize("clusters", [0, CLUSTERS])
+def test_what_transformers_writes_is_read(
+    theirs: Callable[[dict[str, Any]], Any], clusters: int, tmp_path: Path
+) -> None:
+    model = model_of(ZOO["gemma4"])
+    told = config_for(model, clusters)
+    assistant = theirs(told)
+    assistant.load_state_dict(weights_for(told), strict=False)
+    assistant.save_pretrained(tmp_path)
+    found = load_for("assistant", tmp_path)
+    assert found.config == read_config(told, "here")
+    own = {name.removeprefix("model."): one for name, one in weights_for(told).items()}
+    own["lm_head.weight"] = own.pop("embed_tokens.weight")
+    assert found.state_dict().keys() == own.keys()
+    assert all(torch.equal(one, own[name]) for name, one in found.state_dict().items())
+
+
+@pytest.mark.parametrize("clusters", [0, CLUSTERS])
+def test_drafts_are_those_of_transformers(
+    theirs: Callable[[dict[str, Any]], Any], clusters: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Round by round, of every row of a ragged batch, with windows that prompts exceed."""
+    from transformers.generation.candidate_generator import (
+        SinglePositionMultiTokenCandidateGenerator,
+    )
+
+    asked = inspect.signature(SinglePositionMultiTokenCandidateGenerator.__init__).parameters
+    if "input_ids" in asked:
+        pytest.skip("the installed transformers has an older generator, which is asked otherwise")
+    model, inputs = model_of(ZOO["gemma4"]), inputs_of("gemma4")
+    drafter = fitted("gemma4", "text", clusters)
+    told = config_for(model, clusters)
+    assistant = theirs(told)
+    ours = {
+        (name if "proj" in name and "layers" not in name else f"model.{name}"): one
+        for name, one in drafter.state_dict().items()
+        if "masked" not in name
+    }
+    ours["model.embed_tokens.weight"] = ours.pop("model.lm_head.weight")
+    ours |= {name: one for name, one in drafter.state_dict().items() if "masked" in name}
+    lacking, unknown = assistant.load_state_dict(ours, strict=False)
+    assert unknown == []
+    assert set(lacking) <= {"lm_head.weight"}
+    assistant.tie_weights()
+    assistant = assistant.double()
+    assistant.generation_config.num_assistant_tokens = DRAFTED
+    rounds: list[tuple[dict[int, list[int]], list[list[int]]]] = []
+    own = AssistantDrafter._draft
+
+    def listen(self: AssistantDrafter, outcome: Outcome, depth: int) -> Tree:
+        tree = own(self, outcome, depth)
+        drafts = [one[:many] for one, many in zip(tree.tokens.tolist(), self.levels, strict=True)]
+        rounds.append((texts_of(outcome), drafts))
+        return tree
+
+    monkeypatch.setattr(AssistantDrafter, "_draft", listen)
+    method = Assistant(drafter, num_draft_tokens=DRAFTED)
+    made = sooner.generate(model, inputs, method, max_new_tokens=NEW, **GREEDY)
+    if not clusters:
+        assert made.stats.num_accepted_draft_tokens > 10
+    compared, pixels = 0, getattr(model, odd_ids.KNOWN)
+    for said, drafts in rounds:
+        for (row, text), draft in zip(said.items(), drafts, strict=True):
+            real = inputs["input_ids"][row][inputs["attention_mask"][row].bool()]
+            ids = torch.cat([real, torch.tensor(text)])[None]
+            outputs = model(
+                input_ids=ids[:, :-1], output_hidden_states=True, return_shared_kv_states=True,
+                mm_token_type_ids=torch.zeros_like(ids[:, :-1]),
+            )  # fmt: skip
+            config = model.generation_config
+            config.max_length = 512
+            candidates, _ = SinglePositionMultiTokenCandidateGenerator(
+                assistant, model.get_input_embeddings(), config
+            ).get_candidates(ids, {}, outputs, is_first_iteration=False, n_last_matches=0)
+            wanted = candidates[0, ids.shape[1] :].tolist()
+            assert len(wanted) == DRAFTED
+            # What stands for pixels is embedded as the target embeds it, which they do not ask.
+            odd = [place for place, token in enumerate([text[-1], *draft]) if token in pixels]
+            draft = draft[: odd[0]] if odd else draft
+            assert draft == wanted[: len(draft)]
+            compared += len(draft)
+    assert compared > 80
+
+
+# --- runs
+
+
+@pytest.mark.parametrize("kind", ["text", "image", "images", "video"])
+@pytest.mark.parametrize("name", NAMES)
+def test_ids_are_those_of_generate(name: str, kind: str) -> None:
+    model, inputs = model_of(ZOO[name]), inputs_of(name, kind)
+    wanted = model.generate(**inputs, max_new_tokens=NEW, **GREEDY)
+    method = Assistant(fitted(name, kind), num_draft_tokens=DRAFTED)
+    made = model.generate(
+        **inputs, max_new_tokens=NEW, **GREEDY, custom_generate=method,
+        return_dict_in_generate=True,
+    )  # fmt: skip
+    assert torch.equal(made.sequences, wanted)
+    assert made.stats.num_accepted_draft_tokens > 0
+    ending = {**GREEDY, "eos_token_id": int(wanted[0, inputs["input_ids"].shape[1] + 9])}
+    stopped = model.generate(**inputs, max_new_tokens=NEW, **ending)
+    assert not torch.equal(stopped, wanted[:, : stopped.shape[1]])
+    again = model.generate(**inputs, max_new_tokens=NEW, **ending, custom_generate=method)
+    assert torch.equal(again, stopped)
+
+
+@pytest.mark.parametrize("length", ["auto", 1, 7])
+def test_any_length_of_draft_says_the_same(length: Any) -> None:
+    model, inputs = model_of(ZOO["gemma4"]), inputs_of("gemma4")
+    wanted = model.generate(**inputs, max_new_tokens=NEW, **GREEDY)
+    method = Assistant(fitted("gemma4"), num_draft_tokens=length, max_draft_tokens=5)
+    for _ in range(2):
+        made = model.generate(**inputs, max_new_tokens=NEW, **GREEDY, custom_generate=method)
+        assert torch.equal(made, wanted)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_rows_join_while_others_decode(name: str) -> None:
+    model = model_of(ZOO[name])
+    engine = sooner.Engine(model, Assistant(fitted(name), num_draft_tokens=DRAFTED), max_rows=3)
+    prompts = inputs_of(name)
+    asked, accepted = [], 0
+    for number, new in enumerate((NEW, 4, 15, 9, NEW)):
+        row = number % ROWS
+        real = prompts["attention_mask"][row].bool()
+        inputs = {key: one[row : row + 1, real] for key, one in prompts.items()}
+        asked.append((engine.admit(inputs, max_new_tokens=new, **GREEDY), inputs, new))
+        engine.step()
+        engine.step()
+    engine.run()
+    for request, inputs, new in asked:
+        wanted = model.generate(**inputs, max_new_tokens=new, **GREEDY)
+        assert request.tokens == wanted[:, inputs["input_ids"].shape[1] :].tolist()
+        accepted += len(request.tokens[0]) - 1 - request.drafts.rounds
+    assert accepted > 0
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3_vl"])
+def test_pages_are_read_as_slots_are(family: str) -> None:
+    """An engine's pages, of which requests share those of a prefix."""
+    model, inputs = tiny.model(family), tiny.inputs(family, "text", 1)
+    method = Assistant(assistants.of(family), num_draft_tokens=DRAFTED)
+    engine = sooner.Engine(model, method, max_rows=3, pages=40)
+    wanted = model.generate(**inputs, max_new_tokens=NEW, do_sample=False, eos_token_id=None)
+    said = wanted[:, inputs["input_ids"].shape[1] :].tolist()
+    options: dict[str, Any] = {"max_new_tokens": NEW, "do_sample": False, "eos_token_id": None}
+    for _ in range(2):
+        requests = [engine.admit(inputs, **options) for _ in range(2)]
+        engine.run()
+        assert [request.tokens for request in requests] == [said, said]
+
+
+@pytest.mark.parametrize("clusters", [0, CLUSTERS])
+def test_sampled_drafts_are_taken_and_refused(clusters: int) -> None:
+    """Text is its seed's alone; that it has the target's distribution: test_distributions."""
+    model, inputs = model_of(ZOO["gemma4"]), inputs_of("gemma4")
+    method = Assistant(fitted("gemma4", "text", clusters), num_draft_tokens=DRAFTED)
+    options: dict[str, Any] = {**GREEDY, "do_sample": True, "temperature": 0.3, "seed": 4}
+    made = sooner.generate(model, inputs, method, max_new_tokens=NEW, **options)
+    again = sooner.generate(model, inputs, method, max_new_tokens=NEW, **options)
+    assert made.tokens == again.tokens
+    assert made.stats.mode == "exact"
+    assert 0 < made.stats.num_accepted_draft_tokens < made.stats.num_draft_tokens
+    other = sooner.generate(model, inputs, method, max_new_tokens=NEW, **{**options, "seed": 5})
+    assert other.tokens != made.tokens
+
+
+def test_a_processor_may_forbid_all_that_clusters_hold() -> None:
+    """Drafts then are what is left, and the text is the target's own."""
+    model, inputs = model_of(ZOO["gemma4"]), inputs_of("gemma4")
+    banned = [[token] for token in range(150)]
+    options = {**GREEDY, "bad_words_ids": banned}
+    wanted = model.generate(**inputs, max_new_tokens=8, **options)
+    method = Assistant(fitted("gemma4", "text", CLUSTERS), num_draft_tokens=DRAFTED)
+    made = model.generate(**inputs, max_new_tokens=8, **options, custom_generate=method)
+    assert torch.equal(made, wanted)
+
+
+def test_another_dtype_is_drafted_for_by_a_copy() -> None:
+    drafter = assistants.of("llama")
+    model = tiny.model("llama")
+    half = copy.deepcopy(model).to(torch.bfloat16)
+    method = Assistant(drafter, num_draft_tokens=DRAFTED)
+    options: dict[str, Any] = {"max_new_tokens": 8, "do_sample": False, "eos_token_id": None}
+    for target in (model, half):
+        sooner.generate(target, tiny.inputs("llama"), method, **options)
+    assert drafter.dtype == torch.float32
+    assert {memory.drafter.dtype for memory in method.memory.values()} == {
+        torch.float32, torch.bfloat16,
+    }  # fmt: skip
+
+
+# --- files and what is refused
+
+
+def test_the_files_tell_what_it_is(tmp_path: Path) -> None:
+    told = config_for(model_of(ZOO["gemma4"]))
+    folder = written(tmp_path, told, weights_for(told))
+    assert method_of(folder) == "assistant"
+    method = load_drafter(folder, num_draft_tokens=3)
+    assert isinstance(method, Assistant)
+    assert (method.largest_block(), method.slot_bytes()) == (4, 0)
+    assert Assistant(folder).largest_block() == 9
+    with pytest.raises(sooner.SoonerError, match="Gemma 4's assistant, which method 'assistant'"):
+        sooner.DFlash(folder)
+    with pytest.raises(sooner.SoonerError, match="reads no layers by layer_ids"):
+        load_drafter(folder, layer_ids=(1, 2))
+    with pytest.raises(sooner.SoonerError, match="Gemma 4's assistant is run by Assistant"):
+        load_drafter(folder, nodes=3)
+
+
+def test_what_tensors_are_unknown_missing_or_misshapen_is_told_by_name(tmp_path: Path) -> None:
+    told = config_for(model_of(ZOO["gemma4"]), CLUSTERS)
+    weights = weights_for(told)
+    order = "masked_embedding.token_ordering"
+    cases = (
+        ({**weights, "model.layers.0.self_attn.k_proj.weight": torch.zeros(2)}, "attn.k_proj"),
+        ({**weights, "model.norm.weight": torch.ones(3)}, r"'norm.weight' .* \[3\], .* \[16\]"),
+        ({**weights, order: torch.zeros_like(weights[order])}, "token_ordering.* each of 160"),
+        ({name: one for name, one in weights.items() if name != order}, f"lacks {order}"),
+        ({name: one for name, one in weights.items() if "embed" not in name}, "lacks lm_head"),
+    )
+    for number, (tensors, message) in enumerate(cases):
+        with pytest.raises(sooner.SoonerError, match=message):
+            load_drafter(written(tmp_path / str(number), told, tensors))
+    untied = {**told, "tie_word_embeddings": False}
+    with pytest.raises(sooner.SoonerError, match="lacks lm_head"):
+        load_drafter(written(tmp_path / "untied", untied, weights))
+    head = torch.full_like(weights["model.embed_tokens.weight"], 2.0)
+    folder = written(tmp_path / "own", untied, {**weights, "lm_head.weight": head})
+    assert torch.equal(load_for("assistant", folder).lm_head.weight, head)
+
+
+@pytest.mark.parametrize(
+    ("changes", "text", "told"),
+    [
+        ({"use_orderd_embeddings": True}, {}, "did you mean 'use_ordered_embeddings'"),
+        ({}, {"sliding_windw": 3}, "text_config: .*did you mean 'sliding_window'"),
+        ({"quantization_config": {"bits": 4}}, {}, "quantised weights"),
+        ({}, {"layer_types": ["linear_attention"] * 3}, "linear_attention layers"),
+        ({}, {"num_hidden_layers": 4, "num_kv_shared_layers": 4}, "3 layer_types for 4 layers"),
+        ({}, {"num_kv_shared_layers": 1}, "num_kv_shared_layers 1 of 3"),
+        ({}, {"rope_parameters": {FULL: {"rope_type": "yarn"}}}, "'yarn' RoPE"),
+        ({}, {"hidden_size_per_layer_input": 8}, "inputs of each layer"),
+        ({}, {"enable_moe_block": True}, "experts"),
+        ({}, {"use_double_wide_mlp": True}, "twice the width"),
+        ({}, {"attention_bias": True}, "biases"),
+        ({}, {"use_bidirectional_attention": "all"}, "use_bidirectional_attention 'all'"),
+        ({}, {"hidden_activation": "snake"}, "hidden_activation 'snake'"),
+        ({"num_centroids": 7, "use_ordered_embeddings": True}, {}, "do not fit a vocabulary of"),
+        ({"text_config": None}, {}, "lacks text_config"),
+    ],
+)
+def test_options_that_are_not_run_are_refused_by_name(
+    changes: dict[str, Any], text: dict[str, Any], told: str, tmp_path: Path
+) -> None:
+    config = config_for(model_of(ZOO["gemma4"]), **text)
+    weights = weights_for(config_for(model_of(ZOO["gemma4"])))
+    with pytest.raises(sooner.SoonerError, match=told):
+        load_drafter(written(tmp_path, {**config, **changes}, weights))
+
+
+def test_a_key_that_is_needed_is_named() -> None:
+    config = config_for(model_of(ZOO["gemma4"]))
+    del config["backbone_hidden_size"]
+    with pytest.raises(sooner.SoonerError, match="lacks 'backbone_hidden_size'"):
+        read_config(config, "here")
+
+
+def test_sizes_are_gemma_4s_own_where_a_config_is_short() -> None:
+    text = {
+        "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 7,
+        "num_attention_heads": 4, "vocab_size": 160,
+    }  # fmt: skip
+    found = read_config({"backbone_hidden_size": 32, "text_config": text}, "here")
+    assert found.layer_types == (SLIDING,) * 5 + (FULL,) * 2
+    assert found.head_dims == {SLIDING: 256, FULL: 512}
+    assert found.ropes[FULL]["partial_rotary_factor"] == 0.25
+    by_kind = {**text, "head_dim": 8, "per_layer_config": {FULL: {"head_dim": 16}}}
+    found = read_config({"backbone_hidden_size": 32, "text_config": by_kind}, "here")
+    assert found.head_dims == {SLIDING: 8, FULL: 16}
+    by_layer = {**text, "head_dim": 8, "per_layer_config": {"5": {"head_dim": 16}}}
+    assert (
+        read_config({"backbone_hidden_size": 32, "text_config": by_layer}, "").head_dims[FULL] == 16
+    )
+
+
+def test_a_target_that_it_was_not_trained_for_is_refused() -> None:
+    model, inputs = model_of(ZOO["gemma4"]), inputs_of("gemma4")
+    other = Assistant(assistants.of("llama"))
+    with pytest.raises(sooner.SoonerError, match=r"hidden_size 48, but Gemma4.* has 32"):
+        sooner.generate(model, inputs, other, max_new_tokens=4)
+    drafter = fitted("gemma4")
+    with pytest.raises(sooner.SoonerError, match=r"keys of a sliding_attention layer, but .* only"):
+        Assistant(drafter).drafter.check(adapt(tiny.model("llama")))
+    wide = config_for(model, global_head_dim=16)
+    tall = AssistantModel(read_config(wide, "here"))
+    with pytest.raises(sooner.SoonerError, match=r"head_dim of full_attention layers 16, .* has 8"):
+        tall.check(adapt(model))
+
+
+def test_guidance_and_pruned_prompts_are_refused() -> None:
+    family = "qwen2_5_vl"
+    model, inputs = tiny.model(family), tiny.inputs(family, "image", 1)
+    method = Assistant(assistants.of(family), num_draft_tokens=DRAFTED)
+    with pytest.raises(sooner.SoonerError, match=r"guidance 2\.0 can't be honoured"):
+        method.session(model, inputs, guidance=2.0, criteria=tiny_limit(inputs))
+    with (
+        pytest.raises(sooner.SoonerError, match=r"a prefill context left .* out of layer"),
+        sooner.FastV(ratio=0.5, layer=1)(model),
+    ):
+        sooner.generate(model, inputs, method, max_new_tokens=6, do_sample=False)
+
+
+def tiny_limit(inputs: dict[str, Any]) -> Any:
+    return StoppingCriteriaList([MaxLengthCriteria(inputs["input_ids"].shape[1] + 4)])
