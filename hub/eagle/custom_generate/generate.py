@@ -11,7 +11,7 @@ def generate(
     model,
     nodes=50,
     depth=5,
-    top_k=8,
+    top_k=None,
     max_nodes=50,
     **arguments,
 ):

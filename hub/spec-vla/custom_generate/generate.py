@@ -12,7 +12,7 @@ def generate(
     bins=0,
     nodes=50,
     depth=5,
-    top_k=8,
+    top_k=None,
     **arguments,
 ):
     """Action tokens of a robot's policy, drafted by a trained head and accepted where they are
