@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForImageTextToText, JanusForConditionalGeneration
 
 import sooner
@@ -22,6 +22,8 @@ from sooner.models.openvla.model import OpenVLAForActionPrediction
 from sooner.tasks.act import Policy
 from sooner.tasks.imagine.loading import load_drawing_model
 from sooner.tasks.loading import load_pair
+from sooner_lab import worlds
+from sooner_lab.worlds.training import WHOLE, share_weights, stored_weights
 from sooner_lab.worlds.video import architecture, build, evaluate
 
 MIB = 2**20
@@ -72,13 +74,33 @@ def test_the_tracked_tree_is_small() -> None:
     assert size < 44 * MIB, f"tracked files are {size / MIB:.1f} MiB; 44 is the limit"
 
 
+def test_the_weights_of_all_worlds_are_small() -> None:
+    found = list(Path(worlds.__file__).parent.rglob("*.safetensors"))
+    size = sum(path.stat().st_size for path in found)
+    assert size <= 25 * MIB, f"weights are {size / MIB:.1f} MiB; 25 is the limit"
+
+
+def test_checkpoints_that_share_weights_load_as_before(tmp_path: Path) -> None:
+    made = {"both": torch.arange(4.0), "unlike": torch.zeros(2)}
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        save_file({**made, "unlike": made["unlike"] + ord(name)}, tmp_path / name / WHOLE)
+    before = {name: stored_weights(tmp_path / name) for name in ("a", "b")}
+    for _ in range(2):  # a second time changes nothing
+        common = share_weights([tmp_path / "a", tmp_path / "b"])
+        assert load_file(common).keys() == {"both"}
+        for name, told in before.items():
+            again = stored_weights(tmp_path / name)
+            assert again.keys() == told.keys()
+            assert all(torch.equal(value, told[key]) for key, value in again.items())
+
+
 @pytest.mark.parametrize("name", DEPTHS)
 def test_what_was_trained_is_as_it_was(name: str) -> None:
     digest = hashlib.sha256()
-    with safe_open(folder(name) / "model.safetensors", "pt") as state:
-        for key in sorted(state.keys()):
-            digest.update(key.encode())
-            digest.update(state.get_tensor(key).numpy().tobytes())
+    for key, value in sorted(stored_weights(folder(name)).items()):
+        digest.update(key.encode())
+        digest.update(value.numpy().tobytes())
     assert digest.hexdigest() == KEPT[name]
 
 

@@ -1,17 +1,25 @@
-"""What the recipes of all miniatures share: threads, the learning rate's course, the depth."""
+"""What the recipes of all miniatures share: the learning rate's course, the depth, the files."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from sooner.errors import SoonerError
+from sooner.io import write_json
 from sooner.models import silent
+
+WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+OWN, SHARED = "model-00001-of-00002.safetensors", "shared.safetensors"
+"""Files of weights: all of a checkpoint; or its own, and those of several beside each other."""
 
 
 def schedule(step: int, steps: int) -> float:
@@ -83,3 +91,45 @@ def save_half(model: Any, folder: Path) -> None:
     half.load_state_dict(model.state_dict())
     half.generation_config = model.generation_config
     half.half().save_pretrained(folder)
+
+
+def stored_weights(folder: Path) -> dict[str, Tensor]:
+    """All tensors of a checkpoint by their names, wherever its index says that they lie."""
+    index = folder / INDEX
+    if not index.is_file():
+        return load_file(folder / WHOLE)
+    told = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+    files = {name: load_file(folder / name) for name in set(told.values())}
+    return {tensor: files[name][tensor] for tensor, name in told.items()}
+
+
+def share_weights(folders: Sequence[Path]) -> Path:
+    """Store what checkpoints beside each other have in common once, in a file beside them.
+
+    `from_pretrained` finds it by the index of each folder.
+
+    Args:
+        folders: checkpoints of one parent folder.
+
+    Returns:
+        The file that they share.
+    """
+    held = [stored_weights(folder) for folder in folders]
+    first, others = held[0], held[1:]
+    same = {
+        name: value
+        for name, value in first.items()
+        if all(name in one and torch.equal(one[name], value) for one in others)
+    }
+    common = folders[0].parent / SHARED
+    save_file(same, common, metadata={"format": "pt"})
+    for folder, weights in zip(folders, held, strict=True):
+        own = {name: value for name, value in weights.items() if name not in same}
+        save_file(own, folder / OWN, metadata={"format": "pt"})
+        told = {name: f"../{SHARED}" if name in same else OWN for name in sorted(weights)}
+        size = sum(value.numel() * value.element_size() for value in weights.values())
+        write_json({"metadata": {"total_size": size}, "weight_map": told}, folder / INDEX)
+        (folder / WHOLE).unlink(missing_ok=True)
+    for path in (common, *(folder / OWN for folder in folders)):
+        path.chmod(0o644)
+    return common
