@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
 import importlib
 import inspect
@@ -28,7 +29,9 @@ from sooner.methods.assistant.sizes import FULL, SLIDING, read_config
 from sooner.methods.trained import load_drafter, load_for, method_of
 from sooner.models import adapt, odd_ids
 from zoo.laws import ROWS
-from zoo.species import model_of
+from zoo.sliding import SLIDING as SLIDING_TEXT
+from zoo.species import filled, model_of
+from zoo.tiny import tiny as tiny_type
 from zoo.zoo import ZOO
 
 NAMES = [name for name in ("gemma4", "gemma4_unified") if name in ZOO]
@@ -191,6 +194,14 @@ def theirs(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, Any]], Any]:
     return made
 
 
+def published(drafter: AssistantModel) -> dict[str, Tensor]:
+    """Its tensors by their published names."""
+    own = drafter.state_dict()
+    own["embed_tokens.weight"] = own.pop("lm_head.weight")
+    outer = ("pre_projection", "post_projection", "masked_embedding")
+    return {name if name.startswith(outer) else f"model.{name}": one for name, one in own.items()}
+
+
 @pytest.mark.parametrize("clusters", [0, CLUSTERS])
 def test_what_transformers_writes_is_read(
     theirs: Callable[[dict[str, Any]], Any], clusters: int, tmp_path: Path
@@ -224,14 +235,7 @@ def test_drafts_are_those_of_transformers(
     drafter = fitted("gemma4", "text", clusters)
     told = config_for(model, clusters)
     assistant = theirs(told)
-    ours = {
-        (name if "proj" in name and "layers" not in name else f"model.{name}"): one
-        for name, one in drafter.state_dict().items()
-        if "masked" not in name
-    }
-    ours["model.embed_tokens.weight"] = ours.pop("model.lm_head.weight")
-    ours |= {name: one for name, one in drafter.state_dict().items() if "masked" in name}
-    lacking, unknown = assistant.load_state_dict(ours, strict=False)
+    lacking, unknown = assistant.load_state_dict(published(drafter), strict=False)
     assert unknown == []
     assert set(lacking) <= {"lm_head.weight"}
     assistant.tie_weights()
@@ -295,6 +299,35 @@ def test_ids_are_those_of_generate(name: str, kind: str) -> None:
     assert not torch.equal(stopped, wanted[:, : stopped.shape[1]])
     again = model.generate(**inputs, max_new_tokens=NEW, **ending, custom_generate=method)
     assert torch.equal(again, stopped)
+
+
+def test_layers_that_see_all_may_have_wider_heads_and_fewer_of_them(
+    theirs: Callable[[dict[str, Any]], Any], tmp_path: Path
+) -> None:
+    """As in Gemma 4 26B and 31B, whose full layers make values of their keys; from files that
+    transformers wrote."""
+    small: Any = ZOO["gemma4"].build
+    text = {
+        **SLIDING_TEXT, "attention_k_eq_v": True, "num_global_key_value_heads": 1,
+        "global_head_dim": 16, "hidden_size_per_layer_input": 0,
+    }  # fmt: skip
+    build = tiny_type("gemma4", **{**small.args[1], "text_config": text})
+    made = dataclasses.replace(ZOO["gemma4"], build=build)
+    model = filled(made)
+    inputs = made.inputs(model, "text", ROWS, 0)
+    told = config_for(model, attention_k_eq_v=True, num_global_key_value_heads=1)
+    assert told["text_config"]["global_head_dim"] == 16
+    assistant = theirs(told)
+    drafter = assistants.fitted(model, inputs, NEW)
+    assistant.load_state_dict(published(drafter), strict=False)
+    assistant.tie_weights()
+    assistant.save_pretrained(tmp_path)
+    wanted = model.generate(**inputs, max_new_tokens=NEW, **GREEDY)
+    method = load_drafter(tmp_path, num_draft_tokens=DRAFTED)
+    assert method.drafter.config == drafter.config
+    made_by = sooner.generate(model, inputs, method, max_new_tokens=NEW, **GREEDY)
+    assert made_by.tokens == wanted[:, inputs["input_ids"].shape[1] :].tolist()
+    assert made_by.stats.num_accepted_draft_tokens > 0
 
 
 @pytest.mark.parametrize("length", ["auto", 1, 7])
