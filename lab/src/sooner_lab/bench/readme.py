@@ -169,6 +169,8 @@ def _longest(rows: list[Data] | None) -> dict[str, Data]:
 def value_at(result: Any, key: str) -> Any:
     """The value at a key such as `arms[method=parallel].decode_speedup` or `goals[0].reached`.
 
+    `points[rows=1&acceptance=0.9]` is the first entry with both.
+
     Raises:
         SoonerError: nothing stands there; says how far the key leads.
     """
@@ -177,7 +179,10 @@ def value_at(result: Any, key: str) -> Any:
         field, wanted, number, name = step.groups()
         try:
             if field:
-                result = next(one for one in result if str(one.get(field)) == wanted)
+                asked = [pair.partition("=") for pair in f"{field}={wanted}".split("&")]
+                result = next(
+                    one for one in result if all(str(one.get(at)) == is_ for at, _, is_ in asked)
+                )
             else:
                 result = result[int(number) if number else name]
         except (KeyError, IndexError, TypeError, AttributeError, StopIteration):

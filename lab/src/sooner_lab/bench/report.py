@@ -13,6 +13,7 @@ from .gpu import page as gpu
 from .imagine import page as imagine
 from .marks import page as marks
 from .pages import ReportTable, cell, figures_folder, head, table_lines
+from .papers import page as papers
 from .parallel import page as parallel
 from .parse import page as parse
 from .prefill import page as prefill
@@ -29,6 +30,7 @@ PAGES: dict[str, Any] = {
     "gpu": gpu,
     "imagine": imagine,
     "marks": marks,
+    "papers": papers,
     "parallel": parallel,
     "parse": parse,
     "prefill": prefill,
@@ -40,7 +42,7 @@ PAGES: dict[str, Any] = {
 }
 """Pages of the benches that have more to show than one table of arms."""
 
-WITHOUT_FIGURES = ("documents", "drafters", "gpu", "marks", "scale", "soak", "step")
+WITHOUT_FIGURES = ("documents", "drafters", "gpu", "marks", "papers", "scale", "soak", "step")
 
 COLUMNS = (
     ("method", "method", "{}"),

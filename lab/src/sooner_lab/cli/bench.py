@@ -43,6 +43,7 @@ def register(app: typer.Typer) -> None:
     from .bench_gpu import gpu
     from .bench_imagine import imagine
     from .bench_marks import marks
+    from .bench_papers import papers
     from .bench_parallel import parallel
     from .bench_parse import parse
     from .bench_prefill import prefill
@@ -58,6 +59,7 @@ def register(app: typer.Typer) -> None:
     group.command()(gpu)
     group.command()(imagine)
     group.command()(marks)
+    group.command()(papers)
     group.command()(parallel)
     group.command()(parse)
     group.command()(prefill)

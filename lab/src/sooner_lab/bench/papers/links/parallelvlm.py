@@ -1,0 +1,175 @@
+"""ParallelVLM."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from .kinds import (
+    ANALYTIC,
+    CHECKPOINTS,
+    GPU,
+    NOT_YET,
+    REPEATS,
+    REPLAY,
+    TRAINED,
+    Comparison,
+    Key,
+    Links,
+    Reason,
+)
+
+BIG, SMALL = "LLaVA-OV (7B & 72B)", "LLaVA-OV (0.5B & 7B)"
+QWEN = "Qwen2.5-VL (7B & 32B)"
+PAIRS = {SMALL: "llava-ov-0.5b-7b", BIG: "llava-ov-7b-72b", QWEN: "qwen2.5-vl-7b-32b"}
+SELF = {"LLaVA-OV (7B & 7B)": "llava-ov-7b-7b", "Qwen2.5-VL (7B & 7B)": "qwen2.5-vl-7b-7b"}
+SPEED, LENGTH = "average speed-up", "VideoDetailCaption M"
+CLIPS = "{clips} clips, {repeats} run(s)"
+POINT = "points[rows=1&pattern=independent&acceptance=0.9]"
+SEQUENTIAL = {
+    "Vanilla SD": "speculative",
+    "OnSD": "onsd",
+    "SD-Tree": "sd-tree",
+    "SpecVLM": "specvlm",
+}
+LOSSY = {
+    "FastV": "fastv",
+    "SparseVLM": "sparse-vlm",
+    "P-Drop": "pyramid-drop",
+    "DyCoke": "dycoke",
+    "ParallelVLM": "parallel",
+}
+SIDES = {"autoregressive": "plain", "SD": "speculative", "ParallelVLM": "parallel"}
+CHEAP_DRAFT = (
+    "our draft is cheap unpruned, so what SpecVLM, OnSD and trees save is less than they cost"
+)
+SWEPT = "prompts of {prompt_tokens.visual} visual tokens"
+SHORT = "few visual tokens: pruning them hardly shortens a draft step"
+
+
+def _arms(field: str, names: Mapping[str, str], at: str = "arms") -> dict[str, str | Key]:
+    return {row: f"{at}[method={name}].{field}" for row, name in names.items()}
+
+
+def _alphas(field: str, *shares: float, form: str = "α = {:.1f}") -> dict[str, str | Key]:
+    """Points of the sweep, pruned by frame; the unpruned draft is its first."""
+    return {
+        form.format(one): f"sweep[alpha={one}&criterion=uv-prune-by-frame].{field}"
+        for one in shares
+    }
+
+
+def _marks(criterion: str, alpha: float = 0.9) -> str:
+    return f"drafts[draft=checkpoint].criteria[criterion={criterion}&alpha={alpha}].run_length"
+
+
+def _trained() -> list[Comparison]:
+    with_parallel = {**SEQUENTIAL, "ParallelVLM": "parallel"}
+    run = Key("arms[method=parallel].accepted_run_length", plus=-1)
+    lossy = {
+        row: Key(f"lossy[method={name}].acceptance_ratio", times=100)
+        for row, name in LOSSY.items()
+    }  # fmt: skip
+    return [
+        Comparison("table 1", BIG, SPEED, "decode", "parallel", TRAINED, CLIPS,
+                   _arms("decode_speedup", with_parallel), why=CHEAP_DRAFT),
+        Comparison("table 1", BIG, LENGTH, "round", "parallel", TRAINED, CLIPS,
+                   _arms("mean_acceptance_length", SEQUENTIAL),
+                   why="our draft is right so often that five tokens pass with or without a tree"),
+        Comparison("table 1", BIG, LENGTH, "run", "parallel", TRAINED, CLIPS,
+                   {"ParallelVLM": run}),
+        Comparison("table 1", BIG, SPEED, "decode", "replay", REPLAY, "acceptance 0.9, c = 4.3",
+                   _arms("decode_speedup", {"Vanilla SD": "speculative", "SD-Tree": "sd-tree",
+                                            "ParallelVLM": "parallel"}, f"{POINT}.arms"),
+                   only_order="all arms at one acceptance, the paper's at their own",
+                   why="at one acceptance a tree's wider verification costs what its paths gain"),
+        Comparison("table 2", "LLaVA-OV-72B", "average 𝒜", "agreement", "parallel", TRAINED,
+                   CLIPS, lossy),
+        Comparison("table 2", "LLaVA-OV-72B", SPEED, "decode", "parallel", TRAINED, CLIPS,
+                   _arms("decode_speedup", LOSSY)),
+        Comparison("table 3", BIG, "c", "speed ratio", "parallel", TRAINED, SWEPT,
+                   _alphas("speed_ratio", 0.0, 0.5, 0.9), why=SHORT),
+        Comparison("table 3", BIG, "T_q", "milliseconds", "parallel", TRAINED, SWEPT,
+                   {row: Key(str(key), times=1e3) for row, key in
+                    _alphas("draft_step_seconds", 0.0, 0.5, 0.9).items()}, why=SHORT),
+        Comparison("table 6", "", "peak memory", "gigabytes", "parallel", TRAINED, "one process",
+                   {row: Key(f"memory.{name}", times=1 / 2**30) for row, name in SIDES.items()}),
+        Comparison("table 6", "", "tokens/s", "rate", "parallel", TRAINED, CLIPS,
+                   _arms("tokens_per_second", SIDES)),
+        Comparison("table 6", "", "total latency", "seconds", "parallel", TRAINED, CLIPS,
+                   _arms("e2e_seconds", SIDES)),
+        Comparison("table 7", "", "speed-up", "decode", "parallel", TRAINED, CLIPS,
+                   _alphas("decode_speedup", 0.9, 0.95, form="α = {:.2f}"),
+                   why="which tokens are kept hardly matters to this draft; the marks' does"),
+        Comparison("table 7", "", "M", "run", "marks", TRAINED, "marks, 96 clips",
+                   {f"α = {one:.2f}": Key(_marks("uv-prune", one), plus=-1)
+                    for one in (0.9, 0.95)}),
+        Comparison("figure 3", "", "prefill", "seconds", "parallel", TRAINED, SWEPT,
+                   {"target": "arms[method=speculative].seconds.prefill",
+                    "draft": "arms[method=speculative].seconds.draft_prefill"}),
+        Comparison("figure 3", "", "step", "milliseconds", "parallel", TRAINED, SWEPT,
+                   {"target": Key("sweep[alpha=0.0].target_step_seconds", times=1e3),
+                    "draft": Key("sweep[alpha=0.0].draft_step_seconds", times=1e3)}),
+        Comparison("figure 6", BIG, "speed-up", "decode", "parallel", TRAINED, CLIPS,
+                   _alphas("decode_speedup", 0.0, 0.9)),
+        Comparison("figure 7", "", "M lost", "run", "marks", TRAINED, "marks, 96 clips",
+                   {"UV-Prune": Key(_marks("uv-prune"), _marks("uv-prune")),
+                    "the target's attention": Key(_marks("uv-prune"), _marks("attention")),
+                    "without the target, least": Key(_marks("uv-prune"), _marks("uniform"))},
+                   why="in the world of marks attention keeps fewer of the tokens that matter than "
+                       "even spacing does"),
+        Comparison("figure 9", "similarity", "M", "run", "marks", TRAINED, "marks, 96 clips",
+                   {"similarity": Key(_marks("similarity"), plus=-1),
+                    "similarity and variation": Key(_marks("uv-prune"), plus=-1)},
+                   why="their intervals overlap: variation adds nothing in the world of marks"),
+    ]  # fmt: skip
+
+
+def _analytic() -> list[Comparison]:
+    def key(pair: str, method: str) -> str:
+        return f"table1[pair={pair}&method={method}].speedup"
+
+    how = "paper's step times and M"
+    pairs = [
+        Comparison("table 1", group, SPEED, "decode", "theory", ANALYTIC, how,
+                   {"Vanilla SD": key(name, "vanilla"), "ParallelVLM": key(name, "parallel")})
+        for group, name in PAIRS.items()
+    ]  # fmt: skip
+    alone = [
+        Comparison("table 1", group, SPEED, "decode", "theory", ANALYTIC, how,
+                   {"ParallelVLM": key(name, "parallel")})
+        for group, name in SELF.items()
+    ]  # fmt: skip
+    methods = {"autoregressive": "plain", "SD": "vanilla", "ParallelVLM": "parallel"}
+    columns = {"target decode": "seconds", "tokens/s": "rate", "total latency": "seconds"}
+    latency = [
+        Comparison("table 6", "", column, quantity, "theory", ANALYTIC, how,
+                   {row: f"table6[method={name}].{column.removesuffix(' latency')}"
+                    for row, name in methods.items()})
+        for column, quantity in columns.items()
+    ]  # fmt: skip
+    pruned = Comparison(
+        "table 7", "", "speed-up", "decode", "theory", ANALYTIC, how,
+        {f"α = {one}": f"table7[pruned={one}].speedup" for one in ("0.90", "0.95", "0.99", "1.00")},
+    )  # fmt: skip
+    return [*pairs, *alone, *latency, pruned]
+
+
+PUBLISHED = Reason(CHECKPOINTS, "their own draft and target")
+LINKS = Links(
+    (*_trained(), *_analytic()),
+    {
+        "table 1": PUBLISHED,
+        **{f"table 1 / {group}": Reason(NOT_YET, "no pair at c = 1 is trained here")
+           for group in SELF},
+        "table 2": PUBLISHED,
+        "table 3": PUBLISHED,
+        "table 4": Reason(GPU, "flash attention over a model of 72B"),
+        "table 5": PUBLISHED,
+        f"table 5 / {BIG}": Reason(REPEATS, "table 3 with a decimal"),
+        f"table 5 / {QWEN}": Reason(REPEATS, "table 3 with a decimal"),
+        "table 7": Reason(NOT_YET, "no run prunes as much"),
+        "figure 4": Reason(NOT_YET, "kept tokens are drawn by frame, not counted at the ends"),
+        "figure 6": PUBLISHED,
+        "figure 9 / attention": Reason(NOT_YET, "attention with variation is no arm"),
+    },
+)  # fmt: skip

@@ -1,0 +1,177 @@
+"""The page of the papers: a table a paper, every row folded below it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ..pages import ReportTable, cell, head, table_lines
+from .held import BESIDE, NONE, ORDER, items
+from .links.kinds import REGIMES
+from .quantities import QUANTITIES
+from .tables import NOTHING
+
+Figures = dict[str, Any]
+ABOUT = (
+    "Every table and figure of the five papers, appendices included, and ours. A figure of ours "
+    "stands beside the paper's only where both count the same quantity; seconds, bytes and scores "
+    "of another machine or other data, and a few more that say why, are compared in their order "
+    "alone. No ratio of ours to a paper's is given: the models differ. *Order* counts the pairs of "
+    "rows that the paper has in an order and that we have in the same; one pair against it, a tie "
+    "of ours included, and it fails. No interval is asked, so a small difference counts as a large "
+    "one. Results of a tree with uncommitted changes are refused."
+)
+HEADS = ["of the paper", "column", "paper", "ours", "regime", "on", "order", "why not, or remark"]
+
+
+def tables(result: Figures) -> list[ReportTable]:
+    """The summary, the reasons, and a table a paper."""
+    return [_summary(result), _reasons(result), *(_paper(one) for one in result["papers"])]
+
+
+def markdown(result: Figures, source: str) -> str:
+    """The page; `source` names the JSON that it came from."""
+    lines = [*head(result, source, "The papers, table by table"), "", ABOUT, ""]
+    used = {one["regime"] for paper in result["papers"] for one in paper["comparisons"]}
+    lines += [
+        f"- *{name}*: {told}{'' if name in used else '; none so far'}"
+        for name, told in REGIMES.items()
+    ]
+    summed, reasons, *own = tables(result)
+    for table in (summed, reasons):
+        lines += ["", f"## {table.title}", "", *table_lines(table.heads, table.rows)]
+    for paper, table in zip(result["papers"], own, strict=True):
+        lines += ["", f"## {table.title}", "", *table_lines(table.heads, table.rows)]
+        lines += ["", table.remark, *_without(paper), *_folded(paper)]
+    read = "; ".join(
+        f"[`{name}`]({name}.json) `{one['git'][:8]}`" for name, one in result["results"].items()
+    )
+    return "\n".join([*lines, "", f"Read: {read}."]) + "\n"
+
+
+def _summary(result: Figures) -> ReportTable:
+    rows = []
+    for paper in result["papers"]:
+        count = items([paper])
+        status = [row["status"] for row in paper["rows"]]
+        verdicts = [one["verdict"] for one in paper["comparisons"]]
+        rows.append(
+            [paper["paper"], count["tables"], count["figures"], len(status),
+             *(status.count(one) for one in (BESIDE, ORDER, NONE)),
+             verdicts.count("holds"), verdicts.count("fails")]
+        )  # fmt: skip
+    rows.append(["all", *(sum(column) for column in list(zip(*rows, strict=True))[1:])])
+    heads = [
+        "paper", "tables", "figures", "rows", "beside ours", "order alone", "no figure",
+        "orders that hold", "that fail",
+    ]  # fmt: skip
+    return ReportTable("Summary", heads, [[str(one) for one in row] for row in rows])
+
+
+def _reasons(result: Figures) -> ReportTable:
+    found = result["summary"]
+    counts = sorted(found["reasons"].items(), key=lambda pair: -pair[1])
+    rows = [[kind, f"{count} row(s)"] for kind, count in counts]
+    rows += [
+        [NOTHING[kind], f"{count} table(s) and figure(s)"]
+        for kind, count in sorted(found["nothing"].items(), key=lambda pair: -pair[1])
+    ]
+    return ReportTable("Why there is no figure", ["reason", "of"], rows)
+
+
+def _paper(paper: Figures) -> ReportTable:
+    rows = [_compared(one) for one in paper["comparisons"]]
+    held, failed = (
+        sum(one["verdict"] == verdict for one in paper["comparisons"])
+        for verdict in ("holds", "fails")
+    )
+    remark = (
+        f"{held} orders hold, {failed} fail. *paper* and *ours*: from the least to the greatest."
+    )
+    return ReportTable(paper["paper"], HEADS, rows, remark)
+
+
+def _compared(one: Figures) -> list[str]:
+    form = QUANTITIES[one["quantity"]].form
+    only = one["only_order"]
+    sides = ["–", "–"] if only else [_span(one["rows"], side, form) for side in ("paper", "ours")]
+    remarks = [one["why"], f"order alone: {only}" if only else ""]
+    return [
+        _place(one), one["column"], *sides, one["regime"], one["how"], _verdict(one),
+        "; ".join(filter(None, remarks)),
+    ]  # fmt: skip
+
+
+def _span(rows: Iterable[Figures], side: str, form: str) -> str:
+    known = [one[side] for one in rows if one["paper"] is not None and one["ours"] is not None]
+    if not known:
+        return "–"
+    ends = list(dict.fromkeys(form.format(one) for one in (min(known), max(known))))
+    return " to ".join(ends)
+
+
+def _verdict(one: Figures) -> str:
+    if not one["pairs"]:
+        return "–"
+    told = f"{one['in_order']} of {one['pairs']}"
+    return f"{told}, holds" if one["verdict"] == "holds" else f"{told}, **fails**"
+
+
+def _without(paper: Figures) -> list[str]:
+    """What has no figure of ours, by reason."""
+    places: dict[tuple[str, str], dict[str, int]] = {}
+    for row in paper["rows"]:
+        if row["reason"]:
+            found = places.setdefault((row["reason"]["kind"], row["reason"]["told"]), {})
+            found[_place(row)] = found.get(_place(row), 0) + 1
+    told = []
+    for (kind, what), own in places.items():
+        where = "; ".join(f"{place}, {_rows(count)}" for place, count in own.items())
+        told.append(f"- {kind} ({what}): {where}")
+    for nothing, what in NOTHING.items():
+        names = [one["item"] for one in paper["items"] if one["nothing"] == nothing]
+        if names:
+            told.append(f"- {what}: {', '.join(names)}")
+    return ["", "No figure of ours:", "", *told] if told else []
+
+
+def _rows(count: int) -> str:
+    return "1 row" if count == 1 else f"{count} rows"
+
+
+def _folded(paper: Figures) -> list[str]:
+    """Every row of every table and figure."""
+    lines = ["", '<details markdown="1">', f"<summary>All {len(paper['rows'])} rows</summary>", ""]
+    heads = ["of the paper", "row", "the paper's", "ours, or why there is none"]
+    shown = {one["item"]: one for one in paper["items"]}
+    rows = [
+        [_place(row), row["row"], _printed(row, shown[row["item"]]), _ours(row)]
+        for row in paper["rows"]
+    ]
+    return [*lines, *table_lines(heads, rows), "", "</details>"]
+
+
+def _printed(row: Figures, item: Figures) -> str:
+    told = []
+    for column in item["columns"]:
+        value = row["paper"][column["column"]]
+        if column["column"] not in item["shown"] or value is None:
+            continue
+        own = item["other"].get(row["row"], {}).get(column["quantity"], column["quantity"])
+        text = f"rank {value}" if column["is_order"] else cell(value, QUANTITIES[own].form)
+        told.append(f"{column['column']} {text}")
+    return "; ".join(told) or "–"
+
+
+def _ours(row: Figures) -> str:
+    if row["reason"]:
+        return str(row["reason"]["kind"])
+    found: dict[str, list[str]] = {}
+    for one in row["ours"]:
+        text = QUANTITIES[one["quantity"]].form.format(one["value"])
+        found.setdefault(one["regime"], []).append(f"{one['column']} {text}")
+    return "; ".join(f"{regime}: {', '.join(told)}" for regime, told in found.items())
+
+
+def _place(one: Figures) -> str:
+    return ", ".join(filter(None, (one["item"], one["group"])))

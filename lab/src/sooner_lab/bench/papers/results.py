@@ -1,0 +1,139 @@
+"""Results by name, and whether their figures may be quoted."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from sooner.errors import SoonerError
+
+from ...theory import reproduce, tables
+from ..documents.judging import aal, rows_of, speedup
+from ..parallel.summary import lossy_rows
+
+Figures = dict[str, Any]
+THEORY = "theory"
+"""The result that is calculated, not read."""
+PART = re.compile(r"[^.\[]+")
+
+
+class Results:
+    """The JSONs of a folder, each read once.
+
+    Args:
+        folder: where they lie.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._read: dict[str, Figures | None] = {}
+
+    def get(self, name: str) -> Figures | None:
+        """The result of that name, with the views that tables need; `None` without a file.
+
+        Raises:
+            SoonerError: the file is no JSON of a bench.
+        """
+        if name == THEORY:
+            return self._theory
+        if name not in self._read:
+            self._read[name] = self._load(name)
+        return self._read[name]
+
+    def is_clean(self, name: str, key: str) -> bool:
+        """Was the part that a key leads into measured at a revision that is committed whole?"""
+        result = self.get(name)
+        if result is None or name == THEORY:
+            return True
+        found = PART.match(key)
+        part = found[0] if found else ""
+        for run in result.get("kept", []):
+            if part in run["parts"]:
+                return not run["provenance"]["git_dirty"]
+        return not result["provenance"]["git_dirty"]
+
+    def origins(self) -> dict[str, Figures]:
+        """Revision and date of every result that was read."""
+        return {
+            name: {field: found["provenance"][field] for field in ("git", "git_dirty", "date")}
+            for name, found in sorted(self._read.items())
+            if found is not None
+        }
+
+    def _load(self, name: str) -> Figures | None:
+        path = self.folder / f"{name}.json"
+        if not path.is_file():
+            return None
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+            view = VIEWS.get(found["bench"], dict)
+            _ = found["provenance"]["git_dirty"]
+            return {**found, **view(found)}
+        except (ValueError, KeyError, TypeError) as error:
+            raise SoonerError(
+                f"'{path}' is no result of `sooner bench`: {type(error).__name__} {error}; make "
+                "one with --json"
+            ) from error
+
+    @cached_property
+    def _theory(self) -> Figures:
+        return theory()
+
+
+def theory() -> Figures:
+    """The paper's tables from its own step times; table 1 as means over its data sets."""
+    methods = {"vanilla SD": "vanilla", "ParallelVLM": "parallel"}
+    names = {pair.name: name for name, pair in tables.PAIRS.items()}
+    speeds: dict[tuple[str, str], list[float]] = {}
+    for cell in reproduce.table1():
+        pair, method = cell.row.split(", ")
+        speeds.setdefault((names[pair], methods[method]), []).append(cell.ours)
+    latency: dict[str, Figures] = {}
+    for cell in reproduce.table6():
+        latency.setdefault(cell.row, {"method": cell.row})[cell.column] = cell.ours
+    return {
+        "table1": [
+            {"pair": pair, "method": method, "speedup": sum(found) / len(found)}
+            for (pair, method), found in speeds.items()
+        ],
+        "table6": list(latency.values()),
+        "table7": [
+            {**asdict(cell), "pruned": cell.column, "speedup": cell.ours}
+            for cell in reproduce.table7()
+        ],
+    }
+
+
+def _parallel(result: Mapping[str, Any]) -> Figures:
+    """Exact arms beside lossy ones."""
+    return {"lossy": lossy_rows(result["arms"])}
+
+
+def _documents(result: Mapping[str, Any]) -> Figures:
+    """Rates of each arm on all pages, and the quality of drafts and of stage 1."""
+    seed = result["settings"]["seed"]
+    found = rows_of(result["readings"], part="counts", drafter="ocr")
+    plain = rows_of(found, method="plain")
+    rates = []
+    for method in dict.fromkeys(one["method"] for one in found):
+        own = rows_of(found, method=method)
+        clocks = ("decode", "e2e")
+        speeds = {one: speedup(own, plain, f"priced_{one}", seed)["value"] for one in clocks}
+        rates.append({"method": method, "aal": aal(own, seed)["value"], **speeds})
+    both = rows_of(found, method="hsd")
+    quality = {"draft": _mean(both, "draft_quality"), "stage 1": _mean(both, "stage_quality")}
+    return {"rates": rates, "quality": quality}
+
+
+def _mean(rows: list[Figures], name: str) -> float | None:
+    known = [one[name] for one in rows if one[name] is not None]
+    return sum(known) / len(known) if known else None
+
+
+VIEWS = {"parallel": _parallel, "documents": _documents}
+"""What a bench's tables make of its readings, by bench."""

@@ -1,0 +1,277 @@
+"""`sooner bench papers`: all tables are there, unlike things are not compared, the page is true."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sooner.cli.main import main
+from sooner.errors import SoonerError
+from sooner_lab.bench.papers import held as holding
+from sooner_lab.bench.papers.held import figure, held, hold, order, summary
+from sooner_lab.bench.papers.links import LINKS
+from sooner_lab.bench.papers.links.kinds import DIRTY, NO_FIGURE, NOT_YET, Comparison, Key, Links
+from sooner_lab.bench.papers.page import markdown
+from sooner_lab.bench.papers.quantities import QUANTITIES
+from sooner_lab.bench.papers.results import Results
+from sooner_lab.bench.papers.tables import NOTHING, Paper, PaperColumn, PaperItem, PaperRow, papers
+from sooner_lab.theory.tables import LATENCY, PAIRS, PRUNING
+
+RESULTS = Path(__file__).parents[3] / "docs" / "results"
+COUNTED = {
+    "parallelvlm": (7, 11),
+    "hsd": (10, 8),  # tables 1 to 8, A1 and A2; figures 1 to 3 and A1 to A5
+    "mminference": (4, 18),
+    "spec-vla": (6, 5),
+    "scd": (6, 10),
+}
+"""Tables and figures of each paper, appendices included."""
+
+Figures = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def committed() -> list[Figures]:
+    return held(Results(RESULTS))
+
+
+def rounded(found: Any) -> Any:
+    """Figures to nine digits, which other machines' sums agree in."""
+    if isinstance(found, float):
+        return float(f"{found:.9g}")
+    if isinstance(found, dict):
+        return {key: rounded(value) for key, value in found.items()}
+    return [rounded(one) for one in found] if isinstance(found, list) else found
+
+
+@pytest.mark.parametrize("paper", papers(), ids=lambda paper: paper.slug)
+def test_every_table_and_figure_is_there_once(paper: Paper) -> None:
+    for kind, wanted in zip(("table", "figure"), COUNTED[paper.slug], strict=True):
+        names = [one.name.split()[1] for one in paper.items if one.name.split()[0] == kind]
+        assert len(names) == len(set(names)) == wanted
+        main_text = [int(name) for name in names if name.isdigit()]
+        appendix = [int(name[1:]) for name in names if not name.isdigit()]
+        for numbers in (main_text, appendix):
+            assert numbers == list(range(1, len(numbers) + 1))
+
+
+@pytest.mark.parametrize("paper", papers(), ids=lambda paper: paper.slug)
+def test_every_row_has_figures_of_known_quantities(paper: Paper) -> None:
+    for item in paper.items:
+        assert bool(item.rows) == (item.nothing is None)
+        assert item.nothing is None or item.nothing in NOTHING
+        assert set(item.shown) <= set(item.names)
+        assert {one.quantity for one in item.columns} <= set(QUANTITIES)
+        places = [(row.group, row.name) for row in item.rows]
+        assert len(places) == len(set(places))
+
+
+def test_tables_1_6_and_7_are_those_that_theory_has() -> None:
+    """Two transcriptions, made apart, and the paper's own averages."""
+    items = {one.name: one for one in next(iter(papers())).items}
+    table = items["table 1"]
+    for pair in PAIRS.values():
+        for name, own in (("ParallelVLM", pair.parallel), ("Vanilla SD", pair.vanilla)):
+            if own is None:
+                continue
+            printed = list(table.row(pair.name, name).figures.values())
+            assert printed[0:10:2] == list(own.run_length)
+            assert printed[1:10:2] == list(own.speedup)
+    for row in table.rows:
+        printed = [value for value in row.figures.values() if value is not None]
+        assert printed[-1] == pytest.approx(sum(printed[1:10:2]) / 5, abs=0.03)
+    arms = {"plain": "autoregressive", "vanilla": "SD", "parallel": "ParallelVLM"}
+    for method, latency in LATENCY.items():
+        own = items["table 6"].row("", arms[method]).figures
+        assert own["total latency"] == latency["total"]
+        assert own["target decode"] == latency["target decode"]
+        assert own["tokens/s"] == latency["tokens/s"]
+    for share, figures in PRUNING.items():
+        assert tuple(items["table 7"].row("", f"α = {share:.2f}").figures.values()) == figures
+
+
+def test_a_latency_and_its_ratio_agree() -> None:
+    """The pictures' table prints both, so a wrong figure would stand out."""
+    paper = next(one for one in papers() if one.slug == "scd")
+    rows = next(one for one in paper.items if one.name == "table 1").rows
+    plain = rows[0].figures
+    for row in rows:
+        for cost, ratio in (("NFE", "fewer forwards"), ("latency", "speed-up")):
+            first, own = plain[cost], row.figures[cost]
+            assert first is not None
+            assert own is not None
+            assert row.figures[ratio] == pytest.approx(first / own, rel=0.02)
+
+
+def test_every_link_leads_to_a_committed_clean_figure(committed: list[Figures]) -> None:
+    reasons = [
+        (one["item"], row["row"], row["reason"])
+        for paper in committed
+        for one in paper["comparisons"]
+        for row in one["rows"]
+        if row["reason"]
+    ]
+    assert reasons == []
+    assert summary(committed)["tables"] == sum(tables for tables, _ in COUNTED.values())
+    for paper in committed:
+        assert all(bool(row["ours"]) != bool(row["reason"]) for row in paper["rows"])
+
+
+def test_the_committed_page_is_what_the_committed_results_make(committed: list[Figures]) -> None:
+    told = "run `sooner bench papers --json docs/results/papers.json`, then `sooner bench report`"
+    result = json.loads((RESULTS / "papers.json").read_text())
+    assert rounded(result["papers"]) == rounded(json.loads(json.dumps(committed))), told
+    assert result["summary"] == json.loads(json.dumps(summary(committed))), told
+    assert markdown(result, "papers.json") == (RESULTS / "papers.md").read_text(), told
+    assert result["provenance"]["git_dirty"] is False
+
+
+def test_figures_that_are_no_like_for_like_stand_nowhere_side_by_side(
+    committed: list[Figures],
+) -> None:
+    page = (RESULTS / "papers.md").read_text()
+    lines = [line.split(" | ") for line in page.splitlines() if "order alone:" in line]
+    assert len(lines) == sum(bool(one["only_order"]) for p in committed for one in p["comparisons"])
+    assert all(line[2:4] == ["–", "–"] for line in lines)
+
+
+ITEM = PaperItem(
+    "table 1",
+    "made up",
+    (PaperColumn("speed", "decode"), PaperColumn("time", "seconds"), PaperColumn("M", "round")),
+    (
+        PaperRow("", "slow", {"speed": 1.0, "time": 9.0, "M": 1.0}),
+        PaperRow("", "fast", {"speed": 2.0, "time": 4.0, "M": 3.0}),
+    ),
+    ("speed",),
+    other={"fast": {"round": "run"}},
+)
+PAPER = Paper("Made up", "made-up", (ITEM,))
+SPEED = Comparison(
+    "table 1", "", "speed", "decode", "one", "trained", "{clips} clips",
+    {"slow": "arms[method=a].x", "fast": Key("arms[method=b].x", plus=1, times=2)}, why="because",
+)  # fmt: skip
+
+
+def written(folder: Path, dirty: bool = False, **more: Any) -> Results:
+    arms = [{"method": "a", "x": 1.5}, {"method": "b", "x": 2.5}]
+    result = {"bench": "one", "clips": 3, "arms": arms, "provenance": origin(dirty), **more}
+    (folder / "one.json").write_text(json.dumps(result))
+    return Results(folder)
+
+
+def origin(dirty: bool) -> Figures:
+    return {"git": "abc", "git_dirty": dirty, "date": "2026-11-24"}
+
+
+def compared(link: Comparison, results: Results) -> Figures:
+    return hold(PAPER, Links((link,), {}), results)["comparisons"][0]
+
+
+def test_figures_of_one_quantity_stand_beside_each_other(tmp_path: Path) -> None:
+    found = hold(PAPER, Links((SPEED,), {}), written(tmp_path))
+    one = found["comparisons"][0]
+    assert [row["ours"] for row in one["rows"]] == [1.5, 7.0]
+    assert (one["verdict"], one["in_order"], one["why"], one["how"]) == ("holds", 1, "", "3 clips")
+    assert [row["status"] for row in found["rows"]] == ["beside", "beside"]
+
+
+def test_seconds_of_another_machine_are_compared_in_their_order_alone(tmp_path: Path) -> None:
+    link = replace(SPEED, column="time", quantity="seconds")
+    one = compared(link, written(tmp_path))
+    assert one["only_order"] == holding.OTHER_SCALE
+    assert (one["verdict"], one["against"], one["why"]) == ("fails", [["fast", "slow"]], "because")
+    assert compared(replace(link, regime="analytic"), written(tmp_path))["only_order"] == ""
+
+
+def test_unlike_things_are_refused(tmp_path: Path) -> None:
+    results = written(tmp_path)
+    with pytest.raises(SoonerError, match=r"'slow' counts decoding speed.*unlike things are not"):
+        compared(replace(SPEED, quantity="e2e"), results)
+    with pytest.raises(SoonerError, match="'fast' counts draft tokens between two rejections"):
+        compared(replace(SPEED, column="M", quantity="round"), results)
+    with pytest.raises(SoonerError, match="has no column 'speeds'"):
+        compared(replace(SPEED, column="speeds"), results)
+    with pytest.raises(SoonerError, match="has no row 'slower'"):
+        compared(replace(SPEED, arms={"slower": "clips"}), results)
+    with pytest.raises(SoonerError, match="'dreamt' is no regime"):
+        compared(replace(SPEED, regime="dreamt"), results)
+
+
+def test_a_row_needs_a_figure_or_a_reason(tmp_path: Path) -> None:
+    link = replace(SPEED, arms={"slow": "arms[method=a].x"})
+    with pytest.raises(SoonerError, match="table 1 / fast has neither a figure nor a reason"):
+        hold(PAPER, Links((link,), {}), written(tmp_path))
+
+
+def test_a_key_that_leads_nowhere_is_named(tmp_path: Path) -> None:
+    arms = [{"method": "a", "x": 1.5}, {"method": "b", "x": None}]
+    found = hold(PAPER, Links((SPEED,), {}), written(tmp_path, arms=arms))
+    assert found["comparisons"][0]["verdict"] == "no pair"
+    reason = {"kind": NO_FIGURE, "told": "arms[method=b].x of one.json"}
+    assert [row["reason"] for row in found["rows"]] == [None, reason]
+    value, told = figure(Results(tmp_path), "two", "arms[method=a].x")
+    assert value is None
+    assert told is not None
+    assert (told.kind, told.told) == (NOT_YET, "two.json is not there")
+
+
+def test_a_dirty_result_is_refused(tmp_path: Path) -> None:
+    found = hold(PAPER, Links((SPEED,), {}), written(tmp_path, dirty=True))
+    assert [row["reason"]["kind"] for row in found["rows"]] == [DIRTY, DIRTY]
+    assert all(row["ours"] == [] for row in found["rows"])
+
+
+@pytest.mark.parametrize("kept_is_dirty", [False, True])
+def test_parts_of_an_earlier_run_have_its_cleanliness(tmp_path: Path, kept_is_dirty: bool) -> None:
+    kept = [{"parts": ["arms"], "provenance": origin(kept_is_dirty)}]
+    results = written(tmp_path, dirty=not kept_is_dirty, kept=kept)
+    assert (figure(results, "one", "arms[0].x")[0] is None) == kept_is_dirty
+    assert (figure(results, "one", "clips")[0] is None) == (not kept_is_dirty)
+
+
+def test_an_order_counts_pairs_and_a_tie_of_ours_is_none() -> None:
+    found = order([("a", 1.0, 5.0), ("b", 2.0, 5.0), ("c", 2.0, 9.0), ("d", None, 1.0)])
+    assert (found["pairs"], found["in_order"], found["verdict"]) == (2, 1, "fails")
+    assert found["against"] == [["a", "b"]]
+    assert order([("a", 3.0, 2.0), ("b", 1.0, 1.0)])["verdict"] == "holds"
+    assert order([("a", 3.0, 2.0)])["verdict"] == "no pair"
+
+
+def test_no_reason_is_given_for_a_row_that_is_not_there() -> None:
+    for paper in papers():
+        items = {one.name: one for one in paper.items}
+        for place in LINKS[paper.slug].reasons:
+            name, *rest = place.split(" / ")
+            groups = {row.group for row in items[name].rows}
+            assert items[name].rows, place
+            assert not rest or rest[0] in groups, place
+            assert len(rest) < 2 or items[name].row(*rest), place
+
+
+def test_the_command_writes_its_json_and_refuses_what_it_cannot_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out" / "papers.json"
+    assert run("bench", "papers", "--results", str(tmp_path), "--json", str(out)) == 0
+    capsys.readouterr()
+    found = json.loads(out.read_text())
+    assert found["results"] == {}
+    statuses = found["summary"]["status"]  # without any result, theory alone has figures
+    assert statuses["none"] + statuses["beside"] == found["summary"]["rows"]
+    assert run("bench", "papers", "--results", str(tmp_path / "no")) == 2
+    assert "is no folder; give --results" in capsys.readouterr().err
+    (tmp_path / "act.json").write_text("{}")
+    assert run("bench", "papers", "--results", str(tmp_path)) == 2
+    assert "is no result of `sooner bench`" in capsys.readouterr().err
+
+
+def run(*arguments: str) -> int:
+    """The command's exit code."""
+    with pytest.raises(SystemExit) as end:
+        main(list(arguments))
+    return int(end.value.code or 0)
