@@ -137,6 +137,9 @@ def test_figures_that_are_no_like_for_like_stand_nowhere_side_by_side(
     lines = [line.split(" | ") for line in page.splitlines() if "order alone:" in line]
     assert len(lines) == sum(bool(one["only_order"]) for p in committed for one in p["comparisons"])
     assert all(line[2:4] == ["–", "–"] for line in lines)
+    folded = next(line for line in page.splitlines() if line.startswith("| table 6 | ParallelVLM"))
+    assert "trained: peak memory 3 of 3," in folded
+    assert "GB" not in folded.split(" | ")[3]
 
 
 ITEM = PaperItem(
@@ -178,6 +181,9 @@ def test_figures_of_one_quantity_stand_beside_each_other(tmp_path: Path) -> None
     assert [row["ours"] for row in one["rows"]] == [1.5, 7.0]
     assert (one["verdict"], one["in_order"], one["why"], one["how"]) == ("holds", 1, "", "3 clips")
     assert [row["status"] for row in found["rows"]] == ["beside", "beside"]
+    assert [(one["rank"], one["of"]) for row in found["rows"] for one in row["ours"]] == [
+        (1, 2), (2, 2),
+    ]  # fmt: skip
 
 
 def test_seconds_of_another_machine_are_compared_in_their_order_alone(tmp_path: Path) -> None:

@@ -186,7 +186,12 @@ def _row(
                 reasons.append(own["reason"])
                 continue
             fields = ("column", "quantity", "regime", "result", "only_order")
-            ours.append({field: one[field] for field in fields} | {"value": own["ours"]})
+            known = [each["ours"] for each in one["rows"] if each["ours"] is not None]
+            place = 1 + sum(each < own["ours"] for each in known)
+            ours.append(
+                {field: one[field] for field in fields}
+                | {"value": own["ours"], "rank": place, "of": len(known)}
+            )
             if not one["only_order"]:
                 status = BESIDE
             elif status == NONE:
@@ -220,6 +225,10 @@ def summary(found: Sequence[Figures]) -> Figures:
         "rows": len(rows),
         "status": dict(Counter(row["status"] for row in rows)),
         "orders": dict(Counter(one["verdict"] for one in compared)),
+        "regimes": {
+            regime: dict(Counter(one["verdict"] for one in compared if one["regime"] == regime))
+            for regime in REGIMES
+        },
         "reasons": dict(Counter(row["reason"]["kind"] for row in rows if row["reason"])),
         "nothing": dict(
             Counter(

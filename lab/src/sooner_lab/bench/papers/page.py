@@ -21,6 +21,8 @@ ABOUT = (
     "of ours included, and it fails. No interval is asked, so a small difference counts as a large "
     "one. Results of a tree with uncommitted changes are refused."
 )
+NAMED = 3
+"""Pairs against an order that are named; more are in the JSON."""
 HEADS = ["of the paper", "column", "paper", "ours", "regime", "on", "order", "why not, or remark"]
 
 
@@ -32,11 +34,10 @@ def tables(result: Figures) -> list[ReportTable]:
 def markdown(result: Figures, source: str) -> str:
     """The page; `source` names the JSON that it came from."""
     lines = [*head(result, source, "The papers, table by table"), "", ABOUT, ""]
-    used = {one["regime"] for paper in result["papers"] for one in paper["comparisons"]}
-    lines += [
-        f"- *{name}*: {told}{'' if name in used else '; none so far'}"
-        for name, told in REGIMES.items()
-    ]
+    for name, told in REGIMES.items():
+        found = result["summary"]["regimes"][name]
+        counts = f"{found.get('holds', 0)} orders hold, {found.get('fails', 0)} fail"
+        lines.append(f"- *{name}*: {told}. {counts if found else 'None so far'}.")
     summed, reasons, *own = tables(result)
     for table in (summed, reasons):
         lines += ["", f"## {table.title}", "", *table_lines(table.heads, table.rows)]
@@ -86,7 +87,8 @@ def _paper(paper: Figures) -> ReportTable:
         for verdict in ("holds", "fails")
     )
     remark = (
-        f"{held} orders hold, {failed} fail. *paper* and *ours*: from the least to the greatest."
+        f"{held} orders hold, {failed} fail. *paper* and *ours*: from the least to the greatest; "
+        "below, where the order alone is compared, ours is its place from the least."
     )
     return ReportTable(paper["paper"], HEADS, rows, remark)
 
@@ -95,11 +97,18 @@ def _compared(one: Figures) -> list[str]:
     form = QUANTITIES[one["quantity"]].form
     only = one["only_order"]
     sides = ["–", "–"] if only else [_span(one["rows"], side, form) for side in ("paper", "ours")]
-    remarks = [one["why"], f"order alone: {only}" if only else ""]
+    remarks = [_against(one["against"]), one["why"], f"order alone: {only}" if only else ""]
     return [
         _place(one), one["column"], *sides, one["regime"], one["how"], _verdict(one),
         "; ".join(filter(None, remarks)),
     ]  # fmt: skip
+
+
+def _against(pairs: list[list[str]]) -> str:
+    """The pairs that the paper has in another order, as it has them."""
+    if len(pairs) > NAMED:
+        return ""
+    return ", ".join(f"not {low} < {high}" for low, high in pairs)
 
 
 def _span(rows: Iterable[Figures], side: str, form: str) -> str:
@@ -168,7 +177,9 @@ def _ours(row: Figures) -> str:
         return str(row["reason"]["kind"])
     found: dict[str, list[str]] = {}
     for one in row["ours"]:
-        text = QUANTITIES[one["quantity"]].form.format(one["value"])
+        text = f"{one['rank']} of {one['of']}"
+        if not one["only_order"]:
+            text = QUANTITIES[one["quantity"]].form.format(one["value"])
         found.setdefault(one["regime"], []).append(f"{one['column']} {text}")
     return "; ".join(f"{regime}: {', '.join(told)}" for regime, told in found.items())
 

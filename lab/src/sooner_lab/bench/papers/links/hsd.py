@@ -26,7 +26,7 @@ OWN = {"page level only": "hsd-page", "both stages, τ = 1": "hsd"}
 PRICED = "forwards at assumed prices"
 WORN = "the pages' wear was set by what the paper's page level accepts"
 CPU_OCR = "the miniature's draft model costs less than OCR does on a CPU core"
-STAGE_1 = "reading the crops costs more forwards than it saves the page"
+STAGE_1 = "reading the crops costs more than it saves the page"
 SURE = "the miniature reads its clean pages without error; nothing is left to tolerate"
 
 

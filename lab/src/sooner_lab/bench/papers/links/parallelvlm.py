@@ -99,7 +99,7 @@ def _trained() -> list[Comparison]:
                    _arms("e2e_seconds", SIDES)),
         Comparison("table 7", "", "speed-up", "decode", "parallel", TRAINED, CLIPS,
                    _alphas("decode_speedup", 0.9, 0.95, form="α = {:.2f}"),
-                   why="which tokens are kept hardly matters to this draft; the marks' does"),
+                   why="which tokens are kept hardly matters to this draft"),
         Comparison("table 7", "", "M", "run", "marks", TRAINED, "marks, 96 clips",
                    {f"α = {one:.2f}": Key(_marks("uv-prune", one), plus=-1)
                     for one in (0.9, 0.95)}),
