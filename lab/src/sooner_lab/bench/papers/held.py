@@ -185,7 +185,7 @@ def _row(
             if own["ours"] is None:
                 reasons.append(own["reason"])
                 continue
-            fields = ("column", "quantity", "regime", "result", "only_order")
+            fields = ("column", "quantity", "regime", "result", "how", "only_order")
             known = [each["ours"] for each in one["rows"] if each["ours"] is not None]
             place = 1 + sum(each < own["ours"] for each in known)
             ours.append(

@@ -176,12 +176,15 @@ def _ours(row: Figures) -> str:
     if row["reason"]:
         return str(row["reason"]["kind"])
     found: dict[str, list[str]] = {}
+    columns = [(one["regime"], one["column"]) for one in row["ours"]]
     for one in row["ours"]:
+        is_twice = columns.count((one["regime"], one["column"])) > 1
+        whose = f"{one['regime']} ({one['how']})" if is_twice else one["regime"]
         text = f"{one['rank']} of {one['of']}"
         if not one["only_order"]:
             text = QUANTITIES[one["quantity"]].form.format(one["value"])
-        found.setdefault(one["regime"], []).append(f"{one['column']} {text}")
-    return "; ".join(f"{regime}: {', '.join(told)}" for regime, told in found.items())
+        found.setdefault(whose, []).append(f"{one['column']} {text}")
+    return "; ".join(f"{whose}: {', '.join(told)}" for whose, told in found.items())
 
 
 def _place(one: Figures) -> str:

@@ -10,8 +10,8 @@ REGIMES = {
     TRAINED: "models trained here, all of the method at work, on two CPU cores",
     REPLAY: "real decoders, drafts and clocks; a script says which tokens the target wants",
     PLANTED: "one layer on states made with the structure that is looked for",
-    ANALYTIC: "calculated from the paper's own step times and run lengths, which tests our model of "
-    "its pipeline and not our speed",
+    ANALYTIC: "calculated from the paper's own step times and run lengths: a test of our model of "
+    "the pipeline, not of our speed",
     "gpu": "kernels and models on a GPU",
 }
 """How our figures come about."""
