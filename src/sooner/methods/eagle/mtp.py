@@ -102,7 +102,7 @@ class MtpHead(DraftHead):
         # What sooner trains counts tokens, whatever the target does.
         self.wants_positions = "mrope_section" in (text.rope_parameters or {}) and not config.target
         if self.attention.q_proj.out_features == 2 * self.heads * self.head_dim:
-            # Qwen3.5: queries and gates of a head lie behind each other; `mtp_published` parts them.
+            # Qwen3.5: a head's queries lie before its gates; `mtp_published` parts them.
             bias = self.attention.q_proj.bias is not None
             self.attention.q_proj = nn.Linear(hidden, self.heads * self.head_dim, bias=bias)
             self.attention.gate_proj = nn.Linear(hidden, self.heads * self.head_dim, bias=bias)
