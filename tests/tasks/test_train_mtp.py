@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 import method_matrix as matrix
 import sooner
 import tiny
+from sooner.cli.train_draft import read_settings
 from sooner.methods.eagle import MtpHead
 from sooner.tasks.train_draft import DataSet, HeadTraining, record, train
 
@@ -52,3 +53,8 @@ def test_a_layer_learns_and_is_read_as_published(data: DataSet, tmp_path: Path) 
 def test_settings_of_other_formats_are_refused() -> None:
     with pytest.raises(sooner.SoonerError, match="are of format 'eagle3'"):
         HeadTraining(format="mtp", layers=(1, 2, 3))
+
+
+def test_an_unknown_format_names_all_that_are_known() -> None:
+    with pytest.raises(sooner.SoonerError, match="'mpt'.*did you mean 'mtp'.*eagle3, mtp, dflash"):
+        read_settings(None, {"format": "mpt"})

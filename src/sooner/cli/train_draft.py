@@ -13,7 +13,7 @@ import typer
 
 from .. import miniatures
 from ..checks import check_whole
-from ..errors import SoonerError
+from ..errors import SoonerError, unknown
 
 LONGEST = 256
 """Tokens of an answer in words."""
@@ -46,6 +46,7 @@ def read_settings(path: Path | None, given: Mapping[str, Any]) -> Any:
         SoonerError: a file that can't be read; an unknown key, a value out of range.
     """
     from ..tasks.train_draft import HeadTraining
+    from ..tasks.train_draft.settings import FORMATS
 
     told: Any = {}
     if path is not None:
@@ -56,7 +57,10 @@ def read_settings(path: Path | None, given: Mapping[str, Any]) -> Any:
         if not isinstance(told, dict):
             raise SoonerError(f"settings '{path}' must be one JSON object")
     flags = {name: value for name, value in given.items() if value is not None}
-    if flags.get("format", told.get("format")) == "dflash":
+    kind = flags.get("format", told.get("format", "eagle"))
+    if kind not in (known := (*FORMATS, "dflash")):
+        raise unknown("format", str(kind), known)
+    if kind == "dflash":
         from ..tasks.train_draft.block_training import BlockTraining
 
         return BlockTraining.of(
