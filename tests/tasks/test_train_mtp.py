@@ -56,5 +56,7 @@ def test_settings_of_other_formats_are_refused() -> None:
 
 
 def test_an_unknown_format_names_all_that_are_known() -> None:
-    with pytest.raises(sooner.SoonerError, match="'mpt'.*did you mean 'mtp'.*eagle3, mtp, dflash"):
+    with pytest.raises(
+        sooner.SoonerError, match=r"'mpt'.*'mtp'.*known: dflash, eagle, eagle3, mtp"
+    ):
         read_settings(None, {"format": "mpt"})
