@@ -1,0 +1,177 @@
+"""Notes what every round of a run drafted, verified and committed, and when."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..decoding.interface import Drafter, Outcome, Prompt
+from ..decoding.loop import Session
+from ..decoding.rows import Rows
+from ..decoding.tree import Tree
+from ..errors import SoonerError
+from ..methods import Method
+
+
+class StoppedError(SoonerError):
+    """Somebody stopped the run."""
+
+
+@dataclass
+class Round:
+    """One round of row 0; times are seconds since the run began, on the host.
+
+    Attributes:
+        drafting: drafting began; `None` in the prefill's round.
+        verifying: the target's forward began.
+        ended: the host knew the verdict.
+        tokens: committed.
+        drafted: how many of them, from the first on, the draft had proposed.
+        logprobs: the target's log-probability of each committed token, before any temperature;
+            a device tensor, so that nobody waits.
+        tree: what was verified, `(tokens, parents, nodes)` on the device.
+    """
+
+    verifying: float
+    drafting: float | None = None
+    ended: float = 0.0
+    tokens: list[int] = field(default_factory=list)
+    drafted: int = 0
+    logprobs: Tensor | None = None
+    tree: tuple[Tensor, Tensor, Tensor] | None = None
+
+    def nodes(self) -> tuple[list[int], list[int]]:
+        """Tokens and parents of what was verified; a parent of -1 is the text so far."""
+        if self.tree is None:
+            return [], []
+        tokens, parents, size = self.tree
+        count = int(size)
+        return tokens[:count].tolist(), parents[:count].tolist()
+
+    def path(self) -> list[int]:
+        """Nodes that were accepted, from the first level down; siblings are distinct tokens."""
+        tokens, parents = self.nodes()
+        found, above = [], -1
+        for token in self.tokens[: self.drafted]:
+            above = next(
+                node
+                for node, parent in enumerate(parents)
+                if parent == above and tokens[node] == token
+            )
+            found.append(above)
+        return found
+
+
+class Watch:
+    """What one run of one row did.
+
+    Args:
+        on_round: told the rounds so far, after each.
+        is_stopped: asked after each round; if so, the run ends with `StoppedError`.
+
+    Attributes:
+        rounds: the prefill's first.
+    """
+
+    def __init__(
+        self,
+        on_round: Callable[[list[Round]], None] = lambda rounds: None,
+        is_stopped: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.on_round, self.is_stopped = on_round, is_stopped
+        self.rounds: list[Round] = []
+        self._began = time.perf_counter()
+        self._drafting: float | None = None
+        self._logprobs: Tensor | None = None
+        self._aside = 0.0  # seconds that `on_round` took, which are not the run's
+
+    def attach(self, session: Session) -> None:
+        """Listen to a session that has not begun."""
+        session.drafter = _WatchedDrafter(session.drafter, self)
+        logits, tokens = session.on_logits, session.on_tokens
+
+        def hear(row: int, new: list[int], raw: Tensor) -> None:
+            index = torch.tensor(new, device=raw.device)[:, None]
+            if row == 0:
+                self._logprobs = raw.float().log_softmax(-1).gather(1, index)[:, 0]
+            if logits is not None:
+                logits(row, new, raw)
+
+        def commit(row: int, new: list[int], drafted: int) -> None:
+            if tokens is not None:
+                tokens(row, new, drafted)
+            if row == 0:
+                self._commit(new, drafted)
+
+        session.on_logits, session.on_tokens = hear, commit
+
+    def start(self) -> None:
+        self._began, self._aside = time.perf_counter(), 0.0
+
+    def now(self) -> float:
+        return time.perf_counter() - self._began - self._aside
+
+    def drafting(self) -> None:
+        self._drafting = self.now()
+
+    def verifying(self, tree: Tree) -> None:
+        kept = None
+        if tree.nodes and tree.rows:
+            # Copies: a drafter may use its buffers again.
+            kept = tree.tokens[0].clone(), tree.parents[0].clone(), tree.sizes[0].clone()
+        self.rounds.append(Round(self.now(), self._drafting, tree=kept))
+        self._drafting = None
+
+    def _commit(self, new: list[int], drafted: int) -> None:
+        one = self.rounds[-1]
+        one.ended, one.tokens, one.drafted = self.now(), list(new), drafted
+        one.logprobs = self._logprobs
+        began = time.perf_counter()
+        if self.is_stopped():
+            raise StoppedError("stopped; run it again for the whole answer")
+        self.on_round(self.rounds)
+        self._aside += time.perf_counter() - began
+
+
+@dataclass(frozen=True)
+class Watched(Method):
+    """A method whose runs are noted; what it says is the method's own."""
+
+    method: Method
+    watch: Watch
+
+    def session(self, model: Any, inputs: Mapping[str, Any], **options: Any) -> Session:
+        self.watch.start()
+        session = self.method.session(model, inputs, **options)
+        self.watch.attach(session)
+        return session
+
+
+class _WatchedDrafter(Drafter):
+    def __init__(self, inner: Drafter, watch: Watch) -> None:
+        self.inner, self.watch = inner, watch
+
+    def on_verify_start(self, pending: Tree, rows: Rows) -> None:
+        self.watch.verifying(pending)
+        self.inner.on_verify_start(pending, rows)
+
+    def on_prefill(self, prompt: Prompt, start: int, states: Tensor) -> None:
+        self.inner.on_prefill(prompt, start, states)
+
+    def begin(self, outcome: Outcome) -> Iterator[None]:
+        return self.inner.begin(outcome)
+
+    def propose(self, outcome: Outcome) -> Tree:
+        self.watch.drafting()
+        return self.inner.propose(outcome)
+
+    def keep_rows(self, rows: list[int]) -> None:
+        self.inner.keep_rows(rows)
+
+    def close(self) -> None:
+        self.inner.close()
